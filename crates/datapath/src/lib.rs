@@ -1,0 +1,37 @@
+//! Data path drivers: pure functions from a specification to a [`Plan`].
+//!
+//! A data path is how a pod reaches its node ([`Attach`]) times how nodes reach each other's pods ([`Transport`]):
+//! the field's own seam (CNI plugins and flannel's backends). Nothing here opens a socket or changes anything.
+
+mod spec;
+
+pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, PublishedPort, Router, SpecError};
+
+use linux::features::{Facts, Unmet};
+use plan::Plan;
+
+/// How a pod's interface reaches its node.
+pub trait Attach: Sync {
+    /// The name, unique among attaches.
+    fn name(&self) -> &'static str;
+    /// What this machine lacks for it; empty: it can run here.
+    fn unmet(&self, facts: &Facts) -> Vec<Unmet>;
+    /// What is done once a node (a bridge, forwarding), often nothing. `mtu` is the pods' MTU in bytes.
+    fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError>;
+    /// What is done for one pod.
+    fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError>;
+}
+
+/// How one node's packets reach another node's pods.
+pub trait Transport: Sync {
+    /// The name, unique among transports.
+    fn name(&self) -> &'static str;
+    /// What this machine lacks for it; empty: it can run here.
+    fn unmet(&self, facts: &Facts) -> Vec<Unmet>;
+    /// Bytes that it takes from the underlay's MTU when the outer packets are of the given family.
+    fn overhead_bytes(&self, outer: Family) -> u32;
+    /// What is done once a node (the tunnel device), often nothing.
+    fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError>;
+    /// What is done for each other node (route, neighbour, fdb entry).
+    fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError>;
+}

@@ -1,0 +1,145 @@
+//! CPUs as the kernel counts them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::NameError;
+
+/// A set of CPUs; prints and parses the kernel's list format, `0-3,8`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CpuSet(BTreeSet<u16>);
+
+impl CpuSet {
+    /// The CPUs in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The kernel's mask format for `rps_cpus` and `xps_cpus`: 32-bit hexadecimal words joined by commas, the
+    /// highest first (`bitmap_print_to_pagebuf`); without leading zero words.
+    pub fn to_mask(&self) -> String {
+        let words = self.0.last().map_or(1, |cpu| usize::from(*cpu) / 32 + 1);
+        let mut mask = vec![0_u32; words];
+        for cpu in &self.0 {
+            mask[usize::from(*cpu) / 32] |= 1 << (cpu % 32);
+        }
+        let mut text = mask.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",");
+        let zeros = text.len() - text.trim_start_matches('0').len();
+        text.drain(..zeros.min(text.len() - 1));
+        text
+    }
+
+    /// Parses the kernel's mask format.
+    pub fn from_mask(text: &str) -> Result<CpuSet, NameError> {
+        let bad = || NameError {
+            kind: "CPU mask",
+            text: text.to_owned(),
+            why: "hexadecimal words joined by commas are expected",
+        };
+        let mut set = BTreeSet::new();
+        for (index, word) in text.trim().rsplit(',').enumerate() {
+            let word = u32::from_str_radix(word, 16).map_err(|_| bad())?;
+            let first = u16::try_from(index * 32).map_err(|_| bad())?;
+            set.extend((0..32).filter(|bit| word & (1 << bit) != 0).map(|bit| first + bit));
+        }
+        Ok(CpuSet(set))
+    }
+}
+
+impl FromIterator<u16> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = u16>>(cpus: I) -> CpuSet {
+        CpuSet(cpus.into_iter().collect())
+    }
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpus: Vec<u16> = self.iter().collect();
+        let runs = cpus.chunk_by(|a, b| a + 1 == *b);
+        for (index, run) in runs.enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            match run {
+                [one] => write!(f, "{one}")?,
+                [first, .., last] => write!(f, "{first}-{last}")?,
+                [] => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<CpuSet, NameError> {
+        let bad =
+            || NameError { kind: "CPU list", text: text.to_owned(), why: "a list such as 0-3,8 is expected" };
+        let mut set = BTreeSet::new();
+        for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: u16 = first.trim().parse().map_err(|_| bad())?;
+            let last: u16 = last.trim().parse().map_err(|_| bad())?;
+            if first > last {
+                return Err(bad());
+            }
+            set.extend(first..=last);
+        }
+        Ok(CpuSet(set))
+    }
+}
+
+impl TryFrom<String> for CpuSet {
+    type Error = NameError;
+    fn try_from(text: String) -> Result<CpuSet, NameError> {
+        text.parse()
+    }
+}
+
+impl From<CpuSet> for String {
+    fn from(set: CpuSet) -> String {
+        set.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(list: &str, mask: &str) {
+        let set: CpuSet = list.parse().unwrap();
+        assert_eq!(set.to_string(), list);
+        assert_eq!(set.to_mask(), mask);
+        assert_eq!(CpuSet::from_mask(mask).unwrap(), set);
+    }
+
+    #[test]
+    fn lists_and_masks_are_the_kernels() {
+        check("", "0");
+        check("0", "1");
+        check("1", "2");
+        check("0-3", "f");
+        check("0-3,8", "10f");
+        check("32", "1,00000000");
+        check("1-8,10-17", "3fdfe");
+        assert!("3-1".parse::<CpuSet>().is_err());
+        assert!("x".parse::<CpuSet>().is_err());
+        assert_eq!(CpuSet::from_mask("00000003").unwrap().to_string(), "0-1");
+    }
+}

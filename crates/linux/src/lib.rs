@@ -1,0 +1,20 @@
+//! The kernel's faces: what can be asked of Linux and what can be told to it, one module a kernel noun.
+//!
+//! Nothing here decides anything: no policy, no journal, no undo. A verb does one thing and says exactly what
+//! failed, on what, and why. `setns` is called in [`netns`] and nowhere else in the project.
+
+mod link;
+mod names;
+mod neighbour;
+mod route;
+
+pub mod cpu;
+pub mod features;
+pub mod nft;
+pub mod sysctl;
+
+pub use cpu::CpuSet;
+pub use link::{IpvlanMode, Link, LinkKind, MacvlanMode, VethPeer, Vxlan};
+pub use names::{IfName, Mac, NameError, NetnsName};
+pub use neighbour::{FdbEntry, Neighbour};
+pub use route::Route;

@@ -1,0 +1,117 @@
+//! Links as they are asked for: what `RTM_NEWLINK` can say, in the field's words.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{IfName, Mac, NetnsName};
+
+/// A link to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its name in the namespace where it is made.
+    pub name: IfName,
+    /// What it is.
+    pub kind: LinkKind,
+    /// Bytes of a packet without the Ethernet header; `None` leaves the kernel's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Its Ethernet address; `None` lets the kernel choose one at random.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+}
+
+/// The kinds of link that the project makes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// A pair of links: what enters one leaves the other.
+    Veth {
+        /// The other end.
+        peer: VethPeer,
+    },
+    /// A software switch.
+    Bridge,
+    /// Ethernet in UDP (RFC 7348).
+    Vxlan(Vxlan),
+    /// Another Ethernet address on a parent link.
+    Macvlan {
+        /// The link whose wire is shared.
+        parent: IfName,
+        /// Who may talk to whom.
+        mode: MacvlanMode,
+    },
+    /// Other IP addresses behind the parent's Ethernet address.
+    Ipvlan {
+        /// The link whose wire is shared.
+        parent: IfName,
+        /// Where routing happens. One mode holds for all ipvlan links of a parent.
+        mode: IpvlanMode,
+    },
+}
+
+/// The other end of a veth pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VethPeer {
+    /// Its name where it is born.
+    pub name: IfName,
+    /// The namespace in which it is born; `None`: the same as its twin's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<NetnsName>,
+    /// As [`Link::mtu`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// As [`Link::mac`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+}
+
+/// A vxlan tunnel device with one fixed network identifier; remotes are given by fdb entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vxlan {
+    /// The VXLAN network identifier, 24 bits.
+    pub vni: u32,
+    /// The link that carries the outer packets.
+    pub parent: IfName,
+    /// The outer source address; its family is the underlay's family.
+    pub local: IpAddr,
+    /// The outer UDP destination port (IANA: 4789, flannel and Linux's old default: 8472).
+    pub port: u16,
+    /// Learn remotes from received packets. Off where a control plane writes the fdb.
+    pub learning: bool,
+}
+
+/// Modes of a macvlan link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MacvlanMode {
+    /// macvlan links of one parent reach each other directly.
+    Bridge,
+    /// No traffic between macvlan links of one parent.
+    Private,
+}
+
+/// Modes of an ipvlan link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IpvlanMode {
+    /// The pod resolves neighbours on the parent's wire itself.
+    L2,
+    /// The parent's namespace routes; no broadcast, netfilter of the node is not passed.
+    L3,
+    /// As L3, but packets pass the node's netfilter and conntrack.
+    L3s,
+}
+
+impl LinkKind {
+    /// The kernel's name of the kind (`IFLA_INFO_KIND`).
+    pub fn name(&self) -> &'static str {
+        match self {
+            LinkKind::Veth { .. } => "veth",
+            LinkKind::Bridge => "bridge",
+            LinkKind::Vxlan(_) => "vxlan",
+            LinkKind::Macvlan { .. } => "macvlan",
+            LinkKind::Ipvlan { .. } => "ipvlan",
+        }
+    }
+}

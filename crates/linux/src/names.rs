@@ -1,0 +1,216 @@
+//! Names and addresses with their kernel limits: what cannot be a name does not become a value.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text is not a name of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a valid {kind}: {why}")]
+pub struct NameError {
+    /// What it should have been: "interface name", "MAC address", …
+    pub kind: &'static str,
+    /// What was given.
+    pub text: String,
+    /// The rule that it breaks.
+    pub why: &'static str,
+}
+
+/// The name of a link: 1–15 bytes, no `/`, no white space, not `.` or `..`, no `:`
+/// (`dev_valid_name` in net/core/dev.c).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct IfName(String);
+
+/// The name of a network namespace under `/run/netns`, as `ip netns` lists it: 1–64 bytes of
+/// `[A-Za-z0-9._-]`, not starting with `.` or `-`. Narrower than a file name may be, so that it can be shown and
+/// copied into a shell without quoting.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NetnsName(String);
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Mac(pub [u8; 6]);
+
+impl IfName {
+    /// The longest name in bytes (`IFNAMSIZ` less the final NUL).
+    pub const MAX_BYTES: usize = 15;
+
+    /// Checks the kernel's rules for a link's name.
+    pub fn new(text: impl Into<String>) -> Result<IfName, NameError> {
+        let text = text.into();
+        let bad = |text, why| Err(NameError { kind: "interface name", text, why });
+        if text.is_empty() || text.len() > Self::MAX_BYTES {
+            return bad(text, "it must have 1 to 15 bytes");
+        }
+        if text == "." || text == ".." {
+            return bad(text, "the kernel refuses it");
+        }
+        if text.bytes().any(|b| b == b'/' || b == b':' || b.is_ascii_whitespace()) {
+            return bad(text, "`/`, `:` and white space are not allowed");
+        }
+        Ok(IfName(text))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl NetnsName {
+    /// Checks the rules above.
+    pub fn new(text: impl Into<String>) -> Result<NetnsName, NameError> {
+        let text = text.into();
+        let bad = |text, why| Err(NameError { kind: "namespace name", text, why });
+        if text.is_empty() || text.len() > 64 {
+            return bad(text, "it must have 1 to 64 bytes");
+        }
+        if text.starts_with(['.', '-']) {
+            return bad(text, "it must not start with `.` or `-`");
+        }
+        if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) {
+            return bad(text, "only letters, digits, `.`, `_` and `-` are allowed");
+        }
+        Ok(NetnsName(text))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Mac {
+    /// A locally administered unicast address made from an id, so that a plan made again names the same one.
+    /// `space` keeps the makers of addresses apart (wires, pods, tunnel ends).
+    pub fn from_id(space: u8, id: u32) -> Mac {
+        let [a, b, c, d] = id.to_be_bytes();
+        Mac([0x02, space, a, b, c, d])
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mac({self})")
+    }
+}
+
+impl FromStr for Mac {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Mac, NameError> {
+        let bad = || NameError {
+            kind: "MAC address",
+            text: text.to_owned(),
+            why: "six pairs of hexadecimal digits joined by `:` are expected",
+        };
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(bad)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+        }
+        if parts.next().is_some() { Err(bad()) } else { Ok(Mac(bytes)) }
+    }
+}
+
+/// The conversions that every checked name has: parse, print, and (de)serialise as its text.
+macro_rules! name_conversions {
+    ($name:ident) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl FromStr for $name {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<$name, NameError> {
+                $name::new(text)
+            }
+        }
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<$name, NameError> {
+                $name::new(text)
+            }
+        }
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0
+            }
+        }
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name_conversions!(IfName);
+name_conversions!(NetnsName);
+
+impl TryFrom<String> for Mac {
+    type Error = NameError;
+    fn try_from(text: String) -> Result<Mac, NameError> {
+        text.parse()
+    }
+}
+
+impl From<Mac> for String {
+    fn from(mac: Mac) -> String {
+        mac.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_ifname(text: &str, valid: bool) {
+        assert_eq!(IfName::new(text).is_ok(), valid, "{text:?}");
+    }
+
+    #[test]
+    fn ifname_follows_dev_valid_name() {
+        check_ifname("eth0", true);
+        check_ifname("flannel.1", true);
+        check_ifname("a23456789012345", true);
+        check_ifname("a234567890123456", false);
+        check_ifname("", false);
+        check_ifname("..", false);
+        check_ifname("a/b", false);
+        check_ifname("a b", false);
+        check_ifname("a:b", false);
+    }
+
+    #[test]
+    fn netns_name_needs_no_quoting() {
+        assert!(NetnsName::new("hg-3f2a-docker-n1").is_ok());
+        assert!(NetnsName::new("../etc").is_err());
+        assert!(NetnsName::new("-x").is_err());
+        assert!(NetnsName::new("a b").is_err());
+    }
+
+    #[test]
+    fn mac_round_trips_and_is_local_unicast() {
+        let mac = Mac::from_id(3, 0x0102_0304);
+        assert_eq!(mac.to_string(), "02:03:01:02:03:04");
+        assert_eq!(mac.to_string().parse(), Ok(mac));
+        assert!("02:03:01:02:03".parse::<Mac>().is_err());
+        assert!("02:03:01:02:03:04:05".parse::<Mac>().is_err());
+        assert!("2:3:1:2:3:4".parse::<Mac>().is_err());
+    }
+}

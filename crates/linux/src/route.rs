@@ -1,0 +1,41 @@
+//! Routes as they are asked for.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::IfName;
+
+/// A unicast route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Where it leads; a prefix of length 0 is the default route.
+    pub dst: IpNet,
+    /// The next hop; `None`: the destination is on the link itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<IpAddr>,
+    /// The link. Plans name links, never indexes.
+    pub dev: IfName,
+    /// Take the next hop as reachable on `dev` though no route says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub onlink: bool,
+    /// The preferred source address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src: Option<IpAddr>,
+    /// The path MTU in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}
+
+impl Route {
+    /// The destination on the link itself.
+    pub fn on_link(dst: IpNet, dev: IfName) -> Route {
+        Route { dst, via: None, dev, onlink: false, src: None, mtu: None }
+    }
+
+    /// The destination by way of a next hop.
+    pub fn via(dst: IpNet, via: IpAddr, dev: IfName) -> Route {
+        Route { via: Some(via), ..Route::on_link(dst, dev) }
+    }
+}

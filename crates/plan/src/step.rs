@@ -1,0 +1,148 @@
+//! What can be done to a machine: a closed list of steps, each of which knows its place.
+
+use std::fmt;
+
+use ipnet::IpNet;
+use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Route, nft, sysctl};
+use serde::{Deserialize, Serialize};
+
+/// An ordered list of steps. Making one changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// The steps in the order in which they are done; undo goes backwards.
+    pub steps: Vec<Placed>,
+}
+
+/// A step and the network namespace in which it acts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub step: Step,
+}
+
+/// A network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The namespace in which hostgap itself was started.
+    Host,
+    /// A named namespace under `/run/netns`.
+    Netns(NetnsName),
+}
+
+/// One change of the kernel's state.
+///
+/// `Add…` steps refuse to touch what is already there; `Set…` steps keep the old value for undo.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Make the step's own place; it must be a named namespace. Brings up its loopback.
+    AddNetns,
+    /// Make a link.
+    AddLink(Link),
+    /// Move a link to another namespace; it keeps its name and loses its addresses.
+    MoveLink {
+        /// The link, in the step's place.
+        link: IfName,
+        /// Where it goes.
+        to: Place,
+    },
+    /// Bring a link up.
+    SetLinkUp {
+        /// The link.
+        link: IfName,
+    },
+    /// Set a link's MTU in bytes.
+    SetLinkMtu {
+        /// The link.
+        link: IfName,
+        /// Bytes of a packet without the Ethernet header.
+        mtu: u32,
+    },
+    /// Make a link a port of a bridge.
+    SetLinkMaster {
+        /// The link.
+        link: IfName,
+        /// The bridge.
+        master: IfName,
+    },
+    /// Let a bridge port send a frame back where it came from (a pod that calls its own published port).
+    SetHairpin {
+        /// The bridge port.
+        link: IfName,
+    },
+    /// Give a link an address. IPv6 addresses are usable at once: no duplicate address detection.
+    AddAddress {
+        /// The link.
+        link: IfName,
+        /// The address with its prefix length.
+        address: IpNet,
+    },
+    /// Make a route in the main table.
+    AddRoute(Route),
+    /// Make a permanent or a proxy neighbour entry.
+    AddNeighbour(Neighbour),
+    /// Make a forwarding entry of a tunnel device.
+    AddFdb(FdbEntry),
+    /// Write a kernel parameter of the step's namespace.
+    SetSysctl {
+        /// The parameter.
+        key: sysctl::Key,
+        /// The new value.
+        value: String,
+    },
+    /// Make an nftables table with all its chains and rules.
+    AddNftTable(nft::Table),
+    /// Let a queue's packets be handled by these CPUs (RPS for a receive queue, XPS for a send queue).
+    SetQueueCpus {
+        /// The link.
+        link: IfName,
+        /// The queue.
+        queue: Queue,
+        /// The CPUs; the empty set turns steering off.
+        cpus: CpuSet,
+    },
+}
+
+/// A queue of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// Receive queue n (`queues/rx-n/rps_cpus`).
+    Rx(u16),
+    /// Send queue n (`queues/tx-n/xps_cpus`).
+    Tx(u16),
+}
+
+impl Plan {
+    /// A plan without steps.
+    pub fn new() -> Plan {
+        Plan::default()
+    }
+
+    /// Adds a step at the end.
+    pub fn push(&mut self, place: &Place, step: Step) {
+        self.steps.push(Placed { place: place.clone(), step });
+    }
+
+    /// Adds another plan's steps at the end.
+    pub fn extend(&mut self, other: Plan) {
+        self.steps.extend(other.steps);
+    }
+
+    /// True if there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Host => f.write_str("the host's namespace"),
+            Place::Netns(name) => write!(f, "namespace {name}"),
+        }
+    }
+}
