@@ -1,1 +1,18 @@
-//! TODO
+//! The file format of a race: what was asked, what the machine was, every trial of every round.
+//!
+//! A record file is a list of JSON lines, each with a checksum, appended and synced round by round: a crash loses one
+//! round at most, and a damaged last line is as if it had never been written. This is the project's one stable file
+//! format beside the experiment file; both carry a version.
+
+mod experiment;
+mod histogram;
+mod race;
+mod trial;
+
+pub use experiment::{Candidate, Experiment, Published, Rate, ServerKind, Underlay, Workload};
+pub use histogram::Histogram;
+pub use race::{Capacity, Entrant, Header, Line, Load, Machine, Round};
+pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
+
+/// The version of the record file. It goes up when an old reader would misread a new file.
+pub const SCHEMA: u32 = 1;

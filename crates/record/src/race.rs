@@ -1,0 +1,123 @@
+//! The lines of a record file.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Experiment, TrialRecord};
+
+/// One line of a record file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// First line: everything known before the first packet.
+    Header(Box<Header>),
+    /// The reference's capacity, once a body size.
+    Capacity(Capacity),
+    /// What will be raced, once capacity is known.
+    Loads(Vec<Load>),
+    /// A finished round.
+    Round(Round),
+    /// The race came to its end; a file without it was cut off.
+    End {
+        /// From the first packet to the last, in seconds.
+        wall_s: f64,
+        /// Why the race ended before its last round, if it did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stopped: Option<String>,
+    },
+}
+
+/// What is known before the first packet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`crate::SCHEMA`].
+    pub schema: u32,
+    /// The version of hostgap that wrote the file.
+    pub hostgap: String,
+    /// Start, in seconds since 1970.
+    pub started_unix_s: u64,
+    /// The seed in force.
+    pub seed: u64,
+    /// What was asked.
+    pub experiment: Experiment,
+    /// On what machine.
+    pub machine: Machine,
+    /// Who answered: "nginx/1.22.1" or "hostgap serve".
+    pub server: String,
+    /// Who races, in display order. The first is the reference, the second the same again.
+    pub entrants: Vec<Entrant>,
+}
+
+/// A candidate of the race, able to run or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entrant {
+    /// The name in tables: the data path's, or "host again".
+    pub name: String,
+    /// The data path.
+    pub path: String,
+    /// What it stands for in the world.
+    pub stands_for: String,
+    /// Why it cannot run here; empty: it races.
+    pub unmet: Vec<String>,
+    /// The commands that a person would type to build the same, in order.
+    pub commands: Vec<String>,
+    /// The pod's MTU in bytes; `None` where it cannot run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}
+
+/// The machine, as far as it may matter to a reader of the figures.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// `uname -r`.
+    pub kernel: String,
+    /// The CPU's name.
+    pub cpu_model: String,
+    /// CPUs on line.
+    pub cpus: u32,
+    /// CPUs of the client's node, as a list.
+    pub client_cpus: String,
+    /// CPUs of the server's node, as a list.
+    pub server_cpus: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Other facts, by name: clock source, governor, scheduling policy of client and server, mitigations, load
+    /// average at the start, hypervisor.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// A load that each candidate gets in each round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Bytes of the answer's body.
+    pub body_bytes: u32,
+    /// Requests per second; `None`: as many as go (every connection sends again when its answer is there).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+    /// The share of capacity that the rate was asked as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_capacity: Option<f64>,
+}
+
+/// The reference's highest sustained rate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Bytes of the answer's body.
+    pub body_bytes: u32,
+    /// Requests per second: the median of the samples.
+    pub rate_per_s: f64,
+    /// What single slices reached, in order.
+    pub samples_per_s: Vec<f64>,
+}
+
+/// Every candidate once at every load, in shuffled order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// From 0.
+    pub round: u32,
+    /// Which build of the topologies it ran on, from 0.
+    pub build: u32,
+    /// The trials in the order in which they ran, void ones included.
+    pub trials: Vec<TrialRecord>,
+}

@@ -1,0 +1,127 @@
+//! A trial: one slice of one candidate at one load.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Histogram;
+
+/// What one trial gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialRecord {
+    /// Index into [`crate::Header::entrants`].
+    pub entrant: usize,
+    /// Index into the record's loads.
+    pub load: usize,
+    /// The measured part in nanoseconds: from the first intended instant to the end of the schedule.
+    pub duration_ns: u64,
+    /// Requests whose intended instant lay in the measured part.
+    pub intended: u64,
+    /// Those that were sent.
+    pub sent: u64,
+    /// Those that were answered as expected.
+    pub answered: u64,
+    /// Those still open when the trial stopped waiting. They are in no histogram.
+    pub missed: u64,
+    /// The greatest age of a missed request in nanoseconds.
+    pub missed_age_max_ns: u64,
+    /// Connections that broke or could not be made.
+    pub connection_errors: u64,
+    /// Answers with another status or length than expected.
+    pub unexpected: u64,
+    /// The three times.
+    pub latencies: Latencies,
+    /// What the nodes spent.
+    pub client_cpu: CpuTime,
+    /// What the nodes spent.
+    pub server_cpu: CpuTime,
+    /// What the stacks counted.
+    pub counters: Counters,
+    /// Why it does not count, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub void: Option<Void>,
+}
+
+/// The three times of DESIGN §2 as histograms of nanoseconds. At a closed loop (no rate) only `service` says something:
+/// `response` is the same and `lag` is zero.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Latencies {
+    /// received − intended.
+    pub response: Histogram,
+    /// received − sent.
+    pub service: Histogram,
+    /// sent − intended.
+    pub lag: Histogram,
+}
+
+/// CPU time of one node's CPUs during a trial, in nanoseconds, as `/proc/stat` tells it (a sampling clock: meaningful
+/// in sums over many trials, not in one).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// User mode, nice included.
+    pub user_ns: u64,
+    /// Kernel mode without interrupts.
+    pub system_ns: u64,
+    /// Software interrupts.
+    pub softirq_ns: u64,
+    /// Hardware interrupts.
+    pub irq_ns: u64,
+    /// Nothing to do, waiting for disks included.
+    pub idle_ns: u64,
+    /// Taken by the hypervisor.
+    pub steal_ns: u64,
+}
+
+/// Counters of both nodes and their pods, differences over the trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// TCP segments sent again (`RetransSegs`).
+    pub retransmits: u64,
+    /// Retransmission time-outs (`TCPTimeouts`).
+    pub rto_expiries: u64,
+    /// Packets that a CPU's backlog dropped (`/proc/net/softnet_stat`, of the nodes' CPUs).
+    pub softnet_drops: u64,
+    /// UDP receive errors (`InErrors`), which is where vxlan loses.
+    pub udp_errors: u64,
+    /// Receive and send drops and errors of the wires.
+    pub wire_drops: u64,
+    /// Context switches of the generator's threads that it did not ask for.
+    pub client_involuntary_switches: u64,
+    /// Context switches of the generator's threads, all.
+    pub client_switches: u64,
+    /// Nanoseconds that the generator's threads were runnable without a CPU (`schedstat`).
+    pub client_runqueue_ns: u64,
+}
+
+/// Why a trial does not count. It is repeated, and shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Void {
+    /// The generator sent late: its lag's p99 was above the limit.
+    GeneratorLate {
+        /// p99 of sent − intended, in nanoseconds.
+        lag_p99_ns: u64,
+        /// The limit.
+        limit_ns: u64,
+    },
+    /// The client's CPUs had no headroom.
+    ClientBusy {
+        /// Busy share of the generator's threads in permille.
+        busy_permille: u32,
+    },
+    /// The hypervisor took time away.
+    Stolen {
+        /// Share of the nodes' CPU time in permille.
+        steal_permille: u32,
+    },
+    /// A fact of the machine changed.
+    FactsChanged {
+        /// Which, from what, to what.
+        what: String,
+    },
+}
+
+impl CpuTime {
+    /// Everything but idle and stolen time.
+    pub fn busy_ns(&self) -> u64 {
+        self.user_ns + self.system_ns + self.softirq_ns + self.irq_ns
+    }
+}
