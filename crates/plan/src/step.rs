@@ -42,12 +42,15 @@ pub enum Step {
     AddNetns,
     /// Make a link.
     AddLink(Link),
-    /// Move a link to another namespace; it keeps its name and loses its addresses.
+    /// Move a link to another namespace; it loses its addresses. It changes its name in the same request, since a
+    /// pod's name for it (`eth0`) is often taken in the node where the link is born.
     MoveLink {
         /// The link, in the step's place.
         link: IfName,
         /// Where it goes.
         to: Place,
+        /// Its name there.
+        name: IfName,
     },
     /// Bring a link up.
     SetLinkUp {
