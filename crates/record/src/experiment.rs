@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Rate;
+
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,16 +82,6 @@ pub enum ServerKind {
     Nginx,
     /// Our own responder.
     Hostgap,
-}
-
-/// A rate of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Rate {
-    /// Requests per second.
-    PerSecond(f64),
-    /// A share of the reference's capacity, 0 to 1.
-    OfCapacity(f64),
 }
 
 /// What lies between the nodes.

@@ -7,11 +7,13 @@
 mod experiment;
 mod histogram;
 mod race;
+mod rate;
 mod trial;
 
-pub use experiment::{Candidate, Experiment, Published, Rate, ServerKind, Underlay, Workload};
+pub use experiment::{Candidate, Experiment, Published, ServerKind, Underlay, Workload};
 pub use histogram::Histogram;
 pub use race::{Capacity, Entrant, Header, Line, Load, Machine, Round};
+pub use rate::{Rate, RateError};
 pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
 
 /// The version of the record file. It goes up when an old reader would misread a new file.

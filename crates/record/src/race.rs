@@ -8,7 +8,7 @@ use crate::{Experiment, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Line {
     /// First line: everything known before the first packet.
     Header(Box<Header>),
@@ -30,6 +30,7 @@ pub enum Line {
 
 /// What is known before the first packet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Header {
     /// [`crate::SCHEMA`].
     pub schema: u32,
@@ -51,6 +52,7 @@ pub struct Header {
 
 /// A candidate of the race, able to run or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Entrant {
     /// The name in tables: the data path's, or "host again".
     pub name: String,
@@ -69,6 +71,7 @@ pub struct Entrant {
 
 /// The machine, as far as it may matter to a reader of the figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Machine {
     /// `uname -r`.
     pub kernel: String,
@@ -89,6 +92,7 @@ pub struct Machine {
 
 /// A load that each candidate gets in each round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Load {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
@@ -102,6 +106,7 @@ pub struct Load {
 
 /// The reference's highest sustained rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Capacity {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
@@ -113,6 +118,7 @@ pub struct Capacity {
 
 /// Every candidate once at every load, in shuffled order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Round {
     /// From 0.
     pub round: u32,

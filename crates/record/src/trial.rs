@@ -6,6 +6,7 @@ use crate::Histogram;
 
 /// What one trial gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TrialRecord {
     /// Index into [`crate::Header::entrants`].
     pub entrant: usize,
@@ -43,6 +44,7 @@ pub struct TrialRecord {
 /// The three times of DESIGN §2 as histograms of nanoseconds. At a closed loop (no rate) only `service` says something:
 /// `response` is the same and `lag` is zero.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Latencies {
     /// received − intended.
     pub response: Histogram,
@@ -55,6 +57,7 @@ pub struct Latencies {
 /// CPU time of one node's CPUs during a trial, in nanoseconds, as `/proc/stat` tells it (a sampling clock: meaningful
 /// in sums over many trials, not in one).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CpuTime {
     /// User mode, nice included.
     pub user_ns: u64,
@@ -72,6 +75,7 @@ pub struct CpuTime {
 
 /// Counters of both nodes and their pods, differences over the trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Counters {
     /// TCP segments sent again (`RetransSegs`).
     pub retransmits: u64,
@@ -93,7 +97,7 @@ pub struct Counters {
 
 /// Why a trial does not count. It is repeated, and shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Void {
     /// The generator sent late: its lag's p99 was above the limit.
     GeneratorLate {

@@ -1,1 +1,10 @@
-//! TODO
+//! Rendering of records: what a race says as a [`Summary`], and that as a table, as JSON and as a page.
+//!
+//! This crate reads no kernel: a record file is enough, on any machine.
+
+mod summary;
+
+pub use summary::{
+    Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
+    Role, SCHEMA, Summary, Verdict, VoidReason,
+};

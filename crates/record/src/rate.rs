@@ -1,0 +1,178 @@
+//! Rates of requests and their text: `30%` of the reference's capacity, `20k`, `1.5M`, `20000` a second.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{Error, Visitor};
+
+/// A rate of requests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// Requests per second, 1 to 10 million.
+    PerSecond(f64),
+    /// A share of the reference's capacity, above 0 and at most 1.
+    OfCapacity(f64),
+}
+
+/// A text or a number that is no rate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a rate: {why}")]
+pub struct RateError {
+    /// What was given.
+    pub text: String,
+    /// Why it is none.
+    pub why: &'static str,
+}
+
+impl Rate {
+    /// The greatest rate that may be asked for, in requests per second: far above what one machine answers, so that a
+    /// unit typed twice is found out.
+    pub const MAX_PER_SECOND: f64 = 10_000_000.0;
+
+    /// Checks that the figure can be asked for.
+    pub fn checked(self) -> Result<Rate, RateError> {
+        let (valid, why) = match self {
+            Rate::PerSecond(rate) => (
+                (1.0..=Rate::MAX_PER_SECOND).contains(&rate),
+                "1 to 10 million requests per second are possible",
+            ),
+            Rate::OfCapacity(share) => {
+                (share > 0.0 && share <= 1.0, "a share of capacity is above 0% and at most 100%")
+            }
+        };
+        if valid { Ok(self) } else { Err(RateError { text: self.to_string(), why }) }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Rate, RateError> {
+        let trimmed = text.trim();
+        let (figure, unit) = trimmed.split_at(trimmed.trim_end_matches(['%', 'k', 'K', 'm', 'M']).len());
+        let bad = || RateError { text: text.to_owned(), why: "30%, 20k, 1.5M or 20000 is expected" };
+        // `f64` would take "inf", "nan" and "1e4" too; none of them is a text that somebody means.
+        if figure.is_empty() || !figure.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+            return Err(bad());
+        }
+        let figure: f64 = figure.parse().map_err(|_| bad())?;
+        let rate = match unit {
+            "" => Rate::PerSecond(figure),
+            "k" | "K" => Rate::PerSecond(figure * 1e3),
+            "m" | "M" => Rate::PerSecond(figure * 1e6),
+            "%" => Rate::OfCapacity(figure / 100.0),
+            _ => return Err(bad()),
+        };
+        rate.checked().map_err(|error| RateError { text: text.to_owned(), ..error })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rate::PerSecond(rate) => write!(f, "{rate}"),
+            Rate::OfCapacity(share) => write!(f, "{}%", percent(*share)),
+        }
+    }
+}
+
+/// The shortest text of a percentage that is read back as the same share: 0.07 × 100 is not 7 in binary. Every share
+/// that came from a text has one.
+fn percent(share: f64) -> String {
+    (0..=17)
+        .map(|digits| format!("{:.digits$}", share * 100.0))
+        .find(|text| text.parse::<f64>().is_ok_and(|percent| percent / 100.0 == share))
+        .unwrap_or_else(|| (share * 100.0).to_string())
+}
+
+impl serde::Serialize for Rate {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Rate::PerSecond(rate) => serializer.serialize_f64(*rate),
+            Rate::OfCapacity(_) => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Rate {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Rate, D::Error> {
+        deserializer.deserialize_any(TextOrNumber)
+    }
+}
+
+/// Takes `"30%"` as well as `20000`.
+struct TextOrNumber;
+
+impl Visitor<'_> for TextOrNumber {
+    type Value = Rate;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a rate: \"30%\", \"20k\" or 20000")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Rate, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_f64<E: Error>(self, rate: f64) -> Result<Rate, E> {
+        Rate::PerSecond(rate).checked().map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, rate: u64) -> Result<Rate, E> {
+        self.visit_f64(rate as f64)
+    }
+
+    fn visit_i64<E: Error>(self, rate: i64) -> Result<Rate, E> {
+        self.visit_f64(rate as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Rate) {
+        assert_eq!(text.parse(), Ok(expected), "{text}");
+        let json = serde_json::to_string(&expected).unwrap();
+        assert_eq!(serde_json::from_str::<Rate>(&json).unwrap(), expected, "{json}");
+    }
+
+    #[test]
+    fn texts_and_numbers_are_rates() {
+        check("30%", Rate::OfCapacity(0.3));
+        check("7%", Rate::OfCapacity(0.07));
+        check("12.5%", Rate::OfCapacity(0.125));
+        check("100%", Rate::OfCapacity(1.0));
+        check("20k", Rate::PerSecond(20_000.0));
+        check("1.5M", Rate::PerSecond(1_500_000.0));
+        check(" 20000 ", Rate::PerSecond(20_000.0));
+        assert_eq!(serde_json::from_str::<Rate>("20000").unwrap(), Rate::PerSecond(20_000.0));
+        assert_eq!(Rate::OfCapacity(0.07).to_string(), "7%");
+        assert_eq!(Rate::PerSecond(20_000.0).to_string(), "20000");
+    }
+
+    #[test]
+    fn what_is_no_rate_is_refused() {
+        for text in
+            ["", "%", "k", "0", "0%", "101%", "-5", "nan", "inf", "1e4", "20 req", "5%%", "1.2.3", "11M"]
+        {
+            assert!(text.parse::<Rate>().is_err(), "{text:?}");
+        }
+        for json in ["0", "-1", "0.5", "1e9", "true", "null"] {
+            assert!(serde_json::from_str::<Rate>(json).is_err(), "{json}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn printed_is_read_back(millionths in 1_u32..=1_000_000, rate in 1_u32..10_000_000) {
+            let share: Rate = format!("{}%", f64::from(millionths) / 1e4).parse().unwrap();
+            prop_assert_eq!(share.to_string().parse::<Rate>(), Ok(share));
+            let rate = Rate::PerSecond(f64::from(rate));
+            prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate));
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What a race says, as plain values: everything that the table, the JSON and the page show is in here, and nothing in
+//! here is a text to be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
+
+use record::{Capacity, Counters, Experiment, Machine, Published};
+use serde::Serialize;
+
+/// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
+pub const SCHEMA: u32 = 1;
+
+/// What a race says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The version of hostgap that ran the race.
+    pub hostgap: String,
+    /// Start, in seconds since 1970.
+    pub started_unix_s: u64,
+    /// The seed of the order of trials and of the resampling.
+    pub seed: u64,
+    /// What was asked, without its published figures, which are in [`Summary::published`].
+    pub experiment: Experiment,
+    /// On what machine.
+    pub machine: Machine,
+    /// Who answered: "nginx/1.22.1".
+    pub server: String,
+    /// How far the race came.
+    pub progress: Progress,
+    /// The reference's highest sustained rates, one a body size.
+    pub capacities: Vec<Capacity>,
+    /// The loads, in the order of [`Candidate::rates`].
+    pub loads: Vec<Load>,
+    /// Who raced or could not, in display order: the reference, its control, the contenders.
+    pub candidates: Vec<Candidate>,
+    /// The reference against itself, one entry a load.
+    pub noise: Vec<Noise>,
+    /// Figures that somebody published for the same question.
+    pub published: Vec<Published>,
+    /// The race in a sentence or two.
+    pub verdict: String,
+    /// What a reader must know to believe the figures: a cut file, few builds, a single round.
+    pub notes: Vec<String>,
+}
+
+/// How far a race came.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Progress {
+    /// Rounds that were asked for.
+    pub rounds_asked: u32,
+    /// Rounds in the record.
+    pub rounds: u32,
+    /// Builds of the topologies that those rounds ran on.
+    pub builds: u32,
+    /// From the first packet to the last in seconds; `None`: the record has no end.
+    pub wall_s: Option<f64>,
+    /// Why the race ended early, if it did and could say so.
+    pub stopped: Option<String>,
+    /// Trials in the record, void ones included.
+    pub trials: u64,
+    /// Void trials among them.
+    pub void_trials: u64,
+}
+
+/// A load.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Load {
+    /// Bytes of the answer's body.
+    pub body_bytes: u32,
+    /// Requests per second; `None`: as many as go.
+    pub requested_rps: Option<f64>,
+    /// The share of capacity that the rate was asked as, 0 to 1.
+    pub of_capacity: Option<f64>,
+}
+
+/// A candidate's part in the race.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// What all others are divided by.
+    Reference,
+    /// The reference again: what it differs by is noise.
+    Control,
+    /// Everyone else.
+    Contender,
+}
+
+/// A candidate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Candidate {
+    /// The name in tables.
+    pub name: String,
+    /// The data path.
+    pub path: String,
+    /// What it stands for in the world.
+    pub stands_for: String,
+    /// Its part.
+    pub role: Role,
+    /// False: it could not run here, see `reasons`.
+    pub runnable: bool,
+    /// Why it could not run; empty if it could.
+    pub reasons: Vec<String>,
+    /// The commands that a person would type to build the same, in order.
+    pub commands: Vec<String>,
+    /// The pod's MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Answers per second where every connection sends again at once, at the first such load; for the reference, else,
+    /// what the race found before its rounds. `None` where it was not measured.
+    pub capacity_rps: Option<f64>,
+    /// The same ÷ the reference's.
+    pub capacity_ratio: Option<Ratio>,
+    /// One entry a load, in the order of [`Summary::loads`]; empty where it could not run.
+    pub rates: Vec<RateSummary>,
+}
+
+/// A candidate at a load.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RateSummary {
+    /// Bytes of the answer's body.
+    pub body_bytes: u32,
+    /// Requests per second asked for; `None`: as many as go.
+    pub requested_rps: Option<f64>,
+    /// The share of capacity that the rate was asked as, 0 to 1.
+    pub of_capacity: Option<f64>,
+    /// Expected answers per second of measured time; `None` without a trial that counts.
+    pub achieved_rps: Option<f64>,
+    /// Against the reference; `None` where nothing could be compared.
+    pub verdict: Option<Verdict>,
+    /// Which statistic decided, in words.
+    pub verdict_reason: String,
+    /// received − intended.
+    pub response_ns: Quantiles,
+    /// received − sent.
+    pub service_ns: Quantiles,
+    /// sent − intended: the generator's own lateness.
+    pub lag_ns: Quantiles,
+    /// Response-time percentiles ÷ the reference's.
+    pub ratio: Ratios,
+    /// Response time along the percentiles, ascending, as far as it is valid.
+    pub curve: Vec<CurvePoint>,
+    /// CPU time of the server's node: microseconds a request.
+    pub cpu_us_per_request: Option<f64>,
+    /// Share of softirq in it, 0 to 1.
+    pub softirq_share: Option<f64>,
+    /// CPU time of the client's node: microseconds a request, the generator's own included.
+    pub client_cpu_us_per_request: Option<f64>,
+    /// Share of softirq in it, 0 to 1.
+    pub client_softirq_share: Option<f64>,
+    /// Trials that count.
+    pub trials: u64,
+    /// Measured time of those, in seconds.
+    pub measured_s: f64,
+    /// Trials that do not count.
+    pub void_trials: u64,
+    /// Why not, each reason once with its count.
+    pub void_reasons: Vec<VoidReason>,
+    /// Requests without an expected answer, in the trials that count. In the percentiles they stand above every
+    /// answer.
+    pub missed: u64,
+    /// Broken connections in those trials.
+    pub connection_errors: u64,
+    /// Answers with another status or length than expected.
+    pub unexpected: u64,
+    /// What the stacks counted in those trials.
+    pub counters: Counters,
+    /// What makes the tail, where that is known not to be the data path.
+    pub tail: Option<String>,
+    /// Percentiles that are not shown, with what they would need.
+    pub needs: Vec<Need>,
+    /// How much longer the race would have to be for p50 and p99 to be known to ±3 %.
+    pub precision: Vec<Precision>,
+}
+
+/// Against the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is the reference.
+    Reference,
+    /// Faster, beyond the noise.
+    Better,
+    /// Slower, beyond the noise.
+    Worse,
+    /// The difference, if there is one, is smaller than what this race can see.
+    Indistinguishable,
+}
+
+/// Percentiles in nanoseconds; `None` where fewer than ten samples lie beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Quantiles {
+    /// 50 %.
+    pub p50: Option<u64>,
+    /// 90 %.
+    pub p90: Option<u64>,
+    /// 99 %.
+    pub p99: Option<u64>,
+    /// 99.9 %.
+    pub p99_9: Option<u64>,
+    /// 99.99 %.
+    pub p99_99: Option<u64>,
+    /// 99.999 %.
+    pub p99_999: Option<u64>,
+    /// The greatest. A request that was never answered counts with the age at which the race gave it up.
+    pub max: Option<u64>,
+    /// Samples.
+    pub count: u64,
+}
+
+/// Percentiles ÷ the reference's; `None` where one of the two is not valid or no interval can be given.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Ratios {
+    /// 50 %.
+    pub p50: Option<Ratio>,
+    /// 90 %.
+    pub p90: Option<Ratio>,
+    /// 99 %.
+    pub p99: Option<Ratio>,
+    /// 99.9 %.
+    pub p99_9: Option<Ratio>,
+    /// 99.99 %.
+    pub p99_99: Option<Ratio>,
+    /// 99.999 %.
+    pub p99_999: Option<Ratio>,
+}
+
+/// A ratio with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Of the merged histograms.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// A point of the curve of latency by percentile.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// 0 to 1.
+    pub quantile: f64,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// A reason for void trials.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VoidReason {
+    /// In words, with the worst figure.
+    pub reason: String,
+    /// Trials.
+    pub trials: u64,
+}
+
+/// What a percentile that is not shown would need.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Need {
+    /// "p99.99".
+    pub percentile: &'static str,
+    /// Samples.
+    pub samples: u64,
+    /// Measured seconds of this candidate at this load, at the rate achieved.
+    pub measured_s: Option<f64>,
+    /// Rounds of this race.
+    pub rounds: Option<u64>,
+}
+
+/// How long a race would know a ratio to ±3 %.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Precision {
+    /// "p50" or "p99".
+    pub percentile: &'static str,
+    /// Half the interval's width now, as a share: 0.05 is ±5 %.
+    pub half_width: f64,
+    /// Rounds for ±3 %, with as many rounds a build as now; `None`: more than a million.
+    pub rounds: Option<u64>,
+    /// The time that a race of so many rounds would take, in seconds.
+    pub wall_s: Option<f64>,
+}
+
+/// The reference against itself at a load.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Noise {
+    /// Bytes of the answer's body.
+    pub body_bytes: u32,
+    /// Requests per second asked for.
+    pub requested_rps: Option<f64>,
+    /// "host again" ÷ "host".
+    pub ratio: Ratios,
+    /// What a p50 must differ by to be called different, as a share: 0.02 is 2 %.
+    pub p50_floor: Option<f64>,
+    /// What a p99 must differ by.
+    pub p99_floor: Option<f64>,
+    /// Whether the control can be told from the reference, judged by the interval alone. Anything but
+    /// [`Verdict::Indistinguishable`] says that the race did not treat all alike.
+    pub verdict: Option<Verdict>,
+}
