@@ -3,6 +3,7 @@
 //! Nothing here decides anything: no policy, no journal, no undo. A verb does one thing and says exactly what
 //! failed, on what, and why. `setns` is called in [`netns`] and nowhere else in the project.
 
+mod error;
 mod link;
 mod names;
 mod neighbour;
@@ -10,11 +11,16 @@ mod route;
 
 pub mod cpu;
 pub mod features;
+pub mod netlink;
+pub mod netns;
 pub mod nft;
 pub mod sysctl;
 
 pub use cpu::CpuSet;
+pub use error::{Error, Result};
 pub use link::{IpvlanMode, Link, LinkKind, MacvlanMode, VethPeer, Vxlan};
 pub use names::{IfName, Mac, NameError, NetnsName};
 pub use neighbour::{FdbEntry, Neighbour};
+pub use netlink::Netlink;
+pub use netns::Netns;
 pub use route::Route;

@@ -1,10 +1,18 @@
 //! Kernel parameters under `/proc/sys`.
+//!
+//! Those of a network namespace are the ones of the namespace in which the calling thread is: call within
+//! [`Netns::run`](crate::Netns::run).
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::NameError;
+use crate::error::Attempt;
+use crate::{NameError, Result};
 
 /// The key of a kernel parameter as a path below `/proc/sys`, `net/ipv4/ip_forward`. Slashes and not dots, since a
 /// link's name may contain dots (`net/ipv4/conf/flannel.1/rp_filter`).
@@ -12,11 +20,85 @@ use crate::NameError;
 #[serde(try_from = "String", into = "String")]
 pub struct Key(String);
 
+/// A tree of parameters: the kernel's, or one that a test wrote.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    root: PathBuf,
+}
+
+/// A parameter of the calling thread's namespace; `None` if the kernel has none of that name.
+pub fn read(key: &Key) -> Result<Option<String>> {
+    Tree::kernel().read(key)
+}
+
+/// Sets a parameter of the calling thread's namespace. `ENOENT` if the kernel has none of that name, `EINVAL` if it
+/// does not take the value.
+pub fn write(key: &Key, value: &str) -> Result<()> {
+    Tree::kernel().write(key, value)
+}
+
+/// Every readable parameter at or below a key of the calling thread's namespace.
+pub fn list(prefix: &Key) -> Result<BTreeMap<Key, String>> {
+    Tree::kernel().list(prefix)
+}
+
+impl Tree {
+    /// The kernel's parameters.
+    pub fn kernel() -> Tree {
+        Tree::at("/proc/sys")
+    }
+
+    /// A tree of files in another directory.
+    pub fn at(root: impl Into<PathBuf>) -> Tree {
+        Tree { root: root.into() }
+    }
+
+    /// The value without the line's end; `None` if there is no such parameter.
+    pub fn read(&self, key: &Key) -> Result<Option<String>> {
+        match fs::read_to_string(self.root.join(key.as_str())) {
+            Ok(text) => Ok(Some(text.trim_end_matches('\n').to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).attempt(|| format!("read sysctl {key}")),
+        }
+    }
+
+    /// Sets a value. Never makes a file.
+    pub fn write(&self, key: &Key, value: &str) -> Result<()> {
+        let attempted = || format!("set sysctl {key} to {value:?}");
+        // The kernel takes a value in one write or not at all; a file must not keep the rest of a longer value.
+        let mut file = OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(self.root.join(key.as_str()))
+            .attempt(attempted)?;
+        file.write_all(format!("{value}\n").as_bytes()).attempt(attempted)
+    }
+
+    /// Every readable parameter at or below a key; empty if there is none. Parameters that are only written
+    /// (`net/ipv4/route/flush`) or that cannot be read now are left out.
+    pub fn list(&self, prefix: &Key) -> Result<BTreeMap<Key, String>> {
+        let mut found = BTreeMap::new();
+        let mut pending = vec![prefix.clone()];
+        while let Some(key) = pending.pop() {
+            let path = self.root.join(key.as_str());
+            if path.is_dir() {
+                let entries = fs::read_dir(&path).attempt(|| format!("list sysctl {key}"))?;
+                let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+                pending.extend(names.filter_map(|name| Key::new(format!("{key}/{name}")).ok()));
+            } else if let Ok(Some(value)) = self.read(&key) {
+                found.insert(key, value);
+            }
+        }
+        Ok(found)
+    }
+}
+
 impl Key {
     /// Checks that the text is a relative path without `.` and `..`.
     pub fn new(text: impl Into<String>) -> Result<Key, NameError> {
         let text = text.into();
-        let sound = !text.is_empty() && text.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+        let sound =
+            !text.is_empty() && text.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
         if sound {
             Ok(Key(text))
         } else {
@@ -46,5 +128,49 @@ impl TryFrom<String> for Key {
 impl From<Key> for String {
     fn from(key: Key) -> String {
         key.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    #[test]
+    fn keys_stay_below_the_root() {
+        assert!(Key::new("net/ipv4/conf/flannel.1/rp_filter").is_ok());
+        assert!(Key::new("../etc/passwd").is_err());
+        assert!(Key::new("/net").is_err());
+        assert!(Key::new("net//x").is_err());
+        assert!(Key::new("").is_err());
+    }
+
+    #[test]
+    fn values_are_read_written_and_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("net/ipv4")).unwrap();
+        fs::write(directory.path().join("net/ipv4/tcp_rmem"), "4096\t131072\t6291456\n").unwrap();
+        fs::write(directory.path().join("net/ipv4/ip_forward"), "0\n").unwrap();
+        let tree = Tree::at(directory.path());
+        assert_eq!(tree.read(&key("net/ipv4/tcp_rmem")).unwrap().unwrap(), "4096\t131072\t6291456");
+        tree.write(&key("net/ipv4/ip_forward"), "1").unwrap();
+        let all = tree.list(&key("net")).unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[&key("net/ipv4/ip_forward")], "1");
+        assert_eq!(tree.list(&key("net/ipv4/ip_forward")).unwrap().len(), 1);
+        assert!(tree.list(&key("vm")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_is_none_and_is_not_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = Tree::at(directory.path());
+        assert_eq!(tree.read(&key("net/nothing")).unwrap(), None);
+        let error = tree.write(&key("nothing"), "1").unwrap_err();
+        assert!(error.is(libc::ENOENT));
+        assert_eq!(error.to_string(), "set sysctl nothing to \"1\": no such file or directory");
     }
 }

@@ -1,0 +1,110 @@
+//! Forwarding entries: where a tunnel device sends the frames for an Ethernet address, and what bridges learnt.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+use serde::Serialize;
+
+use super::Netlink;
+use crate::{FdbEntry, Mac, Result};
+
+/// A forwarding entry as the kernel tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FdbInfo {
+    /// The link: the tunnel device, or the bridge port behind which the address is.
+    pub index: u32,
+    /// The inner destination.
+    pub mac: Mac,
+    /// The outer destination, where the link is a tunnel device.
+    pub dst: Option<IpAddr>,
+    /// The bridge that holds the entry, where it is a bridge's.
+    pub master: Option<u32>,
+    /// The VLAN, where the entry is of one.
+    pub vlan: Option<u16>,
+    /// It was configured, or is an address of the link itself; otherwise it was learnt and will be forgotten.
+    pub permanent: bool,
+}
+
+impl Netlink {
+    /// Makes a permanent entry of a tunnel device. `EEXIST` if there is one for that address.
+    pub fn fdb_add(&self, entry: &FdbEntry) -> Result<()> {
+        let message = message(entry, self.index_of(&entry.dev)?);
+        let attempted = format!("add {}", describe(entry));
+        self.change(Message::NewNeighbour(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
+    }
+
+    /// Deletes an entry of a tunnel device. `ENOENT` if there is none.
+    pub fn fdb_del(&self, entry: &FdbEntry) -> Result<()> {
+        let message = message(entry, self.index_of(&entry.dev)?);
+        self.change(Message::DelNeighbour(message), 0, format!("delete {}", describe(entry)))
+    }
+
+    /// Every forwarding entry of the namespace, by link and address.
+    pub fn fdb(&self) -> Result<Vec<FdbInfo>> {
+        let mut question = NeighbourMessage::default();
+        question.header.family = AddressFamily::Bridge;
+        let answers = self.dump(&Message::GetNeighbour(question), "list forwarding entries")?;
+        let mut entries: Vec<FdbInfo> = answers.iter().filter_map(read).collect();
+        entries.sort_by_key(|entry| (entry.index, entry.mac, entry.master, entry.vlan, entry.dst));
+        Ok(entries)
+    }
+}
+
+fn message(entry: &FdbEntry, index: u32) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Bridge;
+    message.header.ifindex = index;
+    message.header.state = NeighbourState::Permanent;
+    // The device's own table, not that of a bridge of which it may be a port.
+    message.header.flags = NeighbourFlags::Own;
+    message.attributes.push(NeighbourAttribute::LinkLayerAddress(entry.mac.0.to_vec()));
+    message.attributes.push(NeighbourAttribute::Destination(entry.dst.into()));
+    message
+}
+
+fn describe(entry: &FdbEntry) -> String {
+    format!("forwarding entry {} to {} on link {}", entry.mac, entry.dst, entry.dev)
+}
+
+fn read(answer: &Message) -> Option<FdbInfo> {
+    let Message::NewNeighbour(message) = answer else { return None };
+    let mut entry = FdbInfo {
+        index: message.header.ifindex,
+        mac: Mac([0; 6]),
+        dst: None,
+        master: None,
+        vlan: None,
+        // A bridge's static entries are told as "noarp".
+        permanent: matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp),
+    };
+    let mut mac = None;
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.as_slice().try_into().ok().map(Mac),
+            NeighbourAttribute::Destination(address) => entry.dst = ip(address),
+            NeighbourAttribute::Controller(index) => entry.master = Some(*index),
+            NeighbourAttribute::Vlan(vlan) => entry.vlan = Some(*vlan),
+            _ => {}
+        }
+    }
+    entry.mac = mac?;
+    Some(entry)
+}
+
+/// An outer address comes without its family, so its length tells.
+fn ip(address: &NeighbourAddress) -> Option<IpAddr> {
+    match address {
+        NeighbourAddress::Inet(address) => Some((*address).into()),
+        NeighbourAddress::Inet6(address) => Some((*address).into()),
+        NeighbourAddress::Other(bytes) => match bytes.len() {
+            4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes.as_slice()).ok()?).into()),
+            16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?).into()),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,178 @@
+//! Links: made, changed, moved, listed.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::link::{
+    InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo as Info,
+};
+use serde::Serialize;
+
+use super::Netlink;
+use super::link_message::{self, Resolved, indexed, without_statistics};
+use crate::{IfName, Link, LinkKind, Mac, Netns, Result, VethPeer, Vxlan};
+
+/// A link as the kernel tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LinkInfo {
+    /// Its number, unique in its namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: IfName,
+    /// The kernel's name of its kind ("veth", "bridge"); `None` for loopback and hardware.
+    pub kind: Option<String>,
+    /// Bytes of a packet without the Ethernet header.
+    pub mtu: u32,
+    /// Its Ethernet address; `None` where the link has none of six bytes.
+    pub mac: Option<Mac>,
+    /// It is administratively up.
+    pub up: bool,
+    /// It is up and its lower layer works (`IFF_LOWER_UP`).
+    pub carrier: bool,
+    /// The index of the bridge (or other master) of which it is a port.
+    pub master: Option<u32>,
+    /// The text that an administrator gave it.
+    pub ifalias: Option<String>,
+    /// The index of the link below it, or of a veth's other end; in the namespace `parent_netns` if that is given.
+    pub parent: Option<u32>,
+    /// The id (`ip netns list-id`) of the namespace of its parent, where that is another one.
+    pub parent_netns: Option<i32>,
+    /// Hairpin mode, where it is a port of a bridge.
+    pub hairpin: Option<bool>,
+    /// Receive queues.
+    pub rx_queues: u32,
+    /// Send queues.
+    pub tx_queues: u32,
+}
+
+impl Netlink {
+    /// Makes a link, down. Its parent and its peer's namespace are found by name. `EEXIST` if the name is taken.
+    pub fn link_add(&self, link: &Link) -> Result<()> {
+        let attempted = format!("create {} link {}", link.kind.name(), link.name);
+        let found = self.resolve(&link.kind)?;
+        let message = link_message::creation(link, &found);
+        // `found` keeps the peer's namespace open until the kernel has answered.
+        self.change(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
+    }
+
+    /// Removes a link, and the other end if it is a veth. `ENODEV` if there is none.
+    pub fn link_del(&self, index: u32) -> Result<()> {
+        self.change(Message::DelLink(indexed(index)), 0, format!("delete link {index}"))
+    }
+
+    /// A link by name; `None` if there is none.
+    pub fn link(&self, name: &IfName) -> Result<Option<LinkInfo>> {
+        let mut message = without_statistics();
+        message.attributes.push(LinkAttribute::IfName(name.to_string()));
+        let attempted = format!("look at link {name}");
+        match self.get(Message::GetLink(message)) {
+            Ok(answers) => self.one(&answers, attempted).map(Some),
+            Err(error) => {
+                let error = self.error(attempted, error);
+                if error.is(libc::ENODEV) { Ok(None) } else { Err(error) }
+            }
+        }
+    }
+
+    /// Every link of the namespace, by index.
+    pub fn links(&self) -> Result<Vec<LinkInfo>> {
+        let answers = self.dump(&Message::GetLink(without_statistics()), "list links")?;
+        let mut links = self.infos(&answers, "list links")?;
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// Brings a link up or down.
+    pub fn link_set_up(&self, index: u32, up: bool) -> Result<()> {
+        let mut message = indexed(index);
+        message.header.change_mask = LinkFlags::Up;
+        message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+        self.change(
+            Message::SetLink(message),
+            0,
+            format!("bring link {index} {}", if up { "up" } else { "down" }),
+        )
+    }
+
+    /// Sets the MTU in bytes.
+    pub fn link_set_mtu(&self, index: u32, mtu: u32) -> Result<()> {
+        let mut message = indexed(index);
+        message.attributes.push(LinkAttribute::Mtu(mtu));
+        self.change(Message::SetLink(message), 0, format!("set the MTU of link {index} to {mtu}"))
+    }
+
+    /// Makes a link a port of a bridge, or takes it out.
+    pub fn link_set_master(&self, index: u32, master: Option<u32>) -> Result<()> {
+        let attempted = match master {
+            Some(master) => format!("make link {index} a port of link {master}"),
+            None => format!("take link {index} off its bridge"),
+        };
+        let mut message = indexed(index);
+        message.attributes.push(LinkAttribute::Controller(master.unwrap_or(0)));
+        self.change(Message::SetLink(message), 0, attempted)
+    }
+
+    /// Whether a bridge port sends frames back where they came from; `None` if the link is no bridge port.
+    pub fn hairpin(&self, index: u32) -> Result<Option<bool>> {
+        let attempted = format!("look at link {index}");
+        let mut message = without_statistics();
+        message.header.index = index;
+        let answers = self.get(Message::GetLink(message)).map_err(|error| self.error(&attempted, error))?;
+        Ok(self.one(&answers, attempted)?.hairpin)
+    }
+
+    /// Lets a bridge port send frames back where they came from, or not.
+    pub fn link_set_hairpin(&self, index: u32, on: bool) -> Result<()> {
+        let port = InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(on)]);
+        let kind = InfoPortKind::Bridge;
+        let mut message = indexed(index);
+        message.attributes.push(LinkAttribute::LinkInfo(vec![Info::PortKind(kind), Info::PortData(port)]));
+        let attempted = format!("turn hairpin mode of link {index} {}", if on { "on" } else { "off" });
+        // Port data is read from RTM_NEWLINK alone; RTM_SETLINK ignores it.
+        self.change(Message::NewLink(message), 0, attempted)
+    }
+
+    /// Moves a link to another namespace. It keeps its name, goes down and loses its addresses and routes.
+    pub fn link_move(&self, index: u32, to: &Netns) -> Result<()> {
+        let mut message = indexed(index);
+        message.attributes.push(LinkAttribute::NetNsFd(to.as_fd().as_raw_fd()));
+        self.change(Message::SetLink(message), 0, format!("move link {index} to {}", to.describe()))
+    }
+
+    /// Brings the loopback of a new namespace up.
+    pub(crate) fn loopback_up(&self) -> Result<()> {
+        let lo = IfName::new("lo").expect("lo is a valid name");
+        self.link_set_up(self.index_of(&lo)?, true)
+    }
+
+    /// Finds what a kind names: the link below, the namespace of the peer.
+    fn resolve(&self, kind: &LinkKind) -> Result<Resolved> {
+        let lower = match kind {
+            LinkKind::Veth { .. } | LinkKind::Bridge => None,
+            LinkKind::Vxlan(Vxlan { parent, .. })
+            | LinkKind::Macvlan { parent, .. }
+            | LinkKind::Ipvlan { parent, .. } => Some(self.index_of(parent)?),
+        };
+        let peer_netns = match kind {
+            LinkKind::Veth { peer: VethPeer { netns: Some(name), .. } } => Some(Netns::open(name)?),
+            _ => None,
+        };
+        Ok(Resolved { lower, peer_netns })
+    }
+
+    fn one(&self, answers: &[Message], attempted: String) -> Result<LinkInfo> {
+        let mut links = self.infos(answers, &attempted)?;
+        links.pop().ok_or_else(|| self.invalid(attempted, "the kernel gave no answer"))
+    }
+
+    fn infos(&self, answers: &[Message], attempted: &str) -> Result<Vec<LinkInfo>> {
+        let messages = answers.iter().filter_map(|answer| match answer {
+            Message::NewLink(message) => Some(message),
+            _ => None,
+        });
+        messages
+            .map(|message| link_message::read(message).map_err(|why| self.invalid(attempted, why)))
+            .collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! Links as `RTM_NEWLINK` messages, both ways.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use netlink_packet_route::link::{
+    InfoBridgePort, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoPortData, InfoVeth, InfoVxlan,
+    IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo as Info, LinkMessage, MacVlanMode,
+};
+
+use super::LinkInfo;
+use crate::{IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netns, VethPeer, Vxlan};
+
+/// What a kind's names stand for.
+#[derive(Debug, Default)]
+pub(super) struct Resolved {
+    /// The index of the link below.
+    pub(super) lower: Option<u32>,
+    /// The namespace in which a veth's other end is born.
+    pub(super) peer_netns: Option<Netns>,
+}
+
+/// The message that makes a link.
+pub(super) fn creation(link: &Link, found: &Resolved) -> LinkMessage {
+    let mut message = named(&link.name, link.mtu, link.mac);
+    if matches!(link.kind, LinkKind::Macvlan { .. } | LinkKind::Ipvlan { .. }) {
+        message.attributes.extend(found.lower.map(LinkAttribute::Link));
+    }
+    let mut infos = vec![Info::Kind(kind(&link.kind))];
+    infos.extend(data(&link.kind, found).map(Info::Data));
+    message.attributes.push(LinkAttribute::LinkInfo(infos));
+    message
+}
+
+/// A message about a link that exists.
+pub(super) fn indexed(index: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message
+}
+
+/// A question for links; statistics would be most of the answer.
+pub(super) fn without_statistics() -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    message
+}
+
+/// What the kernel tells of a link.
+pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
+    let flags = message.header.flags;
+    let mut name = None;
+    let mut link = LinkInfo {
+        index: message.header.index,
+        // Replaced below; without a name the message is refused.
+        name: IfName::new("unnamed").expect("a valid name"),
+        kind: None,
+        mtu: 0,
+        mac: None,
+        up: flags.contains(LinkFlags::Up),
+        carrier: flags.contains(LinkFlags::LowerUp),
+        master: None,
+        ifalias: None,
+        parent: None,
+        parent_netns: None,
+        hairpin: None,
+        rx_queues: 1,
+        tx_queues: 1,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text.as_str()),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Address(bytes) => link.mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac),
+            LinkAttribute::Controller(index) => link.master = Some(*index).filter(|index| *index != 0),
+            LinkAttribute::IfAlias(text) => link.ifalias = Some(text.clone()),
+            LinkAttribute::Link(index) => link.parent = Some(*index).filter(|index| *index != 0),
+            LinkAttribute::LinkNetNsId(id) => link.parent_netns = Some(*id),
+            LinkAttribute::NumRxQueues(count) => link.rx_queues = *count,
+            LinkAttribute::NumTxQueues(count) => link.tx_queues = *count,
+            LinkAttribute::LinkInfo(infos) => read_infos(infos, &mut link),
+            _ => {}
+        }
+    }
+    let name = name.ok_or_else(|| format!("link {} has no name", link.index))?;
+    link.name = IfName::new(name).map_err(|error| error.to_string())?;
+    Ok(link)
+}
+
+fn read_infos(infos: &[Info], link: &mut LinkInfo) {
+    for info in infos {
+        match info {
+            Info::Kind(kind) => link.kind = Some(kind.to_string()),
+            Info::PortData(InfoPortData::BridgePort(port)) => {
+                link.hairpin = port.iter().find_map(|attribute| match attribute {
+                    InfoBridgePort::HairpinMode(on) => Some(*on),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+fn named(name: &IfName, mtu: Option<u32>, mac: Option<Mac>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_string()));
+    message.attributes.extend(mtu.map(LinkAttribute::Mtu));
+    message.attributes.extend(mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
+    message
+}
+
+fn kind(kind: &LinkKind) -> InfoKind {
+    match kind {
+        LinkKind::Veth { .. } => InfoKind::Veth,
+        LinkKind::Bridge => InfoKind::Bridge,
+        LinkKind::Vxlan(_) => InfoKind::Vxlan,
+        LinkKind::Macvlan { .. } => InfoKind::MacVlan,
+        LinkKind::Ipvlan { .. } => InfoKind::IpVlan,
+    }
+}
+
+fn data(kind: &LinkKind, found: &Resolved) -> Option<InfoData> {
+    Some(match kind {
+        LinkKind::Veth { peer } => InfoData::Veth(InfoVeth::Peer(other_end(peer, found))),
+        LinkKind::Bridge => return None,
+        LinkKind::Vxlan(vxlan) => InfoData::Vxlan(tunnel(vxlan, found)),
+        LinkKind::Macvlan { mode, .. } => InfoData::MacVlan(vec![InfoMacVlan::Mode(match mode {
+            MacvlanMode::Bridge => MacVlanMode::Bridge,
+            MacvlanMode::Private => MacVlanMode::Private,
+        })]),
+        LinkKind::Ipvlan { mode, .. } => InfoData::IpVlan(vec![InfoIpVlan::Mode(match mode {
+            IpvlanMode::L2 => IpVlanMode::L2,
+            IpvlanMode::L3 => IpVlanMode::L3,
+            IpvlanMode::L3s => IpVlanMode::L3S,
+        })]),
+    })
+}
+
+fn other_end(peer: &VethPeer, found: &Resolved) -> LinkMessage {
+    let mut message = named(&peer.name, peer.mtu, peer.mac);
+    let netns = found.peer_netns.as_ref();
+    message.attributes.extend(netns.map(|netns| LinkAttribute::NetNsFd(netns.as_fd().as_raw_fd())));
+    message
+}
+
+/// The outer UDP checksum differs by family.
+///
+/// Over IPv4 it is zero, as RFC 7348 recommends and flannel does: the IPv4 header has a checksum of its own, and
+/// network cards that segment tunnels without an outer checksum are the more common ones. Over IPv6 it is sent, which
+/// is the kernel's default: nothing else protects the outer addresses there, and a zero would be dropped by every
+/// receiver that was not told to take it (RFC 6935). It costs next to nothing, since the sum over the inner packet
+/// is already known when the inner checksum is left to the card (local checksum offload). Neither choice takes
+/// segmentation offload away from the inner packets.
+fn tunnel(vxlan: &Vxlan, found: &Resolved) -> Vec<InfoVxlan> {
+    let mut data =
+        vec![InfoVxlan::Id(vxlan.vni), InfoVxlan::Port(vxlan.port), InfoVxlan::Learning(vxlan.learning)];
+    data.extend(found.lower.map(InfoVxlan::Link));
+    match vxlan.local {
+        IpAddr::V4(local) => data.extend([InfoVxlan::Local(local), InfoVxlan::UDPCsum(false)]),
+        IpAddr::V6(local) => {
+            let zero = [InfoVxlan::UDPZeroCsumTX(false), InfoVxlan::UDPZeroCsumRX(false)];
+            data.push(InfoVxlan::Local6(local));
+            data.extend(zero);
+        }
+    }
+    data
+}

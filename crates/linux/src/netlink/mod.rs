@@ -1,0 +1,78 @@
+//! rtnetlink: links, addresses, routes, neighbours, forwarding entries and policy rules, one file a noun.
+//!
+//! Verbs that add refuse what is already there (`EEXIST`); verbs that delete refuse what is not (`ESRCH`, `ENOENT` or
+//! `EADDRNOTAVAIL`, whichever the kernel says). Dumps are complete or an error.
+
+mod address;
+mod fdb;
+mod link;
+mod link_message;
+mod neighbour;
+mod route;
+mod rule;
+mod socket;
+
+pub use address::AddressInfo;
+pub use fdb::FdbInfo;
+pub use link::LinkInfo;
+pub use neighbour::NeighbourInfo;
+pub use route::{NextHop, RouteInfo};
+pub use rule::RuleInfo;
+
+use std::net::IpAddr;
+use std::sync::Mutex;
+
+use netlink_packet_route::AddressFamily;
+
+use crate::{Error, IfName, Netns, Result};
+use socket::Socket;
+
+/// A route socket of one namespace: the one in which it was opened, whatever thread uses it afterwards.
+#[derive(Debug)]
+pub struct Netlink {
+    /// One exchange at a time: answers of two would mix.
+    socket: Mutex<Socket>,
+    /// For error texts: " in namespace x", or nothing for the caller's own namespace.
+    place: String,
+}
+
+impl Netlink {
+    /// A socket of the calling thread's namespace.
+    pub fn open() -> Result<Netlink> {
+        let socket = Socket::open().map_err(|error| Error::new("open a netlink socket", error))?;
+        Ok(Netlink { socket: Mutex::new(socket), place: String::new() })
+    }
+
+    /// A socket of the given namespace.
+    pub fn open_in(netns: &Netns) -> Result<Netlink> {
+        let mut netlink = netns.run(Netlink::open)??;
+        netlink.place = format!(" in {}", netns.describe());
+        Ok(netlink)
+    }
+
+    /// The index of the link of that name. `ENODEV` if there is none.
+    pub fn index_of(&self, name: &IfName) -> Result<u32> {
+        match self.link(name)? {
+            Some(link) => Ok(link.index),
+            None => {
+                Err(self.error(format!("find link {name}"), std::io::Error::from_raw_os_error(libc::ENODEV)))
+            }
+        }
+    }
+
+    fn error(&self, attempted: impl AsRef<str>, source: std::io::Error) -> Error {
+        Error::new(format!("{}{}", attempted.as_ref(), self.place), source)
+    }
+
+    fn invalid(&self, attempted: impl AsRef<str>, why: impl Into<String>) -> Error {
+        Error::invalid(format!("{}{}", attempted.as_ref(), self.place), why)
+    }
+}
+
+/// The kernel's number of an address's family.
+fn family_of(ip: IpAddr) -> AddressFamily {
+    match ip {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}

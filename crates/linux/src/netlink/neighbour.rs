@@ -1,0 +1,130 @@
+//! Neighbour entries (ARP, NDP): permanent and proxy ones are made, all are listed.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::RouteType;
+use serde::Serialize;
+
+use super::{Netlink, family_of};
+use crate::{Mac, Neighbour, Result};
+
+/// A neighbour entry as the kernel tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NeighbourInfo {
+    /// The link.
+    pub index: u32,
+    /// The neighbour's address.
+    pub ip: IpAddr,
+    /// Its Ethernet address, where it is known.
+    pub mac: Option<Mac>,
+    /// It was configured; otherwise the kernel learnt it and will forget it.
+    pub permanent: bool,
+    /// The node answers for the address.
+    pub proxy: bool,
+}
+
+impl Netlink {
+    /// Makes a permanent or a proxy entry. `EEXIST` if there is a configured one; what the kernel learnt by itself
+    /// is a cache and gives way.
+    pub fn neighbour_add(&self, neighbour: &Neighbour) -> Result<()> {
+        let index = self.index_of(&neighbour.dev)?;
+        let attempted = format!("add {}", describe(neighbour));
+        // The kernel takes a proxy entry twice without a word (`neigh_add`), and counts it once.
+        let taken = || {
+            let same = |info: &NeighbourInfo| info.index == index && info.ip == neighbour.ip;
+            let configured = |info: &NeighbourInfo| {
+                info.proxy == neighbour.mac.is_none() && (info.proxy || info.permanent)
+            };
+            Ok(self.neighbours()?.iter().any(|info| same(info) && configured(info)))
+        };
+        if neighbour.mac.is_none() && taken()? {
+            return Err(self.error(attempted, std::io::Error::from_raw_os_error(libc::EEXIST)));
+        }
+        let add = |flags| self.change(Message::NewNeighbour(message(neighbour, index)), flags, &attempted);
+        match add(NLM_F_CREATE | NLM_F_EXCL) {
+            Err(error) if error.is(libc::EEXIST) && !taken()? => add(NLM_F_CREATE | NLM_F_REPLACE),
+            result => result,
+        }
+    }
+
+    /// Deletes an entry. `ENOENT` if there is none.
+    pub fn neighbour_del(&self, neighbour: &Neighbour) -> Result<()> {
+        let index = self.index_of(&neighbour.dev)?;
+        let attempted = format!("delete {}", describe(neighbour));
+        self.change(Message::DelNeighbour(message(neighbour, index)), 0, attempted)
+    }
+
+    /// Every neighbour and proxy entry of the namespace, by link and address. Entries that need no resolution
+    /// (multicast, loopback) are left out, as `ip neighbour` does.
+    pub fn neighbours(&self) -> Result<Vec<NeighbourInfo>> {
+        let mut proxies = NeighbourMessage::default();
+        proxies.header.flags = NeighbourFlags::Proxy;
+        let mut all = Vec::new();
+        for question in [NeighbourMessage::default(), proxies] {
+            let answers = self.dump(&Message::GetNeighbour(question), "list neighbours")?;
+            all.extend(answers.iter().filter_map(read));
+        }
+        all.sort_by_key(|info| (info.index, info.ip, info.proxy));
+        Ok(all)
+    }
+}
+
+fn message(neighbour: &Neighbour, index: u32) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family_of(neighbour.ip);
+    message.header.ifindex = index;
+    message.header.kind = RouteType::Unicast;
+    message.attributes.push(NeighbourAttribute::Destination(neighbour.ip.into()));
+    match neighbour.mac {
+        Some(mac) => {
+            message.header.state = NeighbourState::Permanent;
+            message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+        }
+        None => message.header.flags = NeighbourFlags::Proxy,
+    }
+    message
+}
+
+fn describe(neighbour: &Neighbour) -> String {
+    match neighbour.mac {
+        Some(mac) => format!("neighbour {} at {mac} on link {}", neighbour.ip, neighbour.dev),
+        None => format!("proxy neighbour {} on link {}", neighbour.ip, neighbour.dev),
+    }
+}
+
+fn read(answer: &Message) -> Option<NeighbourInfo> {
+    let Message::NewNeighbour(message) = answer else { return None };
+    let header = &message.header;
+    if header.state == NeighbourState::Noarp {
+        return None;
+    }
+    let mut found = None;
+    let mut mac = None;
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(address) => found = ip(address),
+            NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.as_slice().try_into().ok().map(Mac),
+            _ => {}
+        }
+    }
+    Some(NeighbourInfo {
+        index: header.ifindex,
+        ip: found?,
+        mac,
+        permanent: header.state == NeighbourState::Permanent,
+        proxy: header.flags.contains(NeighbourFlags::Proxy),
+    })
+}
+
+fn ip(address: &NeighbourAddress) -> Option<IpAddr> {
+    match address {
+        NeighbourAddress::Inet(address) => Some((*address).into()),
+        NeighbourAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}

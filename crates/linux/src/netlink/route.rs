@@ -1,0 +1,208 @@
+//! Routes of the main table are made and deleted; those of all tables are listed.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteNextHopFlags,
+    RouteProtocol, RouteScope, RouteType, RouteVia,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+use serde::Serialize;
+
+use super::{Netlink, family_of};
+use crate::{Result, Route};
+
+/// A route as the kernel tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RouteInfo {
+    /// The table (254 main, 255 local).
+    pub table: u32,
+    /// Where it leads.
+    pub dst: IpNet,
+    /// The ways: one, or several of equal cost; none for a route that refuses.
+    pub next_hops: Vec<NextHop>,
+    /// The preferred source address.
+    pub src: Option<IpAddr>,
+    /// The path MTU in bytes, where the route has one of its own.
+    pub mtu: Option<u32>,
+    /// Order among routes to the same destination, lowest first (`metric`).
+    pub metric: Option<u32>,
+    /// The number of who made it (2 kernel, 3 boot, 4 static).
+    pub protocol: u8,
+    /// The scope's number.
+    pub scope: u8,
+    /// The number of the kind (1 unicast, 2 local, 3 broadcast, 6 blackhole).
+    pub kind: u8,
+}
+
+/// One way of a route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NextHop {
+    /// The link's index.
+    pub index: Option<u32>,
+    /// The next hop; `None`: the destination is on the link itself.
+    pub via: Option<IpAddr>,
+    /// Reachable on the link though no route says so.
+    pub onlink: bool,
+}
+
+impl Netlink {
+    /// Makes a route in the main table. `EEXIST` if there is one to that destination, `ENODEV` without the link.
+    pub fn route_add(&self, route: &Route) -> Result<()> {
+        let mut message = message(route, self.index_of(&route.dev)?);
+        message.header.protocol = RouteProtocol::Boot;
+        if let Some(mtu) = route.mtu {
+            message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+        }
+        let attempted = format!("add route {}", describe(route));
+        self.change(Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
+    }
+
+    /// Deletes a route of the main table. `ESRCH` if there is none.
+    pub fn route_del(&self, route: &Route) -> Result<()> {
+        let message = message(route, self.index_of(&route.dev)?);
+        self.change(Message::DelRoute(message), 0, format!("delete route {}", describe(route)))
+    }
+
+    /// Every route of the namespace, of all tables, by table and destination.
+    pub fn routes(&self) -> Result<Vec<RouteInfo>> {
+        // One dump of all families: asked for one that the kernel lacks, it would answer with those that it has.
+        let answers = self.dump(&Message::GetRoute(RouteMessage::default()), "list routes")?;
+        let mut routes: Vec<RouteInfo> = answers.iter().filter_map(read).collect();
+        routes.sort_by_key(|route| (route.table, route.dst, route.metric, route.kind));
+        Ok(routes)
+    }
+
+    /// True if the main table has the route: same destination, next hop, link, source and path MTU.
+    pub fn has_route(&self, route: &Route) -> Result<bool> {
+        let Some(link) = self.link(&route.dev)? else { return Ok(false) };
+        let wanted = NextHop { index: Some(link.index), via: route.via, onlink: route.onlink };
+        Ok(self.routes()?.iter().any(|info| {
+            info.table == u32::from(RouteHeader::RT_TABLE_MAIN)
+                && info.kind == u8::from(RouteType::Unicast)
+                && info.dst == route.dst.trunc()
+                && info.next_hops == [wanted.clone()]
+                && (route.src.is_none() || info.src == route.src)
+                && info.mtu == route.mtu
+        }))
+    }
+}
+
+/// What adding and deleting have in common.
+fn message(route: &Route, index: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.address_family = family_of(route.dst.addr());
+    header.destination_prefix_length = route.dst.prefix_len();
+    header.table = RouteHeader::RT_TABLE_MAIN;
+    header.kind = RouteType::Unicast;
+    // The kernel wants to hear that the destination is on the link; for IPv6 it does not look.
+    header.scope = if route.via.is_none() { RouteScope::Link } else { RouteScope::Universe };
+    header.flags = if route.onlink { RouteFlags::Onlink } else { RouteFlags::empty() };
+    let attributes = &mut message.attributes;
+    attributes.push(RouteAttribute::Destination(route.dst.network().into()));
+    attributes.push(RouteAttribute::Oif(index));
+    attributes.extend(route.via.map(|via| gateway(route.dst, via)));
+    attributes.extend(route.src.map(|src| RouteAttribute::PrefSource(src.into())));
+    message
+}
+
+/// A next hop of the other family has an attribute of its own (IPv4 by way of IPv6, Linux 5.2).
+fn gateway(dst: IpNet, via: IpAddr) -> RouteAttribute {
+    match (dst, via) {
+        (IpNet::V4(_), IpAddr::V6(via)) => RouteAttribute::Via(RouteVia::Inet6(via)),
+        (IpNet::V4(_) | IpNet::V6(_), via) => RouteAttribute::Gateway(via.into()),
+    }
+}
+
+fn describe(route: &Route) -> String {
+    match route.via {
+        Some(via) => format!("{} via {via} dev {}", route.dst, route.dev),
+        None => format!("{} dev {}", route.dst, route.dev),
+    }
+}
+
+/// `None` for what is not an IP route, and for what the kernel noted by itself (exceptions, path MTUs).
+fn read(answer: &Message) -> Option<RouteInfo> {
+    let Message::NewRoute(message) = answer else { return None };
+    let header = &message.header;
+    if header.flags.contains(RouteFlags::Cloned) {
+        return None;
+    }
+    let any: IpAddr = match header.address_family {
+        AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
+        AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
+        _ => return None,
+    };
+    let mut route = RouteInfo {
+        table: header.table.into(),
+        dst: IpNet::new(any, header.destination_prefix_length).ok()?,
+        next_hops: Vec::new(),
+        src: None,
+        mtu: None,
+        metric: None,
+        protocol: header.protocol.into(),
+        scope: header.scope.into(),
+        kind: header.kind.into(),
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Table(table) => route.table = *table,
+            RouteAttribute::Destination(address) => {
+                route.dst = IpNet::new(ip(address)?, header.destination_prefix_length).ok()?;
+            }
+            RouteAttribute::PrefSource(address) => route.src = ip(address),
+            RouteAttribute::Priority(metric) => route.metric = Some(*metric),
+            RouteAttribute::Metrics(metrics) => {
+                route.mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => Some(*mtu),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    route.next_hops = next_hops(message);
+    Some(route)
+}
+
+fn next_hops(message: &RouteMessage) -> Vec<NextHop> {
+    let several = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops),
+        _ => None,
+    });
+    if let Some(hops) = several {
+        let hop = |hop: &netlink_packet_route::route::RouteNextHop| NextHop {
+            index: Some(hop.interface_index),
+            via: hop.attributes.iter().find_map(via),
+            onlink: hop.flags.contains(RouteNextHopFlags::Onlink),
+        };
+        return hops.iter().map(hop).collect();
+    }
+    let index = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(*index),
+        _ => None,
+    });
+    let via = message.attributes.iter().find_map(via);
+    let onlink = message.header.flags.contains(RouteFlags::Onlink);
+    if index.is_none() && via.is_none() { Vec::new() } else { vec![NextHop { index, via, onlink }] }
+}
+
+fn via(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}

@@ -1,0 +1,259 @@
+//! One request, its answers, its errors.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use super::Netlink;
+use crate::Result;
+use crate::error::refusal;
+
+/// The header flag of a dump during which something changed: it may lack entries or name them twice.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// The header flag of an answer that carries attributes of its own (`NLMSGERR_ATTR_*`).
+const NLM_F_ACK_TLVS: u16 = 0x200;
+/// The attribute with the kernel's words.
+const NLMSGERR_ATTR_MSG: u16 = 1;
+/// Bytes of `struct nlmsghdr`, which an error repeats of the request (the rest is capped away).
+const HEADER_BYTES: usize = 16;
+/// Message types below are netlink's own: acknowledgements, errors, ends of dumps (`NLMSG_MIN_TYPE`).
+const FIRST_ANSWER_TYPE: u16 = 16;
+/// Bytes of one receive buffer. A dump's messages fill at most 32 KiB (`netlink_dump` in net/netlink/af_netlink.c).
+const BUFFER_BYTES: usize = 64 * 1024;
+/// How long interrupted dumps are asked for again.
+const DUMP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connected route socket.
+#[derive(Debug)]
+pub(super) struct Socket {
+    socket: netlink_sys::Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+/// The outcome of a dump.
+enum Dump {
+    Whole(Vec<RouteNetlinkMessage>),
+    Interrupted,
+}
+
+impl Netlink {
+    /// Sends a request that changes something and waits for its acknowledgement.
+    pub(super) fn change(
+        &self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        attempted: impl AsRef<str>,
+    ) -> Result<()> {
+        self.exchange(message, flags | NLM_F_ACK).map(drop).map_err(|error| self.error(attempted, error))
+    }
+
+    /// Asks for one thing; the answers in order.
+    pub(super) fn get(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.exchange(message, NLM_F_ACK)
+    }
+
+    /// Asks for all there is. A dump during which something changed is asked for again.
+    pub(super) fn dump(
+        &self,
+        message: &RouteNetlinkMessage,
+        attempted: impl AsRef<str>,
+    ) -> Result<Vec<RouteNetlinkMessage>> {
+        let mut socket = self.socket.lock().expect("no exchange panics");
+        socket.dump(message).map_err(|error| self.error(attempted, error))
+    }
+
+    fn exchange(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut socket = self.socket.lock().expect("no exchange panics");
+        socket.send(message, flags)?;
+        match socket.receive()? {
+            Dump::Whole(answers) => Ok(answers),
+            Dump::Interrupted => Err(io::Error::from_raw_os_error(libc::EINTR)),
+        }
+    }
+}
+
+impl Socket {
+    pub(super) fn open() -> io::Result<Socket> {
+        let mut socket = netlink_sys::Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+        // Both since Linux 4.12. Errors come with the kernel's words, and without a copy of the request.
+        socket.set_ext_ack(true)?;
+        socket.set_cap_ack(true)?;
+        Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER_BYTES) })
+    }
+
+    fn dump(&mut self, message: &RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let deadline = Instant::now() + DUMP_PATIENCE;
+        loop {
+            self.send(message.clone(), NLM_F_DUMP)?;
+            match self.receive()? {
+                Dump::Whole(answers) => return Ok(answers),
+                Dump::Interrupted if Instant::now() < deadline => {}
+                Dump::Interrupted => {
+                    return Err(io::Error::other(format!(
+                        "it kept changing for {} s, no complete list was had",
+                        DUMP_PATIENCE.as_secs()
+                    )));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        packet.finalize();
+        let mut bytes = vec![0; packet.buffer_len()];
+        packet.serialize(&mut bytes);
+        again(|| self.socket.send(&bytes, 0)).map(drop)
+    }
+
+    /// Receives until the request is answered: by an acknowledgement, an error, or the end of a dump.
+    fn receive(&mut self) -> io::Result<Dump> {
+        let mut answers = Vec::new();
+        let mut interrupted = false;
+        // An answer that is not understood fails the exchange, but only after its end: a dump cut short would keep
+        // the socket busy.
+        let mut misunderstood = None;
+        loop {
+            self.buffer.clear();
+            let (socket, buffer) = (&self.socket, &mut self.buffer);
+            let length = again(|| socket.recv(buffer, libc::MSG_TRUNC))?;
+            if length > self.buffer.len() {
+                return Err(io::Error::other(format!(
+                    "an answer of {length} bytes is longer than any should be"
+                )));
+            }
+            let mut rest = &self.buffer[..];
+            while let Some((header, bytes)) = split(&mut rest)? {
+                // What is left of an exchange that was given up is not ours.
+                if header.sequence_number != self.sequence {
+                    continue;
+                }
+                interrupted |= header.flags & NLM_F_DUMP_INTR != 0;
+                match read(bytes, &mut answers) {
+                    Ok(None) => {}
+                    Ok(Some(outcome)) => {
+                        outcome.and(misunderstood.map_or(Ok(()), Err))?;
+                        return Ok(if interrupted { Dump::Interrupted } else { Dump::Whole(answers) });
+                    }
+                    Err(error) if header.message_type < FIRST_ANSWER_TYPE => return Err(error),
+                    Err(error) => misunderstood = misunderstood.or(Some(error)),
+                }
+            }
+        }
+    }
+}
+
+/// The next message of a datagram as header and bytes, cut off the front.
+fn split<'a>(rest: &mut &'a [u8]) -> io::Result<Option<(NetlinkHeader, &'a [u8])>> {
+    if rest.len() < HEADER_BYTES {
+        return Ok(None);
+    }
+    let word = |at: usize| u32::from_ne_bytes(rest[at..at + 4].try_into().expect("four bytes"));
+    let length = word(0) as usize;
+    if length < HEADER_BYTES || length > rest.len() {
+        return Err(io::Error::other(format!("a message of {length} bytes in a datagram of {}", rest.len())));
+    }
+    let mut header = NetlinkHeader::default();
+    header.length = word(0);
+    header.message_type = u16::from_ne_bytes([rest[4], rest[5]]);
+    header.flags = u16::from_ne_bytes([rest[6], rest[7]]);
+    header.sequence_number = word(8);
+    let bytes = &rest[..length];
+    *rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+    Ok(Some((header, bytes)))
+}
+
+/// Reads one message. `Some` if it ends the exchange: well, or with the kernel's refusal.
+fn read(bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<Option<io::Result<()>>> {
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes)
+        .map_err(|error| io::Error::other(format!("the kernel's answer was not understood: {error}")))?;
+    let tlvs = message.header.flags & NLM_F_ACK_TLVS != 0;
+    Ok(match message.payload {
+        NetlinkPayload::InnerMessage(answer) => {
+            answers.push(answer);
+            None
+        }
+        NetlinkPayload::Error(error) => Some(match error.code {
+            None => Ok(()),
+            Some(code) => {
+                let words = error.header.get(HEADER_BYTES..).filter(|_| tlvs).and_then(kernels_words);
+                Err(refusal(-code.get(), words))
+            }
+        }),
+        NetlinkPayload::Done(done) if done.code < 0 => {
+            Some(Err(refusal(-done.code, kernels_words(&done.extended_ack).filter(|_| tlvs))))
+        }
+        NetlinkPayload::Done(_) => Some(Ok(())),
+        NetlinkPayload::Overrun(_) => Some(Err(io::Error::from_raw_os_error(libc::EOVERFLOW))),
+        // Noop, and what a later version of the library may add.
+        _ => None,
+    })
+}
+
+/// Finds the text among the attributes of an error.
+fn kernels_words(mut attributes: &[u8]) -> Option<String> {
+    while let [a, b, c, d, ..] = attributes {
+        let length = usize::from(u16::from_ne_bytes([*a, *b]));
+        let kind = u16::from_ne_bytes([*c, *d]);
+        let value = attributes.get(4..length)?;
+        if kind == NLMSGERR_ATTR_MSG {
+            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+            return Some(String::from_utf8_lossy(text).into_owned());
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+/// Repeats a system call that a signal interrupted.
+fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(4 + value.len()).unwrap();
+        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn kernels_words_are_found_behind_other_attributes() {
+        let bytes = [attribute(2, &[1, 0, 0, 0]), attribute(1, b"Nope\0"), attribute(3, b"x")].concat();
+        assert_eq!(kernels_words(&bytes).as_deref(), Some("Nope"));
+        assert_eq!(kernels_words(&attribute(2, b"abcd")), None);
+    }
+
+    #[test]
+    fn foreign_bytes_are_errors_not_panics() {
+        assert_eq!(kernels_words(&[200, 0, 1, 0, 65]), None);
+        assert_eq!(kernels_words(&[0, 0, 1, 0]), None);
+        assert!(split(&mut &[0; 16][..]).is_err());
+        let mut long = [0; 16];
+        long[..4].copy_from_slice(&17_u32.to_ne_bytes());
+        assert!(split(&mut &long[..]).is_err());
+        assert!(split(&mut &long[..15]).unwrap().is_none());
+    }
+}

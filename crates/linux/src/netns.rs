@@ -1,0 +1,235 @@
+//! Network namespaces: the only place in the project that calls `setns`.
+//!
+//! A thread is in a namespace only inside [`Netns::run`], or for the whole of its life if it was started for that.
+//! Named namespaces are those of `ip netns`: files under `/run/netns` onto which a namespace is bound.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use crate::error::Attempt;
+use crate::netlink::Netlink;
+use crate::{Error, NetnsName, Result};
+
+/// Where `ip netns` and everybody who follows it keeps named namespaces.
+const DIRECTORY: &str = "/run/netns";
+
+/// The calling thread's namespace. Not `/proc/self`, which is that of the process's first thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// An open network namespace; it lives at least as long as this does.
+#[derive(Debug)]
+pub struct Netns {
+    fd: OwnedFd,
+    name: Option<NetnsName>,
+}
+
+impl Netns {
+    /// The calling thread's namespace.
+    pub fn current() -> Result<Netns> {
+        let fd = File::open(OWN).attempt(|| "open the current network namespace")?.into();
+        Ok(Netns { fd, name: None })
+    }
+
+    /// A named namespace. `ENOENT` if there is none of that name.
+    pub fn open(name: &NetnsName) -> Result<Netns> {
+        let fd = File::open(path(name)).attempt(|| format!("open namespace {name}"))?.into();
+        Ok(Netns { fd, name: Some(name.clone()) })
+    }
+
+    /// Makes a named namespace with its loopback up. `EEXIST` if the name is taken; then nothing is changed.
+    pub fn create(name: &NetnsName) -> Result<Netns> {
+        let attempted = || format!("create namespace {name}");
+        prepare_directory().attempt(attempted)?;
+        let path = path(name);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o444);
+        drop(options.open(&path).attempt(attempted)?);
+        on_a_thread_of_a_new_namespace(|| bind_to(&path).attempt(attempted)).inspect_err(|_| {
+            // The error that matters is the first one; an empty file is all that can be left.
+            let _ = fs::remove_file(&path);
+        })?;
+        Netns::open(name)
+    }
+
+    /// Makes a namespace without a name, with its loopback up. It ends with the last descriptor or process in it.
+    pub fn anonymous() -> Result<Netns> {
+        on_a_thread_of_a_new_namespace(Netns::current)
+    }
+
+    /// The name by which it was opened.
+    pub fn name(&self) -> Option<&NetnsName> {
+        self.name.as_ref()
+    }
+
+    /// What the kernel tells namespaces apart by (`net:[4026531840]`).
+    pub fn inode(&self) -> Result<u64> {
+        let stat = rustix::fs::fstat(&self.fd).attempt(|| format!("identify {}", self.describe()))?;
+        Ok(stat.st_ino)
+    }
+
+    /// Another descriptor of the same namespace.
+    pub fn try_clone(&self) -> Result<Netns> {
+        let fd = self.fd.try_clone().attempt(|| format!("duplicate {}", self.describe()))?;
+        Ok(Netns { fd, name: self.name.clone() })
+    }
+
+    /// Runs the closure with the calling thread in this namespace, and takes the thread back afterwards, also when
+    /// the closure panics. What the closure starts stays here: sockets, processes, threads.
+    ///
+    /// Calls may be nested on one thread. A thread that cannot go back would do the rest of its work in a wrong
+    /// network, so the process aborts in that case; it does not happen unless privileges are dropped meanwhile.
+    pub fn run<T>(&self, inside: impl FnOnce() -> T) -> Result<T> {
+        let back = WayBack { to: Netns::current()? };
+        self.enter()?;
+        let value = inside();
+        drop(back);
+        Ok(value)
+    }
+
+    /// For error texts: "namespace x" or "a namespace without a name".
+    pub fn describe(&self) -> String {
+        self.name
+            .as_ref()
+            .map_or_else(|| "a namespace without a name".to_owned(), |name| format!("namespace {name}"))
+    }
+
+    /// Puts the calling thread into the namespace for good: for threads started for that.
+    pub(crate) fn enter(&self) -> Result<()> {
+        rustix::thread::move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))
+            .attempt(|| format!("enter {}", self.describe()))
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Removes a name. The namespace itself ends when nothing is left in it: no process, no descriptor.
+/// `ENOENT` if there is none of that name.
+pub fn delete(name: &NetnsName) -> Result<()> {
+    let path = path(name);
+    let attempted = || format!("delete namespace {name}");
+    match rustix::mount::unmount(&path, UnmountFlags::DETACH) {
+        // A file on which nothing is bound: the rest of a creation that was cut short.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+        Err(errno) => return Err(Error::new(attempted(), errno)),
+    }
+    fs::remove_file(&path).attempt(attempted)
+}
+
+/// True if there is a named namespace of that name.
+pub fn exists(name: &NetnsName) -> bool {
+    path(name).exists()
+}
+
+/// The named namespaces in alphabetical order. Files whose name is not a [`NetnsName`] are not ours and left out.
+pub fn list() -> Result<Vec<NetnsName>> {
+    let entries = match fs::read_dir(DIRECTORY) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.attempt(|| format!("list {DIRECTORY}"))?,
+    };
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        let entry = entry.attempt(|| format!("list {DIRECTORY}"))?;
+        names.extend(entry.file_name().to_str().and_then(|text| NetnsName::new(text).ok()));
+    }
+    Ok(names.into_iter().collect())
+}
+
+/// The processes of which a thread is in one of the namespaces, given by [`Netns::inode`]; never the calling process.
+/// Processes that end meanwhile, or that may not be looked at, are left out.
+pub fn pids_in(inodes: &BTreeSet<u64>) -> Result<Vec<u32>> {
+    let own = std::process::id();
+    let entries = fs::read_dir("/proc").attempt(|| "list /proc")?;
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    Ok(pids.filter(|pid| *pid != own && has_thread_in(*pid, inodes)).collect())
+}
+
+/// Takes the thread back when dropped.
+struct WayBack {
+    to: Netns,
+}
+
+impl Drop for WayBack {
+    fn drop(&mut self) {
+        if self.to.enter().is_err() {
+            std::process::abort();
+        }
+    }
+}
+
+fn path(name: &NetnsName) -> PathBuf {
+    Path::new(DIRECTORY).join(name.as_str())
+}
+
+fn has_thread_in(pid: u32, inodes: &BTreeSet<u64>) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        // stat follows the link, which names an inode of nsfs.
+        fs::metadata(thread.path().join("ns/net")).is_ok_and(|meta| inodes.contains(&meta.ino()))
+    })
+}
+
+/// Makes the directory of names as `ip netns` does: mounts in it are seen in every mount namespace that shares them,
+/// so that a name deleted here is gone everywhere and no forgotten copy keeps a namespace alive.
+fn prepare_directory() -> rustix::io::Result<()> {
+    match fs::DirBuilder::new().mode(0o755).recursive(true).create(DIRECTORY) {
+        Ok(()) => {}
+        Err(error) => return Err(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO)),
+    }
+    let directory =
+        rustix::fs::open(DIRECTORY, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, 0.into())?;
+    // Two who find it unshared at the same time would stack two mounts; `ip netns` takes the same lock.
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+    let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+    match rustix::mount::mount_change(DIRECTORY, shared) {
+        Err(rustix::io::Errno::INVAL) => {
+            // It is no mount yet: make it one.
+            rustix::mount::mount_bind_recursive(DIRECTORY, DIRECTORY)?;
+            rustix::mount::mount_change(DIRECTORY, shared)
+        }
+        result => result,
+    }
+}
+
+fn bind_to(path: &Path) -> rustix::io::Result<()> {
+    rustix::mount::mount_bind(OWN, path)
+}
+
+/// Runs the closure on a thread of its own that has just got a new network namespace with its loopback up. The
+/// caller's thread is not moved, so there is no way back that could fail.
+fn on_a_thread_of_a_new_namespace<T: Send>(inside: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let work = || {
+        unshare().attempt(|| "create a network namespace")?;
+        Netlink::open()?.loopback_up()?;
+        inside()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().expect("the closures passed here do not panic"))
+}
+
+fn unshare() -> rustix::io::Result<()> {
+    // SAFETY: with NEWNET alone the call does not unshare the table of file descriptors, which is the one effect
+    // that could take a descriptor away from under its owner.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_process_is_never_listed() {
+        let own = Netns::current().unwrap().inode().unwrap();
+        assert!(!pids_in(&BTreeSet::from([own])).unwrap().contains(&std::process::id()));
+    }
+}
