@@ -2,32 +2,44 @@
 //!
 //! A data path is how a pod reaches its node ([`Attach`]) times how nodes reach each other's pods ([`Transport`]):
 //! the field's own seam (CNI plugins and flannel's backends). Nothing here opens a socket or changes anything.
+//! [`ALL`] is the one list of them; command line, documentation and tests are derived from it.
 
+mod attach;
+mod check;
+mod draft;
+mod links;
+mod path;
+mod rules;
 mod spec;
+mod transport;
 
+pub use path::{ALL, Between, DataPath, Reach, find};
 pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, PublishedPort, Router, SpecError};
 
-use linux::features::{Facts, Unmet};
+use linux::features::Feature;
 use plan::Plan;
 
 /// How a pod's interface reaches its node.
+///
+/// [`DataPath`] checks every specification before it asks a driver, so a driver may rely on what
+/// [`NodeSpec::check`] and [`Pod::check`] promise.
 pub trait Attach: Sync {
     /// The name, unique among attaches.
     fn name(&self) -> &'static str;
-    /// What this machine lacks for it; empty: it can run here.
-    fn unmet(&self, facts: &Facts) -> Vec<Unmet>;
+    /// What it needs of the machine.
+    fn needs(&self) -> &'static [Feature];
     /// What is done once a node (a bridge, forwarding), often nothing. `mtu` is the pods' MTU in bytes.
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError>;
     /// What is done for one pod.
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError>;
 }
 
-/// How one node's packets reach another node's pods.
+/// How one node's packets reach another node's pods. As with [`Attach`], specifications come checked.
 pub trait Transport: Sync {
     /// The name, unique among transports.
     fn name(&self) -> &'static str;
-    /// What this machine lacks for it; empty: it can run here.
-    fn unmet(&self, facts: &Facts) -> Vec<Unmet>;
+    /// What it needs of the machine.
+    fn needs(&self) -> &'static [Feature];
     /// Bytes that it takes from the underlay's MTU when the outer packets are of the given family.
     fn overhead_bytes(&self, outer: Family) -> u32;
     /// What is done once a node (the tunnel device), often nothing.

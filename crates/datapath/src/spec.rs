@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, Mac, NetnsName};
 use plan::Place;
 
@@ -113,6 +113,11 @@ pub struct SpecError {
     pub why: String,
 }
 
+impl Family {
+    /// Both, IPv4 first.
+    pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
+}
+
 impl Addresses {
     /// The address of a family.
     pub fn of(&self, family: Family) -> IpAddr {
@@ -120,6 +125,43 @@ impl Addresses {
             Family::V4 => self.v4.into(),
             Family::V6 => self.v6.into(),
         }
+    }
+
+    /// Both addresses, IPv4 first.
+    pub fn both(&self) -> [IpAddr; 2] {
+        [self.v4.into(), self.v6.into()]
+    }
+
+    /// Both as prefixes of full length: nothing but the address itself.
+    pub fn alone(&self) -> [IpNet; 2] {
+        self.both().map(IpNet::from)
+    }
+
+    /// Both with the prefix lengths of a pair of prefixes.
+    pub fn within(&self, cidrs: Cidrs) -> [IpNet; 2] {
+        let v4 = Ipv4Net::new_assert(self.v4, cidrs.v4.prefix_len());
+        let v6 = Ipv6Net::new_assert(self.v6, cidrs.v6.prefix_len());
+        [v4.into(), v6.into()]
+    }
+}
+
+impl Cidrs {
+    /// The prefix of a family.
+    pub fn of(&self, family: Family) -> IpNet {
+        match family {
+            Family::V4 => self.v4.trunc().into(),
+            Family::V6 => self.v6.trunc().into(),
+        }
+    }
+
+    /// Both prefixes without host bits, IPv4 first.
+    pub fn both(&self) -> [IpNet; 2] {
+        Family::BOTH.map(|family| self.of(family))
+    }
+
+    /// The first address of each prefix.
+    pub fn networks(&self) -> Addresses {
+        Addresses { v4: self.v4.network(), v6: self.v6.network() }
     }
 }
 

@@ -1,0 +1,82 @@
+//! A bridge in the node with a veth pair to each pod, and flannel's rules: the classic CNI bridge.
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linux::LinkKind;
+use linux::features::Feature;
+use plan::{Place, Plan, Step};
+
+use super::veth;
+use crate::draft::Draft;
+use crate::links::{self, MacOf};
+use crate::{Attach, NodeSpec, Pod, SpecError, rules};
+
+pub(crate) const BRIDGE: Bridge = Bridge;
+
+/// A bridge that is the pods' gateway, with masquerading of what leaves the cluster.
+pub(crate) struct Bridge;
+
+impl Attach for Bridge {
+    fn name(&self) -> &'static str {
+        "bridge"
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        &[Feature::Veth, Feature::Bridge, Feature::Ipv6, Feature::Nftables]
+    }
+
+    fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
+        let mut draft = Draft::at(&node.place);
+        gateway(&mut draft, node, mtu);
+        draft.tables(rules::flannel::tables(node));
+        Ok(draft.into_plan())
+    }
+
+    fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
+        Ok(port(node, pod, mtu, Hairpin::Off))
+    }
+}
+
+/// Whether a bridge port sends a frame back to where it came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hairpin {
+    On,
+    Off,
+}
+
+/// The bridge with the pods' gateway addresses, and forwarding.
+///
+/// The bridge has an Ethernet address of its own. One that follows its ports (the kernel's default) would change
+/// under the pods' neighbour entries when the port with the lowest address leaves.
+pub(super) fn gateway(draft: &mut Draft<'_>, node: &NodeSpec, mtu: u32) {
+    let bridge = links::bridge();
+    draft.link(&bridge, LinkKind::Bridge, mtu, Some(links::node_mac(node, MacOf::Bridge)));
+    draft.up(&bridge);
+    draft.addresses(&bridge, node.gateway().within(node.pods));
+    draft.forwarding();
+}
+
+/// A pod's port of the bridge, and the pod's side.
+pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Plan {
+    let mut outside = Draft::at(&node.place);
+    let link = veth::pair(&mut outside, node, pod, mtu);
+    outside.step(Step::SetLinkMaster { link: link.clone(), master: links::bridge() });
+    if hairpin == Hairpin::On {
+        outside.step(Step::SetHairpin { link: link.clone() });
+    }
+    outside.up(&link);
+
+    let place = Place::Netns(pod.netns.clone());
+    let mut inside = Draft::at(&place);
+    inside.up(&pod.ifname);
+    inside.addresses(&pod.ifname, pod.addresses.within(node.pods));
+    inside.routes_via(&pod.ifname, everywhere(), node.gateway().both());
+
+    let mut plan = outside.into_plan();
+    plan.extend(inside.into_plan());
+    plan
+}
+
+/// The default routes' destinations.
+pub(super) fn everywhere() -> [IpNet; 2] {
+    [Ipv4Net::default().into(), Ipv6Net::default().into()]
+}

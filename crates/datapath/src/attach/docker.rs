@@ -1,0 +1,45 @@
+//! Docker's default network: the bridge of [`super::bridge`] with Docker's rules instead of flannel's.
+
+use linux::features::Feature;
+use plan::Plan;
+
+use super::bridge::{self, Hairpin};
+use crate::draft::Draft;
+use crate::{Attach, NodeSpec, Pod, SpecError, rules};
+
+pub(crate) const DOCKER: Docker = Docker;
+
+/// A bridge whose pods leave masqueraded and are entered by ports of the node. It is Docker with
+/// `userland-proxy` off: a published port is always a DNAT rule, also for a pod that calls itself.
+pub(crate) struct Docker;
+
+impl Attach for Docker {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        &[Feature::Veth, Feature::Bridge, Feature::Ipv6, Feature::Nftables, Feature::BridgeNetfilter]
+    }
+
+    fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
+        let mut draft = Draft::at(&node.place);
+        bridge::gateway(&mut draft, node, mtu);
+        // A pod that calls a neighbour by the node's port gets its answer through the bridge alone; conntrack must see
+        // that answer to put the node's address back.
+        draft.sysctl("net/bridge/bridge-nf-call-iptables", "1");
+        draft.sysctl("net/bridge/bridge-nf-call-ip6tables", "1");
+        draft.tables(rules::docker::node_tables(node));
+        Ok(draft.into_plan())
+    }
+
+    fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
+        let mut plan = bridge::port(node, pod, mtu, Hairpin::On);
+        if let Some(published) = pod.published {
+            let mut draft = Draft::at(&node.place);
+            draft.tables(rules::docker::published_tables(pod, published));
+            plan.extend(draft.into_plan());
+        }
+        Ok(plan)
+    }
+}

@@ -1,0 +1,67 @@
+//! IP addresses of pods behind the Ethernet address of the node's wire.
+
+use linux::features::Feature;
+use linux::{IpvlanMode, LinkKind};
+use plan::{Place, Plan, Step};
+
+use super::bridge::everywhere;
+use crate::draft::Draft;
+use crate::links;
+use crate::{Attach, NodeSpec, Pod, SpecError};
+
+pub(crate) const IPVLAN_L2: Ipvlan = Ipvlan { name: "ipvlan-l2", mode: IpvlanMode::L2 };
+pub(crate) const IPVLAN_L3: Ipvlan = Ipvlan { name: "ipvlan-l3", mode: IpvlanMode::L3 };
+pub(crate) const IPVLAN_L3S: Ipvlan = Ipvlan { name: "ipvlan-l3s", mode: IpvlanMode::L3s };
+
+/// An ipvlan link, moved into the pod.
+pub(crate) struct Ipvlan {
+    name: &'static str,
+    mode: IpvlanMode,
+}
+
+impl Attach for Ipvlan {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        &[Feature::Ipvlan, Feature::Ipv6]
+    }
+
+    /// Nothing, not even forwarding: the driver hands a packet for a pod over before the node's stack would forward
+    /// it, and sends a pod's packet by the node's routes as if the node had made it.
+    fn node(&self, _node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
+        Ok(Plan::new())
+    }
+
+    fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
+        let kind = LinkKind::Ipvlan { parent: node.wire.clone(), mode: self.mode };
+        let mut outside = Draft::at(&node.place);
+        let born = links::born(pod);
+        // The Ethernet address is the wire's; the kernel refuses another.
+        outside.link(&born, kind, mtu, None);
+
+        let place = Place::Netns(pod.netns.clone());
+        outside.step(Step::MoveLink { link: born, to: place.clone(), name: pod.ifname.clone() });
+        let mut plan = outside.into_plan();
+        plan.extend(self.inside(&place, node, pod));
+        Ok(plan)
+    }
+}
+
+impl Ipvlan {
+    /// L2: a neighbour on the cluster's one Ethernet. L3 and L3s: a single address; the node's table decides about
+    /// everything, and no neighbour is ever asked for.
+    fn inside(&self, place: &Place, node: &NodeSpec, pod: &Pod) -> Plan {
+        let mut inside = Draft::at(place);
+        inside.up(&pod.ifname);
+        match self.mode {
+            IpvlanMode::L2 => inside.addresses(&pod.ifname, pod.addresses.within(node.cluster)),
+            IpvlanMode::L3 | IpvlanMode::L3s => {
+                inside.addresses(&pod.ifname, pod.addresses.alone());
+                inside.routes_on(&pod.ifname, everywhere());
+            }
+        }
+        inside.into_plan()
+    }
+}

@@ -1,0 +1,16 @@
+//! Attaches: how a pod's interface reaches its node, one file each.
+
+mod bridge;
+mod docker;
+mod host;
+mod ipvlan;
+mod macvlan;
+mod ptp;
+mod veth;
+
+pub(crate) use bridge::BRIDGE;
+pub(crate) use docker::DOCKER;
+pub(crate) use host::HOST;
+pub(crate) use ipvlan::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};
+pub(crate) use macvlan::MACVLAN;
+pub(crate) use ptp::PTP;

@@ -1,0 +1,96 @@
+//! A plan in the making at one place: the vocabulary in which drivers read aloud.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
+use plan::{Place, Plan, Step};
+
+/// Steps at one place.
+pub(crate) struct Draft<'a> {
+    place: &'a Place,
+    plan: Plan,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn at(place: &'a Place) -> Draft<'a> {
+        Draft { place, plan: Plan::new() }
+    }
+
+    pub(crate) fn into_plan(self) -> Plan {
+        self.plan
+    }
+
+    pub(crate) fn step(&mut self, step: Step) {
+        self.plan.push(self.place, step);
+    }
+
+    pub(crate) fn link(&mut self, name: &IfName, kind: LinkKind, mtu: u32, mac: Option<Mac>) {
+        self.step(Step::AddLink(Link { name: name.clone(), kind, mtu: Some(mtu), mac }));
+    }
+
+    /// Brings a link up with IPv6 addresses that are usable at once.
+    ///
+    /// Duplicate address detection would keep the link-local address from use for one to two seconds, and a node that
+    /// forwards has no other source address for its neighbour solicitations: the first packets would be lost. The
+    /// addresses are derived from unique ids, so there is nothing to detect.
+    pub(crate) fn up(&mut self, link: &IfName) {
+        self.sysctl(&format!("net/ipv6/conf/{link}/accept_dad"), "0");
+        self.step(Step::SetLinkUp { link: link.clone() });
+    }
+
+    pub(crate) fn sysctl(&mut self, key: &str, value: &str) {
+        let key = sysctl::Key::new(key).expect("a constant path with a link's name in it is a key");
+        self.step(Step::SetSysctl { key, value: value.to_owned() });
+    }
+
+    /// Lets the place forward packets of both families.
+    pub(crate) fn forwarding(&mut self) {
+        self.sysctl("net/ipv4/ip_forward", "1");
+        self.sysctl("net/ipv6/conf/all/forwarding", "1");
+    }
+
+    pub(crate) fn addresses(&mut self, link: &IfName, addresses: impl IntoIterator<Item = IpNet>) {
+        for address in addresses {
+            self.step(Step::AddAddress { link: link.clone(), address });
+        }
+    }
+
+    /// Destinations on the link itself.
+    pub(crate) fn routes_on(&mut self, link: &IfName, destinations: impl IntoIterator<Item = IpNet>) {
+        for dst in destinations {
+            self.step(Step::AddRoute(Route::on_link(dst, link.clone())));
+        }
+    }
+
+    /// Destinations by way of a next hop of the same family.
+    pub(crate) fn routes_via(&mut self, link: &IfName, destinations: [IpNet; 2], hops: [IpAddr; 2]) {
+        for (dst, via) in destinations.into_iter().zip(hops) {
+            self.step(Step::AddRoute(Route::via(dst, via, link.clone())));
+        }
+    }
+
+    /// As [`Draft::routes_via`], though no route says that the next hop is on the link.
+    pub(crate) fn routes_via_onlink(&mut self, link: &IfName, destinations: [IpNet; 2], hops: [IpAddr; 2]) {
+        for (dst, via) in destinations.into_iter().zip(hops) {
+            self.step(Step::AddRoute(Route { onlink: true, ..Route::via(dst, via, link.clone()) }));
+        }
+    }
+
+    /// Permanent neighbours with one Ethernet address.
+    pub(crate) fn neighbours(&mut self, link: &IfName, ips: impl IntoIterator<Item = IpAddr>, mac: Mac) {
+        for ip in ips {
+            self.step(Step::AddNeighbour(Neighbour { dev: link.clone(), ip, mac: Some(mac) }));
+        }
+    }
+
+    pub(crate) fn fdb(&mut self, link: &IfName, mac: Mac, dst: IpAddr) {
+        self.step(Step::AddFdb(FdbEntry { dev: link.clone(), mac, dst }));
+    }
+
+    pub(crate) fn tables(&mut self, tables: impl IntoIterator<Item = nft::Table>) {
+        for table in tables {
+            self.step(Step::AddNftTable(table));
+        }
+    }
+}

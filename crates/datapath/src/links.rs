@@ -1,0 +1,58 @@
+//! The names and Ethernet addresses of what drivers make, derived from ids: a plan made again names the same things.
+
+use linux::{IfName, Mac};
+
+use crate::{NodeSpec, Peer, Pod};
+
+/// What an Ethernet address belongs to: the `space` of [`Mac::from_id`], so that no two makers share one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MacOf {
+    /// The bridge of a node.
+    Bridge = 1,
+    /// The tunnel end of a node.
+    TunnelEnd = 2,
+    /// The node's end of a pod's veth pair.
+    NodeEnd = 3,
+    /// The pod's interface.
+    Pod = 4,
+}
+
+/// The bridge of a node.
+pub(crate) fn bridge() -> IfName {
+    valid("hgbr0".to_owned())
+}
+
+/// The vxlan device of a node, with its network identifier in the name as flannel's `flannel.1`.
+pub(crate) fn vxlan() -> IfName {
+    valid("hgvx1".to_owned())
+}
+
+/// The node's end of a pod's veth pair.
+pub(crate) fn node_end(pod: &Pod) -> IfName {
+    valid(format!("hgp{}", pod.id))
+}
+
+/// The name under which a pod's macvlan or ipvlan link is born in the node, before it moves to the pod. Not the pod's
+/// own name for it: `eth0` is often the node's wire.
+pub(crate) fn born(pod: &Pod) -> IfName {
+    valid(format!("hgb{}", pod.id))
+}
+
+/// The Ethernet address of something a node has once.
+pub(crate) fn node_mac(node: &NodeSpec, of: MacOf) -> Mac {
+    node.mac(of as u8, 0)
+}
+
+/// The Ethernet address of something a node has for each pod.
+pub(crate) fn pod_mac(node: &NodeSpec, pod: &Pod, of: MacOf) -> Mac {
+    node.mac(of as u8, pod.id)
+}
+
+/// The Ethernet address of a peer's tunnel end: what [`node_mac`] gives on the peer itself.
+pub(crate) fn tunnel_end_mac(peer: &Peer) -> Mac {
+    Mac::from_id(MacOf::TunnelEnd as u8, u32::from(peer.id) << 16)
+}
+
+fn valid(name: String) -> IfName {
+    IfName::new(name).expect("a prefix of three letters and at most five digits make a valid name")
+}

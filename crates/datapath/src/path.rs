@@ -1,0 +1,169 @@
+//! The list of data paths, and what can be asked of each.
+
+use std::net::SocketAddr;
+
+use linux::features::{Facts, Feature, Unmet};
+use plan::Plan;
+
+use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};
+use crate::attach::{MACVLAN as MACVLAN_LINK, PTP};
+use crate::check::MTU_MIN;
+use crate::transport::{DIRECT, ONLINK, VPC, VXLAN};
+use crate::{Attach, Family, NodeSpec, Peer, Pod, SpecError, Transport};
+
+/// A way from one pod to another, made of an attach and a transport.
+pub struct DataPath {
+    /// The name by which users call it.
+    pub name: &'static str,
+    /// The known set-up that it stands for.
+    pub stands_for: &'static str,
+    /// How a pod reaches its node.
+    pub attach: &'static dyn Attach,
+    /// How nodes reach each other's pods.
+    pub transport: &'static dyn Transport,
+    /// Where clients find what a pod serves.
+    pub reach: Reach,
+    /// What must lie between the nodes.
+    pub between: Between,
+}
+
+/// Where clients find what a pod serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// At the node's address: the pod shares the node's namespace.
+    Node,
+    /// At a port of the node that leads to the pod's ([`Pod::published`]).
+    PublishedPort,
+    /// At the pod's own address.
+    Pod,
+}
+
+/// What lies between the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// One Ethernet: nodes are neighbours.
+    Wire,
+    /// A router with a table that the transport writes ([`NodeSpec::router`]).
+    Router,
+}
+
+/// Every data path, in display order.
+pub const ALL: &[DataPath] = &[
+    DataPath {
+        name: "host",
+        stands_for: "`--net=host`, the reference",
+        attach: &NODE_ITSELF,
+        transport: &ONLINK,
+        reach: Reach::Node,
+        between: Between::Wire,
+    },
+    DataPath {
+        name: "docker",
+        stands_for: "Docker's default: a bridge with NAT and published ports",
+        attach: &DOCKER_BRIDGE,
+        transport: &ONLINK,
+        reach: Reach::PublishedPort,
+        between: Between::Wire,
+    },
+    routed("bridge+direct", "flannel host-gw", &BRIDGE, &DIRECT),
+    DataPath {
+        between: Between::Router,
+        ..routed("bridge+vpc", "flannel aws-vpc: the route table of a cloud", &BRIDGE, &VPC)
+    },
+    routed("bridge+vxlan", "flannel vxlan", &BRIDGE, &VXLAN),
+    routed("ptp+direct", "Calico without an overlay", &PTP, &DIRECT),
+    routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
+    routed("macvlan", "macvlan on the node's wire", &MACVLAN_LINK, &ONLINK),
+    routed("ipvlan-l2", "ipvlan on the node's wire, switched", &IPVLAN_L2, &ONLINK),
+    routed("ipvlan-l3", "ipvlan routed, past the node's netfilter on the way in", &IPVLAN_L3, &DIRECT),
+    routed("ipvlan-l3s", "ipvlan routed, through the node's netfilter", &IPVLAN_L3S, &DIRECT),
+];
+
+/// A path on which pods are reached at their own addresses over one wire.
+const fn routed(
+    name: &'static str,
+    stands_for: &'static str,
+    attach: &'static dyn Attach,
+    transport: &'static dyn Transport,
+) -> DataPath {
+    DataPath { name, stands_for, attach, transport, reach: Reach::Pod, between: Between::Wire }
+}
+
+/// The data path of a name.
+pub fn find(name: &str) -> Option<&'static DataPath> {
+    ALL.iter().find(|path| path.name == name)
+}
+
+impl DataPath {
+    /// What it needs of the machine, each once.
+    pub fn needs(&self) -> Vec<Feature> {
+        let mut needs = [self.attach.needs(), self.transport.needs()].concat();
+        needs.sort_unstable();
+        needs.dedup();
+        needs
+    }
+
+    /// What this machine lacks for it; empty: it can run here.
+    pub fn unmet(&self, facts: &Facts) -> Vec<Unmet> {
+        facts.unmet(&self.needs())
+    }
+
+    /// The pods' MTU in bytes: the underlay's less what the transport adds to a packet.
+    pub fn pod_mtu(&self, node: &NodeSpec) -> Result<u32, SpecError> {
+        let overhead = self.transport.overhead_bytes(node.outer);
+        node.wire_mtu.checked_sub(overhead).filter(|mtu| *mtu >= MTU_MIN).ok_or_else(|| SpecError {
+            what: format!("node {}", node.id),
+            why: format!(
+                "an underlay MTU of {} bytes less {overhead} for {} leaves pods less than the {MTU_MIN} of IPv6",
+                node.wire_mtu, self.name
+            ),
+        })
+    }
+
+    /// What is done once on a node.
+    pub fn node_plan(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
+        node.check()?;
+        let mut plan = self.attach.node(node, self.pod_mtu(node)?)?;
+        plan.extend(self.transport.node(node)?);
+        Ok(plan)
+    }
+
+    /// What is done for one pod, on its node and in its namespace. The namespace exists already.
+    pub fn pod_plan(&self, node: &NodeSpec, pod: &Pod) -> Result<Plan, SpecError> {
+        node.check()?;
+        pod.check(node)?;
+        self.attach.pod(node, pod, self.pod_mtu(node)?)
+    }
+
+    /// What is done on a node for each other node.
+    pub fn peer_plan(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
+        node.check()?;
+        peer.check(node)?;
+        self.transport.peer(node, peer)
+    }
+
+    /// Where clients outside the node reach a port of a pod.
+    ///
+    /// # Errors
+    /// The path reaches pods by published ports and the pod does not publish this one.
+    pub fn address_of(
+        &self,
+        node: &NodeSpec,
+        pod: &Pod,
+        family: Family,
+        port: u16,
+    ) -> Result<SocketAddr, SpecError> {
+        match self.reach {
+            Reach::Node => Ok((node.underlay.of(family), port).into()),
+            Reach::Pod => Ok((pod.addresses.of(family), port).into()),
+            Reach::PublishedPort => {
+                let published = pod.published.filter(|published| published.pod == port);
+                let published = published.ok_or_else(|| SpecError {
+                    what: format!("pod {} of node {}", pod.id, node.id),
+                    why: format!("it does not publish port {port}, and {} reaches nothing else", self.name),
+                })?;
+                Ok((node.underlay.of(family), published.node).into())
+            }
+        }
+    }
+}

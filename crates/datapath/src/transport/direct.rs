@@ -1,0 +1,39 @@
+//! A route to each peer's pods by way of the peer's underlay address: flannel's host-gw. Nodes must be neighbours on
+//! one Ethernet; the kernel refuses the route where they are not.
+
+use linux::features::Feature;
+use plan::Plan;
+
+use crate::draft::Draft;
+use crate::{Family, NodeSpec, Peer, SpecError, Transport};
+
+pub(crate) const DIRECT: Direct = Direct;
+
+/// Routes between neighbours.
+pub(crate) struct Direct;
+
+impl Transport for Direct {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        &[]
+    }
+
+    fn overhead_bytes(&self, _outer: Family) -> u32 {
+        0
+    }
+
+    fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
+        node.check_underlay_apart()?;
+        Ok(Plan::new())
+    }
+
+    fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
+        node.check_underlay_apart()?;
+        let mut draft = Draft::at(&node.place);
+        draft.routes_via(&node.wire, peer.pods.both(), peer.underlay.both());
+        Ok(draft.into_plan())
+    }
+}

@@ -1,0 +1,53 @@
+//! A router between the nodes that knows where each node's pods are: flannel's aws-vpc, where the router is the
+//! cloud's and its table has a limit of entries (50 when flannel supported it).
+
+use linux::features::Feature;
+use plan::Plan;
+
+use crate::draft::Draft;
+use crate::{Family, NodeSpec, Peer, Router, SpecError, Transport};
+
+pub(crate) const VPC: Vpc = Vpc;
+
+/// One entry a node in the router's table, written on the node's behalf; one route a node to the whole cluster.
+pub(crate) struct Vpc;
+
+impl Transport for Vpc {
+    fn name(&self) -> &'static str {
+        "vpc"
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        &[]
+    }
+
+    fn overhead_bytes(&self, _outer: Family) -> u32 {
+        0
+    }
+
+    fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
+        node.check_underlay_apart()?;
+        let router = router_of(node)?;
+        let mut own = Draft::at(&node.place);
+        own.routes_via(&node.wire, node.cluster.both(), router.addresses.both());
+        let mut table = Draft::at(&router.place);
+        table.routes_via(&router.wire, node.pods.both(), node.underlay.both());
+
+        let mut plan = own.into_plan();
+        plan.extend(table.into_plan());
+        Ok(plan)
+    }
+
+    /// Nothing: a new node costs the others no route.
+    fn peer(&self, node: &NodeSpec, _peer: &Peer) -> Result<Plan, SpecError> {
+        router_of(node)?;
+        Ok(Plan::new())
+    }
+}
+
+fn router_of(node: &NodeSpec) -> Result<&Router, SpecError> {
+    node.router.as_ref().ok_or_else(|| SpecError {
+        what: format!("node {}", node.id),
+        why: "the vpc transport writes a router's table, and no router is given".to_owned(),
+    })
+}

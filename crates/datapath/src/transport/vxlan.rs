@@ -1,0 +1,73 @@
+//! Ethernet in UDP between the nodes: flannel's vxlan. Every node has one tunnel device; a peer is a route, a
+//! neighbour and a forwarding entry, all permanent, so that no packet waits for a look-up.
+
+use linux::features::Feature;
+use linux::{LinkKind, Vxlan as VxlanLink};
+use plan::Plan;
+
+use crate::draft::Draft;
+use crate::links::{self, MacOf};
+use crate::{Family, NodeSpec, Peer, SpecError, Transport};
+
+pub(crate) const VXLAN: Vxlan = Vxlan;
+
+/// flannel's network identifier.
+const VNI: u32 = 1;
+/// Linux's port from before IANA gave VXLAN 4789; flannel keeps it.
+const PORT: u16 = 8472;
+/// Bytes of the outer IPv4 (20), UDP (8), VXLAN (8) and inner Ethernet (14) headers.
+const OVERHEAD_V4: u32 = 50;
+/// The same with an outer IPv6 header of 40 bytes.
+const OVERHEAD_V6: u32 = 70;
+
+/// A tunnel with the node's underlay address as its end.
+pub(crate) struct Vxlan;
+
+impl Transport for Vxlan {
+    fn name(&self) -> &'static str {
+        "vxlan"
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        &[Feature::Vxlan, Feature::Ipv6]
+    }
+
+    fn overhead_bytes(&self, outer: Family) -> u32 {
+        match outer {
+            Family::V4 => OVERHEAD_V4,
+            Family::V6 => OVERHEAD_V6,
+        }
+    }
+
+    /// The device carries both families of pods whatever its outer family is. Its addresses are the first ones of the
+    /// pods' prefixes: the peers' next hops, and the source of what the node itself sends to pods.
+    fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
+        node.check_underlay_apart()?;
+        let device = links::vxlan();
+        let kind = LinkKind::Vxlan(VxlanLink {
+            vni: VNI,
+            parent: node.wire.clone(),
+            local: node.underlay.of(node.outer),
+            port: PORT,
+            learning: false,
+        });
+        let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
+        let mut draft = Draft::at(&node.place);
+        draft.link(&device, kind, mtu, Some(links::node_mac(node, MacOf::TunnelEnd)));
+        draft.up(&device);
+        draft.addresses(&device, node.pods.networks().alone());
+        Ok(draft.into_plan())
+    }
+
+    /// The route comes last: when it attracts packets, everything they need is there.
+    fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
+        node.check_underlay_apart()?;
+        let device = links::vxlan();
+        let (hops, mac) = (peer.pods.networks().both(), links::tunnel_end_mac(peer));
+        let mut draft = Draft::at(&node.place);
+        draft.neighbours(&device, hops, mac);
+        draft.fdb(&device, mac, peer.underlay.of(node.outer));
+        draft.routes_via_onlink(&device, peer.pods.both(), hops);
+        Ok(draft.into_plan())
+    }
+}
