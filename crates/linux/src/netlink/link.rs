@@ -133,11 +133,13 @@ impl Netlink {
         self.change(Message::NewLink(message), 0, attempted)
     }
 
-    /// Moves a link to another namespace. It keeps its name, goes down and loses its addresses and routes.
-    pub fn link_move(&self, index: u32, to: &Netns) -> Result<()> {
+    /// Moves a link to another namespace, where it gets a name. It goes down and loses its addresses and routes.
+    pub fn link_move(&self, index: u32, to: &Netns, name: &IfName) -> Result<()> {
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::NetNsFd(to.as_fd().as_raw_fd()));
-        self.change(Message::SetLink(message), 0, format!("move link {index} to {}", to.describe()))
+        message.attributes.push(LinkAttribute::IfName(name.to_string()));
+        let attempted = format!("move link {index} to {} as {name}", to.describe());
+        self.change(Message::SetLink(message), 0, attempted)
     }
 
     /// Brings the loopback of a new namespace up.
