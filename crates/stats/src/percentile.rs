@@ -1,0 +1,113 @@
+//! The percentiles that are told, and from how many samples on.
+
+/// A percentile of latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Percentile {
+    /// 50 %.
+    P50,
+    /// 90 %.
+    P90,
+    /// 99 %.
+    P99,
+    /// 99.9 %.
+    P99_9,
+    /// 99.99 %.
+    P99_99,
+    /// 99.999 %.
+    P99_999,
+}
+
+impl Percentile {
+    /// All of them, ascending.
+    pub const ALL: &[Percentile] = &[
+        Percentile::P50,
+        Percentile::P90,
+        Percentile::P99,
+        Percentile::P99_9,
+        Percentile::P99_99,
+        Percentile::P99_999,
+    ];
+
+    /// How many samples must lie beyond a percentile for it to be told. With ten, the count of samples beyond the true
+    /// value has a relative standard error of 1/√10, a third: with fewer, the percentile is the luck of single samples.
+    pub const BEYOND_MIN: u64 = 10;
+
+    /// One sample in so many lies beyond. An integer, so that ranks are exact: 0.999 is not in binary.
+    pub fn one_in(self) -> u64 {
+        match self {
+            Percentile::P50 => 2,
+            Percentile::P90 => 10,
+            Percentile::P99 => 100,
+            Percentile::P99_9 => 1_000,
+            Percentile::P99_99 => 10_000,
+            Percentile::P99_999 => 100_000,
+        }
+    }
+
+    /// The share of samples at or below, 0 to 1.
+    pub fn quantile(self) -> f64 {
+        1.0 - 1.0 / self.one_in() as f64
+    }
+
+    /// As it is written: "p99.9".
+    pub fn label(self) -> &'static str {
+        match self {
+            Percentile::P50 => "p50",
+            Percentile::P90 => "p90",
+            Percentile::P99 => "p99",
+            Percentile::P99_9 => "p99.9",
+            Percentile::P99_99 => "p99.99",
+            Percentile::P99_999 => "p99.999",
+        }
+    }
+
+    /// The rank of the percentile among `count` samples in ascending order, from 1; 0 if there are none. It is the
+    /// smallest rank that has its share of the samples at or below it.
+    pub fn rank(self, count: u64) -> u64 {
+        count - count / self.one_in()
+    }
+
+    /// True if [`Percentile::BEYOND_MIN`] of `count` samples lie beyond.
+    pub fn is_valid(self, count: u64) -> bool {
+        count >= self.samples_needed()
+    }
+
+    /// From how many samples on it is told.
+    pub fn samples_needed(self) -> u64 {
+        Percentile::BEYOND_MIN * self.one_in()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_valid_from_ten_samples_beyond_on() {
+        for percentile in Percentile::ALL {
+            let needed = percentile.samples_needed();
+            for count in needed - 1..needed + 2 * percentile.one_in() {
+                let beyond = count - percentile.rank(count);
+                assert_eq!(percentile.is_valid(count), beyond >= 10, "{} of {count}", percentile.label());
+            }
+        }
+        assert_eq!(Percentile::P99_999.samples_needed(), 1_000_000);
+    }
+
+    #[test]
+    fn the_rank_is_the_smallest_with_its_share() {
+        assert_eq!(Percentile::P50.rank(4), 2);
+        assert_eq!(Percentile::P50.rank(5), 3);
+        assert_eq!(Percentile::P99.rank(1_000), 990);
+        assert_eq!(Percentile::P99_9.rank(999), 999);
+        assert_eq!(Percentile::P99.rank(0), 0);
+    }
+
+    #[test]
+    fn labels_and_quantiles_agree() {
+        for percentile in Percentile::ALL {
+            let told: f64 = percentile.label()[1..].parse().unwrap();
+            assert!((told / 100.0 - percentile.quantile()).abs() < 1e-12, "{percentile:?}");
+        }
+    }
+}

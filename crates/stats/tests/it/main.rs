@@ -1,0 +1,4 @@
+//! What the intervals of this crate promise, checked by seeded simulation.
+
+#[cfg(test)]
+mod coverage;
