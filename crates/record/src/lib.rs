@@ -5,16 +5,20 @@
 //! format beside the experiment file; both carry a version.
 
 mod experiment;
+mod experiment_file;
+mod file;
 mod histogram;
 mod race;
 mod rate;
 mod trial;
 
 pub use experiment::{Candidate, Experiment, Published, ServerKind, Underlay, Workload};
+pub use experiment_file::ExperimentError;
+pub use file::{RecordError, Writer};
 pub use histogram::Histogram;
-pub use race::{Capacity, Entrant, Header, Line, Load, Machine, Round};
+pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
 pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
 
-/// The version of the record file. It goes up when an old reader would misread a new file.
+/// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
 pub const SCHEMA: u32 = 1;

@@ -28,6 +28,32 @@ pub enum Line {
     },
 }
 
+/// A whole record file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Race {
+    /// The first line.
+    pub header: Header,
+    /// The reference's capacity, once a body size; empty where the rates were named.
+    pub capacities: Vec<Capacity>,
+    /// What was raced.
+    pub loads: Vec<Load>,
+    /// The finished rounds.
+    pub rounds: Vec<Round>,
+    /// How it ended; `None`: the file was cut off.
+    pub end: Option<End>,
+    /// What the reader had to put up with, in words.
+    pub notes: Vec<String>,
+}
+
+/// How a race ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    /// From the first packet to the last, in seconds.
+    pub wall_s: f64,
+    /// Why the race ended before its last round, if it did.
+    pub stopped: Option<String>,
+}
+
 /// What is known before the first packet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

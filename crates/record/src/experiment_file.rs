@@ -1,0 +1,316 @@
+//! The experiment file: TOML that becomes an [`Experiment`], with the place and a suggestion for what is wrong in it,
+//! and the ranges of all its figures.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use crate::{Experiment, Rate, SCHEMA};
+
+/// Why a text is not an experiment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExperimentError {
+    /// The text is no TOML, a key is unknown or a value has another type than it should.
+    #[error("line {line}, column {column}: {what}{}", hint(.nearest.as_deref()))]
+    Text {
+        /// From 1.
+        line: usize,
+        /// From 1, in characters.
+        column: usize,
+        /// What is wrong.
+        what: String,
+        /// The known key that is nearest to an unknown one.
+        nearest: Option<String>,
+    },
+    /// The file is for another version of hostgap.
+    #[error("the experiment has schema {found}, this hostgap knows schema {SCHEMA}")]
+    Schema {
+        /// What the file says.
+        found: u32,
+    },
+    /// A value is outside of what can be raced.
+    #[error("`{key}` is {value}: {why}")]
+    Range {
+        /// The key with its tables, `workload.connections`.
+        key: String,
+        /// What it is.
+        value: String,
+        /// What it may be.
+        why: String,
+    },
+}
+
+/// The end of the message that tells the nearest key.
+fn hint(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |key| format!("; did you mean `{key}`?"))
+}
+
+/// The greatest body in bytes: what an answer of a service with a tail can be, and far below a socket's limits.
+const BODY_BYTES_MAX: u32 = 16 << 20;
+/// The most candidates: each stands with four namespaces of its own at the same time.
+const CANDIDATES_MAX: usize = 64;
+/// The most loads: body sizes × rates.
+const LOADS_MAX: usize = 64;
+
+impl Experiment {
+    /// Reads an experiment file and checks its ranges.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong, with its place in the text where it has one.
+    pub fn from_toml(text: &str) -> Result<Experiment, ExperimentError> {
+        let experiment: Experiment = toml::from_str(text).map_err(|error| located(text, &error))?;
+        experiment.validate()?;
+        Ok(experiment)
+    }
+
+    /// Checks the ranges of all figures, wherever the experiment came from.
+    ///
+    /// # Errors
+    ///
+    /// The first figure that is out of its range.
+    pub fn validate(&self) -> Result<(), ExperimentError> {
+        if self.schema != SCHEMA {
+            return Err(ExperimentError::Schema { found: self.schema });
+        }
+        let letters = self.name.chars().count();
+        if !(1..=100).contains(&letters) || self.name.chars().any(char::is_control) {
+            return Err(out_of_range("name", &self.name, "1 to 100 printable characters are expected"));
+        }
+        within("rounds", self.rounds, 1..=100_000)?;
+        within("builds", self.builds, 1..=self.rounds)?;
+        within("slice_ms", self.slice_ms, 10..=600_000)?;
+        within("warmup_ms", self.warmup_ms, 0..=600_000)?;
+        // A packet of IPv6 must fit with 50 bytes of vxlan around it (RFC 8200 §5); IPv4 asks for 576 (RFC 791).
+        let mtu_min = if self.workload.ipv6 { 1_330 } else { 626 };
+        within("underlay.mtu", self.underlay.mtu, mtu_min..=65_535)?;
+        self.validate_candidates()?;
+        self.validate_loads()?;
+        self.validate_published()
+    }
+
+    fn validate_candidates(&self) -> Result<(), ExperimentError> {
+        if self.candidates.len() > CANDIDATES_MAX {
+            let count = format!("a list of {}", self.candidates.len());
+            return Err(out_of_range(
+                "candidates",
+                count,
+                format!("{CANDIDATES_MAX} can stand at the same time"),
+            ));
+        }
+        let mut seen = BTreeSet::new();
+        for candidate in &self.candidates {
+            if candidate.path.is_empty() {
+                return Err(out_of_range("candidates.path", "empty", "the name of a data path is expected"));
+            }
+            if !seen.insert(&candidate.path) {
+                return Err(out_of_range("candidates.path", &candidate.path, "it races already"));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_loads(&self) -> Result<(), ExperimentError> {
+        let bodies = &self.workload.body_bytes;
+        let loads = bodies.len() * self.rates.len().max(1);
+        if bodies.is_empty() {
+            return Err(out_of_range("workload.body_bytes", "empty", "at least one size is expected"));
+        }
+        if loads > LOADS_MAX {
+            let count = format!("{} sizes × {} rates", bodies.len(), self.rates.len());
+            return Err(out_of_range("rates", count, format!("at most {LOADS_MAX} loads can be raced")));
+        }
+        for (index, body) in bodies.iter().enumerate() {
+            within("workload.body_bytes", *body, 0..=BODY_BYTES_MAX)?;
+            if bodies[..index].contains(body) {
+                return Err(out_of_range("workload.body_bytes", body, "it is listed twice"));
+            }
+        }
+        for (index, rate) in self.rates.iter().enumerate() {
+            rate.checked().map_err(|error| out_of_range("rates", rate, error.why))?;
+            if self.rates[..index].iter().any(|other: &Rate| other == rate) {
+                return Err(out_of_range("rates", rate, "it is listed twice"));
+            }
+        }
+        within("workload.connections", self.workload.connections, 1..=20_000)
+    }
+
+    fn validate_published(&self) -> Result<(), ExperimentError> {
+        for figure in &self.published {
+            if !figure.value.is_finite() {
+                return Err(out_of_range("published.value", figure.value, "a finite number is expected"));
+            }
+            if figure.source.is_empty() || figure.what.is_empty() {
+                let why = "a figure without what it is and where it was published cannot be checked";
+                return Err(out_of_range("published", figure.value, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn within(key: &str, value: u32, range: RangeInclusive<u32>) -> Result<(), ExperimentError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(out_of_range(key, value, format!("{} to {} is expected", range.start(), range.end())))
+}
+
+fn out_of_range(key: &str, value: impl Display, why: impl Into<String>) -> ExperimentError {
+    ExperimentError::Range { key: key.to_owned(), value: value.to_string(), why: why.into() }
+}
+
+/// The parser's error with its place as a person counts it.
+fn located(text: &str, error: &toml::de::Error) -> ExperimentError {
+    let start = error.span().map_or(0, |span| span.start.min(text.len()));
+    let before = text.get(..start).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let (what, nearest) = explain(error.message());
+    ExperimentError::Text {
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        what,
+        nearest,
+    }
+}
+
+/// What is wrong, and the known key that an unknown one is likely meant to be. serde tells both in one sentence:
+/// "unknown field `a`, expected one of `b`, `c`".
+fn explain(message: &str) -> (String, Option<String>) {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match quoted.split_first() {
+        Some((unknown, known)) if message.starts_with("unknown field") => {
+            (format!("unknown key `{unknown}`"), nearest(unknown, known))
+        }
+        _ => (message.to_owned(), None),
+    }
+}
+
+/// The key that is nearest in spelling, if any is near: Jaro-Winkler above 0.8, the limit that clap uses for its
+/// suggestions too.
+fn nearest(unknown: &str, known: &[&str]) -> Option<String> {
+    known
+        .iter()
+        .map(|key| (strsim::jaro_winkler(unknown, key), *key))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, key)| key.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WHOLE: &str = r#"
+schema = 1
+name = "backends of flannel"
+description = "host-gw against vxlan, as in the publication"
+rates = ["30%", "20k", 50000]
+rounds = 12
+builds = 4
+slice_ms = 200
+warmup_ms = 30
+seed = 7
+
+[workload]
+body_bytes = [100, 4096]
+connections = 64
+server = "nginx"
+
+[underlay]
+mtu = 9001
+
+[[candidates]]
+path = "bridge+direct"
+
+[[candidates]]
+path = "bridge+vxlan"
+required = true
+
+[[published]]
+path = "bridge+vxlan"
+what = "p99 ms at 150k req/s"
+value = 1.5
+source = "a talk, 2015"
+"#;
+
+    #[track_caller]
+    fn check(text: &str, message: &str) {
+        let error = Experiment::from_toml(text).expect_err(text);
+        assert_eq!(error.to_string(), message);
+    }
+
+    /// The smallest file with lines added.
+    fn with(lines: &str) -> String {
+        format!("schema = 1\nname = \"x\"\n{lines}")
+    }
+
+    #[test]
+    fn a_whole_file_is_read_and_written_again() {
+        let experiment = Experiment::from_toml(WHOLE).unwrap();
+        assert_eq!(experiment.rates, [Rate::OfCapacity(0.3), Rate::PerSecond(2e4), Rate::PerSecond(5e4)]);
+        assert!(experiment.candidates[1].required && !experiment.candidates[0].required);
+        assert_eq!((experiment.underlay.mtu, experiment.seed), (9001, Some(7)));
+        let again = toml::to_string(&experiment).unwrap();
+        assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");
+    }
+
+    #[test]
+    fn the_smallest_file_has_the_defaults() {
+        let experiment = Experiment::from_toml(&with("")).unwrap();
+        assert_eq!((experiment.rounds, experiment.builds), (30, 6));
+        assert_eq!((experiment.slice_ms, experiment.warmup_ms), (100, 20));
+        assert_eq!(experiment.workload.body_bytes, [100]);
+        assert!(experiment.rates.is_empty() && experiment.candidates.is_empty() && experiment.seed.is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_place_and_a_suggestion() {
+        check(&with("round = 3"), "line 3, column 1: unknown key `round`; did you mean `rounds`?");
+        check(
+            &with("[workload]\n  conections = 3"),
+            "line 4, column 3: unknown key `conections`; did you mean `connections`?",
+        );
+        check(&with("zzz = 3"), "line 3, column 1: unknown key `zzz`");
+        check(
+            &with("rates = [\"30 req\"]"),
+            "line 3, column 10: `30 req` is not a rate: 30%, 20k, 1.5M or 20000 is expected",
+        );
+        check(&with("rounds = \"many\""), "line 3, column 10: invalid type: string \"many\", expected u32");
+        check("name = \"x\"", "line 1, column 1: missing field `schema`");
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        check("schema = 2\nname = \"x\"", "the experiment has schema 2, this hostgap knows schema 1");
+        check("schema = 1\nname = \"\"", "`name` is : 1 to 100 printable characters are expected");
+        check(&with("rounds = 0"), "`rounds` is 0: 1 to 100000 is expected");
+        check(&with("rounds = 4\nbuilds = 5"), "`builds` is 5: 1 to 4 is expected");
+        check(&with("slice_ms = 5"), "`slice_ms` is 5: 10 to 600000 is expected");
+        check(&with("underlay = { mtu = 100 }"), "`underlay.mtu` is 100: 626 to 65535 is expected");
+        check(&with("workload = { connections = 0 }"), "`workload.connections` is 0: 1 to 20000 is expected");
+        check(
+            &with("workload = { body_bytes = [] }"),
+            "`workload.body_bytes` is empty: at least one size is expected",
+        );
+        check(&with("workload = { body_bytes = [9, 9] }"), "`workload.body_bytes` is 9: it is listed twice");
+        check(&with("rates = [\"20k\", 20000]"), "`rates` is 20000: it is listed twice");
+        check(
+            &with("candidates = [{ path = \"a\" }, { path = \"a\" }]"),
+            "`candidates.path` is a: it races already",
+        );
+        let figure = "[[published]]\npath = \"a\"\nwhat = \"p99\"\nvalue = nan\nsource = \"b\"";
+        check(&with(figure), "`published.value` is NaN: a finite number is expected");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,80}", at in 0_usize..600) {
+            let _unread = Experiment::from_toml(&text);
+            let at = (0..=at.min(WHOLE.len())).rev().find(|at| WHOLE.is_char_boundary(*at)).unwrap();
+            let _unread = Experiment::from_toml(&format!("{}{text}{}", &WHOLE[..at], &WHOLE[at..]));
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The record file on disk: one JSON object a line, each with the CRC-32 of what it carries.
+//!
+//! ```text
+//! {"crc32":"89abcdef","line":{"header":{…}}}
+//! ```
+//!
+//! The checksum is that of the bytes after `"line":` up to the last brace, so every line is JSON for other tools, and
+//! nobody has to agree on a canonical form. See `docs/record.md`.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::{End, Header, Line, Race, SCHEMA};
+
+/// Why a record could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The system refused.
+    #[error("{doing} {}: {source}", path.display())]
+    Io {
+        /// What was attempted: "create record", "append to record".
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A line cannot be written so that it can be read again: a rate is not a number, say.
+    #[error("write a line of record {}: {source}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// No line is whole.
+    #[error("there is no race in {}: {why}", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// What is there instead.
+        why: &'static str,
+    },
+    /// A line other than the last is damaged, so that what follows cannot be trusted to be the rest of the same race.
+    #[error("line {line} of {} is damaged: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The file has a newer format.
+    #[error(
+        "{} was written by hostgap {hostgap} in schema {found}; this hostgap reads schema {SCHEMA}, use a newer one",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What the file says.
+        found: u32,
+        /// Who wrote it.
+        hostgap: String,
+    },
+    /// A line is whole, but not one that this version knows; often a field that a later version added.
+    #[error("line {line} of {} (written by hostgap {hostgap}) cannot be read: {source}", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// Who wrote it.
+        hostgap: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The lines do not belong together.
+    #[error("line {line} of {} does not fit: {why}", path.display())]
+    Inconsistent {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+const PREFIX: &[u8] = b"{\"crc32\":\"";
+const MIDDLE: &[u8] = b"\",\"line\":";
+
+/// Writes a record, line by line; what `append` has returned from survives a loss of power.
+#[derive(Debug)]
+pub struct Writer {
+    file: File,
+    path: PathBuf,
+}
+
+impl Writer {
+    /// Creates the file.
+    ///
+    /// # Errors
+    ///
+    /// The file exists (a race is never overwritten) or cannot be created.
+    pub fn create(path: &Path) -> Result<Writer, RecordError> {
+        let failed = |source| RecordError::Io { doing: "create record", path: path.to_owned(), source };
+        let file = File::create_new(path).map_err(failed)?;
+        // Without this the file's name may be gone after a loss of power, with all its synced lines.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        Ok(Writer { file, path: path.to_owned() })
+    }
+
+    /// Where the record is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends a line and waits until it is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// The disk refused, or the line holds what JSON cannot carry, such as a rate that is not a number.
+    pub fn append(&mut self, line: &Line) -> Result<(), RecordError> {
+        let bytes =
+            encode(line).map_err(|source| RecordError::Unwritable { path: self.path.clone(), source })?;
+        self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(|source| RecordError::Io {
+            doing: "append to record",
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+impl Race {
+    /// Reads a record file.
+    ///
+    /// A last line that is cut or damaged is left out, with a note: it is what a crash leaves.
+    ///
+    /// # Errors
+    ///
+    /// See [`RecordError`]; a damaged line that others follow is an error.
+    pub fn read(path: &Path) -> Result<Race, RecordError> {
+        let bytes = std::fs::read(path).map_err(|source| RecordError::Io {
+            doing: "read record",
+            path: path.to_owned(),
+            source,
+        })?;
+        Race::from_bytes(&bytes, path)
+    }
+
+    /// Reads the content of a record file; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Race::read`].
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Race, RecordError> {
+        let (payloads, notes) = payloads(bytes, path)?;
+        let mut lines = payloads.iter().enumerate().map(|(index, payload)| (index + 1, *payload));
+        let (_, first) = lines.next().ok_or(RecordError::Empty {
+            path: path.to_owned(),
+            why: if bytes.is_empty() { "it is empty" } else { "its first line is cut or damaged" },
+        })?;
+        let header = header(first, path)?;
+        let mut race = Race { header, capacities: vec![], loads: vec![], rounds: vec![], end: None, notes };
+        for (number, payload) in lines {
+            let line = serde_json::from_slice(payload).map_err(|source| RecordError::Unknown {
+                path: path.to_owned(),
+                line: number,
+                hostgap: race.header.hostgap.clone(),
+                source,
+            })?;
+            race.add(line).map_err(|why| RecordError::Inconsistent {
+                path: path.to_owned(),
+                line: number,
+                why,
+            })?;
+        }
+        Ok(race)
+    }
+
+    /// Takes the next line, if it fits to what came before.
+    fn add(&mut self, line: Line) -> Result<(), String> {
+        if self.end.is_some() {
+            return Err("it comes after the end of the race".to_owned());
+        }
+        match line {
+            Line::Header(_) => return Err("it is a second header".to_owned()),
+            Line::Capacity(capacity) => self.capacities.push(capacity),
+            Line::Loads(_) if !self.loads.is_empty() => return Err("the loads were told already".to_owned()),
+            Line::Loads(loads) => self.loads = loads,
+            Line::Round(round) => {
+                if self.rounds.last().is_some_and(|last| last.round >= round.round) {
+                    return Err(format!("round {} is not later than the one before it", round.round));
+                }
+                let stranger = |trial: &crate::TrialRecord| {
+                    trial.entrant >= self.header.entrants.len() || trial.load >= self.loads.len()
+                };
+                if round.trials.iter().any(stranger) {
+                    return Err(format!("round {} has a trial of nobody, or at no load", round.round));
+                }
+                self.rounds.push(round);
+            }
+            Line::End { wall_s, stopped } => self.end = Some(End { wall_s, stopped }),
+        }
+        Ok(())
+    }
+}
+
+/// A line with its checksum and newline. It is read again before it is given out, because JSON has no infinity: serde
+/// writes `null` for it, and that would be found out only when the race is over.
+fn encode(line: &Line) -> Result<Vec<u8>, serde_json::Error> {
+    let payload = serde_json::to_vec(line)?;
+    serde_json::from_slice::<Line>(&payload)?;
+    let mut bytes = Vec::with_capacity(payload.len() + 32);
+    bytes.extend_from_slice(PREFIX);
+    bytes.extend_from_slice(format!("{:08x}", crc32fast::hash(&payload)).as_bytes());
+    bytes.extend_from_slice(MIDDLE);
+    bytes.extend_from_slice(&payload);
+    bytes.extend_from_slice(b"}\n");
+    Ok(bytes)
+}
+
+/// What a line carries, if it is whole.
+fn decode(line: &[u8]) -> Result<&[u8], &'static str> {
+    let shape = "it is not a line of a record";
+    let (crc, rest) = line.strip_prefix(PREFIX).and_then(|rest| rest.split_at_checked(8)).ok_or(shape)?;
+    let payload =
+        rest.strip_prefix(MIDDLE).and_then(|rest| rest.strip_suffix(b"}")).ok_or("it has no end")?;
+    let expected = format!("{:08x}", crc32fast::hash(payload));
+    if crc == expected.as_bytes() { Ok(payload) } else { Err("its checksum is wrong") }
+}
+
+/// What all whole lines carry, and a note on the last if it is not whole.
+fn payloads<'a>(bytes: &'a [u8], path: &Path) -> Result<(Vec<&'a [u8]>, Vec<String>), RecordError> {
+    let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let lines: Vec<&[u8]> =
+        if text.is_empty() { vec![] } else { text.split(|byte| *byte == b'\n').collect() };
+    let mut payloads = Vec::with_capacity(lines.len());
+    for (index, line) in lines.iter().enumerate() {
+        match decode(line) {
+            Ok(payload) => payloads.push(payload),
+            Err(why) if index + 1 == lines.len() => {
+                let note =
+                    format!("line {} is left out because {why}: the race was cut off there", index + 1);
+                return Ok((payloads, vec![note]));
+            }
+            Err(why) => return Err(RecordError::Damaged { path: path.to_owned(), line: index + 1, why }),
+        }
+    }
+    Ok((payloads, vec![]))
+}
+
+/// The header; its version is looked at before the rest, which a newer version may have changed.
+fn header(payload: &[u8], path: &Path) -> Result<Header, RecordError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        header: Version,
+    }
+    #[derive(Deserialize)]
+    struct Version {
+        schema: u32,
+        hostgap: String,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Whole {
+        header: Header,
+    }
+    let unknown = |hostgap: &str, source| RecordError::Unknown {
+        path: path.to_owned(),
+        line: 1,
+        hostgap: hostgap.to_owned(),
+        source,
+    };
+    let Versioned { header: Version { schema, hostgap } } =
+        serde_json::from_slice(payload).map_err(|source| unknown("of an unknown version", source))?;
+    if schema > SCHEMA {
+        return Err(RecordError::Newer { path: path.to_owned(), found: schema, hostgap });
+    }
+    let whole: Whole = serde_json::from_slice(payload).map_err(|source| unknown(&hostgap, source))?;
+    Ok(whole.header)
+}

@@ -1,0 +1,80 @@
+//! A small race, made without a machine.
+
+use record::{
+    Candidate, Capacity, Counters, CpuTime, Entrant, Experiment, Header, Histogram, Latencies, Line, Load,
+    Machine, Rate, Round, SCHEMA, TrialRecord, Void, Workload,
+};
+
+fn entrant(name: &str, unmet: &[&str]) -> Entrant {
+    Entrant {
+        name: name.to_owned(),
+        path: name.trim_end_matches(" again").to_owned(),
+        stands_for: "something of the world".to_owned(),
+        unmet: unmet.iter().map(ToString::to_string).collect(),
+        commands: vec!["ip link add a type veth peer name b".to_owned()],
+        mtu: unmet.is_empty().then_some(1500),
+    }
+}
+
+/// The first line of the race.
+pub(crate) fn header() -> Header {
+    let mut experiment = Experiment::from_toml("schema = 1\nname = \"made\"").expect("two keys are enough");
+    experiment.candidates = vec![Candidate { path: "bridge+vxlan".to_owned(), required: false }];
+    experiment.workload = Workload { body_bytes: vec![100], ..Workload::default() };
+    experiment.rates = vec![Rate::OfCapacity(0.3), Rate::PerSecond(2e4)];
+    Header {
+        schema: SCHEMA,
+        hostgap: "0.0.0".to_owned(),
+        started_unix_s: 1_800_000_000,
+        seed: 11,
+        experiment,
+        machine: Machine { kernel: "6.1.0".to_owned(), cpus: 4, ..Machine::default() },
+        server: "nginx/1.22.1".to_owned(),
+        entrants: vec![
+            entrant("host", &[]),
+            entrant("host again", &[]),
+            entrant("bridge+vxlan", &["vxlan links not available: unknown device type"]),
+        ],
+    }
+}
+
+fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
+    let mut response = Histogram::new();
+    for step in 0..50 {
+        response.0.record(base_ns + step * 1_000).expect("far below an hour");
+    }
+    TrialRecord {
+        entrant,
+        load: 0,
+        duration_ns: 100_000_000,
+        intended: 51,
+        sent: 51,
+        answered: 50,
+        missed: 1,
+        missed_age_max_ns: 40_000_000,
+        connection_errors: 0,
+        unexpected: 0,
+        latencies: Latencies { service: response.clone(), lag: Histogram::new(), response },
+        client_cpu: CpuTime { user_ns: 10_000_000, ..CpuTime::default() },
+        server_cpu: CpuTime { softirq_ns: 20_000_000, idle_ns: 80_000_000, ..CpuTime::default() },
+        counters: Counters { retransmits: 1, ..Counters::default() },
+        void: (base_ns == 13_000).then(|| Void::FactsChanged { what: "governor: a to b".to_owned() }),
+    }
+}
+
+/// A round of the race.
+pub(crate) fn round(round: u32) -> Line {
+    let base_ns = 10_000 + u64::from(round) * 1_000;
+    Line::Round(Round { round, build: round / 2, trials: vec![trial(1, base_ns), trial(0, base_ns + 500)] })
+}
+
+/// All lines of a race of `rounds` rounds.
+pub(crate) fn lines(rounds: u32) -> Vec<Line> {
+    let capacity =
+        Capacity { body_bytes: 100, rate_per_s: 90_000.5, samples_per_s: vec![90_000.0, 90_001.0] };
+    let loads = vec![Load { body_bytes: 100, rate_per_s: Some(27_000.0), of_capacity: Some(0.3) }];
+    let mut lines = vec![Line::Header(Box::new(header())), Line::Capacity(capacity), Line::Loads(loads)];
+    lines.extend((0..rounds).map(round));
+    lines.push(Line::End { wall_s: 12.5, stopped: None });
+    lines
+}

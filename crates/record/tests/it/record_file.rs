@@ -1,0 +1,203 @@
+use std::path::Path;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use record::{Capacity, Line, Race, RecordError, Writer};
+use tempfile::TempDir;
+
+use crate::made;
+
+/// The bytes of a record of these lines.
+fn written(lines: &[Line]) -> Vec<u8> {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("race.jsonl");
+    let mut writer = Writer::create(&path).unwrap();
+    for line in lines {
+        writer.append(line).unwrap();
+    }
+    std::fs::read(path).unwrap()
+}
+
+fn read(bytes: &[u8]) -> Result<Race, RecordError> {
+    Race::from_bytes(bytes, Path::new("race.jsonl"))
+}
+
+/// The lines that a race came from, in the order in which a race writes them.
+fn lines_of(race: &Race) -> Vec<Line> {
+    let mut lines = vec![Line::Header(Box::new(race.header.clone()))];
+    lines.extend(race.capacities.iter().cloned().map(Line::Capacity));
+    if !race.loads.is_empty() {
+        lines.push(Line::Loads(race.loads.clone()));
+    }
+    lines.extend(race.rounds.iter().cloned().map(Line::Round));
+    lines.extend(race.end.clone().map(|end| Line::End { wall_s: end.wall_s, stopped: end.stopped }));
+    lines
+}
+
+#[track_caller]
+fn check_error(bytes: &[u8], message: &str) {
+    assert_eq!(read(bytes).expect_err(message).to_string(), message);
+}
+
+#[test]
+fn a_race_is_read_as_it_was_written() {
+    let lines = made::lines(3);
+    let race = read(&written(&lines)).unwrap();
+    assert_eq!(lines_of(&race), lines);
+    assert_eq!(race.notes, Vec::<String>::new());
+}
+
+#[test]
+fn every_line_is_json_with_the_crc_of_what_it_carries() {
+    for line in written(&made::lines(1)).split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let value: serde_json::Value = serde_json::from_slice(line).unwrap();
+        let crc = value["crc32"].as_str().unwrap();
+        let carried = &line[br#"{"crc32":"01234567","line":"#.len()..line.len() - 1];
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(carried).unwrap(), value["line"]);
+        assert_eq!(u32::from_str_radix(crc, 16).unwrap(), bitwise_crc32(carried));
+    }
+}
+
+/// CRC-32 as in ISO 3309, a bit at a time.
+fn bitwise_crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| (crc >> 1) ^ (0xedb8_8320 & 0_u32.wrapping_sub(crc & 1));
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+#[test]
+fn cut_at_every_byte_it_holds_every_whole_line() {
+    let lines = made::lines(1);
+    let bytes = written(&lines);
+    for length in 0..=bytes.len() {
+        let cut = &bytes[..length];
+        // A line is whole with its last brace; the newline after it adds nothing.
+        let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
+        let whole = ends.filter(|end| length >= *end).count();
+        match read(cut) {
+            Ok(race) => {
+                assert_eq!(lines_of(&race), lines[..whole], "cut to {length}");
+                let clean =
+                    cut.ends_with(b"\n") || bytes[length..].starts_with(b"\n") || length == bytes.len();
+                assert_eq!(race.notes.is_empty(), clean, "cut to {length}: {:?}", race.notes);
+            }
+            Err(RecordError::Empty { .. }) => assert_eq!(whole, 0, "cut to {length}"),
+            Err(other) => panic!("cut to {length}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn any_damaged_byte_is_found() {
+    let lines = made::lines(1);
+    let bytes = written(&lines);
+    let last_line = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for at in 0..bytes.len() - 1 {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x04;
+        match read(&damaged) {
+            Ok(race) => {
+                // A damaged newline makes one damaged line of the last two.
+                assert!(at >= last_line - 1, "byte {at} was not missed");
+                let lost = if at == last_line - 1 { 2 } else { 1 };
+                assert_eq!((race.end.is_none(), race.notes.len()), (true, 1));
+                assert_eq!(lines_of(&race), lines[..lines.len() - lost]);
+            }
+            Err(RecordError::Damaged { .. }) => {
+                assert!(at < last_line, "byte {at} of the last line is an error");
+            }
+            Err(other) => panic!("byte {at}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn zeros_after_a_loss_of_power_are_a_cut() {
+    let mut bytes = written(&made::lines(1));
+    bytes.extend([0; 4096]);
+    let race = read(&bytes).unwrap();
+    assert_eq!((race.rounds.len(), race.notes.len()), (1, 1));
+}
+
+/// Rewrites a line's content and gives it its right checksum.
+fn rewrite(bytes: &[u8], line: usize, change: impl Fn(String) -> String) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (index, text) in String::from_utf8(bytes.to_vec()).unwrap().lines().enumerate() {
+        let carried = &text[br#"{"crc32":"01234567","line":"#.len()..text.len() - 1];
+        let carried = if index == line { change(carried.to_owned()) } else { carried.to_owned() };
+        let crc = bitwise_crc32(carried.as_bytes());
+        out.extend_from_slice(format!("{{\"crc32\":\"{crc:08x}\",\"line\":{carried}}}\n").as_bytes());
+    }
+    out
+}
+
+#[test]
+fn what_a_later_version_wrote_is_refused_in_words() {
+    let bytes = written(&made::lines(1));
+    let newer = rewrite(&bytes, 0, |text| {
+        text.replacen("\"schema\":1,\"hostgap\":\"0.0.0\"", "\"schema\":2,\"hostgap\":\"9.1.0\",\"x\":0", 1)
+    });
+    check_error(
+        &newer,
+        "race.jsonl was written by hostgap 9.1.0 in schema 2; this hostgap reads schema 1, use a newer one",
+    );
+    let field = rewrite(&bytes, 3, |text| text.replacen("\"build\":0", "\"build\":0,\"moon\":\"full\"", 1));
+    let message = read(&field).unwrap_err().to_string();
+    let start = "line 4 of race.jsonl (written by hostgap 0.0.0) cannot be read: unknown field `moon`";
+    assert!(message.starts_with(start), "{message}");
+}
+
+#[test]
+fn lines_that_do_not_belong_together_are_refused() {
+    let lines = made::lines(2);
+    let of = |picks: &[usize]| written(&picks.iter().map(|pick| lines[*pick].clone()).collect::<Vec<_>>());
+    check_error(&of(&[0, 1, 2, 0]), "line 4 of race.jsonl does not fit: it is a second header");
+    check_error(&of(&[0, 2, 2]), "line 3 of race.jsonl does not fit: the loads were told already");
+    check_error(
+        &of(&[0, 2, 4, 3]),
+        "line 4 of race.jsonl does not fit: round 0 is not later than the one before it",
+    );
+    check_error(
+        &of(&[0, 3]),
+        "line 2 of race.jsonl does not fit: round 0 has a trial of nobody, or at no load",
+    );
+    check_error(&of(&[0, 5, 2]), "line 3 of race.jsonl does not fit: it comes after the end of the race");
+    check_error(b"", "there is no race in race.jsonl: it is empty");
+    check_error(b"once upon a time\n", "there is no race in race.jsonl: its first line is cut or damaged");
+    check_error(b"once\nupon\n", "line 1 of race.jsonl is damaged: it is not a line of a record");
+}
+
+#[test]
+fn a_race_is_never_overwritten_and_never_unreadable() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("race.jsonl");
+    let mut writer = Writer::create(&path).unwrap();
+    assert_eq!(writer.path(), path);
+    let error = Writer::create(&path).expect_err("it is there").to_string();
+    assert!(error.starts_with("create record /") && error.contains("exists"), "{error}");
+    let infinite = Capacity { body_bytes: 1, rate_per_s: f64::INFINITY, samples_per_s: vec![] };
+    let error = writer.append(&Line::Capacity(infinite)).expect_err("JSON has no infinity").to_string();
+    assert!(error.contains("null"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"");
+    let error = Race::read(&folder.path().join("none")).expect_err("it is not there").to_string();
+    assert!(error.starts_with("read record /") && error.contains("No such file"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(
+        at in 0_usize..6_000, cut in 0_usize..3_000, junk in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(|| written(&made::lines(1)));
+        let bytes = WHOLE.as_slice();
+        let at = at.min(bytes.len());
+        let rest = (at + cut).min(bytes.len());
+        let mixed = [&bytes[..at], &junk, &bytes[rest..]].concat();
+        if let Ok(race) = read(&mixed) {
+            // Whatever came out, it was written by somebody who knew the checksum: a prefix of the race, or all of it.
+            let lines = made::lines(1);
+            prop_assert!(lines_of(&race).iter().all(|line| lines.contains(line)));
+        }
+    }
+}
