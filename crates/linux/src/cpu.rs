@@ -6,14 +6,86 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::NameError;
+use crate::error::Attempt;
+use crate::{Error, NameError, Result};
+
+/// How the kernel chooses when a thread runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scheduling {
+    /// Fair sharing (`SCHED_OTHER`).
+    Normal,
+    /// Before all fair ones, until it waits (`SCHED_FIFO`); the priority is 1 to 99, highest first.
+    Fifo(u8),
+}
 
 /// A set of CPUs; prints and parses the kernel's list format, `0-3,8`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet(BTreeSet<u16>);
 
+/// The CPUs that are on line.
+pub fn online() -> Result<CpuSet> {
+    let path = "/sys/devices/system/cpu/online";
+    let attempted = || format!("read {path}");
+    let text = std::fs::read_to_string(path).attempt(attempted)?;
+    text.parse().map_err(|error: NameError| Error::invalid(attempted(), error.to_string()))
+}
+
+/// The CPUs on which the calling thread may run: on line, and not forbidden by a cpuset or `taskset`.
+pub fn allowed() -> Result<CpuSet> {
+    let set = rustix::thread::sched_getaffinity(None).attempt(|| "read the CPU affinity")?;
+    Ok((0..CPUS_MAX).filter(|cpu| set.is_set(usize::from(*cpu))).collect())
+}
+
+/// Lets the calling thread run on these CPUs alone. `EINVAL` if none of them is there.
+pub fn pin_current_thread(cpus: &CpuSet) -> Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for cpu in cpus.iter().filter(|cpu| *cpu < CPUS_MAX) {
+        set.set(cpu.into());
+    }
+    rustix::thread::sched_setaffinity(None, &set).attempt(|| format!("run on CPUs {cpus}"))
+}
+
+/// Changes how the calling thread is scheduled; threads and processes that it starts inherit it. `EPERM` without
+/// `CAP_SYS_NICE`.
+pub fn set_current_thread_scheduling(scheduling: Scheduling) -> Result<()> {
+    let (policy, priority) = match scheduling {
+        Scheduling::Normal => (libc::SCHED_OTHER, 0),
+        Scheduling::Fifo(priority) => (libc::SCHED_FIFO, priority.into()),
+    };
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: `parameters` is a valid `sched_param` for the length of the call, which only reads it; 0 is the calling
+    // thread.
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    let outcome = if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+    outcome.attempt(|| format!("set the scheduling policy to {scheduling}"))
+}
+
+/// Whether threads of this process may be scheduled as [`Scheduling::Fifo`]; tried on a thread that then ends.
+pub fn can_realtime() -> bool {
+    let attempt = || set_current_thread_scheduling(Scheduling::Fifo(1)).is_ok();
+    std::thread::spawn(attempt).join().expect("the attempt does not panic")
+}
+
+/// As many CPUs as `cpu_set_t` has bits for; the kernel's own limit is 8192, on no machine that is raced on.
+const CPUS_MAX: u16 = 1024;
+
+impl fmt::Display for Scheduling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scheduling::Normal => f.write_str("SCHED_OTHER"),
+            Scheduling::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+        }
+    }
+}
+
 impl CpuSet {
+    /// True if the CPU is in it.
+    pub fn contains(&self, cpu: u16) -> bool {
+        self.0.contains(&cpu)
+    }
+
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.iter().copied()
@@ -127,6 +199,29 @@ mod tests {
         assert_eq!(set.to_string(), list);
         assert_eq!(set.to_mask(), mask);
         assert_eq!(CpuSet::from_mask(mask).unwrap(), set);
+    }
+
+    #[test]
+    fn a_pinned_thread_is_where_it_was_put() {
+        let first = allowed().unwrap().iter().next().unwrap();
+        let one: CpuSet = [first].into_iter().collect();
+        let (seen, ran_on) = std::thread::scope(|scope| {
+            let work = || {
+                pin_current_thread(&one).unwrap();
+                (allowed().unwrap(), rustix::thread::sched_getcpu())
+            };
+            scope.spawn(work).join().unwrap()
+        });
+        assert_eq!(seen, one);
+        assert_eq!(ran_on, usize::from(first));
+        let error = pin_current_thread(&CpuSet::default()).unwrap_err();
+        assert!(error.is(libc::EINVAL), "{error}");
+    }
+
+    #[test]
+    fn online_cpus_include_the_allowed_ones() {
+        let online = online().unwrap();
+        assert!(allowed().unwrap().iter().all(|cpu| online.contains(cpu)));
     }
 
     #[test]

@@ -5,6 +5,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
+use crate::{
+    IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Netlink, Netns, Result, VethPeer, Vxlan, sysctl,
+};
+
 /// Something that a data path or a knob may need of the kernel or of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,6 +77,90 @@ pub struct Unmet {
     pub feature: Feature,
     /// How that showed itself.
     pub why: String,
+}
+
+/// Finds out what this machine can do by doing it, in a namespace without a name that ends with this call. The kernel
+/// may load modules for it, as it would for the real thing. An error only if there can be no namespace at all.
+pub fn probe() -> Result<Facts> {
+    let world = Netns::anonymous()?;
+    let netlink = Netlink::open_in(&world)?;
+    let mut facts = Facts {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        missing: BTreeMap::new(),
+    };
+    // In order: veth makes the parent of the others. Without it they are missing for want of one, as they would be.
+    for feature in Feature::ALL {
+        if let Err(why) = attempt(*feature, &world, &netlink) {
+            facts.missing.insert(*feature, why);
+        }
+    }
+    Ok(facts)
+}
+
+/// Tries one feature; the reason if it does not work.
+fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), String> {
+    let parent = name(PARENT);
+    let passing = |kind| make(netlink, "hgprobe", kind).and_then(|index| remove(netlink, index));
+    match feature {
+        // It stays, as the others' parent.
+        Feature::Veth => {
+            let peer = VethPeer { name: name("hgpeer"), netns: None, mtu: None, mac: None };
+            make(netlink, PARENT, LinkKind::Veth { peer }).map(drop)
+        }
+        Feature::Bridge => passing(LinkKind::Bridge),
+        Feature::Vxlan => {
+            let local = std::net::Ipv4Addr::new(192, 0, 2, 1).into();
+            passing(LinkKind::Vxlan(Vxlan { vni: 1, parent, local, port: 8472, learning: false }))
+        }
+        Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
+        Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
+        Feature::Ipv6 => ipv6(netlink),
+        Feature::Nftables => nft::add(world, &translation()).map_err(|error| error.reason()),
+        Feature::BridgeNetfilter => bridge_netfilter(world),
+    }
+}
+
+/// The link that the others are made on.
+const PARENT: &str = "hgparent";
+
+fn name(text: &str) -> IfName {
+    IfName::new(text).expect("the names used here are valid")
+}
+
+fn make(netlink: &Netlink, link: &str, kind: LinkKind) -> Result<u32, String> {
+    let link = Link { name: name(link), kind, mtu: None, mac: None };
+    netlink.link_add(&link).map_err(|error| error.reason())?;
+    netlink.index_of(&link.name).map_err(|error| error.to_string())
+}
+
+fn remove(netlink: &Netlink, index: u32) -> Result<(), String> {
+    netlink.link_del(index).map_err(|error| error.to_string())
+}
+
+fn ipv6(netlink: &Netlink) -> Result<(), String> {
+    let address = "2001:db8::1/128".parse().expect("a valid address");
+    let lo = netlink.index_of(&name("lo")).map_err(|error| error.to_string())?;
+    netlink.address_add(lo, &address).map_err(|error| error.reason())
+}
+
+fn bridge_netfilter(world: &Netns) -> Result<(), String> {
+    let key = sysctl::Key::new("net/bridge/bridge-nf-call-iptables").expect("a valid key");
+    match world.run(|| sysctl::read(&key)) {
+        Ok(Ok(Some(_))) => Ok(()),
+        Ok(Ok(None)) => Err(format!("there is no /proc/sys/{key}: module br_netfilter is not loaded")),
+        Ok(Err(error)) | Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A table with the hardest thing that the project asks of nftables.
+fn translation() -> Table {
+    let base = Some(Base { kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 });
+    let rules = vec![nft::Rule {
+        matches: vec![nft::Match::Established],
+        then: nft::Verdict::Masquerade { random: true },
+    }];
+    let chain = Chain { name: "out".to_owned(), base, rules };
+    Table { family: Family::Ip, name: "hgprobe".to_owned(), chains: vec![chain] }
 }
 
 impl Facts {

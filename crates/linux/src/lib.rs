@@ -3,18 +3,23 @@
 //! Nothing here decides anything: no policy, no journal, no undo. A verb does one thing and says exactly what
 //! failed, on what, and why. `setns` is called in [`netns`] and nowhere else in the project.
 
+mod cookie;
 mod error;
 mod link;
 mod names;
 mod neighbour;
 mod route;
 
+pub mod clock;
 pub mod cpu;
 pub mod features;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod process;
+pub mod procfs;
 pub mod sysctl;
+pub mod sysfs;
 
 pub use cpu::CpuSet;
 pub use error::{Error, Result};

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Attempt;
-use crate::{NameError, Result};
+use crate::{Error, NameError, Result};
 
 /// The key of a kernel parameter as a path below `/proc/sys`, `net/ipv4/ip_forward`. Slashes and not dots, since a
 /// link's name may contain dots (`net/ipv4/conf/flannel.1/rp_filter`).
@@ -37,8 +37,8 @@ pub fn write(key: &Key, value: &str) -> Result<()> {
     Tree::kernel().write(key, value)
 }
 
-/// Every readable parameter at or below a key of the calling thread's namespace.
-pub fn list(prefix: &Key) -> Result<BTreeMap<Key, String>> {
+/// Every readable parameter at or below a prefix (`net/ipv4/conf`) of the calling thread's namespace.
+pub fn list(prefix: &str) -> Result<BTreeMap<Key, String>> {
     Tree::kernel().list(prefix)
 }
 
@@ -74,11 +74,12 @@ impl Tree {
         file.write_all(format!("{value}\n").as_bytes()).attempt(attempted)
     }
 
-    /// Every readable parameter at or below a key; empty if there is none. Parameters that are only written
+    /// Every readable parameter at or below a prefix; empty if there is none. Parameters that are only written
     /// (`net/ipv4/route/flush`) or that cannot be read now are left out.
-    pub fn list(&self, prefix: &Key) -> Result<BTreeMap<Key, String>> {
+    pub fn list(&self, prefix: &str) -> Result<BTreeMap<Key, String>> {
+        let first = Key::new(prefix).map_err(|error| Error::invalid("list sysctls", error.to_string()))?;
         let mut found = BTreeMap::new();
-        let mut pending = vec![prefix.clone()];
+        let mut pending = vec![first];
         while let Some(key) = pending.pop() {
             let path = self.root.join(key.as_str());
             if path.is_dir() {
@@ -157,11 +158,11 @@ mod tests {
         let tree = Tree::at(directory.path());
         assert_eq!(tree.read(&key("net/ipv4/tcp_rmem")).unwrap().unwrap(), "4096\t131072\t6291456");
         tree.write(&key("net/ipv4/ip_forward"), "1").unwrap();
-        let all = tree.list(&key("net")).unwrap();
+        let all = tree.list("net").unwrap();
         assert_eq!(all.len(), 2);
         assert_eq!(all[&key("net/ipv4/ip_forward")], "1");
-        assert_eq!(tree.list(&key("net/ipv4/ip_forward")).unwrap().len(), 1);
-        assert!(tree.list(&key("vm")).unwrap().is_empty());
+        assert_eq!(tree.list("net/ipv4/ip_forward").unwrap().len(), 1);
+        assert!(tree.list("vm").unwrap().is_empty());
     }
 
     #[test]

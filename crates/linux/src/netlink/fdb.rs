@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -30,11 +30,22 @@ pub struct FdbInfo {
 }
 
 impl Netlink {
-    /// Makes a permanent entry of a tunnel device. `EEXIST` if there is one for that address.
+    /// Makes a permanent entry of a tunnel device. `EEXIST` if there is one for that address; the all-zero address,
+    /// which stands for every frame without an entry of its own, may have one for each remote.
     pub fn fdb_add(&self, entry: &FdbEntry) -> Result<()> {
-        let message = message(entry, self.index_of(&entry.dev)?);
+        let index = self.index_of(&entry.dev)?;
+        let message = message(entry, index);
         let attempted = format!("add {}", describe(entry));
-        self.change(Message::NewNeighbour(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
+        if entry.mac != Mac([0; 6]) {
+            return self.change(Message::NewNeighbour(message), NLM_F_CREATE | NLM_F_EXCL, attempted);
+        }
+        // To append the same remote twice is no error to the kernel (`vxlan_fdb_append`), and makes one entry.
+        let same =
+            |info: &FdbInfo| info.index == index && info.mac == entry.mac && info.dst == Some(entry.dst);
+        if self.fdb()?.iter().any(same) {
+            return Err(self.error(attempted, std::io::Error::from_raw_os_error(libc::EEXIST)));
+        }
+        self.change(Message::NewNeighbour(message), NLM_F_CREATE | NLM_F_APPEND, attempted)
     }
 
     /// Deletes an entry of a tunnel device. `ENOENT` if there is none.

@@ -1,5 +1,6 @@
 //! nftables: a small model of tables, rendered as `nft` text for people and as JSON for the `nft` program, which is
-//! the one external program that changes something on our behalf.
+//! the one external program that changes something on our behalf: the netlink interface of nftables speaks of
+//! registers and byte codes, and `nft` is the one keeper of the way from rules to those.
 
 use std::net::IpAddr;
 
@@ -7,6 +8,12 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::IfName;
+
+mod json;
+mod run;
+mod text;
+
+pub use run::{add, delete, dump, exists};
 
 /// A table with all that is in it; it is made and deleted as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +27,7 @@ pub struct Table {
 }
 
 /// The address family of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
     /// IPv4.
@@ -149,4 +156,36 @@ pub enum Verdict {
         /// The new port.
         port: u16,
     },
+}
+
+impl Family {
+    /// nft's own name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Ip => "ip",
+            Family::Ip6 => "ip6",
+        }
+    }
+}
+
+impl ChainKind {
+    /// nft's own name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ChainKind::Filter => "filter",
+            ChainKind::Nat => "nat",
+        }
+    }
+}
+
+impl Hook {
+    /// nft's own name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hook::Prerouting => "prerouting",
+            Hook::Forward => "forward",
+            Hook::Output => "output",
+            Hook::Postrouting => "postrouting",
+        }
+    }
 }

@@ -1,0 +1,57 @@
+//! Clocks. Durations are measured with one clock alone, in whole nanoseconds.
+
+use std::num::NonZeroU64;
+
+use rustix::time::ClockId;
+
+use crate::Result;
+use crate::error::Attempt;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`: since some point at or before the machine's start, never backwards, the same for
+/// all CPUs and namespaces that the project makes. Reads without entering the kernel, allocates nothing.
+pub fn now_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// Seconds since 1970, for dates in files. Never for durations: an administrator or NTP may set it.
+pub fn unix_s() -> u64 {
+    nanoseconds(ClockId::Realtime) / 1_000_000_000
+}
+
+/// Lets the kernel be this late at waking the calling thread from a timed wait, in nanoseconds. The default is 50 µs;
+/// 1 is as exact as it can. Threads that it starts inherit it; threads under `SCHED_FIFO` have none anyway.
+pub fn set_timer_slack_ns(slack_ns: NonZeroU64) -> Result<()> {
+    rustix::thread::set_current_timer_slack(Some(slack_ns))
+        .attempt(|| format!("set the timer slack to {slack_ns} ns"))
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    // Neither clock is negative after 1970, and 2^64 ns are 584 years.
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_time_is_that_of_std() {
+        let before = std::time::Instant::now();
+        let first = now_ns();
+        let second = now_ns();
+        let passed = u64::try_from(before.elapsed().as_nanos()).unwrap();
+        assert!(first <= second && second - first <= passed);
+        assert!(unix_s() > 1_700_000_000);
+    }
+
+    #[test]
+    fn timer_slack_is_the_threads_own() {
+        let slack = NonZeroU64::new(12_345).unwrap();
+        let seen = std::thread::spawn(move || {
+            set_timer_slack_ns(slack).unwrap();
+            rustix::thread::current_timer_slack().unwrap()
+        });
+        assert_eq!(seen.join().unwrap(), 12_345);
+    }
+}

@@ -1,0 +1,131 @@
+//! The `nft` program: tables are made, deleted and listed in a namespace.
+
+use std::io::{self, Write};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use super::{Family, Table};
+use crate::error::{Attempt, refusal};
+use crate::{Error, Netns, Result};
+
+/// Makes a table with all that is in it, or nothing. `EEXIST` if there is one of that name.
+pub fn add(netns: &Netns, table: &Table) -> Result<()> {
+    let Table { family, name, .. } = table;
+    let attempted = format!("add nftables table {} {name} in {}", family.name(), netns.describe());
+    feed(netns, &table.to_json(), &attempted)
+}
+
+/// Deletes a table with all that is in it. `ENOENT` if there is none of that name.
+pub fn delete(netns: &Netns, family: Family, name: &str) -> Result<()> {
+    let attempted = format!("delete nftables table {} {name} in {}", family.name(), netns.describe());
+    let command = json!({"delete": {"table": {"family": family.name(), "name": name}}});
+    feed(netns, &json!({ "nftables": [command] }), &attempted)
+}
+
+/// True if there is a table of that name.
+pub fn exists(netns: &Netns, family: Family, name: &str) -> Result<bool> {
+    let tables = list(netns, "tables")?;
+    let is_it =
+        |object: &Value| object["table"]["family"] == family.name() && object["table"]["name"] == name;
+    Ok(tables.iter().any(is_it))
+}
+
+/// Everything that is set up, of all families: nft's own JSON without what differs from one listing to the next
+/// (handles, counters, nft's version). An empty list if there is nothing.
+pub fn dump(netns: &Netns) -> Result<Value> {
+    let mut objects = list(netns, "ruleset")?;
+    objects.iter_mut().for_each(forget_handles);
+    Ok(Value::Array(objects))
+}
+
+/// The objects of a listing.
+fn list(netns: &Netns, what: &str) -> Result<Vec<Value>> {
+    let attempted = format!("list nftables {what} in {}", netns.describe());
+    let output = nft(netns, &["-j", "-s", "list", what], None).attempt(|| attempted.clone())?;
+    succeeded(&output).attempt(|| attempted.clone())?;
+    let mut answer: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| Error::invalid(attempted, error.to_string()))?;
+    let objects = match answer["nftables"].take() {
+        Value::Array(objects) => objects,
+        _ => Vec::new(),
+    };
+    Ok(objects.into_iter().filter(|object| object.get("metainfo").is_none()).collect())
+}
+
+fn feed(netns: &Netns, commands: &Value, attempted: &str) -> Result<()> {
+    let output = nft(netns, &["-j", "-f", "-"], Some(commands.to_string())).attempt(|| attempted)?;
+    succeeded(&output).attempt(|| attempted)
+}
+
+/// Runs nft in the namespace: a process is born where the thread is that starts it.
+fn nft(netns: &Netns, args: &[&str], input: Option<String>) -> io::Result<Output> {
+    let mut command = Command::new("nft");
+    command.args(args).env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    let started = netns.run(|| command.spawn()).map_err(io::Error::other)?;
+    let mut child = started.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(error.kind(), "the program nft is not installed"),
+        _ => error,
+    })?;
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+        // nft reads all before it writes anything, so neither waits for the other. That it ended before it had read
+        // all is told by its own words below.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output()
+}
+
+/// An error with nft's own words and, where they end in a text of the C library, its number.
+fn succeeded(output: &Output) -> io::Result<()> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let words = own_words(&stderr);
+    match errno_in(&words) {
+        Some(errno) => Err(refusal(errno, Some(words))),
+        None => Err(io::Error::other(format!("nft: {words} ({})", output.status))),
+    }
+}
+
+/// The lines that say something; the others repeat the input and underline it.
+fn own_words(stderr: &str) -> String {
+    let said = stderr.lines().filter(|line| line.contains("Error:") || line.contains("error:"));
+    let words: Vec<&str> = said.map(str::trim).collect();
+    if words.is_empty() { stderr.trim().to_owned() } else { words.join("; ") }
+}
+
+fn errno_in(words: &str) -> Option<i32> {
+    let numbers = [libc::EEXIST, libc::ENOENT, libc::EPERM, libc::EOPNOTSUPP, libc::EBUSY, libc::EINVAL];
+    numbers.into_iter().find(|errno| {
+        let text = io::Error::from_raw_os_error(*errno).to_string();
+        let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+        words.contains(&text)
+    })
+}
+
+fn forget_handles(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.remove("handle");
+            members.values_mut().for_each(forget_handles);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_handles),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_nfts_own_words_with_their_number() {
+        let stderr = "internal:0:0-0: Error: Could not process rule: File exists\n\n{\"nftables\": [\n^^^^\n";
+        let words = own_words(stderr);
+        assert_eq!(words, "internal:0:0-0: Error: Could not process rule: File exists");
+        assert_eq!(errno_in(&words), Some(libc::EEXIST));
+        assert_eq!(errno_in("Error: syntax error"), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! What the machine is: its CPU's name, its memory, its load.
+
+use std::collections::BTreeMap;
+
+use super::Procfs;
+use crate::Result;
+
+/// `/proc/loadavg`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadAverage {
+    /// Runnable and disk-waiting tasks, averaged over about a minute.
+    pub minute: f64,
+    /// Over about five minutes.
+    pub five_minutes: f64,
+    /// Over about fifteen minutes.
+    pub quarter: f64,
+    /// Tasks runnable now, this one included.
+    pub runnable: u32,
+}
+
+impl Procfs {
+    /// The load average.
+    pub fn load_average(&self) -> Result<LoadAverage> {
+        let text = self.required("loadavg")?;
+        let parse = || {
+            let mut words = text.split_ascii_whitespace();
+            let mut number = || words.next()?.parse().ok();
+            let (minute, five_minutes, quarter) = (number()?, number()?, number()?);
+            let runnable = words.next()?.split_once('/')?.0.parse().ok()?;
+            Some(LoadAverage { minute, five_minutes, quarter, runnable })
+        };
+        parse().ok_or_else(|| self.misread("loadavg", text.trim_end()))
+    }
+
+    /// The name of the first CPU; `None` where the kernel tells none (arm64 tells part numbers alone).
+    pub fn cpu_model(&self) -> Result<Option<String>> {
+        let text = self.required("cpuinfo")?;
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        let named = fields.map(|(name, value)| (name.trim(), value.trim()));
+        Ok(named.into_iter().find(|(name, _)| *name == "model name").map(|(_, value)| value.to_owned()))
+    }
+
+    /// The fields of `/proc/meminfo` in bytes (`MemTotal`, `MemAvailable`, …); those that count pages are left out.
+    pub fn memory_bytes(&self) -> Result<BTreeMap<String, u64>> {
+        let mut fields = BTreeMap::new();
+        for line in self.required("meminfo")?.lines() {
+            let Some((name, value)) = line.split_once(':') else { return Err(self.misread("meminfo", line)) };
+            if let Some(kibibytes) = value.trim().strip_suffix(" kB") {
+                let kibibytes: u64 = kibibytes.parse().map_err(|_| self.misread("meminfo", line))?;
+                fields.insert(name.to_owned(), kibibytes * 1024);
+            }
+        }
+        Ok(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::proc_with;
+    use super::*;
+
+    #[test]
+    fn the_machine_is_described() {
+        let files = [
+            ("loadavg", "0.50 1.25 2.00 3/456 789\n"),
+            (
+                "cpuinfo",
+                "processor\t: 0\nmodel name\t: Some CPU @ 3.00GHz\n\nprocessor\t: 1\nmodel name\t: Other\n",
+            ),
+            ("meminfo", "MemTotal:        2048 kB\nHugePages_Total:       7\n"),
+        ];
+        let (_directory, procfs) = proc_with(&files);
+        let load = procfs.load_average().unwrap();
+        assert_eq!((load.minute, load.quarter, load.runnable), (0.5, 2.0, 3));
+        assert_eq!(procfs.cpu_model().unwrap().as_deref(), Some("Some CPU @ 3.00GHz"));
+        assert_eq!(procfs.memory_bytes().unwrap(), BTreeMap::from([("MemTotal".to_owned(), 2_097_152)]));
+    }
+
+    #[test]
+    fn the_kernels_own_files_are_understood() {
+        let procfs = Procfs::kernel();
+        assert!(procfs.load_average().unwrap().runnable > 0);
+        assert!(procfs.memory_bytes().unwrap()["MemTotal"] > 0);
+        procfs.cpu_model().unwrap();
+    }
+}

@@ -1,0 +1,157 @@
+//! `/sys/class/net` of a namespace.
+//!
+//! What sysfs shows of the network is fixed when it is mounted, so that `/sys` shows the links of the namespace it was
+//! mounted from, wherever the reader is. Here each namespace gets a mount of its own that hangs nowhere: it is reached
+//! by its descriptor and ends with it, so that no mount namespace and no directory is needed (`fsopen`, Linux 5.2).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Attempt;
+use crate::{CpuSet, Error, IfName, NameError, Netns, Result};
+
+/// The sysfs of one network namespace.
+#[derive(Debug)]
+pub struct NetSysfs {
+    root: OwnedFd,
+    place: String,
+}
+
+/// A queue of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// Receive queue n; its CPUs are those that receive packet steering sends to (`rps_cpus`).
+    Rx(u16),
+    /// Send queue n; its CPUs are those that send by it (`xps_cpus`).
+    Tx(u16),
+}
+
+impl NetSysfs {
+    /// Mounts the namespace's sysfs. `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn open(netns: &Netns) -> Result<NetSysfs> {
+        let place = netns.describe();
+        let root = netns.run(mount)?.attempt(|| format!("mount the sysfs of {place}"))?;
+        Ok(NetSysfs { root, place })
+    }
+
+    /// The links that have a directory, by name.
+    pub fn links(&self) -> Result<Vec<IfName>> {
+        let names = self.directory("class/net")?;
+        Ok(names.into_iter().filter_map(|name| IfName::new(name).ok()).collect())
+    }
+
+    /// The queues of a link, receive queues first. `ENOENT` without the link.
+    pub fn queues(&self, link: &IfName) -> Result<Vec<Queue>> {
+        let names = self.directory(&format!("class/net/{link}/queues"))?;
+        let mut queues: Vec<Queue> = names.iter().filter_map(|name| Queue::from_directory(name)).collect();
+        queues.sort_unstable();
+        Ok(queues)
+    }
+
+    /// The CPUs of a queue; empty: steering is off. `ENOENT` without the link or the queue, and for the one send
+    /// queue of a link that has no more (there is nothing to choose from).
+    pub fn read_queue_cpus(&self, link: &IfName, queue: Queue) -> Result<CpuSet> {
+        let path = queue.path(link);
+        let text = self.read(&path)?;
+        CpuSet::from_mask(&text)
+            .map_err(|error: NameError| Error::invalid(self.attempted("read", &path), error.to_string()))
+    }
+
+    /// Sets the CPUs of a queue; the empty set turns steering off. `ENOENT` as above, `EINVAL` or `EOVERFLOW` for CPUs
+    /// that the kernel has no place for.
+    pub fn write_queue_cpus(&self, link: &IfName, queue: Queue, cpus: &CpuSet) -> Result<()> {
+        let path = queue.path(link);
+        let attempted = || self.attempted(&format!("write {} to", cpus.to_mask()), &path);
+        let mut file = self.file(&path, OFlags::WRONLY).attempt(attempted)?;
+        file.write_all(cpus.to_mask().as_bytes()).attempt(attempted)
+    }
+
+    fn read(&self, path: &str) -> Result<String> {
+        let attempted = || self.attempted("read", path);
+        let mut text = String::new();
+        self.file(path, OFlags::RDONLY).attempt(attempted)?.read_to_string(&mut text).attempt(attempted)?;
+        Ok(text)
+    }
+
+    fn directory(&self, path: &str) -> Result<BTreeSet<String>> {
+        let attempted = || self.attempted("list", path);
+        let directory = self.file(path, OFlags::RDONLY | OFlags::DIRECTORY).attempt(attempted)?;
+        let mut names = BTreeSet::new();
+        for entry in rustix::fs::Dir::read_from(directory).attempt(attempted)? {
+            let entry = entry.attempt(attempted)?;
+            names.extend(
+                entry.file_name().to_str().ok().filter(|name| !name.starts_with('.')).map(str::to_owned),
+            );
+        }
+        Ok(names)
+    }
+
+    fn file(&self, path: &str, flags: OFlags) -> std::io::Result<File> {
+        Ok(rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty())?.into())
+    }
+
+    fn attempted(&self, verb: &str, path: &str) -> String {
+        format!("{verb} /sys/{path} in {}", self.place)
+    }
+}
+
+impl Queue {
+    fn from_directory(name: &str) -> Option<Queue> {
+        let (direction, number) = name.split_once('-')?;
+        let number = number.parse().ok()?;
+        match direction {
+            "rx" => Some(Queue::Rx(number)),
+            "tx" => Some(Queue::Tx(number)),
+            _ => None,
+        }
+    }
+
+    fn path(self, link: &IfName) -> String {
+        let file = match self {
+            Queue::Rx(_) => "rps_cpus",
+            Queue::Tx(_) => "xps_cpus",
+        };
+        format!("class/net/{link}/queues/{self}/{file}")
+    }
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Queue::Rx(number) => write!(f, "rx-{number}"),
+            Queue::Tx(number) => write!(f, "tx-{number}"),
+        }
+    }
+}
+
+/// Mounts the sysfs of the calling thread's network namespace, attached to nothing.
+fn mount() -> rustix::io::Result<OwnedFd> {
+    let filesystem = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(&filesystem)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    rustix::mount::fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_named_as_the_kernel_names_them() {
+        let link = IfName::new("eth0").unwrap();
+        assert_eq!(Queue::from_directory("rx-12"), Some(Queue::Rx(12)));
+        assert_eq!(Queue::from_directory("tx-0"), Some(Queue::Tx(0)));
+        assert_eq!(Queue::from_directory("fx-0"), None);
+        assert_eq!(Queue::Tx(3).path(&link), "class/net/eth0/queues/tx-3/xps_cpus");
+    }
+}
