@@ -1,1 +1,33 @@
-//! TODO
+//! Another kernel: runs one command on a Debian kernel in QEMU, over the files of this machine.
+//!
+//! The guest's root is the host's `/`, shared read-only through virtiofs, under an overlay in the guest's memory:
+//! every program and every build product is there at its usual path, and nothing the guest does reaches the host.
+//! There is no disk image and no network: output and status come back over virtio-serial ports.
+//!
+//! Kernel, QEMU and what else is missing are fetched as Debian packages and unpacked into a [`Cache`]; nothing is
+//! installed, and the host's apt keeps its sources and lists.
+//!
+//! What this crate is not: a manager of machines. A [`Vm`] lives for one command.
+
+mod apt;
+mod bzimage;
+mod cache;
+mod error;
+mod guest;
+mod kernel;
+mod machine;
+mod process;
+mod qemu;
+mod sources;
+mod workdir;
+
+pub mod deb;
+
+pub use cache::Cache;
+pub use error::Error;
+pub use kernel::{Flavour, Kernel};
+pub use machine::{Limits, Output, Vm};
+pub use qemu::Qemu;
+
+/// What every fallible function of this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,104 @@
+//! What can go wrong between a command and its run on another kernel.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a guest could not be prepared, or a command could not be run in it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of the cache or of a run.
+    #[error("could not {attempt} {}", path.display())]
+    File {
+        /// The verb: what was attempted.
+        attempt: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// Neither `HOSTGAP_CACHE` nor `HOME` is set.
+    #[error("could not choose a cache folder: neither HOSTGAP_CACHE nor HOME is set")]
+    NoCache,
+    /// The machine is not one whose packages we know how to use.
+    #[error("could not use packages of this machine: it is {found}, and kernel and QEMU come from {needed}")]
+    Unsupported {
+        /// What the machine is.
+        found: String,
+        /// What it would have to be.
+        needed: &'static str,
+    },
+    /// A program of the host is missing.
+    #[error("could not start {program}: {source}; it is part of Debian's package {package}")]
+    Program {
+        /// The program's name.
+        program: String,
+        /// The Debian package that has it.
+        package: &'static str,
+        /// Why it could not be started.
+        source: std::io::Error,
+    },
+    /// A helper program ran and failed.
+    #[error("could not {attempt}: {program} ended with {status}: {stderr}")]
+    Failed {
+        /// What was attempted.
+        attempt: String,
+        /// The program.
+        program: String,
+        /// Its exit status, in words.
+        status: String,
+        /// The end of what it wrote to stderr.
+        stderr: String,
+    },
+    /// Packages were fetched, but what we came for is not inside.
+    #[error("could not find {what} in the packages {packages}")]
+    Absent {
+        /// The file looked for.
+        what: String,
+        /// The folders of the packages searched.
+        packages: String,
+    },
+    /// The kernel image is not one we can unpack.
+    #[error("could not unpack kernel {}: {reason}", path.display())]
+    Kernel {
+        /// The image.
+        path: PathBuf,
+        /// What about it.
+        reason: String,
+    },
+    /// The guest ended without saying how the command ended: a panic, or QEMU or virtiofsd died.
+    #[error("the guest died before its command ended; end of its console:\n{console}")]
+    Died {
+        /// The end of the guest's console and of QEMU's own messages.
+        console: String,
+        /// What the command had written to stdout until then.
+        stdout: Vec<u8>,
+    },
+    /// The time limit was reached.
+    #[error("the guest was ended after {} s; end of its console:\n{console}", limit.as_secs())]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+        /// The end of the guest's console and of QEMU's own messages.
+        console: String,
+        /// What the command had written to stdout until then.
+        stdout: Vec<u8>,
+    },
+    /// The command wrote more than its limit.
+    #[error("the guest was ended because its command wrote more than {limit_bytes} bytes")]
+    TooMuchOutput {
+        /// The limit.
+        limit_bytes: u64,
+        /// What the command had written to stdout until then.
+        stdout: Vec<u8>,
+    },
+}
+
+impl Error {
+    /// Makes the closure for `map_err` of a failed file operation.
+    pub(crate) fn file<E: Into<std::io::Error>>(
+        attempt: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::File { attempt, path: path.into(), source: source.into() }
+    }
+}

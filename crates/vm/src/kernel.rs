@@ -1,0 +1,101 @@
+//! A Debian kernel in the cache: its uncompressed image and its modules.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::apt::run;
+use crate::deb::{self, Program, Request, Suite};
+use crate::{Cache, Error, Result, bzimage};
+
+/// Which build of Debian's kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// For virtual machines: 34 MB, all the network's software modules, few drivers.
+    Cloud,
+    /// With all drivers (igb for SR-IOV, `rdma_rxe`): 106 MB.
+    Full,
+}
+
+/// A kernel ready to boot.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// What `uname -r` will say.
+    pub release: String,
+    /// The uncompressed ELF image.
+    pub vmlinux: PathBuf,
+    /// The folder that holds `lib/modules/<release>` with the modules and their index.
+    pub modules: PathBuf,
+    /// `kmod`, to load modules before the guest has a usable root.
+    pub(crate) kmod: Program,
+}
+
+impl Kernel {
+    /// Finds the newest kernel of Debian 12's backports in the cache, or fetches it.
+    ///
+    /// # Errors
+    /// Those of [`deb::fetch`], and [`Error::Kernel`] if the image cannot be unpacked.
+    pub fn fetch(cache: &Cache, flavour: Flavour) -> Result<Self> {
+        let (name, package) = match flavour {
+            Flavour::Cloud => ("kernel-cloud", "linux-image-cloud-amd64"),
+            Flavour::Full => ("kernel-full", "linux-image-amd64"),
+        };
+        // Of what an installation would bring (initramfs tools, udev), only the kernel itself is of use.
+        let keep = ["linux-image-"];
+        let request = Request { name, packages: &[package], suite: Suite::Backports, keep: &keep };
+        let unpacked = deb::fetch(cache, &request)?;
+        let folder = unpacked.folders().iter().find(|folder| folder.join("boot").is_dir());
+        let folder = folder.ok_or_else(|| unpacked.absent("boot/vmlinuz"))?;
+        let kmod = Request { name: "kmod", packages: &["kmod"], suite: Suite::Stable, keep: &[] };
+        let kmod = deb::fetch(cache, &kmod)?.program(&["bin/kmod", "usr/bin/kmod"])?;
+        let _lock = cache.lock("kernel")?;
+        Self::make_ready(cache, folder, kmod)
+    }
+
+    /// Unpacks the image and indexes the modules, once; the image is written last and so vouches for both.
+    fn make_ready(cache: &Cache, folder: &Path, kmod: Program) -> Result<Self> {
+        let (release, image) = image(&folder.join("boot"))?;
+        // Packages of today say lib/, those of tomorrow usr/lib/.
+        let moved = folder.join("usr");
+        let modules = if moved.join("lib/modules").is_dir() { moved } else { folder.to_owned() };
+        let vmlinux = folder.join("boot/vmlinux");
+        if !vmlinux.is_file() {
+            let mut depmod = Command::new(&kmod.path);
+            depmod.arg0("depmod").env("LD_LIBRARY_PATH", &kmod.libraries);
+            depmod.arg("--basedir").arg(&modules).arg(&release);
+            run("index the kernel's modules", "kmod", &mut depmod)?;
+            let packed = fs::read(&image).map_err(Error::file("read", &image))?;
+            let elf = bzimage::vmlinux(&packed);
+            let elf = elf.map_err(|reason| Error::Kernel { path: image.clone(), reason })?;
+            cache.write(&vmlinux, &elf)?;
+        }
+        Ok(Self { release, vmlinux, modules, kmod })
+    }
+}
+
+/// The release and the path of the one `vmlinuz-<release>` in a folder.
+fn image(boot: &Path) -> Result<(String, PathBuf)> {
+    let entries = fs::read_dir(boot).map_err(Error::file("list", boot))?;
+    let found = entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let release = path.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
+        Some((release, path))
+    });
+    let none = || Error::Kernel { path: boot.to_owned(), reason: "there is no vmlinuz in it".into() };
+    found.max().ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn release_is_read_from_the_image_s_name() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(image(folder.path()).unwrap_err().to_string().contains("no vmlinuz"));
+        fs::write(folder.path().join("config-6.12.1"), "").unwrap();
+        fs::write(folder.path().join("vmlinuz-6.12.1"), "").unwrap();
+        assert_eq!(image(folder.path()).unwrap().0, "6.12.1");
+    }
+}

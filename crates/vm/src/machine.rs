@@ -1,0 +1,255 @@
+//! One command on another kernel: start the file server and QEMU, wait, collect.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::apt::run;
+use crate::process::Process;
+use crate::qemu::names;
+use crate::workdir::Workdir;
+use crate::{Cache, Error, Flavour, Kernel, Qemu, Result, guest};
+
+/// How long to sleep between two looks at the guest's output.
+const TICK: Duration = Duration::from_millis(100);
+/// How long the file server may take to listen.
+const SERVER_START_MAX: Duration = Duration::from_secs(10);
+/// How much of the console an error shows.
+const CONSOLE_LINES: usize = 80;
+
+/// A kernel and an emulator, ready to run commands.
+#[derive(Clone, Debug)]
+pub struct Vm {
+    cache: Cache,
+    kernel: Kernel,
+    qemu: Qemu,
+}
+
+/// What a guest may use.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Wall time from start to power off.
+    pub time: Duration,
+    /// Memory, in MiB; three quarters of it at most can be taken by files the guest writes.
+    pub memory_mib: u32,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Bytes on stdout and stderr together, and of the files in `/out`.
+    pub output_bytes: u64,
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Output {
+    /// The exit status as a shell says it: 128 + n for a death by signal n.
+    pub status: u8,
+    /// What it wrote to stdout.
+    pub stdout: Vec<u8>,
+    /// What it wrote to stderr.
+    pub stderr: Vec<u8>,
+    /// The files it put into `/out`, by their path there.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Default for Limits {
+    /// Five minutes, 2 GiB, two CPUs, 64 MiB of output.
+    fn default() -> Self {
+        Self { time: Duration::from_secs(300), memory_mib: 2048, cpus: 2, output_bytes: 64 << 20 }
+    }
+}
+
+impl Vm {
+    /// Fetches, or finds in the cache, everything a guest needs.
+    ///
+    /// # Errors
+    /// If packages cannot be had (see [`deb::fetch`](crate::deb::fetch)) or the kernel cannot be unpacked.
+    pub fn fetch(cache: &Cache, flavour: Flavour) -> Result<Self> {
+        let kernel = Kernel::fetch(cache, flavour)?;
+        let qemu = Qemu::fetch(cache)?;
+        Ok(Self { cache: cache.clone(), kernel, qemu })
+    }
+
+    /// The kernel it boots.
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// Boots, runs `command` with root's rights, and powers off.
+    ///
+    /// Of `command` the program, its arguments, its folder and the variables set on it are used; the environment of
+    /// this process is not handed on. stdin is empty.
+    ///
+    /// # Errors
+    /// [`Error::Died`] if the kernel panicked, [`Error::TimedOut`] and [`Error::TooMuchOutput`] at a limit; all three
+    /// carry what was written until then. Other errors if the guest could not be started.
+    pub fn run(&self, command: &Command, limits: &Limits) -> Result<Output> {
+        self.run_watched(command, limits, &mut |_| {})
+    }
+
+    /// Like [`Vm::run`], and hands what the command writes to stdout to `watch` while it runs.
+    ///
+    /// # Errors
+    /// Those of [`Vm::run`].
+    pub fn run_watched(
+        &self,
+        command: &Command,
+        limits: &Limits,
+        watch: &mut dyn FnMut(&[u8]),
+    ) -> Result<Output> {
+        let deadline = Instant::now() + limits.time;
+        let workdir = Workdir::create(&self.cache, &std::env::temp_dir())?;
+        let folder = workdir.path();
+        guest::write(&workdir, &self.kernel, command)?;
+        let log = folder.join(names::LOG);
+        let log = File::options().create(true).append(true).open(&log).map_err(Error::file("open", &log))?;
+
+        let mut server = Process::start(&self.qemu.file_server(folder), "qemu-system-common", &log)?;
+        wait_for_server(&mut server, folder)?;
+        let guest = self.qemu.guest(&self.kernel, limits, folder);
+        let guest = Process::start(&guest, "qemu-system-x86", &log)?;
+        Run { folder, limits, deadline, guest, server, seen: 0, stdout: Vec::new() }.finish(watch)?;
+        collect(folder, limits)
+    }
+}
+
+/// QEMU connects once and does not try again, so the server must listen first.
+fn wait_for_server(server: &mut Process, folder: &Path) -> Result<()> {
+    let start = Instant::now();
+    while !folder.join(names::SOCKET).exists() {
+        if server.wait(Duration::from_millis(10)).is_some() || start.elapsed() > SERVER_START_MAX {
+            return Err(Error::Died { console: console(folder), stdout: Vec::new() });
+        }
+    }
+    Ok(())
+}
+
+/// A guest under way.
+struct Run<'a> {
+    folder: &'a Path,
+    limits: &'a Limits,
+    deadline: Instant,
+    guest: Process,
+    server: Process,
+    seen: u64,
+    stdout: Vec<u8>,
+}
+
+impl Run<'_> {
+    /// Returns when the guest has powered off; whatever else happens is an error.
+    fn finish(mut self, watch: &mut dyn FnMut(&[u8])) -> Result<()> {
+        loop {
+            let ended = self.guest.wait(TICK).is_some();
+            self.read_on(watch)?;
+            if ended {
+                return Ok(());
+            }
+            if self.size(names::STDOUT) + self.size(names::STDERR) > self.limits.output_bytes
+                || self.size(names::FILES) > self.limits.output_bytes
+            {
+                return Err(Error::TooMuchOutput {
+                    limit_bytes: self.limits.output_bytes,
+                    stdout: self.stdout,
+                });
+            }
+            if Instant::now() > self.deadline {
+                let console = console(self.folder);
+                return Err(Error::TimedOut { limit: self.limits.time, console, stdout: self.stdout });
+            }
+            // Without its root the guest would hang until the time is up.
+            if self.server.wait(Duration::ZERO).is_some() && self.guest.wait(TICK * 10).is_none() {
+                return Err(Error::Died { console: console(self.folder), stdout: self.stdout });
+            }
+        }
+    }
+
+    fn read_on(&mut self, watch: &mut dyn FnMut(&[u8])) -> Result<()> {
+        use std::os::unix::fs::FileExt;
+        let path = self.folder.join(names::STDOUT);
+        let Ok(file) = File::open(&path) else { return Ok(()) };
+        let mut buffer = [0; 64 * 1024];
+        loop {
+            let length = file.read_at(&mut buffer, self.seen).map_err(Error::file("read", &path))?;
+            if length == 0 {
+                return Ok(());
+            }
+            self.seen += length as u64;
+            self.stdout.extend_from_slice(&buffer[..length]);
+            watch(&buffer[..length]);
+        }
+    }
+
+    fn size(&self, name: &str) -> u64 {
+        fs::metadata(self.folder.join(name)).map_or(0, |metadata| metadata.len())
+    }
+}
+
+fn collect(folder: &Path, limits: &Limits) -> Result<Output> {
+    let stdout = read(&folder.join(names::STDOUT))?;
+    let status = read(&folder.join(names::STATUS))?;
+    let Ok(status) = String::from_utf8_lossy(&status).trim().parse() else {
+        return Err(Error::Died { console: console(folder), stdout });
+    };
+    let stderr = read(&folder.join(names::STDERR))?;
+    let files = unpack(folder, limits)?;
+    Ok(Output { status, stdout, stderr, files })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    match fs::read(path) {
+        // QEMU makes the file when it starts; if it did not start, nothing was written.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        result => result.map_err(Error::file("read", path)),
+    }
+}
+
+/// The files of the guest's `/out`, out of the archive that came over a port.
+fn unpack(folder: &Path, limits: &Limits) -> Result<BTreeMap<String, Vec<u8>>> {
+    let root = folder.join("out");
+    fs::create_dir(&root).map_err(Error::file("make", &root))?;
+    let mut tar = Command::new("tar");
+    tar.arg("--extract").arg("--no-same-owner").arg("--directory").arg(&root);
+    tar.arg("--file").arg(folder.join(names::FILES));
+    run("unpack the guest's files", "tar", &mut tar)?;
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(Error::file("list", &folder))? {
+            let path = entry.map_err(Error::file("list", &folder))?.path();
+            let kind = fs::symlink_metadata(&path).map_err(Error::file("look at", &path))?;
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                let name = path.strip_prefix(&root).expect("it was listed below the root");
+                files.insert(name.to_string_lossy().into_owned(), read_bounded(&path, limits.output_bytes)?);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// A sparse file in the guest may be larger than the archive that brought it.
+fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(Error::file("open", path))?;
+    let mut content = Vec::new();
+    file.take(bytes_max).read_to_end(&mut content).map_err(Error::file("read", path))?;
+    Ok(content)
+}
+
+/// The end of the guest's console, and what QEMU and the file server said.
+fn console(folder: &Path) -> String {
+    let mut text = String::new();
+    for name in [names::CONSOLE, names::LOG] {
+        let content = fs::read(folder.join(name)).unwrap_or_default();
+        let content = String::from_utf8_lossy(&content).into_owned();
+        let lines: Vec<&str> = content.lines().collect();
+        for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}

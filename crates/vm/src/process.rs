@@ -1,0 +1,133 @@
+//! A helper process that cannot outlive us: own process group, death signal, killed when dropped.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use crate::{Error, Result};
+
+/// A running helper.
+pub(crate) struct Process {
+    child: Child,
+    group: Pid,
+    pidfd: OwnedFd,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts `command` with its output going to `log`.
+    ///
+    /// The process dies with the calling *thread* (that is how Linux means `PR_SET_PDEATHSIG`), so the caller stays.
+    /// The signal is set by `setpriv`, which becomes the program: a hook of our own between fork and exec would be
+    /// unsafe code.
+    pub(crate) fn start(command: &Command, package: &'static str, log: &File) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let failed = |source| Error::Program { program: program.clone(), package, source };
+        let mut wrapped = Command::new("setpriv");
+        wrapped.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => wrapped.env(name, value),
+                None => wrapped.env_remove(name),
+            };
+        }
+        wrapped.process_group(0).stdin(Stdio::null());
+        wrapped.stdout(log.try_clone().map_err(failed)?).stderr(log.try_clone().map_err(failed)?);
+        let child = wrapped.spawn().map_err(|source| Error::Program {
+            program: "setpriv".into(),
+            package: "util-linux",
+            source,
+        })?;
+        let group = Pid::from_child(&child);
+        match pidfd_open(group, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { child, group, pidfd, ended: None }),
+            Err(error) => {
+                end(group, child);
+                Err(failed(error.into()))
+            }
+        }
+    }
+
+    /// Waits up to `patience` for the end; `None` if it still runs.
+    pub(crate) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let patience = Timespec::try_from(patience).expect("fractions of a second fit");
+            // An interrupted wait is a short wait; the caller loops.
+            let _ = poll(&mut fds, Some(&patience));
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The group goes even when its leader has ended: a forked helper of it may still run. The number cannot have
+        // been given to strangers while any member lives, and with none the signal finds nobody.
+        let _ = kill_process_group(self.group, Signal::KILL);
+        if self.ended.is_none() {
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn end(group: Pid, mut child: Child) {
+    let _ = kill_process_group(group, Signal::KILL);
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::test_kill_process;
+    use std::time::Instant;
+
+    fn log() -> File {
+        tempfile::tempfile().unwrap()
+    }
+
+    #[test]
+    fn end_is_noticed_and_status_kept() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exit 3"]);
+        let mut process = Process::start(&command, "dash", &log()).unwrap();
+        let status = std::iter::repeat_with(|| process.wait(Duration::from_secs(1))).find_map(|ended| ended);
+        assert_eq!(status.unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn dropping_ends_the_whole_group() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & wait"]);
+        let mut process = Process::start(&command, "dash", &log()).unwrap();
+        let group = process.group;
+        assert!(process.wait(Duration::from_millis(50)).is_none());
+        drop(process);
+        assert!(test_kill_process(group).is_err());
+        // The child of the child is reaped by whoever adopts it; then the group is empty.
+        let start = Instant::now();
+        while kill_process_group(group, Signal::CONT).is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(10), "a member of the group lives");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn missing_program_ends_with_a_status_and_says_why() {
+        use std::io::{Read, Seek};
+        let mut file = log();
+        let mut process = Process::start(&Command::new("/nowhere/qemu"), "qemu", &file).unwrap();
+        let status = std::iter::repeat_with(|| process.wait(Duration::from_secs(1))).find_map(|ended| ended);
+        assert!(!status.unwrap().success());
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert!(text.contains("/nowhere/qemu"), "{text}");
+    }
+}

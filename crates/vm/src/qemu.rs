@@ -1,0 +1,128 @@
+//! QEMU and virtiofsd: where they come from, and how a guest is spelled on their command lines.
+//!
+//! QEMU is 10 from backports. Version 7.2, Debian 12's own, corrupts the flags around `cmpxchg16b` in software
+//! emulation and so crashes kernels from 6.12 on in their allocator. virtiofsd is Debian 12's own: QEMU 10 no longer
+//! brings it along.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use crate::deb::{self, Program, Request, Suite, Unpacked};
+use crate::machine::Limits;
+use crate::{Cache, Kernel, Result};
+
+/// The emulator and the file server.
+#[derive(Clone, Debug)]
+pub struct Qemu {
+    emulator: Program,
+    packages: Unpacked,
+    virtiofsd: Program,
+}
+
+/// The files and sockets of a run, in its folder.
+pub(crate) mod names {
+    pub(crate) const SOCKET: &str = "virtiofs.sock";
+    pub(crate) const CONSOLE: &str = "console";
+    pub(crate) const LOG: &str = "log";
+    pub(crate) const INIT: &str = "init";
+    pub(crate) const STDOUT: &str = "stdout";
+    pub(crate) const STDERR: &str = "stderr";
+    pub(crate) const STATUS: &str = "status";
+    pub(crate) const FILES: &str = "files";
+    /// The virtio-serial ports, each named as the file it fills.
+    pub(crate) const PORTS: [&str; 4] = [STDOUT, STDERR, STATUS, FILES];
+}
+
+/// The folders of QEMU's firmware in its packages.
+const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
+const MODULES: &str = "usr/lib/x86_64-linux-gnu/qemu";
+
+impl Qemu {
+    /// Finds QEMU and virtiofsd in the cache, or fetches them.
+    ///
+    /// # Errors
+    /// Those of [`deb::fetch`].
+    pub fn fetch(cache: &Cache) -> Result<Self> {
+        let request =
+            Request { name: "qemu", packages: &["qemu-system-x86"], suite: Suite::Backports, keep: &[] };
+        let packages = deb::fetch(cache, &request)?;
+        let request =
+            Request { name: "virtiofsd", packages: &["qemu-system-common"], suite: Suite::Stable, keep: &[] };
+        let virtiofsd = deb::fetch(cache, &request)?.program(&["usr/lib/qemu/virtiofsd"])?;
+        let emulator = packages.program(&["usr/bin/qemu-system-x86_64"])?;
+        Ok(Self { emulator, packages, virtiofsd })
+    }
+
+    /// The file server that gives the guest the host's `/`.
+    pub(crate) fn file_server(&self, folder: &Path) -> Command {
+        let mut command = start(&self.virtiofsd);
+        command.arg(joined("--socket-path=", &folder.join(names::SOCKET)));
+        // Everything may be cached: the host's files are taken as they are at the start. The sandbox is for the
+        // server itself; it holds an open root all the same, which is why the guest mounts it read-only.
+        command.args([
+            "-o",
+            "source=/",
+            "-o",
+            "cache=always",
+            "-o",
+            "sandbox=chroot",
+            "--thread-pool-size=2",
+        ]);
+        command
+    }
+
+    /// The guest.
+    pub(crate) fn guest(&self, kernel: &Kernel, limits: &Limits, folder: &Path) -> Command {
+        let mut command = start(&self.emulator);
+        if let Some(modules) = self.packages.find(MODULES).next() {
+            command.env("QEMU_MODULE_DIR", modules);
+        }
+        for firmware in FIRMWARE.iter().flat_map(|path| self.packages.find(path)) {
+            command.arg("-L").arg(firmware);
+        }
+        command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-smp", &limits.cpus.to_string(), "-m", &format!("{}M", limits.memory_mib)]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args(["-device", "virtio-rng-pci"]);
+        command.arg("-serial").arg(joined("file:", &folder.join(names::CONSOLE)));
+        command.arg("-kernel").arg(&kernel.vmlinux).arg("-append").arg(kernel_arguments(folder));
+        file_system(&mut command, limits, folder);
+        command.args(["-device", "virtio-serial-pci"]);
+        for port in names::PORTS {
+            command.arg("-chardev").arg(joined(&format!("file,id={port},path="), &folder.join(port)));
+            command.args(["-device", &format!("virtserialport,chardev={port},name={port}")]);
+        }
+        command
+    }
+}
+
+/// What a program needs to start beside its own libraries.
+fn start(program: &Program) -> Command {
+    let mut command = Command::new(&program.path);
+    if !program.libraries.is_empty() {
+        command.env("LD_LIBRARY_PATH", &program.libraries);
+    }
+    command
+}
+
+/// The guest's memory is shared with the file server, which writes into it.
+fn file_system(command: &mut Command, limits: &Limits, folder: &Path) {
+    let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", limits.memory_mib);
+    command.args(["-object", &memory, "-numa", "node,memdev=memory"]);
+    command.arg("-chardev").arg(joined("socket,id=files-of-host,path=", &folder.join(names::SOCKET)));
+    command.args(["-device", "vhost-user-fs-pci,chardev=files-of-host,tag=root-of-host"]);
+}
+
+fn kernel_arguments(folder: &Path) -> OsString {
+    // A panic or an oops ends the machine at once (-no-reboot): a test must not go on with a broken kernel.
+    let text = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off nokaslr audit=0 apparmor=0 \
+                random.trust_cpu=on no_timer_check net.ifnames=0 rootfstype=virtiofs root=root-of-host ro init=";
+    joined(text, &folder.join(names::INIT))
+}
+
+fn joined(before: &str, path: &Path) -> OsString {
+    let mut text = OsString::from(before);
+    text.push(path);
+    text
+}

@@ -1,0 +1,110 @@
+//! One guest a test: its kernel, its results, its panic, its limits.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "every line of this file is test code, also outside #[test] functions"
+)]
+
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use vm::{Cache, Error, Flavour, Limits, Vm};
+
+/// Two cores are not enough for two emulated machines at once.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    command
+}
+
+/// Runs `test` with a machine, or says why there can be none.
+fn with_vm(test: impl FnOnce(&Vm)) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match Cache::open().and_then(|cache| Vm::fetch(&cache, Flavour::Cloud)) {
+        Ok(vm) => test(&vm),
+        Err(error) => testkit::skip(&format!("no virtual machine: {error}")),
+    }
+}
+
+/// A boot takes 10 s; more only on a machine with much else to do.
+fn limits() -> Limits {
+    Limits { time: Duration::from_secs(120), ..Limits::default() }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The folders of runs that this process has made and not removed.
+fn left_behind() -> Vec<String> {
+    let mine = format!("hgvm-{}-", std::process::id());
+    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(&mine)).collect()
+}
+
+#[test]
+fn results_come_back_from_the_other_kernel() {
+    with_vm(|vm| {
+        let script = "uname -r; echo $GREETING >&2; mkdir /out/sub; printf a >/out/sub/file; \
+                      touch /etc/hostgap-was-here && test -e /etc/hostgap-was-here && exit 7";
+        let mut command = shell(script);
+        command.env("GREETING", "hello 'there'");
+        let mut watched: Vec<u8> = Vec::new();
+        let output = vm.run_watched(&command, &limits(), &mut |bytes| watched.extend(bytes)).unwrap();
+        assert_eq!(text(&output.stdout).trim(), vm.kernel().release);
+        assert_eq!(watched, output.stdout);
+        assert_eq!(text(&output.stderr), "hello 'there'\n");
+        assert_eq!(output.status, 7);
+        assert_eq!(output.files.get("sub/file").map(Vec::as_slice), Some(b"a".as_slice()));
+        assert!(!std::path::Path::new("/etc/hostgap-was-here").exists(), "the guest wrote into the host");
+        assert_eq!(left_behind(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn links_that_need_modules_can_be_made() {
+    with_vm(|vm| {
+        let script = "ip link add d0 type dummy && ip link set d0 up \
+                      && ip link add iv0 link d0 type ipvlan mode l3s && ip netns add n && ip link set iv0 netns n \
+                      && ip -n n -d link show iv0 && tc qdisc add dev d0 root netem delay 1ms && tc qdisc show dev d0 \
+                      && nft add table ip t && nft list tables";
+        let output = vm.run(&shell(script), &limits()).unwrap();
+        let stdout = text(&output.stdout);
+        assert_eq!(output.status, 0, "{stdout}{}", text(&output.stderr));
+        for expected in ["ipvlan  mode l3s", "qdisc netem", "table ip t"] {
+            assert!(stdout.contains(expected), "no {expected:?} in {stdout}");
+        }
+    });
+}
+
+#[test]
+fn panic_is_reported_with_the_console() {
+    with_vm(|vm| {
+        let command = shell("echo before; sleep 1; echo c >/proc/sysrq-trigger; sleep 600");
+        let error = vm.run(&command, &limits()).unwrap_err();
+        let Error::Died { console, stdout } = error else { panic!("{error}") };
+        assert!(console.contains("Kernel panic"), "{console}");
+        assert_eq!(text(&stdout), "before\n");
+        assert_eq!(left_behind(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn limits_end_the_guest() {
+    with_vm(|vm| {
+        let limits = Limits { time: Duration::from_secs(120), output_bytes: 1 << 16, ..Limits::default() };
+        let start = Instant::now();
+        let error = vm.run(&shell("yes"), &limits).unwrap_err();
+        assert!(matches!(error, Error::TooMuchOutput { .. }), "{error}");
+        assert!(start.elapsed() < limits.time);
+
+        let limits = Limits { time: Duration::from_secs(2), ..Limits::default() };
+        let error = vm.run(&shell("sleep 600"), &limits).unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        assert_eq!(left_behind(), Vec::<String>::new());
+    });
+}
