@@ -1,1 +1,58 @@
-//! TODO
+//! A load generator that tells the truth about latency, and a responder to point it at.
+//!
+//! Requests are sent on a schedule that is fixed before the first packet and does not wait for the server. For every
+//! request there are three instants, and so three times, always: *response* (received − intended) is what a user of
+//! the service feels; *service* (received − sent) is what a generator reports that stops asking while it waits; *lag*
+//! (sent − intended) is the difference, and tells whether the generator itself was late.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use load::{Client, Expect, Run, Schedule, Target, Wait};
+//!
+//! # fn main() -> Result<(), load::LoadError> {
+//! let target = Target {
+//!     address: ([127, 0, 0, 1], 8080).into(),
+//!     host: "localhost".to_owned(),
+//!     path: "/100".to_owned(),
+//!     expect: Expect { status: 200, body_bytes: Some(100) },
+//! };
+//! let client = Client::connect(&target, 32, Duration::from_secs(2))?;
+//! let run = Run {
+//!     schedule: Schedule::Constant { rate_per_s: 20_000.0 },
+//!     duration: Duration::from_secs(1),
+//!     drain: Duration::from_secs(1),
+//!     wait: Wait::Hybrid,
+//!     threads: vec![],
+//!     scheduling: linux::cpu::Scheduling::Normal,
+//! };
+//! let outcome = load::run(&mut [client], &run)?;
+//! println!("p99 {} ns", outcome.response.value_at_quantile(0.99));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What it is not: a judge. It counts and measures; whether a run is valid is for the caller to say.
+
+mod client;
+mod connection;
+mod error;
+mod outcome;
+mod run;
+mod thread;
+mod wait;
+mod worker;
+
+pub mod response;
+pub mod schedule;
+pub mod serve;
+pub mod target;
+
+pub use client::Client;
+pub use connection::Fault;
+pub use error::LoadError;
+pub use outcome::{Live, Missed, Outcome, Unexpected};
+pub use run::{Run, run, run_live};
+pub use schedule::Schedule;
+pub use target::{Expect, Target};
+pub use thread::ThreadCost;
+pub use wait::Wait;

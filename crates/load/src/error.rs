@@ -1,0 +1,75 @@
+//! What can go wrong before or around a run. What goes wrong *in* a run is counted in its outcome.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::schedule::RateError;
+
+/// Why a generator or responder could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The target cannot be asked.
+    #[error("no request can be made with {what} {text:?}: {why}")]
+    Target {
+        /// Which part of it.
+        what: &'static str,
+        /// What it was.
+        text: String,
+        /// What is expected.
+        why: &'static str,
+    },
+    /// The rate is out of range.
+    #[error(transparent)]
+    Rate(#[from] RateError),
+    /// A run needs a client with at least one connection for each thread, and CPUs for all threads or for none.
+    #[error("a run cannot have this shape: {0}")]
+    Shape(&'static str),
+    /// Busy waiting was asked for where it would stop the load instead of making it precise.
+    #[error("the generator cannot spin here: {0}; wait hybrid instead")]
+    Spin(&'static str),
+    /// A connection was refused or reset.
+    #[error("could not connect to {address}")]
+    Connect {
+        /// To whom.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Connections were not there in time.
+    #[error("could not connect to {address}: {connected} of {wanted} connections are there after {waited:?}")]
+    ConnectTimeout {
+        /// To whom.
+        address: SocketAddr,
+        /// Connections that are there.
+        connected: usize,
+        /// Connections that were asked for.
+        wanted: usize,
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// The address cannot be served.
+    #[error("could not listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A namespace, a CPU or a scheduling class could not be had.
+    #[error(transparent)]
+    Linux(#[from] linux::Error),
+    /// A system call failed that has no reason to.
+    #[error("could not {attempted}")]
+    System {
+        /// What was attempted.
+        attempted: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// For `map_err`: a failed system call, and what it was for.
+pub(crate) fn system<E: Into<io::Error>>(attempted: &'static str) -> impl FnOnce(E) -> LoadError {
+    move |source| LoadError::System { attempted, source: source.into() }
+}

@@ -1,0 +1,205 @@
+//! What a run gave.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::connection::Fault;
+use crate::thread::ThreadCost;
+
+/// The greatest latency that is told from greater ones: one hour. Greater ones count as one hour.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// What a run gave: three times and three facts, and an account of every request.
+///
+/// `intended = answered + unexpected + missed`, always.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// When the schedule started, in nanoseconds of [`linux::clock`].
+    pub started_ns: u64,
+    /// When the last answer had come or waiting ended, in nanoseconds of [`linux::clock`].
+    pub ended_ns: u64,
+    /// How long the schedule was: as asked, or less if the run was stopped.
+    pub duration: Duration,
+    /// The rate that was asked for in requests per second; `None` when saturating.
+    pub rate_per_s: Option<f64>,
+    /// received − intended, of the answered requests: what a user of the service feels. When saturating, requests
+    /// are intended when they are sent, and this is the same as `service`.
+    pub response: Histogram<u64>,
+    /// received − sent, of the answered requests: what a generator would report that stops asking while it waits.
+    pub service: Histogram<u64>,
+    /// sent − intended, of the sent requests: how late the generator was, or how long a request waited for a free
+    /// connection. Zero when saturating.
+    pub lag: Histogram<u64>,
+    /// Requests that were due within the schedule.
+    pub intended: u64,
+    /// Those that were sent, at any time.
+    pub sent: u64,
+    /// Those that were sent before the schedule's end.
+    pub sent_in_schedule: u64,
+    /// Those that were answered as expected.
+    pub answered: u64,
+    /// Those that had no answer when waiting for it ended.
+    pub missed: Missed,
+    /// Those that were answered otherwise.
+    pub unexpected: Unexpected,
+    /// Connections that broke, or could not be made.
+    pub connection_errors: u64,
+    /// The first of them.
+    pub first_fault: Option<Fault>,
+    /// Connections that were made anew: after an error, or because the server had closed one.
+    pub reconnects: u64,
+    /// The most requests of one thread that at one instant were overdue behind another that waited too.
+    pub backlog_max: u64,
+    /// What each thread cost.
+    pub threads: Vec<ThreadCost>,
+}
+
+/// Requests without an answer: never sent, still open at the end, or lost with their connection.
+#[derive(Debug, Clone)]
+pub struct Missed {
+    /// How old they were, from the intended instant to that at which they were given up, in nanoseconds. Their
+    /// response time is at least that; they are in no other histogram.
+    pub ages: Histogram<u64>,
+}
+
+/// Answers with another status or length than expected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unexpected {
+    /// Another status.
+    pub status: u64,
+    /// The right status, but another length.
+    pub length: u64,
+    /// Status and bytes of the body of the first one.
+    pub first: Option<(u16, u64)>,
+}
+
+/// A view of a run from outside, and the way to stop it. Numbers are up to 100 ms old.
+#[derive(Debug, Default)]
+pub struct Live {
+    stop: AtomicBool,
+    sent: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Outcome {
+    pub(crate) fn new(rate_per_s: Option<f64>) -> Outcome {
+        Outcome {
+            started_ns: u64::MAX,
+            ended_ns: 0,
+            duration: Duration::ZERO,
+            rate_per_s,
+            response: histogram(),
+            service: histogram(),
+            lag: histogram(),
+            intended: 0,
+            sent: 0,
+            sent_in_schedule: 0,
+            answered: 0,
+            missed: Missed { ages: histogram() },
+            unexpected: Unexpected::default(),
+            connection_errors: 0,
+            first_fault: None,
+            reconnects: 0,
+            backlog_max: 0,
+            threads: Vec::new(),
+        }
+    }
+
+    /// Requests per second that were answered as expected.
+    pub fn answered_per_s(&self) -> f64 {
+        per_second(self.answered, self.duration)
+    }
+
+    /// Requests per second that were sent within the schedule.
+    pub fn sent_per_s(&self) -> f64 {
+        per_second(self.sent_in_schedule, self.duration)
+    }
+
+    /// The share of the intended requests that were sent within the schedule and that were answered as expected,
+    /// whichever is less; 0 to 1.
+    pub fn kept(&self) -> f64 {
+        if self.intended == 0 {
+            return 1.0;
+        }
+        self.sent_in_schedule.min(self.answered) as f64 / self.intended as f64
+    }
+
+    /// Adds what another thread of the same run gave.
+    pub(crate) fn merge(&mut self, other: &Outcome) {
+        let bounds = "all histograms have the same bounds";
+        self.response.add(&other.response).expect(bounds);
+        self.service.add(&other.service).expect(bounds);
+        self.lag.add(&other.lag).expect(bounds);
+        self.missed.ages.add(&other.missed.ages).expect(bounds);
+        self.started_ns = self.started_ns.min(other.started_ns);
+        self.ended_ns = self.ended_ns.max(other.ended_ns);
+        self.duration = self.duration.max(other.duration);
+        self.intended += other.intended;
+        self.sent += other.sent;
+        self.sent_in_schedule += other.sent_in_schedule;
+        self.answered += other.answered;
+        self.unexpected.status += other.unexpected.status;
+        self.unexpected.length += other.unexpected.length;
+        self.unexpected.first = self.unexpected.first.or(other.unexpected.first);
+        self.connection_errors += other.connection_errors;
+        self.first_fault = self.first_fault.or(other.first_fault);
+        self.reconnects += other.reconnects;
+        self.backlog_max = self.backlog_max.max(other.backlog_max);
+        self.threads.extend_from_slice(&other.threads);
+    }
+}
+
+impl Missed {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.ages.len()
+    }
+}
+
+impl Unexpected {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.status + self.length
+    }
+}
+
+impl Live {
+    /// Ends the schedule now; the run then drains as it would at its planned end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Requests sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Requests answered so far.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, sent: u64, answered: u64) {
+        self.sent.fetch_add(sent, Ordering::Relaxed);
+        self.answered.fetch_add(answered, Ordering::Relaxed);
+    }
+}
+
+/// Three significant digits, as the record file has them. All memory is taken here.
+fn histogram() -> Histogram<u64> {
+    let mut histogram =
+        Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("1 ns to 1 h in 3 digits are valid bounds");
+    // Writes to every page, so that none of them is first touched while a request waits.
+    histogram.clear();
+    histogram
+}
+
+fn per_second(count: u64, duration: Duration) -> f64 {
+    if duration.is_zero() { 0.0 } else { count as f64 / duration.as_secs_f64() }
+}

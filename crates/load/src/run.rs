@@ -1,0 +1,206 @@
+//! A run: one pinned thread for each client, one schedule for all of them, one outcome.
+
+use std::num::NonZeroU64;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use linux::cpu::{self, Scheduling};
+use linux::{CpuSet, clock};
+
+use crate::schedule::{Cursor, Pace, Rate, Schedule};
+use crate::thread::Reading;
+use crate::wait::{Place, Wait};
+use crate::worker::{Order, Worker};
+use crate::{Client, Live, LoadError, Outcome};
+
+/// From the moment at which all threads are ready to the first intended instant, so that all are waiting for it.
+const LEAD_NS: u64 = 1_000_000;
+
+/// What is done with the clients' connections.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// When requests are sent.
+    pub schedule: Schedule,
+    /// How long the schedule is.
+    pub duration: Duration,
+    /// How long answers are waited for after the schedule's end. Requests that are overdue for want of a free
+    /// connection are sent meanwhile. The run ends as soon as nothing is open.
+    pub drain: Duration,
+    /// How threads wait for the next instant.
+    pub wait: Wait,
+    /// Where each client's thread runs, in the order of the clients; empty: anywhere.
+    pub threads: Vec<CpuSet>,
+    /// The scheduling class of the threads.
+    pub scheduling: Scheduling,
+}
+
+/// Runs a schedule on the clients' connections and returns when everything is answered, or given up.
+///
+/// Each client gets a thread of its own. The schedule starts when all threads stand ready, on the CPUs and in the
+/// scheduling class asked for, with all connections established.
+///
+/// # Errors
+/// Nothing is sent then: the rate or the shape is impossible, a connection cannot be made, a CPU or a scheduling class
+/// cannot be had. What goes wrong later is counted in the outcome.
+pub fn run(clients: &mut [Client], run: &Run) -> Result<Outcome, LoadError> {
+    run_live(clients, run, &Live::default())
+}
+
+/// The same, with a view from outside.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcome, LoadError> {
+    let plan = Plan::new(clients.len(), run)?;
+    let start = Start::new(clients.len());
+    let outcomes: Vec<Result<Option<Outcome>, LoadError>> = thread::scope(|scope| {
+        let threads: Vec<_> = clients
+            .iter_mut()
+            .enumerate()
+            .map(|(index, client)| {
+                let (plan, place) = (&plan, start.place());
+                scope.spawn(move || client.in_netns(|client| plan.thread(index, client, place, live))?)
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread of the generator does not panic"))
+            .collect()
+    });
+    let mut total = Outcome::new(plan.rate_per_s());
+    for outcome in outcomes {
+        if let Some(outcome) = outcome? {
+            total.merge(&outcome);
+        }
+    }
+    Ok(total)
+}
+
+/// A run that was found possible.
+struct Plan<'a> {
+    run: &'a Run,
+    rate: Option<Rate>,
+    wait: Wait,
+    threads: usize,
+}
+
+impl<'a> Plan<'a> {
+    fn new(threads: usize, run: &'a Run) -> Result<Plan<'a>, LoadError> {
+        if threads == 0 {
+            return Err(LoadError::Shape("there are no clients"));
+        }
+        if !run.threads.is_empty() && run.threads.len() != threads {
+            return Err(LoadError::Shape("CPUs are needed for each client or for none"));
+        }
+        let rate = match run.schedule {
+            Schedule::Constant { rate_per_s } => Some(Rate::new(rate_per_s)?),
+            Schedule::Saturate => None,
+        };
+        let place = Place {
+            scheduling: run.scheduling,
+            cpus_online: cpu::online()?.len(),
+            period_ns: rate.map_or(u64::MAX, |rate| rate.intended_ns(threads as u64)),
+        };
+        Ok(Plan { run, rate, wait: run.wait.fit(place)?, threads })
+    }
+
+    fn rate_per_s(&self) -> Option<f64> {
+        match self.run.schedule {
+            Schedule::Constant { rate_per_s } => Some(rate_per_s),
+            Schedule::Saturate => None,
+        }
+    }
+
+    /// A thread from its first line to its last. `None`: another thread could not start, so this one did not either.
+    fn thread(
+        &self,
+        index: usize,
+        client: &mut Client,
+        place: StartingPlace<'_>,
+        live: &Live,
+    ) -> Result<Option<Outcome>, LoadError> {
+        let cpus = self.run.threads.get(index).cloned();
+        client.make_ready()?;
+        if let Some(cpus) = &cpus {
+            cpu::pin_current_thread(cpus)?;
+        }
+        // Without this every sleep is up to 50 µs late: the kernel gathers wake-ups to save power.
+        clock::set_timer_slack_ns(NonZeroU64::MIN)?;
+        cpu::set_current_thread_scheduling(self.run.scheduling)?;
+        let mut outcome = Outcome::new(self.rate_per_s());
+        let worker = Worker::new(client, self.order(index), &mut outcome, live);
+        let before = Reading::now()?;
+        let Some(start_ns) = place.ready() else { return Ok(None) };
+        worker.run(start_ns);
+        outcome.threads.push(before.until(Reading::now()?, cpus));
+        Ok(Some(outcome))
+    }
+
+    fn order(&self, index: usize) -> Order {
+        let pace =
+            self.rate.map_or(Pace::Saturate, |rate| Pace::Constant(Cursor::new(rate, index, self.threads)));
+        Order { pace, duration: self.run.duration, drain: self.run.drain, wait: self.wait }
+    }
+}
+
+/// Where the threads wait for each other. The last one to arrive says when it starts; if one of them fell, nobody
+/// starts.
+struct Start {
+    threads: usize,
+    state: Mutex<StartState>,
+    decided: Condvar,
+}
+
+#[derive(Default)]
+struct StartState {
+    arrived: usize,
+    fallen: usize,
+    start_ns: u64,
+}
+
+impl Start {
+    fn new(threads: usize) -> Start {
+        Start { threads, state: Mutex::default(), decided: Condvar::new() }
+    }
+
+    fn place(&self) -> StartingPlace<'_> {
+        StartingPlace { start: self, left: false }
+    }
+
+    fn arrive(&self, fallen: bool) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.arrived += 1;
+        state.fallen += usize::from(fallen);
+        if state.arrived == self.threads {
+            state.start_ns = clock::now_ns() + LEAD_NS;
+            self.decided.notify_all();
+        } else if !fallen {
+            let waits = |state: &mut StartState| state.arrived < self.threads;
+            state = self.decided.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        }
+        (state.fallen == 0).then_some(state.start_ns)
+    }
+}
+
+/// A thread's place at the start. Dropped without having been used, it tells the others not to wait.
+struct StartingPlace<'a> {
+    start: &'a Start,
+    left: bool,
+}
+
+impl StartingPlace<'_> {
+    /// Waits for the others. When it starts; `None` if it does not.
+    fn ready(mut self) -> Option<u64> {
+        self.left = true;
+        self.start.arrive(false)
+    }
+}
+
+impl Drop for StartingPlace<'_> {
+    fn drop(&mut self) {
+        if !self.left {
+            self.start.arrive(true);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Every request is accounted for, and at the time at which it was meant.
+
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use load::{Client, Live, LoadError, Run, Schedule, Wait};
+
+use crate::servers::{OK, at, check, client, run, serve, target};
+
+#[test]
+fn a_good_server_answers_everything() {
+    let address = serve(|request| request.answer(OK));
+    for wait in [Wait::Sleep, Wait::Hybrid, Wait::Spin] {
+        let outcome = run(&mut [client(address, 8)], &Run { wait, ..at(2000.0, 300) });
+        assert_eq!((outcome.intended, outcome.sent, outcome.answered), (600, 600, 600), "{wait:?}");
+        assert_eq!((outcome.connection_errors, outcome.reconnects), (0, 0));
+        assert_eq!(outcome.duration, Duration::from_millis(300));
+        assert!(outcome.kept() > 0.0);
+    }
+}
+
+#[test]
+fn threads_share_one_schedule() {
+    let address = serve(|request| request.answer(OK));
+    let mut clients = [client(address, 3), client(address, 1), client(address, 2)];
+    // 1001 requests over three threads: 334, 334, 333.
+    let outcome = run(&mut clients, &at(2002.0, 500));
+    assert_eq!(outcome.answered, 1001);
+    assert_eq!(outcome.threads.len(), 3);
+    assert!(outcome.threads.iter().all(|thread| thread.wall_ns >= 500_000_000 && thread.cpu_ns > 0));
+}
+
+#[test]
+fn a_frozen_server_shows_in_response_and_hides_in_service() {
+    const FREEZE: Duration = Duration::from_millis(200);
+    let started = OnceLock::new();
+    let address = serve(move |request| {
+        let since = started.get_or_init(Instant::now).elapsed();
+        let thaw = Duration::from_millis(500) + FREEZE;
+        if since > Duration::from_millis(500) && since < thaw {
+            thread::sleep(thaw - since);
+        }
+        request.answer(OK)
+    });
+    let outcome = run(&mut [client(address, 5)], &at(1000.0, 2000));
+    assert_eq!(outcome.answered, 2000);
+    // 10 % of the intended instants lie in the freeze, and wait evenly between 0 and 200 ms: p99 is 180 ms, p95 is
+    // 100 ms. Only 5 requests, one a connection, were on their way: 0.25 %.
+    let ms = |histogram: &hdrhistogram::Histogram<u64>, quantile| {
+        histogram.value_at_quantile(quantile) / 1_000_000
+    };
+    assert!((150..600).contains(&ms(&outcome.response, 0.99)), "{} ms", ms(&outcome.response, 0.99));
+    assert!(ms(&outcome.response, 0.95) >= 70, "{} ms", ms(&outcome.response, 0.95));
+    assert!(ms(&outcome.response, 0.5) < 70);
+    assert!(ms(&outcome.service, 0.99) < 90, "{} ms", ms(&outcome.service, 0.99));
+    assert!(outcome.lag.max() >= 150_000_000);
+    assert!(outcome.backlog_max >= 100, "{}", outcome.backlog_max);
+}
+
+#[test]
+fn a_slow_server_is_waited_for_in_order() {
+    let address = serve(|request| {
+        thread::sleep(Duration::from_millis(2));
+        request.answer(OK)
+    });
+    // 200 requests, 1 ms apart, 2 ms each over one connection: the last waits at least 200 ms, behind 100 others.
+    let mut clients = [client(address, 1)];
+    let outcome = run(&mut clients, &at(1000.0, 200));
+    assert_eq!(outcome.answered, 200);
+    assert!(outcome.response.max() >= 199_000_000);
+    assert!(outcome.backlog_max >= 99);
+    assert!(outcome.sent_in_schedule <= 101);
+    assert!(outcome.kept() < 0.6);
+    assert!(outcome.ended_ns - outcome.started_ns >= 400_000_000);
+
+    // Without time to drain, those that could not be sent are missed, each with its age.
+    let outcome = run(&mut clients, &Run { drain: Duration::ZERO, ..at(1000.0, 200) });
+    assert!(outcome.answered <= 101);
+    assert!(outcome.missed.count() >= 99);
+    assert!(outcome.missed.ages.max() >= 90_000_000);
+    assert!(outcome.sent < outcome.intended);
+}
+
+#[test]
+fn saturating_keeps_every_connection_busy() {
+    let address = serve(|request| request.answer(OK));
+    let saturate = Run { schedule: Schedule::Saturate, ..at(1.0, 300) };
+    let outcome = run(&mut [client(address, 4), client(address, 4)], &saturate);
+    assert!(outcome.answered > 100);
+    assert_eq!(outcome.sent, outcome.answered);
+    assert_eq!(outcome.lag.max(), 0);
+    assert_eq!(outcome.response, outcome.service);
+    assert_eq!(outcome.rate_per_s, None);
+}
+
+#[test]
+fn a_run_can_be_stopped_and_watched() {
+    let address = serve(|request| request.answer(OK));
+    let live = Live::default();
+    let mut clients = [client(address, 2)];
+    let outcome = thread::scope(|scope| {
+        let running = scope.spawn(|| load::run_live(&mut clients, &at(1000.0, 600_000), &live).unwrap());
+        while live.answered() < 50 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        live.stop();
+        running.join().unwrap()
+    });
+    check(&outcome);
+    assert_eq!(live.answered(), outcome.answered);
+    assert_eq!(live.sent(), outcome.sent);
+    assert_eq!(outcome.missed.count(), 0);
+    assert!(outcome.duration < Duration::from_secs(60));
+}
+
+#[test]
+fn very_low_rates_are_possible() {
+    let address = serve(|request| request.answer(OK));
+    let outcome = run(&mut [client(address, 1)], &at(0.5, 100));
+    assert_eq!(outcome.answered, 1);
+}
+
+#[test]
+fn what_cannot_be_run_is_an_error() {
+    let address = serve(|request| request.answer(OK));
+    let mut clients = [client(address, 1)];
+    for rate in [0.0, -5.0, f64::NAN] {
+        assert!(matches!(load::run(&mut clients, &at(rate, 10)), Err(LoadError::Rate(_))));
+    }
+    assert!(matches!(load::run(&mut [], &at(1.0, 10)), Err(LoadError::Shape(_))));
+    let two_places = vec![linux::CpuSet::from_iter([0]); 2];
+    let wrong = Run { threads: two_places, ..at(1.0, 10) };
+    assert!(matches!(load::run(&mut clients, &wrong), Err(LoadError::Shape(_))));
+    let nowhere = Run { threads: vec![linux::CpuSet::from_iter([4095])], ..at(1.0, 10) };
+    assert!(matches!(load::run(&mut clients, &nowhere), Err(LoadError::Linux(_))));
+    assert!(matches!(Client::connect(&target(address), 0, Duration::ZERO), Err(LoadError::Shape(_))));
+}

@@ -1,0 +1,9 @@
+//! The generator and the responder on real sockets.
+
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
+
+mod accounting;
+mod netns;
+mod responder;
+mod servers;
+mod stubborn;

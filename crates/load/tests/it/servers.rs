@@ -1,0 +1,108 @@
+//! Servers that behave as no responder of ours does. Each lives on its own port for the rest of the test's process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use linux::cpu::Scheduling;
+use load::{Client, Expect, Outcome, Run, Schedule, Target, Wait};
+
+/// What every good server here answers.
+pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// One request on a connection, and how to answer it.
+pub(crate) struct Request<'a> {
+    pub(crate) stream: &'a TcpStream,
+    /// Counts the requests of all connections from 0.
+    pub(crate) number: u64,
+    /// Counts the requests of this connection from 0.
+    pub(crate) on_connection: u64,
+}
+
+impl Request<'_> {
+    pub(crate) fn answer(&self, bytes: &[u8]) -> bool {
+        (&mut &*self.stream).write_all(bytes).is_ok()
+    }
+
+    /// The last answer of this connection.
+    pub(crate) fn answer_and_close(&self, bytes: &[u8]) -> bool {
+        self.answer(bytes);
+        false
+    }
+}
+
+/// Starts a server in the namespace of the calling thread. The handler says whether the connection goes on.
+pub(crate) fn serve(handle: impl Fn(Request<'_>) -> bool + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let handle: &'static _ = Box::leak(Box::new(handle));
+    let requests: &'static AtomicU64 = Box::leak(Box::default());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            thread::spawn(move || converse(&stream, requests, handle));
+        }
+    });
+    address
+}
+
+fn converse(stream: &TcpStream, requests: &AtomicU64, handle: &impl Fn(Request<'_>) -> bool) {
+    stream.set_nodelay(true).unwrap();
+    let mut lines = BufReader::new(stream).split(b'\n');
+    for on_connection in 0.. {
+        // A request has no body, so an empty line ends it.
+        if !lines.by_ref().map_while(Result::ok).any(|line| line == b"\r") {
+            return;
+        }
+        let number = requests.fetch_add(1, Ordering::Relaxed);
+        if !handle(Request { stream, number, on_connection }) {
+            return;
+        }
+    }
+}
+
+pub(crate) fn target(address: SocketAddr) -> Target {
+    let expect = Expect { status: 200, body_bytes: Some(5) };
+    Target { address, host: "test".to_owned(), path: "/".to_owned(), expect }
+}
+
+pub(crate) fn client(address: SocketAddr, connections: usize) -> Client {
+    Client::connect(&target(address), connections, Duration::from_secs(5)).unwrap()
+}
+
+/// A run that waits long enough for any answer that will come.
+pub(crate) fn at(rate_per_s: f64, duration_ms: u64) -> Run {
+    Run {
+        schedule: Schedule::Constant { rate_per_s },
+        duration: Duration::from_millis(duration_ms),
+        drain: Duration::from_secs(10),
+        wait: Wait::Sleep,
+        threads: vec![],
+        scheduling: Scheduling::Normal,
+    }
+}
+
+/// Runs, and holds the outcome to what must be true of any.
+#[track_caller]
+pub(crate) fn run(clients: &mut [Client], run: &Run) -> Outcome {
+    let outcome = load::run(clients, run).unwrap();
+    check(&outcome);
+    if let Schedule::Constant { rate_per_s } = run.schedule {
+        let rate = load::schedule::Rate::new(rate_per_s).unwrap();
+        assert_eq!(outcome.intended, rate.due_within(run.duration.as_nanos() as u64));
+    }
+    outcome
+}
+
+#[track_caller]
+pub(crate) fn check(outcome: &Outcome) {
+    assert_eq!(outcome.intended, outcome.answered + outcome.unexpected.count() + outcome.missed.count());
+    assert_eq!(outcome.response.len(), outcome.answered);
+    assert_eq!(outcome.service.len(), outcome.answered);
+    assert_eq!(outcome.lag.len(), outcome.sent);
+    assert!(outcome.sent <= outcome.intended && outcome.sent_in_schedule <= outcome.sent);
+    assert!(outcome.response.max() >= outcome.service.max());
+    assert!(outcome.ended_ns > outcome.started_ns);
+}

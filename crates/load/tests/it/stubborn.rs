@@ -1,0 +1,200 @@
+//! Servers that do what servers should not.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use load::response::Malformed;
+use load::{Client, Fault, LoadError, Run};
+use rustix::net::sockopt;
+
+use crate::servers::{OK, at, client, run, serve, target};
+
+#[test]
+fn an_answer_byte_by_byte_is_an_answer() {
+    let address = serve(|request| OK.chunks(1).all(|byte| request.answer(byte)));
+    let outcome = run(&mut [client(address, 4)], &at(100.0, 500));
+    assert_eq!((outcome.answered, outcome.connection_errors), (50, 0));
+}
+
+#[test]
+fn a_chunked_answer_is_an_answer() {
+    let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x\r\nllo\r\n0\r\n\r\n";
+    let address = serve(move |request| request.answer(&answer[..50]) && request.answer(&answer[50..]));
+    let outcome = run(&mut [client(address, 4)], &at(500.0, 200));
+    assert_eq!((outcome.answered, outcome.connection_errors), (100, 0));
+}
+
+#[test]
+fn a_body_larger_than_any_buffer_is_an_answer() {
+    let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec();
+    answer.resize(answer.len() + 1_000_000, b'\n');
+    let address = serve(move |request| request.answer(&answer));
+    let mut target = target(address);
+    target.expect.body_bytes = Some(1_000_000);
+    let client = Client::connect(&target, 2, Duration::from_secs(5)).unwrap();
+    let outcome = run(&mut [client], &at(50.0, 200));
+    assert_eq!((outcome.answered, outcome.connection_errors), (10, 0));
+}
+
+#[test]
+fn a_connection_that_closes_after_each_answer_is_made_anew() {
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+    let address = serve(move |request| request.answer_and_close(answer));
+    let mut clients = [client(address, 4)];
+    let outcome = run(&mut clients, &at(200.0, 500));
+    assert_eq!((outcome.answered, outcome.connection_errors), (100, 0));
+    assert!(outcome.reconnects >= 96, "{}", outcome.reconnects);
+    // What the last answers closed is there again for the next run.
+    let outcome = run(&mut clients, &at(200.0, 100));
+    assert_eq!((outcome.answered, outcome.connection_errors), (20, 0));
+}
+
+#[test]
+fn the_end_of_the_connection_can_end_an_answer() {
+    let address = serve(|request| request.answer_and_close(b"HTTP/1.1 200 OK\r\n\r\nhello"));
+    let outcome = run(&mut [client(address, 4)], &at(200.0, 200));
+    assert_eq!((outcome.answered, outcome.connection_errors), (40, 0));
+}
+
+#[test]
+fn a_reset_is_counted_and_its_request_is_missed() {
+    let address = serve(|request| {
+        if request.on_connection < 2 {
+            return request.answer(OK);
+        }
+        sockopt::set_socket_linger(request.stream, Some(Duration::ZERO)).unwrap();
+        false
+    });
+    let outcome = run(&mut [client(address, 4)], &at(500.0, 500));
+    assert!(outcome.connection_errors >= 4);
+    assert_eq!(outcome.missed.count(), outcome.connection_errors);
+    assert_eq!(outcome.first_fault, Some(Fault::System(104)));
+    assert!(outcome.answered >= 8 && outcome.reconnects >= 4);
+}
+
+#[test]
+fn a_server_that_hangs_up_without_an_answer_is_counted() {
+    let address = serve(|request| request.answer_and_close(b"HTTP/1.1 200 OK\r\nContent-Le"));
+    let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
+    assert_eq!((outcome.missed.count(), outcome.connection_errors), (20, 20));
+    assert_eq!(outcome.first_fault, Some(Fault::Malformed(Malformed::Truncated)));
+
+    let address = serve(|_| false);
+    let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
+    assert_eq!((outcome.missed.count(), outcome.connection_errors), (20, 20));
+    assert_eq!(outcome.first_fault, Some(Fault::Closed));
+}
+
+#[test]
+fn garbage_is_a_broken_connection() {
+    let address = serve(|request| request.answer(b"220 mail.example ESMTP\r\n"));
+    let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
+    assert_eq!((outcome.answered, outcome.missed.count()), (0, 20));
+    assert_eq!(outcome.first_fault, Some(Fault::Malformed(Malformed::StatusLine)));
+}
+
+#[test]
+fn two_answers_to_one_request_are_a_broken_connection() {
+    let address = serve(|request| request.answer(&OK.repeat(2)));
+    let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
+    assert!(outcome.answered >= 2);
+    assert!(outcome.connection_errors >= 2);
+    assert_eq!(outcome.first_fault, Some(Fault::Unasked));
+}
+
+#[test]
+fn no_answer_is_missed_with_its_age() {
+    let address = serve(|_| true);
+    let drain = Duration::from_millis(300);
+    let outcome = run(&mut [client(address, 3)], &Run { drain, ..at(100.0, 200) });
+    // Three are on their way and the others never found a connection; the first was meant 500 ms before the end, the
+    // last 310 ms.
+    assert_eq!((outcome.sent, outcome.answered, outcome.missed.count()), (3, 0, 20));
+    assert!(outcome.missed.ages.max() >= 499_000_000);
+    assert!(outcome.missed.ages.min() >= 309_000_000);
+    assert_eq!(outcome.connection_errors, 0);
+}
+
+#[test]
+fn other_answers_than_expected_are_counted_apart() {
+    let address = serve(|request| {
+        request.answer(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 4\r\n\r\noops")
+    });
+    let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
+    assert_eq!((outcome.answered, outcome.unexpected.status, outcome.missed.count()), (0, 20, 0));
+    assert_eq!(outcome.unexpected.first, Some((500, 4)));
+
+    let address = serve(|request| match request.number % 2 {
+        0 => request.answer(OK),
+        _ => request.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello!"),
+    });
+    let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
+    assert_eq!((outcome.answered, outcome.unexpected.length), (10, 10));
+}
+
+#[test]
+fn a_late_answer_does_not_leak_into_the_next_run() {
+    let address = serve(|request| {
+        if request.number > 0 {
+            return request.answer(OK);
+        }
+        thread::sleep(Duration::from_millis(150));
+        request.answer(b"HTTP/1.1 503 Late\r\nContent-Length: 0\r\n\r\n")
+    });
+    let mut clients = [client(address, 1)];
+    let outcome = run(&mut clients, &Run { drain: Duration::from_millis(50), ..at(100.0, 10) });
+    assert_eq!((outcome.sent, outcome.missed.count()), (1, 1));
+    let outcome = run(&mut clients, &at(100.0, 500));
+    assert_eq!((outcome.answered, outcome.unexpected.count(), outcome.connection_errors), (50, 0, 0));
+}
+
+#[test]
+fn a_server_that_goes_away_and_comes_back_is_found_again() {
+    let open: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(true)));
+    let address = serve(move |request| {
+        if request.number == 20 {
+            // For a while every connection is ended at once.
+            open.store(false, Ordering::Relaxed);
+            thread::spawn(|| {
+                thread::sleep(Duration::from_millis(200));
+                open.store(true, Ordering::Relaxed);
+            });
+        }
+        open.load(Ordering::Relaxed) && request.answer(OK)
+    });
+    let outcome = run(&mut [client(address, 2)], &at(200.0, 1000));
+    assert!(outcome.connection_errors >= 2);
+    assert!(outcome.answered >= 100, "{}", outcome.answered);
+    assert_eq!(outcome.missed.count() + outcome.answered, 200);
+}
+
+#[test]
+fn a_refused_connection_is_an_error() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = Client::connect(&target(address), 2, Duration::from_secs(1)).unwrap_err();
+    let LoadError::Connect { source, .. } = error else { panic!("{error}") };
+    assert_eq!(source.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_connection_that_does_not_come_about_is_an_error() {
+    let listener = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        Some(rustix::net::ipproto::TCP),
+    )
+    .unwrap();
+    rustix::net::bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    // With a backlog of none the kernel holds one connection, and lets further ones wait.
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&listener).unwrap()).unwrap();
+    let error = Client::connect(&target(address), 8, Duration::from_millis(300)).unwrap_err();
+    let LoadError::ConnectTimeout { connected, wanted, .. } = error else { panic!("{error}") };
+    assert_eq!(wanted, 8);
+    assert!((1..8).contains(&connected), "{connected}");
+}
