@@ -18,7 +18,8 @@ pub fn skip(reason: &str) {
         }
         Some(path) => {
             let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
-            file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the list of skips must be writable");
+            file.and_then(|mut file| file.write_all(line.as_bytes()))
+                .expect("the list of skips must be writable");
         }
     }
 }

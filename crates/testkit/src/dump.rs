@@ -1,0 +1,236 @@
+//! Everything in a namespace that a plan may change, as text lines, read by programs that are not ours where there are
+//! some: a reader that shares a mistake with the writer would not see it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use linux::sysfs::NetSysfs;
+use linux::{Netns, sysctl};
+use serde_json::Value;
+
+use crate::judge::run;
+
+/// The state of a namespace without what changes by itself. Equal dumps: nothing was left, nothing is missing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Dump {
+    /// Lines and how often each occurs.
+    lines: BTreeMap<String, usize>,
+}
+
+/// Names in the programs' JSON that stand for counters, timers, states that settle later, and numbers that the kernel
+/// hands out in sequence.
+const VOLATILE: &[&str] = &[
+    "age",
+    "carrier",
+    "expires",
+    "forward_delay_timer",
+    "gc_timer",
+    "handle",
+    "hello_timer",
+    "hold_timer",
+    "ifindex",
+    "link_index",
+    "link_netnsid",
+    "message_age_timer",
+    "metainfo",
+    "operstate",
+    "preferred_life_time",
+    "tcn_timer",
+    "tentative",
+    "topology_change",
+    "topology_change_detected",
+    "topology_change_timer",
+    "used",
+    "valid_life_time",
+];
+
+/// Kernel parameters that change by themselves, by their last part.
+const VOLATILE_PARAMETERS: &[&str] = &["nf_conntrack_count", "stable_secret", "tcp_fastopen_key"];
+
+/// Reads a namespace.
+///
+/// # Panics
+/// If a program or the kernel refuses; a test cannot go on then.
+pub fn dump(netns: &Netns) -> Dump {
+    let mut dump = Dump { lines: BTreeMap::new() };
+    for link in list(netns, "ip", &["-d", "-j", "address"]) {
+        dump.add_link(&link);
+    }
+    let tables: [(&str, &str, &[&str]); 9] = [
+        ("route", "ip", &["-j", "-4", "route", "show", "table", "all"]),
+        ("route6", "ip", &["-j", "-6", "route", "show", "table", "all"]),
+        ("rule", "ip", &["-j", "-4", "rule"]),
+        ("rule6", "ip", &["-j", "-6", "rule"]),
+        ("neighbour", "ip", &["-j", "neighbour", "show", "nud", "permanent"]),
+        ("proxy", "ip", &["-j", "-4", "neighbour", "show", "proxy"]),
+        ("proxy6", "ip", &["-j", "-6", "neighbour", "show", "proxy"]),
+        ("fdb", "bridge", &["-j", "fdb"]),
+        ("qdisc", "tc", &["-j", "qdisc"]),
+    ];
+    for (kind, program, arguments) in tables {
+        for row in list(netns, program, arguments) {
+            if is_lasting(kind, &row) {
+                dump.add(format!("{kind} {row}"));
+            }
+        }
+    }
+    for row in list_nft(netns) {
+        dump.add(format!("nft {row}"));
+    }
+    dump.add_parameters(netns);
+    dump.add_queues(netns);
+    dump
+}
+
+impl Dump {
+    /// What differs, a line each: `-` was only before, `+` is only in `later`.
+    pub fn diff(&self, later: &Dump) -> Vec<String> {
+        let missing = self.lines.iter().filter(|(line, count)| later.lines.get(*line) != Some(count));
+        let extra = later.lines.iter().filter(|(line, count)| self.lines.get(*line) != Some(count));
+        let mut lines: Vec<String> = missing.map(|(line, _)| format!("- {line}")).collect();
+        lines.extend(extra.map(|(line, _)| format!("+ {line}")));
+        lines
+    }
+
+    /// Fails the test with the difference if there is one.
+    ///
+    /// # Panics
+    /// If the dumps differ.
+    #[track_caller]
+    pub fn assert_same(&self, later: &Dump, when: &str) {
+        let diff = self.diff(later);
+        assert!(diff.is_empty(), "{when}, the namespace differs:\n{}", diff.join("\n"));
+    }
+
+    /// The lines, each as often as it occurs.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().flat_map(|(line, count)| std::iter::repeat_n(line.as_str(), *count))
+    }
+
+    fn add(&mut self, line: String) {
+        *self.lines.entry(line).or_default() += 1;
+    }
+
+    fn add_link(&mut self, link: &Value) {
+        let name = link["ifname"].as_str().expect("`ip` names every link");
+        let mut link = link.clone();
+        if let Some(flags) = link["flags"].as_array_mut() {
+            // These follow the carrier, some time after it.
+            flags.retain(|flag| !["NO-CARRIER", "LOWER_UP", "RUNNING"].map(Some).contains(&flag.as_str()));
+        }
+        for (path, value) in flat("", &link) {
+            self.add(format!("link {name}{path} {value}"));
+        }
+    }
+
+    fn add_parameters(&mut self, netns: &Netns) {
+        let parameters = netns.run(|| sysctl::list("net")).expect("tests may enter their own namespaces");
+        for (key, value) in parameters.expect("kernel parameters are readable") {
+            let leaf = key.as_str().rsplit('/').next().unwrap_or_default();
+            if !VOLATILE_PARAMETERS.contains(&leaf) {
+                self.add(format!("sysctl {key} {value}"));
+            }
+        }
+    }
+
+    fn add_queues(&mut self, netns: &Netns) {
+        let sysfs = NetSysfs::open(netns).expect("root can mount sysfs");
+        for link in sysfs.links().expect("sysfs lists links") {
+            for queue in sysfs.queues(&link).expect("a link has queues") {
+                // The only send queue of a link has nothing to choose from and no CPUs.
+                if let Ok(cpus) = sysfs.read_queue_cpus(&link, queue) {
+                    self.add(format!("queue {link} {queue} {}", cpus.to_mask()));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.lines()).finish()
+    }
+}
+
+/// The rows that a program prints as a JSON array; nothing printed is an empty one.
+fn list(netns: &Netns, program: &str, arguments: &[&str]) -> Vec<Value> {
+    let text = run(netns, program, arguments);
+    if text.trim().is_empty() {
+        return Vec::new();
+    }
+    match serde_json::from_str(&text).expect("asked for JSON") {
+        Value::Array(rows) => rows
+            .into_iter()
+            .map(steady)
+            .filter(|row| *row != Value::Object([].into_iter().collect()))
+            .collect(),
+        row => vec![steady(row)],
+    }
+}
+
+fn list_nft(netns: &Netns) -> Vec<Value> {
+    let ruleset = list(netns, "nft", &["-j", "list", "ruleset"]);
+    let rows = ruleset.into_iter().filter_map(|mut ruleset| ruleset.get_mut("nftables").map(Value::take));
+    rows.flat_map(|rows| rows.as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// The value without what is volatile.
+fn steady(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .filter(|(name, _)| !VOLATILE.contains(&name.as_str()))
+                .map(|(name, value)| (name, steady(value)))
+                .collect(),
+        ),
+        Value::Array(values) => Value::Array(values.into_iter().map(steady).collect()),
+        plain => plain,
+    }
+}
+
+/// False for what the kernel makes by itself some time later: local routes of link-local addresses appear when
+/// duplicate address detection is through; forwarding entries of multicast groups come and go with addresses, and
+/// others are learnt from packets.
+fn is_lasting(kind: &str, row: &Value) -> bool {
+    let starts = |field: &str, prefix| row[field].as_str().is_some_and(|text| text.starts_with(prefix));
+    match kind {
+        "fdb" => row["state"] == "permanent" && !starts("mac", "33:33:") && !starts("mac", "01:00:5e:"),
+        "route6" => !(starts("dst", "fe80:") && row["table"] == "local"),
+        _ => true,
+    }
+}
+
+/// A value's leaves with their paths, so that a diff shows the one field that differs. Arrays of one link (its
+/// addresses) are rows.
+fn flat(path: &str, value: &Value) -> Vec<(String, String)> {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().flat_map(|(name, value)| flat(&format!("{path}.{name}"), value)).collect()
+        }
+        Value::Array(rows) => rows.iter().map(|row| (path.to_owned(), row.to_string())).collect(),
+        plain => vec![(path.to_owned(), plain.to_string())],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volatile_fields_are_left_out_at_any_depth() {
+        let value = serde_json::json!({"ifindex": 3, "a": [{"handle": 7, "b": 1}]});
+        assert_eq!(steady(value), serde_json::json!({"a": [{"b": 1}]}));
+    }
+
+    #[test]
+    fn a_diff_names_the_one_field() {
+        let of = |mtu: u32| {
+            let mut dump = Dump { lines: BTreeMap::new() };
+            dump.add_link(&serde_json::json!({"ifname": "x", "mtu": mtu, "flags": ["UP", "LOWER_UP"]}));
+            dump
+        };
+        assert_eq!(of(1500).diff(&of(1400)), ["- link x.mtu 1500", "+ link x.mtu 1400"]);
+        assert_eq!(of(1500).diff(&of(1500)), Vec::<String>::new());
+    }
+}

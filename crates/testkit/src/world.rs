@@ -1,0 +1,115 @@
+//! Namespaces of one test.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use linux::{Netns, NetnsName, netns};
+use plan::Place;
+
+/// Every name begins with this; a number of the process and one of the world follow.
+const PREFIX: &str = "hgt-";
+
+/// A set of named namespaces that nobody else has; all are removed when it is dropped, also by a panic, and whoever
+/// made them.
+#[derive(Debug)]
+pub struct World {
+    prefix: String,
+}
+
+impl World {
+    /// A world without namespaces. The first one of a process removes what dead processes have left.
+    pub fn new() -> World {
+        static SWEPT: Once = Once::new();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        SWEPT.call_once(sweep);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        World { prefix: format!("{PREFIX}{}-{number}-", std::process::id()) }
+    }
+
+    /// The full name of a namespace of this world, made or not.
+    ///
+    /// # Panics
+    /// If it is no name for a namespace.
+    pub fn name(&self, short: &str) -> NetnsName {
+        NetnsName::new(format!("{}{short}", self.prefix)).expect("tests choose sound names")
+    }
+
+    /// The same as a place of a plan.
+    pub fn place(&self, short: &str) -> Place {
+        Place::Netns(self.name(short))
+    }
+
+    /// Makes a namespace.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn add(&self, short: &str) -> Netns {
+        Netns::create(&self.name(short)).expect("root can make namespaces")
+    }
+
+    /// Opens a namespace that is there.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn open(&self, short: &str) -> Netns {
+        Netns::open(&self.name(short)).expect("it was made before")
+    }
+
+    /// The namespaces that exist now, by full name.
+    pub fn existing(&self) -> Vec<NetnsName> {
+        with_prefix(&self.prefix)
+    }
+}
+
+impl Default for World {
+    fn default() -> World {
+        World::new()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for name in with_prefix(&self.prefix) {
+            remove(&name);
+        }
+    }
+}
+
+/// True for root. Otherwise the calling test is noted as skipped and is to return.
+pub fn require_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        crate::skip("it needs root");
+    }
+    root
+}
+
+fn with_prefix(prefix: &str) -> Vec<NetnsName> {
+    let names = netns::list().unwrap_or_default();
+    names.into_iter().filter(|name| name.as_str().starts_with(prefix)).collect()
+}
+
+/// Ends the processes that live in a namespace and removes its name. Errors are left: the next sweep tries again.
+fn remove(name: &NetnsName) {
+    if let Ok(inode) = Netns::open(name).and_then(|netns| netns.inode()) {
+        for pid in netns::pids_in(&BTreeSet::from([inode])).unwrap_or_default() {
+            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+            if let Some(pid) = pid {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+    let _ = netns::delete(name);
+}
+
+/// Removes the worlds of processes that were killed before they could.
+fn sweep() {
+    for name in with_prefix(PREFIX) {
+        let pid = name.as_str().strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if pid.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
+            remove(&name);
+        }
+    }
+}
