@@ -1,5 +1,30 @@
 //! Steps, journal, apply, undo: the only place that changes a machine.
+//!
+//! Somebody plans: a [`Plan`] is a list of [`Step`]s, each in its [`Place`]. [`apply`] does them, and writes each one
+//! with the old state into a [`Journal`] before it touches the machine. [`undo`] needs nothing but that journal, so it
+//! works in another process, after a crash between any two lines, and twice. [`Plan::commands`] shows a plan as what
+//! a person would type.
+//!
+//! Nobody writes a teardown, and nothing here knows what a plan is for.
 
+mod apply;
+mod entry;
+mod error;
+mod fault;
+mod journal;
+mod kernel;
+mod owner;
+mod show;
 mod step;
+mod steps;
+mod undo;
 
-pub use step::{Place, Placed, Plan, Queue, Step};
+pub use apply::{Applied, apply};
+pub use entry::{After, Before, Entry, Header, Intent, Owner, Undone};
+pub use error::{ApplyError, StepError};
+pub use fault::Fault;
+pub use journal::{Journal, JournalError};
+pub use kernel::Kernel;
+pub use linux::sysfs::Queue;
+pub use step::{Place, Placed, Plan, Step};
+pub use undo::{undo, undo_in_boot};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ipnet::IpNet;
+use linux::sysfs::Queue;
 use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Route, nft, sysctl};
 use serde::{Deserialize, Serialize};
 
@@ -107,16 +108,6 @@ pub enum Step {
         /// The CPUs; the empty set turns steering off.
         cpus: CpuSet,
     },
-}
-
-/// A queue of a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Queue {
-    /// Receive queue n (`queues/rx-n/rps_cpus`).
-    Rx(u16),
-    /// Send queue n (`queues/tx-n/xps_cpus`).
-    Tx(u16),
 }
 
 impl Plan {

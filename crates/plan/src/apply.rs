@@ -1,0 +1,75 @@
+//! A plan is done: for each step the old state is read and written down, then the kernel is changed, then what it
+//! made of it is read back and written down.
+
+use std::ops::Range;
+
+use crate::entry::{Entry, Intent, Undone};
+use crate::error::{ApplyError, StepError};
+use crate::{Fault, Journal, Kernel, Placed, Plan, steps};
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The numbers of its steps in the journal.
+    pub seqs: Range<u64>,
+}
+
+/// Does a plan step by step and stops at the first error. What was done until then stays, is in the journal, and is
+/// for the caller to [`crate::undo`].
+///
+/// # Errors
+/// [`ApplyError::Step`] if a step cannot be done, [`ApplyError::Journal`] if it could not be written down first.
+pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<Applied, ApplyError> {
+    let first = journal.next_seq();
+    for (number, placed) in plan.steps.iter().enumerate() {
+        apply_step(number, placed, journal, kernel)?;
+    }
+    Ok(Applied { seqs: first..journal.next_seq() })
+}
+
+fn apply_step(
+    number: usize,
+    placed: &Placed,
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+) -> Result<(), ApplyError> {
+    let in_step = |why| in_step(placed, why);
+    let before = steps::before(kernel, placed).map_err(in_step)?;
+    let netns_cookie = match placed.step {
+        crate::Step::AddNetns => None,
+        _ => Some(kernel.at(&placed.place).map_err(|error| in_step(error.into()))?.cookie),
+    };
+    let seq = journal.next_seq();
+    let intent = Intent { seq, placed: placed.clone(), netns_cookie, before: before.clone() };
+    write(journal, kernel.fault, Entry::Intent(intent))?;
+    if kernel.fault.hits_before(number) {
+        return Err(ApplyError::Injected { at: format!("before step {number}") });
+    }
+    if let Err(why) = steps::act(kernel, placed, &before) {
+        if why.is_exists() {
+            // Somebody was faster: what is there now must not be taken for ours.
+            write(journal, kernel.fault, Entry::Undone { seq, outcome: Undone::AlreadySo, index: None })?;
+        }
+        return Err(in_step(why));
+    }
+    if kernel.fault.hits_after(number) {
+        return Err(ApplyError::Injected { at: format!("after step {number}") });
+    }
+    let after = steps::after(kernel, placed, &before).map_err(in_step)?;
+    let verified = steps::verify(&placed.step, &after);
+    write(journal, kernel.fault, Entry::Done { seq, after })?;
+    verified.map_err(in_step)
+}
+
+fn write(journal: &mut Journal, fault: Fault, entry: Entry) -> Result<(), ApplyError> {
+    journal.append(entry)?;
+    let lines = journal.entries().len();
+    if fault.is_dead_at(lines) {
+        return Err(ApplyError::Injected { at: format!("after line {lines} of the journal") });
+    }
+    Ok(())
+}
+
+fn in_step(placed: &Placed, why: StepError) -> ApplyError {
+    ApplyError::Step { command: placed.commands().join("\n"), place: placed.place.clone(), why }
+}

@@ -1,0 +1,224 @@
+//! What a journal says: the old state before a step, what was read back after it, how undo went.
+//!
+//! These are the project's own files, read by the same version that wrote them or a later one; the version stands in
+//! the header, and an unknown version is refused instead of guessed at.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use linux::{CpuSet, sysctl};
+use serde::{Deserialize, Serialize};
+
+use crate::Placed;
+
+/// The version of the journal's format.
+pub(crate) const VERSION: u32 = 1;
+
+/// One line of a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// The first line, and no other.
+    Header(Header),
+    /// A step is about to be done.
+    Intent(Intent),
+    /// A step was done and read back.
+    Done {
+        /// The intent's number.
+        seq: u64,
+        /// What was read back.
+        after: After,
+    },
+    /// A step was undone, or there was nothing to undo.
+    Undone {
+        /// The intent's number.
+        seq: u64,
+        /// How it went.
+        outcome: Undone,
+        /// The index of a link that was moved back: the kernel may have given it a new one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<u32>,
+    },
+}
+
+/// Who writes the journal, and in which run of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The version of the format.
+    pub version: u32,
+    /// `/proc/sys/kernel/random/boot_id`: what the steps changed does not outlive it.
+    pub boot_id: String,
+    /// The process that made the journal.
+    pub owner: Owner,
+}
+
+/// A process, told from a later one with the same number by its start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The process's number.
+    pub pid: u32,
+    /// Its start in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub started_ticks: u64,
+}
+
+/// A step that is about to be done, with all that undo must know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The number of the step in the journal, from 0.
+    pub seq: u64,
+    /// The step.
+    pub placed: Placed,
+    /// The kernel's cookie of the step's namespace, so that a later one of the same name is not taken for it.
+    /// `None` for a namespace that is about to be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns_cookie: Option<u64>,
+    /// What was there.
+    pub before: Before,
+}
+
+/// The state that a step is about to change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Before {
+    /// What an `Add…` step makes is not there.
+    Absent,
+    /// A link that is about to be moved.
+    Placed {
+        /// Its index where it is.
+        index: u32,
+        /// Its kind, where it has one; hardware has none.
+        kind: Option<String>,
+        /// Its own kernel parameters, `net/*/*/LINK/*`: a namespace gives a newcomer its defaults.
+        parameters: BTreeMap<sysctl::Key, String>,
+    },
+    /// A link's administrative state.
+    Up {
+        /// The link's index.
+        index: u32,
+        /// True: it is up already.
+        up: bool,
+    },
+    /// A link's MTU.
+    Mtu {
+        /// The link's index.
+        index: u32,
+        /// Bytes.
+        mtu: u32,
+        /// MTUs of the other links of the namespace by index: a parent takes its children with it.
+        others: BTreeMap<u32, u32>,
+    },
+    /// Whose port a link is.
+    Master {
+        /// The link's index.
+        index: u32,
+        /// The bridge's index.
+        master: Option<u32>,
+    },
+    /// Hairpin mode of a bridge port.
+    Hairpin {
+        /// The link's index.
+        index: u32,
+        /// True: it is on already.
+        on: bool,
+    },
+    /// A kernel parameter.
+    Sysctl {
+        /// Its value.
+        value: String,
+        /// The values of those that the kernel may change together with it.
+        along: BTreeMap<sysctl::Key, String>,
+    },
+    /// The CPUs of a queue.
+    QueueCpus {
+        /// The link's index.
+        index: u32,
+        /// The CPUs.
+        cpus: CpuSet,
+    },
+}
+
+/// What was read back after a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum After {
+    /// It is as the step says.
+    AsPlanned,
+    /// A namespace was made.
+    Netns {
+        /// The kernel's cookie of it.
+        cookie: u64,
+    },
+    /// A link was made, or moved to its new namespace.
+    Link {
+        /// Its index there.
+        index: u32,
+    },
+    /// A link's MTU was set.
+    Mtu {
+        /// MTUs of the other links of the namespace that followed.
+        others: BTreeMap<u32, u32>,
+    },
+    /// A kernel parameter was written.
+    Sysctl {
+        /// What it holds now, in the kernel's way of writing it.
+        value: String,
+        /// Those that the kernel changed together with it.
+        along: BTreeMap<sysctl::Key, String>,
+    },
+    /// The CPUs of a queue were written.
+    QueueCpus {
+        /// What the kernel took.
+        cpus: CpuSet,
+    },
+}
+
+/// How the undoing of a step went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Undone {
+    /// What was there before is there again.
+    Restored,
+    /// It was as before already: the step never happened, or somebody else has undone it.
+    AlreadySo,
+    /// Somebody else has changed it since; it was left alone.
+    ChangedByOther {
+        /// What is there now.
+        found: String,
+    },
+    /// What the step made or changed is gone.
+    Gone,
+    /// The machine was started anew since, so that nothing of it is left.
+    Rebooted,
+    /// It could not be undone; undo may be run again.
+    Failed {
+        /// What was attempted, and the kernel's reason.
+        why: String,
+    },
+}
+
+impl Undone {
+    /// False if another run of undo could still do something about the step.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Undone::Restored
+            | Undone::AlreadySo
+            | Undone::ChangedByOther { .. }
+            | Undone::Gone
+            | Undone::Rebooted => true,
+            Undone::Failed { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Undone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Undone::Restored => f.write_str("restored"),
+            Undone::AlreadySo => f.write_str("already as before"),
+            Undone::ChangedByOther { found } => write!(f, "left alone, changed by somebody else: {found}"),
+            Undone::Gone => f.write_str("gone"),
+            Undone::Rebooted => f.write_str("gone with a restart of the machine"),
+            Undone::Failed { why } => write!(f, "failed: {why}"),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Why a plan was not applied.
+
+use crate::{JournalError, Place};
+
+/// Why apply stopped. What was done until then is in the journal and can be undone.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The journal could not be written, so nothing more was done.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A step could not be done.
+    #[error("{command}\nin {place}: {why}")]
+    Step {
+        /// The step as the command a person would type.
+        command: String,
+        /// Where.
+        place: Place,
+        /// Why.
+        why: StepError,
+    },
+    /// A fault was asked for; see [`crate::Fault`].
+    #[error("a fault was injected {at}")]
+    Injected {
+        /// "before step 3", "after line 7 of the journal".
+        at: String,
+    },
+}
+
+/// Why one step could not be done, or undone.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The step makes something that is there already; nothing was touched.
+    #[error("{what} is there already; {remedy}")]
+    Exists {
+        /// What was found.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The step changes a link that is not there.
+    #[error("there is no link {link}")]
+    NoLink {
+        /// Its name.
+        link: String,
+    },
+    /// There is no such kernel parameter.
+    #[error("there is no kernel parameter {key} here; a missing kernel module or link can be the reason")]
+    NoParameter {
+        /// Its path below `/proc/sys`.
+        key: String,
+    },
+    /// The step could not be undone exactly, or makes no sense here; nothing was touched.
+    #[error("{why}")]
+    Refused {
+        /// The reason, and what to do about it.
+        why: String,
+    },
+    /// The kernel took the change and made something else of it.
+    #[error("the kernel made {found} of {wanted}")]
+    NotTaken {
+        /// What the step says.
+        wanted: String,
+        /// What was read back.
+        found: String,
+    },
+    /// The kernel refused.
+    #[error("could not {0}")]
+    Kernel(#[from] linux::Error),
+}
+
+impl StepError {
+    /// True if the kernel said that the thing is there already: then it was not this step that made it.
+    pub(crate) fn is_exists(&self) -> bool {
+        match self {
+            StepError::Exists { .. } => true,
+            StepError::Kernel(error) => error.errno() == Some(rustix::io::Errno::EXIST.raw_os_error()),
+            StepError::NoLink { .. }
+            | StepError::NoParameter { .. }
+            | StepError::Refused { .. }
+            | StepError::NotTaken { .. } => false,
+        }
+    }
+}

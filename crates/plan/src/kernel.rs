@@ -1,0 +1,80 @@
+//! The open kernel: one namespace, one netlink socket and one /sys for each place, opened when first needed.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use linux::netlink::Netlink;
+use linux::sysfs::NetSysfs;
+use linux::{Netns, NetnsName};
+
+use crate::{Fault, Place};
+
+/// The places of a plan as open descriptors. The host's namespace is that of the thread that made this.
+pub struct Kernel {
+    host: Netns,
+    open: BTreeMap<Place, Opened>,
+    pub(crate) fault: Fault,
+}
+
+/// One open place.
+pub(crate) struct Opened {
+    pub(crate) netns: Netns,
+    pub(crate) netlink: Netlink,
+    /// What the kernel tells namespaces apart by during one boot; unlike an inode it is never given twice.
+    pub(crate) cookie: u64,
+    sysfs: OnceCell<NetSysfs>,
+}
+
+impl Kernel {
+    /// Holds the calling thread's namespace as [`Place::Host`].
+    pub fn new() -> Result<Kernel, linux::Error> {
+        Ok(Kernel { host: Netns::current()?, open: BTreeMap::new(), fault: Fault::None })
+    }
+
+    /// Makes a later apply or undo fail; see [`Fault`].
+    pub fn inject(&mut self, fault: Fault) {
+        self.fault = fault;
+    }
+
+    /// The namespace of a place; an error if it does not exist.
+    pub(crate) fn at(&mut self, place: &Place) -> Result<&Opened, linux::Error> {
+        match self.open.entry(place.clone()) {
+            Entry::Occupied(opened) => Ok(opened.into_mut()),
+            Entry::Vacant(vacant) => Ok(vacant.insert(Opened::open(&self.host, place)?)),
+        }
+    }
+
+    /// Lets go of a namespace, which lives as long as somebody holds it.
+    pub(crate) fn forget(&mut self, name: &NetnsName) {
+        self.open.remove(&Place::Netns(name.clone()));
+    }
+
+    /// Lets go of all namespaces but the host's: names may lead to other ones meanwhile.
+    pub(crate) fn forget_all(&mut self) {
+        self.open.clear();
+    }
+}
+
+impl Opened {
+    fn open(host: &Netns, place: &Place) -> Result<Opened, linux::Error> {
+        let netns = match place {
+            Place::Host => host.try_clone()?,
+            Place::Netns(name) => Netns::open(name)?,
+        };
+        let netlink = Netlink::open_in(&netns)?;
+        let cookie = netns.cookie()?;
+        Ok(Opened { netns, netlink, cookie, sysfs: OnceCell::new() })
+    }
+
+    /// The namespace's own /sys; few steps need it.
+    pub(crate) fn sysfs(&self) -> Result<&NetSysfs, linux::Error> {
+        match self.sysfs.get() {
+            Some(sysfs) => Ok(sysfs),
+            None => {
+                let sysfs = NetSysfs::open(&self.netns)?;
+                Ok(self.sysfs.get_or_init(|| sysfs))
+            }
+        }
+    }
+}

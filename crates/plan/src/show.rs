@@ -1,0 +1,244 @@
+//! A plan as the commands a person would type. They are for reading and copying; nothing here runs them, and what
+//! `apply` does is the same change by netlink and files. A test runs them and compares.
+
+use ipnet::IpNet;
+use linux::{CpuSet, sysctl};
+use linux::{
+    FdbEntry, IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Neighbour, Route, VethPeer, Vxlan, nft,
+};
+
+use crate::{Place, Placed, Plan, Queue, Step};
+
+impl Plan {
+    /// The plan as shell commands, in order. An nftables table is one entry of several lines (a here-document).
+    ///
+    /// They are to be run by a POSIX shell as root in the host's namespace, with iproute2, procps and nftables
+    /// installed.
+    pub fn commands(&self) -> Vec<String> {
+        self.steps.iter().flat_map(Placed::commands).collect()
+    }
+}
+
+impl Placed {
+    /// The step as shell commands: one, or two for a namespace and its loopback.
+    pub fn commands(&self) -> Vec<String> {
+        if let Step::AddNetns = self.step {
+            let ip = Tool("ip", &self.place);
+            return vec![
+                format!("ip netns add {}", netns_operand(&self.place)),
+                ip.run("link set dev lo up"),
+            ];
+        }
+        vec![command(&self.place, &self.step)]
+    }
+}
+
+/// `ip` or `bridge`, which can enter a namespace themselves.
+struct Tool<'a>(&'static str, &'a Place);
+
+impl Tool<'_> {
+    fn run(&self, arguments: &str) -> String {
+        match self.1 {
+            Place::Host => format!("{} {arguments}", self.0),
+            Place::Netns(name) => format!("{} -n {name} {arguments}", self.0),
+        }
+    }
+}
+
+/// The command of every step but [`Step::AddNetns`], which has two.
+fn command(place: &Place, step: &Step) -> String {
+    let ip = Tool("ip", place);
+    let bridge = Tool("bridge", place);
+    match step {
+        Step::AddNetns => format!("ip netns add {}", netns_operand(place)),
+        Step::AddLink(link) => ip.run(&format!("link add {}", add_link(link))),
+        Step::MoveLink { link, to, name } => {
+            ip.run(&format!("link set dev {} netns {} name {}", word(link), netns_operand(to), word(name)))
+        }
+        Step::SetLinkUp { link } => ip.run(&format!("link set dev {} up", word(link))),
+        Step::SetLinkMtu { link, mtu } => ip.run(&format!("link set dev {} mtu {mtu}", word(link))),
+        Step::SetLinkMaster { link, master } => {
+            ip.run(&format!("link set dev {} master {}", word(link), word(master)))
+        }
+        Step::SetHairpin { link } => bridge.run(&format!("link set dev {} hairpin on", word(link))),
+        Step::AddAddress { link, address } => ip.run(&add_address(link, address)),
+        Step::AddRoute(route) => ip.run(&add_route(route)),
+        Step::AddNeighbour(neighbour) => ip.run(&add_neighbour(neighbour)),
+        Step::AddFdb(entry) => bridge.run(&append_fdb(entry)),
+        Step::SetSysctl { key, value } => inside(place, &write_sysctl(key, value)),
+        Step::AddNftTable(table) => inside(place, &feed_nft(table)),
+        Step::SetQueueCpus { link, queue, cpus } => write_queue(place, link, *queue, cpus),
+    }
+}
+
+/// A command that cannot enter a namespace by itself.
+fn inside(place: &Place, command: &str) -> String {
+    match place {
+        Place::Host => command.to_owned(),
+        Place::Netns(name) => format!("ip netns exec {name} {command}"),
+    }
+}
+
+/// A place where `ip` wants a namespace: its name, or the shell's own process for the host's namespace, which need
+/// not be that of process 1.
+fn netns_operand(place: &Place) -> &str {
+    match place {
+        Place::Host => "$$",
+        Place::Netns(name) => name.as_str(),
+    }
+}
+
+fn add_link(link: &Link) -> String {
+    let mut text = format!("name {}", word(&link.name));
+    match &link.kind {
+        LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => {
+            text += &format!(" link {}", word(parent));
+        }
+        LinkKind::Veth { .. } | LinkKind::Bridge | LinkKind::Vxlan(_) => {}
+    }
+    text += &mtu_and_mac(link.mtu, link.mac);
+    text += &format!(" type {}", link.kind.name());
+    match &link.kind {
+        LinkKind::Veth { peer } => text += &veth_peer(peer),
+        LinkKind::Bridge => {}
+        LinkKind::Vxlan(vxlan) => text += &vxlan_options(vxlan),
+        LinkKind::Macvlan { mode, .. } => text += &format!(" mode {}", macvlan_mode(*mode)),
+        LinkKind::Ipvlan { mode, .. } => text += &format!(" mode {}", ipvlan_mode(*mode)),
+    }
+    text
+}
+
+fn mtu_and_mac(mtu: Option<u32>, mac: Option<linux::Mac>) -> String {
+    let mtu = mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+    let mac = mac.map(|mac| format!(" address {mac}")).unwrap_or_default();
+    mtu + &mac
+}
+
+fn veth_peer(peer: &VethPeer) -> String {
+    let netns = peer.netns.as_ref().map(|netns| format!(" netns {netns}")).unwrap_or_default();
+    format!(" peer name {}{}{netns}", word(&peer.name), mtu_and_mac(peer.mtu, peer.mac))
+}
+
+fn vxlan_options(vxlan: &Vxlan) -> String {
+    let Vxlan { vni, parent, local, port, learning } = vxlan;
+    let learning = if *learning { "learning" } else { "nolearning" };
+    // Over IPv4 ours go without a checksum of the outer UDP packet, over IPv6 with one, which is the kernel's default.
+    let checksums = if local.is_ipv4() { " noudpcsum" } else { "" };
+    format!(" id {vni} dev {} local {local} dstport {port} {learning}{checksums}", word(parent))
+}
+
+fn macvlan_mode(mode: MacvlanMode) -> &'static str {
+    match mode {
+        MacvlanMode::Bridge => "bridge",
+        MacvlanMode::Private => "private",
+    }
+}
+
+fn ipvlan_mode(mode: IpvlanMode) -> &'static str {
+    match mode {
+        IpvlanMode::L2 => "l2",
+        IpvlanMode::L3 => "l3",
+        IpvlanMode::L3s => "l3s",
+    }
+}
+
+fn add_address(link: &IfName, address: &IpNet) -> String {
+    let nodad = match address {
+        IpNet::V4(_) => "",
+        IpNet::V6(_) => " nodad",
+    };
+    format!("address add {address} dev {}{nodad}", word(link))
+}
+
+fn add_route(route: &Route) -> String {
+    let Route { dst, via, dev, onlink, src, mtu } = route;
+    let mut text = format!("route add {dst}");
+    if let Some(via) = via {
+        let other_family = via.is_ipv6() && dst.addr().is_ipv4();
+        text += &format!(" via {}{via}", if other_family { "inet6 " } else { "" });
+    }
+    text += &format!(" dev {}", word(dev));
+    if *onlink {
+        text += " onlink";
+    }
+    if let Some(src) = src {
+        text += &format!(" src {src}");
+    }
+    if let Some(mtu) = mtu {
+        text += &format!(" mtu {mtu}");
+    }
+    text
+}
+
+fn add_neighbour(neighbour: &Neighbour) -> String {
+    let Neighbour { dev, ip, mac } = neighbour;
+    match mac {
+        Some(mac) => format!("neighbour add {ip} lladdr {mac} dev {} nud permanent", word(dev)),
+        None => format!("neighbour add proxy {ip} dev {}", word(dev)),
+    }
+}
+
+/// `append` and not `add`: the all-zero address may have one entry for each remote.
+fn append_fdb(entry: &FdbEntry) -> String {
+    let FdbEntry { dev, mac, dst } = entry;
+    format!("fdb append {mac} dev {} dst {dst} self permanent", word(dev))
+}
+
+fn write_sysctl(key: &sysctl::Key, value: &str) -> String {
+    // With dots in a link's name only the form with slashes is unambiguous; sysctl(8) takes both.
+    let key = if key.as_str().contains('.') { key.to_string() } else { key.as_str().replace('/', ".") };
+    format!("sysctl -w {}", quoted(&format!("{key}={value}")))
+}
+
+fn feed_nft(table: &nft::Table) -> String {
+    format!("nft -f - <<'EOF'\n{}\nEOF", table.to_text().trim_end())
+}
+
+fn write_queue(place: &Place, link: &IfName, queue: Queue, cpus: &CpuSet) -> String {
+    let file = match queue {
+        Queue::Rx(n) => format!("rx-{n}/rps_cpus"),
+        Queue::Tx(n) => format!("tx-{n}/xps_cpus"),
+    };
+    let path = format!("/sys/class/net/{link}/queues/{file}");
+    let script = format!("echo {} > {}", cpus.to_mask(), quoted(&path));
+    match place {
+        Place::Host => script,
+        // The redirection must happen inside, where `ip netns exec` has mounted the namespace's own /sys.
+        Place::Netns(_) => inside(place, &format!("sh -c {}", quoted(&script))),
+    }
+}
+
+/// A link's name as one word of the shell: the kernel allows `$`, quotes and the like in it.
+fn word(name: &IfName) -> String {
+    quoted(name.as_str())
+}
+
+/// The text as one word of a POSIX shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_word(text: &str, expected: &str) {
+        assert_eq!(quoted(text), expected);
+    }
+
+    #[test]
+    fn words_are_quoted_only_where_the_shell_needs_it() {
+        check_word("flannel.1", "flannel.1");
+        check_word("net.ipv4.ip_forward=1", "net.ipv4.ip_forward=1");
+        check_word("4096 87380", "'4096 87380'");
+        check_word("$(id)", "'$(id)'");
+        check_word("it's", r"'it'\''s'");
+        check_word("", "''");
+    }
+}

@@ -1,0 +1,186 @@
+//! What each step means: the state it reads, the change, what is read back, and the way back. One file a family.
+//!
+//! Every function is called in one order only: `before`, then (with the intent on disk) `act`, then `after`; perhaps
+//! much later and in another process, `undo`.
+
+mod link;
+mod netns;
+mod object;
+mod parameter;
+mod queue;
+mod setting;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use linux::IfName;
+use linux::netlink::{LinkInfo, Netlink};
+
+use crate::entry::{After, Before, Intent, Undone};
+use crate::error::StepError;
+use crate::{Kernel, Place, Placed, Step};
+use link::Move;
+pub(crate) use link::peer_netns;
+
+/// A step of the past.
+#[derive(Debug, Clone)]
+pub(crate) struct Past {
+    /// What was about to be done.
+    pub(crate) intent: Intent,
+    /// What was read back; `None`: it may have happened or not.
+    pub(crate) after: Option<After>,
+}
+
+/// How undoing went, and the index of a link that was moved back.
+pub(crate) struct Outcome {
+    pub(crate) undone: Undone,
+    pub(crate) index: Option<u32>,
+}
+
+/// Indexes of links that undo has moved back, by the index they had there: the kernel may give a new one.
+#[derive(Debug, Default)]
+pub(crate) struct MovedBack(BTreeMap<(Place, u32), u32>);
+
+/// Reads the state that the step will change; refuses what cannot be undone.
+pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, StepError> {
+    let Placed { place, step } = placed;
+    match step {
+        Step::AddNetns => netns::before(place),
+        Step::AddLink(wanted) => link::before_add(kernel, place, wanted),
+        Step::MoveLink { link, to, name } => link::before_move(kernel, place, Move { link, to, name }),
+        Step::SetLinkUp { link } => setting::before_up(kernel, place, link),
+        Step::SetLinkMtu { link, .. } => setting::before_mtu(kernel, place, link),
+        Step::SetLinkMaster { link, master } => setting::before_master(kernel, place, link, master),
+        Step::SetHairpin { link } => setting::before_hairpin(kernel, place, link),
+        Step::AddAddress { .. }
+        | Step::AddRoute(_)
+        | Step::AddNeighbour(_)
+        | Step::AddFdb(_)
+        | Step::AddNftTable(_) => object::before(kernel, place, step),
+        Step::SetSysctl { key, value } => parameter::before(kernel, place, key, value),
+        Step::SetQueueCpus { link, queue, .. } => queue::before(kernel, place, link, *queue),
+    }
+}
+
+/// Changes the machine.
+pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Result<(), StepError> {
+    let Placed { place, step } = placed;
+    match step {
+        Step::AddNetns => netns::act(place),
+        Step::AddLink(wanted) => Ok(kernel.at(place)?.netlink.link_add(wanted)?),
+        Step::MoveLink { link, to, name } => link::act_move(kernel, place, Move { link, to, name }, before),
+        Step::SetLinkUp { link } => setting::act_up(kernel, place, link),
+        Step::SetLinkMtu { link, mtu } => setting::act_mtu(kernel, place, link, *mtu),
+        Step::SetLinkMaster { link, master } => setting::act_master(kernel, place, link, master),
+        Step::SetHairpin { link } => setting::act_hairpin(kernel, place, link),
+        Step::AddAddress { .. }
+        | Step::AddRoute(_)
+        | Step::AddNeighbour(_)
+        | Step::AddFdb(_)
+        | Step::AddNftTable(_) => object::act(kernel, place, step),
+        Step::SetSysctl { key, value } => parameter::write(kernel, place, key, value),
+        Step::SetQueueCpus { link, queue, cpus } => queue::write(kernel, place, link, *queue, cpus),
+    }
+}
+
+/// Reads back what is there now.
+pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Result<After, StepError> {
+    let Placed { place, step } = placed;
+    match step {
+        Step::AddNetns => Ok(After::Netns { cookie: kernel.at(place)?.cookie }),
+        Step::AddLink(wanted) => link::after_add(kernel, place, wanted),
+        Step::MoveLink { to, name, .. } => Ok(After::Link { index: existing(kernel, to, name)?.index }),
+        Step::SetLinkUp { link } => setting::after_up(kernel, place, link),
+        Step::SetLinkMtu { link, mtu } => setting::after_mtu(kernel, place, link, *mtu, before),
+        Step::SetLinkMaster { link, master } => setting::after_master(kernel, place, link, master),
+        Step::SetHairpin { link } => setting::after_hairpin(kernel, place, link),
+        Step::AddAddress { .. }
+        | Step::AddRoute(_)
+        | Step::AddNeighbour(_)
+        | Step::AddFdb(_)
+        | Step::AddNftTable(_) => object::after(kernel, place, step),
+        Step::SetSysctl { key, .. } => parameter::after(kernel, place, key, before),
+        Step::SetQueueCpus { link, queue, .. } => queue::after(kernel, place, link, *queue),
+    }
+}
+
+/// Compares what was read back with what was wanted, where the kernel may take a value and make another of it.
+pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
+    match (step, after) {
+        (Step::SetSysctl { value, .. }, After::Sysctl { value: found, .. }) => {
+            parameter::verify(value, found)
+        }
+        (Step::SetQueueCpus { cpus, .. }, After::QueueCpus { cpus: found }) => queue::verify(cpus, found),
+        _ => Ok(()),
+    }
+}
+
+/// Brings back the state before the step, if what is there now is what the step left.
+pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+    let Intent { placed: Placed { place, step }, before, .. } = &past.intent;
+    let after = past.after.as_ref();
+    let undone = match step {
+        Step::AddNetns => netns::undo(kernel, place, after)?,
+        Step::AddLink(made) => link::undo_add(kernel, place, made, after, moved)?,
+        Step::MoveLink { link, to, name } => {
+            return link::undo_move(kernel, past, Move { link, to, name }, moved);
+        }
+        Step::SetLinkUp { .. }
+        | Step::SetLinkMtu { .. }
+        | Step::SetLinkMaster { .. }
+        | Step::SetHairpin { .. } => setting::undo(kernel, past, moved)?,
+        Step::AddAddress { .. }
+        | Step::AddRoute(_)
+        | Step::AddNeighbour(_)
+        | Step::AddFdb(_)
+        | Step::AddNftTable(_) => object::undo(kernel, place, step, after)?,
+        Step::SetSysctl { key, value } => parameter::undo(kernel, place, (key, value), before, after)?,
+        Step::SetQueueCpus { queue, cpus, .. } => queue::undo(kernel, past, *queue, cpus, moved)?,
+    };
+    Ok(Outcome { undone, index: None })
+}
+
+impl MovedBack {
+    /// Notes that undo has moved a link back; `before` is what the move's intent says.
+    pub(crate) fn note(&mut self, place: &Place, before: &Before, now: Option<u32>) {
+        if let (Before::Placed { index, .. }, Some(now)) = (before, now) {
+            self.0.insert((place.clone(), *index), now);
+        }
+    }
+
+    /// The index that a link has now.
+    fn now(&self, place: &Place, index: u32) -> u32 {
+        self.0.get(&(place.clone(), index)).copied().unwrap_or(index)
+    }
+}
+
+/// The value is as before, or is ours and is put back, or is somebody else's and is left alone.
+fn put_back<T: PartialEq + fmt::Display>(
+    now: &T,
+    old: &T,
+    ours: &T,
+    write: impl FnOnce() -> Result<(), StepError>,
+) -> Result<Undone, StepError> {
+    if now == old {
+        Ok(Undone::AlreadySo)
+    } else if now == ours {
+        write()?;
+        Ok(Undone::Restored)
+    } else {
+        Ok(Undone::ChangedByOther { found: now.to_string() })
+    }
+}
+
+/// What an `Add…` step made is not there: with a `Done` somebody has removed it, else it never was.
+fn absent(after: Option<&After>) -> Undone {
+    if after.is_some() { Undone::Gone } else { Undone::AlreadySo }
+}
+
+fn existing(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<LinkInfo, StepError> {
+    let found = kernel.at(place)?.netlink.link(link)?;
+    found.ok_or_else(|| StepError::NoLink { link: link.to_string() })
+}
+
+fn by_index(netlink: &Netlink, index: u32) -> Result<Option<LinkInfo>, StepError> {
+    Ok(netlink.links()?.into_iter().find(|link| link.index == index))
+}

@@ -1,0 +1,234 @@
+//! What is either there or not: addresses, routes, neighbours, forwarding entries, nftables tables.
+
+use linux::{FdbEntry, IfName, Mac, Neighbour, Route, nft};
+
+use super::{absent, existing};
+use crate::entry::{After, Before, Undone};
+use crate::error::StepError;
+use crate::{Kernel, Place, Placed, Step};
+
+/// What stands where the step's object belongs.
+enum Found {
+    /// The object itself.
+    Same,
+    /// Another one, which excludes it.
+    Other(String),
+    /// Nothing.
+    Nothing,
+}
+
+pub(super) fn before(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<Before, StepError> {
+    if let Some(dev) = dev(step) {
+        existing(kernel, place, dev)?;
+    }
+    let what = match look(kernel, place, step)? {
+        Found::Nothing => return Ok(Before::Absent),
+        Found::Same => "the same".to_owned(),
+        Found::Other(other) => other,
+    };
+    Err(StepError::Exists { what, remedy: format!("remove it if nobody needs it: {}", removal(place, step)) })
+}
+
+pub(super) fn act(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<(), StepError> {
+    match step {
+        Step::AddAddress { link, address } => {
+            let index = existing(kernel, place, link)?.index;
+            kernel.at(place)?.netlink.address_add(index, address)?;
+        }
+        Step::AddRoute(route) => kernel.at(place)?.netlink.route_add(route)?,
+        Step::AddNeighbour(neighbour) => kernel.at(place)?.netlink.neighbour_add(neighbour)?,
+        Step::AddFdb(entry) => kernel.at(place)?.netlink.fdb_add(entry)?,
+        Step::AddNftTable(table) => nft::add(&kernel.at(place)?.netns, table)?,
+        other => unreachable!("{other:?} is no object"),
+    }
+    Ok(())
+}
+
+pub(super) fn after(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<After, StepError> {
+    let found = match look(kernel, place, step)? {
+        Found::Same => return Ok(After::AsPlanned),
+        Found::Other(other) => other,
+        Found::Nothing => "nothing".to_owned(),
+    };
+    let wanted = Placed { place: place.clone(), step: step.clone() }.commands().join("; ");
+    Err(StepError::NotTaken { wanted, found })
+}
+
+pub(super) fn undo(
+    kernel: &mut Kernel,
+    place: &Place,
+    step: &Step,
+    after: Option<&After>,
+) -> Result<Undone, StepError> {
+    // With the link all that hung on it is gone.
+    if let Some(dev) = dev(step)
+        && kernel.at(place)?.netlink.link(dev)?.is_none()
+    {
+        return Ok(absent(after));
+    }
+    match look(kernel, place, step)? {
+        Found::Same => remove(kernel, place, step).map(|()| Undone::Restored),
+        Found::Other(found) => Ok(Undone::ChangedByOther { found }),
+        Found::Nothing => Ok(absent(after)),
+    }
+}
+
+fn look(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<Found, StepError> {
+    match step {
+        Step::AddAddress { link, address } => look_for_address(kernel, place, link, address),
+        Step::AddRoute(route) => look_for_route(kernel, place, route),
+        Step::AddNeighbour(neighbour) => look_for_neighbour(kernel, place, neighbour),
+        Step::AddFdb(entry) => look_for_fdb(kernel, place, entry),
+        Step::AddNftTable(table) => {
+            let exists = nft::exists(&kernel.at(place)?.netns, table.family, &table.name)?;
+            Ok(if exists { Found::Same } else { Found::Nothing })
+        }
+        other => unreachable!("{other:?} is no object"),
+    }
+}
+
+fn look_for_address(
+    kernel: &mut Kernel,
+    place: &Place,
+    link: &IfName,
+    address: &ipnet::IpNet,
+) -> Result<Found, StepError> {
+    let index = existing(kernel, place, link)?.index;
+    let addresses = kernel.at(place)?.netlink.addresses()?;
+    let of_link: Vec<_> =
+        addresses.iter().filter(|info| info.index == index).map(|info| info.address).collect();
+    if of_link.contains(address) {
+        return Ok(Found::Same);
+    }
+    // IPv6 has an address once on a link, whatever the prefix length; IPv4 allows several.
+    let other = of_link.iter().find(|other| other.addr() == address.addr() && address.addr().is_ipv6());
+    Ok(other.map_or(Found::Nothing, |other| Found::Other(format!("address {other} on link {link}"))))
+}
+
+fn look_for_route(kernel: &mut Kernel, place: &Place, route: &Route) -> Result<Found, StepError> {
+    const MAIN: u32 = 254;
+    let netlink = &kernel.at(place)?.netlink;
+    if netlink.has_route(route)? {
+        return Ok(Found::Same);
+    }
+    // The kernel tells routes apart by destination and metric. Ours have none in IPv4 and the kernel's default of
+    // 1024 in IPv6, where connected routes have 256 and are no rivals.
+    let metric = if route.dst.addr().is_ipv4() { None } else { Some(1024) };
+    let other = netlink.routes()?.into_iter().find(|other| {
+        other.table == MAIN
+            && other.dst == route.dst.trunc()
+            && other.metric.filter(|metric| *metric != 0) == metric
+    });
+    Ok(match other {
+        Some(other) => Found::Other(format!("another route to {}, by {:?}", other.dst, other.next_hops)),
+        None => Found::Nothing,
+    })
+}
+
+fn look_for_neighbour(kernel: &mut Kernel, place: &Place, wanted: &Neighbour) -> Result<Found, StepError> {
+    let index = existing(kernel, place, &wanted.dev)?.index;
+    let neighbours = kernel.at(place)?.netlink.neighbours()?;
+    // A proxy entry and an entry of the table proper live side by side; what the kernel has learnt by itself is a
+    // cache and gives way.
+    let found = neighbours.iter().find(|entry| {
+        entry.index == index
+            && entry.ip == wanted.ip
+            && entry.proxy == wanted.mac.is_none()
+            && (entry.proxy || entry.permanent)
+    });
+    Ok(match found {
+        None => Found::Nothing,
+        Some(entry) if entry.proxy || entry.mac == wanted.mac => Found::Same,
+        Some(entry) => Found::Other(format!("neighbour {} with {:?}", entry.ip, entry.mac)),
+    })
+}
+
+fn look_for_fdb(kernel: &mut Kernel, place: &Place, wanted: &FdbEntry) -> Result<Found, StepError> {
+    let index = existing(kernel, place, &wanted.dev)?.index;
+    let fdb = kernel.at(place)?.netlink.fdb()?;
+    let of_mac: Vec<_> = fdb.iter().filter(|entry| entry.index == index && entry.mac == wanted.mac).collect();
+    if of_mac.iter().any(|entry| entry.dst == Some(wanted.dst)) {
+        return Ok(Found::Same);
+    }
+    // The all-zero address has an entry for each remote.
+    let other =
+        of_mac.iter().find(|entry| entry.permanent && entry.dst.is_some() && wanted.mac != Mac([0; 6]));
+    Ok(other.map_or(Found::Nothing, |other| {
+        Found::Other(format!("an entry for {} to {:?}", other.mac, other.dst))
+    }))
+}
+
+fn remove(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<(), StepError> {
+    match step {
+        Step::AddAddress { link, address } => remove_address(kernel, place, link, address)?,
+        Step::AddRoute(route) => kernel.at(place)?.netlink.route_del(route)?,
+        Step::AddNeighbour(neighbour) => kernel.at(place)?.netlink.neighbour_del(neighbour)?,
+        Step::AddFdb(entry) => kernel.at(place)?.netlink.fdb_del(entry)?,
+        Step::AddNftTable(table) => nft::delete(&kernel.at(place)?.netns, table.family, &table.name)?,
+        other => unreachable!("{other:?} is no object"),
+    }
+    Ok(())
+}
+
+/// With the first IPv4 address of a subnet the kernel drops the later ones of the same subnet (unless
+/// `promote_secondaries` is on); those of others are put back.
+fn remove_address(
+    kernel: &mut Kernel,
+    place: &Place,
+    link: &IfName,
+    address: &ipnet::IpNet,
+) -> Result<(), StepError> {
+    let index = existing(kernel, place, link)?.index;
+    let netlink = &kernel.at(place)?.netlink;
+    let before = netlink.addresses()?;
+    netlink.address_del(index, address)?;
+    let left = netlink.addresses()?;
+    let lost = before.iter().filter(|info| {
+        info.index == index
+            && info.address != *address
+            && info.address.addr().is_ipv4()
+            && !left.iter().any(|other| other.index == index && other.address == info.address)
+    });
+    for info in lost {
+        netlink.address_add(index, &info.address)?;
+    }
+    Ok(())
+}
+
+/// The link that the object hangs on.
+fn dev(step: &Step) -> Option<&IfName> {
+    match step {
+        Step::AddAddress { link, .. } => Some(link),
+        Step::AddRoute(route) => Some(&route.dev),
+        Step::AddNeighbour(neighbour) => Some(&neighbour.dev),
+        Step::AddFdb(entry) => Some(&entry.dev),
+        _ => None,
+    }
+}
+
+/// The command with which a person would remove what is in the way.
+fn removal(place: &Place, step: &Step) -> String {
+    let enter = match place {
+        Place::Host => String::new(),
+        Place::Netns(name) => format!("-n {name} "),
+    };
+    match step {
+        Step::AddAddress { link, address } => format!("ip {enter}address del {address} dev {link}"),
+        Step::AddRoute(route) => format!("ip {enter}route del {}", route.dst),
+        Step::AddNeighbour(Neighbour { dev, ip, mac: Some(_) }) => {
+            format!("ip {enter}neighbour del {ip} dev {dev}")
+        }
+        Step::AddNeighbour(Neighbour { dev, ip, mac: None }) => {
+            format!("ip {enter}neighbour del proxy {ip} dev {dev}")
+        }
+        Step::AddFdb(entry) => format!("bridge {enter}fdb del {} dev {}", entry.mac, entry.dev),
+        Step::AddNftTable(table) => {
+            let exec = match place {
+                Place::Host => String::new(),
+                Place::Netns(name) => format!("ip netns exec {name} "),
+            };
+            format!("{exec}nft delete table {} {}", table.family.name(), table.name)
+        }
+        other => unreachable!("{other:?} is no object"),
+    }
+}

@@ -1,0 +1,208 @@
+//! Kernel parameters, and those that the kernel changes along with them.
+//!
+//! A write to `net/ipv4/ip_forward` also sets `forwarding` of every link and turns `accept_redirects` round
+//! (`inet_forward_change` in net/ipv4/devinet.c); IPv6 does the like for `all`; a write to `default` reaches every link
+//! that never had a value of its own (`devinet_copy_dflt_conf`, `neigh_copy_dflt_parms`). All those values are kept
+//! and put back one by one.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use linux::sysctl::{self, Key};
+
+use crate::entry::{After, Before, Undone};
+use crate::error::StepError;
+use crate::{Kernel, Place};
+
+pub(super) fn before(
+    kernel: &mut Kernel,
+    place: &Place,
+    key: &Key,
+    wanted: &str,
+) -> Result<Before, StepError> {
+    let netns = &kernel.at(place)?.netns;
+    let value = netns.run(|| sysctl::read(key))??.ok_or_else(|| missing(key))?;
+    if same(wanted, "1") && !same(&value, "1") && key.as_str().ends_with("/disable_ipv6") {
+        refuse_to_drop_addresses(kernel, place, key)?;
+    }
+    let along = kernel.at(place)?.netns.run(|| read_along(key))??;
+    Ok(Before::Sysctl { value, along })
+}
+
+pub(super) fn write(kernel: &mut Kernel, place: &Place, key: &Key, value: &str) -> Result<(), StepError> {
+    Ok(kernel.at(place)?.netns.run(|| sysctl::write(key, value))??)
+}
+
+pub(super) fn after(
+    kernel: &mut Kernel,
+    place: &Place,
+    key: &Key,
+    before: &Before,
+) -> Result<After, StepError> {
+    let Before::Sysctl { along: were, .. } = before else { unreachable!("before made another state") };
+    let netns = &kernel.at(place)?.netns;
+    let value = netns.run(|| sysctl::read(key))??.ok_or_else(|| missing(key))?;
+    let mut along = netns.run(|| read_along(key))??;
+    along.retain(|key, value| were.get(key).is_some_and(|old| !same(old, value)));
+    Ok(After::Sysctl { value, along })
+}
+
+pub(super) fn verify(wanted: &str, found: &str) -> Result<(), StepError> {
+    if same(wanted, found) {
+        Ok(())
+    } else {
+        Err(StepError::NotTaken { wanted: wanted.to_owned(), found: found.to_owned() })
+    }
+}
+
+pub(super) fn undo(
+    kernel: &mut Kernel,
+    place: &Place,
+    (key, wanted): (&Key, &str),
+    before: &Before,
+    after: Option<&After>,
+) -> Result<Undone, StepError> {
+    let Before::Sysctl { value: old, along } = before else { unreachable!("before made another state") };
+    let netns = &kernel.at(place)?.netns;
+    let Some(now) = netns.run(|| sysctl::read(key))?? else { return Ok(Undone::Gone) };
+    let (ours, followed) = match after {
+        Some(After::Sysctl { value, along }) => (value.as_str(), Some(along)),
+        _ => (wanted, None),
+    };
+    if same(&now, old) {
+        return Ok(Undone::AlreadySo);
+    }
+    if !same(&now, ours) {
+        return Ok(Undone::ChangedByOther { found: now });
+    }
+    netns.run(|| {
+        let theirs = read_along(key)?;
+        sysctl::write(key, old)?;
+        write_along(along, followed, &theirs)
+    })??;
+    Ok(Undone::Restored)
+}
+
+/// Puts the followers back after the main value went back and took them along once more. One that held something else
+/// than the step had left there was changed by somebody else, and gets `theirs` again.
+fn write_along(
+    were: &BTreeMap<Key, String>,
+    followed: Option<&BTreeMap<Key, String>>,
+    theirs: &BTreeMap<Key, String>,
+) -> Result<(), linux::Error> {
+    for (key, old) in were {
+        let left = followed.map(|followed| followed.get(key).unwrap_or(old));
+        let target = match (left, theirs.get(key)) {
+            (Some(left), Some(theirs)) if !same(left, theirs) => theirs,
+            _ => old,
+        };
+        if sysctl::read(key)?.is_some_and(|now| !same(&now, target)) {
+            sysctl::write(key, target)?;
+        }
+    }
+    Ok(())
+}
+
+/// The values of all parameters that may follow the key; called inside the namespace.
+fn read_along(key: &Key) -> Result<BTreeMap<Key, String>, linux::Error> {
+    let mut values = BTreeMap::new();
+    for follower in followers(key) {
+        if let Some(value) = sysctl::read(&follower)? {
+            values.insert(follower, value);
+        }
+    }
+    Ok(values)
+}
+
+/// Which parameters the kernel may change along with one. Too many is harmless, they are only put back if they changed.
+fn followers(key: &Key) -> Vec<Key> {
+    let parts: Vec<&str> = key.as_str().split('/').collect();
+    let mut keys = match parts[..] {
+        ["net", "ipv4", "ip_forward"] | ["net", "ipv4", "conf", "all", "forwarding"] => {
+            let mut keys = siblings("net/ipv4/conf", "forwarding");
+            keys.extend(["net/ipv4/ip_forward", "net/ipv4/conf/all/accept_redirects"].map(known));
+            keys
+        }
+        ["net", family @ ("ipv4" | "ipv6"), table @ ("conf" | "neigh"), "all" | "default", leaf] => {
+            siblings(&format!("net/{family}/{table}"), leaf)
+        }
+        _ => Vec::new(),
+    };
+    keys.retain(|follower| follower != key);
+    keys
+}
+
+/// The same parameter of `all`, `default` and every link of the calling thread's namespace.
+fn siblings(directory: &str, leaf: &str) -> Vec<Key> {
+    let Ok(entries) = fs::read_dir(format!("/proc/sys/{directory}")) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut keys: Vec<Key> =
+        names.filter_map(|name| Key::new(format!("{directory}/{name}/{leaf}")).ok()).collect();
+    keys.sort();
+    keys
+}
+
+/// Turning IPv6 off drops addresses and routes that turning it on again does not bring back, except those that the
+/// kernel makes by itself.
+fn refuse_to_drop_addresses(kernel: &mut Kernel, place: &Place, key: &Key) -> Result<(), StepError> {
+    let netlink = &kernel.at(place)?.netlink;
+    let scope = key.as_str().split('/').nth(3).unwrap_or("all");
+    if scope == "default" {
+        return Ok(());
+    }
+    let links = netlink.links()?;
+    let affected = |index: u32| {
+        scope == "all" || links.iter().any(|link| link.index == index && link.name.as_str() == scope)
+    };
+    let lost = netlink.addresses()?.into_iter().find(|info| match info.address {
+        ipnet::IpNet::V4(_) => false,
+        ipnet::IpNet::V6(net) => {
+            !net.addr().is_unicast_link_local() && !net.addr().is_loopback() && affected(info.index)
+        }
+    });
+    match lost {
+        None => Ok(()),
+        Some(info) => {
+            let why = format!("{key} cannot be set to 1: address {} would be lost for good", info.address);
+            Err(StepError::Refused { why })
+        }
+    }
+}
+
+/// The kernel separates numbers by tabs where people write spaces.
+fn same(a: &str, b: &str) -> bool {
+    a.split_whitespace().eq(b.split_whitespace())
+}
+
+fn missing(key: &Key) -> StepError {
+    StepError::NoParameter { key: key.to_string() }
+}
+
+fn known(key: &str) -> Key {
+    Key::new(key).expect("written here")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_compared_word_by_word() {
+        assert!(same("4096\t131072\t6291456", "4096 131072 6291456"));
+        assert!(!same("1", "10"));
+    }
+
+    #[test]
+    fn forwarding_takes_the_links_and_redirects_along() {
+        let followers = followers(&known("net/ipv4/ip_forward"));
+        assert!(followers.contains(&known("net/ipv4/conf/lo/forwarding")));
+        assert!(followers.contains(&known("net/ipv4/conf/all/accept_redirects")));
+        assert!(!followers.contains(&known("net/ipv4/ip_forward")));
+    }
+
+    #[test]
+    fn a_parameter_of_one_link_goes_alone() {
+        assert_eq!(followers(&known("net/ipv4/conf/lo/forwarding")), []);
+        assert_eq!(followers(&known("net/ipv4/tcp_rmem")), []);
+    }
+}

@@ -1,0 +1,240 @@
+//! The way back, derived from the journal alone.
+//!
+//! Steps are undone backwards, and one that fails does not stop the others. What somebody else has changed meanwhile
+//! is left alone and named. A namespace that the journal made takes its content with it: what lies inside is not
+//! taken apart first, since the removal of each veth costs a wait of about 20 ms for the kernel's readers (RCU).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use linux::{NetnsName, netns};
+
+use crate::entry::{After, Entry, Undone};
+use crate::error::StepError;
+use crate::steps::{self, MovedBack, Past};
+use crate::{Journal, Kernel, Place, Placed, Step, owner};
+
+/// Undoes every step of the journal that is not undone yet, last first, and says how each went, in that order.
+///
+/// It can be interrupted and run again, and it can be run twice: a step is answered for once.
+pub fn undo(journal: &mut Journal, kernel: &mut Kernel) -> Vec<(Placed, Undone)> {
+    undo_in_boot(journal, kernel, Path::new(owner::BOOT_ID))
+}
+
+/// As [`undo`], with another file to read the boot id from.
+pub fn undo_in_boot(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path) -> Vec<(Placed, Undone)> {
+    // Names may lead elsewhere than when the steps were done.
+    kernel.forget_all();
+    let pasts = pasts(journal);
+    let mut run = Run {
+        moved: moved_back(journal),
+        doomed: doomed(&pasts, kernel),
+        journal,
+        kernel,
+        results: BTreeMap::new(),
+        dead: false,
+    };
+    match owner::boot_id(boot_id) {
+        Err(error) => run.fail_all(pasts, &error.to_string()),
+        Ok(boot_id) if boot_id != run.journal.boot_id() => {
+            run.settle(&pasts, &Undone::Rebooted);
+        }
+        Ok(_) => run.backwards(pasts),
+    }
+    run.results.into_values().rev().collect()
+}
+
+/// One run of undo.
+struct Run<'a> {
+    journal: &'a mut Journal,
+    kernel: &'a mut Kernel,
+    moved: MovedBack,
+    /// Namespaces that the journal made, and that this run will remove.
+    doomed: BTreeSet<NetnsName>,
+    /// By number, since what lies in a namespace is settled after it.
+    results: BTreeMap<u64, (Placed, Undone)>,
+    /// A fault has stopped the run.
+    dead: bool,
+}
+
+impl Run<'_> {
+    fn backwards(&mut self, pasts: Vec<Past>) {
+        let mut inside: BTreeMap<NetnsName, Vec<Past>> = BTreeMap::new();
+        for past in pasts.into_iter().rev() {
+            if self.dead {
+                return;
+            }
+            if let Some(name) = self.goes_with(&past) {
+                inside.entry(name.clone()).or_default().push(past);
+                continue;
+            }
+            let outcome = self.undo_one(&past);
+            if let (Step::AddNetns, Place::Netns(name)) =
+                (&past.intent.placed.step, &past.intent.placed.place)
+            {
+                self.after_netns(&outcome, inside.remove(name).unwrap_or_default());
+            }
+        }
+    }
+
+    /// The namespace that takes the step's effects with it when it is removed.
+    fn goes_with<'p>(&self, past: &'p Past) -> Option<&'p NetnsName> {
+        let Placed { place, step } = &past.intent.placed;
+        let Place::Netns(name) = place else { return None };
+        let all_inside = match step {
+            Step::AddNetns => false,
+            // A namespace dies some time after its name; the other end of a veth must not outlive undo elsewhere.
+            Step::AddLink(link) => steps::peer_netns(link).is_none_or(|peer| self.doomed.contains(peer)),
+            Step::MoveLink { to: Place::Netns(to), .. } => self.doomed.contains(to),
+            Step::MoveLink { to: Place::Host, .. } => false,
+            // Outside `net` there is one value for the whole machine.
+            Step::SetSysctl { key, .. } => key.as_str().starts_with("net/"),
+            Step::SetLinkUp { .. }
+            | Step::SetLinkMtu { .. }
+            | Step::SetLinkMaster { .. }
+            | Step::SetHairpin { .. }
+            | Step::AddAddress { .. }
+            | Step::AddRoute(_)
+            | Step::AddNeighbour(_)
+            | Step::AddFdb(_)
+            | Step::AddNftTable(_)
+            | Step::SetQueueCpus { .. } => true,
+        };
+        (all_inside && self.doomed.contains(name)).then_some(name)
+    }
+
+    /// Settles what was left to the removal of a namespace.
+    fn after_netns(&mut self, outcome: &Undone, inside: Vec<Past>) {
+        match outcome {
+            Undone::Restored | Undone::AlreadySo | Undone::Rebooted => {
+                self.settle(&inside, &Undone::Restored);
+            }
+            Undone::Gone | Undone::ChangedByOther { .. } => self.settle(&inside, &Undone::Gone),
+            Undone::Failed { .. } => {
+                for past in inside {
+                    if self.dead {
+                        return;
+                    }
+                    self.undo_one(&past);
+                }
+            }
+        }
+    }
+
+    fn undo_one(&mut self, past: &Past) -> Undone {
+        let (undone, index) = match self.attempt(past) {
+            Ok(steps::Outcome { undone, index }) => (undone, index),
+            Err(why) => (Undone::Failed { why: why.to_string() }, None),
+        };
+        self.moved.note(&past.intent.placed.place, &past.intent.before, index);
+        let entry = Entry::Undone { seq: past.intent.seq, outcome: undone.clone(), index };
+        self.record(std::slice::from_ref(past), &undone, vec![entry]);
+        undone
+    }
+
+    fn attempt(&mut self, past: &Past) -> Result<steps::Outcome, StepError> {
+        let gone = Ok(steps::Outcome { undone: Undone::Gone, index: None });
+        match (&past.intent.placed.place, past.intent.netns_cookie) {
+            (Place::Netns(name), Some(_)) if !netns::exists(name) => return gone,
+            (place @ Place::Netns(_), Some(cookie)) if self.kernel.at(place)?.cookie != cookie => {
+                return gone;
+            }
+            (Place::Host, Some(cookie)) if self.kernel.at(&Place::Host)?.cookie != cookie => {
+                let why = "this process is in another network namespace than the one that wrote the journal; \
+                           run undo from there";
+                return Err(StepError::Refused { why: why.to_owned() });
+            }
+            (Place::Host | Place::Netns(_), _) => {}
+        }
+        steps::undo(self.kernel, past, &self.moved)
+    }
+
+    /// Gives several steps the same outcome, with one write.
+    fn settle(&mut self, pasts: &[Past], outcome: &Undone) {
+        let entries = pasts
+            .iter()
+            .map(|past| Entry::Undone { seq: past.intent.seq, outcome: outcome.clone(), index: None })
+            .collect();
+        self.record(pasts, outcome, entries);
+    }
+
+    fn record(&mut self, pasts: &[Past], outcome: &Undone, entries: Vec<Entry>) {
+        if entries.is_empty() {
+            return;
+        }
+        let outcome = match self.journal.append_all(entries) {
+            Ok(()) => outcome.clone(),
+            Err(error) => {
+                Undone::Failed { why: format!("{outcome}, but this could not be written down: {error}") }
+            }
+        };
+        for Past { intent, .. } in pasts {
+            self.results.insert(intent.seq, (intent.placed.clone(), outcome.clone()));
+        }
+        self.dead |= self.kernel.fault.is_dead_at(self.journal.entries().len());
+    }
+
+    fn fail_all(&mut self, pasts: Vec<Past>, why: &str) {
+        for Past { intent, .. } in pasts {
+            let failed = Undone::Failed { why: why.to_owned() };
+            self.results.insert(intent.seq, (intent.placed, failed));
+        }
+    }
+}
+
+/// The steps that are not undone yet, in the order of their doing.
+fn pasts(journal: &Journal) -> Vec<Past> {
+    let done: BTreeMap<u64, &After> = journal
+        .entries()
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Done { seq, after } => Some((*seq, after)),
+            Entry::Header(_) | Entry::Intent(_) | Entry::Undone { .. } => None,
+        })
+        .collect();
+    journal
+        .open_intents()
+        .map(|intent| Past { intent: intent.clone(), after: done.get(&intent.seq).copied().cloned() })
+        .collect()
+}
+
+/// What earlier, interrupted runs of undo have moved back.
+fn moved_back(journal: &Journal) -> MovedBack {
+    let mut moved = MovedBack::default();
+    let mut intents = BTreeMap::new();
+    for entry in journal.entries() {
+        match entry {
+            Entry::Intent(intent) => {
+                intents.insert(intent.seq, intent);
+            }
+            Entry::Undone { seq, index, .. } => {
+                if let Some(intent) = intents.get(seq) {
+                    moved.note(&intent.placed.place, &intent.before, *index);
+                }
+            }
+            Entry::Header(_) | Entry::Done { .. } => {}
+        }
+    }
+    moved
+}
+
+/// The namespaces made by open steps, as long as they are still those.
+fn doomed(pasts: &[Past], kernel: &mut Kernel) -> BTreeSet<NetnsName> {
+    let mut doomed = BTreeSet::new();
+    for Past { intent, after } in pasts {
+        if let (Step::AddNetns, Place::Netns(name)) = (&intent.placed.step, &intent.placed.place) {
+            let ours = match after {
+                Some(After::Netns { cookie }) => {
+                    kernel.at(&intent.placed.place).is_ok_and(|opened| opened.cookie == *cookie)
+                }
+                _ => true,
+            };
+            if ours {
+                doomed.insert(name.clone());
+            }
+        }
+    }
+    // The descriptors opened just now would keep a namespace alive beyond its name.
+    kernel.forget_all();
+    doomed
+}

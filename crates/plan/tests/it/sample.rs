@@ -1,0 +1,230 @@
+//! A plan that uses every step, and a namespace with a life of its own to try it in.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
+use linux::{
+    FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Route, VethPeer, Vxlan, sysctl,
+};
+use plan::{Place, Plan, Queue, Step};
+use testkit::{World, shell};
+
+/// The three namespaces of the sample: `home` and `away` are there before, `made` is made by the plan.
+pub(crate) struct Sample {
+    pub(crate) home: NetnsName,
+    pub(crate) away: NetnsName,
+    pub(crate) made: NetnsName,
+}
+
+pub(crate) fn ifname(text: &str) -> IfName {
+    IfName::new(text).expect("a sound name")
+}
+
+pub(crate) fn net(text: &str) -> IpNet {
+    text.parse().expect("a sound prefix")
+}
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().expect("a sound address")
+}
+
+pub(crate) fn key(text: &str) -> sysctl::Key {
+    sysctl::Key::new(text).expect("a sound key")
+}
+
+pub(crate) fn sysctl_step(at: &str, value: &str) -> Step {
+    Step::SetSysctl { key: key(at), value: value.to_owned() }
+}
+
+pub(crate) fn bridge(name: &str) -> Step {
+    Step::AddLink(Link {
+        name: ifname(name),
+        kind: LinkKind::Bridge,
+        mtu: None,
+        mac: Some(Mac::from_id(1, 1)),
+    })
+}
+
+pub(crate) fn veth(name: &str, peer: &str, netns: Option<&NetnsName>) -> Step {
+    let peer =
+        VethPeer { name: ifname(peer), netns: netns.cloned(), mtu: None, mac: Some(Mac::from_id(2, 2)) };
+    let mac = Some(Mac::from_id(2, 1));
+    Step::AddLink(Link { name: ifname(name), kind: LinkKind::Veth { peer }, mtu: None, mac })
+}
+
+fn macvlan(name: &str, parent: &str) -> Step {
+    let kind = LinkKind::Macvlan { parent: ifname(parent), mode: MacvlanMode::Bridge };
+    Step::AddLink(Link { name: ifname(name), kind, mtu: Some(1400), mac: Some(Mac::from_id(3, 1)) })
+}
+
+fn vxlan(name: &str, parent: &str) -> Step {
+    let kind = LinkKind::Vxlan(Vxlan {
+        vni: 1,
+        parent: ifname(parent),
+        local: ip("192.0.2.1"),
+        port: 8472,
+        learning: false,
+    });
+    Step::AddLink(Link { name: ifname(name), kind, mtu: Some(1350), mac: Some(Mac::from_id(4, 1)) })
+}
+
+fn up(link: &str) -> Step {
+    Step::SetLinkUp { link: ifname(link) }
+}
+
+pub(crate) fn address(link: &str, address: &str) -> Step {
+    Step::AddAddress { link: ifname(link), address: net(address) }
+}
+
+pub(crate) fn table(name: &str) -> Table {
+    let postrouting = Base { kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 };
+    let from_pods = Match::Saddr { not: false, net: net("10.244.1.0/24") };
+    let elsewhere = Match::Daddr { not: true, net: net("10.244.0.0/16") };
+    let masquerade = Rule { matches: vec![from_pods, elsewhere], then: Verdict::Masquerade { random: true } };
+    let chain = Chain { name: "postrouting".to_owned(), base: Some(postrouting), rules: vec![masquerade] };
+    Table { family: Family::Ip, name: name.to_owned(), chains: vec![chain] }
+}
+
+fn cpus(list: &str) -> linux::CpuSet {
+    list.parse().expect("a sound list")
+}
+
+impl Sample {
+    pub(crate) fn named(name: impl Fn(&str) -> NetnsName) -> Sample {
+        Sample { home: name("home"), away: name("away"), made: name("made") }
+    }
+
+    pub(crate) fn of(world: &World) -> Sample {
+        Sample::named(|short| world.name(short))
+    }
+
+    pub(crate) fn home(&self) -> Place {
+        Place::Netns(self.home.clone())
+    }
+
+    pub(crate) fn away(&self) -> Place {
+        Place::Netns(self.away.clone())
+    }
+
+    pub(crate) fn made(&self) -> Place {
+        Place::Netns(self.made.clone())
+    }
+
+    /// Every kind of step; some several times, since they differ by family, by place or by what was there.
+    pub(crate) fn plan(&self) -> Plan {
+        let mut plan = Plan::new();
+        self.links(&mut plan);
+        self.addresses_and_routes(&mut plan);
+        self.tunnel_and_settings(&mut plan);
+        plan
+    }
+
+    fn links(&self, plan: &mut Plan) {
+        let (home, made) = (self.home(), self.made());
+        plan.push(&made, Step::AddNetns);
+        plan.push(&home, veth("hgv0", "hgv1", Some(&self.made)));
+        plan.push(&self.away(), veth("hga0", "hga1", Some(&self.home)));
+        plan.push(&home, bridge("hgbr0"));
+        plan.push(&home, veth("hgp0", "hgp1", None));
+        plan.push(&home, Step::SetLinkMaster { link: ifname("hgp0"), master: ifname("hgbr0") });
+        plan.push(&home, Step::SetHairpin { link: ifname("hgp0") });
+        plan.push(&home, Step::SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") });
+        plan.push(&home, Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 });
+        plan.push(&home, macvlan("hgmv0", "own0"));
+        plan.push(&home, Step::MoveLink { link: ifname("hgmv0"), to: made.clone(), name: ifname("eth0") });
+        plan.push(&home, Step::MoveLink { link: ifname("spare0"), to: made.clone(), name: ifname("spare1") });
+        for link in ["hgv0", "hgbr0", "hgp0", "hgp1"] {
+            plan.push(&home, up(link));
+        }
+        for link in ["hgv1", "eth0", "spare1"] {
+            plan.push(&made, up(link));
+        }
+    }
+
+    fn addresses_and_routes(&self, plan: &mut Plan) {
+        let (home, made) = (self.home(), self.made());
+        let gateway = ip("10.244.1.2");
+        let gateway6 = ip("fd00:1::2");
+        plan.push(&home, address("hgv0", "10.244.1.1/24"));
+        plan.push(&home, address("hgv0", "fd00:1::1/64"));
+        plan.push(&home, address("own0", "192.0.2.77/24"));
+        plan.push(&made, address("hgv1", "10.244.1.2/24"));
+        plan.push(&made, address("hgv1", "fd00:1::2/64"));
+        let route = |dst, via, dev| Route::via(net(dst), via, ifname(dev));
+        plan.push(&home, Step::AddRoute(route("10.244.2.0/24", gateway, "hgv0")));
+        let onlink = Route { onlink: true, mtu: Some(1300), ..route("10.244.3.0/24", gateway, "own0") };
+        plan.push(&home, Step::AddRoute(onlink));
+        plan.push(&home, Step::AddRoute(route("fd00:2::/64", gateway6, "hgv0")));
+        let source =
+            Route { src: Some(ip("10.244.1.2")), ..Route::on_link(net("10.9.0.0/16"), ifname("hgv1")) };
+        plan.push(&made, Step::AddRoute(source));
+        plan.push(&made, Step::AddRoute(route("0.0.0.0/0", ip("10.244.1.1"), "hgv1")));
+        let known = Neighbour { dev: ifname("hgv0"), ip: gateway, mac: Some(Mac::from_id(2, 2)) };
+        plan.push(&home, Step::AddNeighbour(known.clone()));
+        plan.push(&home, Step::AddNeighbour(Neighbour { ip: gateway6, ..known.clone() }));
+        let proxy = Neighbour { ip: ip("10.244.9.9"), mac: None, ..known };
+        plan.push(&home, Step::AddNeighbour(proxy.clone()));
+        plan.push(&home, Step::AddNeighbour(Neighbour { ip: ip("fd00:9::9"), ..proxy }));
+    }
+
+    fn tunnel_and_settings(&self, plan: &mut Plan) {
+        let (home, made) = (self.home(), self.made());
+        plan.push(&home, vxlan("hgvx.1", "own0"));
+        plan.push(&home, up("hgvx.1"));
+        let entry = |mac, dst: &str| FdbEntry { dev: ifname("hgvx.1"), mac, dst: ip(dst) };
+        plan.push(&home, Step::AddFdb(entry(Mac::from_id(4, 2), "192.0.2.2")));
+        plan.push(&home, Step::AddFdb(entry(Mac([0; 6]), "192.0.2.2")));
+        plan.push(&home, Step::AddFdb(entry(Mac([0; 6]), "192.0.2.3")));
+        plan.push(&home, sysctl_step("net/ipv4/ip_forward", "1"));
+        plan.push(&home, sysctl_step("net/ipv6/conf/all/forwarding", "1"));
+        plan.push(&home, sysctl_step("net/ipv4/conf/default/rp_filter", "2"));
+        plan.push(&home, sysctl_step("net/ipv4/conf/hgvx.1/rp_filter", "1"));
+        plan.push(&home, sysctl_step("net/ipv4/tcp_rmem", "4096 65536 1048576"));
+        plan.push(&made, sysctl_step("net/ipv4/ip_forward", "1"));
+        plan.push(&home, Step::AddNftTable(table("hostgap")));
+        plan.push(&made, Step::AddNftTable(table("hostgap")));
+        let queue =
+            |link: &str, queue, list| Step::SetQueueCpus { link: ifname(link), queue, cpus: cpus(list) };
+        plan.push(&home, queue("own0", Queue::Rx(0), "1"));
+        plan.push(&home, queue("own0", Queue::Tx(0), "0"));
+        plan.push(&made, queue("hgv1", Queue::Rx(0), "0-1"));
+    }
+
+    /// Makes `home` and `away` and fills them with things that are none of the plan's business.
+    pub(crate) fn furnish(&self) {
+        let (home, away) = (&self.home, &self.away);
+        shell(&format!(
+            "ip netns add {home}
+ip netns add {away}
+ip -n {home} link set lo up
+ip -n {home} link add own0 address 02:aa:00:00:00:01 type veth peer name own1 address 02:aa:00:00:00:02 netns {away}
+ip -n {home} link add spare0 address 02:aa:00:00:00:03 type veth peer name spare0p address 02:aa:00:00:01:03 netns {away}
+ip -n {home} link add free0 address 02:aa:00:00:00:04 type veth peer name free0p address 02:aa:00:00:01:04 netns {away}
+ip -n {home} link add port0 address 02:aa:00:00:00:05 type veth peer name port0p address 02:aa:00:00:01:05 netns {away}
+ip -n {home} link add ownbr address 02:aa:00:00:00:06 type bridge
+ip -n {home} link set port0 master ownbr up
+ip -n {home} link set ownbr up
+ip -n {home} link set own0 up
+ip -n {away} link set own1 up
+ip -n {home} address add 192.0.2.1/24 dev own0
+ip -n {home} address add 2001:db8::1/64 dev own0 nodad
+ip -n {away} address add 192.0.2.2/24 dev own1
+ip -n {home} route add 198.51.100.0/24 via 192.0.2.2
+ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2
+ip -n {home} neighbour add 192.0.2.9 lladdr 02:aa:00:00:00:09 dev own0
+ip -n {home} rule add from 203.0.113.0/24 lookup 100
+ip netns exec {home} sysctl -qw net.ipv4.conf.own0.forwarding=1 net.ipv4.conf.own0.rp_filter=1 \
+    net.ipv4.conf.spare0.rp_filter=1 net.ipv6.conf.spare0.accept_ra=0
+ip netns exec {home} nft -f - <<'EOF'
+table inet own {{
+    chain input {{
+        type filter hook input priority 0; policy accept;
+        tcp dport 9999 drop
+    }}
+}}
+EOF
+"
+        ));
+    }
+}

@@ -1,0 +1,49 @@
+//! Plans as commands: how they look, and that they do what they say.
+
+use linux::NetnsName;
+use plan::{Journal, Kernel, Place, Plan, Queue, Step, apply};
+use testkit::{World, dump, require_root, shell};
+
+use crate::sample::{Sample, address, ifname, sysctl_step, table};
+
+#[test]
+fn every_step_has_its_command() {
+    let sample = Sample::named(|short| NetnsName::new(short).unwrap());
+    insta::assert_snapshot!(sample.plan().commands().join("\n"));
+}
+
+#[test]
+fn on_the_host_nothing_enters_a_namespace() {
+    let mut plan = Plan::new();
+    let host = Place::Host;
+    plan.push(&host, address("eth0", "10.0.0.1/24"));
+    plan.push(&host, Step::MoveLink { link: ifname("a$b"), to: Place::Host, name: ifname("eth1") });
+    plan.push(&host, Step::SetHairpin { link: ifname("p0") });
+    plan.push(&host, sysctl_step("net/ipv4/ip_forward", "1"));
+    plan.push(&host, Step::AddNftTable(table("hostgap")));
+    let cpus = "0-3,32".parse().unwrap();
+    plan.push(&host, Step::SetQueueCpus { link: ifname("eth0"), queue: Queue::Tx(3), cpus });
+    insta::assert_snapshot!(plan.commands().join("\n"));
+}
+
+#[test]
+fn typed_commands_and_apply_do_the_same() {
+    if !require_root() {
+        return;
+    }
+    let (typed, applied) = (World::new(), World::new());
+    let by_hand = Sample::of(&typed);
+    by_hand.furnish();
+    shell(&by_hand.plan().commands().join("\n"));
+
+    let by_us = Sample::of(&applied);
+    by_us.furnish();
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
+    apply(&by_us.plan(), &mut journal, &mut Kernel::new().unwrap()).unwrap();
+
+    for short in ["home", "away", "made"] {
+        let (typed, applied) = (dump(&typed.open(short)), dump(&applied.open(short)));
+        typed.assert_same(&applied, &format!("typed and applied in {short}"));
+    }
+}
