@@ -1,5 +1,6 @@
 //! The list of data paths, and what can be asked of each.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use linux::features::{Facts, Feature, Unmet};
@@ -87,6 +88,12 @@ const fn routed(
     transport: &'static dyn Transport,
 ) -> DataPath {
     DataPath { name, stands_for, attach, transport, reach: Reach::Pod, between: Between::Wire }
+}
+
+impl fmt::Debug for DataPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DataPath({})", self.name)
+    }
 }
 
 /// The data path of a name.

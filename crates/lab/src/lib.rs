@@ -1,1 +1,29 @@
-//! TODO
+//! Experiments: two nodes on one machine, real servers, trials, rounds, races.
+//!
+//! The lab builds what a race needs out of plans, runs it, writes every round down and leaves nothing behind. It
+//! prints nothing: what happens is told as [`Event`]s, what came out is in the record file.
+
+mod candidate;
+mod capacity;
+mod cpus;
+mod error;
+mod event;
+mod home;
+mod machine;
+mod race;
+mod server;
+mod standing;
+mod topology;
+mod trial;
+mod usage;
+
+pub use candidate::{Contender, HOST_AGAIN, contenders, find, slug};
+pub use cpus::NodeCpus;
+pub use error::LabError;
+pub use event::Event;
+pub use home::{Claim, Cleaned, Home, Remains, State};
+pub use machine::machine;
+pub use race::{Finished, Race, Settings};
+pub use server::{Nginx, ServerChoice};
+pub use standing::{Staffing, Standing};
+pub use topology::{PUBLISHED_PORT, SERVER_PORT, Shape, Topology, family};

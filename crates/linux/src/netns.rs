@@ -172,7 +172,7 @@ fn path(name: &NetnsName) -> PathBuf {
     Path::new(DIRECTORY).join(name.as_str())
 }
 
-fn has_thread_in(pid: u32, inodes: &BTreeSet<u64>) -> bool {
+pub(crate) fn has_thread_in(pid: u32, inodes: &BTreeSet<u64>) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.flatten().any(|thread| {
         // stat follows the link, which names an inode of nsfs.

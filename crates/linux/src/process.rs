@@ -1,5 +1,6 @@
 //! Programs that are started and never left behind, and what this process itself may do.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,7 @@ use rustix::thread::{CapabilitySet, UnshareFlags};
 
 use crate::cpu::{self, Scheduling};
 use crate::error::Attempt;
-use crate::{CpuSet, Error, Netns, Result};
+use crate::{CpuSet, Error, Netns, Result, netns};
 
 /// A program to be started: what, where, and who ends it.
 #[derive(Debug)]
@@ -187,6 +188,41 @@ pub fn require_network_admin() -> Result<()> {
     }
     let why = format!("this process lacks {}; run it as root", missing.join(" and "));
     Err(Error::new("change the network", io::Error::new(io::ErrorKind::PermissionDenied, why)))
+}
+
+/// Kills every process of which a thread is in one of the namespaces, given by [`Netns::inode`]; how many there were.
+/// One may start another while it is being looked for, so this goes on until nobody is found.
+pub fn kill_in(inodes: &BTreeSet<u64>) -> Result<u32> {
+    let mut killed = 0;
+    loop {
+        let pids = netns::pids_in(inodes)?;
+        if pids.is_empty() {
+            return Ok(killed);
+        }
+        for pid in pids {
+            killed += u32::from(kill_if_in(pid, inodes)?);
+        }
+        // The killed are gone from their namespace when they have ended, which takes them a moment.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The process is held before it is looked at again: a number may have been given to another process meanwhile.
+fn kill_if_in(pid: u32, inodes: &BTreeSet<u64>) -> Result<bool> {
+    let attempted = || format!("kill process {pid}");
+    let held = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH);
+    let held = held.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
+    let sent = match held {
+        Ok(pidfd) if netns::has_thread_in(pid, inodes) => {
+            rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).map(|()| true)
+        }
+        Ok(_) => Ok(false),
+        Err(errno) => Err(errno),
+    };
+    match sent {
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        sent => sent.attempt(attempted),
+    }
 }
 
 /// Raises the limit of open files as far as it goes; the limit in force afterwards.

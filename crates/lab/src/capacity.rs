@@ -1,0 +1,51 @@
+//! The reference's highest sustained rate.
+
+use std::time::Duration;
+
+use record::{Capacity, Load};
+
+use crate::trial::{Method, run};
+use crate::{LabError, Standing};
+
+/// Slices of closed loop from which the search starts.
+const SAMPLES: usize = 9;
+/// A slice of the search.
+const SLICE: Duration = Duration::from_millis(150);
+/// A rate is sustained if this share of it finds a free connection within the schedule's time and nothing is missed.
+const SUSTAINED: f64 = 0.99;
+/// The search goes down from the closed loop's rate by this factor a step.
+const STEP: f64 = 0.96;
+/// At most so many steps down: 0.96¹² = 0.61.
+const STEPS: i32 = 12;
+
+/// Finds how many requests per second the reference answers at a constant rate. The closed loop's median is where the
+/// search starts: no constant rate above it can be sustained. From there it goes down until a rate is.
+pub(crate) fn capacity(
+    standing: &mut Standing,
+    method: &Method,
+    body_bytes: u32,
+) -> Result<Capacity, LabError> {
+    let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
+    let mut samples_per_s = Vec::with_capacity(SAMPLES);
+    for _ in 0..SAMPLES {
+        let outcome = run(standing, method, &saturate, SLICE)?;
+        samples_per_s.push(outcome.answered_per_s());
+    }
+    let most = stats::median(&samples_per_s).expect("there are samples");
+    if most < 1.0 {
+        let what = "it answered nothing while its capacity was sought".to_owned();
+        return Err(LabError::Broken { candidate: standing.name.clone(), what });
+    }
+    for step in 0..STEPS {
+        let rate_per_s = most * STEP.powi(step);
+        let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
+        let outcome = run(standing, method, &load, SLICE)?;
+        let in_time = outcome.sent_in_schedule as f64 >= SUSTAINED * outcome.intended as f64;
+        if in_time && outcome.missed.count() == 0 {
+            return Ok(Capacity { body_bytes, rate_per_s, samples_per_s });
+        }
+    }
+    // Nothing was sustained: the machine is not quiet. The lowest rate tried is the honest answer that is left.
+    let rate_per_s = most * STEP.powi(STEPS);
+    Ok(Capacity { body_bytes, rate_per_s, samples_per_s })
+}

@@ -1,0 +1,127 @@
+//! What can go wrong in the lab, and what to try.
+
+use std::path::{Path, PathBuf};
+
+/// A failure of the lab. The text fits after "could not race: ".
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The process may not build namespaces.
+    #[error(transparent)]
+    Privileges(linux::Error),
+    /// The kernel lacks what every topology is made of.
+    #[error("the kernel has no veth links, of which every topology is made: {why}")]
+    NoVeth {
+        /// The kernel's words.
+        why: String,
+    },
+    /// A candidate that was named cannot run here.
+    #[error("data path {path} cannot run here: {reasons}")]
+    CannotRun {
+        /// Its name.
+        path: String,
+        /// Why, joined.
+        reasons: String,
+    },
+    /// No such data path.
+    #[error("there is no data path {name:?}{}", nearest.as_ref().map(|n| format!("; did you mean {n:?}?")).unwrap_or_default())]
+    UnknownPath {
+        /// What was asked.
+        name: String,
+        /// The most similar name, if one is similar.
+        nearest: Option<String>,
+    },
+    /// The experiment asks for something impossible.
+    #[error("{what}: {why}")]
+    Experiment {
+        /// The setting.
+        what: String,
+        /// Why it cannot be.
+        why: String,
+    },
+    /// nginx was asked for and is not there.
+    #[error("nginx was asked for and is not installed ({why})")]
+    NoNginx {
+        /// What was tried.
+        why: String,
+    },
+    /// A server ended or never answered.
+    #[error("the server of {candidate} {what}{}", if log.is_empty() { String::new() } else { format!(": {log}") })]
+    Server {
+        /// Whose server.
+        candidate: String,
+        /// What happened to it.
+        what: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// A data path stopped carrying traffic.
+    #[error("data path {candidate} broke: {what}")]
+    Broken {
+        /// Which.
+        candidate: String,
+        /// What was seen.
+        what: String,
+    },
+    /// Something could not be taken down; its journal is kept.
+    #[error("could not take down {candidate}: {failures}")]
+    NotUndone {
+        /// Which.
+        candidate: String,
+        /// The steps that failed and why, joined.
+        failures: String,
+    },
+    /// Somebody else holds a lock.
+    #[error("{path} is locked by process {pid}")]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// The holder.
+        pid: u32,
+    },
+    /// A file of ours could not be handled.
+    #[error("could not {verb} {path}: {source}")]
+    File {
+        /// "create", "write", …
+        verb: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The specification of a topology is not sound.
+    #[error(transparent)]
+    Spec(#[from] datapath::SpecError),
+    /// A topology could not be built.
+    #[error("could not build {candidate}: {source}")]
+    Build {
+        /// Whose.
+        candidate: String,
+        /// Why.
+        source: Box<plan::ApplyError>,
+    },
+    /// A journal could not be written or read.
+    #[error(transparent)]
+    Journal(#[from] plan::JournalError),
+    /// The kernel refused something outside a plan.
+    #[error(transparent)]
+    Linux(#[from] linux::Error),
+    /// The generator could not run.
+    #[error("could not load {candidate}: {source}")]
+    Load {
+        /// Through which data path.
+        candidate: String,
+        /// Why.
+        source: Box<load::LoadError>,
+    },
+    /// The record file could not be written.
+    #[error(transparent)]
+    Record(#[from] record::RecordError),
+}
+
+impl LabError {
+    /// An error maker for a file: `fs::read(&path).map_err(LabError::file("read", &path))`.
+    pub(crate) fn file(verb: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> LabError {
+        let path = path.to_owned();
+        move |source| LabError::File { verb, path, source }
+    }
+}

@@ -1,0 +1,73 @@
+//! What happens during a race, told to whoever listens.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use record::{Capacity, Load, Void};
+
+/// Something that a person who waits would like to know.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The remains of a dead race were removed before this one began.
+    CleanedUp {
+        /// Its id.
+        id: String,
+    },
+    /// Another race runs on this machine; this one begins when that one ends.
+    Waiting {
+        /// The other race's process.
+        pid: u32,
+    },
+    /// A candidate cannot run here.
+    CannotRun {
+        /// Its name.
+        name: String,
+        /// Why.
+        reasons: Vec<String>,
+    },
+    /// The record file is open.
+    Recording {
+        /// Where.
+        path: PathBuf,
+    },
+    /// All topologies are being built.
+    Building {
+        /// From 0.
+        build: u32,
+        /// How many there will be.
+        of: u32,
+    },
+    /// Capacity is known for a body size.
+    Capacity(Capacity),
+    /// What will be raced.
+    Loads(Vec<Load>),
+    /// A trial begins.
+    Trial {
+        /// The round, from 0.
+        round: u32,
+        /// How many rounds there will be.
+        of: u32,
+        /// The candidate.
+        name: String,
+        /// Trials done so far.
+        done: u64,
+        /// Trials to do in all.
+        total: u64,
+    },
+    /// A trial does not count and is repeated.
+    Voided {
+        /// The candidate.
+        name: String,
+        /// Why.
+        why: Void,
+    },
+    /// A round is done and written down.
+    Round {
+        /// Rounds done.
+        done: u32,
+        /// Rounds to do.
+        of: u32,
+        /// An estimate of what is left.
+        left: Duration,
+    },
+}

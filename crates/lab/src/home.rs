@@ -1,0 +1,345 @@
+//! Where a running race keeps what it must not lose, and how the remains of dead ones are found and removed.
+//!
+//! Each owner (a race, a topology that was left standing) has a directory `/run/hostgap/<id>` with its journals and
+//! its servers' files; its namespaces are called `hg-<id>-…`. The owner holds a lock on `<dir>/owner` for as long as
+//! it lives, and the kernel drops that lock however the owner dies. So a directory whose lock can be taken is a dead
+//! owner's, unless it is marked as left standing on purpose. `/run` is memory: after a reboot nothing is left to clean,
+//! neither here nor in the kernel.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use linux::{Netns, NetnsName, netns};
+use plan::{Journal, Kernel, Undone};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+
+/// The directory of all owners of this machine.
+#[derive(Debug, Clone)]
+pub struct Home {
+    root: PathBuf,
+}
+
+/// A directory of our own under [`Home`], and the lock that says that we live.
+#[derive(Debug)]
+pub struct Claim {
+    id: String,
+    dir: PathBuf,
+    owner: File,
+}
+
+/// What a dead owner, or one left standing, has on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remains {
+    /// Its id.
+    pub id: String,
+    /// Its process, dead unless `state` says otherwise.
+    pub pid: u32,
+    /// Whether it lives.
+    pub state: State,
+    /// What stands, for topologies that were left standing: the data path's name.
+    pub standing: Option<String>,
+    /// Its namespaces.
+    pub namespaces: Vec<NetnsName>,
+}
+
+/// Whether an owner lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Its lock is held.
+    Alive,
+    /// It ended and left its topology on purpose.
+    Standing,
+    /// It ended without cleaning up.
+    Dead,
+}
+
+/// What cleaning up did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cleaned {
+    /// The owner's id.
+    pub id: String,
+    /// Processes that were killed in its namespaces.
+    pub processes: u32,
+    /// Steps that were undone.
+    pub steps: u32,
+    /// Namespaces that were deleted.
+    pub namespaces: u32,
+    /// What could not be undone, in words.
+    pub failures: Vec<String>,
+}
+
+/// The content of `<dir>/owner`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Owner {
+    pid: u32,
+    standing: Option<String>,
+}
+
+impl Home {
+    /// The machine's own: `/run/hostgap`.
+    pub fn of_this_machine() -> Home {
+        Home::at("/run/hostgap")
+    }
+
+    /// Another directory, for tests.
+    pub fn at(root: impl Into<PathBuf>) -> Home {
+        Home { root: root.into() }
+    }
+
+    /// Makes a directory of our own and locks it.
+    pub fn claim(&self) -> Result<Claim, LabError> {
+        fs::create_dir_all(&self.root).map_err(LabError::file("create", &self.root))?;
+        let _guard = self.lock("claim.lock", Lock::Wait)?;
+        loop {
+            let id = fresh_id();
+            let dir = self.root.join(&id);
+            match fs::create_dir(&dir) {
+                Ok(()) => return Claim::new(id, dir),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(LabError::file("create", &dir)(error)),
+            }
+        }
+    }
+
+    /// Takes the lock that lets one race at a time measure on this machine. If another holds it, `waiting` is told
+    /// its process, and the call waits until it is free or `stop` says so.
+    pub fn exclusive(
+        &self,
+        mut waiting: impl FnMut(u32),
+        stop: impl Fn() -> bool,
+    ) -> Result<Option<File>, LabError> {
+        fs::create_dir_all(&self.root).map_err(LabError::file("create", &self.root))?;
+        let mut told = false;
+        loop {
+            match self.lock("race.lock", Lock::Try) {
+                Ok(mut file) => {
+                    let noted = file
+                        .set_len(0)
+                        .and_then(|()| file.rewind())
+                        .and_then(|()| write!(file, "{}", std::process::id()));
+                    noted.map_err(LabError::file("write", &self.root.join("race.lock")))?;
+                    return Ok(Some(file));
+                }
+                Err(LabError::Locked { .. }) if stop() => return Ok(None),
+                Err(LabError::Locked { pid, .. }) => {
+                    if !told {
+                        waiting(pid);
+                        told = true;
+                    }
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Everything that any owner has here.
+    pub fn remains(&self) -> Result<Vec<Remains>, LabError> {
+        if !self.root.exists() {
+            return Ok(Vec::new());
+        }
+        let _guard = self.lock("claim.lock", Lock::Wait)?;
+        self.ids()?.into_iter().map(|id| self.look(&id)).collect()
+    }
+
+    /// Removes what dead owners left. Living owners and topologies left standing are not touched.
+    pub fn clean(&self) -> Result<Vec<Cleaned>, LabError> {
+        let dead = self.remains()?.into_iter().filter(|remains| remains.state == State::Dead);
+        dead.map(|remains| self.remove(&remains.id)).collect()
+    }
+
+    /// Removes one owner's things, whether it is dead or was left standing.
+    pub fn remove(&self, id: &str) -> Result<Cleaned, LabError> {
+        let dir = self.root.join(id);
+        let mut cleaned =
+            Cleaned { id: id.to_owned(), processes: 0, steps: 0, namespaces: 0, failures: Vec::new() };
+        let names = namespaces_of(id)?;
+        cleaned.processes = kill_in(&names)?;
+        for journal in journals(&dir)? {
+            undo(&journal, &mut cleaned);
+        }
+        // Whatever a damaged journal could not tell: the namespaces carry the owner's id in their names.
+        for name in namespaces_of(id)? {
+            match netns::delete(&name) {
+                Ok(()) => cleaned.namespaces += 1,
+                Err(error) => cleaned.failures.push(error.to_string()),
+            }
+        }
+        cleaned.namespaces += u32::try_from(names.len()).unwrap_or(u32::MAX) - cleaned.namespaces;
+        fs::remove_dir_all(&dir).map_err(LabError::file("remove", &dir))?;
+        Ok(cleaned)
+    }
+
+    fn ids(&self) -> Result<Vec<String>, LabError> {
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&self.root).map_err(LabError::file("list", &self.root))? {
+            let entry = entry.map_err(LabError::file("list", &self.root))?;
+            if entry.path().is_dir() {
+                ids.extend(entry.file_name().into_string());
+            }
+        }
+        ids.sort();
+        Ok(ids)
+    }
+
+    fn look(&self, id: &str) -> Result<Remains, LabError> {
+        let path = self.root.join(id).join("owner");
+        let mut owner = Owner { pid: 0, standing: None };
+        let mut state = State::Dead;
+        // A directory without the file is one whose owner died between the two.
+        if let Ok(mut file) = File::open(&path) {
+            let mut text = String::new();
+            file.read_to_string(&mut text).map_err(LabError::file("read", &path))?;
+            owner = serde_json::from_str(&text).unwrap_or(owner);
+            if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+                state = State::Alive;
+            } else if owner.standing.is_some() {
+                state = State::Standing;
+            }
+        }
+        Ok(Remains {
+            id: id.to_owned(),
+            pid: owner.pid,
+            state,
+            standing: owner.standing,
+            namespaces: namespaces_of(id)?,
+        })
+    }
+
+    fn lock(&self, name: &str, how: Lock) -> Result<File, LabError> {
+        let path = self.root.join(name);
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(LabError::file("open", &path))?;
+        let operation = match how {
+            Lock::Wait => FlockOperation::LockExclusive,
+            Lock::Try => FlockOperation::NonBlockingLockExclusive,
+        };
+        match flock(&file, operation) {
+            Ok(()) => Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                file.read_to_string(&mut pid).map_err(LabError::file("read", &path))?;
+                Err(LabError::Locked { path, pid: pid.trim().parse().unwrap_or(0) })
+            }
+            Err(error) => Err(LabError::file("lock", &path)(error.into())),
+        }
+    }
+}
+
+enum Lock {
+    Wait,
+    Try,
+}
+
+impl Claim {
+    fn new(id: String, dir: PathBuf) -> Result<Claim, LabError> {
+        let path = dir.join("owner");
+        let owner = File::create_new(&path).map_err(LabError::file("create", &path))?;
+        flock(&owner, FlockOperation::LockExclusive).map_err(|e| LabError::file("lock", &path)(e.into()))?;
+        let mut claim = Claim { id, dir, owner };
+        claim.write(None)?;
+        Ok(claim)
+    }
+
+    /// The id out of which names are made.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Ends the claim and lets its things stand; `what` says what stands.
+    pub fn leave_standing(mut self, what: &str) -> Result<(), LabError> {
+        self.write(Some(what.to_owned()))
+    }
+
+    /// Ends the claim when everything is undone; the directory goes.
+    pub fn release(self) -> Result<(), LabError> {
+        fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))
+    }
+
+    fn write(&mut self, standing: Option<String>) -> Result<(), LabError> {
+        let path = self.dir.join("owner");
+        let text = serde_json::to_string(&Owner { pid: std::process::id(), standing })
+            .expect("a number and a text can be written as JSON");
+        let written = self
+            .owner
+            .set_len(0)
+            .and_then(|()| self.owner.rewind())
+            .and_then(|()| self.owner.write_all(text.as_bytes()));
+        written.map_err(LabError::file("write", &path))
+    }
+}
+
+/// Four hexadecimal digits from the clock and the process; [`Home::claim`] tries again if they are taken.
+fn fresh_id() -> String {
+    let now = linux::clock::now_ns() ^ u64::from(std::process::id()).rotate_left(32);
+    format!("{:04x}", (now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16)
+}
+
+fn namespaces_of(id: &str) -> Result<Vec<NetnsName>, LabError> {
+    let prefix = format!("hg-{id}-");
+    Ok(netns::list()?.into_iter().filter(|name| name.as_str().starts_with(&prefix)).collect())
+}
+
+/// Kills what lives in these namespaces.
+fn kill_in(names: &[NetnsName]) -> Result<u32, LabError> {
+    let mut inodes = BTreeSet::new();
+    for name in names {
+        // One that is half made has no namespace behind its name, and so nobody in it.
+        if let Ok(netns) = Netns::open(name) {
+            inodes.insert(netns.inode()?);
+        }
+    }
+    Ok(linux::process::kill_in(&inodes)?)
+}
+
+fn journals(dir: &Path) -> Result<Vec<PathBuf>, LabError> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir).map_err(LabError::file("list", dir))? {
+        let path = entry.map_err(LabError::file("list", dir))?.path();
+        if path.extension().is_some_and(|extension| extension == "journal") {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}
+
+fn undo(path: &Path, cleaned: &mut Cleaned) {
+    let mut journal = match Journal::open(path) {
+        Ok(journal) => journal,
+        Err(error) => return cleaned.failures.push(error.to_string()),
+    };
+    let mut kernel = match Kernel::new() {
+        Ok(kernel) => kernel,
+        Err(error) => return cleaned.failures.push(error.to_string()),
+    };
+    for (placed, undone) in plan::undo(&mut journal, &mut kernel) {
+        match undone {
+            Undone::Failed { why } => {
+                cleaned.failures.push(format!("{}: {why}", placed.commands().join("; ")))
+            }
+            Undone::Restored | Undone::AlreadySo | Undone::Gone | Undone::Rebooted => cleaned.steps += 1,
+            Undone::ChangedByOther { found } => {
+                cleaned
+                    .failures
+                    .push(format!("{}: changed by somebody else to {found}", placed.commands().join("; ")));
+            }
+        }
+    }
+}

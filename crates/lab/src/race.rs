@@ -1,0 +1,369 @@
+//! The race: builds, rounds, trials, in shuffled order, written down round by round.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use linux::CpuSet;
+use linux::cpu::Scheduling;
+use linux::features::Facts;
+use record::{Entrant, Experiment, Header, Line, Load, Rate, Round, TrialRecord, Writer};
+use stats::Random;
+
+use crate::candidate::{Contender, contenders, slug};
+use crate::capacity::capacity;
+use crate::home::{Claim, Home};
+use crate::machine::{drifted, machine};
+use crate::server::ServerChoice;
+use crate::standing::{Staffing, Standing};
+use crate::topology::family;
+use crate::trial::{Method, measure};
+use crate::{Event, LabError, NodeCpus, Shape, Topology};
+
+/// What a race needs beside its experiment.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The record file to write; it must not exist yet.
+    pub record: PathBuf,
+    /// The nginx to use, where not the one in `PATH`.
+    pub nginx: Option<PathBuf>,
+    /// This executable, which serves where nginx does not.
+    pub own: PathBuf,
+    /// CPUs that the race may use.
+    pub cpus: CpuSet,
+    /// Policy of the threads of client and server.
+    pub scheduling: Scheduling,
+    /// Set from outside to end the race after the running trial.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// A race that is ready to run.
+#[derive(Debug)]
+pub struct Race {
+    experiment: Experiment,
+    settings: Settings,
+    home: Home,
+    contenders: Vec<Contender>,
+    server: ServerChoice,
+    method: Method,
+    seed: u64,
+}
+
+/// How a race ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// After its last round.
+    Whole,
+    /// Before, because it was asked to stop.
+    Stopped,
+}
+
+/// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
+const REPEATS: u32 = 2;
+
+/// A round that is under way: what may fail in it and what it has so far.
+struct Course<'a> {
+    loads: &'a [Load],
+    runners: Vec<(usize, Standing)>,
+    rng: Random,
+    done: u64,
+    total: u64,
+}
+
+impl Race {
+    /// Checks everything that can be checked before the first change.
+    pub fn prepare(
+        experiment: Experiment,
+        settings: Settings,
+        facts: &Facts,
+        home: Home,
+    ) -> Result<Race, LabError> {
+        let contenders = contenders(&experiment.candidates, facts)?;
+        let server =
+            ServerChoice::decide(experiment.workload.server, settings.nginx.as_deref(), &settings.own)?;
+        let method = Method {
+            warmup: Duration::from_millis(experiment.warmup_ms.into()),
+            slice: Duration::from_millis(experiment.slice_ms.into()),
+            cpus: NodeCpus::split(&settings.cpus),
+            scheduling: settings.scheduling,
+        };
+        let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
+        files_suffice(&experiment, racing)?;
+        let seed = experiment.seed.unwrap_or_else(fresh_seed);
+        Ok(Race { experiment, settings, home, contenders, server, method, seed })
+    }
+
+    /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
+    pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+        for cleaned in self.home.clean()? {
+            tell(Event::CleanedUp { id: cleaned.id });
+        }
+        let stop = || self.settings.stop.load(Ordering::Relaxed);
+        let Some(_exclusive) = self.home.exclusive(|pid| tell(Event::Waiting { pid }), stop)? else {
+            return Ok(Finished::Stopped);
+        };
+        let mut writer = Writer::create(&self.settings.record)?;
+        tell(Event::Recording { path: self.settings.record.clone() });
+        writer.append(&Line::Header(Box::new(self.header()?)))?;
+        for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
+            tell(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
+        }
+        let started = Instant::now();
+        let claim = self.home.claim()?;
+        let result = self.builds(&claim, &mut writer, tell);
+        let stopped = match &result {
+            Ok(Finished::Whole) => None,
+            Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        let ended = writer.append(&Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
+        match result {
+            Ok(finished) => {
+                claim.release()?;
+                ended?;
+                Ok(finished)
+            }
+            // The directory goes only when nothing in it is needed for a second try at undoing.
+            Err(error @ LabError::NotUndone { .. }) => Err(error),
+            Err(error) => {
+                claim.release()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn builds(
+        &self,
+        claim: &Claim,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Finished, LabError> {
+        let mut rng = Random::from_seed(self.seed);
+        let mut loads = Vec::new();
+        let facts = machine(&self.method.cpus, self.settings.scheduling)?;
+        let started = Instant::now();
+        let mut done = 0;
+        for build in 0..self.experiment.builds {
+            tell(Event::Building { build, of: self.experiment.builds });
+            let Some(mut runners) = self.stand_up(claim, &mut rng)? else { return Ok(Finished::Stopped) };
+            if build == 0 {
+                loads = self.loads(&mut runners, writer, tell)?;
+            }
+            let drift = drifted(&facts, &machine(&self.method.cpus, self.settings.scheduling)?);
+            let rounds = self.rounds_of(build);
+            let total = u64::from(self.experiment.rounds) * (runners.len() * loads.len()) as u64;
+            let mut course = Course { loads: &loads, runners, rng: rng.clone(), done, total };
+            for round in rounds.clone() {
+                let Some(mut trials) = self.round(&mut course, round, tell)? else {
+                    take_down(course.runners)?;
+                    return Ok(Finished::Stopped);
+                };
+                if let Some(what) = &drift {
+                    trials.iter_mut().for_each(|trial| {
+                        trial.void = Some(record::Void::FactsChanged { what: what.clone() })
+                    });
+                }
+                writer.append(&Line::Round(Round { round, build, trials }))?;
+                let (ran, of) = (round + 1, self.experiment.rounds);
+                let left = started.elapsed() * (of - ran) / ran;
+                tell(Event::Round { done: ran, of, left });
+            }
+            rng = course.rng;
+            done = course.done;
+            take_down(course.runners)?;
+        }
+        Ok(Finished::Whole)
+    }
+
+    /// The rounds of a build; the first builds get one more where they do not divide evenly.
+    fn rounds_of(&self, build: u32) -> std::ops::Range<u32> {
+        let (rounds, builds) = (self.experiment.rounds, self.experiment.builds);
+        let start = |build: u32| rounds / builds * build + (rounds % builds).min(build);
+        start(build)..start(build + 1)
+    }
+
+    /// Builds all topologies, in shuffled order, so that none is always the first. `None` if asked to stop.
+    fn stand_up(&self, claim: &Claim, rng: &mut Random) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
+        let staffing = Staffing {
+            server: self.server.clone(),
+            scheduling: self.settings.scheduling,
+            outlives_us: false,
+            body_bytes: self.experiment.workload.body_bytes.clone(),
+        };
+        let racing = self.contenders.iter().enumerate().filter(|(_, contender)| contender.unmet.is_empty());
+        let mut order: Vec<(usize, &Contender)> = racing.collect();
+        rng.shuffle(&mut order);
+        let mut runners = Vec::with_capacity(order.len());
+        for (index, contender) in order {
+            if self.settings.stop.load(Ordering::Relaxed) {
+                take_down(runners)?;
+                return Ok(None);
+            }
+            let shape = self.shape(contender, Some(claim.id()));
+            let dir = claim.dir().join(slug(&contender.name));
+            let mut standing = Standing::build(&contender.name, shape, &staffing, &dir)?;
+            for body in &self.experiment.workload.body_bytes {
+                standing.connect(*body, self.experiment.workload.connections)?;
+            }
+            runners.push((index, standing));
+        }
+        runners.sort_by_key(|(index, _)| *index);
+        Ok(Some(runners))
+    }
+
+    /// Finds the reference's capacity and turns the rates into loads: for each body size first the closed loop, then
+    /// the rates.
+    fn loads(
+        &self,
+        runners: &mut [(usize, Standing)],
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Vec<Load>, LabError> {
+        let asked = match self.experiment.rates.as_slice() {
+            [] => vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
+            rates => rates.to_vec(),
+        };
+        let mut loads = Vec::new();
+        for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
+            let (_, reference) = &mut runners[0];
+            let found = capacity(reference, &self.method, body_bytes)?;
+            let most = found.rate_per_s;
+            writer.append(&Line::Capacity(found.clone()))?;
+            tell(Event::Capacity(found));
+            loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
+            loads.extend(asked.iter().map(|rate| match rate {
+                Rate::PerSecond(rate) => Load { body_bytes, rate_per_s: Some(*rate), of_capacity: None },
+                Rate::OfCapacity(share) => {
+                    Load { body_bytes, rate_per_s: Some((share * most).round()), of_capacity: Some(*share) }
+                }
+            }));
+        }
+        writer.append(&Line::Loads(loads.clone()))?;
+        tell(Event::Loads(loads.clone()));
+        Ok(loads)
+    }
+
+    /// Every candidate once at every load: loads in shuffled order, and for each the candidates in shuffled order, so
+    /// that the trials that are compared lie next to each other in time. `None` if asked to stop.
+    fn round(
+        &self,
+        course: &mut Course<'_>,
+        round: u32,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Option<Vec<TrialRecord>>, LabError> {
+        let mut trials = Vec::new();
+        let mut loads: Vec<usize> = (0..course.loads.len()).collect();
+        course.rng.shuffle(&mut loads);
+        for load in loads {
+            let mut order: Vec<usize> = (0..course.runners.len()).collect();
+            course.rng.shuffle(&mut order);
+            for at in order {
+                if self.settings.stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                let (entrant, standing) = &mut course.runners[at];
+                let name = standing.name.clone();
+                tell(Event::Trial {
+                    round,
+                    of: self.experiment.rounds,
+                    name,
+                    done: course.done,
+                    total: course.total,
+                });
+                self.valid_trial(standing, &course.loads[load], (*entrant, load), &mut trials, tell)?;
+                course.done += 1;
+            }
+        }
+        Ok(Some(trials))
+    }
+
+    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept.
+    fn valid_trial(
+        &self,
+        standing: &mut Standing,
+        load: &Load,
+        indexes: (usize, usize),
+        trials: &mut Vec<TrialRecord>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<(), LabError> {
+        for _ in 0..=REPEATS {
+            let trial = measure(standing, &self.method, load, indexes)?;
+            let void = trial.void.clone();
+            trials.push(trial);
+            match void {
+                None => break,
+                Some(why) => tell(Event::Voided { name: standing.name.clone(), why }),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known before the first packet.
+    fn header(&self) -> Result<Header, LabError> {
+        let entrants = self.contenders.iter().map(|contender| self.entrant(contender));
+        Ok(Header {
+            schema: record::SCHEMA,
+            hostgap: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_s: linux::clock::unix_s(),
+            seed: self.seed,
+            experiment: self.experiment.clone(),
+            machine: machine(&self.method.cpus, self.settings.scheduling)?,
+            server: self.server.describe(),
+            entrants: entrants.collect::<Result<_, LabError>>()?,
+        })
+    }
+
+    fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {
+        let topology = Topology::plan(self.shape(contender, None))?;
+        Ok(Entrant {
+            name: contender.name.clone(),
+            path: contender.path.name.to_owned(),
+            stands_for: contender.path.stands_for.to_owned(),
+            unmet: contender.unmet.clone(),
+            commands: topology.plan.commands(),
+            mtu: contender.unmet.is_empty().then_some(topology.pod_mtu_bytes),
+        })
+    }
+
+    /// The topology of a contender. Without an id its names are those for a reader: `hg-docker-n1`.
+    fn shape(&self, contender: &Contender, id: Option<&str>) -> Shape {
+        let slug = slug(&contender.name);
+        Shape {
+            prefix: id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}")),
+            path: contender.path,
+            mtu_bytes: self.experiment.underlay.mtu,
+            cpus: self.method.cpus.clone(),
+            family: family(self.experiment.workload.ipv6),
+        }
+    }
+}
+
+fn fresh_seed() -> u64 {
+    // Short enough to be typed again.
+    (linux::clock::now_ns() ^ u64::from(std::process::id()).rotate_left(40)) % 1_000_000
+}
+
+fn take_down(runners: Vec<(usize, Standing)>) -> Result<(), LabError> {
+    let failures: Vec<LabError> =
+        runners.into_iter().filter_map(|(_, standing)| standing.take_down().err()).collect();
+    failures.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// All candidates keep all their connections open at the same time, and each takes a file.
+fn files_suffice(experiment: &Experiment, racing: usize) -> Result<(), LabError> {
+    let workload = &experiment.workload;
+    let needed = workload.connections as usize * workload.body_bytes.len() * racing + 256;
+    let limit = linux::process::raise_open_files()?;
+    if needed as u64 <= limit {
+        return Ok(());
+    }
+    Err(LabError::Experiment {
+        what: format!("{} connections", workload.connections),
+        why: format!(
+            "{racing} candidates × {} body sizes need {needed} open files, the limit is {limit}: \
+             race fewer candidates at once or raise the limit (ulimit -Hn)",
+            workload.body_bytes.len()
+        ),
+    })
+}

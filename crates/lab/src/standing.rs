@@ -1,0 +1,195 @@
+//! A topology that stands: built, with its server and the client's connections. Dropping it takes it down.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use linux::cpu::Scheduling;
+use linux::netns::Netns;
+use load::{Client, Expect, LoadError, Target};
+use plan::{Journal, Kernel, Undone};
+
+use crate::server::{Place, Server, ServerChoice};
+use crate::{LabError, Shape, Topology};
+
+/// What a topology is stood up with.
+#[derive(Debug, Clone)]
+pub struct Staffing {
+    /// Who answers.
+    pub server: ServerChoice,
+    /// Policy of the server's threads.
+    pub scheduling: Scheduling,
+    /// The server goes on when this process ends.
+    pub outlives_us: bool,
+    /// Sizes of the answers' bodies.
+    pub body_bytes: Vec<u32>,
+}
+
+/// A topology in the kernel.
+pub struct Standing {
+    /// The candidate's name.
+    pub name: String,
+    /// What stands.
+    pub topology: Topology,
+    server: Option<Server>,
+    clients: Vec<(u32, Vec<Client>)>,
+    journal: Option<Journal>,
+    kernel: Kernel,
+    dir: PathBuf,
+}
+
+/// How long a fresh server may take until it answers.
+const READY_LIMIT: Duration = Duration::from_secs(5);
+
+impl Standing {
+    /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
+    /// journal and the server's files. On failure everything that was done is undone before the error is returned.
+    pub fn build(name: &str, shape: Shape, staffing: &Staffing, dir: &Path) -> Result<Standing, LabError> {
+        let topology = Topology::plan(shape)?;
+        std::fs::create_dir_all(dir).map_err(LabError::file("create", dir))?;
+        let journal = Journal::create(&dir.with_extension("journal"))?;
+        let mut standing = Standing {
+            name: name.to_owned(),
+            topology,
+            server: None,
+            clients: Vec::new(),
+            journal: Some(journal),
+            kernel: Kernel::new()?,
+            dir: dir.to_owned(),
+        };
+        standing.apply()?;
+        standing.start_server(staffing)?;
+        Ok(standing)
+    }
+
+    fn apply(&mut self) -> Result<(), LabError> {
+        let journal =
+            self.journal.as_mut().expect("a standing topology has its journal until it is taken down");
+        plan::apply(&self.topology.plan, journal, &mut self.kernel)
+            .map_err(|source| LabError::Build { candidate: self.name.clone(), source: Box::new(source) })?;
+        Ok(())
+    }
+
+    fn start_server(&mut self, staffing: &Staffing) -> Result<(), LabError> {
+        let place = Place {
+            candidate: &self.name,
+            netns: &self.topology.server,
+            cpus: &self.topology.shape.cpus.server,
+            dir: &self.dir,
+            scheduling: staffing.scheduling,
+            outlives_us: staffing.outlives_us,
+            body_bytes: &staffing.body_bytes,
+        };
+        self.server = Some(staffing.server.start(&place)?);
+        let body = staffing.body_bytes.first().copied().unwrap_or(100);
+        self.connect(body, 1)?;
+        self.clients.clear();
+        Ok(())
+    }
+
+    /// Opens the client's connections for answers of a size, spread over one thread a CPU of the client's node. Tried
+    /// again until the server is ready.
+    pub fn connect(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
+        let address = self.topology.address;
+        let target = Target {
+            address,
+            host: address.to_string(),
+            path: format!("/{body_bytes}"),
+            expect: Expect { status: 200, body_bytes: Some(body_bytes.into()) },
+        };
+        let cpus = self.topology.shape.cpus.client.len();
+        let threads = u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, connections);
+        let netns = Netns::open(&self.topology.client)?;
+        let deadline = Instant::now() + READY_LIMIT;
+        let mut clients = Vec::new();
+        for thread in 0..threads {
+            // The remainder goes to the first threads, one each.
+            let share = connections / threads + u32::from(thread < connections % threads);
+            clients.push(self.connect_one(&netns, &target, share as usize, deadline)?);
+        }
+        self.clients.push((body_bytes, clients));
+        Ok(())
+    }
+
+    fn connect_one(
+        &mut self,
+        netns: &Netns,
+        target: &Target,
+        connections: usize,
+        deadline: Instant,
+    ) -> Result<Client, LabError> {
+        loop {
+            let error = match netns.run(|| Client::connect(target, connections, Duration::from_secs(1)))? {
+                Ok(client) => return Ok(client),
+                Err(error) => error,
+            };
+            self.check_server()?;
+            if Instant::now() >= deadline {
+                return Err(self.load_error(error));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The client's connections for answers of a size.
+    pub fn clients(&mut self, body_bytes: u32) -> &mut [Client] {
+        let found = self.clients.iter_mut().find(|(body, _)| *body == body_bytes);
+        &mut found.expect("connections are opened for every size before the first trial").1
+    }
+
+    /// An error if the server has ended.
+    pub fn check_server(&mut self) -> Result<(), LabError> {
+        self.server.as_mut().map_or(Ok(()), Server::check)
+    }
+
+    /// A generator's error in the lab's words.
+    pub fn load_error(&self, source: LoadError) -> LabError {
+        LabError::Load { candidate: self.name.clone(), source: Box::new(source) }
+    }
+
+    /// Ends the server and undoes the plan. All that could not be undone is in the error.
+    pub fn take_down(mut self) -> Result<(), LabError> {
+        self.undo()
+    }
+
+    /// Lets everything stand when this process ends.
+    pub fn leave_standing(mut self) {
+        self.clients.clear();
+        if let Some(server) = self.server.take() {
+            server.leave_running();
+        }
+        self.journal = None;
+    }
+
+    fn undo(&mut self) -> Result<(), LabError> {
+        let Some(mut journal) = self.journal.take() else { return Ok(()) };
+        self.clients.clear();
+        let stopped = self.server.take().map_or(Ok(()), Server::stop);
+        let failures: Vec<String> = plan::undo(&mut journal, &mut self.kernel)
+            .into_iter()
+            .filter_map(|(placed, undone)| match undone {
+                Undone::Failed { why } => Some(format!("{}: {why}", placed.commands().join("; "))),
+                Undone::Restored
+                | Undone::AlreadySo
+                | Undone::Gone
+                | Undone::Rebooted
+                | Undone::ChangedByOther { .. } => None,
+            })
+            .collect();
+        if !failures.is_empty() {
+            // The journal stays, so that `hostgap clean` can try again.
+            return Err(LabError::NotUndone { candidate: self.name.clone(), failures: failures.join("; ") });
+        }
+        let path = self.dir.with_extension("journal");
+        std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
+        std::fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))?;
+        stopped
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        // Reached with a journal only on an error or a panic, whose own message matters more. What fails here is
+        // still in the journal and is tried again by the next start.
+        let _ = self.undo();
+    }
+}

@@ -1,0 +1,244 @@
+//! Two nodes on a wire, a client pod on the first, a server pod on the second: as a plan.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use datapath::{
+    Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, PublishedPort, Reach, Router, SpecError,
+};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linux::{IfName, Link, LinkKind, NetnsName, Route, VethPeer, sysctl};
+use plan::{Place, Plan, Queue, Step};
+
+use crate::NodeCpus;
+
+/// The port on which the server answers in its pod.
+pub const SERVER_PORT: u16 = 80;
+/// The port of the node that leads to it, for data paths that publish ports.
+pub const PUBLISHED_PORT: u16 = 8080;
+const CLIENT_NODE: u16 = 1;
+const SERVER_NODE: u16 = 2;
+
+/// What a topology is made from.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// The beginning of all its namespaces' names.
+    pub prefix: String,
+    /// The data path under the pods.
+    pub path: &'static DataPath,
+    /// Bytes of a packet on the wire without the Ethernet header.
+    pub mtu_bytes: u32,
+    /// The nodes' CPUs.
+    pub cpus: NodeCpus,
+    /// The family in which clients call and in which transports wrap.
+    pub family: Family,
+}
+
+/// Where everything of a topology is, and the plan that builds it.
+#[derive(Debug, Clone)]
+pub struct Topology {
+    /// What it was made from.
+    pub shape: Shape,
+    /// The client's node and the server's.
+    pub nodes: [NodeSpec; 2],
+    /// The namespace of the client's process: its pod's, or its node's where pods share it.
+    pub client: NetnsName,
+    /// The namespace of the server's process.
+    pub server: NetnsName,
+    /// Where the client finds the server.
+    pub address: SocketAddr,
+    /// The pods' MTU in bytes.
+    pub pod_mtu_bytes: u32,
+    /// All of it, in order.
+    pub plan: Plan,
+}
+
+impl Topology {
+    /// Makes the plan. Nothing is changed.
+    pub fn plan(shape: Shape) -> Result<Topology, SpecError> {
+        let nodes = [node(&shape, CLIENT_NODE), node(&shape, SERVER_NODE)];
+        let pods = [pod(&shape, &nodes[0], None), pod(&shape, &nodes[1], Some(published()))];
+        let path = shape.path;
+        let pod_mtu_bytes = path.pod_mtu(&nodes[0])?;
+
+        let mut plan = Plan::new();
+        namespaces(&shape, &nodes, &pods, &mut plan);
+        wires(&shape, &nodes, &mut plan);
+        for (here, there) in [(0, 1), (1, 0)] {
+            plan.extend(path.node_plan(&nodes[here])?);
+            plan.extend(path.pod_plan(&nodes[here], &pods[here])?);
+            plan.extend(path.peer_plan(&nodes[here], &peer(&nodes[there]))?);
+        }
+        let [client, server] = [0, 1].map(|at| match path.reach {
+            Reach::Node => netns(&nodes[at].place),
+            Reach::PublishedPort | Reach::Pod => pods[at].netns.clone(),
+        });
+        let address = path.address_of(&nodes[1], &pods[1], shape.family, SERVER_PORT)?;
+        Ok(Topology { client, server, address, pod_mtu_bytes, plan, nodes, shape })
+    }
+
+    /// The namespaces whose counters belong to it.
+    pub fn namespaces(&self) -> Vec<NetnsName> {
+        let mut names = self.nodes.iter().map(|node| netns(&node.place)).collect::<Vec<_>>();
+        names.extend([self.client.clone(), self.server.clone()]);
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// The family in which clients call and transports wrap.
+pub fn family(ipv6: bool) -> Family {
+    if ipv6 { Family::V6 } else { Family::V4 }
+}
+
+fn published() -> PublishedPort {
+    PublishedPort { node: PUBLISHED_PORT, pod: SERVER_PORT }
+}
+
+fn netns(place: &Place) -> NetnsName {
+    match place {
+        Place::Netns(name) => name.clone(),
+        Place::Host => unreachable!("the lab builds its nodes in namespaces of its own"),
+    }
+}
+
+fn name(shape: &Shape, part: &str) -> NetnsName {
+    NetnsName::new(format!("{}-{part}", shape.prefix))
+        .expect("a prefix of ours and a short part make a valid name")
+}
+
+fn ifname(text: &str) -> IfName {
+    IfName::new(text).expect("the lab's own interface names are valid")
+}
+
+/// 192.168.100.n/24 on one wire; with a router between the nodes each has a subnet of its own, as in a cloud.
+fn underlay(node: u16, routed: bool) -> (Addresses, Addresses) {
+    let n = u8::try_from(node).expect("the lab has two nodes");
+    let at = |subnet: u8, host: u8| Addresses {
+        v4: Ipv4Addr::new(192, 168, 100 + subnet, host),
+        v6: Ipv6Addr::new(0xfd00, 0x100 + u16::from(subnet), 0, 0, 0, 0, 0, host.into()),
+    };
+    if routed { (at(n, 2), at(n, 1)) } else { (at(0, n), at(0, 0)) }
+}
+
+fn node(shape: &Shape, id: u16) -> NodeSpec {
+    let routed = shape.path.between == Between::Router;
+    let (own, router) = underlay(id, routed);
+    let n = u8::try_from(id).expect("the lab has two nodes");
+    NodeSpec {
+        id,
+        place: Place::Netns(name(shape, &format!("n{id}"))),
+        wire: ifname("eth0"),
+        wire_mtu: shape.mtu_bytes,
+        underlay: own,
+        outer: shape.family,
+        pods: Cidrs {
+            v4: Ipv4Net::new_assert(Ipv4Addr::new(10, 244, n, 0), 24),
+            v6: Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, id, 0, 0, 0, 0), 64),
+        },
+        cluster: Cidrs {
+            v4: Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16),
+            v6: Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 0), 48),
+        },
+        router: routed.then(|| Router {
+            place: Place::Netns(name(shape, "router")),
+            wire: ifname(&format!("eth{id}")),
+            addresses: router,
+        }),
+    }
+}
+
+fn pod(shape: &Shape, node: &NodeSpec, published: Option<PublishedPort>) -> Pod {
+    let part = if node.id == CLIENT_NODE { "client" } else { "server" };
+    let netns = name(shape, part);
+    Pod {
+        id: 1,
+        netns,
+        ifname: ifname("eth0"),
+        addresses: Addresses {
+            v4: Ipv4Addr::from_bits(node.pods.v4.network().to_bits() + 2),
+            v6: Ipv6Addr::from_bits(node.pods.v6.network().to_bits() + 2),
+        },
+        published,
+    }
+}
+
+fn peer(node: &NodeSpec) -> Peer {
+    Peer { id: node.id, underlay: node.underlay, pods: node.pods }
+}
+
+fn namespaces(shape: &Shape, nodes: &[NodeSpec; 2], pods: &[Pod; 2], plan: &mut Plan) {
+    for node in nodes {
+        plan.push(&node.place, Step::AddNetns);
+    }
+    if let Some(router) = &nodes[0].router {
+        plan.push(&router.place, Step::AddNetns);
+    }
+    if shape.path.reach != Reach::Node {
+        for pod in pods {
+            plan.push(&Place::Netns(pod.netns.clone()), Step::AddNetns);
+        }
+    }
+}
+
+/// One veth pair between the nodes, or one from each node to the router. RPS on each node's end steers received
+/// packets to that node's CPUs: without it a veth hands a packet to the backlog of the CPU that sent it, and the
+/// sender's machine would pay for the receiver's work.
+fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
+    let [client, server] = nodes;
+    if let (Some(near), Some(far)) = (&client.router, &server.router) {
+        wire(shape, (&client.place, &client.wire), (&near.place, &near.wire), plan);
+        wire(shape, (&server.place, &server.wire), (&far.place, &far.wire), plan);
+        for (node, router, other) in [(client, near, server), (server, far, client)] {
+            address(&router.place, &router.wire, router.addresses, plan);
+            // A cloud's instance has a default route; here the way to the other node's subnet is enough of it.
+            for (dst, via) in both(subnet(other.underlay), router.addresses) {
+                plan.push(&node.place, Step::AddRoute(Route::via(dst, via, node.wire.clone())));
+            }
+        }
+        for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+            let key = sysctl::Key::new(key).expect("a constant key is a path");
+            plan.push(&near.place, Step::SetSysctl { key, value: "1".to_owned() });
+        }
+    } else {
+        wire(shape, (&client.place, &client.wire), (&server.place, &server.wire), plan);
+        for node in nodes {
+            address(&node.place, &node.wire, node.underlay, plan);
+        }
+    }
+    for (node, cpus) in [(client, &shape.cpus.client), (server, &shape.cpus.server)] {
+        let step = Step::SetQueueCpus { link: node.wire.clone(), queue: Queue::Rx(0), cpus: cpus.clone() };
+        plan.push(&node.place, step);
+    }
+}
+
+fn wire(shape: &Shape, near: (&Place, &IfName), far: (&Place, &IfName), plan: &mut Plan) {
+    let mtu = Some(shape.mtu_bytes);
+    let peer = VethPeer { name: far.1.clone(), netns: Some(netns(far.0)), mtu, mac: None };
+    plan.push(
+        near.0,
+        Step::AddLink(Link { name: near.1.clone(), kind: LinkKind::Veth { peer }, mtu, mac: None }),
+    );
+    for (place, link) in [near, far] {
+        plan.push(place, Step::SetLinkUp { link: link.clone() });
+    }
+}
+
+fn subnet(addresses: Addresses) -> Cidrs {
+    Cidrs {
+        v4: Ipv4Net::new_assert(addresses.v4, 24).trunc(),
+        v6: Ipv6Net::new_assert(addresses.v6, 64).trunc(),
+    }
+}
+
+fn both(dst: Cidrs, via: Addresses) -> [(IpNet, IpAddr); 2] {
+    [(dst.v4.into(), via.v4.into()), (dst.v6.into(), via.v6.into())]
+}
+
+fn address(place: &Place, link: &IfName, addresses: Addresses, plan: &mut Plan) {
+    let nets: [IpNet; 2] =
+        [Ipv4Net::new_assert(addresses.v4, 24).into(), Ipv6Net::new_assert(addresses.v6, 64).into()];
+    for address in nets {
+        plan.push(place, Step::AddAddress { link: link.clone(), address });
+    }
+}

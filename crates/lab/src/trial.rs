@@ -1,0 +1,152 @@
+//! One slice of one candidate at one load.
+
+use std::time::Duration;
+
+use linux::cpu::Scheduling;
+use load::{Outcome, Run, Schedule, ThreadCost, Wait};
+use record::{Histogram, Latencies, Load, TrialRecord, Void};
+
+use crate::usage::{Snapshot, Usage};
+use crate::{LabError, NodeCpus, Standing};
+
+/// How a trial is run.
+#[derive(Debug, Clone)]
+pub(crate) struct Method {
+    /// Load before the measured part; not counted.
+    pub warmup: Duration,
+    /// The measured part.
+    pub slice: Duration,
+    /// The nodes' CPUs.
+    pub cpus: NodeCpus,
+    /// Policy of the generator's threads.
+    pub scheduling: Scheduling,
+}
+
+/// How long answers are waited for after the schedule's end: two doublings of Linux's minimum RTO (200 ms), so that a
+/// request whose packet was lost once or twice is still measured and not missed.
+const DRAIN: Duration = Duration::from_millis(1500);
+
+/// The limit of the p99 of the generator's own lateness. A sleeping thread is woken about 5 µs late here and spinning
+/// takes the rest away; ten times that is a generator without its CPU.
+const LATE_LIMIT_NS: u64 = 100_000;
+
+/// The limit of the generator threads' busy share, in permille. They sleep between requests, so a thread without
+/// idle time measures its own queue.
+const BUSY_LIMIT_PERMILLE: u32 = 950;
+
+/// The limit of stolen time, in permille of the nodes' CPU time.
+const STEAL_LIMIT_PERMILLE: u32 = 50;
+
+/// Runs a trial. `entrant` and `load` are the record's indexes.
+pub(crate) fn measure(
+    standing: &mut Standing,
+    method: &Method,
+    load: &Load,
+    (entrant, load_index): (usize, usize),
+) -> Result<TrialRecord, LabError> {
+    run(standing, method, load, method.warmup)?;
+    let before = Snapshot::take(&standing.topology)?;
+    let outcome = run(standing, method, load, method.slice)?;
+    let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
+    standing.check_server()?;
+    broken(standing, &outcome)?;
+    let void = void(load, &outcome, &usage);
+    Ok(record(outcome, &usage, (entrant, load_index), void))
+}
+
+/// Sends one slice of load and waits for the answers.
+pub(crate) fn run(
+    standing: &mut Standing,
+    method: &Method,
+    load: &Load,
+    duration: Duration,
+) -> Result<Outcome, LabError> {
+    let schedule = match load.rate_per_s {
+        Some(rate_per_s) => Schedule::Constant { rate_per_s },
+        None => Schedule::Saturate,
+    };
+    let run = Run {
+        schedule,
+        duration,
+        drain: DRAIN,
+        wait: Wait::Hybrid,
+        threads: method.cpus.each_client(),
+        scheduling: method.scheduling,
+    };
+    let outcome = load::run(standing.clients(load.body_bytes), &run);
+    match outcome {
+        Ok(outcome) => Ok(outcome),
+        Err(error) => {
+            standing.check_server()?;
+            Err(standing.load_error(error))
+        }
+    }
+}
+
+fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
+    let lost = outcome.intended - outcome.answered;
+    if outcome.intended == 0 || lost * 2 <= outcome.intended {
+        return Ok(());
+    }
+    Err(LabError::Broken {
+        candidate: standing.name.clone(),
+        what: format!(
+            "{lost} of {} requests got no valid answer ({} missed, {} unexpected, {} connection errors)",
+            outcome.intended,
+            outcome.missed.count(),
+            outcome.unexpected.count(),
+            outcome.connection_errors
+        ),
+    })
+}
+
+fn void(load: &Load, outcome: &Outcome, usage: &Usage) -> Option<Void> {
+    let steal_permille = usage.steal_permille();
+    if steal_permille > STEAL_LIMIT_PERMILLE {
+        return Some(Void::Stolen { steal_permille });
+    }
+    // A closed loop has no schedule to be late for, and is meant to take all of the client's CPUs.
+    load.rate_per_s?;
+    let busiest = outcome.threads.iter().map(ThreadCost::busy).fold(0.0, f64::max);
+    let busy_permille = (busiest * 1000.0) as u32;
+    if busy_permille > BUSY_LIMIT_PERMILLE {
+        return Some(Void::ClientBusy { busy_permille });
+    }
+    let lag_p99_ns = outcome.lag.value_at_quantile(0.99);
+    (lag_p99_ns > LATE_LIMIT_NS).then_some(Void::GeneratorLate { lag_p99_ns, limit_ns: LATE_LIMIT_NS })
+}
+
+fn record(
+    outcome: Outcome,
+    usage: &Usage,
+    (entrant, load): (usize, usize),
+    void: Option<Void>,
+) -> TrialRecord {
+    let mut counters = usage.counters;
+    for thread in &outcome.threads {
+        counters.client_switches += thread.voluntary_switches + thread.involuntary_switches;
+        counters.client_involuntary_switches += thread.involuntary_switches;
+        counters.client_runqueue_ns += thread.run_queue_ns;
+    }
+    TrialRecord {
+        entrant,
+        load,
+        duration_ns: u64::try_from(outcome.duration.as_nanos()).unwrap_or(u64::MAX),
+        intended: outcome.intended,
+        sent: outcome.sent,
+        answered: outcome.answered,
+        missed: outcome.missed.count(),
+        missed_age_max_ns: outcome.missed.ages.max(),
+        connection_errors: outcome.connection_errors,
+        unexpected: outcome.unexpected.count(),
+        latencies: Latencies {
+            response: Histogram(outcome.response),
+            service: Histogram(outcome.service),
+            lag: Histogram(outcome.lag),
+        },
+        client_cpu: usage.client,
+        server_cpu: usage.server,
+        counters,
+        void,
+    }
+}

@@ -1,0 +1,112 @@
+//! What a trial cost: CPU time of the nodes' CPUs and the stacks' counters, as differences of two looks.
+
+use std::collections::BTreeMap;
+
+use linux::CpuSet;
+use linux::netns::Netns;
+use linux::procfs::{CpuTicks, Procfs, Stat};
+use record::{Counters, CpuTime};
+
+use crate::{LabError, NodeCpus, Topology};
+
+/// One look at the counters.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    stat: Stat,
+    softnet_drops: BTreeMap<u16, u64>,
+    retransmits: u64,
+    rto_expiries: u64,
+    udp_errors: u64,
+    wire_drops: u64,
+}
+
+/// The difference of two looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// CPU time of the client's node.
+    pub client: CpuTime,
+    /// CPU time of the server's node.
+    pub server: CpuTime,
+    /// What the stacks counted.
+    pub counters: Counters,
+}
+
+impl Snapshot {
+    /// Looks now. Takes well under a millisecond; nothing is measured meanwhile.
+    pub(crate) fn take(topology: &Topology) -> Result<Snapshot, LabError> {
+        let procfs = Procfs::kernel();
+        let softnet = procfs.softnet()?;
+        let mut snapshot = Snapshot {
+            stat: procfs.stat()?,
+            softnet_drops: softnet.into_iter().map(|row| (row.cpu, row.dropped)).collect(),
+            retransmits: 0,
+            rto_expiries: 0,
+            udp_errors: 0,
+            wire_drops: 0,
+        };
+        for name in topology.namespaces() {
+            Netns::open(&name)?.run(|| snapshot.add(&procfs))??;
+        }
+        Ok(snapshot)
+    }
+
+    /// Adds the counters of the namespace that the calling thread is in.
+    fn add(&mut self, procfs: &Procfs) -> Result<(), LabError> {
+        let counters = procfs.counters()?;
+        self.retransmits += counters.get("TcpRetransSegs");
+        self.rto_expiries += counters.get("TcpExtTCPTimeouts");
+        self.udp_errors += counters.get("UdpInErrors") + counters.get("Udp6InErrors");
+        for link in procfs.link_counters()?.values() {
+            self.wire_drops += link.rx_dropped + link.tx_dropped + link.rx_errors + link.tx_errors;
+        }
+        Ok(())
+    }
+
+    /// What happened since an earlier look.
+    pub(crate) fn since(&self, earlier: &Snapshot, cpus: &NodeCpus) -> Usage {
+        let all = cpus.all();
+        let drops = |look: &Snapshot| -> u64 {
+            look.softnet_drops.iter().filter(|(cpu, _)| all.contains(**cpu)).map(|(_, drops)| drops).sum()
+        };
+        Usage {
+            client: self.cpu_time(earlier, &cpus.client),
+            server: self.cpu_time(earlier, &cpus.server),
+            counters: Counters {
+                retransmits: self.retransmits.saturating_sub(earlier.retransmits),
+                rto_expiries: self.rto_expiries.saturating_sub(earlier.rto_expiries),
+                softnet_drops: drops(self).saturating_sub(drops(earlier)),
+                udp_errors: self.udp_errors.saturating_sub(earlier.udp_errors),
+                wire_drops: self.wire_drops.saturating_sub(earlier.wire_drops),
+                ..Counters::default()
+            },
+        }
+    }
+
+    fn cpu_time(&self, earlier: &Snapshot, cpus: &CpuSet) -> CpuTime {
+        let tick_ns = Stat::tick_ns();
+        let mut time = CpuTime::default();
+        for cpu in cpus.iter() {
+            let (Some(now), Some(then)) = (self.stat.cpus.get(&cpu), earlier.stat.cpus.get(&cpu)) else {
+                continue;
+            };
+            let spent: CpuTicks = now.since(then);
+            time.user_ns += (spent.user + spent.nice) * tick_ns;
+            time.system_ns += spent.system * tick_ns;
+            time.softirq_ns += spent.softirq * tick_ns;
+            time.irq_ns += spent.irq * tick_ns;
+            time.idle_ns += (spent.idle + spent.iowait) * tick_ns;
+            time.steal_ns += spent.steal * tick_ns;
+        }
+        time
+    }
+}
+
+impl Usage {
+    /// The share of stolen time in the nodes' CPU time, in permille.
+    pub(crate) fn steal_permille(&self) -> u32 {
+        let steal = self.client.steal_ns + self.server.steal_ns;
+        let idle = self.client.idle_ns + self.server.idle_ns;
+        let all = steal + idle + self.client.busy_ns() + self.server.busy_ns();
+        (steal * 1000).checked_div(all).map_or(0, |share| u32::try_from(share).unwrap_or(u32::MAX))
+    }
+}
