@@ -40,18 +40,21 @@ impl Netlink {
             return self.change(Message::NewNeighbour(message), NLM_F_CREATE | NLM_F_EXCL, attempted);
         }
         // To append the same remote twice is no error to the kernel (`vxlan_fdb_append`), and makes one entry.
-        let same =
-            |info: &FdbInfo| info.index == index && info.mac == entry.mac && info.dst == Some(entry.dst);
-        if self.fdb()?.iter().any(same) {
+        if self.holds(entry, index)? {
             return Err(self.error(attempted, std::io::Error::from_raw_os_error(libc::EEXIST)));
         }
         self.change(Message::NewNeighbour(message), NLM_F_CREATE | NLM_F_APPEND, attempted)
     }
 
-    /// Deletes an entry of a tunnel device. `ENOENT` if there is none.
+    /// Deletes an entry of a tunnel device. `ENOENT` if there is none for that address with that remote.
     pub fn fdb_del(&self, entry: &FdbEntry) -> Result<()> {
-        let message = message(entry, self.index_of(&entry.dev)?);
-        self.change(Message::DelNeighbour(message), 0, format!("delete {}", describe(entry)))
+        let index = self.index_of(&entry.dev)?;
+        let attempted = format!("delete {}", describe(entry));
+        // Where the address has another remote, the kernel deletes nothing and says nothing (`__vxlan_fdb_delete`).
+        if !self.holds(entry, index)? {
+            return Err(self.error(attempted, std::io::Error::from_raw_os_error(libc::ENOENT)));
+        }
+        self.change(Message::DelNeighbour(message(entry, index)), 0, attempted)
     }
 
     /// Every forwarding entry of the namespace, by link and address.
@@ -62,6 +65,12 @@ impl Netlink {
         let mut entries: Vec<FdbInfo> = answers.iter().filter_map(read).collect();
         entries.sort_by_key(|entry| (entry.index, entry.mac, entry.master, entry.vlan, entry.dst));
         Ok(entries)
+    }
+
+    fn holds(&self, entry: &FdbEntry, index: u32) -> Result<bool> {
+        let same =
+            |info: &FdbInfo| info.index == index && info.mac == entry.mac && info.dst == Some(entry.dst);
+        Ok(self.fdb()?.iter().any(same))
     }
 }
 

@@ -1,0 +1,62 @@
+//! What is probed is what the machine can do, as `ip` finds it.
+
+use linux::features::{Feature, probe};
+use linux::sysctl;
+
+use crate::world::Place;
+
+/// Whether `ip` can make a link of the kind.
+fn ip_can(kind: &str, rest: &[&str]) -> bool {
+    let place = Place::new("probe");
+    place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
+    let mut args = vec!["link", "add", "x0"];
+    if kind.ends_with("vlan") && kind != "vxlan" {
+        args.extend(["link", "p0"]);
+    }
+    args.extend(["type", kind]);
+    args.extend(rest);
+    let run = || std::process::Command::new("ip").args(&args).output();
+    place.netns.run(run).expect("the namespace is there").expect("ip is installed").status.success()
+}
+
+#[test]
+fn links_are_probed_as_ip_finds_them() {
+    let facts = probe().unwrap();
+    for (feature, kind, rest) in [
+        (Feature::Veth, "veth", &[][..]),
+        (Feature::Bridge, "bridge", &[]),
+        (Feature::Vxlan, "vxlan", &["id", "1", "dev", "p0", "dstport", "4789"]),
+        (Feature::Macvlan, "macvlan", &["mode", "bridge"]),
+        (Feature::Ipvlan, "ipvlan", &["mode", "l2"]),
+    ] {
+        let why = facts.missing.get(&feature);
+        assert_eq!(why.is_none(), ip_can(kind, rest), "{feature}: {why:?}");
+        assert!(why.is_none_or(|why| !why.is_empty()));
+    }
+}
+
+#[test]
+fn the_rest_is_probed_as_the_files_say() {
+    let facts = probe().unwrap();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(facts.kernel, release.trim_end());
+    let has = |feature| !facts.missing.contains_key(&feature);
+    let place = Place::new("files");
+    let file = |key: &str| {
+        let key = sysctl::Key::new(key).unwrap();
+        place.netns.run(|| sysctl::read(&key)).unwrap().unwrap().is_some()
+    };
+    assert_eq!(has(Feature::BridgeNetfilter), file("net/bridge/bridge-nf-call-iptables"));
+    assert_eq!(has(Feature::Ipv6), file("net/ipv6/conf/all/disable_ipv6"));
+    let run = || std::process::Command::new("nft").args(["add", "table", "ip", "x"]).status();
+    let nft = place.netns.run(run).unwrap().is_ok_and(|status| status.success());
+    assert_eq!(has(Feature::Nftables), nft);
+}
+
+#[test]
+fn probing_leaves_nothing() {
+    let links = || linux::Netlink::open().unwrap().links().unwrap();
+    let before = links().len();
+    probe().unwrap();
+    assert_eq!(links().len(), before);
+}

@@ -1,0 +1,11 @@
+//! The kernel's faces against the real kernel: namespaces of our own, real packets, `ip` and `bridge` as judges.
+//! Needs root.
+
+mod features;
+mod netlink;
+mod netns;
+mod nft;
+mod process;
+mod steering;
+mod tunnel;
+mod world;

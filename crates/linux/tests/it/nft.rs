@@ -1,0 +1,139 @@
+//! Tables: the same by text and by JSON, made and deleted as a whole.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use linux::nft::{self, Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
+use serde_json::json;
+
+use crate::world::{Place, ifname};
+
+const TEXT: &str = r#"table ip hostgap {
+	chain published {
+		iifname "hgbr0" return
+		tcp dport 8080 dnat to 10.1.0.7:80
+	}
+
+	chain in {
+		type nat hook prerouting priority -100; policy accept;
+		fib daddr type local jump published
+	}
+
+	chain out {
+		type nat hook postrouting priority 100; policy accept;
+		ip saddr 10.1.0.0/16 ip daddr != 10.1.0.7 masquerade fully-random
+		oifname != "hgbr0" ip saddr 10.1.0.0/16 masquerade
+	}
+
+	chain through {
+		type filter hook forward priority 0; policy accept;
+		ct state established,related accept
+		ip saddr != 10.1.0.0/16 ip daddr 10.1.0.7 drop
+	}
+}
+"#;
+
+const TEXT6: &str = r#"table ip6 hostgap {
+	chain in {
+		type nat hook prerouting priority -100; policy accept;
+		ip6 daddr fd00::1 tcp dport 8080 dnat to [fd00::7]:80
+	}
+}
+"#;
+
+fn rule(matches: Vec<Match>, then: Verdict) -> Rule {
+    Rule { matches, then }
+}
+
+fn chain(name: &str, base: Option<(ChainKind, Hook, i32)>, rules: Vec<Rule>) -> Chain {
+    let base = base.map(|(kind, hook, priority)| Base { kind, hook, priority });
+    Chain { name: name.to_owned(), base, rules }
+}
+
+/// Every match and every verdict.
+fn everything() -> Table {
+    let saddr = |not| Match::Saddr { not, net: "10.1.0.0/16".parse().expect("a valid prefix") };
+    let daddr = |not| Match::Daddr { not, net: "10.1.0.7/32".parse().expect("a valid prefix") };
+    let bridge = || ifname("hgbr0");
+    let publish = Verdict::Dnat { to: "10.1.0.7".parse().expect("a valid address"), port: 80 };
+    let published = vec![
+        rule(vec![Match::Iifname { not: false, name: bridge() }], Verdict::Return),
+        rule(vec![Match::TcpDport(8080)], publish),
+    ];
+    let in_ = vec![rule(vec![Match::DaddrIsLocal], Verdict::Jump("published".to_owned()))];
+    let out = vec![
+        rule(vec![saddr(false), daddr(true)], Verdict::Masquerade { random: true }),
+        rule(
+            vec![Match::Oifname { not: true, name: bridge() }, saddr(false)],
+            Verdict::Masquerade { random: false },
+        ),
+    ];
+    let through = vec![
+        rule(vec![Match::Established], Verdict::Accept),
+        rule(vec![saddr(true), daddr(false)], Verdict::Drop),
+    ];
+    Table {
+        family: Family::Ip,
+        name: "hostgap".to_owned(),
+        chains: vec![
+            chain("published", None, published),
+            chain("in", Some((ChainKind::Nat, Hook::Prerouting, -100)), in_),
+            chain("out", Some((ChainKind::Nat, Hook::Postrouting, 100)), out),
+            chain("through", Some((ChainKind::Filter, Hook::Forward, 0)), through),
+        ],
+    }
+}
+
+fn over_ipv6() -> Table {
+    let daddr = Match::Daddr { not: false, net: "fd00::1/128".parse().expect("a valid prefix") };
+    let publish = Verdict::Dnat { to: "fd00::7".parse().expect("a valid address"), port: 80 };
+    let rules = vec![rule(vec![daddr, Match::TcpDport(8080)], publish)];
+    let chains = vec![chain("in", Some((ChainKind::Nat, Hook::Prerouting, -100)), rules)];
+    Table { family: Family::Ip6, name: "hostgap".to_owned(), chains }
+}
+
+/// The text is what is expected, and the kernel holds the same when a person feeds it to nft as when we feed JSON.
+fn check(table: &Table, text: &str, rules: usize) {
+    assert_eq!(table.to_text(), text);
+    let (by_json, by_text) = (Place::new("nft-json"), Place::new("nft-text"));
+    nft::add(&by_json.netns, table).expect("nft takes our JSON");
+    let start = || Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn();
+    let mut judge = by_text.netns.run(start).expect("the namespace is there").expect("nft is installed");
+    let mut stdin = judge.stdin.take().expect("it was piped");
+    stdin.write_all(text.as_bytes()).expect("nft reads");
+    drop(stdin);
+    assert!(judge.wait().expect("nft ends").success());
+    let held = nft::dump(&by_json.netns).expect("the rules can be listed");
+    assert_eq!(held, nft::dump(&by_text.netns).expect("the rules can be listed"));
+    let objects = held.as_array().expect("a list");
+    assert_eq!(objects.iter().filter(|object| object.get("rule").is_some()).count(), rules);
+}
+
+#[test]
+fn text_and_json_say_the_same() {
+    check(&everything(), TEXT, 7);
+    check(&over_ipv6(), TEXT6, 1);
+}
+
+#[test]
+fn a_table_is_made_once_and_deleted_whole() {
+    let place = Place::new("nft");
+    let table = everything();
+    let exists = || nft::exists(&place.netns, Family::Ip, "hostgap").unwrap();
+    assert!(!exists());
+    assert_eq!(nft::dump(&place.netns).unwrap(), json!([]));
+    nft::add(&place.netns, &table).unwrap();
+    assert!(exists() && !nft::exists(&place.netns, Family::Ip6, "hostgap").unwrap());
+    let before = nft::dump(&place.netns).unwrap();
+    let error = nft::add(&place.netns, &table).unwrap_err();
+    assert!(error.is(libc::EEXIST), "{error}");
+    let start = format!("add nftables table ip hostgap in namespace {}: file exists: ", place.name);
+    assert!(error.to_string().starts_with(&start), "{error}");
+    // A refused transaction leaves nothing of itself.
+    assert_eq!(nft::dump(&place.netns).unwrap(), before);
+    nft::delete(&place.netns, Family::Ip, "hostgap").unwrap();
+    assert!(!exists());
+    assert_eq!(nft::dump(&place.netns).unwrap(), json!([]));
+    let error = nft::delete(&place.netns, Family::Ip, "hostgap").unwrap_err();
+    assert!(error.is(libc::ENOENT), "{error}");
+}
