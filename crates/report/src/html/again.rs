@@ -1,0 +1,119 @@
+//! How the race measured, and how to run it again: the experiment as the TOML file that would ask for the same.
+
+use super::look;
+use super::markup::Markup;
+use super::text;
+use crate::Summary;
+use record::{Experiment, Rate, ServerKind};
+
+/// Writes the sections.
+pub(super) fn sections(m: &mut Markup, summary: &Summary) {
+    m.within("section", &[("id", "method")], |m| {
+        m.leaf("h2", &[], "Method");
+        m.within("ol", &[], |m| method(summary).iter().for_each(|line| m.leaf("li", &[], line)));
+    });
+    m.within("section", &[("id", "again")], |m| {
+        m.leaf("h2", &[], "Run it again");
+        m.leaf(
+            "p",
+            &[],
+            "Save the experiment as experiment.toml and race it; the seed gives the same order of trials.",
+        );
+        m.leaf("pre", &[("tabindex", "0")], "hostgap race experiment.toml");
+        m.leaf("pre", &[("tabindex", "0")], &toml(&summary.experiment, summary.seed));
+        m.leaf("p", &[], "This page again, from the record that the race left beside it, on any machine:");
+        m.leaf("pre", &[("tabindex", "0")], "hostgap report race.jsonl");
+    });
+}
+
+fn method(summary: &Summary) -> Vec<String> {
+    let (experiment, reference) = (&summary.experiment, look::reference(summary));
+    vec![
+        "Requests leave at a constant rate, each at its intended instant, whether or not earlier answers are there."
+            .to_owned(),
+        "Response time is received − intended; waiting to be sent is part of it. Service and lag stand beside it."
+            .to_owned(),
+        format!(
+            "A trial is {} ms of one data path at one load, after {} ms of warm-up; a round visits every data path once \
+             at every load, in an order shuffled by the seed, {reference} twice.",
+            experiment.slice_ms, experiment.warmup_ms
+        ),
+        "All data paths stand at the same time in namespaces of their own, so that drift of the machine hits all alike."
+            .to_owned(),
+        format!(
+            "Every topology was built {} times in the race: each build settles at a value of its own.",
+            text::grouped(u64::from(summary.progress.builds))
+        ),
+        "RPS on each wire end makes a node pay for its own receive path, as a machine of its own would.".to_owned(),
+        "Percentiles are those of the merged histograms; one is shown if at least ten samples lie beyond it.".to_owned(),
+        "Intervals are 95 %, from a bootstrap that draws whole rounds within builds, so that pairs stay pairs.".to_owned(),
+        format!(
+            "A verdict is better or worse only if the difference exceeds what {reference} differs by from itself; \
+             otherwise it is indistinguishable."
+        ),
+        "A trial is void if the generator was late, its CPU had no headroom, time was stolen or a fact of the machine \
+         changed; void trials are counted and shown, and are in no figure."
+            .to_owned(),
+    ]
+}
+
+/// The experiment as its file.
+fn toml(experiment: &Experiment, seed: u64) -> String {
+    let Experiment { schema, rounds, builds, slice_ms, warmup_ms, .. } = experiment;
+    let workload = &experiment.workload;
+    let rates: Vec<String> = experiment.rates.iter().map(rate).collect();
+    let server = match workload.server {
+        ServerKind::Auto => "auto",
+        ServerKind::Nginx => "nginx",
+        ServerKind::Hostgap => "hostgap",
+    };
+    let mut file = format!("schema = {schema}\nname = {}\n", string(&experiment.name));
+    if !experiment.description.is_empty() {
+        file += &format!("description = {}\n", string(&experiment.description));
+    }
+    if !rates.is_empty() {
+        file += &format!("rates = [{}]\n", rates.join(", "));
+    }
+    file += &format!(
+        "rounds = {rounds}\nbuilds = {builds}\nslice_ms = {slice_ms}\nwarmup_ms = {warmup_ms}\nseed = {seed}\n\n\
+         [workload]\nbody_bytes = {:?}\nconnections = {}\nserver = \"{server}\"\nipv6 = {}\n\n\
+         [underlay]\nmtu = {}\n",
+        workload.body_bytes, workload.connections, workload.ipv6, experiment.underlay.mtu
+    );
+    for candidate in &experiment.candidates {
+        file += &format!("\n[[candidates]]\npath = {}\n", string(&candidate.path));
+        if candidate.required {
+            file += "required = true\n";
+        }
+    }
+    file
+}
+
+fn rate(rate: &Rate) -> String {
+    match rate {
+        Rate::PerSecond(_) => rate.to_string(),
+        Rate::OfCapacity(_) => string(&rate.to_string()),
+    }
+}
+
+/// A basic string of TOML. Its escapes are those of JSON, but for DEL, which JSON leaves as it is.
+fn string(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn the_experiment_on_the_page_is_the_experiment() {
+        let mut asked = fixture::race().experiment;
+        asked.description = "quotes \" and \\ and\nlines \u{7f} <script>".to_owned();
+        asked.rates = vec![Rate::OfCapacity(0.07), Rate::PerSecond(20_000.0), Rate::PerSecond(1500.5)];
+        asked.candidates[0].required = true;
+        let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
+        asked.seed = Some(7);
+        assert_eq!(read, asked);
+    }
+}

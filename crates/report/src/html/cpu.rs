@@ -1,0 +1,231 @@
+//! CPU time a request, of both nodes, split into softirq and the rest: bars and a table a load.
+
+use super::look::{self, key};
+use super::markup::Markup;
+use super::scale::Linear;
+use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
+use super::table::{Cell, Row, Table};
+use super::text;
+use crate::{Candidate, RateSummary, Role, Summary};
+
+/// The height of a row; in narrow frames the name stands above its bar.
+const ROW: [f64; 2] = [26.0, 40.0];
+const HEAD: f64 = 34.0;
+const FOOT: f64 = 30.0;
+
+/// A node, and where its figures are.
+#[derive(Clone, Copy)]
+struct Side {
+    name: &'static str,
+    key: &'static str,
+    total: fn(&RateSummary) -> Option<f64>,
+    softirq_share: fn(&RateSummary) -> Option<f64>,
+}
+
+const SIDES: [Side; 2] = [
+    Side {
+        name: "server's node",
+        key: "server",
+        total: |rate| rate.cpu_us_per_request,
+        softirq_share: |rate| rate.softirq_share,
+    },
+    Side {
+        name: "client's node, generator included",
+        key: "client",
+        total: |rate| rate.client_cpu_us_per_request,
+        softirq_share: |rate| rate.client_softirq_share,
+    },
+];
+
+/// What is drawn.
+struct Plot<'a> {
+    summary: &'a Summary,
+    load: usize,
+    frame: Frame,
+    rows: Vec<(usize, &'a Candidate, &'a RateSummary)>,
+    most: f64,
+}
+
+/// The part of a drawing that a node gets.
+#[derive(Clone, Copy)]
+struct Panel {
+    left: f64,
+    right: f64,
+    top: f64,
+}
+
+/// Writes the section.
+pub(super) fn section(m: &mut Markup, summary: &Summary) {
+    m.within("section", &[("id", "cpu")], |m| {
+        m.leaf("h2", &[], "CPU time per request");
+        m.leaf(
+            "p",
+            &[("class", "lead")],
+            "Microseconds of CPU that a node spends on one request, from /proc/stat over all trials that count. The \
+             dark part is softirq: where packets are received, forwarded and encapsulated. The dashed line is the \
+             reference's total.",
+        );
+        for (load, spec) in summary.loads.iter().enumerate() {
+            let plots = Frame::BOTH.map(|frame| Plot::new(summary, load, frame));
+            m.leaf("h3", &[], &text::load(spec));
+            if plots[0].most > 0.0 {
+                m.within("figure", &[], |m| plots.iter().for_each(|plot| m.append(plot.draw())));
+                table(m, summary, load);
+            } else {
+                m.leaf("p", &[("class", "aside")], "No CPU time is known at this load.");
+            }
+        }
+    });
+}
+
+/// A node's time a request, if it can be drawn.
+fn total(side: Side, rate: &RateSummary) -> Option<f64> {
+    (side.total)(rate).filter(|total| total.is_finite() && *total >= 0.0)
+}
+
+/// The share of softirq in it.
+fn share(side: Side, rate: &RateSummary) -> Option<f64> {
+    (side.softirq_share)(rate).filter(|share| (0.0..=1.0).contains(share))
+}
+
+/// `3.21, softirq 45 %`: the figure beside a bar.
+fn bar_text(side: Side, rate: &RateSummary) -> Option<String> {
+    let total = total(side, rate)?;
+    let softirq = share(side, rate).map(|share| format!(" · {} softirq", text::percent(share)));
+    Some(text::significant(total) + &softirq.unwrap_or_default())
+}
+
+impl<'a> Plot<'a> {
+    fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
+        let rows: Vec<_> = look::runners(summary)
+            .filter_map(|(index, candidate)| Some((index, candidate, candidate.rates.get(load)?)))
+            .collect();
+        let totals = rows.iter().flat_map(|(_, _, rate)| SIDES.iter().filter_map(|side| total(*side, rate)));
+        let most = totals.fold(0.0, f64::max);
+        Plot { summary, load, frame, rows, most }
+    }
+
+    fn draw(&self) -> Markup {
+        let mut svg = Svg::new();
+        let height = HEAD + self.row_height() * self.rows.len() as f64 + FOOT;
+        let (panels, whole) = match self.frame {
+            Frame::Wide => (
+                [
+                    Panel { left: 160.0, right: 470.0, top: 0.0 },
+                    Panel { left: 660.0, right: 970.0, top: 0.0 },
+                ],
+                height,
+            ),
+            Frame::Narrow => (
+                [Panel { left: 8.0, right: 250.0, top: 0.0 }, Panel { left: 8.0, right: 250.0, top: height }],
+                2.0 * height,
+            ),
+        };
+        if self.frame == Frame::Wide {
+            for (row, (_, candidate, _)) in self.rows.iter().enumerate() {
+                self.draw_name(&mut svg, candidate, at(150.0, self.row_y(panels[0], row) + 4.5), Anchor::End);
+            }
+        }
+        for (side, panel) in SIDES.into_iter().zip(panels) {
+            self.draw_panel(&mut svg, side, panel);
+        }
+        let title = format!("CPU time per request, {}", text::load(&self.summary.loads[self.load]));
+        let desc =
+            "Stacked bars of softirq and other time, one a candidate and node; figures in the table below.";
+        svg.finish(self.frame, whole, Caption { title: &title, desc })
+    }
+
+    fn row_height(&self) -> f64 {
+        match self.frame {
+            Frame::Wide => ROW[0],
+            Frame::Narrow => ROW[1],
+        }
+    }
+
+    fn row_y(&self, panel: Panel, row: usize) -> f64 {
+        let middle = match self.frame {
+            Frame::Wide => 0.5,
+            Frame::Narrow => 0.68,
+        };
+        panel.top + HEAD + self.row_height() * (row as f64 + middle)
+    }
+
+    fn draw_name(&self, svg: &mut Svg, candidate: &Candidate, place: super::svg::At, anchor: Anchor) {
+        let class = if candidate.role == Role::Reference { "name strong" } else { "name" };
+        svg.text(class, place, anchor, &look::fitting(&candidate.name, 19));
+    }
+
+    fn draw_panel(&self, svg: &mut Svg, side: Side, panel: Panel) {
+        let scale = Linear::new(self.most, (panel.left, panel.right));
+        let (top, bottom) = (panel.top + HEAD, panel.top + HEAD + self.row_height() * self.rows.len() as f64);
+        let title = format!("µs per request, {}", side.name);
+        svg.text("panel", at(panel.left, panel.top + 18.0), Anchor::Start, &title);
+        for tick in scale.ticks(48.0) {
+            let x = scale.place(tick);
+            svg.line("grid", at(x, top), at(x, bottom));
+            svg.text("tick", at(x, bottom + 18.0), Anchor::Middle, &text::significant_short(tick));
+        }
+        for row in 0..self.rows.len() {
+            self.draw_row(svg, side, panel, &scale, row);
+        }
+        let reference = self.rows.iter().find(|(_, candidate, _)| candidate.role == Role::Reference);
+        if let Some(total) = reference.and_then(|(_, _, rate)| total(side, rate)) {
+            let x = scale.place(total);
+            svg.line("mark-line", at(x, top), at(x, bottom));
+        }
+    }
+
+    fn draw_row(&self, svg: &mut Svg, side: Side, panel: Panel, scale: &Linear, row: usize) {
+        let (index, candidate, rate) = self.rows[row];
+        let y = self.row_y(panel, row);
+        if self.frame == Frame::Narrow {
+            self.draw_name(svg, candidate, at(panel.left, y - 13.0), Anchor::Start);
+        }
+        let (Some(total), Some(value)) = (total(side, rate), bar_text(side, rate)) else {
+            return svg.text("missing", at(panel.left + 8.0, y + 4.0), Anchor::Start, "not known");
+        };
+        let key = key(side.key, self.load, index);
+        let attrs = [("data-c", &*index.to_string()), ("data-f", &*key), ("data-v", &*value)];
+        svg.group(&attrs, |svg| {
+            svg.tooltip(&format!("{}, {}: {value}", candidate.name, side.name));
+            let (from, to) = (scale.place(0.0), scale.place(total));
+            let middle = scale.place(total * share(side, rate).unwrap_or(0.0));
+            let bar = |x: f64, end: f64| Rect { x, y: y - 7.0, width: end - x, height: 14.0 };
+            svg.rect("rest", bar(from, to));
+            svg.rect("softirq", bar(from, middle));
+            svg.text("value", at(to + 6.0, y + 4.5), Anchor::Start, &value);
+        });
+    }
+}
+
+fn table(m: &mut Markup, summary: &Summary, load: usize) {
+    let head =
+        ["data path", "server µs · softirq", "client µs · softirq", "server softirq µs", "server other µs"];
+    let rows = look::runners(summary).filter_map(|(index, candidate)| {
+        let rate = candidate.rates.get(load)?;
+        Some(Row { name: candidate.name.clone(), candidate: Some(index), cells: cells(rate, load, index) })
+    });
+    Table {
+        caption: &format!("CPU time per request: {}", text::load(&summary.loads[load])),
+        rows: rows.collect(),
+        head: head.map(str::to_owned).to_vec(),
+    }
+    .write(m);
+}
+
+fn cells(rate: &RateSummary, load: usize, index: usize) -> Vec<Cell> {
+    let part = |of: fn(f64) -> f64| {
+        let part = total(SIDES[0], rate).zip(share(SIDES[0], rate)).map(|(total, share)| total * of(share));
+        Cell::figure(part.map_or_else(|| text::NONE.to_owned(), text::significant))
+    };
+    let mut cells: Vec<Cell> = SIDES
+        .iter()
+        .map(|side| match bar_text(*side, rate) {
+            Some(value) => Cell::plotted(value, key(side.key, load, index)),
+            None => Cell::figure(text::NONE.to_owned()),
+        })
+        .collect();
+    cells.push(part(|share| share));
+    cells.push(part(|share| 1.0 - share));
+    cells
+}

@@ -1,0 +1,194 @@
+//! Everything about one data path: how it is built, what it was measured as, what went wrong.
+
+use super::look;
+use super::markup::Markup;
+use super::table::{Cell, Row, Table};
+use super::text;
+use crate::{Candidate, Need, RateSummary, Summary, VoidReason};
+use record::Counters;
+
+/// Writes the section.
+pub(super) fn section(m: &mut Markup, summary: &Summary) {
+    m.within("section", &[("id", "paths")], |m| {
+        m.leaf("h2", &[], "Each data path");
+        m.leaf(
+            "p",
+            &[("class", "lead")],
+            "The commands that build it, all three times of every request, and what the stacks counted.",
+        );
+        for (index, candidate) in summary.candidates.iter().enumerate() {
+            m.within("details", &[("class", "path"), ("data-c", &index.to_string())], |m| {
+                m.within("summary", &[], |m| heading(m, candidate));
+                body(m, summary, candidate);
+            });
+        }
+    });
+}
+
+/// Name, meaning and the verdicts in the order of the loads.
+fn heading(m: &mut Markup, candidate: &Candidate) {
+    m.leaf("b", &[], &candidate.name);
+    m.text(" ");
+    m.leaf("span", &[("class", "aside")], &candidate.stands_for);
+    if !candidate.runnable {
+        m.text(" ");
+        m.leaf("span", &[("class", "v-none")], "could not run here");
+    }
+    let void: u64 = candidate.rates.iter().map(|rate| rate.void_trials).sum();
+    if void > 0 {
+        m.text(" ");
+        m.leaf("span", &[("class", "aside")], &format!("{} void trials", text::grouped(void)));
+    }
+}
+
+fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
+    if !candidate.runnable {
+        m.leaf("p", &[], "It could not run here:");
+        list(m, &candidate.reasons);
+    } else if let Some(mtu) = candidate.mtu {
+        m.leaf("p", &[], &format!("MTU of its pods: {} bytes.", text::grouped(u64::from(mtu))));
+    }
+    if candidate.runnable && !candidate.rates.is_empty() {
+        verdicts(m, summary, candidate);
+        times(m, summary, candidate);
+        counters(m, summary, candidate);
+        trouble(m, summary, candidate);
+    }
+    if candidate.commands.is_empty() {
+        m.leaf("p", &[("class", "aside")], "The record holds no commands for it.");
+    } else {
+        m.leaf("h4", &[], "Commands that build the same");
+        m.leaf("pre", &[("tabindex", "0")], &candidate.commands.join("\n"));
+    }
+}
+
+fn list(m: &mut Markup, items: &[String]) {
+    m.within("ul", &[], |m| items.iter().for_each(|item| m.leaf("li", &[], item)));
+}
+
+/// The candidate's rates with the names of their loads.
+fn loads<'a>(
+    summary: &'a Summary,
+    candidate: &'a Candidate,
+) -> impl Iterator<Item = (String, &'a RateSummary)> {
+    summary.loads.iter().map(text::load_short).zip(&candidate.rates)
+}
+
+fn verdicts(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
+    m.within("ul", &[("class", "verdicts")], |m| {
+        for (name, rate) in loads(summary, candidate) {
+            m.within("li", &[], |m| {
+                m.text(&format!("{name}: "));
+                m.leaf(
+                    "b",
+                    &[("class", look::verdict_class(rate.verdict))],
+                    look::verdict_word(rate.verdict),
+                );
+                if !rate.verdict_reason.is_empty() {
+                    m.text(&format!(" – {}", rate.verdict_reason));
+                }
+                if let Some(tail) = &rate.tail {
+                    m.leaf("p", &[("class", "note")], &format!("Tail: {tail}"));
+                }
+            });
+        }
+    });
+}
+
+/// Response, service and lag side by side.
+fn times(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
+    let mut head = vec!["load and time".to_owned()];
+    head.extend(text::quantile_columns(&crate::Quantiles::default()).map(|(name, _)| name.to_owned()));
+    let rows = loads(summary, candidate).flat_map(|(load, rate)| {
+        [("response", rate.response_ns), ("service", rate.service_ns), ("lag", rate.lag_ns)].map(
+            |(time, quantiles)| {
+                let figures =
+                    text::quantile_columns(&quantiles).map(|(_, ns)| Cell::figure(text::micros_or_none(ns)));
+                Row { name: format!("{load}: {time}"), candidate: None, cells: figures.into() }
+            },
+        )
+    });
+    let caption = format!("{}: the three times in µs", candidate.name);
+    Table { caption: &caption, head, rows: rows.collect() }.write(m);
+    m.leaf(
+        "p",
+        &[("class", "aside")],
+        "Response is received − intended; service, received − sent, is what closed-loop tools report and hides the time \
+         that a request waited to be sent; lag, sent − intended, is the generator's own.",
+    );
+}
+
+/// The counters in the order of their table.
+fn counter_columns(rate: &RateSummary) -> [(&'static str, u64); 10] {
+    let Counters { retransmits, rto_expiries, softnet_drops, udp_errors, wire_drops, .. } = rate.counters;
+    let Counters { client_involuntary_switches, client_switches, .. } = rate.counters;
+    [
+        ("retransmits", retransmits),
+        ("RTO expiries", rto_expiries),
+        ("softnet drops", softnet_drops),
+        ("UDP errors", udp_errors),
+        ("wire drops", wire_drops),
+        ("missed", rate.missed),
+        ("broken connections", rate.connection_errors),
+        ("unexpected answers", rate.unexpected),
+        ("client switches", client_switches),
+        ("involuntary", client_involuntary_switches),
+    ]
+}
+
+fn counters(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
+    let mut head = vec!["load".to_owned()];
+    head.extend(
+        candidate
+            .rates
+            .iter()
+            .take(1)
+            .flat_map(|rate| counter_columns(rate).map(|(name, _)| name.to_owned())),
+    );
+    head.extend(["client waited for a CPU", "trials", "void", "measured"].map(str::to_owned));
+    let rows = loads(summary, candidate).map(|(name, rate)| {
+        let mut cells: Vec<Cell> =
+            counter_columns(rate).map(|(_, count)| Cell::figure(text::grouped(count))).into_iter().collect();
+        cells.push(Cell::figure(text::duration(rate.counters.client_runqueue_ns as f64 / 1e9)));
+        cells.push(Cell::figure(text::grouped(rate.trials)));
+        cells.push(Cell::figure(text::grouped(rate.void_trials)));
+        cells.push(Cell::figure(text::duration(rate.measured_s)));
+        Row { name, candidate: None, cells }
+    });
+    let caption = format!("{}: what was counted in the trials that count", candidate.name);
+    Table { caption: &caption, head, rows: rows.collect() }.write(m);
+}
+
+/// Void trials with their reasons, and percentiles that are not shown with what they would need.
+fn trouble(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
+    let void: Vec<String> = loads(summary, candidate)
+        .flat_map(|(load, rate)| rate.void_reasons.iter().map(move |reason| void_text(&load, reason)))
+        .collect();
+    if !void.is_empty() {
+        m.leaf("h4", &[], "Void trials");
+        list(m, &void);
+    }
+    let needs: Vec<String> = loads(summary, candidate)
+        .flat_map(|(load, rate)| rate.needs.iter().map(move |need| need_text(&load, need)))
+        .collect();
+    if !needs.is_empty() {
+        m.leaf("h4", &[], "Percentiles that are not shown");
+        list(m, &needs);
+    }
+}
+
+fn void_text(load: &str, reason: &VoidReason) -> String {
+    format!("{load}: {} × {}", text::grouped(reason.trials), reason.reason)
+}
+
+fn need_text(load: &str, need: &Need) -> String {
+    let time = need.measured_s.map(|seconds| format!(", {} measured", text::duration(seconds)));
+    let rounds = need.rounds.map(|rounds| format!(", {} rounds of this race", text::grouped(rounds)));
+    let samples = text::grouped(need.samples);
+    format!(
+        "{load}: {} needs {samples} samples{}{}",
+        need.percentile,
+        time.unwrap_or_default(),
+        rounds.unwrap_or_default()
+    )
+}

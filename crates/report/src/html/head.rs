@@ -1,0 +1,151 @@
+//! What a reader sees first: what raced, the verdict, and how much the race can be trusted.
+
+use super::look;
+use super::markup::Markup;
+use super::text;
+use crate::{Noise, Summary};
+
+/// Writes the head of the page.
+pub(super) fn section(m: &mut Markup, summary: &Summary) {
+    m.within("header", &[], |m| {
+        m.leaf("h1", &[], &summary.experiment.name);
+        m.leaf("p", &[("class", "where")], &where_and_when(summary));
+        m.leaf("p", &[("class", "verdict-sentence")], &summary.verdict);
+        m.within("dl", &[("class", "facts")], |m| {
+            for (name, figure, remark) in facts(summary) {
+                m.within("div", &[], |m| {
+                    m.leaf("dt", &[], name);
+                    m.within("dd", &[], |m| {
+                        m.leaf("b", &[], &figure);
+                        if !remark.is_empty() {
+                            m.leaf("span", &[], &remark);
+                        }
+                    });
+                });
+            }
+        });
+        warnings(m, summary);
+        absent(m, summary);
+    });
+    contents(m, summary);
+}
+
+/// Kernel, date and server in a line.
+fn where_and_when(summary: &Summary) -> String {
+    format!(
+        "Linux {} · {} · {} · hostgap {}",
+        summary.machine.kernel,
+        text::date(summary.started_unix_s),
+        summary.server,
+        summary.hostgap
+    )
+}
+
+/// Name, figure and remark of the key facts.
+fn facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
+    let progress = &summary.progress;
+    let (rounds, asked) = (u64::from(progress.rounds), u64::from(progress.rounds_asked));
+    let rounds_remark = match rounds == asked {
+        true => progress.wall_s.map(|wall| format!("in {}", text::duration(wall))).unwrap_or_default(),
+        false => format!("of {} asked", text::grouped(asked)),
+    };
+    let requests: u64 =
+        summary.candidates.iter().flat_map(|c| &c.rates).map(|rate| rate.response_ns.count).sum();
+    let void_share = match progress.trials {
+        0 => String::new(),
+        trials => format!(
+            "of {}, {}",
+            text::grouped(trials),
+            text::percent(progress.void_trials as f64 / trials as f64)
+        ),
+    };
+    vec![
+        ("rounds", text::grouped(rounds), rounds_remark),
+        ("builds", text::grouped(u64::from(progress.builds)), "of every topology".to_owned()),
+        ("requests measured", text::grouped(requests), "in trials that count".to_owned()),
+        ("void trials", text::grouped(progress.void_trials), void_share),
+        (
+            "noise floor p50",
+            floors(summary, |noise| noise.p50_floor),
+            "least to most over the loads".to_owned(),
+        ),
+        (
+            "noise floor p99",
+            floors(summary, |noise| noise.p99_floor),
+            "smaller differences are none".to_owned(),
+        ),
+    ]
+}
+
+/// The noise floors over all loads: `±1.2–2.1 %`.
+fn floors(summary: &Summary, floor: impl Fn(&Noise) -> Option<f64>) -> String {
+    let floors = || summary.noise.iter().filter_map(&floor).filter(|floor| floor.is_finite());
+    if floors().next().is_none() {
+        return "not known".to_owned();
+    }
+    let least = text::percent(floors().fold(f64::INFINITY, f64::min));
+    let most = text::percent(floors().fold(0.0, f64::max));
+    if least == most {
+        format!("±{most}")
+    } else {
+        format!("±{}–{most}", least.trim_end_matches(['%', '\u{202f}']))
+    }
+}
+
+/// What a reader must know before the figures.
+fn warnings(m: &mut Markup, summary: &Summary) {
+    let progress = &summary.progress;
+    let stopped = progress.stopped.as_ref().map(|why| format!("The race ended early: {why}"));
+    let cut = (progress.wall_s.is_none() && progress.stopped.is_none()).then(|| {
+        "The record has no end: the race was interrupted; what follows is what was saved by then.".to_owned()
+    });
+    let unlike = summary.noise.iter().zip(&summary.loads).filter_map(|(noise, load)| {
+        use crate::Verdict::{Better, Worse};
+        matches!(noise.verdict, Some(Better | Worse)).then(|| {
+            format!(
+                "{}: {} differs from itself. The race did not treat all alike at this load; believe its verdicts less.",
+                text::load(load),
+                look::reference(summary)
+            )
+        })
+    });
+    let all: Vec<String> =
+        stopped.into_iter().chain(cut).chain(unlike).chain(summary.notes.iter().cloned()).collect();
+    if !all.is_empty() {
+        m.within("ul", &[("class", "warnings")], |m| all.iter().for_each(|text| m.leaf("li", &[], text)));
+    }
+}
+
+/// Who could not run, in a line that leads to the reasons.
+fn absent(m: &mut Markup, summary: &Summary) {
+    let names: Vec<&str> =
+        summary.candidates.iter().filter(|c| !c.runnable).map(|candidate| candidate.name.as_str()).collect();
+    if !names.is_empty() {
+        m.within("p", &[("class", "aside")], |m| {
+            m.text(&format!("Could not run here: {} (", names.join(", ")));
+            m.leaf("a", &[("href", "#absent")], "why");
+            m.text(").");
+        });
+    }
+}
+
+fn contents(m: &mut Markup, summary: &Summary) {
+    let ratio = format!("Relative to {}", look::reference(summary));
+    let parts = [
+        ("#ratio", ratio.as_str()),
+        ("#curves", "Percentiles"),
+        ("#cpu", "CPU"),
+        ("#capacity", "Capacity"),
+        ("#topology", "Topology"),
+        ("#paths", "Each data path"),
+        ("#machine", "Machine and settings"),
+        ("#method", "Method"),
+        ("#again", "Run it again"),
+    ];
+    m.within("nav", &[("aria-label", "Parts of this page")], |m| {
+        for (place, name) in parts {
+            m.leaf("a", &[("href", place)], name);
+            m.text(" ");
+        }
+    });
+}

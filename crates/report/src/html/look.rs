@@ -1,0 +1,85 @@
+//! What a candidate and a verdict look like wherever they are drawn: a class for the style, a word, a mark. Nothing is
+//! told by colour alone.
+
+use super::svg::{At, Svg, at};
+use crate::{Candidate, Role, Summary, Verdict};
+
+/// Colours of contenders in `style.css`; more contenders take them again with another dash.
+const COLOURS: [&str; 7] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6"];
+/// Dashes of lines in `style.css`.
+const DASHES: [&str; 4] = ["", " d1", " d2", " d3"];
+
+/// The class of a candidate's line and label.
+pub(super) fn line_class(summary: &Summary, index: usize) -> String {
+    match summary.candidates[index].role {
+        Role::Reference => "ref".to_owned(),
+        Role::Control => "ctl".to_owned(),
+        Role::Contender => {
+            let contenders = summary.candidates[..index].iter();
+            let before = contenders.filter(|other| other.role == Role::Contender && other.runnable).count();
+            let dash = DASHES[before / COLOURS.len() % DASHES.len()];
+            format!("{}{dash}", COLOURS[before % COLOURS.len()])
+        }
+    }
+}
+
+/// The verdict's word.
+pub(super) fn verdict_word(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        None => "not comparable",
+        Some(Verdict::Reference) => "reference",
+        Some(Verdict::Better) => "better",
+        Some(Verdict::Worse) => "worse",
+        Some(Verdict::Indistinguishable) => "indistinguishable",
+    }
+}
+
+/// The verdict's class.
+pub(super) fn verdict_class(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        None => "v-none",
+        Some(Verdict::Reference) => "v-ref",
+        Some(Verdict::Better) => "v-better",
+        Some(Verdict::Worse) => "v-worse",
+        Some(Verdict::Indistinguishable) => "v-same",
+    }
+}
+
+/// Draws the verdict's mark: a triangle that points where the latency went, a diamond for the reference, a dot.
+pub(super) fn mark(svg: &mut Svg, verdict: Option<Verdict>, place: At) {
+    let At { x, y } = place;
+    let points = match verdict {
+        None | Some(Verdict::Indistinguishable) => return svg.circle("mark", place, 4.5),
+        Some(Verdict::Reference) => vec![at(x, y - 6.0), at(x + 6.0, y), at(x, y + 6.0), at(x - 6.0, y)],
+        Some(Verdict::Better) => vec![at(x - 5.5, y - 4.5), at(x + 5.5, y - 4.5), at(x, y + 5.5)],
+        Some(Verdict::Worse) => vec![at(x - 5.5, y + 4.5), at(x + 5.5, y + 4.5), at(x, y - 5.5)],
+    };
+    svg.path("mark", &points);
+}
+
+/// Those that raced, with their place in the summary.
+pub(super) fn runners(summary: &Summary) -> impl Iterator<Item = (usize, &Candidate)> {
+    summary.candidates.iter().enumerate().filter(|(_, candidate)| candidate.runnable)
+}
+
+/// The reference's name, for heads of columns.
+pub(super) fn reference(summary: &Summary) -> &str {
+    summary
+        .candidates
+        .iter()
+        .find(|candidate| candidate.role == Role::Reference)
+        .map_or("the reference", |candidate| candidate.name.as_str())
+}
+
+/// A name that fits into `most` letters.
+pub(super) fn fitting(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    name.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// The key that joins a figure in a drawing with the same figure in a table.
+pub(super) fn key(what: &str, load: usize, candidate: usize) -> String {
+    format!("{what}.{load}.{candidate}")
+}

@@ -1,0 +1,192 @@
+//! What the figures hold for: the machine, the settings of the race, figures that others published, how sure the race
+//! is, and what it could not do.
+
+use super::look;
+use super::markup::Markup;
+use super::table::{Cell, Row, Table};
+use super::text;
+use crate::{Precision, Quantiles, Summary};
+
+/// Writes the section.
+pub(super) fn section(m: &mut Markup, summary: &Summary) {
+    m.within("section", &[("id", "machine")], |m| {
+        m.leaf("h2", &[], "Machine and settings");
+        m.within("div", &[("class", "pair")], |m| {
+            facts(m, "Machine", machine(summary));
+            facts(m, "Experiment", experiment(summary));
+        });
+        published(m, summary);
+        precision(m, summary);
+        absent(m, summary);
+    });
+}
+
+fn facts(m: &mut Markup, caption: &str, facts: Vec<(String, String)>) {
+    let rows = facts
+        .into_iter()
+        .map(|(name, value)| Row { name, candidate: None, cells: vec![Cell::words(value)] })
+        .collect();
+    Table { caption, head: vec!["what".to_owned(), "value".to_owned()], rows }.write(m);
+}
+
+fn machine(summary: &Summary) -> Vec<(String, String)> {
+    let machine = &summary.machine;
+    let mut facts = vec![
+        ("kernel".to_owned(), machine.kernel.clone()),
+        ("CPU".to_owned(), machine.cpu_model.clone()),
+        ("CPUs".to_owned(), machine.cpus.to_string()),
+        ("CPUs of the client's node".to_owned(), machine.client_cpus.clone()),
+        ("CPUs of the server's node".to_owned(), machine.server_cpus.clone()),
+        ("memory".to_owned(), text::memory(machine.memory_bytes)),
+    ];
+    facts.extend(machine.facts.iter().map(|(name, value)| (name.clone(), value.clone())));
+    facts
+}
+
+fn experiment(summary: &Summary) -> Vec<(String, String)> {
+    let experiment = &summary.experiment;
+    let loads: Vec<String> = summary.loads.iter().map(text::load).collect();
+    let slice = format!("{} ms after {} ms of warm-up", experiment.slice_ms, experiment.warmup_ms);
+    let workload = &experiment.workload;
+    [
+        ("name", experiment.name.clone()),
+        ("question", experiment.description.clone()),
+        ("server", summary.server.clone()),
+        ("connections", text::grouped(u64::from(workload.connections))),
+        ("IP version", if workload.ipv6 { "6" } else { "4" }.to_owned()),
+        ("loads", loads.join("; ")),
+        ("slice", slice),
+        ("rounds asked", text::grouped(u64::from(experiment.rounds))),
+        ("builds asked", text::grouped(u64::from(experiment.builds))),
+        ("MTU of the wire", text::bytes(experiment.underlay.mtu)),
+        ("seed", summary.seed.to_string()),
+        ("hostgap", summary.hostgap.clone()),
+    ]
+    .into_iter()
+    .filter(|(_, value)| !value.is_empty())
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
+}
+
+/// Published figures beside ours on the same data path.
+fn published(m: &mut Markup, summary: &Summary) {
+    if summary.published.is_empty() {
+        return;
+    }
+    m.leaf("h3", &[("id", "published")], "Published figures beside ours");
+    m.leaf(
+        "p",
+        &[("class", "aside")],
+        "Theirs come from other machines and years: compare the order of data paths and their ratios, not microseconds.",
+    );
+    let mut head = ["data path", "published", "figure", "source"].map(str::to_owned).to_vec();
+    head.extend(summary.loads.iter().map(|load| format!("ours p50 / p99 µs, {}", text::load_short(load))));
+    let rows = summary.published.iter().map(|published| {
+        let ours = summary.candidates.iter().find(|candidate| candidate.path == published.path);
+        let mut cells = vec![
+            Cell::words(&*published.what),
+            Cell::figure(text::significant(published.value)),
+            Cell::words(&*published.source),
+        ];
+        cells.extend((0..summary.loads.len()).map(|load| {
+            let quantiles = ours.and_then(|candidate| candidate.rates.get(load)).map(|rate| rate.response_ns);
+            Cell::figure(p50_and_p99(quantiles.as_ref()))
+        }));
+        Row { name: published.path.clone(), candidate: None, cells }
+    });
+    Table { caption: "Published figures beside ours", rows: rows.collect(), head }.write(m);
+}
+
+fn p50_and_p99(quantiles: Option<&Quantiles>) -> String {
+    let Some(quantiles) = quantiles else { return text::NONE.to_owned() };
+    format!("{} / {}", text::micros_or_none(quantiles.p50), text::micros_or_none(quantiles.p99))
+}
+
+/// How long a race would have to be to know the ratios to ±3 %.
+fn precision(m: &mut Markup, summary: &Summary) {
+    let rows: Vec<Row> = look::runners(summary)
+        .flat_map(|(index, candidate)| {
+            let loads = summary.loads.iter().zip(&candidate.rates);
+            loads.filter(|(_, rate)| !rate.precision.is_empty()).map(move |(load, rate)| Row {
+                name: candidate.name.clone(),
+                candidate: Some(index),
+                cells: precision_cells(text::load_short(load), &rate.precision),
+            })
+        })
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    m.leaf("h3", &[("id", "precision")], "How long for ±3 %");
+    m.leaf(
+        "p",
+        &[("class", "aside")],
+        "How wide each ratio's interval is now, and how many rounds, with as many a build as now, would know it to ±3 %.",
+    );
+    let head =
+        ["data path", "load", "p50 now", "for ±3 %", "p99 now", "for ±3 %"].map(str::to_owned).to_vec();
+    m.within("details", &[], |m| {
+        m.leaf("summary", &[], &worst(summary));
+        Table { caption: "Rounds for ±3 %", head, rows }.write(m);
+    });
+}
+
+fn precision_cells(load: String, precisions: &[Precision]) -> Vec<Cell> {
+    let mut cells = vec![Cell::words(load)];
+    for percentile in ["p50", "p99"] {
+        let found = precisions.iter().find(|precision| precision.percentile == percentile);
+        let none = || text::NONE.to_owned();
+        cells.push(Cell::figure(
+            found.map_or_else(none, |found| format!("±{}", text::percent(found.half_width))),
+        ));
+        cells.push(Cell::figure(found.map_or_else(none, effort)));
+    }
+    cells
+}
+
+/// `120 rounds, 8 min`.
+fn effort(precision: &Precision) -> String {
+    if precision.half_width <= 0.03 {
+        return "reached".to_owned();
+    }
+    match (precision.rounds, precision.wall_s) {
+        (None, _) => "more than a million rounds".to_owned(),
+        (Some(rounds), None) => format!("{} rounds", text::grouped(rounds)),
+        (Some(rounds), Some(wall)) => format!("{} rounds, {}", text::grouped(rounds), text::duration(wall)),
+    }
+}
+
+/// The candidate and load that would need the most, a sentence each percentile.
+fn worst(summary: &Summary) -> String {
+    let all = || {
+        look::runners(summary).flat_map(|(_, candidate)| &candidate.rates).flat_map(|rate| &rate.precision)
+    };
+    let longest = |percentile: &str| {
+        let of = all().filter(|precision| precision.percentile == percentile);
+        of.max_by_key(|precision| precision.rounds.unwrap_or(u64::MAX)).map(effort)
+    };
+    match (longest("p50"), longest("p99")) {
+        (Some(p50), Some(p99)) => format!("At most: p50 {p50}; p99 {p99}"),
+        (p50, p99) => format!("At most: {}", p50.or(p99).unwrap_or_default()),
+    }
+}
+
+fn absent(m: &mut Markup, summary: &Summary) {
+    let absent: Vec<Row> = summary
+        .candidates
+        .iter()
+        .filter(|candidate| !candidate.runnable)
+        .map(|candidate| Row {
+            name: candidate.name.clone(),
+            candidate: None,
+            cells: vec![Cell::words(&*candidate.stands_for), Cell::words(candidate.reasons.join("; "))],
+        })
+        .collect();
+    m.leaf("h3", &[("id", "absent")], "What could not run here");
+    if absent.is_empty() {
+        m.leaf("p", &[("class", "aside")], "Everything that was asked for ran.");
+        return;
+    }
+    let head = ["data path", "stands for", "because"].map(str::to_owned).to_vec();
+    Table { caption: "Data paths that could not run here", head, rows: absent }.write(m);
+}

@@ -1,0 +1,69 @@
+//! The page of a race: one HTML file that needs nothing else, made to be read by whoever has to believe it.
+//!
+//! Every plotted figure also stands in a table; nothing is told by colour alone; without its script the page is whole.
+//! All text of a record is escaped, wherever it ends up.
+
+mod again;
+mod capacity;
+mod cpu;
+mod curve;
+mod details;
+#[cfg(test)]
+mod fixture;
+mod head;
+mod look;
+mod machine;
+mod markup;
+mod ratio;
+mod scale;
+mod svg;
+mod table;
+#[cfg(test)]
+mod tests;
+mod text;
+mod topology;
+
+use crate::Summary;
+use markup::Markup;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// The page of a summary as the text of an HTML file.
+pub fn page(summary: &Summary) -> String {
+    let mut m = Markup::new();
+    m.source("<!DOCTYPE html>\n");
+    m.within("html", &[("lang", "en")], |m| {
+        m.within("head", &[], |m| head(m, summary));
+        m.within("body", &[], |m| {
+            m.within("main", &[], |m| body(m, summary));
+            m.within("script", &[], |m| m.source(SCRIPT));
+        });
+    });
+    let mut text = m.into_string();
+    text.push('\n');
+    text
+}
+
+fn head(m: &mut Markup, summary: &Summary) {
+    m.empty("meta", &[("charset", "utf-8")]);
+    m.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
+    m.empty("meta", &[("name", "color-scheme"), ("content", "light dark")]);
+    // The page loads nothing; this keeps it so even if a text of a record should ever slip through.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+    m.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", policy)]);
+    m.leaf("title", &[], &format!("{} · hostgap", summary.experiment.name));
+    m.within("style", &[], |m| m.source(STYLE));
+}
+
+fn body(m: &mut Markup, summary: &Summary) {
+    head::section(m, summary);
+    ratio::section(m, summary);
+    curve::section(m, summary);
+    cpu::section(m, summary);
+    capacity::section(m, summary);
+    topology::section(m, summary);
+    details::section(m, summary);
+    machine::section(m, summary);
+    again::sections(m, summary);
+}

@@ -1,0 +1,331 @@
+//! Who is slower than the reference, and by how much: p50 and p99 ÷ the reference's with their intervals, the noise of
+//! the reference against itself behind them, the verdict beside them; and the same as a table.
+
+use super::look::{self, key};
+use super::markup::Markup;
+use super::scale::Log;
+use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
+use super::table::{Cell, Row, Table};
+use super::text;
+use crate::{Candidate, Noise, RateSummary, Ratio, Role, Summary};
+
+/// The height of a row; in narrow frames the name stands above its interval.
+const ROW: [f64; 2] = [26.0, 40.0];
+/// From the top of a panel to its first row.
+const HEAD: f64 = 34.0;
+/// From the last row to the end of a panel: ticks.
+const FOOT: f64 = 30.0;
+
+/// Which percentile a panel shows.
+#[derive(Clone, Copy)]
+struct Statistic {
+    name: &'static str,
+    ratio: fn(&RateSummary) -> Option<&Ratio>,
+    floor: fn(&Noise) -> Option<f64>,
+}
+
+const STATISTICS: [Statistic; 2] = [
+    Statistic { name: "p50", ratio: |rate| rate.ratio.p50.as_ref(), floor: |noise| noise.p50_floor },
+    Statistic { name: "p99", ratio: |rate| rate.ratio.p99.as_ref(), floor: |noise| noise.p99_floor },
+];
+
+/// The part of a drawing that a statistic gets.
+#[derive(Clone, Copy)]
+struct Panel {
+    left: f64,
+    right: f64,
+    top: f64,
+}
+
+/// What is drawn: a load of a summary for a frame.
+struct Plot<'a> {
+    summary: &'a Summary,
+    load: usize,
+    frame: Frame,
+    rows: Vec<(usize, &'a Candidate, &'a RateSummary)>,
+}
+
+/// Writes the section.
+pub(super) fn section(m: &mut Markup, summary: &Summary) {
+    let reference = look::reference(summary);
+    m.within("section", &[("id", "ratio")], |m| {
+        m.leaf("h2", &[], &format!("p50 and p99 relative to {reference}"));
+        m.within("p", &[("class", "lead")], |m| {
+            m.text(&format!(
+                "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. Marks are ratios of \
+                 the merged histograms, whiskers their 95 % intervals. The shaded band is the noise floor: what \
+                 {reference} differs by from itself. Shape, colour and word give the verdict for the load as a whole; \
+                 which statistic decided it stands in the table."
+            ));
+        });
+        for (load, spec) in summary.loads.iter().enumerate() {
+            m.leaf("h3", &[], &text::load(spec));
+            m.within("figure", &[], |m| {
+                for frame in Frame::BOTH {
+                    m.append(Plot::new(summary, load, frame).draw());
+                }
+            });
+            table(m, summary, load);
+        }
+    });
+}
+
+/// The ratio if it has a place on a logarithmic axis.
+pub(super) fn plottable(ratio: Option<&Ratio>) -> Option<&Ratio> {
+    ratio.filter(|ratio| {
+        [ratio.low, ratio.value, ratio.high].iter().all(|part| part.is_finite() && *part > 0.0)
+    })
+}
+
+impl<'a> Plot<'a> {
+    fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
+        let rows = look::runners(summary)
+            .filter_map(|(index, candidate)| Some((index, candidate, candidate.rates.get(load)?)))
+            .collect();
+        Plot { summary, load, frame, rows }
+    }
+
+    fn draw(&self) -> Markup {
+        let mut svg = Svg::new();
+        let panel_height = HEAD + self.row_height() * self.rows.len() as f64 + FOOT;
+        let (panels, height) = match self.frame {
+            Frame::Wide => (
+                [
+                    Panel { left: 160.0, right: 530.0, top: 0.0 },
+                    Panel { left: 570.0, right: 940.0, top: 0.0 },
+                ],
+                panel_height,
+            ),
+            Frame::Narrow => (
+                [
+                    Panel { left: 8.0, right: 372.0, top: 0.0 },
+                    Panel { left: 8.0, right: 372.0, top: panel_height },
+                ],
+                2.0 * panel_height,
+            ),
+        };
+        if self.frame == Frame::Wide {
+            self.draw_names(&mut svg);
+        }
+        for (statistic, panel) in STATISTICS.into_iter().zip(panels) {
+            self.draw_panel(&mut svg, statistic, panel);
+        }
+        let title = format!("p50 and p99 relative to {}", look::reference(self.summary));
+        let desc = format!(
+            "{}; every figure stands in the table below.",
+            text::load(&self.summary.loads[self.load])
+        );
+        svg.finish(self.frame, height, Caption { title: &title, desc: &desc })
+    }
+
+    fn row_height(&self) -> f64 {
+        match self.frame {
+            Frame::Wide => ROW[0],
+            Frame::Narrow => ROW[1],
+        }
+    }
+
+    /// The height of a row's interval.
+    fn row_y(&self, panel: Panel, row: usize) -> f64 {
+        let middle = match self.frame {
+            Frame::Wide => 0.5,
+            Frame::Narrow => 0.68,
+        };
+        panel.top + HEAD + self.row_height() * (row as f64 + middle)
+    }
+
+    /// Names left of both panels and verdicts right of them.
+    fn draw_names(&self, svg: &mut Svg) {
+        let whole = Panel { left: 0.0, right: 0.0, top: 0.0 };
+        for (row, (index, candidate, rate)) in self.rows.iter().enumerate() {
+            let y = self.row_y(whole, row);
+            if row % 2 == 1 {
+                let stripe = Rect { x: 0.0, y: y - ROW[0] / 2.0, width: self.frame.width(), height: ROW[0] };
+                svg.rect("stripe", stripe);
+            }
+            svg.group(
+                &[("class", look::verdict_class(rate.verdict)), ("data-c", &index.to_string())],
+                |svg| {
+                    svg.text(
+                        name_class(candidate),
+                        at(150.0, y + 4.5),
+                        Anchor::End,
+                        &look::fitting(&candidate.name, 19),
+                    );
+                    look::mark(svg, rate.verdict, at(968.0, y));
+                    svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, look::verdict_word(rate.verdict));
+                },
+            );
+        }
+    }
+
+    fn draw_panel(&self, svg: &mut Svg, statistic: Statistic, panel: Panel) {
+        let floor =
+            self.summary.noise.get(self.load).and_then(statistic.floor).filter(|floor| floor.is_finite());
+        let ratios: Vec<&Ratio> =
+            self.rows.iter().filter_map(|(_, _, rate)| plottable((statistic.ratio)(rate))).collect();
+        let scale = Log::new(domain(&ratios, floor), (panel.left, panel.right));
+        let bottom = panel.top + HEAD + self.row_height() * self.rows.len() as f64;
+        if let Some(floor) = floor {
+            let (from, to) = (scale.place(1.0 / (1.0 + floor)), scale.place(1.0 + floor));
+            let band =
+                Rect { x: from, y: panel.top + HEAD, width: to - from, height: bottom - panel.top - HEAD };
+            svg.rect("band", band);
+        }
+        let noise = floor.map_or_else(
+            || "no noise floor known".to_owned(),
+            |floor| format!("noise ±{}", text::percent(floor)),
+        );
+        let title = format!("{} ÷ {}, {noise}", statistic.name, look::reference(self.summary));
+        svg.text("panel", at(panel.left, panel.top + 18.0), Anchor::Start, &look::fitting(&title, 54));
+        draw_axis(svg, &scale, (panel.top + HEAD, bottom));
+        for row in 0..self.rows.len() {
+            self.draw_row(svg, statistic, panel, &scale, row);
+        }
+    }
+
+    fn draw_row(&self, svg: &mut Svg, statistic: Statistic, panel: Panel, scale: &Log, row: usize) {
+        let (index, candidate, rate) = self.rows[row];
+        let (y, class) = (self.row_y(panel, row), look::verdict_class(rate.verdict));
+        if self.frame == Frame::Narrow {
+            let above = y - 13.0;
+            svg.group(&[("class", class)], |svg| {
+                svg.text(
+                    name_class(candidate),
+                    at(panel.left, above),
+                    Anchor::Start,
+                    &look::fitting(&candidate.name, 26),
+                );
+                svg.text("verdict", at(panel.right, above), Anchor::End, look::verdict_word(rate.verdict));
+            });
+        }
+        if candidate.role == Role::Reference {
+            return svg
+                .group(&[("class", class)], |svg| look::mark(svg, rate.verdict, at(scale.place(1.0), y)));
+        }
+        let Some(ratio) = plottable((statistic.ratio)(rate)) else {
+            let place = at(scale.place(1.0) + 8.0, y + 4.0);
+            return svg.text("missing", place, Anchor::Start, "too few samples");
+        };
+        let (key, value) = (key(statistic.name, self.load, index), text::ratio(ratio));
+        let attrs =
+            [("class", class), ("data-c", &*index.to_string()), ("data-f", &*key), ("data-v", &*value)];
+        svg.group(&attrs, |svg| {
+            svg.tooltip(&format!("{}: {} ÷ {value}", candidate.name, statistic.name));
+            draw_whisker(svg, scale, ratio, y);
+            look::mark(svg, rate.verdict, at(scale.place(ratio.value), y));
+        });
+    }
+}
+
+/// An interval; an end beyond the axis has an arrow instead of a bar.
+fn draw_whisker(svg: &mut Svg, scale: &Log, ratio: &Ratio, y: f64) {
+    let end = |value: f64, inward: f64| {
+        let (x, depth) = (scale.place(value), if scale.beyond(value) { inward } else { 0.0 });
+        [at(x + depth, y - 4.0), at(x, y), at(x + depth, y + 4.0)]
+    };
+    let (low, high) = (end(ratio.low, 5.0), end(ratio.high, -5.0));
+    svg.strokes("whisker", &[&low, &[low[1], high[1]], &high]);
+}
+
+fn draw_axis(svg: &mut Svg, scale: &Log, (top, bottom): (f64, f64)) {
+    for tick in scale.ratio_ticks(46.0) {
+        let x = scale.place(tick);
+        let one = (tick - 1.0).abs() < 1e-9;
+        svg.line(if one { "one" } else { "grid" }, at(x, top), at(x, bottom));
+        svg.text("tick", at(x, bottom + 18.0), Anchor::Middle, &tick_text(tick));
+    }
+}
+
+/// A tick of a ratio in as few digits as it has.
+fn tick_text(tick: f64) -> String {
+    let mut text = format!("{tick:.3}");
+    let keep = text.trim_end_matches('0').trim_end_matches('.').len();
+    text.truncate(keep);
+    text
+}
+
+/// The ends of a panel's axis: everything in it, 1 ± 5 % at least. An interval much wider than the ratios themselves
+/// is cut, since it would press all others together.
+fn domain(ratios: &[&Ratio], floor: Option<f64>) -> (f64, f64) {
+    let least = ratios.iter().map(|ratio| ratio.value).fold(1.0, f64::min);
+    let most = ratios.iter().map(|ratio| ratio.value).fold(1.0, f64::max);
+    let floor = floor.unwrap_or(0.0).min(1.0);
+    let low = ratios.iter().map(|ratio| ratio.low).fold(0.95 / (1.0 + floor), f64::min);
+    let high = ratios.iter().map(|ratio| ratio.high).fold(1.05 * (1.0 + floor), f64::max);
+    (low.max(least / 2.5) / 1.01, high.min(most * 2.5) * 1.01)
+}
+
+fn name_class(candidate: &Candidate) -> &'static str {
+    match candidate.role {
+        Role::Reference => "name strong",
+        Role::Control | Role::Contender => "name",
+    }
+}
+
+fn table(m: &mut Markup, summary: &Summary, load: usize) {
+    let reference = look::reference(summary);
+    let relative = format!("÷ {reference} (95 %)");
+    let head = ["data path", "p50 µs", &relative, "p99 µs", &relative, "answers/s", "verdict", "because"];
+    let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {
+        name: candidate.name.clone(),
+        candidate: candidate.runnable.then_some(index),
+        cells: match candidate.rates.get(load).filter(|_| candidate.runnable) {
+            Some(rate) => cells(rate, candidate, load, index),
+            None => vec![Cell::spanning(absence(candidate), head.len() - 1)],
+        },
+    });
+    Table {
+        caption: &format!("Relative to {reference}: {}", text::load(&summary.loads[load])),
+        rows: rows.collect(),
+        head: head.map(str::to_owned).to_vec(),
+    }
+    .write(m);
+}
+
+/// Why a candidate has no figures.
+fn absence(candidate: &Candidate) -> String {
+    match candidate.runnable {
+        true => "no trial at this load".to_owned(),
+        false => format!("could not run here: {}", candidate.reasons.join("; ")),
+    }
+}
+
+fn cells(rate: &RateSummary, candidate: &Candidate, load: usize, index: usize) -> Vec<Cell> {
+    let ratio = |statistic: Statistic| match (candidate.role, plottable((statistic.ratio)(rate))) {
+        (Role::Reference, _) => Cell::figure("1".to_owned()),
+        (_, Some(ratio)) => Cell::plotted(text::ratio(ratio), key(statistic.name, load, index)),
+        (_, None) => Cell::figure(text::NONE.to_owned()),
+    };
+    let [p50, p99] = STATISTICS;
+    vec![
+        Cell::figure(text::micros_or_none(rate.response_ns.p50)),
+        ratio(p50),
+        Cell::figure(text::micros_or_none(rate.response_ns.p99)),
+        ratio(p99),
+        Cell::figure(rate.achieved_rps.map_or_else(|| text::NONE.to_owned(), text::per_second)),
+        Cell::classed(look::verdict_word(rate.verdict), look::verdict_class(rate.verdict)),
+        Cell::words(&*rate.verdict_reason),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_holds_what_matters() {
+        let near = Ratio { value: 1.02, low: 0.99, high: 1.03 };
+        let (low, high) = domain(&[&near], Some(0.02));
+        assert!(low < 0.94 && high > 1.07 && high < 1.2, "{low} {high}");
+        let far = Ratio { value: 1.2, low: 0.01, high: 90.0 };
+        let (low, high) = domain(&[&near, &far], None);
+        assert!(low > 0.3 && high < 4.0, "{low} {high}");
+        assert!(plottable(Some(&Ratio { value: 1.0, low: 0.0, high: 2.0 })).is_none());
+    }
+
+    #[test]
+    fn ticks_have_no_needless_digits() {
+        assert_eq!([0.95, 1.0, 1.1, 0.125, 20.0].map(tick_text), ["0.95", "1", "1.1", "0.125", "20"]);
+    }
+}

@@ -1,0 +1,124 @@
+//! Tables: a caption, a head, rows that begin with their name. A table scrolls inside its own frame.
+
+use super::markup::Markup;
+
+/// A table to be written.
+pub(super) struct Table<'a> {
+    /// What it shows.
+    pub(super) caption: &'a str,
+    /// The heads of the columns, the names' column first.
+    pub(super) head: Vec<String>,
+    /// The rows.
+    pub(super) rows: Vec<Row>,
+}
+
+/// A row.
+pub(super) struct Row {
+    /// Its name.
+    pub(super) name: String,
+    /// The candidate it is about, as a place in the summary.
+    pub(super) candidate: Option<usize>,
+    /// Its cells after the name.
+    pub(super) cells: Vec<Cell>,
+}
+
+/// A cell.
+pub(super) struct Cell {
+    text: String,
+    class: &'static str,
+    key: Option<String>,
+    span: usize,
+}
+
+impl Cell {
+    /// A figure.
+    pub(super) fn figure(text: String) -> Cell {
+        Cell { text, class: "", key: None, span: 1 }
+    }
+
+    /// A figure that is drawn too, under the same key.
+    pub(super) fn plotted(text: String, key: String) -> Cell {
+        Cell { text, class: "", key: Some(key), span: 1 }
+    }
+
+    /// A text.
+    pub(super) fn words(text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), class: "w", key: None, span: 1 }
+    }
+
+    /// A word with a class of the style.
+    pub(super) fn classed(text: &str, class: &'static str) -> Cell {
+        Cell { text: text.to_owned(), class, key: None, span: 1 }
+    }
+
+    /// A text over several columns.
+    pub(super) fn spanning(text: String, span: usize) -> Cell {
+        Cell { text, class: "w", key: None, span }
+    }
+}
+
+impl Table<'_> {
+    /// Writes it.
+    pub(super) fn write(&self, m: &mut Markup) {
+        // A frame that scrolls must be reachable by keyboard, and then needs a name.
+        let frame =
+            [("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", self.caption)];
+        m.within("div", &frame, |m| {
+            m.within("table", &[], |m| {
+                m.leaf("caption", &[], self.caption);
+                m.within("thead", &[], |m| {
+                    m.within("tr", &[], |m| {
+                        for (column, name) in self.head.iter().enumerate() {
+                            let attrs = [("scope", "col"), ("class", "w")];
+                            m.leaf("th", if self.is_words(column) { &attrs } else { &attrs[..1] }, name);
+                        }
+                    });
+                });
+                m.within("tbody", &[], |m| {
+                    for row in &self.rows {
+                        row.write(m);
+                    }
+                });
+            });
+        });
+    }
+}
+
+impl Table<'_> {
+    /// Whether a column holds words, as its first row of full width shows; its head then stands left like them.
+    fn is_words(&self, column: usize) -> bool {
+        let full = self.rows.iter().find(|row| row.cells.len() + 1 == self.head.len());
+        full.and_then(|row| row.cells.get(column.checked_sub(1)?)).is_some_and(|cell| !cell.class.is_empty())
+    }
+}
+
+impl Row {
+    fn write(&self, m: &mut Markup) {
+        let candidate = self.candidate.map(|index| index.to_string());
+        let attrs: Vec<(&'static str, &str)> =
+            candidate.iter().map(|index| ("data-c", index.as_str())).collect();
+        m.within("tr", &attrs, |m| {
+            m.leaf("th", &[("scope", "row")], &self.name);
+            for cell in &self.cells {
+                cell.write(m);
+            }
+        });
+    }
+}
+
+impl Cell {
+    fn write(&self, m: &mut Markup) {
+        let span = self.span.to_string();
+        let mut attrs: Vec<(&'static str, &str)> = Vec::new();
+        if !self.class.is_empty() {
+            attrs.push(("class", self.class));
+        }
+        if let Some(key) = &self.key {
+            attrs.push(("data-f", key));
+        }
+        if self.span > 1 {
+            attrs.push(("colspan", &span));
+        }
+        m.leaf("td", &attrs, &self.text);
+    }
+}

@@ -1,0 +1,251 @@
+//! The page as a whole: it can be parsed, brings everything it needs, shows in tables what it draws, and lets nothing
+//! of a record become markup.
+
+use std::collections::BTreeMap;
+
+use super::{STYLE, fixture, page};
+use crate::Summary;
+
+/// A tag of the page with its attributes, unescaped.
+#[derive(Debug)]
+struct Tag {
+    name: String,
+    attrs: BTreeMap<String, String>,
+    /// The text up to the next tag.
+    text: String,
+    closes: bool,
+}
+
+/// All scenes under which the page must be good.
+fn scenes() -> [(&'static str, Summary); 7] {
+    [
+        ("race", fixture::race()),
+        ("host-only", fixture::host_only()),
+        ("one-contender", fixture::one_contender()),
+        ("crowd", fixture::crowd()),
+        ("short", fixture::short()),
+        ("interrupted", fixture::interrupted()),
+        ("hostile", fixture::hostile()),
+    ]
+}
+
+fn unescaped(text: &str) -> String {
+    let named = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")];
+    named.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// The tags between the body's begin and the script, which is ours and no markup.
+fn tags(html: &str) -> Vec<Tag> {
+    let body = html.split_once("<body>").unwrap().1.split_once("<script>").unwrap().0;
+    body.split('<').skip(1).map(tag).collect()
+}
+
+fn tag(piece: &str) -> Tag {
+    let (inside, text) = piece.split_once('>').unwrap_or_else(|| panic!("no end of a tag in {piece:?}"));
+    let closes = inside.starts_with('/');
+    let inside = inside.trim_matches('/');
+    let (name, mut rest) = inside.split_once(' ').unwrap_or((inside, ""));
+    let mut attrs = BTreeMap::new();
+    while !rest.is_empty() {
+        let (key, after) = rest.split_once("=\"").unwrap_or_else(|| panic!("no value in {piece:?}"));
+        let (value, after) =
+            after.split_once('"').unwrap_or_else(|| panic!("no end of a value in {piece:?}"));
+        assert!(attrs.insert(key.to_owned(), unescaped(value)).is_none(), "{key} twice in {piece:?}");
+        rest = after.trim_start();
+    }
+    Tag { name: name.to_owned(), attrs, text: unescaped(text), closes }
+}
+
+#[test]
+fn tags_are_balanced_in_every_scene() {
+    for (scene, summary) in scenes() {
+        let html = page(&summary);
+        let body = html.split_once("<main>").unwrap().1.split_once("</main>").unwrap().0;
+        let mut open: Vec<&str> = Vec::new();
+        for piece in body.split('<').skip(1) {
+            let (inside, _) = piece.split_once('>').unwrap();
+            assert!(!inside.contains('<'), "{scene}: {piece:?}");
+            if let Some(name) = inside.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name), "{scene}: closed at {piece:?}");
+            } else if !inside.ends_with('/') {
+                open.push(inside.split(' ').next().unwrap());
+            }
+        }
+        assert!(open.is_empty(), "{scene}: {open:?}");
+    }
+}
+
+#[test]
+fn places_in_the_page_exist_once() {
+    for (scene, summary) in scenes() {
+        let tags = tags(&page(&summary));
+        let mut ids: Vec<&String> = tags.iter().filter_map(|tag| tag.attrs.get("id")).collect();
+        let count = ids.len();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "{scene}: an id stands twice");
+        for place in tags.iter().filter_map(|tag| tag.attrs.get("href")) {
+            let name =
+                place.strip_prefix('#').unwrap_or_else(|| panic!("{scene}: {place} leads out of the page"));
+            assert!(ids.iter().any(|id| *id == name), "{scene}: {place} leads nowhere");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_loaded_from_elsewhere() {
+    for (scene, summary) in scenes() {
+        let html = page(&summary);
+        for tag in tags(&html) {
+            assert!(
+                !["img", "link", "iframe", "object", "image", "use"].contains(&&*tag.name),
+                "{scene}: {tag:?}"
+            );
+            assert!(!tag.attrs.contains_key("src") && !tag.attrs.contains_key("style"), "{scene}: {tag:?}");
+        }
+        assert!(!STYLE.contains("url(") && !STYLE.contains("@import"));
+        assert_eq!(html.matches("<script").count(), 1, "{scene}");
+    }
+    assert!(!page(&fixture::race()).contains("http:") && !page(&fixture::race()).contains("https:"));
+}
+
+#[test]
+fn texts_of_a_record_stay_texts() {
+    let html = page(&fixture::hostile());
+    assert!(!html.contains("<script src"));
+    assert!(!html.contains('\u{1b}') && !html.contains('\0'));
+    assert!(html.contains("&lt;/script&gt;&lt;/style&gt;&lt;script src=&quot;http://x.example/&quot;&gt;"));
+    assert_eq!(html.matches("</style>").count(), 1);
+    assert!(!html.contains("NaN") && !html.contains("inf\""), "what is no number is not written");
+}
+
+#[test]
+fn every_mark_stands_in_a_table() {
+    for (scene, summary) in scenes() {
+        let tags = tags(&page(&summary));
+        let cells: BTreeMap<&String, &String> = tags
+            .iter()
+            .filter(|tag| tag.name == "td" && !tag.closes)
+            .filter_map(|tag| Some((tag.attrs.get("data-f")?, &tag.text)))
+            .collect();
+        let marks: Vec<&Tag> =
+            tags.iter().filter(|tag| tag.name == "g" && tag.attrs.contains_key("data-f")).collect();
+        for mark in &marks {
+            let (key, value) = (&mark.attrs["data-f"], &mark.attrs["data-v"]);
+            assert_eq!(cells.get(key), Some(&value), "{scene}: {key}");
+        }
+        // Each is drawn twice: for wide and for narrow windows.
+        assert_eq!(marks.len(), 2 * cells.len(), "{scene}: a table names figures that are not drawn");
+    }
+}
+
+#[test]
+fn a_default_race_draws_all_it_has() {
+    let html = page(&fixture::race());
+    let tags = tags(&html);
+    let marks = tags.iter().filter(|tag| tag.name == "g" && tag.attrs.contains_key("data-f")).count();
+    // Eight with a ratio × three loads × two percentiles, nine bars of capacity, nine × three loads × two nodes.
+    assert_eq!(marks, 2 * (8 * 3 * 2 + 9 + 9 * 3 * 2));
+    assert!(html.len() < 300_000, "{} bytes", html.len());
+}
+
+#[test]
+fn every_point_of_a_curve_stands_in_its_table() {
+    for (scene, summary) in scenes() {
+        let html = page(&summary);
+        for load in 0..summary.loads.len() {
+            let Some((_, after)) = html.split_once(&format!("<details data-curve=\"{load}\">")) else {
+                assert!(
+                    summary.candidates.iter().all(|c| c.rates.get(load).is_none_or(|r| r.curve.is_empty()))
+                );
+                continue;
+            };
+            let table = after.split_once("</details>").unwrap().0;
+            let filled = table.matches("<td>").count() - table.matches("<td></td>").count();
+            assert_eq!(filled, drawn_points(&html, load), "{scene}: load {load}");
+        }
+    }
+}
+
+/// Points of the wide plot of a load, counted in the paths themselves.
+fn drawn_points(html: &str, load: usize) -> usize {
+    let curves = html.split_once("id=\"curves\"").unwrap().1;
+    let plot =
+        curves.split("<svg class=\"plot wide\"").nth(load + 1).unwrap().split_once("</svg>").unwrap().0;
+    let paths = plot.split("class=\"line\" d=\"").skip(1).map(|rest| rest.split_once('"').unwrap().0);
+    paths.map(|data| data.split([' ', 'L']).count().div_ceil(2)).sum()
+}
+
+#[test]
+fn what_went_wrong_is_said() {
+    let interrupted = page(&fixture::interrupted());
+    assert!(interrupted.contains("the race was interrupted") && interrupted.contains("differs from itself"));
+    assert!(interrupted.contains("4 × the client&#39;s CPU was 99 % busy"));
+    assert!(page(&fixture::short()).contains("too few samples"));
+    let race = page(&fixture::race());
+    assert!(race.contains("could not run here: kernel module ipvlan is missing"));
+    assert!(race.contains("Machine Zone 2015"));
+}
+
+/// The colours of a block of variables.
+fn colours(block: &str) -> BTreeMap<&str, [f64; 3]> {
+    block
+        .split(';')
+        .filter_map(|declaration| declaration.rsplit_once("--")?.1.split_once(": #"))
+        .map(|(name, hex)| {
+            let part = |at: usize| f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+            (name, [part(0), part(2), part(4)])
+        })
+        .collect()
+}
+
+/// WCAG 2.1, "relative luminance".
+fn luminance(colour: [f64; 3]) -> f64 {
+    let linear = colour.map(|c| if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) });
+    0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+}
+
+/// WCAG 2.1, "contrast ratio".
+fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+    let (a, b) = (luminance(a), luminance(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+#[test]
+fn texts_can_be_read_in_light_and_dark() {
+    let blocks: Vec<&str> =
+        STYLE.split(":root {").skip(1).take(2).map(|b| b.split_once('}').unwrap().0).collect();
+    for (theme, block) in ["light", "dark"].iter().zip(blocks) {
+        let colours = colours(block);
+        let texts =
+            ["ink", "dim", "link", "better", "worse", "same", "k0", "k1", "k2", "k3", "k4", "k5", "k6"];
+        for (text, ground) in
+            texts.iter().flat_map(|text| ["bg", "panel", "stripe"].map(|ground| (text, ground)))
+        {
+            let found = contrast(colours[text], colours[ground]);
+            assert!(found >= 4.5, "{theme}: --{text} on --{ground} has a contrast of {found:.2}");
+        }
+        for (text, ground) in
+            [("warn", "warn-bg"), ("ink", "pod"), ("dim", "pod"), ("ink", "test"), ("dim", "test")]
+        {
+            let found = contrast(colours[text], colours[ground]);
+            assert!(found >= 4.5, "{theme}: --{text} on --{ground} has a contrast of {found:.2}");
+        }
+        let bars = contrast(colours["softirq"], colours["rest"]);
+        assert!(bars >= 3.0, "{theme}: the parts of a bar have a contrast of {bars:.2}");
+    }
+}
+
+/// With `HOSTGAP_PAGES` naming a directory, the scenes are written there, to be looked at.
+#[test]
+fn scenes_differ() {
+    let pages = scenes().map(|(scene, summary)| (scene, page(&summary)));
+    if let Some(dir) = std::env::var_os("HOSTGAP_PAGES") {
+        for (scene, html) in &pages {
+            std::fs::write(std::path::Path::new(&dir).join(format!("{scene}.html")), html).unwrap();
+        }
+    }
+    for (index, (scene, html)) in pages.iter().enumerate() {
+        assert!(pages[..index].iter().all(|(_, other)| other != html), "{scene} is like another scene");
+    }
+}

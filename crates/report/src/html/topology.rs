@@ -1,0 +1,145 @@
+//! The two nodes of a race drawn, and what each data path puts between pod and wire, as far as the record tells it.
+
+use super::look;
+use super::markup::Markup;
+use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
+use super::table::{Cell, Row, Table};
+use super::text;
+use crate::Summary;
+
+/// A node of the drawing.
+struct Node<'a> {
+    name: &'static str,
+    cpus: &'a str,
+    pod: &'static str,
+    process: &'a str,
+}
+
+/// Writes the section.
+pub(super) fn section(m: &mut Markup, summary: &Summary) {
+    m.within("section", &[("id", "topology")], |m| {
+        m.leaf("h2", &[], "Topology");
+        m.leaf(
+            "p",
+            &[("class", "lead")],
+            "Two nodes on one machine, each with network namespaces and CPUs of its own, joined by a wire. The data path \
+             is everything between a pod and the wire, on both nodes. The reference has no pods: client and server sit \
+             on the nodes themselves.",
+        );
+        m.within("figure", &[], |m| {
+            m.append(draw_wide(summary));
+            m.append(draw_narrow(summary));
+        });
+        let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {
+            name: candidate.name.clone(),
+            candidate: candidate.runnable.then_some(index),
+            cells: vec![
+                Cell::words(&*candidate.stands_for),
+                Cell::figure(candidate.mtu.map_or_else(|| text::NONE.to_owned(), |mtu| text::grouped(u64::from(mtu)))),
+                Cell::words(match candidate.runnable {
+                    true => "raced".to_owned(),
+                    false => format!("could not run: {}", candidate.reasons.join("; ")),
+                }),
+            ],
+        });
+        let head = ["data path", "stands for", "pod MTU, bytes", "in this race"].map(str::to_owned).to_vec();
+        Table { caption: "Data paths of this race", rows: rows.collect(), head }.write(m);
+    });
+}
+
+fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
+    let machine = &summary.machine;
+    [
+        Node { name: "client's node", cpus: &machine.client_cpus, pod: "client pod", process: client },
+        Node {
+            name: "server's node",
+            cpus: &machine.server_cpus,
+            pod: "server pod",
+            process: &summary.server,
+        },
+    ]
+}
+
+fn client_text(summary: &Summary) -> String {
+    format!("generator, {} connections", text::grouped(u64::from(summary.experiment.workload.connections)))
+}
+
+fn wire_text(summary: &Summary) -> String {
+    format!("MTU {}", text::grouped(u64::from(summary.experiment.underlay.mtu)))
+}
+
+const CAPTION: Caption = Caption {
+    title: "Topology of the race",
+    desc: "From left to right: the client pod, the data path on the client's node, the wire, the data path on the \
+           server's node, the server pod.",
+};
+
+fn draw_wide(summary: &Summary) -> Markup {
+    let mut svg = Svg::new();
+    let (client, wire) = (client_text(summary), wire_text(summary));
+    let [left, right] = nodes(summary, &client);
+    draw_node(&mut svg, &left, Rect { x: 4.0, y: 8.0, width: 476.0, height: 172.0 }, false);
+    draw_node(&mut svg, &right, Rect { x: 640.0, y: 8.0, width: 476.0, height: 172.0 }, true);
+    svg.line("wire", at(480.0, 102.0), at(640.0, 102.0));
+    svg.text("name", at(560.0, 90.0), Anchor::Middle, "wire (veth)");
+    svg.text("tick", at(560.0, 124.0), Anchor::Middle, &wire);
+    svg.finish(Frame::Wide, 188.0, CAPTION)
+}
+
+fn draw_node(svg: &mut Svg, node: &Node, area: Rect, mirrored: bool) {
+    let x = |offset: f64, width: f64| match mirrored {
+        false => area.x + offset,
+        true => area.x + area.width - offset - width,
+    };
+    svg.rect("node", area);
+    svg.text("strong", at(x(16.0, 0.0), area.y + 24.0), side(mirrored), &node_text(node, 44));
+    let pod = Rect { x: x(16.0, 222.0), y: 62.0, width: 222.0, height: 80.0 };
+    draw_box(svg, "pod", pod, (node.pod, &look::fitting(node.process, 30)));
+    let path = Rect { x: x(286.0, 128.0), y: 62.0, width: 128.0, height: 80.0 };
+    draw_box(svg, "under-test", path, ("data path", "what is raced"));
+    svg.line("wire", at(x(238.0, 0.0), 102.0), at(x(286.0, 0.0), 102.0));
+    svg.line("wire", at(x(414.0, 0.0), 102.0), at(x(476.0, 0.0), 102.0));
+    svg.text("tick", at(x(445.0, 0.0), 92.0), Anchor::Middle, "wire end");
+    svg.text(
+        "tick",
+        at(x(16.0, 0.0), 166.0),
+        side(mirrored),
+        "RPS: received packets are worked on by these CPUs",
+    );
+}
+
+fn side(mirrored: bool) -> Anchor {
+    if mirrored { Anchor::End } else { Anchor::Start }
+}
+
+fn node_text(node: &Node, most: usize) -> String {
+    look::fitting(&format!("{} · CPU {}", node.name, node.cpus), most)
+}
+
+fn draw_box(svg: &mut Svg, class: &str, area: Rect, (name, detail): (&str, &str)) {
+    svg.rect(class, area);
+    let middle = area.x + area.width / 2.0;
+    svg.text("strong", at(middle, area.y + area.height / 2.0 - 4.0), Anchor::Middle, name);
+    svg.text("tick", at(middle, area.y + area.height / 2.0 + 16.0), Anchor::Middle, detail);
+}
+
+fn draw_narrow(summary: &Summary) -> Markup {
+    let mut svg = Svg::new();
+    let (client, wire) = (client_text(summary), wire_text(summary));
+    for (index, node) in nodes(summary, &client).iter().enumerate() {
+        // The pods are the outermost, so that the wire lies between the data paths.
+        let (top, pod_y, path_y) = if index == 0 { (4.0, 40.0, 122.0) } else { (260.0, 376.0, 296.0) };
+        svg.rect("node", Rect { x: 4.0, y: top, width: 372.0, height: 184.0 });
+        svg.text("strong", at(18.0, top + 24.0), Anchor::Start, &node_text(node, 40));
+        let pod = Rect { x: 60.0, y: pod_y, width: 260.0, height: 54.0 };
+        draw_box(&mut svg, "pod", pod, (node.pod, &look::fitting(node.process, 34)));
+        let path = Rect { x: 60.0, y: path_y, width: 260.0, height: 54.0 };
+        draw_box(&mut svg, "under-test", path, ("data path", "what is raced"));
+    }
+    for (from, to) in [(94.0, 122.0), (176.0, 296.0), (350.0, 376.0)] {
+        svg.line("wire", at(190.0, from), at(190.0, to));
+    }
+    svg.text("name", at(202.0, 220.0), Anchor::Start, "wire (veth)");
+    svg.text("tick", at(202.0, 238.0), Anchor::Start, &wire);
+    svg.finish(Frame::Narrow, 450.0, CAPTION)
+}
