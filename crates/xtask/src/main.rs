@@ -1,1 +1,102 @@
-fn main() {}
+//! The project's own chores: `cargo xtask test | vm-test | lint | tidy | golden | ci`.
+//!
+//! What CI runs is here, so that it can be run before CI does.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
+
+mod golden;
+mod guest;
+mod ledger;
+mod libtest;
+mod lint;
+mod native;
+mod suite;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask CHORE [PACKAGE...]
+
+  test      all tests: natively, and those of namespaces once more on a Debian kernel in QEMU
+  vm-test   only the latter
+  lint      format, tidy, clippy, documentation, dependencies
+  tidy      what of our style can be checked
+  golden    accept what the tests found as the new golden files
+  ci        lint and test, and a look whether the checkout is as it was
+
+PACKAGE limits test, vm-test and golden to some crates. CI=true turns a test that ran nowhere into a failure.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (chore, packages) = match arguments.split_first() {
+        Some((chore, packages)) => (chore.as_str(), packages),
+        None => ("help", [].as_slice()),
+    };
+    let outcome = match chore {
+        "test" => test::run(test::Lanes::All, packages).and_then(test::Summary::close),
+        "vm-test" => test::run(test::Lanes::Guest, packages).and_then(test::Summary::close),
+        "lint" => lint::run(),
+        "tidy" => tidy::run(),
+        "golden" => golden::run(packages),
+        "ci" => ci(),
+        "help" | "-h" | "--help" => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        other => Err(anyhow::anyhow!("there is no chore {other:?}\n\n{USAGE}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything, and the closing line of the tests last.
+fn ci() -> Result<()> {
+    let before = tree()?;
+    lint::run()?;
+    let summary = test::run(test::Lanes::All, &[])?;
+    let after = tree()?;
+    if before != after {
+        bail!("the run changed the checkout; before:\n{before}after:\n{after}");
+    }
+    summary.close()
+}
+
+/// What git says of the checkout.
+fn tree() -> Result<String> {
+    let mut git = Command::new("git");
+    git.args(["status", "--porcelain"]).current_dir(root());
+    let output = git.output().context("could not run git")?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The top folder of the workspace.
+fn root() -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent);
+    crates.expect("this crate lies two folders below the top").to_owned()
+}
+
+/// cargo, as it called us.
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
+
+/// Runs a command with its output shown.
+fn check(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}");
+    let status = command.status().with_context(|| format!("could not start {shown}"))?;
+    if !status.success() {
+        bail!("{shown} ended with {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Accepts what the golden tests found as expected from now on.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::tidy::sources;
+use crate::{cargo, check, root};
+
+/// The variable the golden tests look at.
+const ACCEPT: &str = "HOSTGAP_ACCEPT";
+
+/// Runs the tests of `packages`, or of all with golden files, so that they rewrite those files.
+pub(crate) fn run(packages: &[String]) -> Result<()> {
+    let packages =
+        if packages.is_empty() { with_golden_files(&root().join("crates"))? } else { packages.to_vec() };
+    for package in packages {
+        println!("golden: {package}");
+        check(cargo().args(["test", "--package", &package]).env(ACCEPT, "1"))?;
+    }
+    println!("golden: now read the difference: git diff");
+    Ok(())
+}
+
+/// The packages some file of which mentions the variable.
+fn with_golden_files(crates: &Path) -> Result<Vec<String>> {
+    let mut packages = Vec::new();
+    for entry in fs::read_dir(crates)? {
+        let folder = entry?.path();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mentions = |file: &Path| fs::read_to_string(file).is_ok_and(|text| text.contains(ACCEPT));
+        if name != "xtask" && name != "testkit" && sources(&folder)?.iter().any(|file| mentions(file)) {
+            packages.push(name);
+        }
+    }
+    packages.sort();
+    Ok(packages)
+}

@@ -1,0 +1,236 @@
+//! The guest lane: the tests that need namespaces, on a Debian kernel that has all the modules.
+//!
+//! One boot for all binaries. Each is announced and closed by a mark on stdout, so that a guest that died or ran out
+//! of time still leaves the results of those before.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use vm::{Cache, Error, Flavour, Limits, Vm};
+
+use crate::ledger::Verdict;
+use crate::libtest;
+use crate::native::show;
+use crate::suite::{Kind, Suite};
+
+/// The crates whose integration tests make links, routes and rules.
+const PACKAGES: [&str; 4] = ["linux", "plan", "datapath", "lab"];
+/// For one binary; emulation is about ten times slower than the machine.
+const BINARY_TIME_MAX: Duration = Duration::from_secs(400);
+/// For all of them.
+const TIME_MAX: Duration = Duration::from_secs(900);
+const MEMORY_MIB: u32 = 3072;
+/// Starts a line that is ours and no test's.
+const MARK: &str = "@@hostgap";
+/// Variables of ours that tests look at, handed on.
+const VARIABLES: [&str; 2] = ["CI", "HOSTGAP_NGINX"];
+
+/// The verdicts on each suite that came to its end, and why not all did.
+pub(crate) struct Ran {
+    pub(crate) verdicts: Vec<(String, BTreeMap<String, Verdict>)>,
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// Why not every suite came to its end in the guest.
+pub(crate) enum Trouble {
+    /// There is no guest: no packages, no Debian 12. Fails in CI alone, where everything needed is there.
+    NoGuest(String),
+    /// The guest died or hung under a test, which may well be the test's doing. Fails everywhere.
+    Died(String),
+}
+
+/// Whether a suite belongs into the guest.
+pub(crate) fn wants(suite: &Suite) -> bool {
+    suite.kind == Kind::Integration && PACKAGES.contains(&suite.package.as_str())
+}
+
+/// Boots and runs `suites`.
+pub(crate) fn run(suites: &[Suite]) -> Result<Ran> {
+    let start = Instant::now();
+    let vm = match Cache::open().and_then(|cache| Vm::fetch(&cache, Flavour::Cloud)) {
+        Ok(vm) => vm,
+        Err(error) => {
+            return Ok(Ran { verdicts: Vec::new(), trouble: Some(Trouble::NoGuest(error.to_string())) });
+        }
+    };
+    println!("guest   Linux {} ({:.1} s to prepare)", vm.kernel().release, start.elapsed().as_secs_f64());
+    let lists = suites.iter().map(libtest::list).collect::<Result<Vec<_>>>()?;
+    let mut log = Log::new(suites, lists);
+    let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, ..Limits::default() };
+    let outcome = vm.run_watched(&command(suites), &limits, &mut |bytes| log.feed(bytes));
+    let trouble = match outcome {
+        Ok(output) if output.status == 0 => log.unfinished().map(Trouble::Died),
+        Ok(output) => Some(Trouble::Died(format!("its script ended with {}", output.status))),
+        Err(error @ (Error::Died { .. } | Error::TimedOut { .. } | Error::TooMuchOutput { .. })) => {
+            Some(Trouble::Died(format!("{error}\n{}", log.unfinished().unwrap_or_default())))
+        }
+        Err(error) => return Err(anyhow!(error).context("could not run the guest")),
+    };
+    Ok(Ran { verdicts: log.verdicts, trouble })
+}
+
+fn command(suites: &[Suite]) -> Command {
+    let mut command = Command::new("/bin/bash");
+    command.arg("-c").arg(script(suites.len())).arg("guest-lane");
+    for suite in suites {
+        command.arg(&suite.folder).arg(&suite.binary);
+    }
+    command.env("HOME", "/root").env("RUST_BACKTRACE", "1").env("HOSTGAP_VM", "1");
+    command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    for name in VARIABLES {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command
+}
+
+/// Runs the binaries one after the other; arguments are folder and binary in turn.
+fn script(suites: usize) -> String {
+    let time = BINARY_TIME_MAX.as_secs();
+    let mut text = String::from("export HOSTGAP_SKIPS=/tmp/hostgap-skips\n");
+    for number in 0..suites {
+        write!(
+            text,
+            ": >$HOSTGAP_SKIPS; echo '{MARK} begin {number}'\n\
+             cd \"$1\" && timeout --kill-after=10 {time} \"$2\" --test-threads=1 2>&1; status=$?\n\
+             echo; sed 's/^/{MARK} skip /' $HOSTGAP_SKIPS; echo \"{MARK} end {number} $status\"; shift 2\n"
+        )
+        .expect("a String takes everything");
+    }
+    text + "exit 0\n"
+}
+
+/// The guest's stdout, taken apart while it comes.
+struct Log<'a> {
+    suites: &'a [Suite],
+    lists: Vec<BTreeMap<String, Verdict>>,
+    line: Vec<u8>,
+    output: String,
+    skips: String,
+    since: Instant,
+    verdicts: Vec<(String, BTreeMap<String, Verdict>)>,
+}
+
+impl<'a> Log<'a> {
+    fn new(suites: &'a [Suite], lists: Vec<BTreeMap<String, Verdict>>) -> Self {
+        let (output, skips) = (String::new(), String::new());
+        Self { suites, lists, line: Vec::new(), output, skips, since: Instant::now(), verdicts: Vec::new() }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte == b'\n' {
+                let line = String::from_utf8_lossy(&self.line).into_owned();
+                self.line.clear();
+                self.take(&line);
+            } else {
+                self.line.push(byte);
+            }
+        }
+    }
+
+    fn take(&mut self, line: &str) {
+        let Some(mark) = line.strip_prefix(MARK) else {
+            self.output.push_str(line);
+            self.output.push('\n');
+            return;
+        };
+        let words: Vec<&str> = mark.split_whitespace().collect();
+        match words.as_slice() {
+            ["begin", _] => {
+                self.output.clear();
+                self.skips.clear();
+                self.since = Instant::now();
+            }
+            ["skip", ..] => {
+                self.skips.push_str(mark.trim_start().trim_start_matches("skip "));
+                self.skips.push('\n');
+            }
+            ["end", number, status] => self.close(number.parse().ok(), status.parse().ok()),
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, number: Option<usize>, status: Option<i32>) {
+        let Some(number) = number.filter(|number| *number < self.suites.len()) else { return };
+        let name = self.suites[number].name();
+        let verdicts = libtest::judge(self.lists[number].clone(), &self.output, &self.skips, status);
+        if show("guest", &name, &verdicts, self.since.elapsed()).failed > 0 {
+            println!("{}exit status {status:?}", self.output);
+        }
+        self.verdicts.push((name, verdicts));
+    }
+
+    /// Which suites did not come to their end.
+    fn unfinished(&self) -> Option<String> {
+        let done = |suite: &&Suite| !self.verdicts.iter().any(|(name, _)| *name == suite.name());
+        let names: Vec<String> = self.suites.iter().filter(done).map(Suite::name).collect();
+        let last = self.output.lines().last().unwrap_or_default();
+        (!names.is_empty()).then(|| format!("not finished: {}; last line: {last}", names.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suite(package: &str, binary: &str) -> Suite {
+        Suite { package: package.into(), kind: Kind::Integration, binary: binary.into(), folder: "/".into() }
+    }
+
+    /// The script is run by the shell, over programs that stand for test binaries, and its output is read back.
+    #[test]
+    fn what_the_script_writes_is_understood() {
+        let folder = tempfile::tempdir().unwrap();
+        let suites =
+            [("one", "exit 0"), ("two", "echo SKIPPED a: why not >>$HOSTGAP_SKIPS"), ("three", "exit 3")];
+        let suites = suites.map(|(name, action)| {
+            let path = folder.path().join(name);
+            let text =
+                format!("#!/bin/sh\n[ $1 = --test-threads=1 ]\n{action}\nprintf '\\ntest result: ok. 1'\n");
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            suite(name, path.to_str().unwrap())
+        });
+        let text =
+            script(suites.len()).replace("/tmp/hostgap-skips", folder.path().join("skips").to_str().unwrap());
+        let mut shell = Command::new("/bin/bash");
+        shell
+            .arg("-c")
+            .arg(text)
+            .arg("x")
+            .args(suites.iter().flat_map(|suite| [&suite.folder, &suite.binary]));
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+
+        let lists = vec![BTreeMap::from([("a".to_owned(), Verdict::Passed)]); 3];
+        let mut log = Log::new(&suites, lists);
+        for piece in output.stdout.chunks(7) {
+            log.feed(piece);
+        }
+        assert_eq!(log.unfinished(), None);
+        let verdicts: Vec<_> =
+            log.verdicts.iter().map(|(_, verdicts)| verdicts.values().next().unwrap()).collect();
+        let skipped = Verdict::Skipped("why not".into());
+        assert_eq!(verdicts, [&Verdict::Failed, &skipped, &Verdict::Failed]);
+    }
+
+    #[test]
+    fn unfinished_suites_are_named() {
+        let suites = [suite("plan", "/t/it-1"), suite("lab", "/t/it-2")];
+        let mut log = Log::new(&suites, vec![BTreeMap::new(); 2]);
+        log.feed(
+            format!("{MARK} begin 0\n\ntest result: ok.\n{MARK} end 0 0\n{MARK} begin 1\ntest x ...\n")
+                .as_bytes(),
+        );
+        let message = log.unfinished().unwrap();
+        assert!(
+            message.contains("lab it") && message.contains("test x") && !message.contains("plan"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! What became of every test, over all lanes it ran in.
+
+use std::collections::BTreeMap;
+
+/// What became of a test; of two lanes' verdicts the greater counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    /// It could not run, for this reason.
+    Skipped(String),
+    /// It ran and passed.
+    Passed,
+    /// It ran and failed.
+    Failed,
+}
+
+/// Every test once, by suite and name.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    tests: BTreeMap<(String, String), Verdict>,
+}
+
+/// How many tests ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
+}
+
+impl Ledger {
+    /// Enters a verdict. A pass in one lane makes up for a skip in another, and a failure anywhere stays.
+    pub(crate) fn enter(&mut self, suite: &str, test: &str, verdict: Verdict) {
+        let slot = self.tests.entry((suite.to_owned(), test.to_owned())).or_insert_with(|| verdict.clone());
+        if verdict > *slot {
+            *slot = verdict;
+        }
+    }
+
+    /// Enters all of a lane's verdicts on a suite.
+    pub(crate) fn enter_all(&mut self, suite: &str, verdicts: &BTreeMap<String, Verdict>) {
+        for (test, verdict) in verdicts {
+            self.enter(suite, test, verdict.clone());
+        }
+    }
+
+    /// How many tests ended how.
+    pub(crate) fn counts(&self) -> Counts {
+        count(self.tests.values())
+    }
+
+    /// The tests that ran nowhere, as lines.
+    pub(crate) fn skipped(&self) -> Vec<String> {
+        self.lines(|verdict| match verdict {
+            Verdict::Skipped(reason) => Some(format!(": {reason}")),
+            Verdict::Passed | Verdict::Failed => None,
+        })
+    }
+
+    /// The tests that failed, as lines.
+    pub(crate) fn failed(&self) -> Vec<String> {
+        self.lines(|verdict| (*verdict == Verdict::Failed).then(String::new))
+    }
+
+    fn lines(&self, tail: impl Fn(&Verdict) -> Option<String>) -> Vec<String> {
+        let lines = self.tests.iter();
+        lines
+            .filter_map(|((suite, test), verdict)| Some(format!("{suite} {test}{}", tail(verdict)?)))
+            .collect()
+    }
+}
+
+/// Counts verdicts.
+pub(crate) fn count<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Counts {
+    let mut counts = Counts::default();
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Skipped(_) => counts.skipped += 1,
+            Verdict::Passed => counts.passed += 1,
+            Verdict::Failed => counts.failed += 1,
+        }
+    }
+    counts
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skipped() -> Verdict {
+        Verdict::Skipped("no ipvlan".into())
+    }
+
+    #[track_caller]
+    fn check(native: &Verdict, guest: &Verdict, expected: (usize, usize, usize)) {
+        for (first, second) in [(native, guest), (guest, native)] {
+            let mut ledger = Ledger::default();
+            ledger.enter("plan it", "a", first.clone());
+            ledger.enter("plan it", "a", second.clone());
+            let counts = ledger.counts();
+            assert_eq!((counts.passed, counts.failed, counts.skipped), expected);
+        }
+    }
+
+    #[test]
+    fn lanes_are_one_verdict() {
+        check(&skipped(), &Verdict::Passed, (1, 0, 0));
+        check(&skipped(), &Verdict::Failed, (0, 1, 0));
+        check(&skipped(), &skipped(), (0, 0, 1));
+        check(&Verdict::Passed, &Verdict::Failed, (0, 1, 0));
+        check(&Verdict::Passed, &Verdict::Passed, (1, 0, 0));
+    }
+
+    #[test]
+    fn reasons_and_failures_are_listed() {
+        let mut ledger = Ledger::default();
+        ledger.enter("plan it", "a", skipped());
+        ledger.enter("plan it", "b", Verdict::Failed);
+        assert_eq!(ledger.skipped(), ["plan it a: no ipvlan"]);
+        assert_eq!(ledger.failed(), ["plan it b"]);
+        assert_eq!(ledger.counts().to_string(), "0 passed, 1 failed, 1 skipped");
+    }
+}

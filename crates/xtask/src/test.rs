@@ -1,0 +1,110 @@
+//! `cargo xtask test`: both lanes, one ledger, one closing line.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::guest::Trouble;
+use crate::ledger::{Counts, Ledger, count};
+use crate::suite::{self, Suite};
+use crate::{guest, native};
+
+/// Which lanes to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lanes {
+    /// Natively and in the guest.
+    All,
+    /// In the guest alone.
+    Guest,
+}
+
+/// What is left to say when everything has run.
+pub(crate) struct Summary {
+    counts: Counts,
+    /// Something beside a failed test is not as it must be.
+    unfit: bool,
+}
+
+/// Builds and runs; failing tests are in the summary, not in the error.
+pub(crate) fn run(lanes: Lanes, packages: &[String]) -> Result<Summary> {
+    let start = Instant::now();
+    let suites = suite::build(packages)?;
+    println!("built   {} test binaries ({:.1} s)", suites.len(), start.elapsed().as_secs_f64());
+    let mut ledger = Ledger::default();
+    let mut lines = Vec::new();
+    if lanes == Lanes::All {
+        lines.push(native_lane(&suites, packages, &mut ledger)?);
+    }
+    let for_guest: Vec<Suite> = suites.into_iter().filter(guest::wants).collect();
+    let mut trouble = None;
+    if !for_guest.is_empty() {
+        let start = Instant::now();
+        let ran = guest::run(&for_guest)?;
+        let mut counts = Counts::default();
+        for (suite, verdicts) in &ran.verdicts {
+            ledger.enter_all(suite, verdicts);
+            counts += count(verdicts.values());
+        }
+        lines.push(lane("guest", counts, start.elapsed()));
+        trouble = ran.trouble;
+    }
+    Ok(report(&ledger, &lines, trouble.as_ref()))
+}
+
+fn native_lane(suites: &[Suite], packages: &[String], ledger: &mut Ledger) -> Result<String> {
+    let start = Instant::now();
+    let logs =
+        suites.first().and_then(|suite| suite.binary.parent()?.parent()).context("there are no tests")?;
+    let logs = logs.join("xtask");
+    fs::create_dir_all(&logs).with_context(|| format!("could not make {}", logs.display()))?;
+    let mut counts = Counts::default();
+    for suite in suites {
+        let verdicts = native::run(suite, &logs)?;
+        counts += count(verdicts.values());
+        ledger.enter_all(&suite.name(), &verdicts);
+    }
+    let examples = native::doc(packages)?;
+    counts += count(examples.values());
+    ledger.enter_all("doc", &examples);
+    Ok(lane("native", counts, start.elapsed()))
+}
+
+fn lane(name: &str, counts: Counts, time: Duration) -> String {
+    format!("lane {name}: {counts} ({:.0} s)", time.as_secs_f64())
+}
+
+/// Everything but the closing line.
+fn report(ledger: &Ledger, lanes: &[String], trouble: Option<&Trouble>) -> Summary {
+    let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
+    println!();
+    for line in ledger.failed() {
+        println!("FAILED {line}");
+    }
+    for line in ledger.skipped() {
+        println!("SKIPPED {line}");
+    }
+    if let Some(Trouble::NoGuest(reason) | Trouble::Died(reason)) = trouble {
+        println!("\n!!! THE GUEST LANE DID NOT RUN TO ITS END: {reason}\n");
+    }
+    for line in lanes {
+        println!("{line}");
+    }
+    let counts = ledger.counts();
+    if ci && (counts.skipped > 0 || trouble.is_some()) {
+        println!("in CI every test must run somewhere, and the guest must boot");
+    }
+    let died = matches!(trouble, Some(Trouble::Died(_)));
+    Summary { counts, unfit: died || (ci && (counts.skipped > 0 || trouble.is_some())) }
+}
+
+impl Summary {
+    /// Says the closing line, and whether all is well.
+    pub(crate) fn close(self) -> Result<()> {
+        println!("{}", self.counts);
+        if self.counts.failed > 0 || self.unfit {
+            bail!("the tests did not pass");
+        }
+        Ok(())
+    }
+}

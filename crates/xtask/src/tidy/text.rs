@@ -1,0 +1,172 @@
+//! Rules on the text of one source file.
+
+/// Longer files are tables, each named here with its reason beside it.
+const TABLES: [&str; 0] = [];
+const LINES_MAX: usize = 500;
+
+/// Names that say nothing about what a file is.
+const EMPTY_NAMES: [&str; 5] = ["util", "utils", "common", "helpers", "manager"];
+/// Programs that must not be started; they appear as text only, for people to copy.
+const PROGRAMS: [&str; 5] = ["ip", "tc", "sysctl", "ethtool", "brctl"];
+
+/// Crates that talk to people.
+const TALKERS: [&str; 3] = ["hostgap", "report", "xtask"];
+/// Files of the crates in which unsafe code is expected.
+const UNSAFE_HOMES: [&str; 3] = ["crates/linux/src/", "crates/bpf/src/", "crates/load/src/"];
+/// Of `load`, one file alone may have unsafe code.
+const UNSAFE_FILES_OF_LOAD_MAX: usize = 1;
+
+/// The offences of the file at `path` (from the top of the checkout).
+pub(crate) fn check(path: &str, content: &str) -> Vec<String> {
+    let mut offences = Vec::new();
+    let mut offend = |line: usize, what: &str| offences.push(format!("{path}:{line}: {what}"));
+    let lines = content.lines().count();
+    if lines > LINES_MAX && !TABLES.contains(&path) {
+        offend(lines, &format!("a file has {LINES_MAX} lines at most; split it by what it is about"));
+    }
+    let stem = path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or_default();
+    if EMPTY_NAMES.contains(&stem) {
+        offend(1, "the name says nothing; name what is in it");
+    }
+    if !path.ends_with(".rs") {
+        return offences;
+    }
+    if !is_test_file(path) && !content.starts_with("//!") {
+        offend(1, "a module begins with //!: what it is, what it is not");
+    }
+    let tests_from = content.lines().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(usize::MAX);
+    for (index, line) in content.lines().enumerate() {
+        let in_tests = is_test_file(path) || index >= tests_from;
+        for what in offences_of_line(path, line, in_tests) {
+            offend(index + 1, what);
+        }
+    }
+    offences
+}
+
+fn offences_of_line(path: &str, line: &str, in_tests: bool) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    let code = code_of(line);
+    // Written in two halves, as this file is looked at too.
+    if [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")].iter().any(|mark| line.contains(mark))
+    {
+        found.push("unfinished work is no comment; do it, or say in the manual what is not done");
+    }
+    if calls_setns(code) && !path.starts_with("crates/linux/src/netns") {
+        found.push("only linux::netns changes a thread's namespace");
+    }
+    if has_unsafe(code) && !UNSAFE_HOMES.iter().any(|home| path.starts_with(home)) && !is_test_file(path) {
+        found.push("unsafe code lives in linux, bpf, and one file of load");
+    }
+    if in_tests {
+        return found;
+    }
+    if code.contains(".unwrap()") {
+        found.push("outside tests, expect() states the invariant");
+    }
+    if PROGRAMS.iter().any(|program| code.contains(&format!("Command::new(\"{program}\")"))) {
+        found.push("the machine is changed through netlink and files, not by running commands");
+    }
+    let prints = ["println!(", "eprintln!(", "print!(", "eprint!(", "dbg!("];
+    let talker = TALKERS.iter().any(|name| path.starts_with(&format!("crates/{name}/")));
+    if !talker && prints.iter().any(|print| code.contains(print)) {
+        found.push("nothing below the binary and report prints");
+    }
+    found
+}
+
+/// More than one file of `load` with unsafe code.
+pub(crate) fn unsafe_files(files: &[(String, String)]) -> Vec<String> {
+    let home = "crates/load/src/";
+    let with = files.iter().filter(|(path, content)| {
+        path.starts_with(home) && content.lines().any(|line| has_unsafe(code_of(line)))
+    });
+    let with: Vec<&str> = with.map(|(path, _)| path.as_str()).collect();
+    if with.len() > UNSAFE_FILES_OF_LOAD_MAX {
+        return vec![format!("{}: unsafe code of load lives in one file", with.join(", "))];
+    }
+    Vec::new()
+}
+
+/// The line without its comment and without string literals' contents being told apart: a `//` inside a string cuts
+/// it short, which can hide an offence on that line and never invents one.
+fn code_of(line: &str) -> &str {
+    line.split("//").next().unwrap_or_default()
+}
+
+fn calls_setns(code: &str) -> bool {
+    [
+        concat!("set", "ns("),
+        concat!("move_into_link_", "name_space("),
+        concat!("move_into_thread_", "name_spaces("),
+    ]
+    .iter()
+    .any(|call| code.contains(call))
+}
+
+fn has_unsafe(code: &str) -> bool {
+    ["{", "fn ", "impl ", "extern "]
+        .iter()
+        .any(|next| code.contains(&format!("{} {next}", concat!("un", "safe"))))
+}
+
+/// Files that hold tests alone, and the crate that serves tests alone.
+fn is_test_file(path: &str) -> bool {
+    path.contains("/tests/")
+        || path.contains("/benches/")
+        || path.ends_with("/tests.rs")
+        || path.starts_with("crates/testkit/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn offends(path: &str, line: &str, expected: &str) {
+        let found = check(path, &format!("//! Header.\n{line}\n"));
+        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+    }
+
+    #[track_caller]
+    fn passes(path: &str, content: &str) {
+        assert_eq!(check(path, content), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lines_that_offend() {
+        offends("crates/plan/src/a.rs", "let x = y.unwrap();", "expect()");
+        offends("crates/plan/src/a.rs", "println!(\"x\");", "prints");
+        offends("crates/plan/src/a.rs", "Command::new(\"ip\")", "netlink");
+        offends("crates/plan/src/a.rs", concat!("// TO", "DO: later"), "unfinished");
+        offends("crates/plan/src/a.rs", concat!("set", "ns(fd)"), "namespace");
+        offends("crates/linux/src/link.rs", concat!("set", "ns(fd)"), "namespace");
+        offends("crates/plan/src/a.rs", concat!("un", "safe { x() }"), "unsafe");
+        offends("crates/plan/src/util.rs", "fn x() {}", "says nothing");
+    }
+
+    #[test]
+    fn lines_that_do_not() {
+        passes("crates/plan/src/a.rs", "//! Header.\n// A comment on .unwrap() and println!()\n");
+        passes("crates/plan/src/a.rs", "//! Header.\n#[cfg(test)]\nmod tests { x.unwrap(); }\n");
+        passes("crates/plan/tests/it/main.rs", "x.unwrap(); Command::new(\"ip\"); println!(\"x\");\n");
+        passes("crates/report/src/a.rs", "//! Header.\nprintln!(\"x\");\n");
+        passes("crates/linux/src/netns.rs", concat!("//! Header.\nset", "ns(fd)\n"));
+        passes("crates/linux/src/a.rs", concat!("//! Header.\nun", "safe { x() }\n"));
+    }
+
+    #[test]
+    fn files_that_offend() {
+        let long = format!("//! Header.\n{}", "fn x() {}\n".repeat(LINES_MAX));
+        assert!(check("crates/plan/src/a.rs", &long)[0].contains("lines at most"));
+        assert!(check("crates/plan/src/a.rs", "fn x() {}\n")[0].contains("begins with //!"));
+    }
+
+    #[test]
+    fn load_has_one_unsafe_file() {
+        let file =
+            |name: &str| (format!("crates/load/src/{name}.rs"), concat!("un", "safe { x() }").to_owned());
+        assert_eq!(unsafe_files(&[file("a")]), Vec::<String>::new());
+        assert_eq!(unsafe_files(&[file("a"), file("b")]).len(), 1);
+    }
+}
