@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, UnshareFlags};
@@ -190,22 +190,36 @@ pub fn require_network_admin() -> Result<()> {
     Err(Error::new("change the network", io::Error::new(io::ErrorKind::PermissionDenied, why)))
 }
 
-/// Kills every process of which a thread is in one of the namespaces, given by [`Netns::inode`]; how many there were.
-/// One may start another while it is being looked for, so this goes on until nobody is found.
+/// Kills every process of which a thread is in one of the namespaces, given by [`Netns::inode`], but never the calling
+/// one; how many there were. One may start another while it is being looked for, so this goes on until nobody is
+/// found. An error if somebody is still there after ten seconds: who waits for a dead disk cannot be killed.
 pub fn kill_in(inodes: &BTreeSet<u64>) -> Result<u32> {
-    let mut killed = 0;
+    let deadline = Instant::now() + KILL_PATIENCE;
+    let mut killed = BTreeSet::new();
     loop {
         let pids = netns::pids_in(inodes)?;
-        if pids.is_empty() {
-            return Ok(killed);
+        let Some(first) = pids.first() else {
+            return Ok(u32::try_from(killed.len()).expect("a machine has fewer processes"));
+        };
+        if Instant::now() > deadline {
+            let why = format!("it has not ended within {} s", KILL_PATIENCE.as_secs());
+            return Err(Error::new(
+                format!("kill process {first}"),
+                io::Error::new(io::ErrorKind::TimedOut, why),
+            ));
         }
         for pid in pids {
-            killed += u32::from(kill_if_in(pid, inodes)?);
+            if kill_if_in(pid, inodes)? {
+                killed.insert(pid);
+            }
         }
         // The killed are gone from their namespace when they have ended, which takes them a moment.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// How long [`kill_in`] waits for the killed to end.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The process is held before it is looked at again: a number may have been given to another process meanwhile.
 fn kill_if_in(pid: u32, inodes: &BTreeSet<u64>) -> Result<bool> {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use linux::cpu::{self, Scheduling};
-use linux::process::Spawn;
+use linux::process::{Spawn, kill_in};
 use linux::{CpuSet, Netns};
 
 use crate::world::{Place, children_of, eventually, is_alive};
@@ -120,4 +120,21 @@ fn a_detached_child_goes_on() {
     let kill = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
     assert!(kill.success());
     eventually("it is gone, and waited for", || !is_alive(pid));
+}
+
+#[test]
+fn whoever_lives_in_a_namespace_is_killed_and_counted_once() {
+    let (place, other) = (Place::new("kill"), Place::new("spared"));
+    let sleeper = |place: &Place| {
+        let mut spawn = shell("sleep 300 & exec sleep 300");
+        spawn.netns = Some(place.netns.try_clone().unwrap());
+        spawn.start().unwrap()
+    };
+    let (mut child, mut spared) = (sleeper(&place), sleeper(&other));
+    eventually("both sleep", || children_of(child.pid()).len() == 1 && children_of(spared.pid()).len() == 1);
+    assert_eq!(kill_in(&BTreeSet::from([place.netns.inode().unwrap()])).unwrap(), 2);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    assert_eq!(spared.try_wait().unwrap(), None);
+    assert_eq!(kill_in(&BTreeSet::from([place.netns.inode().unwrap()])).unwrap(), 0);
+    assert_eq!(kill_in(&BTreeSet::from([other.netns.inode().unwrap()])).unwrap(), 2);
 }
