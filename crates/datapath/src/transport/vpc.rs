@@ -26,7 +26,6 @@ impl Transport for Vpc {
     }
 
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
-        node.check_underlay_apart()?;
         let router = router_of(node)?;
         let mut own = Draft::at(&node.place);
         own.routes_via(&node.wire, node.cluster.both(), router.addresses.both());
@@ -46,6 +45,7 @@ impl Transport for Vpc {
 }
 
 fn router_of(node: &NodeSpec) -> Result<&Router, SpecError> {
+    node.check_underlay_apart()?;
     node.router.as_ref().ok_or_else(|| SpecError {
         what: format!("node {}", node.id),
         why: "the vpc transport writes a router's table, and no router is given".to_owned(),

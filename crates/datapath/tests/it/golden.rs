@@ -1,0 +1,46 @@
+//! What each data path does, as the commands one would type. A change of a driver shows as a diff of these files.
+
+use datapath::{ALL, DataPath, Family};
+use plan::Plan;
+
+use crate::accepted;
+use crate::specs::{Shape, peer};
+
+#[test]
+fn plans_are_as_reviewed() {
+    for path in ALL {
+        accepted::check(&format!("tests/plans/{}.txt", path.name), &rendered(path));
+    }
+}
+
+#[test]
+fn every_reviewed_plan_belongs_to_a_path() {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plans")).unwrap();
+    for file in files {
+        let file = file.unwrap().path();
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        assert!(datapath::find(name).is_some(), "{} belongs to no data path", file.display());
+    }
+}
+
+/// The plans of node 2, of its first pod and of its peer, node 1.
+fn rendered(path: &'static DataPath) -> String {
+    let shape = Shape { prefix: "hg".to_owned(), path, outer: Family::V4, mtu: 1500 };
+    let (node, other) = (shape.node(2), shape.node(1));
+    let mut text = String::new();
+    section(&mut text, "node 2", &path.node_plan(&node).expect("a sound node"));
+    section(&mut text, "pod 1 of node 2", &path.pod_plan(&node, &shape.pod(&node, 1)).expect("a sound pod"));
+    section(&mut text, "peer 1 of node 2", &path.peer_plan(&node, &peer(&other)).expect("a sound peer"));
+    text
+}
+
+fn section(text: &mut String, title: &str, plan: &Plan) {
+    text.push_str(&format!("# {title}\n"));
+    for command in plan.commands() {
+        text.push_str(command.trim_end());
+        text.push('\n');
+    }
+    if plan.is_empty() {
+        text.push_str("# nothing to do\n");
+    }
+}

@@ -1,0 +1,12 @@
+//! Data paths from outside: their plans as text, their documentation, and real packets through real namespaces.
+
+mod accepted;
+mod document;
+mod golden;
+mod pair;
+mod paths;
+mod probe;
+mod reject;
+mod specs;
+mod traffic;
+mod undo;

@@ -1,0 +1,209 @@
+//! Two nodes in namespaces with what lies between them, as a strict distribution would have set them up: reverse path
+//! filtering in strict mode. Node 1 has one pod, node 2 has two.
+
+use std::path::PathBuf;
+
+use datapath::{Addresses, Between, NodeSpec, Pod, Reach};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linux::{IfName, Link, LinkKind, Netns, NetnsName, Route, VethPeer, sysctl};
+use plan::{ApplyError, Fault, Journal, Kernel, Place, Placed, Plan, Step, Undone};
+use testkit::{Dump, World};
+
+use crate::specs::{Shape, UNDERLAY_PREFIX, peer};
+
+/// The nodes of a test; their namespaces end with it.
+pub(crate) struct Pair {
+    pub(crate) nodes: [NodeSpec; 2],
+    /// Pod 1 of node 1, pods 1 and 2 of node 2.
+    pub(crate) pods: [Pod; 3],
+    shape: Shape,
+    world: World,
+    kernel: Kernel,
+    journal: PathBuf,
+}
+
+impl Pair {
+    /// Builds everything but the data path.
+    pub(crate) fn new(path: &'static datapath::DataPath, outer: datapath::Family) -> Pair {
+        let world = World::new();
+        let prefix = world.name("").as_str().trim_end_matches('-').to_owned();
+        let journal = std::env::temp_dir().join(format!("{prefix}.journal"));
+        let shape = Shape { prefix, path, outer, mtu: 1500 };
+        let nodes = [shape.node(1), shape.node(2)];
+        let pods = [shape.pod(&nodes[0], 1), shape.pod(&nodes[1], 1), shape.pod(&nodes[1], 2)];
+        let kernel = Kernel::new().expect("the test's own namespace can be opened");
+        let mut pair = Pair { nodes, pods, shape, world, kernel, journal };
+        let (mut journal, base) = (pair.journal(), pair.base());
+        plan::apply(&base, &mut journal, &mut pair.kernel).unwrap_or_else(|error| panic!("{error}"));
+        pair
+    }
+
+    /// An open namespace: a place of a plan or a pod's.
+    pub(crate) fn netns(&self, name: &NetnsName) -> Netns {
+        Netns::open(name).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Where the processes of a pod run.
+    pub(crate) fn inside(&self, pod: usize) -> Netns {
+        match self.shape.path.reach {
+            Reach::Node => self.node(usize::from(pod > 0)),
+            Reach::PublishedPort | Reach::Pod => self.netns(&self.pods[pod].netns),
+        }
+    }
+
+    /// The namespace of a node.
+    pub(crate) fn node(&self, at: usize) -> Netns {
+        self.netns(place_name(&self.nodes[at].place))
+    }
+
+    /// The whole data path on both nodes with all pods.
+    pub(crate) fn path_plan(&self) -> Plan {
+        let (path, [one, two]) = (self.shape.path, &self.nodes);
+        let mut plan = path.node_plan(one).expect("a sound node");
+        plan.extend(path.node_plan(two).expect("a sound node"));
+        plan.extend(path.pod_plan(one, &self.pods[0]).expect("a sound pod"));
+        for pod in &self.pods[1..] {
+            plan.extend(path.pod_plan(two, pod).expect("a sound pod"));
+        }
+        plan.extend(path.peer_plan(one, &peer(two)).expect("a sound peer"));
+        plan.extend(path.peer_plan(two, &peer(one)).expect("a sound peer"));
+        plan
+    }
+
+    /// Node 2 with one pod and its peer alone: as much as one machine does.
+    pub(crate) fn one_node_plan(&self) -> Plan {
+        let (path, [one, two]) = (self.shape.path, &self.nodes);
+        let mut plan = path.node_plan(two).expect("a sound node");
+        plan.extend(path.pod_plan(two, &self.pods[1]).expect("a sound pod"));
+        plan.extend(path.peer_plan(two, &peer(one)).expect("a sound peer"));
+        plan
+    }
+
+    /// A new journal. Its file does not outlive the test.
+    pub(crate) fn journal(&self) -> Journal {
+        let _ = std::fs::remove_file(&self.journal);
+        Journal::create(&self.journal).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn apply(
+        &mut self,
+        plan: &Plan,
+        journal: &mut Journal,
+        fault: Fault,
+    ) -> Result<(), ApplyError> {
+        self.kernel.inject(fault);
+        let applied = plan::apply(plan, journal, &mut self.kernel);
+        self.kernel.inject(Fault::None);
+        applied.map(drop)
+    }
+
+    pub(crate) fn undo(&mut self, journal: &mut Journal) -> Vec<(Placed, Undone)> {
+        plan::undo(journal, &mut self.kernel)
+    }
+
+    /// All namespaces of the pair.
+    pub(crate) fn everywhere(&self) -> Vec<NetnsName> {
+        self.world.existing()
+    }
+
+    /// The namespaces in which [`Pair::one_node_plan`] acts.
+    pub(crate) fn one_node(&self) -> Vec<NetnsName> {
+        let router = self.nodes[1].router.iter().map(|router| place_name(&router.place).clone());
+        [place_name(&self.nodes[1].place).clone(), self.pods[1].netns.clone()]
+            .into_iter()
+            .chain(router)
+            .collect()
+    }
+
+    /// Namespaces as they are.
+    pub(crate) fn dump(&self, names: &[NetnsName]) -> Vec<Dump> {
+        names.iter().map(|name| testkit::dump(&self.netns(name))).collect()
+    }
+
+    /// Fails if a namespace differs from what it was, and says in what.
+    #[track_caller]
+    pub(crate) fn assert_as(&self, names: &[NetnsName], before: &[Dump], when: &str) {
+        for ((name, before), now) in names.iter().zip(before).zip(self.dump(names)) {
+            before.assert_same(&now, &format!("{name} {when}"));
+        }
+    }
+
+    fn base(&self) -> Plan {
+        let mut plan = Plan::new();
+        let router = self.nodes[0].router.as_ref().map(|router| &router.place);
+        let pods = self.pods.iter().map(|pod| Place::Netns(pod.netns.clone())).collect::<Vec<_>>();
+        let nodes = self.nodes.iter().map(|node| &node.place).chain(router).collect::<Vec<_>>();
+        for place in nodes.iter().copied().chain(&pods) {
+            plan.push(place, Step::AddNetns);
+        }
+        for place in &nodes {
+            // Links that are made later start with the default's value.
+            for conf in ["all", "default"] {
+                plan.push(place, set(&format!("net/ipv4/conf/{conf}/rp_filter"), "1"));
+            }
+        }
+        match self.shape.path.between {
+            Between::Wire => self.wire(&mut plan),
+            Between::Router => self.routed_wires(&mut plan),
+        }
+        plan
+    }
+
+    fn wire(&self, plan: &mut Plan) {
+        let [one, two] = &self.nodes;
+        let ends = [(one, one.underlay), (two, two.underlay)].map(|(node, at)| (&node.place, &node.wire, at));
+        wire(plan, ends);
+    }
+
+    /// A router with a wire to each node, whose default route it is.
+    fn routed_wires(&self, plan: &mut Plan) {
+        for node in &self.nodes {
+            let router = node.router.as_ref().expect("this path has a router");
+            let near = (&node.place, &node.wire, node.underlay);
+            wire(plan, [near, (&router.place, &router.wire, router.addresses)]);
+            let everywhere: [IpNet; 2] = [Ipv4Net::default().into(), Ipv6Net::default().into()];
+            for (dst, via) in everywhere.into_iter().zip(router.addresses.both()) {
+                plan.push(&node.place, Step::AddRoute(Route::via(dst, via, node.wire.clone())));
+            }
+        }
+        let router = &self.nodes[0].router.as_ref().expect("this path has a router").place;
+        for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+            plan.push(router, set(key, "1"));
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.journal);
+    }
+}
+
+fn place_name(place: &Place) -> &NetnsName {
+    match place {
+        Place::Netns(name) => name,
+        Place::Host => panic!("tests keep to namespaces of their own"),
+    }
+}
+
+/// A veth pair with addresses on its ends.
+fn wire(plan: &mut Plan, ends: [(&Place, &IfName, Addresses); 2]) {
+    let [(near, name, _), (far, far_name, _)] = ends;
+    let peer =
+        VethPeer { name: far_name.clone(), netns: Some(place_name(far).clone()), mtu: None, mac: None };
+    let kind = LinkKind::Veth { peer };
+    plan.push(near, Step::AddLink(Link { name: name.clone(), kind, mtu: None, mac: None }));
+    for (place, link, addresses) in ends {
+        plan.push(place, set(&format!("net/ipv6/conf/{link}/accept_dad"), "0"));
+        plan.push(place, Step::SetLinkUp { link: link.clone() });
+        let v4 = Ipv4Net::new_assert(addresses.v4, UNDERLAY_PREFIX.0);
+        let v6 = Ipv6Net::new_assert(addresses.v6, UNDERLAY_PREFIX.1);
+        for address in [IpNet::from(v4), IpNet::from(v6)] {
+            plan.push(place, Step::AddAddress { link: link.clone(), address });
+        }
+    }
+}
+
+fn set(key: &str, value: &str) -> Step {
+    Step::SetSysctl { key: sysctl::Key::new(key).expect("a sound key"), value: value.to_owned() }
+}

@@ -1,0 +1,48 @@
+//! One test for each data path and subject, so that a skip names the path that it skips.
+
+use datapath::{ALL, DataPath, find};
+use linux::features;
+
+/// A test function for each data path, which calls `$check` where this machine can run the path.
+macro_rules! for_each_path {
+    ($check:path) => {
+        $crate::paths::for_each_path!($check,
+            host "host", docker "docker", bridge_direct "bridge+direct", bridge_vpc "bridge+vpc",
+            bridge_vxlan "bridge+vxlan", ptp_direct "ptp+direct", ptp_vxlan "ptp+vxlan", macvlan "macvlan",
+            ipvlan_l2 "ipvlan-l2", ipvlan_l3 "ipvlan-l3", ipvlan_l3s "ipvlan-l3s");
+    };
+    ($check:path, $($test:ident $name:literal),+) => {
+        $(#[test]
+        fn $test() {
+            if let Some(path) = $crate::paths::runnable($name) {
+                $check(path);
+            }
+        })+
+
+        #[test]
+        fn every_path_has_a_test() {
+            assert_eq!([$($name),+].as_slice(), $crate::paths::names());
+        }
+    };
+}
+pub(crate) use for_each_path;
+
+/// The data path of a name, if this machine can run it; otherwise says why not.
+pub(crate) fn runnable(name: &str) -> Option<&'static DataPath> {
+    let path = find(name).expect("a known path");
+    if !testkit::require_root() {
+        return None;
+    }
+    let facts = features::probe().unwrap_or_else(|error| panic!("{error}"));
+    let unmet = path.unmet(&facts);
+    if unmet.is_empty() {
+        return Some(path);
+    }
+    let reasons = unmet.iter().map(ToString::to_string).collect::<Vec<_>>();
+    testkit::skip(&format!("{name}: {}", reasons.join("; ")));
+    None
+}
+
+pub(crate) fn names() -> Vec<&'static str> {
+    ALL.iter().map(|path| path.name).collect()
+}

@@ -1,0 +1,191 @@
+//! Real packets between namespaces: echo requests, TCP and UDP, each with a limit in time.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use linux::Netns;
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+
+/// How long a packet may take before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes that a TCP exchange sends each way.
+const TRANSFER_BYTES: usize = 1 << 20;
+/// Bytes of an ICMP echo header.
+const ECHO_HEADER: usize = 8;
+
+/// Sends an echo request that makes an IP packet of exactly `packet` bytes, not to be fragmented, and waits for the
+/// whole answer.
+pub(crate) fn ping(from: &Netns, to: IpAddr, packet: u32) -> io::Result<()> {
+    static IDS: AtomicU16 = AtomicU16::new(1);
+    let id = IDS.fetch_add(1, Ordering::Relaxed);
+    let socket = inside(from, || echo_socket(to))?;
+    let header = if to.is_ipv4() { 20 } else { 40 };
+    let bytes = usize::try_from(packet).expect("an MTU fits") - header - ECHO_HEADER;
+    let request = echo_request(to, id, &pattern(bytes));
+    socket.send_to(&request, SocketAddr::new(to, 0))?;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let (length, source) = socket.recv_from(&mut buffer)?;
+        let answer = &buffer[..length];
+        // IPv4 hands raw sockets the IP header too, whose first byte tells its length in words.
+        let icmp = if to.is_ipv4() { &answer[usize::from(answer[0] & 15) * 4..] } else { answer };
+        let kind = if to.is_ipv4() { 0 } else { 129 };
+        if source.ip() == to && icmp[0] == kind && icmp[4..6] == id.to_be_bytes() {
+            let same = icmp[ECHO_HEADER..] == request[ECHO_HEADER..];
+            return if same { Ok(()) } else { Err(io::Error::other("the answer has other bytes")) };
+        }
+    }
+}
+
+/// Sends a megabyte each way over a connection and compares each byte. Returns the client's address as the server
+/// saw it.
+pub(crate) fn tcp(server: &Netns, port: u16, client: &Netns, to: SocketAddr) -> io::Result<IpAddr> {
+    let listener = bound(server, || TcpListener::bind(any(to, port)))?;
+    let mut near = inside(client, || TcpStream::connect_timeout(&to, PATIENCE))?;
+    let (mut far, seen) = listener.accept()?;
+    for stream in [&near, &far] {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+    }
+    let sent = pattern(TRANSFER_BYTES);
+    let answer = std::thread::scope(|scope| {
+        let echo = scope.spawn(move || {
+            let mut received = vec![0; TRANSFER_BYTES];
+            far.read_exact(&mut received)?;
+            far.write_all(&received)?;
+            io::Result::Ok(received)
+        });
+        near.write_all(&sent)?;
+        let mut answer = vec![0; TRANSFER_BYTES];
+        near.read_exact(&mut answer)?;
+        let received = echo.join().expect("the echo does not panic")?;
+        io::Result::Ok([answer, received])
+    })?;
+    if answer.iter().any(|bytes| *bytes != sent) {
+        return Err(io::Error::other("other bytes arrived than were sent"));
+    }
+    Ok(seen.ip())
+}
+
+/// Sends datagrams of many lengths up to a full packet of `mtu` bytes and compares what comes back.
+pub(crate) fn udp(server: &Netns, port: u16, client: &Netns, to: SocketAddr, mtu: u32) -> io::Result<()> {
+    let far = bound(server, || UdpSocket::bind(any(to, port)))?;
+    let near = inside(client, || UdpSocket::bind(any(to, 0)))?;
+    for socket in [&far, &near] {
+        socket.set_read_timeout(Some(PATIENCE))?;
+    }
+    let headers = if to.is_ipv4() { 28 } else { 48 };
+    let longest = usize::try_from(mtu).expect("an MTU fits") - headers;
+    let mut buffer = vec![0; 1 << 16];
+    for length in (1..longest).step_by(97).chain([longest]) {
+        let datagram = pattern(length);
+        near.send_to(&datagram, to)?;
+        let (received, source) = far.recv_from(&mut buffer)?;
+        let intact = buffer[..received] == datagram;
+        far.send_to(&buffer[..received], source)?;
+        let (received, _) = near.recv_from(&mut buffer)?;
+        if !intact || buffer[..received] != datagram {
+            return Err(io::Error::other(format!("a datagram of {length} bytes arrived with others")));
+        }
+    }
+    Ok(())
+}
+
+/// A counter of `/proc/net/snmp` of a namespace: the sum of IPv4's and IPv6's.
+pub(crate) fn fragments_made(netns: &Netns) -> u64 {
+    let (v4, v6) = netns
+        .run(|| {
+            ["snmp", "snmp6"].map(|file| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))
+        })
+        .map(|[v4, v6]| (v4.expect("snmp is readable"), v6.expect("snmp6 is readable")))
+        .expect("the namespace can be entered");
+    let mut lines = v4.lines().filter(|line| line.starts_with("Ip: "));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let at = names.split(' ').position(|name| name == "FragCreates").expect("FragCreates is counted");
+    let v4 = values.split(' ').nth(at).expect("a value for each name");
+    let v6 =
+        v6.lines().find_map(|line| line.strip_prefix("Ip6FragCreates")).expect("Ip6FragCreates is counted");
+    [v4, v6].map(|text| text.trim().parse::<u64>().expect("a number")).into_iter().sum()
+}
+
+/// Opens a socket in a namespace; it stays there.
+fn inside<T>(netns: &Netns, open: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    netns.run(open).expect("a test's own namespaces can be entered")
+}
+
+/// As [`inside`], and waits for a port that is still taken: a program that another test starts in that moment holds
+/// this process's closed sockets until it has begun to run.
+fn bound<T>(netns: &Netns, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let begin = Instant::now();
+    loop {
+        match inside(netns, &open) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn any(like: SocketAddr, port: u16) -> SocketAddr {
+    match like {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, port).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, port).into(),
+    }
+}
+
+/// Bytes in which a shift, a cut or an exchange shows.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+/// A raw ICMP socket that refuses to send what would have to be fragmented. As a [`UdpSocket`] for its methods: they
+/// do not look at the protocol.
+fn echo_socket(to: IpAddr) -> io::Result<UdpSocket> {
+    let (family, protocol) = match to {
+        IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP),
+        IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6),
+    };
+    let socket = rustix::net::socket(family, SocketType::RAW, Some(protocol))?;
+    match to {
+        IpAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DO)?,
+        IpAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&socket, sockopt::Ipv6PathMtuDiscovery::DO)?,
+    }
+    let socket = UdpSocket::from(socket);
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn echo_request(to: IpAddr, id: u16, data: &[u8]) -> Vec<u8> {
+    let kind = if to.is_ipv4() { 8 } else { 128 };
+    let mut packet = vec![kind, 0, 0, 0];
+    packet.extend(id.to_be_bytes());
+    packet.extend([0, 1]);
+    packet.extend(data);
+    // For ICMPv6 the kernel writes the checksum, since only it knows the source address.
+    if to.is_ipv4() {
+        let sum = checksum(&packet);
+        packet[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
+    packet
+}
+
+/// The Internet checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let words =
+        bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)])));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).expect("folded to 16 bits")
+}
+
+#[test]
+fn checksum_is_rfc_1071s() {
+    // The example of section 3 of the RFC.
+    assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
+    assert_eq!(checksum(&[0xff]), !0xff00);
+}

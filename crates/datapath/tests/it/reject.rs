@@ -1,0 +1,148 @@
+//! Specifications that no plan can be made from, each with the reason that its user reads.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use datapath::{Family, NodeSpec, Pod, PublishedPort, SpecError, find};
+use ipnet::{Ipv4Net, Ipv6Net};
+use linux::IfName;
+use plan::Plan;
+
+use crate::specs::{Shape, peer};
+
+fn shape(path: &'static str) -> Shape {
+    Shape { prefix: "hg".to_owned(), path: find(path).expect("a known path"), outer: Family::V4, mtu: 1500 }
+}
+
+#[track_caller]
+fn check(got: Result<Plan, SpecError>, words: &str) {
+    let error = got.expect_err("a bad specification was taken").to_string();
+    assert!(error.contains(words), "{error:?} does not say {words:?}");
+}
+
+/// Node 1 with a change must be refused, in each of a path's plans.
+#[track_caller]
+fn check_node(name: &'static str, change: impl Fn(&mut NodeSpec), words: &str) {
+    let shape = shape(name);
+    let mut node = shape.node(1);
+    change(&mut node);
+    check(shape.path.node_plan(&node), words);
+    check(shape.path.peer_plan(&node, &peer(&shape.node(2))), words);
+}
+
+#[track_caller]
+fn check_pod(change: impl Fn(&mut Pod), words: &str) {
+    let shape = shape("bridge+direct");
+    let node = shape.node(1);
+    let mut pod = shape.pod(&node, 1);
+    change(&mut pod);
+    check(shape.path.pod_plan(&node, &pod), words);
+}
+
+#[test]
+fn a_node_must_be_possible() {
+    check_node("host", |node| node.id = 0, "ids begin at 1");
+    check_node("host", |node| node.wire_mtu = 1279, "1279 bytes is not within 1280 to 65535");
+    check_node("host", |node| node.wire_mtu = 65536, "not within");
+    check_node(
+        "ptp+direct",
+        |node| node.pods.v4 = Ipv4Net::new_assert([10, 244, 1, 0].into(), 31),
+        "no room",
+    );
+    check_node("ptp+direct", |node| node.pods.v6 = Ipv6Net::new_assert(node.pods.v6.addr(), 127), "no room");
+    check_node("macvlan", |node| node.pods.v4 = Ipv4Net::new_assert([10, 9, 0, 0].into(), 24), "outside the");
+    check_node("macvlan", |node| node.underlay.v4 = [10, 244, 1, 9].into(), "lies in its pods' prefix");
+}
+
+#[test]
+fn routed_pods_must_lie_apart_from_the_underlay() {
+    for path in ["bridge+direct", "bridge+vpc", "ptp+vxlan", "ipvlan-l3", "ipvlan-l3s"] {
+        check_node(path, |node| node.underlay.v4 = [10, 244, 9, 1].into(), "lies in the cluster's prefix");
+        check_node(
+            path,
+            |node| node.underlay.v6 = Ipv6Addr::new(0xfd00, 0x244, 0, 9, 0, 0, 0, 1),
+            "which is routed",
+        );
+    }
+    let shape = shape("macvlan");
+    let mut node = shape.node(1);
+    node.underlay.v4 = [10, 244, 9, 1].into();
+    assert!(shape.path.node_plan(&node).is_ok(), "on one wire pods and nodes may share a subnet");
+}
+
+#[test]
+fn a_router_must_be_there_to_write_its_table() {
+    check_node("bridge+vpc", |node| node.router = None, "no router is given");
+}
+
+#[test]
+fn a_tunnel_must_leave_ipv6_its_smallest_mtu() {
+    let mtu = |mtu: u32, outer: Family| {
+        let shape = Shape { mtu, outer, ..shape("ptp+vxlan") };
+        shape.path.pod_mtu(&shape.node(1))
+    };
+    assert_eq!(mtu(1330, Family::V4), Ok(1280));
+    assert_eq!(mtu(1350, Family::V6), Ok(1280));
+    assert!(mtu(1329, Family::V4).unwrap_err().to_string().contains("1329 bytes less 50"));
+    assert!(mtu(1349, Family::V6).unwrap_err().to_string().contains("1349 bytes less 70"));
+    let shape = Shape { mtu: 1300, ..shape("bridge+vxlan") };
+    check(shape.path.node_plan(&shape.node(1)), "less than the 1280 of IPv6");
+}
+
+#[test]
+fn a_pod_must_be_possible() {
+    check_pod(|pod| pod.id = 0, "ids begin at 1");
+    check_pod(
+        |pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 2, 2),
+        "outside the node's prefix 10.244.1.0/24",
+    );
+    check_pod(|pod| pod.addresses.v6 = Ipv6Addr::LOCALHOST, "outside the node's prefix");
+    check_pod(|pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 1, 0), "the network's, the gateway's");
+    check_pod(|pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 1, 1), "the network's, the gateway's");
+    check_pod(|pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 1, 255), "broadcast");
+    check_pod(|pod| pod.ifname = IfName::new("lo").unwrap(), "cannot be called lo");
+    check_pod(|pod| pod.netns = shape("host").netns("n1"), "is the node's own");
+    check_pod(|pod| pod.published = Some(PublishedPort { node: 0, pod: 80 }), "published port of 0");
+}
+
+#[test]
+fn a_peer_must_stand_beside_the_node() {
+    let shape = shape("ptp+direct");
+    let (node, other) = (shape.node(1), shape.node(2));
+    let plan = |change: &dyn Fn(&mut datapath::Peer)| {
+        let mut peer = peer(&other);
+        change(&mut peer);
+        shape.path.peer_plan(&node, &peer)
+    };
+    assert!(plan(&|_| ()).is_ok());
+    check(plan(&|peer| peer.id = 1), "the node's own id");
+    check(plan(&|peer| peer.underlay.v4 = node.underlay.v4), "is the node's own");
+    check(plan(&|peer| peer.pods = node.pods), "overlaps");
+    check(
+        plan(&|peer| peer.pods.v4 = Ipv4Net::new_assert([10, 9, 0, 0].into(), 24)),
+        "outside the cluster's",
+    );
+}
+
+#[test]
+fn clients_are_told_where_a_pod_serves() {
+    #[track_caller]
+    fn check(path: &'static str, family: Family, expected: &str) {
+        let shape = shape(path);
+        let node = shape.node(2);
+        let got = shape.path.address_of(&node, &shape.pod(&node, 1), family, 80).unwrap();
+        assert_eq!(got.to_string(), expected);
+    }
+    check("host", Family::V4, "192.168.100.2:80");
+    check("docker", Family::V4, "192.168.100.2:8080");
+    check("docker", Family::V6, "[fd00:100::2]:8080");
+    check("bridge+vpc", Family::V4, "10.244.2.2:80");
+    check("ipvlan-l3", Family::V6, "[fd00:244:0:2::2]:80");
+
+    let shape = shape("docker");
+    let node = shape.node(2);
+    let refused = |pod: u8, port: u16| {
+        shape.path.address_of(&node, &shape.pod(&node, pod), Family::V4, port).unwrap_err().to_string()
+    };
+    assert!(refused(1, 81).contains("does not publish port 81"), "another port than the published one");
+    assert!(refused(2, 80).contains("does not publish port 80"), "a pod that publishes nothing");
+}

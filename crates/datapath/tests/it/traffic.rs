@@ -1,0 +1,186 @@
+//! Packets through each data path: who reaches whom, from which address, and how large a packet passes.
+
+use std::net::{IpAddr, SocketAddr};
+
+use datapath::{DataPath, Family, Reach};
+use linux::Netns;
+use plan::{Fault, Undone};
+
+use crate::pair::Pair;
+use crate::paths::for_each_path;
+use crate::probe;
+use crate::specs::POD_PORT;
+
+for_each_path!(over_ipv4);
+
+#[test]
+fn bridge_vxlan_over_ipv6() {
+    if let Some(path) = crate::paths::runnable("bridge+vxlan") {
+        passes(path, Family::V6);
+    }
+}
+
+#[test]
+fn ptp_vxlan_over_ipv6() {
+    if let Some(path) = crate::paths::runnable("ptp+vxlan") {
+        passes(path, Family::V6);
+    }
+}
+
+fn over_ipv4(path: &'static DataPath) {
+    passes(path, Family::V4);
+}
+
+/// Applies the path, sends packets of all kinds, undoes it and finds everything as it was.
+fn passes(path: &'static DataPath, outer: Family) {
+    let mut pair = Pair::new(path, outer);
+    let names = pair.everywhere();
+    let before = pair.dump(&names);
+    let (plan, mut journal) = (pair.path_plan(), pair.journal());
+    pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
+
+    let world = World { path, pair: &pair };
+    for family in Family::BOTH {
+        world.pods_reach_each_other(family);
+        world.a_full_packet_passes_and_no_more(family);
+        world.pods_of_one_node_reach_each_other(family);
+        world.nodes_reach_pods(family);
+        world.pods_reach_nodes(family);
+    }
+    assert_eq!(world.fragments_made(), 0, "the pods' MTU is too large: outer packets were fragmented");
+
+    for (placed, outcome) in pair.undo(&mut journal) {
+        let well = matches!(outcome, Undone::Restored | Undone::AlreadySo);
+        assert!(well, "{:?} of {}: {outcome:?}", placed.step, placed.place);
+    }
+    assert_eq!(names, pair.everywhere());
+    pair.assert_as(&names, &before, "after undo");
+}
+
+struct World<'a> {
+    path: &'static DataPath,
+    pair: &'a Pair,
+}
+
+impl World<'_> {
+    /// Pod of node 1 calls pod 1 of node 2, where the path says that it serves; both ways where addresses allow.
+    fn pods_reach_each_other(&self, family: Family) {
+        let [one, two] = [self.pair.inside(0), self.pair.inside(1)];
+        let there = self.address_of(1, family);
+        let seen = tcp(&two, &one, there);
+        // A published port hides the pod behind its node; nothing else may translate between pods.
+        assert_eq!(seen, self.source(0, family), "the server sees another client");
+        for (from, to) in self.ways(family) {
+            ping(&from, to, 100);
+        }
+        if self.path.reach != Reach::PublishedPort {
+            let back = self.address_of(0, family);
+            assert_eq!(tcp(&one, &two, back), self.source(1, family));
+            udp(&two, &one, there, self.mtu());
+        }
+    }
+
+    fn a_full_packet_passes_and_no_more(&self, family: Family) {
+        let mtu = self.mtu();
+        for (from, to) in self.ways(family) {
+            ping(&from, to, mtu);
+            let refused = probe::ping(&from, to, mtu + 1).expect_err("a packet above the MTU was sent");
+            let too_long = rustix::io::Errno::MSGSIZE.raw_os_error();
+            assert_eq!(refused.raw_os_error(), Some(too_long), "{refused}");
+        }
+    }
+
+    fn pods_of_one_node_reach_each_other(&self, family: Family) {
+        let [first, second] = [self.pair.inside(1), self.pair.inside(2)];
+        match self.path.reach {
+            Reach::Node => return,
+            Reach::PublishedPort => {
+                let (published, node) = (self.address_of(1, family), self.pair.node(1));
+                // By the node's port: from a neighbour, from itself, from the node.
+                tcp(&first, &second, published);
+                tcp(&first, &first, published);
+                tcp(&first, &node, published);
+            }
+            Reach::Pod => {}
+        }
+        let first_address = self.pair.pods[1].addresses.of(family);
+        let direct = SocketAddr::new(first_address, POD_PORT);
+        assert_eq!(tcp(&first, &second, direct), self.pair.pods[2].addresses.of(family));
+        udp(&first, &second, direct, self.mtu());
+        ping(&second, first_address, self.mtu());
+    }
+
+    /// A node reaches its own pods where they hang on it, and other nodes' where routes lead there.
+    fn nodes_reach_pods(&self, family: Family) {
+        let pod = self.pair.inside(1);
+        let address = SocketAddr::new(self.pair.pods[1].addresses.of(family), POD_PORT);
+        match self.path.attach.name() {
+            "bridge" | "docker" | "ptp" => drop(tcp(&pod, &self.pair.node(1), address)),
+            "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}
+            other => panic!("say whether nodes reach their own pods by {other}"),
+        }
+        match self.path.transport.name() {
+            "direct" | "vpc" | "vxlan" => drop(tcp(&pod, &self.pair.node(0), address)),
+            "onlink" => {}
+            other => panic!("say whether nodes reach other nodes' pods by {other}"),
+        }
+    }
+
+    /// Outside the cluster a bridge's pods are seen with their node's address.
+    fn pods_reach_nodes(&self, family: Family) {
+        if matches!(self.path.attach.name(), "bridge" | "docker") {
+            let there = SocketAddr::new(self.pair.nodes[1].underlay.of(family), POD_PORT);
+            let seen = tcp(&self.pair.node(1), &self.pair.inside(0), there);
+            assert_eq!(seen, self.pair.nodes[0].underlay.of(family), "not masqueraded");
+        }
+    }
+
+    /// From each side to what the other side answers echo requests with.
+    fn ways(&self, family: Family) -> [(Netns, IpAddr); 2] {
+        let [one, two] = [0, 1].map(|pod| match self.path.reach {
+            Reach::Node | Reach::PublishedPort => self.pair.nodes[pod].underlay.of(family),
+            Reach::Pod => self.pair.pods[pod].addresses.of(family),
+        });
+        [(self.pair.inside(0), two), (self.pair.inside(1), one)]
+    }
+
+    /// The address that a server on the other node sees of a pod.
+    fn source(&self, pod: usize, family: Family) -> IpAddr {
+        match self.path.reach {
+            Reach::Node | Reach::PublishedPort => self.pair.nodes[pod].underlay.of(family),
+            Reach::Pod => self.pair.pods[pod].addresses.of(family),
+        }
+    }
+
+    /// Where a pod serves: pod 0 on node 1, pod 1 on node 2.
+    fn address_of(&self, pod: usize, family: Family) -> SocketAddr {
+        let (node, pod) = (&self.pair.nodes[pod], &self.pair.pods[pod]);
+        self.path.address_of(node, pod, family, POD_PORT).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn mtu(&self) -> u32 {
+        self.path.pod_mtu(&self.pair.nodes[0]).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn fragments_made(&self) -> u64 {
+        [0, 1].map(|node| probe::fragments_made(&self.pair.node(node))).iter().sum()
+    }
+}
+
+#[track_caller]
+fn ping(from: &Netns, to: IpAddr, packet: u32) {
+    let why = |error| panic!("no echo of {packet} bytes from {to} in {}: {error}", from.describe());
+    probe::ping(from, to, packet).unwrap_or_else(why);
+}
+
+#[track_caller]
+fn tcp(server: &Netns, client: &Netns, to: SocketAddr) -> IpAddr {
+    let why = |error| panic!("no TCP from {} to {to}: {error}", client.describe());
+    probe::tcp(server, POD_PORT, client, to).unwrap_or_else(why)
+}
+
+#[track_caller]
+fn udp(server: &Netns, client: &Netns, to: SocketAddr, mtu: u32) {
+    let why = |error| panic!("no UDP from {} to {to}: {error}", client.describe());
+    probe::udp(server, POD_PORT, client, to, mtu).unwrap_or_else(why);
+}
