@@ -229,6 +229,11 @@ fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+
+    use netlink_packet_route::link::LinkMessage;
+    use rustix::net::{AddressFamily as Family, SendFlags, SocketFlags, SocketType as Type, socketpair};
+
     use super::*;
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -237,6 +242,78 @@ mod tests {
         bytes.extend(value);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes
+    }
+
+    /// A message of `RTM_NEWLINK` about a link, or of netlink's own types.
+    fn message(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(HEADER_BYTES + payload.len()).unwrap();
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend([kind.to_ne_bytes(), flags.to_ne_bytes()].concat());
+        bytes.extend([sequence.to_ne_bytes(), [0; 4]].concat());
+        bytes.extend(payload);
+        bytes
+    }
+
+    const NEW_LINK: u16 = 16;
+    const ERROR: u16 = 2;
+    const DONE: u16 = 3;
+
+    fn question() -> RouteNetlinkMessage {
+        RouteNetlinkMessage::GetLink(LinkMessage::default())
+    }
+
+    /// A socket at whose other end the given datagrams lie ready.
+    fn socket_with(datagrams: &[Vec<u8>]) -> (Socket, OwnedFd) {
+        let (ours, theirs) = socketpair(Family::UNIX, Type::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        for datagram in datagrams {
+            rustix::net::send(&theirs, datagram, SendFlags::empty()).unwrap();
+        }
+        // SAFETY: the descriptor is open, and is given away here and nowhere else.
+        let socket = unsafe { netlink_sys::Socket::from_raw_fd(ours.into_raw_fd()) };
+        (Socket { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER_BYTES) }, theirs)
+    }
+
+    #[test]
+    fn an_interrupted_dump_is_asked_for_again() {
+        let link = |index: u8, flags, sequence| {
+            let mut payload = [0; 16];
+            payload[4] = index;
+            message(NEW_LINK, flags, sequence, &payload)
+        };
+        let done = |flags, sequence| message(DONE, flags, sequence, &[0; 4]);
+        let (mut socket, _theirs) = socket_with(&[
+            [link(1, 0, 1), link(2, NLM_F_DUMP_INTR, 1)].concat(),
+            done(0, 1),
+            done(NLM_F_DUMP_INTR, 2),
+            // What is left of another exchange.
+            link(9, 0, 2),
+            [link(1, 0, 3), link(3, 0, 3), done(0, 3)].concat(),
+        ]);
+        let answers = socket.dump(&question()).unwrap();
+        let indexes = answers.iter().map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(message) => message.header.index,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(indexes.collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[track_caller]
+    fn check_refusal(datagram: Vec<u8>, errno: i32, text: &str) {
+        let (mut socket, _theirs) = socket_with(&[datagram]);
+        let error = crate::Error::new("x", socket.dump(&question()).unwrap_err());
+        assert_eq!((error.errno(), error.reason().as_str()), (Some(errno), text));
+    }
+
+    #[test]
+    fn refusals_come_as_errors_and_as_ends_of_dumps() {
+        let code = (-libc::EINVAL).to_ne_bytes().to_vec();
+        let words = attribute(NLMSGERR_ATTR_MSG, b"Not this way.\0");
+        let capped = [code.clone(), vec![0; HEADER_BYTES], words.clone()].concat();
+        let explained = "invalid argument: Not this way";
+        check_refusal(message(ERROR, NLM_F_ACK_TLVS, 1, &capped), libc::EINVAL, explained);
+        check_refusal(message(ERROR, 0, 1, &capped), libc::EINVAL, "invalid argument");
+        let ended = [code, words].concat();
+        check_refusal(message(DONE, NLM_F_ACK_TLVS, 1, &ended), libc::EINVAL, explained);
     }
 
     #[test]
