@@ -50,6 +50,7 @@ pub mod target;
 pub use client::Client;
 pub use connection::Fault;
 pub use error::LoadError;
+pub use hdrhistogram::Histogram;
 pub use outcome::{Live, Missed, Outcome, Unexpected};
 pub use run::{Run, run, run_live};
 pub use schedule::Schedule;

@@ -15,7 +15,7 @@ mod responder;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -34,8 +34,8 @@ const BACKLOG: i32 = 65_535;
 /// How a responder is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where to listen. Port 0 takes a free one; the unspecified IPv6 address takes IPv4 too.
-    pub listen: SocketAddr,
+    /// Where to listen. Port 0 takes a free one; an IPv6 address takes IPv6 alone.
+    pub listen: Vec<SocketAddr>,
     /// Bytes of the body of `/`, up to [`BODY_BYTES_MAX`].
     pub body_bytes: u32,
     /// One pinned thread for each of these; empty: one thread, anywhere.
@@ -45,9 +45,10 @@ pub struct Config {
 /// A responder that listens, in the namespace of the thread that bound it. Connections wait until it runs.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
-    config: Config,
-    listeners: Vec<(Option<CpuSet>, OwnedFd)>,
+    addresses: Vec<SocketAddr>,
+    body_bytes: u32,
+    /// Of each thread.
+    places: Vec<(Option<CpuSet>, Vec<OwnedFd>)>,
 }
 
 /// What a responder did.
@@ -62,32 +63,34 @@ pub struct Served {
 }
 
 impl Server {
-    /// Takes the address.
+    /// Takes the addresses.
     ///
     /// # Errors
-    /// If the address is taken or not this machine's, or the body too large.
+    /// If there is no address, one is taken or not this machine's, or the body is too large.
     pub fn bind(config: &Config) -> Result<Server, LoadError> {
         if config.body_bytes > BODY_BYTES_MAX {
             return Err(LoadError::Shape("a body of at most 1048576 bytes is possible"));
         }
-        let mut places: Vec<_> = config.cpus.iter().map(|cpu| Some(CpuSet::from_iter([cpu]))).collect();
-        if places.is_empty() {
-            places.push(None);
+        if config.listen.is_empty() {
+            return Err(LoadError::Shape("an address to listen on is needed"));
         }
-        let mut address = config.listen;
-        let mut listeners = Vec::new();
-        for cpus in places {
-            let refused = |errno: Errno| LoadError::Listen { address, source: io::Error::from(errno) };
-            let listener = listen(address).map_err(refused)?;
-            address = local_address(&listener).map_err(refused)?;
-            listeners.push((cpus, listener));
+        let mut addresses = config.listen.clone();
+        let mut places = Vec::new();
+        let mut cpus: Vec<_> = config.cpus.iter().map(|cpu| Some(CpuSet::from_iter([cpu]))).collect();
+        if cpus.is_empty() {
+            cpus.push(None);
         }
-        Ok(Server { address, config: config.clone(), listeners })
+        for cpus in cpus {
+            // A port that the first thread's socket was given is the port of the others too.
+            let listeners = addresses.iter_mut().map(listen).collect::<Result<_, _>>()?;
+            places.push((cpus, listeners));
+        }
+        Ok(Server { addresses, body_bytes: config.body_bytes, places })
     }
 
-    /// Where it listens, with the port that was taken.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it listens, with the ports that were taken, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Answers until the flag is set, which is looked at every 50 ms.
@@ -100,9 +103,9 @@ impl Server {
         thread::scope(|scope| {
             let (failed, ends) = (&failed, &ends);
             let mut threads = Vec::new();
-            for (cpus, listener) in &self.listeners {
+            for (cpus, listeners) in &self.places {
                 threads.push(scope.spawn(move || {
-                    let served = self.thread(cpus.as_ref(), listener.as_fd(), ends);
+                    let served = self.thread(cpus.as_ref(), listeners, ends);
                     failed.fetch_or(served.is_err(), Ordering::Relaxed);
                     served
                 }));
@@ -117,13 +120,13 @@ impl Server {
     fn thread(
         &self,
         cpus: Option<&CpuSet>,
-        listener: BorrowedFd<'_>,
+        listeners: &[OwnedFd],
         ends: &(dyn Fn() -> bool + Sync),
     ) -> Result<Served, LoadError> {
         if let Some(cpus) = cpus {
             cpu::pin_current_thread(cpus)?;
         }
-        Responder::new(listener, self.config.body_bytes)?.run(ends)
+        Responder::new(listeners, self.body_bytes)?.run(ends)
     }
 }
 
@@ -137,20 +140,24 @@ impl Served {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<OwnedFd, Errno> {
+/// Listens, and notes the port that it was given.
+fn listen(address: &mut SocketAddr) -> Result<OwnedFd, LoadError> {
+    let refused = |errno: Errno| LoadError::Listen { address: *address, source: io::Error::from(errno) };
+    let socket = listening_socket(*address).map_err(refused)?;
+    *address = rustix::net::getsockname(&socket).and_then(SocketAddr::try_from).map_err(refused)?;
+    Ok(socket)
+}
+
+fn listening_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, false)?;
+        sockopt::set_ipv6_v6only(&socket, true)?;
     }
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
-}
-
-fn local_address(socket: &OwnedFd) -> Result<SocketAddr, Errno> {
-    SocketAddr::try_from(rustix::net::getsockname(socket)?)
 }

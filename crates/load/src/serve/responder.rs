@@ -1,6 +1,6 @@
 //! The loop of one thread of the responder.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -25,14 +25,14 @@ const INPUT_BYTES: usize = 65_536;
 /// much and reads nothing does not fill the memory.
 const OUTPUT_BYTES: usize = 262_144;
 
-/// The listener's event data; peers have their index.
-const LISTENER: u64 = u64::MAX;
+/// Event data from here on are listeners; peers have their index.
+const LISTENERS: u64 = 1 << 63;
 
 pub(super) struct Responder<'a> {
     epoll: OwnedFd,
-    listener: BorrowedFd<'a>,
-    /// False while there are no descriptors or no memory for more connections.
-    accepting: bool,
+    listeners: &'a [OwnedFd],
+    /// Listeners that are not watched, because there are no descriptors or no memory for more connections.
+    paused: Vec<usize>,
     peers: Vec<Option<Peer>>,
     vacant: Vec<usize>,
     answers: Answers,
@@ -42,14 +42,15 @@ pub(super) struct Responder<'a> {
 }
 
 impl<'a> Responder<'a> {
-    pub(super) fn new(listener: BorrowedFd<'a>, body_bytes: u32) -> Result<Responder<'a>, LoadError> {
+    pub(super) fn new(listeners: &'a [OwnedFd], body_bytes: u32) -> Result<Responder<'a>, LoadError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll"))?;
-        epoll::add(&epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN)
-            .map_err(system("watch the listening socket"))?;
+        for index in 0..listeners.len() {
+            watch_listener(&epoll, listeners, index).map_err(system("watch the listening socket"))?;
+        }
         Ok(Responder {
             epoll,
-            listener,
-            accepting: true,
+            listeners,
+            paused: Vec::new(),
             peers: Vec::new(),
             vacant: Vec::new(),
             answers: Answers::new(body_bytes),
@@ -70,37 +71,35 @@ impl<'a> Responder<'a> {
             self.answers.tick();
             for event in &events {
                 match { event.data }.u64() {
-                    LISTENER => self.accept(),
+                    data if data >= LISTENERS => self.accept((data - LISTENERS) as usize),
                     index => self.on_peer(index as usize, event.flags),
                 }
             }
-            if events.is_empty() && !self.accepting {
-                self.accept_again();
+            if events.is_empty() {
+                self.paused.retain(|index| watch_listener(&self.epoll, self.listeners, *index).is_err());
             }
         }
         Ok(self.served)
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self, index: usize) {
+        let listener = &self.listeners[index];
         loop {
-            match rustix::net::accept_with(self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.welcome(socket),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // The listener would stay ready and keep the loop turning. Those who wait are accepted when it
                     // is quiet again.
-                    self.accepting = epoll::delete(&self.epoll, self.listener).is_err();
+                    if epoll::delete(&self.epoll, listener).is_ok() {
+                        self.paused.push(index);
+                    }
                     return;
                 }
                 // The peer went away before it was accepted, and other errors of that one connection (accept(2)).
                 Err(_) => {}
             }
         }
-    }
-
-    fn accept_again(&mut self) {
-        let data = EventData::new_u64(LISTENER);
-        self.accepting = epoll::add(&self.epoll, self.listener, data, EventFlags::IN).is_ok();
     }
 
     /// A peer that cannot be watched is dropped, and thereby told.
@@ -220,4 +219,9 @@ impl<'a> Responder<'a> {
     fn watch(&self, peer: &Peer, index: usize, flags: EventFlags) -> Result<(), Errno> {
         epoll::modify(&self.epoll, &peer.socket, EventData::new_u64(index as u64), flags)
     }
+}
+
+fn watch_listener(epoll: &OwnedFd, listeners: &[OwnedFd], index: usize) -> Result<(), Errno> {
+    let data = EventData::new_u64(LISTENERS + index as u64);
+    epoll::add(epoll, &listeners[index], data, EventFlags::IN)
 }

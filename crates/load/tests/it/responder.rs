@@ -15,11 +15,12 @@ use crate::servers::{at, run};
 
 /// Runs a responder around the closure.
 fn with_server(listen: &str, cpus: CpuSet, ask: impl FnOnce(SocketAddr)) -> Served {
-    let server = Server::bind(&Config { listen: listen.parse().unwrap(), body_bytes: 100, cpus }).unwrap();
+    let server =
+        Server::bind(&Config { listen: vec![listen.parse().unwrap()], body_bytes: 100, cpus }).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let running = scope.spawn(|| server.run(&stop));
-        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(server.address())));
+        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(server.addresses()[0])));
         stop.store(true, Ordering::Relaxed);
         let served = running.join().unwrap().unwrap();
         asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -155,9 +156,34 @@ fn the_generator_and_the_responder_agree() {
 }
 
 #[test]
+fn both_families_share_a_port() {
+    let listen = |text: &str| text.parse().unwrap();
+    let config = Config { listen: vec![listen("0.0.0.0:0")], body_bytes: 1, cpus: CpuSet::default() };
+    let port = Server::bind(&config).unwrap().addresses()[0].port();
+    let listen = vec![listen(&format!("0.0.0.0:{port}")), listen(&format!("[::]:{port}"))];
+    let server = Server::bind(&Config { listen, ..config }).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let running = scope.spawn(|| server.run(&stop));
+        let asked = [format!("127.0.0.1:{port}"), format!("[::1]:{port}")].map(|address| {
+            let mut stream = connect(address.parse().unwrap());
+            write!(stream, "GET /8 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            responses(&mut stream, 1)
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(running.join().unwrap().unwrap().connections, 2);
+        assert_eq!(asked, [vec![ok(8)], vec![ok(8)]]);
+    });
+}
+
+#[test]
 fn an_address_that_is_not_here_is_an_error() {
-    let config = Config { listen: "192.0.2.1:0".parse().unwrap(), body_bytes: 1, cpus: CpuSet::default() };
+    let config =
+        Config { listen: vec!["192.0.2.1:0".parse().unwrap()], body_bytes: 1, cpus: CpuSet::default() };
     assert!(matches!(Server::bind(&config), Err(LoadError::Listen { .. })));
-    let large = Config { listen: "127.0.0.1:0".parse().unwrap(), body_bytes: BODY_BYTES_MAX + 1, ..config };
+    let large =
+        Config { listen: vec!["127.0.0.1:0".parse().unwrap()], body_bytes: BODY_BYTES_MAX + 1, ..config };
     assert!(matches!(Server::bind(&large), Err(LoadError::Shape(_))));
+    let nowhere = Config { listen: vec![], body_bytes: 1, cpus: CpuSet::default() };
+    assert!(matches!(Server::bind(&nowhere), Err(LoadError::Shape(_))));
 }
