@@ -140,9 +140,9 @@ fn record(
         connection_errors: outcome.connection_errors,
         unexpected: outcome.unexpected.count(),
         latencies: Latencies {
-            response: Histogram(outcome.response),
-            service: Histogram(outcome.service),
-            lag: Histogram(outcome.lag),
+            response: Histogram::from(&outcome.response),
+            service: Histogram::from(&outcome.service),
+            lag: Histogram::from(&outcome.lag),
         },
         client_cpu: usage.client,
         server_cpu: usage.server,

@@ -39,10 +39,11 @@ pub(crate) fn header() -> Header {
 }
 
 fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
-    let mut response = Histogram::new();
+    let mut response = Histogram::empty_hdr();
     for step in 0..50 {
-        response.0.record(base_ns + step * 1_000).expect("far below an hour");
+        response.record(base_ns + step * 1_000).expect("far below an hour");
     }
+    let response = Histogram::from(&response);
     TrialRecord {
         entrant,
         load: 0,
