@@ -166,3 +166,38 @@ fn tunnel(vxlan: &Vxlan, found: &Resolved) -> Vec<InfoVxlan> {
     }
     data
 }
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::Emitable;
+
+    use super::*;
+
+    /// The kernel numbers that the tests of links on the real kernel cannot reach where it lacks ipvlan.
+    #[track_caller]
+    fn check_ipvlan(mode: IpvlanMode, number: u8) {
+        let name = |text| IfName::new(text).unwrap();
+        let kind = LinkKind::Ipvlan { parent: name("eth0"), mode };
+        let link = Link { name: name("iv0"), kind, mtu: None, mac: None };
+        let message = creation(&link, &Resolved { lower: Some(7), peer_netns: None });
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        let has = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+        // IFLA_LINK (5) with the parent's index; IFLA_INFO_KIND (1); IFLA_IPVLAN_MODE (1) with two bytes.
+        assert!(has(&[8, 0, 5, 0, 7, 0, 0, 0]), "{bytes:?}");
+        assert!(has(b"\x0b\0\x01\0ipvlan\0"), "{bytes:?}");
+        assert!(has(&[6, 0, 1, 0, number, 0]), "{bytes:?}");
+    }
+
+    #[test]
+    fn ipvlan_modes_have_the_kernels_numbers() {
+        check_ipvlan(IpvlanMode::L2, 0);
+        check_ipvlan(IpvlanMode::L3, 1);
+        check_ipvlan(IpvlanMode::L3s, 2);
+    }
+
+    #[test]
+    fn a_link_without_a_name_is_refused() {
+        assert_eq!(read(&indexed(3)).unwrap_err(), "link 3 has no name");
+    }
+}
