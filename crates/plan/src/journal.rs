@@ -8,11 +8,15 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, RenameFlags};
 
 use crate::entry::{Entry, Header, Intent, Owner, VERSION};
 use crate::owner;
+
+/// Between two attempts to get the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// An open journal. One process at a time holds one (`flock`); the kernel lets go of it when the process dies.
 #[derive(Debug)]
@@ -65,7 +69,9 @@ pub enum JournalError {
         found: u32,
     },
     /// Another process has it open.
-    #[error("journal {path} is in use by process {pid}; wait for it to end")]
+    #[error(
+        "journal {path} of process {pid} is in use; wait until that process, or an undo of it, has ended"
+    )]
     InUse {
         /// The journal.
         path: PathBuf,
@@ -131,7 +137,7 @@ impl Journal {
         let failed =
             |attempted| move |source| JournalError::File { attempted, path: path.to_owned(), source };
         let mut file = OpenOptions::new().read(true).append(true).open(path).map_err(failed("open"))?;
-        let locked = lock(&file);
+        let locked = lock_patiently(&file);
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed("read"))?;
         let (entries, sound_bytes) = parse(path, &bytes)?;
@@ -229,7 +235,7 @@ impl Journal {
     /// Removes the file; to be called when undo has left nothing, or when what was done is to stay for good.
     pub fn remove(self) -> Result<(), JournalError> {
         let removed = std::fs::remove_file(&self.path).and_then(|()| sync_directory(&self.path));
-        removed.map_err(|source| JournalError::File { attempted: "remove", path: self.path, source })
+        removed.map_err(|source| JournalError::File { attempted: "remove", path: self.path.clone(), source })
     }
 
     fn intents(&self) -> impl DoubleEndedIterator<Item = &Intent> {
@@ -237,6 +243,14 @@ impl Journal {
             Entry::Intent(intent) => Some(intent),
             Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. } => None,
         })
+    }
+}
+
+impl Drop for Journal {
+    /// A process that another thread is just starting holds a copy of the descriptor until it runs its program; with
+    /// that copy the lock would outlive this value.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -308,8 +322,24 @@ fn lock(file: &File) -> io::Result<()> {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from)
 }
 
+/// Waits a moment: the lock of a killed process is held for some milliseconds by a child that was about to run its
+/// program.
+fn lock_patiently(file: &File) -> io::Result<()> {
+    const ATTEMPTS: u32 = 20;
+    for _ in 1..ATTEMPTS {
+        match lock(file) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LOCK_PAUSE),
+            result => return result,
+        }
+    }
+    lock(file)
+}
+
 /// Makes a new or removed name in the file's directory outlive a power failure.
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
+
+#[cfg(test)]
+mod tests;

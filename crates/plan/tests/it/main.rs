@@ -1,5 +1,8 @@
 //! Plans on the real kernel, in namespaces of their own.
 
+mod faults;
 mod identity;
+mod killed;
+mod outcomes;
 mod sample;
 mod show;

@@ -1,0 +1,148 @@
+//! What a cut, changed, foreign or busy journal does.
+
+use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
+
+use super::*;
+use crate::entry::{After, Before, Undone};
+use crate::{Place, Placed, Step};
+
+fn step(seq: u64) -> [Entry; 3] {
+    let link = linux::IfName::new(format!("hg{seq}")).unwrap();
+    let placed = Placed { place: Place::Host, step: Step::SetLinkUp { link } };
+    let before = Before::Up { index: 7, up: false };
+    [
+        Entry::Intent(Intent { seq, placed, netns_cookie: Some(4), before }),
+        Entry::Done { seq, after: After::AsPlanned },
+        Entry::Undone { seq, outcome: Undone::Restored, index: None },
+    ]
+}
+
+/// A journal of some steps in a directory of its own; its bytes.
+fn written(directory: &Path, steps: u64) -> (PathBuf, Vec<u8>, Vec<Entry>) {
+    let path = directory.join("journal");
+    let mut journal = Journal::create(&path).unwrap();
+    for seq in 0..steps {
+        for entry in step(seq) {
+            journal.append(entry).unwrap();
+        }
+    }
+    (path.clone(), std::fs::read(&path).unwrap(), journal.entries().to_vec())
+}
+
+/// Every byte of a journal of four steps, as a share, so that the strategy needs no file.
+fn place() -> impl Strategy<Value = f64> {
+    0.0..1.0
+}
+
+fn byte_at(bytes: &[u8], place: f64) -> usize {
+    ((bytes.len() as f64) * place) as usize
+}
+
+/// One journal for all cases: each line of it waits for the disk.
+fn four_steps() -> &'static (Vec<u8>, Vec<Entry>) {
+    static WRITTEN: std::sync::OnceLock<(Vec<u8>, Vec<Entry>)> = std::sync::OnceLock::new();
+    WRITTEN.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let (_, bytes, entries) = written(directory.path(), 4);
+        (bytes, entries)
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_cut_journal_is_a_shorter_one(place in place()) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let (bytes, entries) = four_steps();
+        let cut = byte_at(bytes, place);
+        std::fs::write(&path, &bytes[..cut]).unwrap();
+        let whole_lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
+        match Journal::open(&path) {
+            Ok(mut journal) => {
+                prop_assert_eq!(journal.entries(), &entries[..whole_lines]);
+                // It goes on behind the last sound line.
+                let [next, ..] = step(9);
+                journal.append(next.clone()).unwrap();
+                drop(journal);
+                let again = Journal::open(&path).unwrap();
+                prop_assert_eq!(again.entries().len(), whole_lines + 1);
+                prop_assert_eq!(again.entries().last(), Some(&next));
+            }
+            Err(JournalError::NoHeader { .. }) => prop_assert_eq!(whole_lines, 0),
+            Err(error) => prop_assert!(false, "{}", error),
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_found(place in place(), flip in 1_u8..) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let (mut bytes, entries) = four_steps().clone();
+        let at = byte_at(&bytes, place);
+        bytes[at] ^= flip;
+        std::fs::write(&path, &bytes).unwrap();
+        let damaged = bytes[..at].iter().filter(|byte| **byte == b'\n').count();
+        match Journal::open(&path) {
+            // The line is the last one, or its end is what was changed and it swallowed the last one.
+            Ok(journal) => {
+                prop_assert!(damaged + 2 >= entries.len());
+                prop_assert_eq!(journal.entries(), &entries[..damaged]);
+            }
+            Err(JournalError::Damaged { line, .. }) => prop_assert_eq!(line, damaged + 1),
+            Err(error) => prop_assert!(false, "{}", error),
+        }
+    }
+}
+
+#[test]
+fn a_journal_is_never_made_over_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, bytes, _) = written(directory.path(), 1);
+    assert!(matches!(Journal::create(&path), Err(JournalError::File { attempted: "create", .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn an_open_journal_is_not_opened_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let held = Journal::create(&path).unwrap();
+    let pid = std::process::id();
+    assert!(matches!(Journal::open(&path), Err(JournalError::InUse { pid: by, .. }) if by == pid));
+    drop(held);
+    Journal::open(&path).unwrap();
+}
+
+#[test]
+fn another_version_is_refused_by_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let json = r#"{"header":{"version":2,"new":1}}"#;
+    std::fs::write(&path, format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))).unwrap();
+    assert!(matches!(Journal::open(&path), Err(JournalError::Version { found: 2, .. })));
+}
+
+#[test]
+fn a_foreign_file_is_not_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("hosts");
+    std::fs::write(&path, "127.0.0.1 localhost").unwrap();
+    assert!(matches!(Journal::open(&path), Err(JournalError::NoHeader { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), b"127.0.0.1 localhost");
+}
+
+#[test]
+fn a_step_without_a_final_outcome_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
+    let [intent, done, undone] = step(0);
+    journal.append(intent).unwrap();
+    journal.append(done).unwrap();
+    let failed = Undone::Failed { why: "x".to_owned() };
+    journal.append(Entry::Undone { seq: 0, outcome: failed, index: None }).unwrap();
+    assert!(!journal.is_undone());
+    journal.append(undone).unwrap();
+    assert!(journal.is_undone());
+    assert_eq!(journal.next_seq(), 1);
+}

@@ -1,0 +1,113 @@
+//! Apply fails after every step, and stops dead after every line of the journal; so does undo. Then undo runs to its
+//! end, from the file, and everything is as it was.
+
+use std::path::Path;
+
+use plan::{ApplyError, Fault, Journal, Kernel, Undone, apply, undo};
+use testkit::{World, require_root};
+
+use crate::identity::{assert_as_before, state};
+use crate::sample::Sample;
+
+/// Applies with a fault, then undoes from the file as a later process would.
+#[track_caller]
+fn apply_with(sample: &Sample, path: &Path, fault: Fault) -> Result<usize, ApplyError> {
+    let _ = std::fs::remove_file(path);
+    let mut journal = Journal::create(path).expect("a journal can be made");
+    let mut kernel = Kernel::new().expect("the kernel can be opened");
+    kernel.inject(fault);
+    apply(&sample.plan(), &mut journal, &mut kernel).map(|_| journal.entries().len())
+}
+
+#[track_caller]
+fn undo_to_the_end(path: &Path, when: &str) {
+    let mut journal = Journal::open(path).expect("the journal is sound");
+    let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
+    let failed: Vec<_> = results.iter().filter(|(_, outcome)| !is_regular(outcome)).collect();
+    assert!(failed.is_empty(), "{when}: {failed:?}");
+    assert!(journal.is_undone(), "{when}");
+}
+
+/// Nobody else is in these namespaces, so nothing may look changed by others. `Gone` is what lies in a namespace whose
+/// removal an interrupted undo had still written down.
+fn is_regular(outcome: &Undone) -> bool {
+    match outcome {
+        Undone::Restored | Undone::AlreadySo | Undone::Gone => true,
+        Undone::ChangedByOther { .. } | Undone::Rebooted | Undone::Failed { .. } => false,
+    }
+}
+
+/// Runs the sample with each fault in one furnished world.
+fn check(faults: impl Iterator<Item = Fault>) {
+    let world = World::new();
+    let sample = Sample::of(&world);
+    sample.furnish();
+    let before = state(&world);
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = directory.path().join("journal");
+    for fault in faults {
+        let when = format!("with {fault:?}");
+        let result = apply_with(&sample, &path, fault);
+        assert!(matches!(result, Err(ApplyError::Injected { .. })), "{when}: {result:?}");
+        undo_to_the_end(&path, &when);
+        assert_as_before(&world, &before, &when);
+    }
+}
+
+fn steps() -> usize {
+    Sample::of(&World::new()).plan().steps.len()
+}
+
+#[test]
+fn apply_may_fail_before_any_step() {
+    if require_root() {
+        check((0..steps()).step_by(5).map(Fault::BeforeStep));
+    }
+}
+
+#[test]
+fn apply_may_fail_after_any_step() {
+    if require_root() {
+        check((0..steps()).map(Fault::AfterStep));
+    }
+}
+
+#[test]
+fn apply_may_die_after_any_line() {
+    if require_root() {
+        // The header, then an intent and a result for each step. Dead after the header is dead after its first
+        // intent: nothing is between.
+        check((2..=1 + 2 * steps()).map(Fault::DeadAfterLine));
+    }
+}
+
+#[test]
+fn undo_may_die_after_any_line() {
+    if !require_root() {
+        return;
+    }
+    let world = World::new();
+    let sample = Sample::of(&world);
+    sample.furnish();
+    let before = state(&world);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let mut dead_after = 1;
+    loop {
+        let lines = apply_with(&sample, &path, Fault::None).unwrap();
+        let mut journal = Journal::open(&path).unwrap();
+        let mut kernel = Kernel::new().unwrap();
+        kernel.inject(Fault::DeadAfterLine(lines + dead_after));
+        undo(&mut journal, &mut kernel);
+        let is_undone = journal.is_undone();
+        drop((journal, kernel));
+        let when = format!("when undo died after its line {dead_after}");
+        undo_to_the_end(&path, &when);
+        assert_as_before(&world, &before, &when);
+        if is_undone {
+            break;
+        }
+        dead_after += 1;
+    }
+    assert!(dead_after > 10, "undo wrote only {dead_after} lines");
+}

@@ -1,0 +1,91 @@
+//! A process that applies a plan is killed at any moment; its journal is enough.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plan::{Journal, Kernel, Plan, Undone, apply, undo};
+use testkit::{World, require_root};
+
+use crate::identity::{assert_as_before, state};
+use crate::sample::Sample;
+
+/// Names the directory in which the child finds its plan and leaves its journal.
+const DIRECTORY: &str = "HOSTGAP_TEST_APPLY_IN";
+const REPETITIONS: u32 = 40;
+const SEED: u64 = 0x5eed_0b57_ac1e;
+
+#[test]
+#[ignore = "this is the child process of a_killed_apply_is_undone"]
+fn child() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let directory = Path::new(&directory);
+    let plan: Plan = serde_json::from_slice(&std::fs::read(directory.join("plan")).unwrap()).unwrap();
+    let mut journal = Journal::create(&directory.join("journal")).unwrap();
+    apply(&plan, &mut journal, &mut Kernel::new().unwrap()).unwrap();
+}
+
+fn start(directory: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("a test knows its program"))
+        .args(["--exact", "killed::child", "--ignored"])
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the test's program can be started")
+}
+
+/// Undoes what the journal holds, if the child lived to make one; how many steps it had begun.
+fn undo_from(path: &Path, when: &str) -> usize {
+    if !path.exists() {
+        return 0;
+    }
+    let mut journal = Journal::open(path).expect("the journal is sound");
+    let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
+    let odd = |outcome: &Undone| !matches!(outcome, Undone::Restored | Undone::AlreadySo);
+    let odd: Vec<_> = results.iter().filter(|(_, outcome)| odd(outcome)).collect();
+    assert!(odd.is_empty(), "{when}: {odd:?}");
+    journal.remove().expect("the journal can be removed");
+    results.len()
+}
+
+#[test]
+fn a_killed_apply_is_undone() {
+    if !require_root() {
+        return;
+    }
+    let world = World::new();
+    let sample = Sample::of(&world);
+    sample.furnish();
+    let before = state(&world);
+    let directory = tempfile::tempdir().unwrap();
+    let journal = directory.path().join("journal");
+    let plan = sample.plan();
+    std::fs::write(directory.path().join("plan"), serde_json::to_vec(&plan).unwrap()).unwrap();
+
+    // One that lives tells how long a life is.
+    let born = Instant::now();
+    assert!(start(directory.path()).wait().unwrap().success());
+    let life = born.elapsed();
+    assert_eq!(undo_from(&journal, "without a kill"), plan.steps.len());
+    assert_as_before(&world, &before, "without a kill");
+
+    let mut random = SEED;
+    let mut begun = Vec::new();
+    for round in 0..REPETITIONS {
+        // xorshift64 (Marsaglia 2003); the high bits as parts per thousand of a life.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let age = life * u32::try_from((random >> 32) % 1000).unwrap() / 1000;
+        let mut child = start(directory.path());
+        std::thread::sleep(age.max(Duration::from_millis(1)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let when = format!("killed in round {round} at the age of {age:?}");
+        begun.push(undo_from(&journal, &when));
+        assert_as_before(&world, &before, &when);
+    }
+    let in_the_midst = begun.iter().filter(|steps| (1..plan.steps.len()).contains(*steps)).count();
+    assert!(in_the_midst > 0, "every kill came too early or too late: {begun:?}");
+}

@@ -1,0 +1,263 @@
+//! Undo when somebody else was there in between, and apply where something is in the way.
+
+use std::path::PathBuf;
+
+use plan::{ApplyError, Journal, Kernel, Place, Plan, Step, StepError, Undone, apply, undo, undo_in_boot};
+use tempfile::TempDir;
+use testkit::{World, dump, require_root, run, shell};
+
+use crate::sample::{Sample, address, bridge, ifname, sysctl_step, table, veth};
+
+/// A furnished world and a journal.
+struct Scene {
+    world: World,
+    sample: Sample,
+    directory: TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let world = World::new();
+        let sample = Sample::of(&world);
+        sample.furnish();
+        Scene { world, sample, directory: tempfile::tempdir().expect("a temporary directory can be made") }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("journal")
+    }
+
+    fn apply(&self, steps: &[(Place, Step)]) -> Result<(), ApplyError> {
+        let mut plan = Plan::new();
+        for (place, step) in steps {
+            plan.push(place, step.clone());
+        }
+        let mut journal = Journal::create(&self.path()).expect("a journal can be made");
+        apply(&plan, &mut journal, &mut Kernel::new().expect("the kernel can be opened")).map(drop)
+    }
+
+    fn undo(&self) -> Vec<Undone> {
+        let mut journal = Journal::open(&self.path()).expect("the journal is sound");
+        let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
+        results.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    fn home(&self, step: Step) -> (Place, Step) {
+        (self.sample.home(), step)
+    }
+
+    /// Does the step, lets somebody type a command in `home`, undoes.
+    #[track_caller]
+    fn check(step: impl FnOnce(&Scene) -> Step, command: &str, expected: impl FnOnce(&Undone) -> bool) {
+        let scene = Scene::new();
+        let before = dump(&scene.world.open("home"));
+        scene.apply(&[scene.home(step(&scene))]).expect("the step can be done");
+        shell(&command.replace("HOME", scene.sample.home.as_str()));
+        let found = scene.undo();
+        assert_eq!(found.len(), 1);
+        assert!(expected(&found[0]), "{found:?}");
+        if matches!(found[0], Undone::Restored | Undone::AlreadySo) {
+            before.assert_same(&dump(&scene.world.open("home")), "after undo");
+        }
+    }
+}
+
+fn is_changed(words: &str) -> impl FnOnce(&Undone) -> bool {
+    move |outcome| matches!(outcome, Undone::ChangedByOther { found } if found.contains(words))
+}
+
+fn is_gone(outcome: &Undone) -> bool {
+    *outcome == Undone::Gone
+}
+
+fn is_so(outcome: &Undone) -> bool {
+    *outcome == Undone::AlreadySo
+}
+
+#[test]
+fn what_another_changed_is_left_alone() {
+    if !require_root() {
+        return;
+    }
+    let mtu = |_: &Scene| Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 };
+    Scene::check(mtu, "ip -n HOME link set own0 mtu 1300", is_changed("1300"));
+    let rmem = |_: &Scene| sysctl_step("net/ipv4/tcp_rmem", "4096 65536 1048576");
+    Scene::check(
+        rmem,
+        "ip netns exec HOME sysctl -qw net.ipv4.tcp_rmem='4096 70000 99999'",
+        is_changed("99999"),
+    );
+    let again = "ip -n HOME link del hgbr0; ip -n HOME link add hgbr0 type bridge";
+    Scene::check(|_| bridge("hgbr0"), again, is_changed("bridge link hgbr0"));
+    let master = |_: &Scene| Step::SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") };
+    let other = "ip -n HOME link add other type bridge; ip -n HOME link set free0 master other";
+    Scene::check(master, other, is_changed("a port of link"));
+}
+
+#[test]
+fn what_is_gone_is_no_error() {
+    if !require_root() {
+        return;
+    }
+    Scene::check(|_| bridge("hgbr0"), "ip -n HOME link del hgbr0", is_gone);
+    Scene::check(
+        |_| address("own0", "192.0.2.77/24"),
+        "ip -n HOME address del 192.0.2.77/24 dev own0",
+        is_gone,
+    );
+    Scene::check(|_| address("own0", "192.0.2.77/24"), "ip -n HOME link del own0", is_gone);
+    let mtu = |_: &Scene| Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 };
+    Scene::check(mtu, "ip -n HOME link del own0", is_gone);
+    let nft = |_: &Scene| Step::AddNftTable(table("hostgap"));
+    Scene::check(nft, "ip netns exec HOME nft delete table ip hostgap", is_gone);
+}
+
+#[test]
+fn what_another_put_back_is_so_already() {
+    if !require_root() {
+        return;
+    }
+    let forward = |_: &Scene| sysctl_step("net/ipv4/conf/lo/rp_filter", "1");
+    Scene::check(forward, "ip netns exec HOME sysctl -qw net.ipv4.conf.lo.rp_filter=0", is_so);
+    let mtu = |_: &Scene| Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 };
+    Scene::check(mtu, "ip -n HOME link set own0 mtu 1500", is_so);
+    // It was up before, so there was nothing to do.
+    Scene::check(|_| Step::SetLinkUp { link: ifname("own0") }, "true", is_so);
+}
+
+#[test]
+fn a_namespace_of_the_same_name_is_not_ours() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let made = scene.sample.made();
+    scene.apply(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
+    let name = &scene.sample.made;
+    shell(&format!("ip netns del {name}\nip netns add {name}\nip -n {name} link add hgbr0 type bridge"));
+    let found = scene.undo();
+    assert_eq!(found[0], Undone::Gone);
+    assert!(is_changed("another namespace")(&found[1]), "{found:?}");
+    let links = run(&scene.world.open("made"), "ip", &["-br", "link"]);
+    assert!(links.contains("hgbr0"), "the other's link stands: {links}");
+}
+
+#[test]
+fn after_a_restart_of_the_machine_nothing_is_touched() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.apply(&[scene.home(bridge("hgbr0"))]).unwrap();
+    let boot_id = scene.directory.path().join("boot_id");
+    std::fs::write(&boot_id, "another\n").unwrap();
+    let mut journal = Journal::open(&scene.path()).unwrap();
+    let results = undo_in_boot(&mut journal, &mut Kernel::new().unwrap(), &boot_id);
+    assert_eq!(results[0].1, Undone::Rebooted);
+    assert!(journal.is_undone());
+    assert!(run(&scene.world.open("home"), "ip", &["-br", "link"]).contains("hgbr0"));
+}
+
+#[test]
+fn what_is_there_already_is_refused_and_not_undone() {
+    if !require_root() {
+        return;
+    }
+    let steps: [(Step, &str); 6] = [
+        (bridge("own0"), "veth link own0"),
+        (veth("hgv0", "own0", None), "veth link own0"),
+        (address("own0", "192.0.2.1/24"), "the same"),
+        (address("own0", "2001:db8::1/128"), "address 2001:db8::1/64"),
+        (
+            Step::AddRoute(linux::Route::on_link("198.51.100.0/24".parse().unwrap(), ifname("own0"))),
+            "another route",
+        ),
+        (Step::MoveLink { link: ifname("own0"), to: Place::Host, name: ifname("hgx") }, "while it is up"),
+    ];
+    for (step, words) in steps {
+        let scene = Scene::new();
+        let before = dump(&scene.world.open("home"));
+        let error = scene.apply(&[scene.home(step.clone())]).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        let refused = matches!(
+            error,
+            ApplyError::Step { why: StepError::Exists { .. } | StepError::Refused { .. }, .. }
+        );
+        assert!(refused, "{error:?}");
+        before.assert_same(&dump(&scene.world.open("home")), "after a refusal");
+        assert_eq!(scene.undo(), []);
+        before.assert_same(&dump(&scene.world.open("home")), "after undo of a refusal");
+    }
+}
+
+#[test]
+fn an_error_names_command_place_and_cause() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let error = scene.apply(&[scene.home(bridge("own0"))]).unwrap_err().to_string();
+    let home = scene.sample.home.as_str();
+    let place = format!("in namespace {home}: veth link own0 with index ");
+    assert!(
+        error.starts_with(&format!(
+            "ip -n {home} link add name own0 address 02:01:00:00:00:01 type bridge\n{place}"
+        )),
+        "{error}"
+    );
+    assert!(
+        error.ends_with(&format!("remove it with `ip -n {home} link del own0` if nobody needs it")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_value_that_the_kernel_changes_is_an_error_and_goes_back() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let before = dump(&scene.world.open("home"));
+    // No machine of today has CPU 8191; the kernel takes those it has, or refuses the mask.
+    let step = Step::SetQueueCpus {
+        link: ifname("own0"),
+        queue: plan::Queue::Rx(0),
+        cpus: [0, 8191].into_iter().collect(),
+    };
+    let error = scene.apply(&[scene.home(step)]).unwrap_err();
+    assert!(matches!(error, ApplyError::Step { why: StepError::NotTaken { .. } | StepError::Kernel(_), .. }));
+    scene.undo();
+    before.assert_same(&dump(&scene.world.open("home")), "after undo");
+}
+
+#[test]
+fn the_host_is_where_the_process_is() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let home = scene.world.open("home");
+    let before = dump(&home);
+    home.run(|| scene.apply(&[(Place::Host, bridge("hgbr0"))])).unwrap().unwrap();
+    assert!(run(&home, "ip", &["-br", "link"]).contains("hgbr0"));
+
+    let elsewhere = scene.undo();
+    assert!(matches!(&elsewhere[0], Undone::Failed { why } if why.contains("another network namespace")));
+    let at_home = home.run(|| scene.undo()).unwrap();
+    assert_eq!(at_home, [Undone::Restored]);
+    before.assert_same(&dump(&home), "after undo at home");
+}
+
+#[test]
+fn a_neighbours_secondary_address_survives() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.apply(&[scene.home(address("free0", "10.1.1.1/24"))]).unwrap();
+    let home = scene.world.open("home");
+    run(&home, "ip", &["address", "add", "10.1.1.2/24", "dev", "free0"]);
+    assert_eq!(scene.undo(), [Undone::Restored]);
+    let addresses = run(&home, "ip", &["-br", "address", "show", "free0"]);
+    assert!(addresses.contains("10.1.1.2/24") && !addresses.contains("10.1.1.1"), "{addresses}");
+}
