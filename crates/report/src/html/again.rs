@@ -46,10 +46,14 @@ fn method(summary: &Summary) -> Vec<String> {
         ),
         "RPS on each wire end makes a node pay for its own receive path, as a machine of its own would.".to_owned(),
         "Percentiles are those of the merged histograms; one is shown if at least ten samples lie beyond it.".to_owned(),
-        "Intervals are 95 %, from a bootstrap that draws whole rounds within builds, so that pairs stay pairs.".to_owned(),
         format!(
-            "A verdict is better or worse only if the difference exceeds what {reference} differs by from itself; \
-             otherwise it is indistinguishable."
+            "Intervals are 95 %, from a bootstrap that draws whole {}, the same for all, so that what hit all cancels.",
+            if summary.progress.builds < 2 { "rounds" } else { "builds" }
+        ),
+        format!(
+            "Better or worse is said of a difference that its interval, widened for the number of tests, holds and that \
+             exceeds what {reference} differs by from itself; p99 is asked first, then p50, in a closed loop answers \
+             per second. All else is indistinguishable."
         ),
         "A trial is void if the generator was late, its CPU had no headroom, time was stolen or a fact of the machine \
          changed; void trials are counted and shown, and are in no figure."

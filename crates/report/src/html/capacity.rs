@@ -26,7 +26,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 summary.experiment.workload.connections
             );
             m.leaf("p", &[("class", "lead")], &lead);
-            m.within("figure", &[], |m| Frame::BOTH.iter().for_each(|frame| m.append(draw(summary, *frame))));
+            m.within("figure", &[], |m| Frame::BOTH.iter().for_each(|frame| m.append(&draw(summary, *frame))));
             table(m, summary);
         } else {
             m.leaf("p", &[("class", "aside")], "This race had no closed loop: the contenders' capacity is not known.");
@@ -48,16 +48,16 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     });
 }
 
-/// `0.71 (0.69–0.74) · 165 916/s`: the figure beside a bar.
-fn bar_text(candidate: &Candidate) -> Option<String> {
-    let rate = candidate.capacity_rps.map(|rate| format!("{}/s", text::per_second(rate)));
-    match (candidate.role, plottable(candidate.capacity_ratio.as_ref())) {
-        (Role::Reference, _) => rate,
-        (Role::Control | Role::Contender, None) => None,
-        (Role::Control | Role::Contender, Some(ratio)) => {
-            Some([Some(text::ratio(ratio)), rate].into_iter().flatten().collect::<Vec<_>>().join(" · "))
-        }
+/// The ratio beside a bar; the reference's own is 1 and has no interval.
+fn ratio_text(candidate: &Candidate) -> Option<String> {
+    match candidate.role {
+        Role::Reference => Some("1".to_owned()),
+        Role::Control | Role::Contender => plottable(candidate.capacity_ratio.as_ref()).map(text::ratio),
     }
+}
+
+fn rate_text(candidate: &Candidate) -> String {
+    candidate.capacity_rps.map_or_else(|| text::NONE.to_owned(), text::per_second)
 }
 
 fn draw(summary: &Summary, frame: Frame) -> Markup {
@@ -76,11 +76,11 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
         svg.line("grid", at(x, HEAD), at(x, bottom));
         svg.text("tick", at(x, bottom + 18.0), Anchor::Middle, &text::significant_short(tick));
     }
+    svg.line("one", at(scale.place(1.0), HEAD), at(scale.place(1.0), bottom));
     for (row, (index, candidate)) in rows.iter().enumerate() {
         let y = HEAD + row_height * (row as f64 + middle);
         draw_row(&mut svg, &scale, (frame, y), *index, candidate);
     }
-    svg.line("one", at(scale.place(1.0), HEAD), at(scale.place(1.0), bottom));
     let name = format!("capacity ÷ {}", look::reference(summary));
     svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, &name);
     let caption =
@@ -90,44 +90,51 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
 
 fn draw_row(svg: &mut Svg, scale: &Linear, (frame, y): (Frame, f64), index: usize, candidate: &Candidate) {
     let class = if candidate.role == Role::Reference { "name strong" } else { "name" };
-    let name = look::fitting(&candidate.name, 19);
     let (name_place, name_anchor, value_place, value_anchor) = match frame {
         Frame::Wide => (at(150.0, y + 4.5), Anchor::End, at(858.0, y + 4.5), Anchor::Start),
         Frame::Narrow => (at(8.0, y - 13.0), Anchor::Start, at(372.0, y - 13.0), Anchor::End),
     };
-    svg.text(class, name_place, name_anchor, &name);
-    let Some(value) = bar_text(candidate) else {
+    svg.text(class, name_place, name_anchor, &look::fitting(&candidate.name, 19));
+    let Some(ratio) = ratio_text(candidate) else {
         return svg.text("missing", value_place, value_anchor, "not measured");
     };
-    let one = Ratio { value: 1.0, low: 1.0, high: 1.0 };
-    let ratio = match candidate.role {
-        Role::Reference => &one,
-        Role::Control | Role::Contender => plottable(candidate.capacity_ratio.as_ref()).unwrap_or(&one),
-    };
-    let key = key("capacity", 0, index);
-    let attrs = [("data-c", &*index.to_string()), ("data-f", &*key), ("data-v", &*value)];
-    svg.group(&attrs, |svg| {
-        svg.tooltip(&format!("{}: {value}", candidate.name));
-        let from = scale.place(0.0);
-        svg.rect("rest", Rect { x: from, y: y - 7.0, width: scale.place(ratio.value) - from, height: 14.0 });
-        if candidate.role != Role::Reference {
-            let (low, high) = (scale.place(ratio.low), scale.place(ratio.high));
-            let end = |x: f64| [at(x, y - 4.0), at(x, y + 4.0)];
-            svg.strokes("whisker", &[&end(low), &[at(low, y), at(high, y)], &end(high)]);
-        }
-        svg.text("value", value_place, value_anchor, &value);
+    let (key, index, rate) = (key("capacity", 0, index), index.to_string(), rate_text(candidate));
+    svg.group(&[("data-c", &*index), ("data-f", &*key), ("data-v", &*ratio)], |svg| {
+        svg.tooltip(&format!("{}: {ratio}, {rate} answers per second", candidate.name));
+        draw_bar(
+            svg,
+            scale,
+            y,
+            candidate.capacity_ratio.as_ref().filter(|_| candidate.role != Role::Reference),
+        );
+        svg.text("value", value_place, value_anchor, &format!("{ratio} · {rate}/s"));
     });
 }
 
+/// A bar with its interval; the reference's ends at 1.
+fn draw_bar(svg: &mut Svg, scale: &Linear, y: f64, ratio: Option<&Ratio>) {
+    let (from, to) = (scale.place(0.0), scale.place(ratio.map_or(1.0, |ratio| ratio.value)));
+    svg.rect("rest", Rect { x: from, y: y - 7.0, width: to - from, height: 14.0 });
+    if let Some(ratio) = ratio {
+        let (low, high) = (scale.place(ratio.low), scale.place(ratio.high));
+        let end = |x: f64| [at(x, y - 4.0), at(x, y + 4.0)];
+        svg.strokes("whisker", &[&end(low), &[at(low, y), at(high, y)], &end(high)]);
+    }
+}
+
 fn table(m: &mut Markup, summary: &Summary) {
-    let head = ["data path".to_owned(), format!("÷ {} (95 %) · answers/s", look::reference(summary))];
+    let relative = format!("÷ {} (95 %)", look::reference(summary));
+    let head = ["data path", &relative, "answers/s"].map(str::to_owned).to_vec();
     let rows = look::runners(summary).map(|(index, candidate)| Row {
         name: candidate.name.clone(),
         candidate: Some(index),
-        cells: vec![match bar_text(candidate) {
-            Some(value) => Cell::plotted(value, key("capacity", 0, index)),
-            None => Cell::figure(text::NONE.to_owned()),
-        }],
+        cells: vec![
+            match ratio_text(candidate) {
+                Some(ratio) => Cell::plotted(ratio, key("capacity", 0, index)),
+                None => Cell::figure(text::NONE.to_owned()),
+            },
+            Cell::figure(rate_text(candidate)),
+        ],
     });
-    Table { caption: "Capacity", rows: rows.collect(), head: head.to_vec() }.write(m);
+    Table { caption: "Capacity", rows: rows.collect(), head }.write(m);
 }

@@ -25,13 +25,13 @@ struct Side {
 const SIDES: [Side; 2] = [
     Side {
         name: "server's node",
-        key: "server",
+        key: "s",
         total: |rate| rate.cpu_us_per_request,
         softirq_share: |rate| rate.softirq_share,
     },
     Side {
         name: "client's node, generator included",
-        key: "client",
+        key: "c",
         total: |rate| rate.client_cpu_us_per_request,
         softirq_share: |rate| rate.client_softirq_share,
     },
@@ -62,14 +62,14 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             "p",
             &[("class", "lead")],
             "Microseconds of CPU that a node spends on one request, from /proc/stat over all trials that count. The \
-             dark part is softirq: where packets are received, forwarded and encapsulated. The dashed line is the \
+             first part of a bar is softirq: where packets are received, forwarded and encapsulated. The dashed line is the \
              reference's total.",
         );
         for (load, spec) in summary.loads.iter().enumerate() {
             let plots = Frame::BOTH.map(|frame| Plot::new(summary, load, frame));
             m.leaf("h3", &[], &text::load(spec));
             if plots[0].most > 0.0 {
-                m.within("figure", &[], |m| plots.iter().for_each(|plot| m.append(plot.draw())));
+                m.within("figure", &[], |m| plots.iter().for_each(|plot| m.append(&plot.draw())));
                 table(m, summary, load);
             } else {
                 m.leaf("p", &[("class", "aside")], "No CPU time is known at this load.");
@@ -88,11 +88,14 @@ fn share(side: Side, rate: &RateSummary) -> Option<f64> {
     (side.softirq_share)(rate).filter(|share| (0.0..=1.0).contains(share))
 }
 
-/// `3.21, softirq 45 %`: the figure beside a bar.
-fn bar_text(side: Side, rate: &RateSummary) -> Option<String> {
-    let total = total(side, rate)?;
-    let softirq = share(side, rate).map(|share| format!(" · {} softirq", text::percent(share)));
-    Some(text::significant(total) + &softirq.unwrap_or_default())
+/// The softirq share as a text, where it is drawn.
+fn share_text(side: Side, rate: &RateSummary) -> Option<String> {
+    total(side, rate).and_then(|_| share(side, rate)).map(text::percent)
+}
+
+/// The key of the softirq share.
+fn share_key(side: Side, load: usize, candidate: usize) -> String {
+    key(&format!("{}i", side.key), load, candidate)
 }
 
 impl<'a> Plot<'a> {
@@ -166,41 +169,56 @@ impl<'a> Plot<'a> {
             svg.text("tick", at(x, bottom + 18.0), Anchor::Middle, &text::significant_short(tick));
         }
         for row in 0..self.rows.len() {
-            self.draw_row(svg, side, panel, &scale, row);
+            self.draw_bar(svg, side, panel, &scale, row);
         }
         let reference = self.rows.iter().find(|(_, candidate, _)| candidate.role == Role::Reference);
         if let Some(total) = reference.and_then(|(_, _, rate)| total(side, rate)) {
             let x = scale.place(total);
             svg.line("mark-line", at(x, top), at(x, bottom));
         }
+        for row in 0..self.rows.len() {
+            self.draw_value(svg, side, panel, &scale, row);
+        }
     }
 
-    fn draw_row(&self, svg: &mut Svg, side: Side, panel: Panel, scale: &Linear, row: usize) {
-        let (index, candidate, rate) = self.rows[row];
+    fn draw_bar(&self, svg: &mut Svg, side: Side, panel: Panel, scale: &Linear, row: usize) {
+        let (_, candidate, rate) = self.rows[row];
         let y = self.row_y(panel, row);
         if self.frame == Frame::Narrow {
             self.draw_name(svg, candidate, at(panel.left, y - 13.0), Anchor::Start);
         }
-        let (Some(total), Some(value)) = (total(side, rate), bar_text(side, rate)) else {
-            return svg.text("missing", at(panel.left + 8.0, y + 4.0), Anchor::Start, "not known");
+        let Some(total) = total(side, rate) else { return };
+        let from = scale.place(0.0);
+        let bar = |end: f64| Rect { x: from, y: y - 7.0, width: end - from, height: 14.0 };
+        svg.rect("rest", bar(scale.place(total)));
+        svg.rect("softirq", bar(scale.place(total * share(side, rate).unwrap_or(0.0))));
+    }
+
+    /// The figures at the end of a bar.
+    fn draw_value(&self, svg: &mut Svg, side: Side, panel: Panel, scale: &Linear, row: usize) {
+        let (index, _, rate) = self.rows[row];
+        let y = self.row_y(panel, row) + 4.5;
+        let Some(total) = total(side, rate) else {
+            return svg.text("missing", at(panel.left + 8.0, y), Anchor::Start, "not known");
         };
+        let (x, value, candidate_index) =
+            (scale.place(total) + 6.0, text::significant(total), index.to_string());
         let key = key(side.key, self.load, index);
-        let attrs = [("data-c", &*index.to_string()), ("data-f", &*key), ("data-v", &*value)];
-        svg.group(&attrs, |svg| {
-            svg.tooltip(&format!("{}, {}: {value}", candidate.name, side.name));
-            let (from, to) = (scale.place(0.0), scale.place(total));
-            let middle = scale.place(total * share(side, rate).unwrap_or(0.0));
-            let bar = |x: f64, end: f64| Rect { x, y: y - 7.0, width: end - x, height: 14.0 };
-            svg.rect("rest", bar(from, to));
-            svg.rect("softirq", bar(from, middle));
-            svg.text("value", at(to + 6.0, y + 4.5), Anchor::Start, &value);
+        svg.group(&[("data-c", &*candidate_index), ("data-f", &*key), ("data-v", &*value)], |svg| {
+            svg.text("value", at(x, y), Anchor::Start, &value);
+            let Some(softirq) = share_text(side, rate) else { return };
+            let key = share_key(side, self.load, index);
+            // Digits are about 8 units wide; the column of shares keeps clear of the longest total.
+            let beside = at(x + 8.0 * value.chars().count() as f64 + 6.0, y);
+            svg.group(&[("data-f", &*key), ("data-v", &*softirq)], |svg| {
+                svg.text("missing", beside, Anchor::Start, &format!("{softirq} softirq"));
+            });
         });
     }
 }
 
 fn table(m: &mut Markup, summary: &Summary, load: usize) {
-    let head =
-        ["data path", "server µs · softirq", "client µs · softirq", "server softirq µs", "server other µs"];
+    let head = ["data path", "server µs", "softirq", "client µs", "softirq"];
     let rows = look::runners(summary).filter_map(|(index, candidate)| {
         let rate = candidate.rates.get(load)?;
         Some(Row { name: candidate.name.clone(), candidate: Some(index), cells: cells(rate, load, index) })
@@ -214,18 +232,13 @@ fn table(m: &mut Markup, summary: &Summary, load: usize) {
 }
 
 fn cells(rate: &RateSummary, load: usize, index: usize) -> Vec<Cell> {
-    let part = |of: fn(f64) -> f64| {
-        let part = total(SIDES[0], rate).zip(share(SIDES[0], rate)).map(|(total, share)| total * of(share));
-        Cell::figure(part.map_or_else(|| text::NONE.to_owned(), text::significant))
+    let cell = |text: Option<String>, key: String| match text {
+        Some(text) => Cell::plotted(text, key),
+        None => Cell::figure(text::NONE.to_owned()),
     };
-    let mut cells: Vec<Cell> = SIDES
-        .iter()
-        .map(|side| match bar_text(*side, rate) {
-            Some(value) => Cell::plotted(value, key(side.key, load, index)),
-            None => Cell::figure(text::NONE.to_owned()),
-        })
-        .collect();
-    cells.push(part(|share| share));
-    cells.push(part(|share| 1.0 - share));
-    cells
+    let node = |side: Side| {
+        let total = total(side, rate).map(text::significant);
+        [cell(total, key(side.key, load, index)), cell(share_text(side, rate), share_key(side, load, index))]
+    };
+    SIDES.into_iter().flat_map(node).collect()
 }

@@ -57,7 +57,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             if lines.iter().any(|line| !line.points.is_empty()) {
                 m.within("figure", &[], |m| {
                     for frame in Frame::BOTH {
-                        m.append(Plot::new(summary, load, frame).draw());
+                        m.append(&Plot::new(summary, load, frame).draw());
                     }
                 });
             } else {

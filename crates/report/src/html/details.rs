@@ -5,7 +5,6 @@ use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Candidate, Need, RateSummary, Summary, VoidReason};
-use record::Counters;
 
 /// Writes the section.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
@@ -14,7 +13,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            "The commands that build it, all three times of every request, and what the stacks counted.",
+            "The commands that build it, the three times of its requests, and what the stacks counted. Response is \
+             received − intended; service, received − sent, is what closed-loop tools report, and hides the time that a \
+             request waited to be sent; lag, sent − intended, is the generator's own.",
         );
         for (index, candidate) in summary.candidates.iter().enumerate() {
             m.within("details", &[("class", "path"), ("data-c", &index.to_string())], |m| {
@@ -29,7 +30,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 fn heading(m: &mut Markup, candidate: &Candidate) {
     m.leaf("b", &[], &candidate.name);
     m.text(" ");
-    m.leaf("span", &[("class", "aside")], &candidate.stands_for);
+    m.leaf("span", &[("class", "aside")], &look::stands_for(candidate));
     if !candidate.runnable {
         m.text(" ");
         m.leaf("span", &[("class", "v-none")], "could not run here");
@@ -110,50 +111,39 @@ fn times(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
     });
     let caption = format!("{}: the three times in µs", candidate.name);
     Table { caption: &caption, head, rows: rows.collect() }.write(m);
-    m.leaf(
-        "p",
-        &[("class", "aside")],
-        "Response is received − intended; service, received − sent, is what closed-loop tools report and hides the time \
-         that a request waited to be sent; lag, sent − intended, is the generator's own.",
-    );
 }
 
-/// The counters in the order of their table.
-fn counter_columns(rate: &RateSummary) -> [(&'static str, u64); 10] {
-    let Counters { retransmits, rto_expiries, softnet_drops, udp_errors, wire_drops, .. } = rate.counters;
-    let Counters { client_involuntary_switches, client_switches, .. } = rate.counters;
+/// What was counted at a load, in the order of the table.
+fn counted(rate: &RateSummary) -> [(&'static str, String); 14] {
+    let counters = &rate.counters;
     [
-        ("retransmits", retransmits),
-        ("RTO expiries", rto_expiries),
-        ("softnet drops", softnet_drops),
-        ("UDP errors", udp_errors),
-        ("wire drops", wire_drops),
-        ("missed", rate.missed),
-        ("broken connections", rate.connection_errors),
-        ("unexpected answers", rate.unexpected),
-        ("client switches", client_switches),
-        ("involuntary", client_involuntary_switches),
+        ("trials that count", text::grouped(rate.trials)),
+        ("void trials", text::grouped(rate.void_trials)),
+        ("time measured", text::duration(rate.measured_s)),
+        ("retransmits", text::grouped(counters.retransmits)),
+        ("RTO expiries", text::grouped(counters.rto_expiries)),
+        ("softnet drops", text::grouped(counters.softnet_drops)),
+        ("UDP receive errors", text::grouped(counters.udp_errors)),
+        ("drops and errors of the wires", text::grouped(counters.wire_drops)),
+        ("requests never answered", text::grouped(rate.missed)),
+        ("broken connections", text::grouped(rate.connection_errors)),
+        ("unexpected answers", text::grouped(rate.unexpected)),
+        ("context switches of the generator", text::grouped(counters.client_switches)),
+        ("of these involuntary", text::grouped(counters.client_involuntary_switches)),
+        ("generator waited for a CPU", text::duration(counters.client_runqueue_ns as f64 / 1e9)),
     ]
 }
 
+/// A column a load: there are more counters than loads.
 fn counters(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
-    let mut head = vec!["load".to_owned()];
-    head.extend(
-        candidate
-            .rates
-            .iter()
-            .take(1)
-            .flat_map(|rate| counter_columns(rate).map(|(name, _)| name.to_owned())),
-    );
-    head.extend(["client waited for a CPU", "trials", "void", "measured"].map(str::to_owned));
-    let rows = loads(summary, candidate).map(|(name, rate)| {
-        let mut cells: Vec<Cell> =
-            counter_columns(rate).map(|(_, count)| Cell::figure(text::grouped(count))).into_iter().collect();
-        cells.push(Cell::figure(text::duration(rate.counters.client_runqueue_ns as f64 / 1e9)));
-        cells.push(Cell::figure(text::grouped(rate.trials)));
-        cells.push(Cell::figure(text::grouped(rate.void_trials)));
-        cells.push(Cell::figure(text::duration(rate.measured_s)));
-        Row { name, candidate: None, cells }
+    let mut head = vec!["counter".to_owned()];
+    head.extend(loads(summary, candidate).map(|(name, _)| name));
+    let mut columns: Vec<_> = candidate.rates.iter().map(|rate| counted(rate).into_iter()).collect();
+    let names = candidate.rates.first().map(|rate| counted(rate).map(|(name, _)| name));
+    let rows = names.into_iter().flatten().map(|name| Row {
+        name: name.to_owned(),
+        candidate: None,
+        cells: columns.iter_mut().filter_map(Iterator::next).map(|(_, count)| Cell::figure(count)).collect(),
     });
     let caption = format!("{}: what was counted in the trials that count", candidate.name);
     Table { caption: &caption, head, rows: rows.collect() }.write(m);

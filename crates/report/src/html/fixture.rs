@@ -323,10 +323,11 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
     RateSummary {
         achieved_rps: Some(requested_rps.unwrap_or(234_104.0 * capacity)),
         verdict: Some(verdict),
-        verdict_reason: if compared {
-            "p50 differs by more than the noise floor".to_owned()
-        } else {
-            String::new()
+        verdict_reason: match compared {
+            true => format!(
+                "p99 decides: p99 × {tail:.3} (1.010 to 1.870 at 98.8 %), beyond the noise of ±11 %; p50 says the same"
+            ),
+            false => "all others are divided by it".to_owned(),
         },
         response_ns: quantiles(1.0),
         service_ns: quantiles(0.83),
@@ -341,6 +342,7 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
             false => Ratios::default(),
         },
         curve: curve(&shown),
+        rps_ratio: (compared && requested_rps.is_none()).then(|| interval(capacity, 0.03)),
         cpu_us_per_request: Some(3.1 + 1.9 * p50 / capacity),
         softirq_share: Some(0.36 + 0.3 * (p50 - 1.0)),
         client_cpu_us_per_request: Some(3.4 + 1.1 * p50),

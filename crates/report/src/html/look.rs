@@ -71,15 +71,34 @@ pub(super) fn reference(summary: &Summary) -> &str {
         .map_or("the reference", |candidate| candidate.name.as_str())
 }
 
-/// A name that fits into `most` letters.
+/// What a candidate stands for, without the marks that a terminal would show as they are.
+pub(super) fn stands_for(candidate: &Candidate) -> String {
+    candidate.stands_for.replace('`', "")
+}
+
+/// A name that fits into `most` letters. What is left out is its middle: names of settings differ at their ends.
 pub(super) fn fitting(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
     }
-    name.chars().take(most - 1).chain(['…']).collect()
+    let tail = most / 2;
+    let head = name.chars().take(most - tail - 1);
+    head.chain(['…']).chain(name.chars().skip(name.chars().count() - tail)).collect()
 }
 
 /// The key that joins a figure in a drawing with the same figure in a table.
 pub(super) fn key(what: &str, load: usize, candidate: usize) -> String {
     format!("{what}.{load}.{candidate}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_both_ends() {
+        assert_eq!(fitting("bridge+direct", 13), "bridge+direct");
+        assert_eq!(fitting("docker with setting 17", 13), "docker…ing 17");
+        assert_eq!(fitting("äöüäöüäöü", 4).chars().count(), 4);
+    }
 }

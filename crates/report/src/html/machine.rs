@@ -80,7 +80,7 @@ fn published(m: &mut Markup, summary: &Summary) {
         "Theirs come from other machines and years: compare the order of data paths and their ratios, not microseconds.",
     );
     let mut head = ["data path", "published", "figure", "source"].map(str::to_owned).to_vec();
-    head.extend(summary.loads.iter().map(|load| format!("ours p50 / p99 µs, {}", text::load_short(load))));
+    head.extend(summary.loads.iter().map(|load| format!("ours, {}", text::load_short(load))));
     let rows = summary.published.iter().map(|published| {
         let ours = summary.candidates.iter().find(|candidate| candidate.path == published.path);
         let mut cells = vec![
@@ -94,7 +94,10 @@ fn published(m: &mut Markup, summary: &Summary) {
         }));
         Row { name: published.path.clone(), candidate: None, cells }
     });
-    Table { caption: "Published figures beside ours", rows: rows.collect(), head }.write(m);
+    Table {
+        caption: "Published figures beside ours, which are p50 / p99 in µs", rows: rows.collect(), head
+    }
+    .write(m);
 }
 
 fn p50_and_p99(quantiles: Option<&Quantiles>) -> String {
@@ -179,7 +182,7 @@ fn absent(m: &mut Markup, summary: &Summary) {
         .map(|candidate| Row {
             name: candidate.name.clone(),
             candidate: None,
-            cells: vec![Cell::words(&*candidate.stands_for), Cell::words(candidate.reasons.join("; "))],
+            cells: vec![Cell::words(look::stands_for(candidate)), Cell::words(candidate.reasons.join("; "))],
         })
         .collect();
     m.leaf("h3", &[("id", "absent")], "What could not run here");

@@ -58,7 +58,7 @@ impl Markup {
     }
 
     /// What another writer has written.
-    pub(super) fn append(&mut self, other: Markup) {
+    pub(super) fn append(&mut self, other: &Markup) {
         self.0.push_str(&other.0);
     }
 

@@ -20,14 +20,40 @@ const FOOT: f64 = 30.0;
 #[derive(Clone, Copy)]
 struct Statistic {
     name: &'static str,
+    own: fn(&RateSummary) -> String,
     ratio: fn(&RateSummary) -> Option<&Ratio>,
     floor: fn(&Noise) -> Option<f64>,
 }
 
-const STATISTICS: [Statistic; 2] = [
-    Statistic { name: "p50", ratio: |rate| rate.ratio.p50.as_ref(), floor: |noise| noise.p50_floor },
-    Statistic { name: "p99", ratio: |rate| rate.ratio.p99.as_ref(), floor: |noise| noise.p99_floor },
-];
+const P50: Statistic = Statistic {
+    name: "p50",
+    own: |rate| text::micros_or_none(rate.response_ns.p50),
+    ratio: |rate| rate.ratio.p50.as_ref(),
+    floor: |noise| noise.p50_floor,
+};
+const P99: Statistic = Statistic {
+    name: "p99",
+    own: |rate| text::micros_or_none(rate.response_ns.p99),
+    ratio: |rate| rate.ratio.p99.as_ref(),
+    floor: |noise| noise.p99_floor,
+};
+/// Where as many requests go as can, this decides; what its noise is, the control's row shows.
+const THROUGHPUT: Statistic = Statistic {
+    name: "answers/s",
+    own: |rate| rate.achieved_rps.map_or_else(|| text::NONE.to_owned(), text::per_second),
+    ratio: |rate| rate.rps_ratio.as_ref(),
+    floor: |_| None,
+};
+
+/// What is drawn of a load, and given with its interval in the table.
+fn statistics(summary: &Summary, load: usize) -> &'static [Statistic] {
+    let has_throughput =
+        |candidate: &Candidate| candidate.rates.get(load).is_some_and(|rate| rate.rps_ratio.is_some());
+    match summary.candidates.iter().any(has_throughput) {
+        true => &[THROUGHPUT, P50, P99],
+        false => &[P50, P99],
+    }
+}
 
 /// The part of a drawing that a statistic gets.
 #[derive(Clone, Copy)]
@@ -42,6 +68,7 @@ struct Plot<'a> {
     summary: &'a Summary,
     load: usize,
     frame: Frame,
+    statistics: &'static [Statistic],
     rows: Vec<(usize, &'a Candidate, &'a RateSummary)>,
 }
 
@@ -52,7 +79,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf("h2", &[], &format!("p50 and p99 relative to {reference}"));
         m.within("p", &[("class", "lead")], |m| {
             m.text(&format!(
-                "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. Marks are ratios of \
+                "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. In a closed loop \
+                 answers per second stand first, and there right of 1 is faster. Marks are ratios of \
                  the merged histograms, whiskers their 95 % intervals. The shaded band is the noise floor: what \
                  {reference} differs by from itself. Shape, colour and word give the verdict for the load as a whole; \
                  which statistic decided it stands in the table."
@@ -62,7 +90,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             m.leaf("h3", &[], &text::load(spec));
             m.within("figure", &[], |m| {
                 for frame in Frame::BOTH {
-                    m.append(Plot::new(summary, load, frame).draw());
+                    m.append(&Plot::new(summary, load, frame).draw());
                 }
             });
             table(m, summary, load);
@@ -82,33 +110,21 @@ impl<'a> Plot<'a> {
         let rows = look::runners(summary)
             .filter_map(|(index, candidate)| Some((index, candidate, candidate.rates.get(load)?)))
             .collect();
-        Plot { summary, load, frame, rows }
+        Plot { summary, load, frame, statistics: statistics(summary, load), rows }
     }
 
     fn draw(&self) -> Markup {
         let mut svg = Svg::new();
         let panel_height = HEAD + self.row_height() * self.rows.len() as f64 + FOOT;
-        let (panels, height) = match self.frame {
-            Frame::Wide => (
-                [
-                    Panel { left: 160.0, right: 530.0, top: 0.0 },
-                    Panel { left: 570.0, right: 940.0, top: 0.0 },
-                ],
-                panel_height,
-            ),
-            Frame::Narrow => (
-                [
-                    Panel { left: 8.0, right: 372.0, top: 0.0 },
-                    Panel { left: 8.0, right: 372.0, top: panel_height },
-                ],
-                2.0 * panel_height,
-            ),
+        let height = match self.frame {
+            Frame::Wide => panel_height,
+            Frame::Narrow => panel_height * self.statistics.len() as f64,
         };
         if self.frame == Frame::Wide {
             self.draw_names(&mut svg);
         }
-        for (statistic, panel) in STATISTICS.into_iter().zip(panels) {
-            self.draw_panel(&mut svg, statistic, panel);
+        for (statistic, panel) in self.statistics.iter().zip(self.panels(panel_height)) {
+            self.draw_panel(&mut svg, *statistic, panel);
         }
         let title = format!("p50 and p99 relative to {}", look::reference(self.summary));
         let desc = format!(
@@ -116,6 +132,19 @@ impl<'a> Plot<'a> {
             text::load(&self.summary.loads[self.load])
         );
         svg.finish(self.frame, height, Caption { title: &title, desc: &desc })
+    }
+
+    /// Side by side, or one above the other.
+    fn panels(&self, height: f64) -> impl Iterator<Item = Panel> {
+        let (frame, gap) = (self.frame, 40.0);
+        let width = (780.0 + gap) / self.statistics.len() as f64;
+        (0..self.statistics.len()).map(move |index| match frame {
+            Frame::Wide => {
+                let left = 160.0 + width * index as f64;
+                Panel { left, right: left + width - gap, top: 0.0 }
+            }
+            Frame::Narrow => Panel { left: 8.0, right: 372.0, top: height * index as f64 },
+        })
     }
 
     fn row_height(&self) -> f64 {
@@ -172,12 +201,11 @@ impl<'a> Plot<'a> {
                 Rect { x: from, y: panel.top + HEAD, width: to - from, height: bottom - panel.top - HEAD };
             svg.rect("band", band);
         }
-        let noise = floor.map_or_else(
-            || "no noise floor known".to_owned(),
-            |floor| format!("noise ±{}", text::percent(floor)),
-        );
-        let title = format!("{} ÷ {}, {noise}", statistic.name, look::reference(self.summary));
-        svg.text("panel", at(panel.left, panel.top + 18.0), Anchor::Start, &look::fitting(&title, 54));
+        let noise = floor.map(|floor| format!(", noise ±{}", text::percent(floor)));
+        let title =
+            format!("{} ÷ {}{}", statistic.name, look::reference(self.summary), noise.unwrap_or_default());
+        let most = ((panel.right - panel.left) / 7.5) as usize;
+        svg.text("panel", at(panel.left, panel.top + 18.0), Anchor::Start, &look::fitting(&title, most));
         draw_axis(svg, &scale, (panel.top + HEAD, bottom));
         for row in 0..self.rows.len() {
             self.draw_row(svg, statistic, panel, &scale, row);
@@ -205,13 +233,14 @@ impl<'a> Plot<'a> {
         }
         let Some(ratio) = plottable((statistic.ratio)(rate)) else {
             let place = at(scale.place(1.0) + 8.0, y + 4.0);
-            return svg.text("missing", place, Anchor::Start, "too few samples");
+            let why = if rate.trials == 0 { "no trial that counts" } else { "too few samples" };
+            return svg.text("missing", place, Anchor::Start, why);
         };
         let (key, value) = (key(statistic.name, self.load, index), text::ratio(ratio));
         let attrs =
             [("class", class), ("data-c", &*index.to_string()), ("data-f", &*key), ("data-v", &*value)];
         svg.group(&attrs, |svg| {
-            svg.tooltip(&format!("{}: {} ÷ {value}", candidate.name, statistic.name));
+            svg.tooltip(&format!("{}: {} × {value}", candidate.name, statistic.name));
             draw_whisker(svg, scale, ratio, y);
             look::mark(svg, rate.verdict, at(scale.place(ratio.value), y));
         });
@@ -221,11 +250,14 @@ impl<'a> Plot<'a> {
 /// An interval; an end beyond the axis has an arrow instead of a bar.
 fn draw_whisker(svg: &mut Svg, scale: &Log, ratio: &Ratio, y: f64) {
     let end = |value: f64, inward: f64| {
-        let (x, depth) = (scale.place(value), if scale.beyond(value) { inward } else { 0.0 });
-        [at(x + depth, y - 4.0), at(x, y), at(x + depth, y + 4.0)]
+        let x = scale.place(value);
+        match scale.beyond(value) {
+            true => vec![at(x + inward, y - 4.0), at(x, y), at(x + inward, y + 4.0)],
+            false => vec![at(x, y - 4.0), at(x, y + 4.0)],
+        }
     };
-    let (low, high) = (end(ratio.low, 5.0), end(ratio.high, -5.0));
-    svg.strokes("whisker", &[&low, &[low[1], high[1]], &high]);
+    let middle = [at(scale.place(ratio.low), y), at(scale.place(ratio.high), y)];
+    svg.strokes("whisker", &[&end(ratio.low, 5.0), &middle, &end(ratio.high, -5.0)]);
 }
 
 fn draw_axis(svg: &mut Svg, scale: &Log, (top, bottom): (f64, f64)) {
@@ -265,20 +297,24 @@ fn name_class(candidate: &Candidate) -> &'static str {
 
 fn table(m: &mut Markup, summary: &Summary, load: usize) {
     let reference = look::reference(summary);
-    let relative = format!("÷ {reference} (95 %)");
-    let head = ["data path", "p50 µs", &relative, "p99 µs", &relative, "answers/s", "verdict", "because"];
+    let mut head = vec!["data path".to_owned()];
+    for statistic in statistics(summary, load) {
+        let unit = if statistic.name == THROUGHPUT.name { "" } else { " µs" };
+        head.extend([format!("{}{unit}", statistic.name), format!("÷ {reference} (95 %)")]);
+    }
+    head.extend(["verdict", "because"].map(str::to_owned));
     let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {
         name: candidate.name.clone(),
         candidate: candidate.runnable.then_some(index),
         cells: match candidate.rates.get(load).filter(|_| candidate.runnable) {
-            Some(rate) => cells(rate, candidate, load, index),
+            Some(rate) => cells(statistics(summary, load), rate, candidate, (load, index)),
             None => vec![Cell::spanning(absence(candidate), head.len() - 1)],
         },
     });
     Table {
         caption: &format!("Relative to {reference}: {}", text::load(&summary.loads[load])),
         rows: rows.collect(),
-        head: head.map(str::to_owned).to_vec(),
+        head: head.clone(),
     }
     .write(m);
 }
@@ -291,22 +327,24 @@ fn absence(candidate: &Candidate) -> String {
     }
 }
 
-fn cells(rate: &RateSummary, candidate: &Candidate, load: usize, index: usize) -> Vec<Cell> {
-    let ratio = |statistic: Statistic| match (candidate.role, plottable((statistic.ratio)(rate))) {
-        (Role::Reference, _) => Cell::figure("1".to_owned()),
-        (_, Some(ratio)) => Cell::plotted(text::ratio(ratio), key(statistic.name, load, index)),
-        (_, None) => Cell::figure(text::NONE.to_owned()),
+fn cells(
+    statistics: &[Statistic],
+    rate: &RateSummary,
+    candidate: &Candidate,
+    (load, index): (usize, usize),
+) -> Vec<Cell> {
+    let pair = |statistic: &Statistic| {
+        let ratio = match (candidate.role, plottable((statistic.ratio)(rate))) {
+            (Role::Reference, _) => Cell::figure("1".to_owned()),
+            (_, Some(ratio)) => Cell::plotted(text::ratio(ratio), key(statistic.name, load, index)),
+            (_, None) => Cell::figure(text::NONE.to_owned()),
+        };
+        [Cell::figure((statistic.own)(rate)), ratio]
     };
-    let [p50, p99] = STATISTICS;
-    vec![
-        Cell::figure(text::micros_or_none(rate.response_ns.p50)),
-        ratio(p50),
-        Cell::figure(text::micros_or_none(rate.response_ns.p99)),
-        ratio(p99),
-        Cell::figure(rate.achieved_rps.map_or_else(|| text::NONE.to_owned(), text::per_second)),
-        Cell::classed(look::verdict_word(rate.verdict), look::verdict_class(rate.verdict)),
-        Cell::words(&*rate.verdict_reason),
-    ]
+    let mut cells: Vec<Cell> = statistics.iter().flat_map(pair).collect();
+    cells.push(Cell::classed(look::verdict_word(rate.verdict), look::verdict_class(rate.verdict)));
+    cells.push(Cell::sentence(&rate.verdict_reason));
+    cells
 }
 
 #[cfg(test)]

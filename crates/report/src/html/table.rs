@@ -46,6 +46,11 @@ impl Cell {
         Cell { text: text.into(), class: "w", key: None, span: 1 }
     }
 
+    /// A text that is read as a sentence and needs room.
+    pub(super) fn sentence(text: &str) -> Cell {
+        Cell { text: text.to_owned(), class: "w s", key: None, span: 1 }
+    }
+
     /// A word with a class of the style.
     pub(super) fn classed(text: &str, class: &'static str) -> Cell {
         Cell { text: text.to_owned(), class, key: None, span: 1 }

@@ -69,11 +69,6 @@ pub(super) fn ratio(ratio: &Ratio) -> String {
     format!("{value:.decimals$} ({low:.decimals$}–{high:.decimals$})")
 }
 
-/// [`ratio`], or [`NONE`].
-pub(super) fn ratio_or_none(value: Option<&Ratio>) -> String {
-    value.map_or_else(|| NONE.to_owned(), ratio)
-}
-
 /// A share as a percentage with one digit after the point below 10 %: `2.1 %`, `36 %`.
 pub(super) fn percent(share: f64) -> String {
     let value = share * 100.0;
@@ -231,7 +226,6 @@ mod tests {
         check(&ratio(&Ratio { value: 1.0312, low: 0.9871, high: 1.0713 }), "1.03 (0.99–1.07)");
         check(&ratio(&Ratio { value: 1.0312, low: 1.0301, high: 1.0323 }), "1.031 (1.030–1.032)");
         check(&ratio(&Ratio { value: 12.31, low: 9.0, high: 15.0 }), "12.3 (9.0–15.0)");
-        check(&ratio_or_none(None), NONE);
     }
 
     #[test]

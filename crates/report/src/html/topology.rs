@@ -27,14 +27,14 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
              on the nodes themselves.",
         );
         m.within("figure", &[], |m| {
-            m.append(draw_wide(summary));
-            m.append(draw_narrow(summary));
+            m.append(&draw_wide(summary));
+            m.append(&draw_narrow(summary));
         });
         let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {
             name: candidate.name.clone(),
             candidate: candidate.runnable.then_some(index),
             cells: vec![
-                Cell::words(&*candidate.stands_for),
+                Cell::words(look::stands_for(candidate)),
                 Cell::figure(candidate.mtu.map_or_else(|| text::NONE.to_owned(), |mtu| text::grouped(u64::from(mtu)))),
                 Cell::words(match candidate.runnable {
                     true => "raced".to_owned(),
