@@ -315,7 +315,7 @@ fn outputs(log: Option<PathBuf>) -> Result<(Stdio, Stdio)> {
 }
 
 /// Makes the child ask for a SIGKILL at the end of the thread that starts it.
-fn die_with_this_process(command: &mut Command) -> io::Result<()> {
+pub(crate) fn die_with_this_process(command: &mut Command) -> io::Result<()> {
     // This process could end between the fork and the request, which then would never be met. A number to compare
     // with does not help, since in a new PID namespace every outside parent is 0; this descriptor does.
     let parent = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Family, Table};
 use crate::error::{Attempt, refusal};
+use crate::process::die_with_this_process;
 use crate::{Error, Netns, Result};
 
 /// Makes a table with all that is in it, or nothing. `EEXIST` if there is one of that name.
@@ -63,6 +64,8 @@ fn nft(netns: &Netns, args: &[&str], input: Option<String>) -> io::Result<Output
     let mut command = Command::new("nft");
     command.args(args).env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    // A caller that is killed meanwhile undoes what is there; nft must not add to it afterwards.
+    die_with_this_process(&mut command)?;
     let started = netns.run(|| command.spawn()).map_err(io::Error::other)?;
     let mut child = started.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => io::Error::new(error.kind(), "the program nft is not installed"),
