@@ -47,7 +47,7 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         m.leaf("p", &[], "It could not run here:");
         list(m, &candidate.reasons);
     } else if let Some(mtu) = candidate.mtu {
-        m.leaf("p", &[], &format!("MTU of its pods: {} bytes.", text::grouped(u64::from(mtu))));
+        m.leaf("p", &[], &format!("MTU: {} bytes.", text::grouped(u64::from(mtu))));
     }
     if candidate.runnable && !candidate.rates.is_empty() {
         verdicts(m, summary, candidate);
