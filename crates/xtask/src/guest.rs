@@ -19,9 +19,9 @@ use crate::suite::{Kind, Suite};
 /// The crates whose integration tests make links, routes and rules.
 const PACKAGES: [&str; 4] = ["linux", "plan", "datapath", "lab"];
 /// For one binary; emulation is about ten times slower than the machine.
-const BINARY_TIME_MAX: Duration = Duration::from_secs(400);
+const BINARY_TIME_MAX: Duration = Duration::from_secs(900);
 /// For all of them.
-const TIME_MAX: Duration = Duration::from_secs(900);
+const TIME_MAX: Duration = Duration::from_secs(1200);
 const MEMORY_MIB: u32 = 3072;
 /// Starts a line that is ours and no test's.
 const MARK: &str = "@@hostgap";

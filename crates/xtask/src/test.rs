@@ -56,7 +56,7 @@ fn native_lane(suites: &[Suite], packages: &[String], ledger: &mut Ledger) -> Re
     let start = Instant::now();
     let logs =
         suites.first().and_then(|suite| suite.binary.parent()?.parent()).context("there are no tests")?;
-    let logs = logs.join("xtask");
+    let logs = logs.join("test-logs");
     fs::create_dir_all(&logs).with_context(|| format!("could not make {}", logs.display()))?;
     let mut counts = Counts::default();
     for suite in suites {

@@ -1,0 +1,66 @@
+# What people type. The work is in cargo, xtask and scripts/; this names it.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+# Where cargo puts what it builds.
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)
+HOSTGAP = $(TARGET)/release/hostgap
+
+.DEFAULT_GOAL := help
+.PHONY: help race build test vm-test lint docs bench ci install clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
+		printf 'make %-8s  %s\n' "$$name" "$$text"; done
+
+race: build ## build, and race the data paths that can run here (about two minutes; needs root)
+	@scripts/need-root 'make race'
+	@scripts/need nft=nftables
+	@# Without nginx the race goes on with a responder of its own, and says so.
+	@if nginx=$$(scripts/fetch-nginx); then HOSTGAP_NGINX=$$nginx; export HOSTGAP_NGINX; fi; exec $(HOSTGAP) race
+
+build: ## build the program
+	@scripts/need-rust
+	$(CARGO) build --release --locked --package hostgap
+
+test: ## run all tests, natively and on a Debian kernel in QEMU (needs root)
+	@scripts/need-root 'make test'
+	@scripts/need-rust
+	@scripts/need nft=nftables ip=iproute2 wrk=wrk
+	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask test
+
+vm-test: ## run the tests of namespaces on a Debian kernel in QEMU alone (needs root)
+	@scripts/need-root 'make vm-test'
+	@scripts/need-rust
+	@scripts/need nft=nftables ip=iproute2
+	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask vm-test
+
+lint: ## format, tidy, clippy, documentation, dependencies
+	@scripts/need-rust
+	@$(CARGO) xtask lint
+
+docs: ## build the documentation of the code
+	@scripts/need-rust
+	$(CARGO) doc --workspace --no-deps
+	@echo "$(TARGET)/doc/hostgap/index.html"
+
+bench: ## measure the parts of this program against themselves
+	@scripts/need-rust
+	$(CARGO) bench --workspace
+
+ci: ## what CI runs
+	.ci/run
+
+install: build ## install program, manual pages and completions below PREFIX (/usr/local)
+	install -D -m 755 $(HOSTGAP) "$(DESTDIR)$(PREFIX)/bin/hostgap"
+	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
+	$(HOSTGAP) man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	mkdir -p "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
+		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+	$(HOSTGAP) completions bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/hostgap"
+	$(HOSTGAP) completions zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_hostgap"
+	$(HOSTGAP) completions fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/hostgap.fish"
+
+clean: ## remove what was built (the cache in ~/.cache/hostgap stays)
+	$(CARGO) clean
