@@ -38,8 +38,10 @@ pub struct Outcome {
     pub sent: u64,
     /// Those that were sent before the schedule's end.
     pub sent_in_schedule: u64,
-    /// Those that were answered as expected.
+    /// Those that were answered as expected, at any time.
     pub answered: u64,
+    /// Those that were answered as expected before the schedule's end.
+    pub answered_in_schedule: u64,
     /// Those that had no answer when waiting for it ended.
     pub missed: Missed,
     /// Those that were answered otherwise.
@@ -97,6 +99,7 @@ impl Outcome {
             sent: 0,
             sent_in_schedule: 0,
             answered: 0,
+            answered_in_schedule: 0,
             missed: Missed { ages: histogram() },
             unexpected: Unexpected::default(),
             connection_errors: 0,
@@ -107,9 +110,9 @@ impl Outcome {
         }
     }
 
-    /// Requests per second that were answered as expected.
+    /// Requests per second that were answered as expected within the schedule: what comes while draining is no rate.
     pub fn answered_per_s(&self) -> f64 {
-        per_second(self.answered, self.duration)
+        per_second(self.answered_in_schedule, self.duration)
     }
 
     /// Requests per second that were sent within the schedule.
@@ -140,6 +143,7 @@ impl Outcome {
         self.sent += other.sent;
         self.sent_in_schedule += other.sent_in_schedule;
         self.answered += other.answered;
+        self.answered_in_schedule += other.answered_in_schedule;
         self.unexpected.status += other.unexpected.status;
         self.unexpected.length += other.unexpected.length;
         self.unexpected.first = self.unexpected.first.or(other.unexpected.first);

@@ -273,6 +273,7 @@ impl<'a> Worker<'a> {
             unexpected.length += 1;
         } else {
             self.outcome.answered += 1;
+            self.outcome.answered_in_schedule += u64::from(now_ns < self.end_ns);
             self.outcome.response.saturating_record(now_ns - open.intended_ns);
             self.outcome.service.saturating_record(now_ns - open.sent_ns);
             return;

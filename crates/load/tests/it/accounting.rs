@@ -71,6 +71,7 @@ fn a_slow_server_is_waited_for_in_order() {
     assert!(outcome.response.max() >= 199_000_000);
     assert!(outcome.backlog_max >= 99);
     assert!(outcome.sent_in_schedule <= 101);
+    assert!(outcome.answered_in_schedule <= 100);
     assert!(outcome.kept() < 0.6);
     assert!(outcome.ended_ns - outcome.started_ns >= 400_000_000);
 
