@@ -2,9 +2,17 @@
 //!
 //! This crate reads no kernel: a record file is enough, on any machine.
 
+mod analyse;
+mod figures;
+pub mod html;
+mod json;
 mod summary;
+mod table;
 
+pub use analyse::analyse;
+pub use json::json;
 pub use summary::{
     Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
     Role, SCHEMA, Summary, Verdict, VoidReason,
 };
+pub use table::{Style, table};

@@ -135,6 +135,8 @@ pub struct RateSummary {
     pub lag_ns: Quantiles,
     /// Response-time percentiles ÷ the reference's.
     pub ratio: Ratios,
+    /// Answers per second ÷ the reference's, where as many as go; at a rate both answer what is asked.
+    pub rps_ratio: Option<Ratio>,
     /// Response time along the percentiles, ascending, as far as it is valid.
     pub curve: Vec<CurvePoint>,
     /// CPU time of the server's node: microseconds a request.
@@ -201,7 +203,7 @@ pub struct Quantiles {
     pub p99_999: Option<u64>,
     /// The greatest. A request that was never answered counts with the age at which the race gave it up.
     pub max: Option<u64>,
-    /// Samples.
+    /// Samples, those that were never answered included (they are in no lag, though: `lag` counts what was sent).
     pub count: u64,
 }
 
@@ -267,7 +269,7 @@ pub struct Need {
 /// How long a race would know a ratio to ±3 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Precision {
-    /// "p50" or "p99".
+    /// "p50" or "p99", or "req/s" where as many as go.
     pub percentile: &'static str,
     /// Half the interval's width now, as a share: 0.05 is ±5 %.
     pub half_width: f64,
@@ -290,6 +292,8 @@ pub struct Noise {
     pub p50_floor: Option<f64>,
     /// What a p99 must differ by.
     pub p99_floor: Option<f64>,
+    /// What the requests per second must differ by, where as many as go.
+    pub rps_floor: Option<f64>,
     /// Whether the control can be told from the reference, judged by the interval alone. Anything but
     /// [`Verdict::Indistinguishable`] says that the race did not treat all alike.
     pub verdict: Option<Verdict>,

@@ -247,6 +247,7 @@ fn noise((requested_rps, _, _): (Option<f64>, Option<f64>, [f64; 5])) -> Noise {
         },
         p50_floor: Some(floors.0),
         p99_floor: Some(floors.1),
+        rps_floor: requested_rps.is_none().then_some(0.032),
         verdict: Some(Verdict::Indistinguishable),
     }
 }

@@ -37,12 +37,12 @@ const P99: Statistic = Statistic {
     ratio: |rate| rate.ratio.p99.as_ref(),
     floor: |noise| noise.p99_floor,
 };
-/// Where as many requests go as can, this decides; what its noise is, the control's row shows.
+/// Where as many requests go as can, this decides.
 const THROUGHPUT: Statistic = Statistic {
     name: "answers/s",
     own: |rate| rate.achieved_rps.map_or_else(|| text::NONE.to_owned(), text::per_second),
     ratio: |rate| rate.rps_ratio.as_ref(),
-    floor: |_| None,
+    floor: |noise| noise.rps_floor,
 };
 
 /// What is drawn of a load, and given with its interval in the table.

@@ -1,0 +1,137 @@
+//! From a record to a [`Summary`]: trials are merged, resampled, compared and put into words.
+
+mod compare;
+mod describe;
+mod merged;
+mod rates;
+mod sentence;
+
+use record::{Entrant, Race};
+
+use crate::summary::{Candidate, Load, Noise, Progress, Role, SCHEMA, Summary};
+use compare::Comparisons;
+use merged::{Cells, Unit, Units};
+
+/// Says what a race says. The same record gives the same summary on every machine.
+pub fn analyse(race: &Race) -> Summary {
+    let units = Units::of(race);
+    let cells = Cells::of(race, &units);
+    let comparisons = Comparisons::of(&cells, race.header.seed);
+    let candidates = candidates(race, &cells, &comparisons);
+    let noise = noise(race, &comparisons);
+    let mut experiment = race.header.experiment.clone();
+    let published = std::mem::take(&mut experiment.published);
+    Summary {
+        schema: SCHEMA,
+        hostgap: race.header.hostgap.clone(),
+        started_unix_s: race.header.started_unix_s,
+        seed: race.header.seed,
+        experiment,
+        machine: race.header.machine.clone(),
+        server: race.header.server.clone(),
+        progress: progress(race),
+        capacities: race.capacities.clone(),
+        loads: race.loads.iter().map(load).collect(),
+        verdict: sentence::verdict(race, &comparisons),
+        notes: notes(race, &units, &noise),
+        candidates,
+        noise,
+        published,
+    }
+}
+
+fn load(load: &record::Load) -> Load {
+    Load { body_bytes: load.body_bytes, requested_rps: load.rate_per_s, of_capacity: load.of_capacity }
+}
+
+fn progress(race: &Race) -> Progress {
+    let trials = || race.rounds.iter().flat_map(|round| &round.trials);
+    Progress {
+        rounds_asked: race.header.experiment.rounds,
+        rounds: race.rounds.len() as u32,
+        builds: Units::builds(race).len() as u32,
+        wall_s: race.end.as_ref().map(|end| end.wall_s),
+        stopped: race.end.as_ref().and_then(|end| end.stopped.clone()),
+        trials: trials().count() as u64,
+        void_trials: trials().filter(|trial| trial.void.is_some()).count() as u64,
+    }
+}
+
+fn candidates(race: &Race, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<Candidate> {
+    let candidate = |(index, entrant): (usize, &Entrant)| {
+        let runnable = entrant.unmet.is_empty();
+        let rates = if runnable { rates::rates(race, cells, comparisons, index) } else { vec![] };
+        let closed = rates.iter().find(|rate| rate.requested_rps.is_none());
+        let found_before = race.capacities.first().filter(|_| index == 0).map(|capacity| capacity.rate_per_s);
+        Candidate {
+            name: entrant.name.clone(),
+            path: entrant.path.clone(),
+            stands_for: entrant.stands_for.clone(),
+            role: role(index),
+            runnable,
+            reasons: entrant.unmet.clone(),
+            commands: entrant.commands.clone(),
+            mtu: entrant.mtu,
+            capacity_rps: closed.and_then(|rate| rate.achieved_rps).or(found_before),
+            capacity_ratio: closed.and_then(|rate| rate.rps_ratio),
+            rates,
+        }
+    };
+    race.header.entrants.iter().enumerate().map(candidate).collect()
+}
+
+/// The place among the entrants tells the part: see [`record::Header::entrants`].
+fn role(index: usize) -> Role {
+    match index {
+        0 => Role::Reference,
+        1 => Role::Control,
+        _ => Role::Contender,
+    }
+}
+
+fn noise(race: &Race, comparisons: &Comparisons) -> Vec<Noise> {
+    let entry = |(index, load): (usize, &record::Load)| Noise {
+        body_bytes: load.body_bytes,
+        requested_rps: load.rate_per_s,
+        ratio: comparisons.ratios(1, index),
+        p50_floor: comparisons.floor(index, compare::Statistic::P50).map(f64::exp_m1),
+        p99_floor: comparisons.floor(index, compare::Statistic::P99).map(f64::exp_m1),
+        rps_floor: comparisons
+            .floor(index, compare::Statistic::Throughput)
+            .filter(|_| load.rate_per_s.is_none())
+            .map(f64::exp_m1),
+        verdict: comparisons.judged(1, index).verdict,
+    };
+    race.loads.iter().enumerate().map(entry).collect()
+}
+
+/// What a reader must know to believe the figures.
+fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
+    let mut notes = race.notes.clone();
+    if race.end.is_none() {
+        notes.push("the record has no end: the race was cut off, or is still running".to_owned());
+    }
+    match (units.unit, units.count) {
+        (_, 0 | 1) => notes.push("one round gives no interval, so nothing is compared".to_owned()),
+        (Unit::Round, _) => notes.push(
+            "all rounds ran on one build of the topologies: the intervals do not hold what another build would change"
+                .to_owned(),
+        ),
+        (Unit::Build, count) if count < 4 => {
+            notes.push(format!("{count} builds only: the intervals are wide, more builds make them narrower"));
+        }
+        (Unit::Build, _) => {}
+    }
+    let differs = |noise: &&Noise| {
+        noise.verdict.is_some_and(|verdict| verdict != crate::summary::Verdict::Indistinguishable)
+    };
+    let loads = noise.iter().filter(differs).count();
+    if loads > 0 {
+        notes.push(format!(
+            "the reference differs from itself at {loads} of {} loads: something other than the data path was not \
+             the same for all, so differences of that size mean nothing",
+            noise.len()
+        ));
+    }
+    notes
+}

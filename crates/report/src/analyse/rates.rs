@@ -1,0 +1,171 @@
+//! One candidate at every load.
+
+use record::{CpuTime, Race};
+use stats::Percentile;
+
+use super::compare::{Comparisons, Statistic};
+use super::describe;
+use super::merged::{Cell, Cells};
+use crate::summary::{CurvePoint, Need, Precision, Quantiles, RateSummary};
+
+/// ±3 %, the precision that a reader of a race may want.
+const PRECISION: f64 = 0.03;
+/// More builds than anybody waits for.
+const UNITS_MAX: u32 = 200_000;
+
+/// A candidate at every load of a race.
+pub(super) fn rates(
+    race: &Race,
+    cells: &Cells<'_>,
+    comparisons: &Comparisons,
+    entrant: usize,
+) -> Vec<RateSummary> {
+    (0..race.loads.len())
+        .map(|load| rate(race, cells.cell(entrant, load), comparisons, entrant, load))
+        .collect()
+}
+
+fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize, load: usize) -> RateSummary {
+    let of = &race.loads[load];
+    let judged = comparisons.judged(entrant, load);
+    let server = cell.cpu(|trial| trial.server_cpu);
+    let client = cell.cpu(|trial| trial.client_cpu);
+    let answered = cell.sum(|trial| trial.answered);
+    let closed = of.rate_per_s.is_none();
+    RateSummary {
+        body_bytes: of.body_bytes,
+        requested_rps: of.rate_per_s,
+        of_capacity: of.of_capacity,
+        achieved_rps: cell.achieved_rps(),
+        verdict: judged.verdict.filter(|_| !cell.trials.is_empty()),
+        verdict_reason: if cell.trials.is_empty() {
+            "no trial counts".to_owned()
+        } else {
+            judged.reason.clone()
+        },
+        response_ns: response(cell),
+        service_ns: quantiles(&cell.service, cell.beyond),
+        lag_ns: quantiles(&cell.lag, 0),
+        ratio: comparisons.ratios(entrant, load),
+        rps_ratio: if closed { comparisons.ratio(entrant, load, Statistic::Throughput) } else { None },
+        curve: curve(cell),
+        cpu_us_per_request: us_per_request(&server, answered),
+        softirq_share: softirq_share(&server),
+        client_cpu_us_per_request: us_per_request(&client, answered),
+        client_softirq_share: softirq_share(&client),
+        trials: cell.trials.len() as u64,
+        measured_s: cell.sum(|trial| trial.duration_ns) as f64 / 1e9,
+        void_trials: cell.void.len() as u64,
+        void_reasons: describe::void_reasons(&cell.void),
+        missed: cell.beyond,
+        connection_errors: cell.sum(|trial| trial.connection_errors),
+        unexpected: cell.sum(|trial| trial.unexpected),
+        counters: cell.counters(),
+        tail: describe::tail(cell),
+        // Where as many go as can, nobody asks for percentiles.
+        needs: if closed { vec![] } else { needs(cell, race.rounds.len()) },
+        precision: precision(race, comparisons, entrant, load),
+    }
+}
+
+/// Response times; the greatest is at least the age of the oldest request that was given up.
+fn response(cell: &Cell<'_>) -> Quantiles {
+    let given_up = cell.trials.iter().map(|trial| trial.missed_age_max_ns).max().filter(|_| cell.beyond > 0);
+    let quantiles = quantiles(&cell.response, cell.beyond);
+    Quantiles { max: quantiles.max.max(given_up), ..quantiles }
+}
+
+/// The percentiles of a histogram above which `beyond` more samples lie.
+fn quantiles(histogram: &hdrhistogram::Histogram<u64>, beyond: u64) -> Quantiles {
+    let count = histogram.len() + beyond;
+    let at = |percentile: Percentile| {
+        let rank = percentile.rank(count);
+        let told = percentile.is_valid(count) && rank <= histogram.len();
+        told.then(|| at_rank(histogram, rank))
+    };
+    Quantiles {
+        p50: at(Percentile::P50),
+        p90: at(Percentile::P90),
+        p99: at(Percentile::P99),
+        p99_9: at(Percentile::P99_9),
+        p99_99: at(Percentile::P99_99),
+        p99_999: at(Percentile::P99_999),
+        max: (!histogram.is_empty()).then(|| histogram.max()),
+        count,
+    }
+}
+
+/// The value of a rank, from 1, as the highest that its bin stands for.
+fn at_rank(histogram: &hdrhistogram::Histogram<u64>, rank: u64) -> u64 {
+    let mut below = 0;
+    for bin in histogram.iter_recorded() {
+        below += bin.count_at_value();
+        if below >= rank {
+            return bin.value_iterated_to();
+        }
+    }
+    histogram.max()
+}
+
+/// Points of the curve, eight a decade of what lies beyond, as long as ten samples do.
+fn curve(cell: &Cell<'_>) -> Vec<CurvePoint> {
+    let all = vec![1; cell.columns.width()];
+    let count = cell.columns.count(&all);
+    let quantiles = (0..).map(|step| 1.0 - 10_f64.powf(-f64::from(step) / 8.0));
+    quantiles
+        .take_while(|quantile| count as f64 * (1.0 - quantile) >= Percentile::BEYOND_MIN as f64)
+        .map_while(|quantile| {
+            let rank = ((count as f64 * quantile).ceil() as u64).max(1);
+            cell.columns.at_rank(rank, &all).map(|ns| CurvePoint { quantile, ns })
+        })
+        .collect()
+}
+
+/// Busy microseconds a request; `None` where no clock ran, or nobody was answered.
+fn us_per_request(cpu: &CpuTime, answered: u64) -> Option<f64> {
+    (answered > 0 && cpu.busy_ns() + cpu.idle_ns > 0).then(|| cpu.busy_ns() as f64 / answered as f64 / 1e3)
+}
+
+fn softirq_share(cpu: &CpuTime) -> Option<f64> {
+    (cpu.busy_ns() > 0).then(|| cpu.softirq_ns as f64 / cpu.busy_ns() as f64)
+}
+
+/// What the percentiles that are not told would need.
+fn needs(cell: &Cell<'_>, rounds: usize) -> Vec<Need> {
+    let count = cell.response.len() + cell.beyond;
+    let need = |percentile: &Percentile| {
+        let samples = percentile.samples_needed();
+        let share = samples as f64 / count as f64;
+        Need {
+            percentile: percentile.label(),
+            samples,
+            measured_s: cell.achieved_rps().filter(|rps| *rps > 0.0).map(|rps| samples as f64 / rps),
+            rounds: (count > 0).then(|| (share * rounds as f64).ceil() as u64),
+        }
+    };
+    Percentile::ALL.iter().filter(|percentile| !percentile.is_valid(count)).map(need).collect()
+}
+
+fn precision(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize) -> Vec<Precision> {
+    if entrant == 0 {
+        return vec![];
+    }
+    let rounds = race.rounds.len() as f64;
+    let entry = |of: Statistic| {
+        let half_width_ln = comparisons.spread(entrant, load, of)?.interval(0.05).half_width_ln();
+        let units = comparisons.units() as u32;
+        let times = stats::units_needed(units, half_width_ln, PRECISION.ln_1p(), UNITS_MAX)
+            .map(|needed| f64::from(needed) / f64::from(units));
+        let wall_s = race.end.as_ref().map(|end| end.wall_s);
+        Some(Precision {
+            percentile: of.label(),
+            half_width: half_width_ln.exp_m1(),
+            rounds: times.map(|times| (times * rounds).ceil() as u64),
+            wall_s: times.zip(wall_s).map(|(times, wall_s)| times * wall_s),
+        })
+    };
+    let closed = race.loads[load].rate_per_s.is_none();
+    let wanted: &[Statistic] =
+        if closed { &[Statistic::Throughput] } else { &[Statistic::P50, Statistic::P99] };
+    wanted.iter().copied().filter_map(entry).collect()
+}

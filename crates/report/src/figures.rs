@@ -1,0 +1,157 @@
+//! Figures as people read them: three digits, a unit, and no more than is known.
+
+use crate::summary::{Load, Ratio};
+
+/// A duration with its unit: "48.3 µs", "1.24 ms".
+pub(crate) fn duration_ns(ns: u64) -> String {
+    let ns = ns as f64;
+    match ns {
+        _ if ns < 999.5 => format!("{ns} ns"),
+        _ if ns < 999.5e3 => format!("{} µs", three_digits(ns / 1e3)),
+        _ if ns < 999.5e6 => format!("{} ms", three_digits(ns / 1e6)),
+        _ => format!("{} s", three_digits(ns / 1e9)),
+    }
+}
+
+/// A longer time: "40 s", "12 min", "3.5 h", "9 days".
+pub(crate) fn span_s(seconds: f64) -> String {
+    match seconds {
+        s if s < 10.0 => format!("{} s", trimmed(s, 1)),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{} h", trimmed(s / 3_600.0, 1)),
+        s => format!("{:.0} days", s / 86_400.0),
+    }
+}
+
+/// A rate: "950", "20.0k", "1.25M".
+pub(crate) fn rate(per_s: f64) -> String {
+    match per_s {
+        r if r < 999.5 => three_digits(r),
+        r if r < 999.5e3 => format!("{}k", three_digits(r / 1e3)),
+        r => format!("{}M", three_digits(r / 1e6)),
+    }
+}
+
+/// A ratio with its interval: "1.03 ±0.02", or "1.45 −0.10 +0.14" where the sides differ.
+pub(crate) fn ratio(ratio: &Ratio) -> String {
+    let Ratio { value, low, high } = *ratio;
+    let widest = (value - low).max(high - value);
+    let digits = match widest {
+        w if w < 0.005 => 3,
+        w if w < 2.0 => 2,
+        w if w < 20.0 => 1,
+        _ => 0,
+    };
+    let (below, above) = (format!("{:.digits$}", value - low), format!("{:.digits$}", high - value));
+    if below == above {
+        format!("{value:.digits$} ±{above}")
+    } else {
+        format!("{value:.digits$} −{below} +{above}")
+    }
+}
+
+/// A ratio as a change: "+45 %", "−3.2 %"; times instead of per cent from a factor of ten on.
+pub(crate) fn change(ratio: f64) -> String {
+    if ratio >= 10.0 {
+        return format!("×{}", three_digits(ratio));
+    }
+    let sign = if ratio < 1.0 { '−' } else { '+' };
+    format!("{sign}{}", percent((ratio - 1.0).abs()))
+}
+
+/// A ratio as a change with its interval: "+3.1 % (+1.0 … +5.2)".
+pub(crate) fn change_within(ratio: &Ratio) -> String {
+    let end = |end: f64| change(end).trim_end_matches(" %").to_owned();
+    format!("{} ({} … {})", change(ratio.value), end(ratio.low), end(ratio.high))
+}
+
+/// A share: "12 %", "3.2 %", "0.14 %".
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        p if p < 1.0 => format!("{} %", trimmed(p, 2)),
+        p if p < 10.0 => format!("{} %", trimmed(p, 1)),
+        p => format!("{p:.0} %"),
+    }
+}
+
+/// What a load is called: "100 B at 30 % (20.0k/s)".
+pub(crate) fn load(load: &Load) -> String {
+    let body = load.body_bytes;
+    match (load.requested_rps, load.of_capacity) {
+        (Some(per_s), Some(share)) => format!("{body} B at {} ({}/s)", percent(share), rate(per_s)),
+        (Some(per_s), None) => format!("{body} B at {}/s", rate(per_s)),
+        (None, _) => format!("{body} B, as many as go"),
+    }
+}
+
+/// A count with its noun: "1 round", "3 rounds".
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// At most so many decimals, without zeros at the end.
+pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// 1.24, 12.4 or 124.
+fn three_digits(value: f64) -> String {
+    match value {
+        v if v < 9.995 => format!("{v:.2}"),
+        v if v < 99.95 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(found: &str, expected: &str) {
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn durations_and_rates_have_three_digits() {
+        check(&duration_ns(0), "0 ns");
+        check(&duration_ns(999), "999 ns");
+        check(&duration_ns(48_349), "48.3 µs");
+        check(&duration_ns(999_499), "999 µs");
+        check(&duration_ns(999_500), "1.00 ms");
+        check(&duration_ns(203_000_000), "203 ms");
+        check(&duration_ns(3_600_000_000_000), "3600 s");
+        check(&rate(950.0), "950");
+        check(&rate(9_999.0), "10.0k");
+        check(&rate(20_000.0), "20.0k");
+        check(&rate(1_250_000.0), "1.25M");
+        check(&span_s(4.25), "4.2 s");
+        check(&span_s(100.0), "100 s");
+        check(&span_s(720.0), "12 min");
+        check(&span_s(12_600.0), "3.5 h");
+        check(&span_s(800_000.0), "9 days");
+    }
+
+    #[test]
+    fn a_ratio_shows_both_sides_of_its_interval() {
+        let of = |value, low, high| ratio(&Ratio { value, low, high });
+        check(&of(1.03, 1.01, 1.05), "1.03 ±0.02");
+        check(&of(1.45, 1.35, 1.59), "1.45 −0.10 +0.14");
+        check(&of(1.0012, 0.9991, 1.0033), "1.001 ±0.002");
+        check(&of(12.0, 5.0, 29.0), "12.0 −7.0 +17.0");
+    }
+
+    #[test]
+    fn changes_and_shares() {
+        check(&change(1.45), "+45 %");
+        check(&change(0.968), "−3.2 %");
+        check(&change(1.0), "+0 %");
+        check(&change(25.0), "×25.0");
+        check(&change_within(&Ratio { value: 1.031, low: 1.01, high: 1.052 }), "+3.1 % (+1 … +5.2)");
+        check(&percent(0.0014), "0.14 %");
+        check(&percent(0.3), "30 %");
+    }
+}

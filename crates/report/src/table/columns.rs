@@ -1,0 +1,148 @@
+//! The columns of a load's table.
+
+use crate::figures::{self, duration_ns};
+use crate::summary::{Candidate, Load, Quantiles, RateSummary, Verdict};
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Column {
+    Name,
+    Achieved,
+    ThroughputRatio,
+    P50,
+    P90,
+    P99,
+    P99_9,
+    P99_99,
+    P99_999,
+    Max,
+    P50Ratio,
+    P99Ratio,
+    Cpu,
+    Verdict,
+}
+
+impl Column {
+    /// Those of a load, from left to right. Where as many requests go as can, percentiles are the length of the
+    /// client's own queue.
+    pub(super) fn of(load: &Load) -> &'static [Column] {
+        match load.requested_rps {
+            Some(_) => &[
+                Column::Name,
+                Column::Achieved,
+                Column::P50,
+                Column::P90,
+                Column::P99,
+                Column::P99_9,
+                Column::P99_99,
+                Column::P99_999,
+                Column::Max,
+                Column::P50Ratio,
+                Column::P99Ratio,
+                Column::Cpu,
+                Column::Verdict,
+            ],
+            None => &[Column::Name, Column::Achieved, Column::ThroughputRatio, Column::Cpu, Column::Verdict],
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Column::Name => "candidate",
+            Column::Achieved => "req/s",
+            Column::ThroughputRatio => "req/s × host",
+            Column::P50 => "p50",
+            Column::P90 => "p90",
+            Column::P99 => "p99",
+            Column::P99_9 => "p99.9",
+            Column::P99_99 => "p99.99",
+            Column::P99_999 => "p99.999",
+            Column::Max => "max",
+            Column::P50Ratio => "p50 × host",
+            Column::P99Ratio => "p99 × host",
+            Column::Cpu => "CPU µs/req",
+            Column::Verdict => "verdict",
+        }
+    }
+
+    /// The greater, the earlier the column goes when the line is too long; 0: it stays.
+    pub(super) fn dispensable(self) -> usize {
+        match self {
+            Column::Name | Column::P50 | Column::P99 => 0,
+            Column::P50Ratio | Column::P99Ratio | Column::ThroughputRatio | Column::Verdict => 0,
+            Column::Achieved => 1,
+            Column::P99_9 => 2,
+            Column::Cpu => 3,
+            Column::P90 => 4,
+            Column::P99_99 => 5,
+            Column::P99_999 => 6,
+            Column::Max => 7,
+        }
+    }
+
+    /// True if it has something to say of a candidate.
+    pub(super) fn says(self, rate: &RateSummary) -> bool {
+        match self {
+            Column::Name | Column::Achieved | Column::Verdict => true,
+            Column::ThroughputRatio => rate.rps_ratio.is_some(),
+            Column::P50Ratio => rate.ratio.p50.is_some(),
+            Column::P99Ratio => rate.ratio.p99.is_some(),
+            Column::Cpu => rate.cpu_us_per_request.is_some(),
+            Column::P50
+            | Column::P90
+            | Column::P99
+            | Column::P99_9
+            | Column::P99_99
+            | Column::P99_999
+            | Column::Max => self.quantile(&rate.response_ns).is_some(),
+        }
+    }
+
+    pub(super) fn cell(self, candidate: &Candidate, rate: &RateSummary) -> String {
+        let missing = || "–".to_owned();
+        match self {
+            Column::Name => candidate.name.clone(),
+            Column::Achieved => rate.achieved_rps.map_or_else(missing, figures::rate),
+            Column::ThroughputRatio => rate.rps_ratio.as_ref().map_or_else(missing, figures::ratio),
+            Column::P50Ratio => rate.ratio.p50.as_ref().map_or_else(missing, figures::ratio),
+            Column::P99Ratio => rate.ratio.p99.as_ref().map_or_else(missing, figures::ratio),
+            Column::Cpu => rate.cpu_us_per_request.map_or_else(missing, |us| format!("{us:.1}")),
+            Column::Verdict => rate.verdict.map_or("unknown", word).to_owned(),
+            Column::P50
+            | Column::P90
+            | Column::P99
+            | Column::P99_9
+            | Column::P99_99
+            | Column::P99_999
+            | Column::Max => self.quantile(&rate.response_ns).map_or_else(missing, duration_ns),
+        }
+    }
+
+    fn quantile(self, of: &Quantiles) -> Option<u64> {
+        match self {
+            Column::P50 => of.p50,
+            Column::P90 => of.p90,
+            Column::P99 => of.p99,
+            Column::P99_9 => of.p99_9,
+            Column::P99_99 => of.p99_99,
+            Column::P99_999 => of.p99_999,
+            Column::Max => of.max,
+            Column::Name
+            | Column::Achieved
+            | Column::ThroughputRatio
+            | Column::P50Ratio
+            | Column::P99Ratio
+            | Column::Cpu
+            | Column::Verdict => None,
+        }
+    }
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Reference => "reference",
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Indistinguishable => "indistinguishable",
+    }
+}

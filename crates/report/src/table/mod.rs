@@ -1,0 +1,219 @@
+//! The summary on a terminal: a table for each load, what could not run, the noise, and the verdict.
+
+mod columns;
+mod grid;
+
+use std::fmt::Write;
+
+use crate::figures::{self, counted, span_s};
+use crate::summary::{Candidate, Load, Noise, Precision, RateSummary, Role, Summary};
+use columns::Column;
+use grid::{Ink, Row};
+
+/// How to draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Colours by ANSI escape codes.
+    pub colour: bool,
+    /// Characters of a line; columns that matter less are left out to keep to it.
+    pub width: usize,
+}
+
+/// A summary as text for a terminal.
+pub fn table(summary: &Summary, style: Style) -> String {
+    let mut text = head(summary);
+    for (index, load) in summary.loads.iter().enumerate() {
+        text.push('\n');
+        text.push_str(&block(summary, index, load, style));
+    }
+    text.push_str(&cannot_run(summary));
+    text.push_str(&published(summary));
+    text.push_str(&list("Note", &summary.notes));
+    let _infallible = writeln!(text, "\n{}", grid::ink(&sentence(&summary.verdict), Ink::Bold, style.colour));
+    text
+}
+
+fn head(summary: &Summary) -> String {
+    let progress = &summary.progress;
+    let mut text = format!("{}: {} of {}", summary.experiment.name, progress.rounds, progress.rounds_asked);
+    let _infallible = write!(text, " rounds on {}", counted(progress.builds.into(), "build"));
+    if let Some(wall_s) = progress.wall_s {
+        let _infallible = write!(text, " in {}", span_s(wall_s));
+    }
+    let machine = &summary.machine;
+    let _infallible = writeln!(
+        text,
+        "; {}; Linux {}, {}",
+        summary.server,
+        machine.kernel,
+        counted(machine.cpus.into(), "CPU")
+    );
+    if let Some(stopped) = &progress.stopped {
+        let _infallible = writeln!(text, "Stopped early: {stopped}");
+    }
+    if progress.void_trials > 0 {
+        let (void, trials) = (progress.void_trials, progress.trials);
+        let _infallible = writeln!(
+            text,
+            "{void} of {} are void and not counted; the reasons are below.",
+            counted(trials, "trial")
+        );
+    }
+    text
+}
+
+/// A load: its name, its table and the remarks on it.
+fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
+    let racing: Vec<(&Candidate, &RateSummary)> = summary
+        .candidates
+        .iter()
+        .filter_map(|candidate| Some((candidate, candidate.rates.get(index)?)))
+        .collect();
+    let columns = Column::of(load);
+    let useful: Vec<Column> =
+        columns.iter().copied().filter(|column| racing.iter().any(|(_, rate)| column.says(rate))).collect();
+    let header =
+        Row { cells: useful.iter().map(|column| column.title().to_owned()).collect(), ink: Ink::Bold };
+    let rows = racing.iter().map(|(candidate, rate)| Row {
+        cells: useful.iter().map(|column| column.cell(candidate, rate)).collect(),
+        ink: ink(candidate, rate),
+    });
+    let rows: Vec<Row> = std::iter::once(header).chain(rows).collect();
+    let dispensable: Vec<usize> = useful.iter().map(|column| column.dispensable()).collect();
+    let mut text = format!("{}\n", grid::ink(&figures::load(load), Ink::Bold, style.colour));
+    text.push_str(&grid::draw(&rows, &dispensable, style));
+    if let Some(noise) = summary.noise.get(index) {
+        text.push_str(&noise_line(noise));
+    }
+    text.push_str(&remarks(&racing));
+    text
+}
+
+fn ink(candidate: &Candidate, rate: &RateSummary) -> Ink {
+    use crate::summary::Verdict;
+    match (candidate.role, rate.verdict) {
+        (Role::Reference | Role::Control, _) => Ink::Dim,
+        (Role::Contender, Some(Verdict::Better)) => Ink::Green,
+        (Role::Contender, Some(Verdict::Worse)) => Ink::Red,
+        (Role::Contender, Some(Verdict::Indistinguishable | Verdict::Reference) | None) => Ink::Plain,
+    }
+}
+
+/// What a difference must be more than.
+fn noise_line(noise: &Noise) -> String {
+    let floors = match noise.requested_rps {
+        Some(_) => vec![("p50", noise.p50_floor), ("p99", noise.p99_floor)],
+        None => vec![("req/s", noise.rps_floor)],
+    };
+    let known: Vec<String> = floors
+        .into_iter()
+        .filter_map(|(label, floor)| Some(format!("{label} ±{}", figures::percent(floor?))))
+        .collect();
+    if known.is_empty() {
+        return String::new();
+    }
+    format!("  Noise, the host against itself: {}. Less than that is indistinguishable.\n", known.join(", "))
+}
+
+/// What is to be known of single candidates, and how long the race would have to be to tell more.
+fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
+    let mut text = String::new();
+    for (candidate, rate) in racing {
+        let name = &candidate.name;
+        for void in &rate.void_reasons {
+            let _infallible =
+                writeln!(text, "  {name}: {} void: {}", counted(void.trials, "trial"), void.reason);
+        }
+        if rate.missed > 0 {
+            let unanswered = counted(rate.missed, "request");
+            let _infallible = writeln!(
+                text,
+                "  {name}: {unanswered} without an answer; they count as slower than all others"
+            );
+        }
+        if rate.connection_errors + rate.unexpected > 0 {
+            let (broken, wrong) = (rate.connection_errors, rate.unexpected);
+            let _infallible =
+                writeln!(text, "  {name}: {broken} broken connections, {wrong} unexpected answers");
+        }
+        if let Some(tail) = &rate.tail {
+            let _infallible = writeln!(text, "  {name}: {tail}");
+        }
+    }
+    text.push_str(&needs(racing));
+    text.push_str(&precision(racing));
+    text
+}
+
+/// The percentiles that are not told, for the candidate that lacks most.
+fn needs(racing: &[(&Candidate, &RateSummary)]) -> String {
+    let labels = racing.iter().flat_map(|(_, rate)| &rate.needs).map(|need| need.percentile);
+    let mut seen: Vec<&str> = vec![];
+    for label in labels {
+        if !seen.contains(&label) {
+            seen.push(label);
+        }
+    }
+    let told = seen.iter().filter_map(|label| {
+        let of = racing.iter().flat_map(|(_, rate)| &rate.needs).filter(|need| need.percentile == *label);
+        let worst = of.max_by_key(|need| need.rounds)?;
+        let measured = worst.measured_s.map(|s| format!(" ({} measured)", span_s(s))).unwrap_or_default();
+        Some(format!("{label} needs {}{measured}", counted(worst.rounds?, "round")))
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { String::new() } else { format!("  Not enough samples: {}.\n", told.join(", ")) }
+}
+
+/// How long the race would have to be for ±3 %, for the candidate that needs longest.
+fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
+    let contenders = || racing.iter().filter(|(candidate, _)| candidate.role == Role::Contender);
+    let worst = |label: &str| -> Option<&Precision> {
+        let of = contenders().flat_map(|(_, rate)| &rate.precision).filter(|entry| entry.percentile == label);
+        of.max_by(|a, b| a.half_width.total_cmp(&b.half_width))
+    };
+    let told = |label: &str| {
+        let worst = worst(label)?;
+        Some(match (worst.rounds, worst.wall_s) {
+            (Some(rounds), Some(wall_s)) => {
+                format!("{label} {} ({})", counted(rounds, "round"), span_s(wall_s))
+            }
+            (Some(rounds), None) => format!("{label} {}", counted(rounds, "round")),
+            (None, _) => format!("{label} more than anybody waits for"),
+        })
+    };
+    let told: Vec<String> = ["p50", "p99", "req/s"].into_iter().filter_map(told).collect();
+    if told.is_empty() {
+        String::new()
+    } else {
+        format!("  For ±3 % at every candidate: {}.\n", told.join(", "))
+    }
+}
+
+fn cannot_run(summary: &Summary) -> String {
+    let unable = summary.candidates.iter().filter(|candidate| !candidate.runnable);
+    let lines: Vec<String> =
+        unable.map(|candidate| format!("{}: {}", candidate.name, candidate.reasons.join("; "))).collect();
+    list("Cannot run here", &lines)
+}
+
+fn published(summary: &Summary) -> String {
+    let lines: Vec<String> = summary
+        .published
+        .iter()
+        .map(|figure| format!("{}, {}: {} ({})", figure.path, figure.what, figure.value, figure.source))
+        .collect();
+    list("Published", &lines)
+}
+
+/// A heading with lines under it; nothing without lines.
+fn list(heading: &str, lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!("\n{heading}\n{}", lines.iter().map(|line| format!("  {line}\n")).collect::<String>())
+}
+
+/// With a capital and a full stop, unless it begins with a name: names keep their spelling.
+fn sentence(verdict: &str) -> String {
+    format!("Verdict: {verdict}.")
+}

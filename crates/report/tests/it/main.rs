@@ -1,0 +1,8 @@
+//! What a race says: from a made record to the summary, the table and the JSON.
+
+#[cfg(test)]
+mod goldens;
+#[cfg(test)]
+mod made;
+#[cfg(test)]
+mod verdicts;

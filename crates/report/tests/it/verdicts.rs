@@ -1,0 +1,199 @@
+use record::{Race, Void};
+use report::{Summary, Verdict, analyse};
+
+use crate::made::{Plan, Truth, eventful};
+
+fn verdict(summary: &Summary, name: &str, load: usize) -> Option<Verdict> {
+    let candidate = summary.candidates.iter().find(|candidate| candidate.name == name).expect(name);
+    candidate.rates[load].verdict
+}
+
+/// The shares of races of so many seeds in which the candidates get a verdict.
+fn shares<const N: usize>(
+    seeds: u64,
+    names: [&str; N],
+    expected: Verdict,
+    plan: impl Fn(u64) -> Plan,
+) -> [f64; N] {
+    let summaries: Vec<Summary> = (0..seeds).map(|seed| analyse(&plan(seed).race())).collect();
+    names.map(|name| {
+        let hits = summaries.iter().filter(|summary| verdict(summary, name, 0) == Some(expected));
+        hits.count() as f64 / seeds as f64
+    })
+}
+
+/// A plan with few samples, for many races.
+fn quick(seed: u64, factor: f64) -> Plan {
+    let scatter = (0.03, 0.02);
+    Plan { samples: 70, rounds_a_build: 3, scatter, ..Plan::of(seed, vec![Truth::of("x", factor)]) }
+}
+
+#[test]
+fn what_does_not_differ_is_seldom_said_to_differ() {
+    let [x, control] = shares(40, ["x", "host again"], Verdict::Indistinguishable, |seed| quick(seed, 1.0));
+    assert!(x >= 0.95, "{x} of all races between equals end so");
+    // The control is judged by its interval alone, and may fail as often as an interval may.
+    assert!(control >= 0.90, "{control} of all controls cannot be told apart");
+}
+
+#[test]
+fn what_differs_is_found_with_its_sign() {
+    let [worse] = shares(10, ["x"], Verdict::Worse, |seed| quick(seed, 1.3));
+    let [better] = shares(10, ["x"], Verdict::Better, |seed| quick(seed, 0.75));
+    assert!(worse >= 0.9 && better >= 0.9, "{worse} and {better}");
+}
+
+#[test]
+fn a_difference_smaller_than_the_control_is_noise() {
+    // The control is 8 % off: whatever made it so can have made the contender's 5 %, however sharp its interval is.
+    let plan = |control_factor| Plan {
+        control_factor,
+        scatter: (0.0, 0.0),
+        ..Plan::of(3, vec![Truth::of("x", 1.05)])
+    };
+    let honest = analyse(&plan(1.0).race());
+    assert_eq!(verdict(&honest, "x", 0), Some(Verdict::Worse));
+    assert!(!honest.notes.iter().any(|note| note.contains("differs from itself")), "{:?}", honest.notes);
+    let off = analyse(&plan(1.08).race());
+    assert_eq!(verdict(&off, "x", 0), Some(Verdict::Indistinguishable));
+    assert_eq!(off.noise[0].verdict, Some(Verdict::Worse));
+    assert!(off.noise[0].p50_floor.unwrap() > 0.07);
+    assert!(off.notes.iter().any(|note| note.contains("differs from itself")), "{:?}", off.notes);
+}
+
+#[test]
+fn void_trials_are_in_no_sum() {
+    let clean = Plan::of(5, vec![Truth::of("x", 1.1)]).race();
+    let mut spoiled = clean.clone();
+    for round in &mut spoiled.rounds {
+        let mut void = round.trials[0].clone();
+        void.void = Some(Void::Stolen { steal_permille: 80 });
+        void.answered *= 1_000;
+        round.trials.insert(0, void);
+    }
+    let (clean, spoiled) = (analyse(&clean), analyse(&spoiled));
+    assert_eq!((clean.progress.void_trials, spoiled.progress.void_trials), (0, 30));
+    let mut void_trials = 0;
+    for (before, after) in clean.candidates.iter().zip(&spoiled.candidates) {
+        let (before, after) = (&before.rates[0], &after.rates[0]);
+        assert_eq!(before.response_ns, after.response_ns);
+        assert_eq!((before.ratio, before.achieved_rps), (after.ratio, after.achieved_rps));
+        assert_eq!((before.cpu_us_per_request, before.trials), (after.cpu_us_per_request, after.trials));
+        void_trials += after.void_trials;
+        assert_eq!(after.void_reasons.iter().map(|reason| reason.trials).sum::<u64>(), after.void_trials);
+    }
+    assert_eq!(void_trials, 30);
+}
+
+#[test]
+fn a_percentile_needs_ten_samples_beyond_it() {
+    // 30 rounds of 34 requests: 1020 samples, enough for p99 and far from p99.9.
+    let plan = Plan { samples: 34, ..Plan::of(1, vec![Truth::of("x", 1.2)]) };
+    let summary = analyse(&plan.race());
+    let rate = &summary.candidates[2].rates[0];
+    assert_eq!(rate.response_ns.count, 1_020);
+    assert!(rate.response_ns.p99.is_some() && rate.response_ns.p99_9.is_none() && rate.ratio.p99_9.is_none());
+    let needs: Vec<_> = rate.needs.iter().map(|need| (need.percentile, need.samples, need.rounds)).collect();
+    let expected = [
+        ("p99.9", 10_000, Some(295)),
+        ("p99.99", 100_000, Some(2_942)),
+        ("p99.999", 1_000_000, Some(29_412)),
+    ];
+    assert_eq!(needs, expected);
+    let measured_s = rate.needs[0].measured_s.unwrap();
+    assert!((measured_s - 0.5).abs() < 0.01, "10 000 requests at 20 000 a second are {measured_s} s");
+    assert!(rate.curve.last().unwrap().quantile <= 0.991);
+}
+
+#[test]
+fn the_figures_are_those_of_the_merged_samples() {
+    let race = Plan::of(9, vec![Truth::of("x", 1.2)]).race();
+    let summary = analyse(&race);
+    for (entrant, candidate) in summary.candidates.iter().enumerate() {
+        let mut samples = vec![];
+        for trial in
+            race.rounds.iter().flat_map(|round| &round.trials).filter(|trial| trial.entrant == entrant)
+        {
+            for (value, count) in trial.latencies.response.bins() {
+                samples.extend(std::iter::repeat_n(*value, *count as usize));
+            }
+        }
+        samples.sort_unstable();
+        let told = candidate.rates[0].response_ns;
+        assert_eq!(told.count, samples.len() as u64);
+        assert_eq!(told.p50, Some(samples[samples.len().div_ceil(2) - 1]));
+        assert_eq!(told.p99, Some(samples[samples.len() - samples.len() / 100 - 1]));
+        assert_eq!(told.max, samples.last().copied());
+    }
+}
+
+#[test]
+fn requests_without_an_answer_are_slower_than_all() {
+    let mut race = Plan::of(2, vec![Truth::of("x", 1.0)]).race();
+    for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials).filter(|trial| trial.entrant == 2)
+    {
+        (trial.intended, trial.missed, trial.missed_age_max_ns) = (trial.intended + 13, 13, 900_000_000);
+    }
+    let rate = analyse(&race).candidates[2].rates[0].clone();
+    // 13 of 613 are above everything: two in a hundred, so that p99 is among them and nobody knows it.
+    assert_eq!((rate.missed, rate.response_ns.count), (390, 18_390));
+    assert!(rate.response_ns.p90.is_some() && rate.response_ns.p99.is_none() && rate.ratio.p99.is_none());
+    assert_eq!(rate.response_ns.max, Some(900_000_000));
+    assert!(rate.needs.iter().all(|need| need.percentile != "p99"));
+}
+
+#[test]
+fn too_little_is_said_to_be_too_little() {
+    let one_build = Plan { builds: 1, ..Plan::of(4, vec![Truth::of("x", 1.5)]) };
+    let summary = analyse(&one_build.race());
+    assert_eq!(verdict(&summary, "x", 0), Some(Verdict::Worse));
+    assert!(summary.notes.iter().any(|note| note.contains("one build")), "{:?}", summary.notes);
+    let one_round = Plan { rounds_a_build: 1, ..one_build };
+    let summary = analyse(&one_round.race());
+    assert_eq!((verdict(&summary, "x", 0), summary.candidates[2].rates[0].ratio.p50), (None, None));
+    assert_eq!(summary.verdict, "nothing can be said yet: a single round gives no interval");
+    let nothing = Race { rounds: vec![], loads: vec![], end: None, ..one_round.race() };
+    assert_eq!(analyse(&nothing).verdict, "nothing was raced yet");
+    let nobody = Plan::of(4, vec![Truth { unmet: Some("no"), ..Truth::of("x", 1.0) }]);
+    assert_eq!(analyse(&nobody.race()).verdict, "nobody but host could run here");
+}
+
+#[test]
+fn the_sentence_names_the_nearest_and_the_farthest() {
+    let sentence = analyse(&eventful()).verdict;
+    assert!(
+        sentence.starts_with("macvlan is the nearest to host (100 B at 50 % (33.0k/s)): p50 +"),
+        "{sentence}"
+    );
+    assert!(sentence.contains("; bridge+vxlan costs +4"), "{sentence}");
+    let twins = vec![Truth::of("a", 1.2), Truth::of("b", 1.2), Truth::of("c", 1.6)];
+    let sentence = analyse(&Plan::of(6, twins).race()).verdict;
+    assert!(sentence.contains("cannot be told from each other"), "{sentence}");
+    let ahead = analyse(&Plan::of(6, vec![Truth::of("a", 0.8), Truth::of("b", 1.2)]).race()).verdict;
+    assert!(ahead.starts_with("a is ahead of host") && ahead.contains("; b costs +"), "{ahead}");
+}
+
+#[test]
+fn lost_packets_are_no_data_path() {
+    let summary = analyse(&eventful());
+    let tail = |name: &str| {
+        summary.candidates.iter().find(|candidate| candidate.name == name).expect(name).rates[0].tail.clone()
+    };
+    assert_eq!(tail("macvlan"), None);
+    let tail = tail("bridge+vxlan").expect("it lost packets");
+    assert!(
+        tail.contains("time-out") && tail.contains("200·2ⁿ ms") && tail.contains("190 ms or more"),
+        "{tail}"
+    );
+}
+
+#[test]
+fn as_many_as_go_is_judged_by_throughput() {
+    let summary = analyse(&eventful());
+    let vxlan = &summary.candidates[3];
+    let (ratio, closed) = (vxlan.capacity_ratio.unwrap(), &vxlan.rates[2]);
+    assert!((ratio.value - 1.0 / 1.45).abs() < 0.03 && ratio.low < ratio.value && ratio.value < ratio.high);
+    assert_eq!((closed.rps_ratio, closed.verdict), (Some(ratio), Some(Verdict::Worse)));
+    assert_eq!(vxlan.capacity_rps, closed.achieved_rps);
+    assert!(summary.candidates[0].capacity_rps.is_some() && summary.candidates[0].capacity_ratio.is_none());
+}
