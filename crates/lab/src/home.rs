@@ -142,21 +142,24 @@ impl Home {
 
     /// Everything that any owner has here.
     pub fn remains(&self) -> Result<Vec<Remains>, LabError> {
-        if !self.root.exists() {
-            return Ok(Vec::new());
-        }
-        let _guard = self.lock("claim.lock", Lock::Wait)?;
-        self.ids()?.into_iter().map(|id| self.look(&id)).collect()
+        let Some(_guard) = self.guard()? else { return Ok(Vec::new()) };
+        self.look_at_all()
     }
 
     /// Removes what dead owners left. Living owners and topologies left standing are not touched.
     pub fn clean(&self) -> Result<Vec<Cleaned>, LabError> {
-        let dead = self.remains()?.into_iter().filter(|remains| remains.state == State::Dead);
-        dead.map(|remains| self.remove(&remains.id)).collect()
+        let Some(_guard) = self.guard()? else { return Ok(Vec::new()) };
+        let dead = self.look_at_all()?.into_iter().filter(|remains| remains.state == State::Dead);
+        dead.map(|remains| self.take_away(&remains.id)).collect()
     }
 
     /// Removes one owner's things, whether it is dead or was left standing.
     pub fn remove(&self, id: &str) -> Result<Cleaned, LabError> {
+        let _guard = self.guard()?;
+        self.take_away(id)
+    }
+
+    fn take_away(&self, id: &str) -> Result<Cleaned, LabError> {
         let dir = self.root.join(id);
         let mut cleaned =
             Cleaned { id: id.to_owned(), processes: 0, steps: 0, namespaces: 0, failures: Vec::new() };
@@ -168,13 +171,22 @@ impl Home {
         // Whatever a damaged journal could not tell: the namespaces carry the owner's id in their names.
         for name in namespaces_of(id)? {
             match netns::delete(&name) {
-                Ok(()) => cleaned.namespaces += 1,
+                Ok(()) => {}
                 Err(error) => cleaned.failures.push(error.to_string()),
             }
         }
-        cleaned.namespaces += u32::try_from(names.len()).unwrap_or(u32::MAX) - cleaned.namespaces;
+        cleaned.namespaces = (names.len() - namespaces_of(id)?.len()) as u32;
         fs::remove_dir_all(&dir).map_err(LabError::file("remove", &dir))?;
         Ok(cleaned)
+    }
+
+    /// The lock under which owners come, are looked at and are taken away; `None` if nobody was ever here.
+    fn guard(&self) -> Result<Option<File>, LabError> {
+        if self.root.exists() { self.lock("claim.lock", Lock::Wait).map(Some) } else { Ok(None) }
+    }
+
+    fn look_at_all(&self) -> Result<Vec<Remains>, LabError> {
+        self.ids()?.into_iter().map(|id| self.look(&id)).collect()
     }
 
     fn ids(&self) -> Result<Vec<String>, LabError> {
@@ -238,6 +250,7 @@ impl Home {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Lock {
     Wait,
     Try,
@@ -332,7 +345,7 @@ fn undo(path: &Path, cleaned: &mut Cleaned) {
     for (placed, undone) in plan::undo(&mut journal, &mut kernel) {
         match undone {
             Undone::Failed { why } => {
-                cleaned.failures.push(format!("{}: {why}", placed.commands().join("; ")))
+                cleaned.failures.push(format!("{}: {why}", placed.commands().join("; ")));
             }
             Undone::Restored | Undone::AlreadySo | Undone::Gone | Undone::Rebooted => cleaned.steps += 1,
             Undone::ChangedByOther { found } => {

@@ -161,7 +161,7 @@ impl Race {
                 };
                 if let Some(what) = &drift {
                     trials.iter_mut().for_each(|trial| {
-                        trial.void = Some(record::Void::FactsChanged { what: what.clone() })
+                        trial.void = Some(record::Void::FactsChanged { what: what.clone() });
                     });
                 }
                 writer.append(&Line::Round(Round { round, build, trials }))?;

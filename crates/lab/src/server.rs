@@ -164,11 +164,7 @@ impl Server {
 /// makes about 350 on the wire, as in the published comparisons.
 fn nginx_args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
     let dir = place.dir.display();
-    let mut locations = String::new();
-    for size in place.body_bytes {
-        let body = "x".repeat(*size as usize);
-        locations += &format!("    location = /{size} {{ return 200 \"{body}\"; }}\n");
-    }
+    let locations: String = place.body_bytes.iter().map(|size| location(*size as usize)).collect();
     let workers = place.cpus.len();
     let affinity: Vec<String> = place.cpus.iter().map(affinity_mask).collect();
     let affinity = affinity.join(" ");
@@ -214,6 +210,20 @@ http {{
     ])
 }
 
+/// The answer of a size. A word of nginx's configuration must be shorter than 4 KiB, so a longer body is written as
+/// repetitions of `$k`, and put together for each request by one copy.
+fn location(size: usize) -> String {
+    let body = "x".repeat(size % CHUNK_BYTES) + &"$k".repeat(size / CHUNK_BYTES);
+    if size < CHUNK_BYTES {
+        return format!("    location = /{size} {{ return 200 \"{body}\"; }}\n");
+    }
+    let chunk = "x".repeat(CHUNK_BYTES);
+    format!("    location = /{size} {{ set $k \"{chunk}\"; return 200 \"{body}\"; }}\n")
+}
+
+/// The length of `$k`.
+const CHUNK_BYTES: usize = 2000;
+
 /// nginx's own format: a binary number in which the lowest bit is CPU 0.
 fn affinity_mask(cpu: u16) -> String {
     format!("1{}", "0".repeat(cpu.into()))
@@ -231,6 +241,17 @@ fn own_args(place: &Place<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_body_is_made_of_short_words() {
+        for size in [0, 100, 1999, 2000, 4096, 1 << 20] {
+            let location = location(size);
+            let (_, body) = location.split_once("return 200 \"").unwrap();
+            let body = body.trim_end_matches("\"; }\n");
+            assert!(body.len() < 4000);
+            assert_eq!(body.matches("$k").count() * CHUNK_BYTES + body.matches('x').count(), size);
+        }
+    }
 
     #[test]
     fn nginx_counts_cpus_from_the_right() {

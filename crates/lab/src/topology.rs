@@ -191,6 +191,7 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
         wire(shape, (&server.place, &server.wire), (&far.place, &far.wire), plan);
         for (node, router, other) in [(client, near, server), (server, far, client)] {
             address(&router.place, &router.wire, router.addresses, plan);
+            address(&node.place, &node.wire, node.underlay, plan);
             // A cloud's instance has a default route; here the way to the other node's subnet is enough of it.
             for (dst, via) in both(subnet(other.underlay), router.addresses) {
                 plan.push(&node.place, Step::AddRoute(Route::via(dst, via, node.wire.clone())));
@@ -220,6 +221,11 @@ fn wire(shape: &Shape, near: (&Place, &IfName), far: (&Place, &IfName), plan: &m
         Step::AddLink(Link { name: near.1.clone(), kind: LinkKind::Veth { peer }, mtu, mac: None }),
     );
     for (place, link) in [near, far] {
+        // Without this the link-local address, from which forwarded IPv6 resolves neighbours, is tentative for a
+        // second or two while duplicates are looked for on a wire that has none.
+        let key = format!("net/ipv6/conf/{link}/accept_dad");
+        let key = sysctl::Key::new(key).expect("an interface name is one part of a path");
+        plan.push(place, Step::SetSysctl { key, value: "0".to_owned() });
         plan.push(place, Step::SetLinkUp { link: link.clone() });
     }
 }

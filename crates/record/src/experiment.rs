@@ -122,6 +122,27 @@ mod defaults {
     }
 }
 
+impl Default for Experiment {
+    /// The built-in experiment: every data path, about two minutes.
+    fn default() -> Experiment {
+        Experiment {
+            schema: crate::SCHEMA,
+            name: "default".to_owned(),
+            description: "Which container data path is nearest to the host on this kernel?".to_owned(),
+            candidates: Vec::new(),
+            workload: Workload::default(),
+            rates: Vec::new(),
+            rounds: defaults::rounds(),
+            builds: defaults::builds(),
+            slice_ms: defaults::slice_ms(),
+            warmup_ms: defaults::warmup_ms(),
+            underlay: Underlay::default(),
+            seed: None,
+            published: Vec::new(),
+        }
+    }
+}
+
 impl Default for Workload {
     fn default() -> Workload {
         Workload { body_bytes: vec![100], connections: 32, server: ServerKind::Auto, ipv6: false }

@@ -1,0 +1,75 @@
+//! The living, the dead and those left standing.
+
+use std::cell::Cell;
+
+use lab::{Home, State};
+use linux::{Netns, NetnsName, netns};
+use plan::{Journal, Kernel, Place, Plan, Step};
+
+#[test]
+fn a_living_owner_is_left_alone_and_a_dead_one_is_cleaned() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path());
+    let claim = home.claim().unwrap();
+    let id = claim.id().to_owned();
+    let inside = NetnsName::new(format!("hg-{id}-a")).unwrap();
+    let mut plan = Plan::new();
+    plan.push(&Place::Netns(inside.clone()), Step::AddNetns);
+    let mut journal = Journal::create(&claim.dir().join("a.journal")).unwrap();
+    plan::apply(&plan, &mut journal, &mut Kernel::new().unwrap()).unwrap();
+
+    assert_eq!(home.remains().unwrap()[0].state, State::Alive);
+    assert_eq!(home.clean().unwrap(), []);
+    assert!(netns::exists(&inside));
+
+    // What a killed process does: the locks go, the files stay. And a namespace that no journal tells of.
+    drop((claim, journal));
+    let untold = NetnsName::new(format!("hg-{id}-b")).unwrap();
+    drop(Netns::create(&untold).unwrap());
+    assert_eq!(home.remains().unwrap()[0].state, State::Dead);
+    let cleaned = home.clean().unwrap();
+    assert_eq!((cleaned.len(), cleaned[0].namespaces, cleaned[0].failures.len()), (1, 2, 0), "{cleaned:?}");
+    assert!(!netns::exists(&inside) && !netns::exists(&untold));
+    assert_eq!(home.remains().unwrap(), []);
+}
+
+#[test]
+fn what_was_left_standing_is_not_cleaned_but_removed_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path());
+    let claim = home.claim().unwrap();
+    let id = claim.id().to_owned();
+    claim.leave_standing("docker").unwrap();
+    assert_eq!(home.clean().unwrap(), []);
+    let remains = home.remains().unwrap();
+    assert_eq!((remains[0].state, remains[0].standing.as_deref()), (State::Standing, Some("docker")));
+    home.remove(&id).unwrap();
+    assert_eq!(home.remains().unwrap(), []);
+}
+
+#[test]
+fn processes_in_a_dead_owners_namespaces_are_ended() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path());
+    let claim = home.claim().unwrap();
+    let name = NetnsName::new(format!("hg-{}-c", claim.id())).unwrap();
+    let netns = Netns::create(&name).unwrap();
+    let mut child = netns.run(|| std::process::Command::new("sleep").arg("600").spawn()).unwrap().unwrap();
+    drop((claim, netns));
+    let cleaned = home.clean().unwrap();
+    assert_eq!(cleaned[0].processes, 1, "{cleaned:?}");
+    assert!(!child.wait().unwrap().success());
+}
+
+#[test]
+fn one_race_at_a_time() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path());
+    let first = home.exclusive(|_| panic!("nobody else races"), || false).unwrap();
+    let told = Cell::new(None);
+    let second = home.exclusive(|pid| told.set(Some(pid)), || told.get().is_some()).unwrap();
+    assert!(second.is_none(), "it was asked to stop while it waited");
+    assert_eq!(told.get(), Some(std::process::id()));
+    drop(first);
+    assert!(home.exclusive(|_| panic!("the first is gone"), || false).unwrap().is_some());
+}

@@ -1,0 +1,86 @@
+//! Every data path stands, answers, and goes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lab::{Home, NodeCpus, ServerChoice, Shape, Staffing, Standing, family};
+use linux::cpu::Scheduling;
+use linux::{NetnsName, netns};
+use load::{Run, Schedule, Wait};
+use record::ServerKind;
+
+fn staffing() -> Staffing {
+    let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
+    Staffing {
+        server: ServerChoice::decide(ServerKind::Nginx, nginx.as_deref(), &PathBuf::from("unused")).unwrap(),
+        scheduling: Scheduling::Normal,
+        outlives_us: false,
+        body_bytes: vec![100, 4096],
+    }
+}
+
+fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
+    Shape {
+        prefix: format!("hg-{id}-{}", lab::slug(path.name)),
+        path,
+        mtu_bytes: 1500,
+        cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
+        family: family(ipv6),
+    }
+}
+
+fn left(id: &str) -> Vec<NetnsName> {
+    let prefix = format!("hg-{id}-");
+    netns::list().unwrap().into_iter().filter(|name| name.as_str().starts_with(&prefix)).collect()
+}
+
+#[test]
+fn every_data_path_answers_over_both_families_and_goes() {
+    let facts = linux::features::probe().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    for path in datapath::ALL {
+        let unmet = path.unmet(&facts);
+        if !unmet.is_empty() {
+            testkit::skip(&format!("{}: {}", path.name, unmet[0]));
+            continue;
+        }
+        for ipv6 in [false, true] {
+            let shape = shape(path, claim.id(), ipv6);
+            let dir = claim.dir().join(lab::slug(path.name));
+            let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
+            for (body_bytes, requests) in [(100, 40), (4096, 20)] {
+                standing.connect(body_bytes, 3).unwrap();
+                let run = Run {
+                    schedule: Schedule::Constant { rate_per_s: 1000.0 },
+                    duration: Duration::from_millis(requests),
+                    drain: Duration::from_secs(5),
+                    wait: Wait::Sleep,
+                    threads: Vec::new(),
+                    scheduling: Scheduling::Normal,
+                };
+                let outcome = load::run(standing.clients(body_bytes), &run).unwrap();
+                assert_eq!(outcome.answered, requests, "{} IPv6 {ipv6}: {outcome:?}", path.name);
+            }
+            standing.take_down().unwrap();
+            assert_eq!(left(claim.id()), []);
+        }
+    }
+    assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
+    claim.release().unwrap();
+}
+
+#[test]
+fn a_failed_start_of_the_server_takes_the_topology_down() {
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    let path = datapath::find("docker").unwrap();
+    // An executable that ends at once instead of serving.
+    let server = ServerChoice::Hostgap("/bin/false".into());
+    let staffing = Staffing { server, ..staffing() };
+    let result =
+        Standing::build("docker", shape(path, claim.id(), false), &staffing, &claim.dir().join("docker"));
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains("the server of docker ended by itself"), "{error}");
+    assert_eq!(left(claim.id()), []);
+}
