@@ -7,6 +7,9 @@ use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Precision, Quantiles, Summary};
 
+/// What [`Precision`] is given of, as it is named there.
+const PRECISE: [&str; 3] = ["p50", "p99", "req/s"];
+
 /// Writes the section.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "machine")], |m| {
@@ -126,8 +129,8 @@ fn precision(m: &mut Markup, summary: &Summary) {
         &[("class", "aside")],
         "How wide each ratio's interval is now, and how many rounds, with as many a build as now, would know it to ±3 %.",
     );
-    let head =
-        ["data path", "load", "p50 now", "for ±3 %", "p99 now", "for ±3 %"].map(str::to_owned).to_vec();
+    let mut head = vec!["data path".to_owned(), "load".to_owned()];
+    head.extend(PRECISE.iter().flat_map(|of| [format!("{of} now"), "for ±3 %".to_owned()]));
     m.within("details", &[], |m| {
         m.leaf("summary", &[], &worst(summary));
         Table { caption: "Rounds for ±3 %", head, rows }.write(m);
@@ -136,7 +139,7 @@ fn precision(m: &mut Markup, summary: &Summary) {
 
 fn precision_cells(load: String, precisions: &[Precision]) -> Vec<Cell> {
     let mut cells = vec![Cell::words(load)];
-    for percentile in ["p50", "p99"] {
+    for percentile in PRECISE {
         let found = precisions.iter().find(|precision| precision.percentile == percentile);
         let none = || text::NONE.to_owned();
         cells.push(Cell::figure(
@@ -159,19 +162,17 @@ fn effort(precision: &Precision) -> String {
     }
 }
 
-/// The candidate and load that would need the most, a sentence each percentile.
+/// What would need the most of each, over all candidates and loads.
 fn worst(summary: &Summary) -> String {
     let all = || {
         look::runners(summary).flat_map(|(_, candidate)| &candidate.rates).flat_map(|rate| &rate.precision)
     };
-    let longest = |percentile: &str| {
-        let of = all().filter(|precision| precision.percentile == percentile);
-        of.max_by_key(|precision| precision.rounds.unwrap_or(u64::MAX)).map(effort)
+    let longest = |of: &'static str| {
+        let same = all().filter(|precision| precision.percentile == of);
+        let most = same.max_by_key(|precision| precision.rounds.unwrap_or(u64::MAX))?;
+        Some(format!("{of} {}", effort(most)))
     };
-    match (longest("p50"), longest("p99")) {
-        (Some(p50), Some(p99)) => format!("At most: p50 {p50}; p99 {p99}"),
-        (p50, p99) => format!("At most: {}", p50.or(p99).unwrap_or_default()),
-    }
+    format!("At most: {}", PRECISE.into_iter().filter_map(longest).collect::<Vec<_>>().join("; "))
 }
 
 fn absent(m: &mut Markup, summary: &Summary) {
