@@ -4,6 +4,11 @@
 . "${0%/*}/settings.sh"
 
 mount -t tmpfs -o mode=755 run /run
+# devtmpfs has devices alone; programs expect these names too (nft reads /dev/stdin).
+ln -s /proc/self/fd /dev/fd
+for stream in 0:stdin 1:stdout 2:stderr; do
+	ln -s "/proc/self/fd/${stream%:*}" "/dev/${stream#*:}"
+done
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm

@@ -71,7 +71,7 @@ fn links_that_need_modules_can_be_made() {
         let script = "ip link add d0 type dummy && ip link set d0 up \
                       && ip link add iv0 link d0 type ipvlan mode l3s && ip netns add n && ip link set iv0 netns n \
                       && ip -n n -d link show iv0 && tc qdisc add dev d0 root netem delay 1ms && tc qdisc show dev d0 \
-                      && nft add table ip t && nft list tables";
+                      && echo add table ip t | nft -f - && nft list tables";
         let output = vm.run(&shell(script), &limits()).unwrap();
         let stdout = text(&output.stdout);
         assert_eq!(output.status, 0, "{stdout}{}", text(&output.stderr));
