@@ -58,6 +58,9 @@ pub struct Args {
     /// How a thread waits for the next instant.
     #[arg(long, value_enum, default_value_t = WaitArg::Hybrid)]
     wait: WaitArg,
+    /// Run the threads under SCHED_FIFO with this priority, so that other programs do not make them late.
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
+    fifo: Option<u8>,
     /// The status of a good answer.
     #[arg(long, value_name = "CODE", default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..=999))]
     status: u16,
@@ -158,7 +161,7 @@ fn job(args: Args) -> anyhow::Result<Job> {
             drain: timeout,
             wait,
             threads: cpus.iter().cycle().take(places).map(|cpu| CpuSet::from_iter([*cpu])).collect(),
-            scheduling: Scheduling::Normal,
+            scheduling: args.fifo.map_or(Scheduling::Normal, Scheduling::Fifo),
         },
     })
 }
