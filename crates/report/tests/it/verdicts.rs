@@ -30,10 +30,10 @@ fn quick(seed: u64, factor: f64) -> Plan {
 
 #[test]
 fn what_does_not_differ_is_seldom_said_to_differ() {
-    let [x, control] = shares(40, ["x", "host again"], Verdict::Indistinguishable, |seed| quick(seed, 1.0));
+    let [x, control] = shares(24, ["x", "host again"], Verdict::Indistinguishable, |seed| quick(seed, 1.0));
     assert!(x >= 0.95, "{x} of all races between equals end so");
     // The control is judged by its interval alone, and may fail as often as an interval may.
-    assert!(control >= 0.90, "{control} of all controls cannot be told apart");
+    assert!(control >= 0.87, "{control} of all controls cannot be told apart");
 }
 
 #[test]
