@@ -3,13 +3,14 @@
 mod shown;
 mod url;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ::load::{Client, Expect, Live, LoadError, Outcome, Run, Schedule, Target, Wait};
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
@@ -109,11 +110,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let outcome = drive(&mut clients, &job.run, &stop, "")?;
     let complaints = complaints(&outcome);
-    if job.json {
-        println!("{}", shown::json(&job, &outcome, &complaints));
-    } else {
-        print!("{}", shown::table(&job, &outcome));
-    }
+    let text = match job.json {
+        true => format!("{}\n", shown::json(&job, &outcome, &complaints)),
+        false => shown::table(&job, &outcome),
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("could not write the result")?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }

@@ -140,9 +140,9 @@ fn distribution(times: &Histogram<u64>) -> Value {
 
 /// The value below which that share of the samples lies, if enough lie beyond it.
 fn percentile(times: &Histogram<u64>, quantile: f64) -> Option<u64> {
-    // Half a sample of slack, because 1 − 0.999 is not 0.001 in binary.
+    // A little slack, because 1 − 0.999 is not 0.001 in binary.
     let beyond = times.len() as f64 * (1.0 - quantile);
-    (beyond + 0.5 > BEYOND_MIN).then(|| times.value_at_quantile(quantile).min(times.max()))
+    (beyond + 1e-6 >= BEYOND_MIN).then(|| times.value_at_quantile(quantile).min(times.max()))
 }
 
 fn thread_json(thread: &ThreadCost) -> Value {
