@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(units_needed(6, 0.03, 0.03, 1_000), Some(6));
         assert_eq!(units_needed(6, 0.06, 0.06, 1_000), Some(6));
         // Four times the units for half the width where t hardly changes any more.
-        assert_eq!(units_needed(400, 0.06, 0.03, 10_000), Some(1_593));
+        assert_eq!(units_needed(400, 0.06, 0.03, 10_000), Some(1_595));
         let needed = units_needed(6, 0.06, 0.03, 1_000).unwrap();
         assert!((15..22).contains(&needed), "{needed}");
         assert_eq!(units_needed(6, 3.0, 0.03, 1_000), None);
