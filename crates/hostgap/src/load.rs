@@ -31,7 +31,7 @@ use crate::{stop, units};
 
 Exit code 3: the run is not valid, because less than 99.9 % of the requests were sent in time and answered, or because
 connections broke.")]
-pub struct Args {
+pub(crate) struct Args {
     /// http://HOST[:PORT][/PATH]
     #[arg(value_name = "URL")]
     url: String,
@@ -97,7 +97,7 @@ struct Job {
 }
 
 /// `hostgap load`.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let job = job(args)?;
     let stop = stop::on_signals()?;
     let mut clients = connect(&job)?;

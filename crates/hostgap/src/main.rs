@@ -2,4 +2,62 @@
 //!
 //! One file a subcommand; this one only reads the command line and turns errors into messages and exit codes.
 
-fn main() {}
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the binary is where people are spoken to")]
+
+mod clean;
+mod exit;
+mod lab;
+mod load;
+mod manual;
+mod paths;
+mod progress;
+mod race;
+mod report;
+mod serve;
+mod stop;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measure the gap between a container's network and the bare host's, find its cause, close it.
+///
+/// `hostgap race` compares container data paths by tail latency at a constant request rate, against the host. It
+/// works in network namespaces of its own and leaves nothing behind.
+#[derive(Debug, Parser)]
+#[command(name = "hostgap", version, max_term_width = 100, after_long_help = exit::HELP)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Race(race::Args),
+    Report(report::Args),
+    Paths(paths::Args),
+    Load(load::Args),
+    Serve(serve::Args),
+    Lab(lab::Args),
+    Clean(clean::Args),
+    #[command(hide = true)]
+    Man(manual::ManArgs),
+    Completions(manual::CompletionsArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Race(args) => race::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Paths(args) => paths::run(&args),
+        Command::Load(args) => load::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Lab(args) => lab::run(&args),
+        Command::Clean(args) => clean::run(&args),
+        Command::Man(args) => manual::man(&args),
+        Command::Completions(args) => manual::completions(&args),
+    };
+    result.unwrap_or_else(|error| exit::tell(&error))
+}

@@ -17,7 +17,7 @@ use crate::{stop, units};
 #[command(after_help = "Examples:
   hostgap serve
   hostgap serve --listen 0.0.0.0:8080 --listen [::]:8080 --body 4k --cpus 2-3")]
-pub struct Args {
+pub(crate) struct Args {
     /// Where to listen; may be given several times. An IPv6 address takes IPv6 alone.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: Vec<SocketAddr>,
@@ -30,7 +30,7 @@ pub struct Args {
 }
 
 /// `hostgap serve`.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let body_bytes = units::bytes(&args.body).map_err(BadInput)?;
     if body_bytes > BODY_BYTES_MAX {
         return Err(BadInput(format!("--body {}: at most 1M is possible", args.body)).into());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A rate of requests as it is typed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rate {
+pub(crate) enum Rate {
     /// Requests per second.
     PerSecond(f64),
     /// As many as go.
@@ -12,7 +12,7 @@ pub enum Rate {
 }
 
 /// `500`, `20k`, `1.5M`, `0.5` requests per second, or `max`.
-pub fn rate(text: &str) -> Result<Rate, String> {
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::Max);
     }
@@ -27,7 +27,7 @@ pub fn rate(text: &str) -> Result<Rate, String> {
 }
 
 /// `10s`, `500ms`, `2m`, `1h`, `1m30s`; zero too. The unit is needed.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{text}` is not a time: 500ms, 10s, 2m, 1h or 1m30s is expected");
     let mut seconds = 0.0;
     let mut rest = text;
@@ -46,7 +46,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// `100`, `4k` (4096), `1M` bytes.
-pub fn bytes(text: &str) -> Result<u32, String> {
+pub(crate) fn bytes(text: &str) -> Result<u32, String> {
     let bad = || format!("`{text}` is not a size: bytes such as 100, 4k or 1M are expected");
     let bytes =
         figure(text, &[("", 1.0), ("k", 1024.0), ("K", 1024.0), ("M", 1_048_576.0)]).ok_or_else(bad)?;
@@ -57,7 +57,7 @@ pub fn bytes(text: &str) -> Result<u32, String> {
 }
 
 /// A time with three digits: `412 ns`, `23.4 µs`, `1.23 ms`, `5.00 s`.
-pub fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     let units = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
     // The unit is chosen after rounding: 999.9 µs is 1.00 ms.
     let fits = |(_, factor): &(&str, f64)| ns as f64 / factor < 999.5;

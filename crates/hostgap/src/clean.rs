@@ -1,0 +1,42 @@
+//! `hostgap clean`: remove what dead races left.
+
+use std::process::ExitCode;
+
+use ::lab::{Cleaned, Home};
+
+use crate::exit;
+
+/// Remove the remains of races that died without cleaning up (SIGKILL, power failure of the process).
+///
+/// Every start of `hostgap race` does the same. Living races and topologies that `hostgap lab up` left standing are
+/// not touched, nor is anything that hostgap did not make.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `hostgap clean`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let cleaned = Home::of_this_machine().clean()?;
+    if args.json {
+        println!("{}", serde_json::json!({ "schema": 1, "cleaned": cleaned }));
+    } else if cleaned.is_empty() {
+        println!("nothing to clean");
+    } else {
+        cleaned.iter().for_each(tell);
+    }
+    let failed = cleaned.iter().any(|cleaned| !cleaned.failures.is_empty());
+    Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
+}
+
+fn tell(cleaned: &Cleaned) {
+    println!(
+        "{}: undid {} steps, removed {} namespaces, ended {} processes",
+        cleaned.id, cleaned.steps, cleaned.namespaces, cleaned.processes
+    );
+    for failure in &cleaned.failures {
+        eprintln!("hostgap: could not undo {failure}");
+    }
+}

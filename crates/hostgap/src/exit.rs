@@ -1,0 +1,104 @@
+//! Exit codes, and how an error becomes a message with a hint.
+
+use std::process::ExitCode;
+
+use ::lab::LabError;
+
+/// The list for `--help` and the man page.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0    it worked
+  1    it failed: the message says what was attempted, on what and why
+  2    the command line or a file given to it is wrong
+  3    it ran, but the result is not valid (a rate that was not reached, connections that broke)
+  4    it cannot run here: a privilege, a kernel feature or a program is missing
+  130  it was interrupted; what was finished is kept";
+
+/// It failed.
+pub(crate) const FAILURE: u8 = 1;
+/// The input is wrong.
+pub(crate) const BAD_INPUT: u8 = 2;
+/// It ran, but the result is not valid.
+pub(crate) const INVALID: u8 = 3;
+/// It cannot run here.
+pub(crate) const UNABLE: u8 = 4;
+/// It was interrupted by a signal.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// An error that the user can mend by giving other input.
+#[derive(Debug)]
+pub(crate) struct BadInput(pub String);
+
+impl std::fmt::Display for BadInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+/// Writes the message and a hint to stderr; the exit code tells the kind.
+pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
+    // A reader that closed its end (`hostgap report … | head`) is no failure to talk about.
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("hostgap: {}", causes(error));
+    let (code, hint) = judge(error);
+    if let Some(hint) = hint {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::from(code)
+}
+
+/// The chain of causes in one line, without what a cause repeats of its effect.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
+    if error.is::<BadInput>() || error.is::<::record::ExperimentError>() {
+        return (BAD_INPUT, None);
+    }
+    match error.downcast_ref::<LabError>() {
+        Some(LabError::Privileges(_)) => (
+            UNABLE,
+            Some(
+                "run it as root (sudo); everything is done in network namespaces of its own, which are removed at the end",
+            ),
+        ),
+        Some(LabError::NoVeth { .. }) => {
+            (UNABLE, Some("load the module (modprobe veth) or use a kernel with CONFIG_VETH"))
+        }
+        Some(LabError::CannotRun { .. }) => {
+            (UNABLE, Some("`hostgap paths` lists what each data path needs and what this machine has"))
+        }
+        Some(LabError::NoNginx { .. }) => (
+            UNABLE,
+            Some("install nginx, give its path with --nginx, or use our own responder with --server hostgap"),
+        ),
+        Some(LabError::UnknownPath { .. }) => (BAD_INPUT, Some("`hostgap paths` lists all data paths")),
+        Some(LabError::Experiment { .. } | LabError::Spec(_)) => (BAD_INPUT, None),
+        Some(LabError::NotUndone { .. }) => (
+            FAILURE,
+            Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap"),
+        ),
+        _ => (FAILURE, None),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

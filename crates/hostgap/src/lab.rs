@@ -1,0 +1,186 @@
+//! `hostgap lab`: a topology that stands for any program to use.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ::lab::{Cleaned, Home, LabError, NodeCpus, Remains, Shape, Staffing, Standing, State};
+use anyhow::Context;
+use linux::cpu::Scheduling;
+
+use crate::exit::{self, BadInput};
+use crate::units;
+
+/// Build the topology of a data path and keep it standing, for any program to run in it.
+///
+/// The same nodes, pods and server as in a race. `hostgap lab up` prints how to enter the client's pod and where the
+/// server is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Build a topology and leave it standing.
+    ///
+    /// For example: hostgap lab up bridge+vxlan; then, as it prints,
+    /// ip netns exec hg-1a2b-bridge-vxlan-client wrk http://10.244.2.2/100
+    Up(UpArgs),
+    /// Take a standing topology down.
+    Down {
+        /// Its id, as `up` and `list` print it, or the name of its data path; without one, all that stand.
+        which: Option<String>,
+    },
+    /// List what stands.
+    List {
+        /// Print the list as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct UpArgs {
+    /// The data path; `hostgap paths` lists them.
+    path: String,
+    /// Sizes of the answer's body, joined by commas (100,4k); each is found at its number of bytes, /100.
+    #[arg(long, value_delimiter = ',', default_value = "100", value_name = "SIZES")]
+    body: Vec<String>,
+    /// Bytes of a packet on the wire between the nodes.
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    mtu: u32,
+    /// Clients call, and transports wrap, by IPv6.
+    #[arg(long)]
+    ipv6: bool,
+    /// The nginx to use.
+    #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
+    nginx: Option<PathBuf>,
+    /// Run the server under the normal scheduling policy instead of SCHED_FIFO.
+    #[arg(long)]
+    no_realtime: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `hostgap lab`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let home = Home::of_this_machine();
+    match &args.command {
+        Command::Up(args) => up(&home, args),
+        Command::Down { which } => down(&home, which.as_deref()),
+        Command::List { json } => list(&home, *json),
+    }
+}
+
+fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    let facts = linux::features::probe()?;
+    let named = [::record::Candidate { path: args.path.clone(), required: true }];
+    let contender = ::lab::contenders(&named, &facts)?.into_iter().rfind(|c| c.path.name == args.path);
+    let path = contender.expect("a named data path that can run is among the contenders").path;
+    let sizes = args.body.iter().map(|text| units::bytes(text).map_err(BadInput));
+    let realtime = !args.no_realtime && linux::cpu::can_realtime();
+    let own = std::env::current_exe().context("could not find this executable")?;
+    let staffing = Staffing {
+        server: ::lab::ServerChoice::decide(::record::ServerKind::Auto, args.nginx.as_deref(), &own)?,
+        scheduling: if realtime { Scheduling::Fifo(10) } else { Scheduling::Normal },
+        outlives_us: true,
+        body_bytes: sizes.collect::<Result<_, _>>()?,
+    };
+    let claim = home.claim()?;
+    let slug = ::lab::slug(path.name);
+    let shape = Shape {
+        prefix: format!("hg-{}-{slug}", claim.id()),
+        path,
+        mtu_bytes: args.mtu,
+        cpus: NodeCpus::split(&linux::cpu::allowed()?),
+        family: ::lab::family(args.ipv6),
+    };
+    let standing = match Standing::build(path.name, shape, &staffing, &claim.dir().join(&slug)) {
+        Ok(standing) => standing,
+        Err(error) => {
+            claim.release()?;
+            return Err(error.into());
+        }
+    };
+    tell_up(args, claim.id(), &standing, &staffing);
+    standing.leave_standing();
+    claim.leave_standing(path.name)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_up(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) {
+    let topology = &standing.topology;
+    let address = topology.address;
+    let urls: Vec<String> =
+        staffing.body_bytes.iter().map(|size| format!("http://{address}/{size}")).collect();
+    if args.json {
+        let value = serde_json::json!({
+            "schema": 1, "id": id, "path": standing.name, "server": staffing.server.describe(), "urls": urls,
+            "client_netns": topology.client, "server_netns": topology.server,
+            "node_netns": topology.nodes.each_ref().map(|node| node.place.to_string()),
+            "client_cpus": topology.shape.cpus.client, "server_cpus": topology.shape.cpus.server,
+        });
+        println!("{value}");
+        return;
+    }
+    let (cpus, client) = (&topology.shape.cpus, &topology.client);
+    println!("{} stands, id {id}, answered by {}", standing.name, staffing.server.describe());
+    println!("  client pod  {client}, CPUs {}", cpus.client);
+    println!("  server pod  {}, CPUs {}", topology.server, cpus.server);
+    for url in &urls {
+        println!("  try         ip netns exec {client} taskset -c {} curl -s {url}", cpus.client);
+    }
+    println!("  take down   hostgap lab down {id}");
+}
+
+fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
+    let matches = |remains: &Remains| match which {
+        None => true,
+        Some(which) => remains.id == which || remains.standing.as_deref() == Some(which),
+    };
+    let standing: Vec<Remains> =
+        home.remains()?.into_iter().filter(|r| r.state == State::Standing && matches(r)).collect();
+    if let (Some(which), true) = (which, standing.is_empty()) {
+        return Err(
+            BadInput(format!("nothing called {which:?} stands; `hostgap lab list` shows what does")).into()
+        );
+    }
+    let mut code = ExitCode::SUCCESS;
+    for remains in standing {
+        let Cleaned { namespaces, failures, .. } = home.remove(&remains.id)?;
+        println!(
+            "took down {} ({}), {namespaces} namespaces",
+            remains.id,
+            remains.standing.unwrap_or_default()
+        );
+        for failure in failures {
+            eprintln!("hostgap: could not undo {failure}");
+            code = ExitCode::from(exit::FAILURE);
+        }
+    }
+    Ok(code)
+}
+
+fn list(home: &Home, json: bool) -> anyhow::Result<ExitCode> {
+    let remains = home.remains()?;
+    if json {
+        println!("{}", serde_json::json!({ "schema": 1, "owners": remains }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if remains.is_empty() {
+        println!("nothing stands");
+    }
+    for Remains { id, pid, state, standing, namespaces } in remains {
+        let what = match state {
+            State::Alive => format!("a race (process {pid}) is running"),
+            State::Standing => format!("{} stands", standing.unwrap_or_default()),
+            State::Dead => format!("process {pid} died; `hostgap clean` removes this"),
+        };
+        println!("{id}  {what}");
+        namespaces.iter().for_each(|name| println!("      {name}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}

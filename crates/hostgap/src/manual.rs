@@ -1,0 +1,42 @@
+//! Man pages and shell completions, made from the command definitions.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+use crate::Cli;
+
+/// Write the man pages into a directory.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// The directory; it is created.
+    dir: PathBuf,
+}
+
+/// Print the completions for a shell.
+///
+/// For bash: hostgap completions bash > /etc/bash_completion.d/hostgap
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    shell: clap_complete::Shell,
+}
+
+/// `hostgap man DIR`.
+pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(&args.dir).with_context(|| format!("could not create {}", args.dir.display()))?;
+    clap_mangen::generate_to(Cli::command(), &args.dir)
+        .with_context(|| format!("could not write man pages to {}", args.dir.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `hostgap completions SHELL`.
+pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "hostgap", &mut text);
+    std::io::stdout().write_all(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,89 @@
+//! What a race tells while it runs, on stderr: a bar on a terminal, plain lines elsewhere.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use ::lab::Event;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Listens to a race.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    voided: u32,
+}
+
+impl Progress {
+    /// A bar if stderr is a terminal and nobody asked for silence.
+    pub(crate) fn new() -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
+                .expect("the template is constant and was tried");
+            ProgressBar::new(1).with_style(style)
+        });
+        Progress { bar, voided: 0 }
+    }
+
+    /// Shows an event.
+    pub(crate) fn tell(&mut self, event: &Event) {
+        match event {
+            Event::CleanedUp { id } => self.line(&format!("removed the remains of the dead race {id}")),
+            Event::Waiting { pid } => {
+                self.line(&format!(
+                    "another race (process {pid}) measures on this machine; waiting until it ends"
+                ));
+            }
+            Event::CannotRun { name, reasons } => {
+                self.line(&format!("{name} cannot run here: {}", reasons.join("; ")))
+            }
+            Event::Recording { path } => self.line(&format!("record: {}", path.display())),
+            Event::Building { build, of } => self.message(&format!("building ({}/{of})", build + 1)),
+            Event::Capacity(found) => self.line(&format!(
+                "capacity of host with {} B bodies: {:.0} requests/s",
+                found.body_bytes, found.rate_per_s
+            )),
+            Event::Loads(_) => {}
+            Event::Trial { round, of, name, done, total } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_length(*total);
+                    bar.set_position(*done);
+                }
+                self.message(&format!("round {}/{of}  {name}", round + 1));
+            }
+            Event::Voided { .. } => self.voided += 1,
+            Event::Round { done, of, left } => self.round(*done, *of, *left),
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn round(&self, done: u32, of: u32, left: Duration) {
+        let void =
+            if self.voided == 0 { String::new() } else { format!(", {} void trials repeated", self.voided) };
+        let text = format!("round {done}/{of} done, {} s left{void}", left.as_secs());
+        match &self.bar {
+            Some(bar) => bar.set_message(text),
+            // A log wants a sign of life now and then, not a line a round.
+            None if done == of || done.is_multiple_of(5) => eprintln!("{text}"),
+            None => {}
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    fn message(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.to_owned());
+        }
+    }
+}

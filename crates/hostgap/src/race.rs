@@ -1,0 +1,262 @@
+//! `hostgap race`: the main job.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use ::lab::{Finished, Home, LabError, NodeCpus, Race, Settings, Shape, Topology};
+use ::record::{Candidate, Experiment, Rate, ServerKind};
+use anyhow::Context;
+use linux::CpuSet;
+use linux::cpu::Scheduling;
+
+use crate::exit::{self, BadInput};
+use crate::progress::Progress;
+use crate::{report, stop, units};
+
+/// Race container data paths by tail latency at a constant request rate, against the host.
+///
+/// Two nodes are built in network namespaces of their own, each with CPUs of its own, joined by a wire; nginx answers
+/// in a pod on the one, a constant-rate client asks from a pod on the other. All candidates stand at the same time and
+/// are visited in short slices in shuffled order; the host races twice, and what it differs from itself is the noise
+/// below which nothing is called a difference. First the host's capacity is found; the race runs at shares of it.
+///
+/// Without FILE the built-in experiment races every data path that this kernel can run, in about two minutes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hostgap race                              every data path, 30 % and 50 % of capacity, two minutes
+  hostgap race --quick                      the same in 40 seconds, with wider intervals
+  hostgap race --paths docker,macvlan --rate 20k,50%
+  hostgap race --body 100,4k --duration 10m
+  hostgap race --paths bridge+vxlan --show-commands
+  hostgap race scenarios/NAME.toml --json")]
+pub(crate) struct Args {
+    /// An experiment file (TOML). Options below override what it says.
+    #[arg(value_name = "FILE")]
+    experiment: Option<PathBuf>,
+    /// Data paths to race, joined by commas; `hostgap paths` lists them. host is always there, twice.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    paths: Vec<String>,
+    /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas.
+    #[arg(long, value_delimiter = ',', value_name = "RATES")]
+    rate: Vec<String>,
+    /// How long to measure, in all (90s, 10m): sets the number of rounds.
+    #[arg(long, value_name = "TIME", conflicts_with = "rounds")]
+    duration: Option<String>,
+    /// How often each candidate is visited.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rounds: Option<u32>,
+    /// Permanent connections of the client.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    connections: Option<u32>,
+    /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own.
+    #[arg(long, value_delimiter = ',', value_name = "SIZES")]
+    body: Vec<String>,
+    /// The seed of the order of trials and of the resampling.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// About 40 seconds instead of two minutes.
+    #[arg(long, conflicts_with_all = ["duration", "rounds"])]
+    quick: bool,
+    /// Who answers.
+    #[arg(long, value_name = "auto|nginx|hostgap", value_parser = server_kind)]
+    server: Option<ServerKind>,
+    /// The nginx to use.
+    #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
+    nginx: Option<PathBuf>,
+    /// Requests go over IPv6.
+    #[arg(long)]
+    ipv6: bool,
+    /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<String>,
+    /// Run client and server under the normal scheduling policy instead of SCHED_FIFO.
+    #[arg(long)]
+    no_realtime: bool,
+    /// Print the commands that build each candidate, and race nothing. Needs no privilege.
+    #[arg(long)]
+    show_commands: bool,
+    /// Print the result as JSON (docs/json.md).
+    #[arg(long)]
+    json: bool,
+    /// The directory for record and page; a new directory with the time in its name is made in it.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    out: PathBuf,
+}
+
+/// Rounds and builds of `--quick`.
+const QUICK: (u32, u32) = (9, 3);
+
+/// `hostgap race`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let experiment = experiment(args)?;
+    if args.show_commands {
+        return show_commands(&experiment, args);
+    }
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    let facts = linux::features::probe()?;
+    let stop = stop::on_signals()?;
+    let dir = args.out.join(dir_name(&experiment.name));
+    let settings = Settings {
+        record: dir.join("race.jsonl"),
+        nginx: args.nginx.clone(),
+        own: std::env::current_exe().context("could not find this executable")?,
+        cpus: cpus(args)?,
+        scheduling: scheduling(args),
+        stop,
+    };
+    let experiment = with_duration(experiment, args, &facts)?;
+    let race = Race::prepare(experiment, settings, &facts, Home::of_this_machine())?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("could not create {}", dir.display()))?;
+    let mut progress = Progress::new();
+    let result = race.run(&mut |event| progress.tell(&event));
+    progress.finish();
+    finish(args, &dir, result)
+}
+
+/// Shows what there is to show, then says how the race ended.
+fn finish(args: &Args, dir: &Path, result: Result<Finished, LabError>) -> anyhow::Result<ExitCode> {
+    let record = dir.join("race.jsonl");
+    let page = dir.join(report::PAGE);
+    let rounds = ::record::Race::read(&record).map_or(0, |race| race.rounds.len());
+    if rounds > 0 {
+        let summary = report::render(&record, &page)?;
+        report::show(&summary, args.json)?;
+        eprintln!("page:   {}\nrecord: {}", page.display(), record.display());
+    }
+    let kept = if rounds > 0 {
+        format!("the {rounds} finished rounds are kept")
+    } else {
+        "no round was finished".into()
+    };
+    match result {
+        Ok(Finished::Whole) => Ok(ExitCode::SUCCESS),
+        Ok(Finished::Stopped) => {
+            eprintln!("interrupted: {kept}");
+            Ok(ExitCode::from(exit::INTERRUPTED))
+        }
+        Err(error) => Err(anyhow::Error::from(error).context(format!("the race ended early ({kept})"))),
+    }
+}
+
+/// The experiment of the file or the built-in one, with the command line's changes.
+fn experiment(args: &Args) -> anyhow::Result<Experiment> {
+    let mut experiment = match &args.experiment {
+        None => Experiment::default(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("could not read {}", path.display()))?;
+            Experiment::from_toml(&text).with_context(|| path.display().to_string())?
+        }
+    };
+    let named = |path: &String| Candidate { path: path.clone(), required: true };
+    if !args.paths.is_empty() {
+        experiment.candidates = args.paths.iter().map(named).collect();
+    }
+    if !args.rate.is_empty() {
+        experiment.rates = args.rate.iter().map(|text| rate(text)).collect::<Result<_, _>>()?;
+    }
+    if !args.body.is_empty() {
+        let sizes = args.body.iter().map(|text| units::bytes(text).map_err(BadInput));
+        experiment.workload.body_bytes = sizes.collect::<Result<_, _>>()?;
+    }
+    if args.quick {
+        (experiment.rounds, experiment.builds) = QUICK;
+    }
+    if let Some(rounds) = args.rounds {
+        experiment.rounds = rounds;
+        experiment.builds = experiment.builds.min(rounds);
+    }
+    experiment.seed = args.seed.or(experiment.seed);
+    experiment.workload.connections = args.connections.unwrap_or(experiment.workload.connections);
+    experiment.workload.server = args.server.unwrap_or(experiment.workload.server);
+    experiment.workload.ipv6 |= args.ipv6;
+    experiment.validate()?;
+    Ok(experiment)
+}
+
+fn rate(text: &str) -> Result<Rate, BadInput> {
+    text.parse().map_err(|error: ::record::RateError| BadInput(error.to_string()))
+}
+
+/// Turns `--duration` into rounds: a round visits each candidate at each load.
+fn with_duration(
+    mut experiment: Experiment,
+    args: &Args,
+    facts: &linux::features::Facts,
+) -> anyhow::Result<Experiment> {
+    let Some(text) = &args.duration else { return Ok(experiment) };
+    let duration = units::duration(text).map_err(BadInput)?;
+    let racing =
+        ::lab::contenders(&experiment.candidates, facts)?.iter().filter(|c| c.unmet.is_empty()).count();
+    let rates = if experiment.rates.is_empty() { 2 } else { experiment.rates.len() };
+    let trials = racing * experiment.workload.body_bytes.len() * (rates + 1);
+    // Beside its two slices a trial takes a few milliseconds to read counters and to wait for the last answers.
+    let trial = Duration::from_millis(u64::from(experiment.slice_ms + experiment.warmup_ms) + 5);
+    let rounds = duration.as_secs_f64() / (trial.as_secs_f64() * trials as f64);
+    experiment.rounds = (rounds.round() as u32).max(1);
+    experiment.builds = experiment.builds.min(experiment.rounds);
+    Ok(experiment)
+}
+
+fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
+    let everything = linux::features::Facts::default();
+    let cpus = NodeCpus::split(&cpus(args)?);
+    for contender in ::lab::contenders(&experiment.candidates, &everything)? {
+        if contender.name == ::lab::HOST_AGAIN {
+            continue;
+        }
+        let shape = Shape {
+            prefix: format!("hg-{}", ::lab::slug(&contender.name)),
+            path: contender.path,
+            mtu_bytes: experiment.underlay.mtu,
+            cpus: cpus.clone(),
+            family: ::lab::family(experiment.workload.ipv6),
+        };
+        println!("# {}: {}", contender.name, contender.path.stands_for);
+        for command in Topology::plan(shape).map_err(LabError::from)?.plan.commands() {
+            println!("{command}");
+        }
+        println!();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cpus(args: &Args) -> anyhow::Result<CpuSet> {
+    let allowed = linux::cpu::allowed().context("could not read the CPUs that this process may use")?;
+    let Some(text) = &args.cpus else { return Ok(allowed) };
+    let asked: CpuSet = text.parse().map_err(|error: linux::NameError| BadInput(error.to_string()))?;
+    if let Some(cpu) = asked.iter().find(|cpu| !allowed.iter().any(|other| other == *cpu)) {
+        return Err(BadInput(format!(
+            "--cpus {text}: CPU {cpu} is not there or not allowed; allowed are {allowed}"
+        ))
+        .into());
+    }
+    if asked.is_empty() {
+        return Err(BadInput(format!("--cpus names no CPU; allowed are {allowed}")).into());
+    }
+    Ok(asked)
+}
+
+/// SCHED_FIFO where it may be used: on a machine that does other work, a normal thread waits for milliseconds until
+/// it gets its CPU, and that is all a race would see.
+fn scheduling(args: &Args) -> Scheduling {
+    if !args.no_realtime && linux::cpu::can_realtime() { Scheduling::Fifo(10) } else { Scheduling::Normal }
+}
+
+fn server_kind(text: &str) -> Result<ServerKind, String> {
+    match text {
+        "auto" => Ok(ServerKind::Auto),
+        "nginx" => Ok(ServerKind::Nginx),
+        "hostgap" => Ok(ServerKind::Hostgap),
+        _ => Err("auto, nginx or hostgap is expected".to_owned()),
+    }
+}
+
+/// `2026-11-21T21-05-33-default`.
+fn dir_name(experiment: &str) -> String {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let name: String =
+        experiment.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
+    format!("{}-{name}", now.trim_end_matches('Z').replace(':', "-"))
+}

@@ -1,0 +1,74 @@
+//! `hostgap report`: render a record file again, on any machine.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ::report::{Style, Summary};
+use anyhow::Context;
+
+/// Render the record of a race again: the table, and the page beside the record.
+///
+/// A record file is enough; no kernel feature and no privilege is needed. The record of a race that was cut off can
+/// be rendered too: it holds every finished round.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Record files (race.jsonl).
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// Write the page here instead of beside the record (one file only).
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// `hostgap report`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.html.is_some() && args.files.len() > 1 {
+        return Err(
+            crate::exit::BadInput("--html names one page, but several records are given".into()).into()
+        );
+    }
+    for file in &args.files {
+        let page = args.html.clone().unwrap_or_else(|| file.with_file_name(PAGE));
+        let summary = render(file, &page)?;
+        show(&summary, args.json)?;
+        eprintln!("page: {}", page.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The page's name beside its record.
+pub(crate) const PAGE: &str = "report.html";
+
+/// Reads a record and writes its page.
+pub(crate) fn render(file: &Path, page: &Path) -> anyhow::Result<Summary> {
+    let race = record::Race::read(file)?;
+    let summary = ::report::analyse(&race);
+    std::fs::write(page, ::report::html::page(&summary))
+        .with_context(|| format!("could not write {}", page.display()))?;
+    Ok(summary)
+}
+
+/// Prints a summary to stdout.
+pub(crate) fn show(summary: &Summary, json: bool) -> anyhow::Result<()> {
+    use std::io::{IsTerminal, Write};
+    let stdout = std::io::stdout();
+    let text = if json {
+        ::report::json(summary)
+    } else {
+        let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        ::report::table(summary, Style { colour, width: terminal_width() })
+    };
+    let mut stdout = stdout.lock();
+    stdout.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        stdout.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+fn terminal_width() -> usize {
+    terminal_size::terminal_size().map_or(100, |(width, _)| width.0.into())
+}
