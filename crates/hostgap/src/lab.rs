@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::lab::{Cleaned, Home, LabError, NodeCpus, Remains, Shape, Staffing, Standing, State};
+use ::lab::{Claim, Cleaned, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State};
 use anyhow::Context;
 use linux::cpu::Scheduling;
 
@@ -56,6 +56,10 @@ struct UpArgs {
     /// The nginx to use.
     #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
     nginx: Option<PathBuf>,
+    /// Whose CPUs work on received packets: the receiver's (by RPS), the sender's, or what this machine is fit for, as
+    /// in a race.
+    #[arg(long, value_name = "auto|receiver|sender", default_value = "auto", value_parser = crate::race::steering)]
+    steering: ::record::Steering,
     /// Run the server under the normal scheduling policy instead of SCHED_FIFO.
     #[arg(long)]
     no_realtime: bool,
@@ -90,15 +94,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         body_bytes: sizes.collect::<Result<_, _>>()?,
     };
     let claim = home.claim()?;
-    let slug = ::lab::slug(path.name);
-    let shape = Shape {
-        prefix: format!("hg-{}-{slug}", claim.id()),
-        path,
-        mtu_bytes: args.mtu,
-        cpus: NodeCpus::split(&linux::cpu::allowed()?),
-        family: ::lab::family(args.ipv6),
-    };
-    let standing = match Standing::build(path.name, shape, &staffing, &claim.dir().join(&slug)) {
+    let standing = match stand(args, &claim, path, &staffing) {
         Ok(standing) => standing,
         Err(error) => {
             claim.release()?;
@@ -110,6 +106,35 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     claim.leave_standing(path.name)?;
     Ok(ExitCode::SUCCESS)
 }
+
+fn stand(
+    args: &UpArgs,
+    claim: &Claim,
+    path: &'static datapath::DataPath,
+    staffing: &Staffing,
+) -> Result<Standing, LabError> {
+    let cpus = NodeCpus::split(&linux::cpu::allowed()?);
+    let shape = |path: &'static datapath::DataPath, name: &str, steered| Shape {
+        prefix: format!("hg-{}-{name}", claim.id()),
+        path,
+        mtu_bytes: args.mtu,
+        cpus: cpus.clone(),
+        family: ::lab::family(args.ipv6),
+        steered,
+    };
+    let method = Method::new(cpus.clone(), staffing.scheduling);
+    let trying = Staffing { outlives_us: false, ..staffing.clone() };
+    let host = ::lab::find("host")?;
+    let chosen =
+        ::lab::choose(args.steering, CONNECTIONS, &method, &trying, claim.dir(), |name, steered| {
+            shape(host, name, steered)
+        })?;
+    let slug = ::lab::slug(path.name);
+    Standing::build(path.name, shape(path, &slug, chosen.steered), staffing, &claim.dir().join(&slug))
+}
+
+/// With how many connections it is tried what steering costs: as in a race.
+const CONNECTIONS: u32 = 32;
 
 fn tell_up(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) {
     let topology = &standing.topology;

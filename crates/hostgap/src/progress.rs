@@ -34,9 +34,10 @@ impl Progress {
                 ));
             }
             Event::CannotRun { name, reasons } => {
-                self.line(&format!("{name} cannot run here: {}", reasons.join("; ")))
+                self.line(&format!("{name} cannot run here: {}", reasons.join("; ")));
             }
             Event::Recording { path } => self.line(&format!("record: {}", path.display())),
+            Event::Steering { chosen } => self.line(&format!("receive steering: {}", chosen.describe())),
             Event::Building { build, of } => self.message(&format!("building ({}/{of})", build + 1)),
             Event::Capacity(found) => self.line(&format!(
                 "capacity of host with {} B bodies: {:.0} requests/s",

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use ::lab::{Finished, Home, LabError, NodeCpus, Race, Settings, Shape, Topology};
-use ::record::{Candidate, Experiment, Rate, ServerKind};
+use ::record::{Candidate, Experiment, Rate, ServerKind, Steering};
 use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// Requests go over IPv6.
     #[arg(long)]
     ipv6: bool,
+    /// Whose CPUs work on received packets: the receiver's (by RPS), the sender's, or what this machine is fit for.
+    #[arg(long, value_name = "auto|receiver|sender", value_parser = steering)]
+    steering: Option<Steering>,
     /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
     #[arg(long, value_name = "CPUS")]
     cpus: Option<String>,
@@ -170,6 +173,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     experiment.seed = args.seed.or(experiment.seed);
     experiment.workload.connections = args.connections.unwrap_or(experiment.workload.connections);
     experiment.workload.server = args.server.unwrap_or(experiment.workload.server);
+    experiment.underlay.steering = args.steering.unwrap_or(experiment.underlay.steering);
     experiment.workload.ipv6 |= args.ipv6;
     experiment.validate()?;
     Ok(experiment)
@@ -212,6 +216,7 @@ fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCod
             mtu_bytes: experiment.underlay.mtu,
             cpus: cpus.clone(),
             family: ::lab::family(experiment.workload.ipv6),
+            steered: experiment.underlay.steering != Steering::Sender,
         };
         println!("# {}: {}", contender.name, contender.path.stands_for);
         for command in Topology::plan(shape).map_err(LabError::from)?.plan.commands() {
@@ -250,6 +255,15 @@ fn server_kind(text: &str) -> Result<ServerKind, String> {
         "nginx" => Ok(ServerKind::Nginx),
         "hostgap" => Ok(ServerKind::Hostgap),
         _ => Err("auto, nginx or hostgap is expected".to_owned()),
+    }
+}
+
+pub(crate) fn steering(text: &str) -> Result<Steering, String> {
+    match text {
+        "auto" => Ok(Steering::Auto),
+        "receiver" => Ok(Steering::Receiver),
+        "sender" => Ok(Steering::Sender),
+        _ => Err("auto, receiver or sender is expected".to_owned()),
     }
 }
 

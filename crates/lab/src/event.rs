@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use record::{Capacity, Load, Void};
 
+use crate::Chosen;
+
 /// Something that a person who waits would like to know.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
@@ -29,6 +31,11 @@ pub enum Event {
     Recording {
         /// Where.
         path: PathBuf,
+    },
+    /// It is decided whose CPUs work on received packets.
+    Steering {
+        /// What, and why.
+        chosen: Chosen,
     },
     /// All topologies are being built.
     Building {

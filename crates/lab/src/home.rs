@@ -281,8 +281,13 @@ impl Claim {
         self.write(Some(what.to_owned()))
     }
 
-    /// Ends the claim when everything is undone; the directory goes.
+    /// Ends the claim when everything is undone; the directory goes. A journal in it is something that could not be
+    /// undone: then it stays for [`Home::clean`].
     pub fn release(self) -> Result<(), LabError> {
+        if let Some(journal) = journals(&self.dir)?.first() {
+            let failures = format!("{} is kept", journal.display());
+            return Err(LabError::NotUndone { candidate: "everything".to_owned(), failures });
+        }
         fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))
     }
 

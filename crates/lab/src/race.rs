@@ -17,6 +17,7 @@ use crate::home::{Claim, Home};
 use crate::machine::{drifted, machine};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
+use crate::steering::choose;
 use crate::topology::family;
 use crate::trial::{Method, measure};
 use crate::{Event, LabError, NodeCpus, Shape, Topology};
@@ -48,6 +49,8 @@ pub struct Race {
     server: ServerChoice,
     method: Method,
     seed: u64,
+    /// Chosen before the first trial.
+    steered: bool,
 }
 
 /// How a race ended.
@@ -85,13 +88,12 @@ impl Race {
         let method = Method {
             warmup: Duration::from_millis(experiment.warmup_ms.into()),
             slice: Duration::from_millis(experiment.slice_ms.into()),
-            cpus: NodeCpus::split(&settings.cpus),
-            scheduling: settings.scheduling,
+            ..Method::new(NodeCpus::split(&settings.cpus), settings.scheduling)
         };
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         files_suffice(&experiment, racing)?;
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
-        Ok(Race { experiment, settings, home, contenders, server, method, seed })
+        Ok(Race { experiment, settings, home, contenders, server, method, seed, steered: false })
     }
 
     /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
@@ -105,13 +107,12 @@ impl Race {
         };
         let mut writer = Writer::create(&self.settings.record)?;
         tell(Event::Recording { path: self.settings.record.clone() });
-        writer.append(&Line::Header(Box::new(self.header()?)))?;
         for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
             tell(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
         }
         let started = Instant::now();
         let claim = self.home.claim()?;
-        let result = self.builds(&claim, &mut writer, tell);
+        let result = self.race(&claim, &mut writer, tell);
         let stopped = match &result {
             Ok(Finished::Whole) => None,
             Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
@@ -131,6 +132,28 @@ impl Race {
                 Err(error)
             }
         }
+    }
+
+    /// Decides what must be decided before the race, writes it down, and races.
+    fn race(
+        mut self,
+        claim: &Claim,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Finished, LabError> {
+        let shape = |name: &str, steered| Shape {
+            prefix: format!("hg-{}-{name}", claim.id()),
+            steered,
+            ..self.shape(&self.contenders[0], None)
+        };
+        let (asked, connections) = (self.experiment.underlay.steering, self.experiment.workload.connections);
+        let chosen = choose(asked, connections, &self.method, &self.staffing(), claim.dir(), shape)?;
+        self.steered = chosen.steered;
+        let mut header = self.header()?;
+        header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        writer.append(&Line::Header(Box::new(header)))?;
+        tell(Event::Steering { chosen });
+        self.builds(claim, writer, tell)
     }
 
     fn builds(
@@ -185,12 +208,7 @@ impl Race {
 
     /// Builds all topologies, in shuffled order, so that none is always the first. `None` if asked to stop.
     fn stand_up(&self, claim: &Claim, rng: &mut Random) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
-        let staffing = Staffing {
-            server: self.server.clone(),
-            scheduling: self.settings.scheduling,
-            outlives_us: false,
-            body_bytes: self.experiment.workload.body_bytes.clone(),
-        };
+        let staffing = self.staffing();
         let racing = self.contenders.iter().enumerate().filter(|(_, contender)| contender.unmet.is_empty());
         let mut order: Vec<(usize, &Contender)> = racing.collect();
         rng.shuffle(&mut order);
@@ -299,6 +317,15 @@ impl Race {
         Ok(())
     }
 
+    fn staffing(&self) -> Staffing {
+        Staffing {
+            server: self.server.clone(),
+            scheduling: self.settings.scheduling,
+            outlives_us: false,
+            body_bytes: self.experiment.workload.body_bytes.clone(),
+        }
+    }
+
     /// What is known before the first packet.
     fn header(&self) -> Result<Header, LabError> {
         let entrants = self.contenders.iter().map(|contender| self.entrant(contender));
@@ -335,6 +362,7 @@ impl Race {
             mtu_bytes: self.experiment.underlay.mtu,
             cpus: self.method.cpus.clone(),
             family: family(self.experiment.workload.ipv6),
+            steered: self.steered,
         }
     }
 }

@@ -31,6 +31,8 @@ pub struct Shape {
     pub cpus: NodeCpus,
     /// The family in which clients call and in which transports wrap.
     pub family: Family,
+    /// The receiving node's CPUs work on received packets, and not the sender's.
+    pub steered: bool,
 }
 
 /// Where everything of a topology is, and the plan that builds it.
@@ -181,9 +183,9 @@ fn namespaces(shape: &Shape, nodes: &[NodeSpec; 2], pods: &[Pod; 2], plan: &mut 
     }
 }
 
-/// One veth pair between the nodes, or one from each node to the router. RPS on each node's end steers received
-/// packets to that node's CPUs: without it a veth hands a packet to the backlog of the CPU that sent it, and the
-/// sender's machine would pay for the receiver's work.
+/// One veth pair between the nodes, or one from each node to the router. A veth hands a packet to the backlog of the
+/// CPU that sent it; RPS on each node's end steers it on to that node's CPUs, so that a node pays for its own receive
+/// path as a machine of its own would.
 fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     let [client, server] = nodes;
     if let (Some(near), Some(far)) = (&client.router, &server.router) {
@@ -206,6 +208,9 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
         for node in nodes {
             address(&node.place, &node.wire, node.underlay, plan);
         }
+    }
+    if !shape.steered {
+        return;
     }
     for (node, cpus) in [(client, &shape.cpus.client), (server, &shape.cpus.server)] {
         let step = Step::SetQueueCpus { link: node.wire.clone(), queue: Queue::Rx(0), cpus: cpus.clone() };

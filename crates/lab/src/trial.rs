@@ -11,7 +11,7 @@ use crate::{LabError, NodeCpus, Standing};
 
 /// How a trial is run.
 #[derive(Debug, Clone)]
-pub(crate) struct Method {
+pub struct Method {
     /// Load before the measured part; not counted.
     pub warmup: Duration,
     /// The measured part.
@@ -20,6 +20,13 @@ pub(crate) struct Method {
     pub cpus: NodeCpus,
     /// Policy of the generator's threads.
     pub scheduling: Scheduling,
+}
+
+impl Method {
+    /// Slices of a tenth of a second after a fifth of that as warm-up.
+    pub fn new(cpus: NodeCpus, scheduling: Scheduling) -> Method {
+        Method { warmup: Duration::from_millis(20), slice: Duration::from_millis(100), cpus, scheduling }
+    }
 }
 
 /// How long answers are waited for after the schedule's end: two doublings of Linux's minimum RTO (200 ms), so that a
@@ -51,7 +58,7 @@ pub(crate) fn measure(
     standing.check_server()?;
     broken(standing, &outcome)?;
     let void = void(load, &outcome, &usage);
-    Ok(record(outcome, &usage, (entrant, load_index), void))
+    Ok(record(&outcome, &usage, (entrant, load_index), void))
 }
 
 /// Sends one slice of load and waits for the answers.
@@ -117,7 +124,7 @@ fn void(load: &Load, outcome: &Outcome, usage: &Usage) -> Option<Void> {
 }
 
 fn record(
-    outcome: Outcome,
+    outcome: &Outcome,
     usage: &Usage,
     (entrant, load): (usize, usize),
     void: Option<Void>,

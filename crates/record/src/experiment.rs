@@ -90,6 +90,23 @@ pub enum ServerKind {
 pub struct Underlay {
     /// Bytes of a packet without the Ethernet header.
     pub mtu: u32,
+    /// Whose CPUs work on received packets.
+    pub steering: Steering,
+}
+
+/// Whose CPUs work on the packets that a node receives. A veth hands a packet to the CPU that sent it; receive packet
+/// steering (RPS) hands it on to the receiving node's CPUs, for one inter-processor interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Steering {
+    /// The receiver's, unless interrupts between CPUs are so dear on this machine that they would hide everything
+    /// else; found out before the race and written down.
+    #[default]
+    Auto,
+    /// The receiver's.
+    Receiver,
+    /// The sender's.
+    Sender,
 }
 
 /// A figure that somebody published for the same question.
@@ -151,6 +168,6 @@ impl Default for Workload {
 
 impl Default for Underlay {
     fn default() -> Underlay {
-        Underlay { mtu: 1500 }
+        Underlay { mtu: 1500, steering: Steering::Auto }
     }
 }

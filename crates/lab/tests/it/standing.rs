@@ -26,6 +26,7 @@ fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
         mtu_bytes: 1500,
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
         family: family(ipv6),
+        steered: true,
     }
 }
 

@@ -44,7 +44,10 @@ fn method(summary: &Summary) -> Vec<String> {
             "Every topology was built {} times in the race: each build settles at a value of its own.",
             text::grouped(u64::from(summary.progress.builds))
         ),
-        "RPS on each wire end makes a node pay for its own receive path, as a machine of its own would.".to_owned(),
+        match summary.machine.facts.get("receive steering") {
+            Some(steering) => format!("Receive steering, the same for all data paths: {steering}."),
+            None => "Receive steering is the same for all data paths.".to_owned(),
+        },
         "Percentiles are those of the merged histograms; one is shown if at least ten samples lie beyond it.".to_owned(),
         format!(
             "Intervals are 95 %, from a bootstrap that draws whole {}, the same for all, so that what hit all cancels.",

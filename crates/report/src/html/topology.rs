@@ -13,6 +13,8 @@ struct Node<'a> {
     cpus: &'a str,
     pod: &'static str,
     process: &'a str,
+    /// Who works on received packets, in words.
+    receives: &'static str,
 }
 
 /// Writes the section.
@@ -49,13 +51,25 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 
 fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
     let machine = &summary.machine;
+    let receives = match machine.facts.get("receive steering") {
+        Some(steering) if steering.starts_with("RPS") => "RPS: received packets are worked on by these CPUs",
+        Some(_) => "received packets are worked on by the sender's CPUs",
+        None => "",
+    };
     [
-        Node { name: "client's node", cpus: &machine.client_cpus, pod: "client pod", process: client },
+        Node {
+            name: "client's node",
+            cpus: &machine.client_cpus,
+            pod: "client pod",
+            process: client,
+            receives,
+        },
         Node {
             name: "server's node",
             cpus: &machine.server_cpus,
             pod: "server pod",
             process: &summary.server,
+            receives,
         },
     ]
 }
@@ -100,12 +114,7 @@ fn draw_node(svg: &mut Svg, node: &Node, area: Rect, mirrored: bool) {
     svg.line("wire", at(x(238.0, 0.0), 102.0), at(x(286.0, 0.0), 102.0));
     svg.line("wire", at(x(414.0, 0.0), 102.0), at(x(476.0, 0.0), 102.0));
     svg.text("tick", at(x(445.0, 0.0), 92.0), Anchor::Middle, "wire end");
-    svg.text(
-        "tick",
-        at(x(16.0, 0.0), 166.0),
-        side(mirrored),
-        "RPS: received packets are worked on by these CPUs",
-    );
+    svg.text("tick", at(x(16.0, 0.0), 166.0), side(mirrored), node.receives);
 }
 
 fn side(mirrored: bool) -> Anchor {

@@ -1,0 +1,83 @@
+//! Whose CPUs work on received packets: a choice that must be the same for all candidates, and is made before the race.
+//!
+//! On two machines the receiver does its own receive work. On one machine that takes RPS, and RPS takes an
+//! inter-processor interrupt for a packet, which is a microsecond on bare metal and may be ten in a virtual machine
+//! whose hypervisor traps it. There the interrupts would be most of what a race sees: all data paths would look alike.
+//! So the reference is measured both ways, and steering is given up where it costs too much. Without it the sender's
+//! CPU does the receiver's softirq work, in both directions alike.
+
+use std::path::Path;
+use std::time::Duration;
+
+use record::{Load, Steering};
+
+use crate::standing::{Staffing, Standing};
+use crate::trial::{Method, run};
+use crate::{LabError, Shape};
+
+/// What was chosen, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chosen {
+    /// The receiving node's CPUs work on received packets.
+    pub steered: bool,
+    /// In words, with the figures.
+    pub why: String,
+}
+
+/// Steering is given up if the reference then answers more than 1/this as many requests.
+const WORTH: f64 = 0.8;
+/// Slices each way, alternating; the median counts.
+const SLICES: usize = 5;
+/// A slice of the comparison.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Decides. `shape` gives the reference's topology for a part of a name and a way of steering.
+pub fn choose(
+    asked: Steering,
+    connections: u32,
+    method: &Method,
+    staffing: &Staffing,
+    dir: &Path,
+    shape: impl Fn(&str, bool) -> Shape,
+) -> Result<Chosen, LabError> {
+    match asked {
+        Steering::Receiver => return Ok(Chosen { steered: true, why: "as asked".to_owned() }),
+        Steering::Sender => return Ok(Chosen { steered: false, why: "as asked".to_owned() }),
+        Steering::Auto => {}
+    }
+    if method.cpus.client == method.cpus.server {
+        return Ok(Chosen { steered: false, why: "both nodes share one CPU".to_owned() });
+    }
+    let body_bytes = staffing.body_bytes[0];
+    let build = |name: &str, steered| {
+        let mut standing = Standing::build("host", shape(name, steered), staffing, &dir.join(name))?;
+        standing.connect(body_bytes, connections).map(|()| standing)
+    };
+    let mut ways = [build("steered", true)?, build("unsteered", false)?];
+    let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..SLICES {
+        for (standing, rates) in ways.iter_mut().zip(&mut rates) {
+            rates.push(run(standing, method, &saturate, SLICE)?.answered_per_s());
+        }
+    }
+    for standing in ways {
+        standing.take_down()?;
+    }
+    let [with, without] = rates.map(|rates| stats::median(&rates).expect("there are slices"));
+    let steered = with >= WORTH * without;
+    let why = format!("host answers {with:.0} requests/s with RPS and {without:.0} without");
+    Ok(Chosen { steered, why })
+}
+
+impl Chosen {
+    /// The choice for the record.
+    pub fn describe(&self) -> String {
+        let way = if self.steered {
+            "RPS: the receiving node's CPUs"
+        } else {
+            "none: the sending CPU receives too"
+        };
+        format!("{way} ({})", self.why)
+    }
+}
