@@ -88,7 +88,7 @@ pub(crate) struct Args {
 }
 
 /// Rounds and builds of `--quick`.
-const QUICK: (u32, u32) = (9, 3);
+const QUICK: (u32, u32) = (10, 5);
 
 /// `hostgap race`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -129,7 +129,7 @@ mod defaults {
         30
     }
     pub(super) fn builds() -> u32 {
-        6
+        10
     }
     pub(super) fn slice_ms() -> u32 {
         100

@@ -1,4 +1,4 @@
-//! The race in a sentence or two: who is nearest to the reference, who is farthest, and what cannot be told apart.
+//! The race in a sentence: who cannot be told from the reference, who is nearest to it, who costs most.
 
 use record::{Entrant, Race};
 
@@ -7,7 +7,7 @@ use crate::figures;
 use crate::summary::{Ratio, Verdict};
 
 /// More names than these are counted.
-const NAMES_MAX: usize = 3;
+const NAMES_MAX: usize = 4;
 
 /// The sentence. It speaks of the last load of the first body size that has a rate: where a service should not be
 /// loaded more, the paths differ most.
@@ -18,76 +18,72 @@ pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
     };
     let closed = race.loads[load].rate_per_s.is_none();
     let of = if closed { Statistic::Throughput } else { Statistic::P50 };
-    let field = Field::of(race, comparisons, load, of);
-    let at = figures::load(&super::load(&race.loads[load]));
-    let Some(first) = field.ranked.first() else {
-        return nobody(race, comparisons, load, reference);
+    let field = field(race, comparisons, load, of);
+    let with =
+        |verdict| field.iter().filter(move |contender| contender.verdict == verdict).collect::<Vec<_>>();
+    let (ahead, level, behind) =
+        (with(Verdict::Better), with(Verdict::Indistinguishable), with(Verdict::Worse));
+    let names = |of: &[&Contender]| {
+        let names: Vec<&str> = of.iter().map(|contender| name(race, contender.entrant)).collect();
+        listed(&names)
     };
-    let ahead = first.verdict == Some(Verdict::Better);
-    let detail = detail(comparisons, first, load, of);
-    let mut sentence = if field.tied.is_empty() {
-        let told = if ahead { "is ahead of" } else { "is the nearest to" };
-        format!("{} {told} {reference} ({at}): {detail}", name(race, first.entrant))
-    } else {
-        // Of those that only cannot be told from the first, nobody knows whether they are ahead of the reference.
-        let told = if ahead { "come first, before" } else { "are the nearest to" };
-        let all = std::iter::once(first).chain(&field.tied);
-        let names: Vec<&str> = all.map(|contender| name(race, contender.entrant)).collect();
-        let names_listed = listed(&names);
-        format!(
-            "{names_listed} {told} {reference} ({at}) and cannot be told from each other; {}: {detail}",
-            names[0]
-        )
-    };
-    if let Some(last) = field.last_beyond() {
-        sentence.push_str(&format!("; {} costs {}", name(race, last.entrant), cost(last, of)));
+    let mut parts = Vec::new();
+    if let Some(first) = ahead.first() {
+        let verb = if ahead.len() == 1 { "beats" } else { "beat" };
+        let detail = detail(comparisons, first, load, of);
+        parts.push(format!(
+            "{} {verb} {reference}, {} by {detail}",
+            names(&ahead),
+            name(race, first.entrant)
+        ));
     }
-    sentence
+    if !level.is_empty() {
+        let known = level.iter().map(|contender| half_width(&contender.ratio)).fold(0.0, f64::max);
+        let (label, known) = (of.label(), figures::percent(known));
+        parts.push(format!("{} cannot be told from {reference} ({label} known to ±{known})", names(&level)));
+    }
+    if let (Some(first), true) = (behind.first(), parts.is_empty()) {
+        let detail = detail(comparisons, first, load, of);
+        parts.push(format!("{} is the nearest to {reference}, {detail}", name(race, first.entrant)));
+    }
+    if let (Some(last), true) = (behind.last(), behind.len() > 1 || parts.is_empty() || !level.is_empty()) {
+        parts.push(format!(
+            "{} costs most, {}",
+            name(race, last.entrant),
+            detail(comparisons, last, load, of)
+        ));
+    }
+    if parts.is_empty() {
+        return nobody(race, comparisons, load, reference);
+    }
+    format!("{}: {}", figures::load(&super::load(&race.loads[load])), parts.join("; "))
 }
 
-/// A contender with its ratio at the load that the sentence speaks of.
+/// A contender with its ratio and verdict at the load that the sentence speaks of.
 #[derive(Debug, Clone, Copy)]
 struct Contender {
     entrant: usize,
     ratio: Ratio,
-    verdict: Option<Verdict>,
+    verdict: Verdict,
 }
 
-/// The contenders, the best first, and those that cannot be told from it.
-struct Field {
-    ranked: Vec<Contender>,
-    tied: Vec<Contender>,
+/// The contenders that were judged, the best first.
+fn field(race: &Race, comparisons: &Comparisons, load: usize, of: Statistic) -> Vec<Contender> {
+    let contender = |entrant: usize| {
+        let ratio = comparisons.ratio(entrant, load, of)?;
+        Some(Contender { entrant, ratio, verdict: comparisons.judged(entrant, load).verdict? })
+    };
+    let mut field: Vec<Contender> = (2..race.header.entrants.len()).filter_map(contender).collect();
+    field.sort_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
+    if of == Statistic::Throughput {
+        field.reverse();
+    }
+    field
 }
 
-impl Field {
-    fn of(race: &Race, comparisons: &Comparisons, load: usize, of: Statistic) -> Field {
-        let contender = |entrant: usize| {
-            let ratio = comparisons.ratio(entrant, load, of)?;
-            Some(Contender { entrant, ratio, verdict: comparisons.judged(entrant, load).by(of) })
-        };
-        let mut ranked: Vec<Contender> = (2..race.header.entrants.len()).filter_map(contender).collect();
-        ranked.sort_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
-        if of == Statistic::Throughput {
-            ranked.reverse();
-        }
-        let Some((first, rest)) = ranked.split_first() else {
-            return Field { ranked, tied: vec![] };
-        };
-        let alpha = 0.05 / rest.len().max(1) as f64;
-        let is_tied = |other: &&Contender| {
-            let spread = comparisons.spread_between(other.entrant, first.entrant, load, of);
-            spread.is_some_and(|spread| spread.interval(alpha).holds(1.0))
-        };
-        let tied = rest.iter().filter(is_tied).copied().collect();
-        Field { ranked, tied }
-    }
-
-    /// The last of them, if it is worse than the reference and not among the first.
-    fn last_beyond(&self) -> Option<&Contender> {
-        let last = self.ranked.last()?;
-        let apart = self.ranked.len() > 1 && !self.tied.iter().any(|tied| tied.entrant == last.entrant);
-        (apart && last.verdict == Some(Verdict::Worse)).then_some(last)
-    }
+/// Half of an interval as a share: 0.05 is ±5 %.
+fn half_width(ratio: &Ratio) -> f64 {
+    ((ratio.high / ratio.low).ln() / 2.0).exp_m1()
 }
 
 fn main_load(race: &Race) -> Option<usize> {
@@ -97,38 +93,16 @@ fn main_load(race: &Race) -> Option<usize> {
     rated.or_else(|| of_body().next_back()).map(|(index, _)| index)
 }
 
-/// "p50 +3 % (+1 … +5), p99 indistinguishable".
+/// "p50 +3 % (+1 … +5)", and p99 where that decided too.
 fn detail(comparisons: &Comparisons, contender: &Contender, load: usize, of: Statistic) -> String {
-    let told = |of: Statistic, ratio: &Ratio| match comparisons.judged(contender.entrant, load).by(of) {
-        Some(Verdict::Better | Verdict::Worse) => format!("{} {}", of.label(), figures::change_within(ratio)),
-        Some(Verdict::Indistinguishable | Verdict::Reference) => {
-            format!("{} indistinguishable, {}", of.label(), figures::change_within(ratio))
-        }
-        None => format!("{} {}, its noise unknown", of.label(), figures::change_within(ratio)),
-    };
-    let mut parts = vec![told(of, &contender.ratio)];
-    if of == Statistic::P50 {
-        let p99 = comparisons.ratio(contender.entrant, load, Statistic::P99);
-        parts.extend(p99.map(|ratio| told(Statistic::P99, &ratio)));
+    let mut parts = vec![format!("{} {}", of.label(), figures::change_within(&contender.ratio))];
+    if of == Statistic::P50
+        && comparisons.judged(contender.entrant, load).by(Statistic::P99) == Some(contender.verdict)
+        && let Some(p99) = comparisons.ratio(contender.entrant, load, Statistic::P99)
+    {
+        parts.push(format!("p99 {}", figures::change_within(&p99)));
     }
     parts.join(", ")
-}
-
-/// "+45 % at p50".
-fn cost(contender: &Contender, of: Statistic) -> String {
-    format!(
-        "{} {}",
-        figures::change(contender.ratio.value),
-        match of {
-            Statistic::Throughput => "of the requests per second".to_owned(),
-            Statistic::P50
-            | Statistic::P90
-            | Statistic::P99
-            | Statistic::P99_9
-            | Statistic::P99_99
-            | Statistic::P99_999 => format!("at {}", of.label()),
-        }
-    )
 }
 
 /// Without a contender that could be compared.
@@ -147,7 +121,7 @@ fn name(race: &Race, entrant: usize) -> &str {
     race.header.entrants.get(entrant).map_or("nobody", |entrant| entrant.name.as_str())
 }
 
-/// "a", "a and b", "a, b and c", "a, b, c and 2 more".
+/// "a", "a and b", "a, b and c", "a, b, c, d and 2 more".
 fn listed(names: &[&str]) -> String {
     match names {
         [] => String::new(),
@@ -166,6 +140,6 @@ mod tests {
         assert_eq!(listed(&["a"]), "a");
         assert_eq!(listed(&["a", "b"]), "a and b");
         assert_eq!(listed(&["a", "b", "c"]), "a, b and c");
-        assert_eq!(listed(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
+        assert_eq!(listed(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d and 2 more");
     }
 }

@@ -205,7 +205,7 @@ fn experiment() -> Experiment {
         builds: 6,
         slice_ms: 100,
         warmup_ms: 20,
-        underlay: Underlay { mtu: 1500 },
+        underlay: Underlay::default(),
         seed: None,
         published: Vec::new(),
     }

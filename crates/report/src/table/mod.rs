@@ -55,7 +55,7 @@ fn head(summary: &Summary) -> String {
         let (void, trials) = (progress.void_trials, progress.trials);
         let _infallible = writeln!(
             text,
-            "{void} of {} are void and not counted; the reasons are below.",
+            "{void} of {} are void and not counted; the page has the reasons.",
             counted(trials, "trial")
         );
     }
@@ -117,13 +117,9 @@ fn noise_line(noise: &Noise) -> String {
 
 /// What is to be known of single candidates, and how long the race would have to be to tell more.
 fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
-    let mut text = String::new();
+    let mut text = void(racing);
     for (candidate, rate) in racing {
         let name = &candidate.name;
-        for void in &rate.void_reasons {
-            let _infallible =
-                writeln!(text, "  {name}: {} void: {}", counted(void.trials, "trial"), void.reason);
-        }
         if rate.missed > 0 {
             let unanswered = counted(rate.missed, "request");
             let _infallible = writeln!(
@@ -143,6 +139,14 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     text.push_str(&needs(racing));
     text.push_str(&precision(racing));
     text
+}
+
+/// Whose trials do not count; the page has each reason.
+fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
+    let void = racing.iter().filter(|(_, rate)| rate.void_trials > 0);
+    let told: Vec<String> =
+        void.map(|(candidate, rate)| format!("{} {}", candidate.name, rate.void_trials)).collect();
+    if told.is_empty() { String::new() } else { format!("  Void trials, repeated: {}.\n", told.join(", ")) }
 }
 
 /// The percentiles that are not told, for the candidate that lacks most.

@@ -162,15 +162,16 @@ fn too_little_is_said_to_be_too_little() {
 fn the_sentence_names_the_nearest_and_the_farthest() {
     let sentence = analyse(&eventful()).verdict;
     assert!(
-        sentence.starts_with("macvlan is the nearest to host (100 B at 50 % (33.0k/s)): p50 +"),
+        sentence.starts_with("100 B at 50 % (33.0k/s): macvlan is the nearest to host, p50 +"),
         "{sentence}"
     );
-    assert!(sentence.contains("; bridge+vxlan costs +4"), "{sentence}");
-    let twins = vec![Truth::of("a", 1.2), Truth::of("b", 1.2), Truth::of("c", 1.6)];
-    let sentence = analyse(&Plan::of(6, twins).race()).verdict;
-    assert!(sentence.contains("cannot be told from each other"), "{sentence}");
+    assert!(sentence.contains("; bridge+vxlan costs most, p50 +4"), "{sentence}");
+    let level = vec![Truth::of("a", 1.0), Truth::of("b", 1.2), Truth::of("c", 1.6)];
+    let sentence = analyse(&Plan::of(6, level).race()).verdict;
+    assert!(sentence.contains(": a cannot be told from host (p50 known to ±"), "{sentence}");
+    assert!(sentence.contains("; c costs most, p50 +6") && !sentence.contains("b "), "{sentence}");
     let ahead = analyse(&Plan::of(6, vec![Truth::of("a", 0.8), Truth::of("b", 1.2)]).race()).verdict;
-    assert!(ahead.starts_with("a is ahead of host") && ahead.contains("; b costs +"), "{ahead}");
+    assert!(ahead.contains(": a beats host, a by p50 −2") && ahead.contains("; b costs most, p50 +"), "{ahead}");
 }
 
 #[test]
