@@ -46,7 +46,11 @@ impl Apt {
             cache.write(&path, text.as_bytes())?;
             apt.update()?;
         } else if apt.lists_are_old() {
-            apt.update()?;
+            let updated = apt.update();
+            // Without a mirror the old lists may still do: what they name may be in the cache already.
+            if !apt.stamp().exists() {
+                updated?;
+            }
         }
         Ok(apt)
     }

@@ -115,9 +115,11 @@ fn file_system(command: &mut Command, limits: &Limits, folder: &Path) {
 }
 
 fn kernel_arguments(folder: &Path) -> OsString {
+    // Tests make and remove many namespaces, and each removal waits for RCU: expedited, it waits for no clock tick.
     // A panic or an oops ends the machine at once (-no-reboot): a test must not go on with a broken kernel.
     let text = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off nokaslr audit=0 apparmor=0 \
-                random.trust_cpu=on no_timer_check net.ifnames=0 rootfstype=virtiofs root=root-of-host ro init=";
+                random.trust_cpu=on no_timer_check net.ifnames=0 rcupdate.rcu_expedited=1 \
+                rootfstype=virtiofs root=root-of-host ro init=";
     joined(text, &folder.join(names::INIT))
 }
 

@@ -74,7 +74,8 @@ pub(crate) fn run(suites: &[Suite]) -> Result<Ran> {
 
 fn command(suites: &[Suite]) -> Command {
     let mut command = Command::new("/bin/bash");
-    command.arg("-c").arg(script(suites.len())).arg("guest-lane");
+    // br_netfilter is built into many hosts' kernels and loaded by Docker on the others; nothing loads it by itself.
+    command.arg("-c").arg(format!("modprobe br_netfilter\n{}", script(suites.len()))).arg("guest-lane");
     for suite in suites {
         command.arg(&suite.folder).arg(&suite.binary);
     }
