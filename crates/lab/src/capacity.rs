@@ -19,15 +19,20 @@ const STEP: f64 = 0.96;
 const STEPS: i32 = 12;
 
 /// Finds how many requests per second the reference answers at a constant rate. The closed loop's median is where the
-/// search starts: no constant rate above it can be sustained. From there it goes down until a rate is.
+/// search starts: no constant rate above it can be sustained. From there it goes down until a rate is. `None` if asked to
+/// stop.
 pub(crate) fn capacity(
     standing: &mut Standing,
     method: &Method,
     body_bytes: u32,
-) -> Result<Capacity, LabError> {
+    stop: impl Fn() -> bool,
+) -> Result<Option<Capacity>, LabError> {
     let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
     let mut samples_per_s = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
+        if stop() {
+            return Ok(None);
+        }
         let outcome = run(standing, method, &saturate, SLICE)?;
         samples_per_s.push(outcome.answered_per_s());
     }
@@ -37,15 +42,18 @@ pub(crate) fn capacity(
         return Err(LabError::Broken { candidate: standing.name.clone(), what });
     }
     for step in 0..STEPS {
+        if stop() {
+            return Ok(None);
+        }
         let rate_per_s = most * STEP.powi(step);
         let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
         let outcome = run(standing, method, &load, SLICE)?;
         let in_time = outcome.sent_in_schedule as f64 >= SUSTAINED * outcome.intended as f64;
         if in_time && outcome.missed.count() == 0 {
-            return Ok(Capacity { body_bytes, rate_per_s, samples_per_s });
+            return Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }));
         }
     }
     // Nothing was sustained: the machine is not quiet. The lowest rate tried is the honest answer that is left.
     let rate_per_s = most * STEP.powi(STEPS);
-    Ok(Capacity { body_bytes, rate_per_s, samples_per_s })
+    Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }))
 }

@@ -6,17 +6,18 @@
 //! owner's, unless it is marked as left standing on purpose. `/run` is memory: after a reboot nothing is left to clean,
 //! neither here nor in the kernel.
 
-use std::collections::BTreeSet;
+mod sweep;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use linux::{Netns, NetnsName, netns};
-use plan::{Journal, Kernel, Undone};
+use linux::{NetnsName, netns};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use self::sweep::{journals, kill_in, namespaces_of, undo};
 use crate::LabError;
 
 /// The directory of all owners of this machine.
@@ -31,6 +32,8 @@ pub struct Claim {
     id: String,
     dir: PathBuf,
     owner: File,
+    /// The directory outlives the claim on purpose, or is gone already.
+    settled: bool,
 }
 
 /// What a dead owner, or one left standing, has on this machine.
@@ -96,7 +99,7 @@ impl Home {
     /// Makes a directory of our own and locks it.
     pub fn claim(&self) -> Result<Claim, LabError> {
         fs::create_dir_all(&self.root).map_err(LabError::file("create", &self.root))?;
-        let _guard = self.lock("claim.lock", Lock::Wait)?;
+        let _guard = self.lock(CLAIM_LOCK, Lock::Wait)?;
         loop {
             let id = fresh_id();
             let dir = self.root.join(&id);
@@ -142,7 +145,7 @@ impl Home {
 
     /// Everything that any owner has here.
     pub fn remains(&self) -> Result<Vec<Remains>, LabError> {
-        let Some(_guard) = self.guard()? else { return Ok(Vec::new()) };
+        let Some(_guard) = self.onlooker()? else { return Ok(Vec::new()) };
         self.look_at_all()
     }
 
@@ -175,14 +178,32 @@ impl Home {
                 Err(error) => cleaned.failures.push(error.to_string()),
             }
         }
-        cleaned.namespaces = (names.len() - namespaces_of(id)?.len()) as u32;
-        fs::remove_dir_all(&dir).map_err(LabError::file("remove", &dir))?;
+        let left = namespaces_of(id)?.len();
+        cleaned.namespaces = (names.len() - left) as u32;
+        // While anything of it stands, the directory is how the next try finds it.
+        if left == 0 {
+            fs::remove_dir_all(&dir).map_err(LabError::file("remove", &dir))?;
+        }
         Ok(cleaned)
     }
 
     /// The lock under which owners come, are looked at and are taken away; `None` if nobody was ever here.
     fn guard(&self) -> Result<Option<File>, LabError> {
-        if self.root.exists() { self.lock("claim.lock", Lock::Wait).map(Some) } else { Ok(None) }
+        if self.root.exists() { self.lock(CLAIM_LOCK, Lock::Wait).map(Some) } else { Ok(None) }
+    }
+
+    /// The same for who only looks, which needs no privilege.
+    fn onlooker(&self) -> Result<Option<File>, LabError> {
+        let path = self.root.join(CLAIM_LOCK);
+        match File::open(&path) {
+            Ok(file) => {
+                flock(&file, FlockOperation::LockShared)
+                    .map_err(|error| LabError::file("lock", &path)(error.into()))?;
+                Ok(Some(file))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(LabError::file("open", &path)(error)),
+        }
     }
 
     fn look_at_all(&self) -> Result<Vec<Remains>, LabError> {
@@ -250,6 +271,9 @@ impl Home {
     }
 }
 
+/// Held while owners come, go or are looked at, so that nobody sees one that is half there.
+const CLAIM_LOCK: &str = "claim.lock";
+
 #[derive(Clone, Copy)]
 enum Lock {
     Wait,
@@ -261,7 +285,7 @@ impl Claim {
         let path = dir.join("owner");
         let owner = File::create_new(&path).map_err(LabError::file("create", &path))?;
         flock(&owner, FlockOperation::LockExclusive).map_err(|e| LabError::file("lock", &path)(e.into()))?;
-        let mut claim = Claim { id, dir, owner };
+        let mut claim = Claim { id, dir, owner, settled: false };
         claim.write(None)?;
         Ok(claim)
     }
@@ -278,12 +302,20 @@ impl Claim {
 
     /// Ends the claim and lets its things stand; `what` says what stands.
     pub fn leave_standing(mut self, what: &str) -> Result<(), LabError> {
+        self.settled = true;
         self.write(Some(what.to_owned()))
     }
 
     /// Ends the claim when everything is undone; the directory goes. A journal in it is something that could not be
     /// undone: then it stays for [`Home::clean`].
-    pub fn release(self) -> Result<(), LabError> {
+    pub fn release(mut self) -> Result<(), LabError> {
+        self.settled = true;
+        self.give_up()
+    }
+
+    fn give_up(&self) -> Result<(), LabError> {
+        let root = self.dir.parent().expect("a claim's directory lies in its home");
+        let _guard = Home::at(root).lock(CLAIM_LOCK, Lock::Wait)?;
         if let Some(journal) = journals(&self.dir)?.first() {
             let failures = format!("{} is kept", journal.display());
             return Err(LabError::NotUndone { candidate: "everything".to_owned(), failures });
@@ -304,60 +336,18 @@ impl Claim {
     }
 }
 
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Reached unsettled only on an error or a panic, whose own message matters more. What could not be undone
+        // keeps its journal and the directory, and the next start tries again.
+        if !self.settled {
+            let _ = self.give_up();
+        }
+    }
+}
+
 /// Four hexadecimal digits from the clock and the process; [`Home::claim`] tries again if they are taken.
 fn fresh_id() -> String {
     let now = linux::clock::now_ns() ^ u64::from(std::process::id()).rotate_left(32);
     format!("{:04x}", (now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16)
-}
-
-fn namespaces_of(id: &str) -> Result<Vec<NetnsName>, LabError> {
-    let prefix = format!("hg-{id}-");
-    Ok(netns::list()?.into_iter().filter(|name| name.as_str().starts_with(&prefix)).collect())
-}
-
-/// Kills what lives in these namespaces.
-fn kill_in(names: &[NetnsName]) -> Result<u32, LabError> {
-    let mut inodes = BTreeSet::new();
-    for name in names {
-        // One that is half made has no namespace behind its name, and so nobody in it.
-        if let Ok(netns) = Netns::open(name) {
-            inodes.insert(netns.inode()?);
-        }
-    }
-    Ok(linux::process::kill_in(&inodes)?)
-}
-
-fn journals(dir: &Path) -> Result<Vec<PathBuf>, LabError> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(dir).map_err(LabError::file("list", dir))? {
-        let path = entry.map_err(LabError::file("list", dir))?.path();
-        if path.extension().is_some_and(|extension| extension == "journal") {
-            paths.push(path);
-        }
-    }
-    Ok(paths)
-}
-
-fn undo(path: &Path, cleaned: &mut Cleaned) {
-    let mut journal = match Journal::open(path) {
-        Ok(journal) => journal,
-        Err(error) => return cleaned.failures.push(error.to_string()),
-    };
-    let mut kernel = match Kernel::new() {
-        Ok(kernel) => kernel,
-        Err(error) => return cleaned.failures.push(error.to_string()),
-    };
-    for (placed, undone) in plan::undo(&mut journal, &mut kernel) {
-        match undone {
-            Undone::Failed { why } => {
-                cleaned.failures.push(format!("{}: {why}", placed.commands().join("; ")));
-            }
-            Undone::Restored | Undone::AlreadySo | Undone::Gone | Undone::Rebooted => cleaned.steps += 1,
-            Undone::ChangedByOther { found } => {
-                cleaned
-                    .failures
-                    .push(format!("{}: changed by somebody else to {found}", placed.commands().join("; ")));
-            }
-        }
-    }
 }

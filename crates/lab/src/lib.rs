@@ -9,6 +9,7 @@ mod cpus;
 mod error;
 mod event;
 mod home;
+mod limits;
 mod machine;
 mod race;
 mod server;

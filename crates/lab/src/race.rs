@@ -14,6 +14,7 @@ use stats::Random;
 use crate::candidate::{Contender, contenders, slug};
 use crate::capacity::capacity;
 use crate::home::{Claim, Home};
+use crate::limits::{answers_suffice, files_suffice, possible};
 use crate::machine::{drifted, machine};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
@@ -92,6 +93,7 @@ impl Race {
         };
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         files_suffice(&experiment, racing)?;
+        answers_suffice(&experiment, &server)?;
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         Ok(Race { experiment, settings, home, contenders, server, method, seed, steered: false })
     }
@@ -171,7 +173,13 @@ impl Race {
             tell(Event::Building { build, of: self.experiment.builds });
             let Some(mut runners) = self.stand_up(claim, &mut rng)? else { return Ok(Finished::Stopped) };
             if build == 0 {
-                loads = self.loads(&mut runners, writer, tell)?;
+                match self.loads(&mut runners, writer, tell)? {
+                    Some(found) => loads = found,
+                    None => {
+                        take_down(runners)?;
+                        return Ok(Finished::Stopped);
+                    }
+                }
             }
             let drift = drifted(&facts, &machine(&self.method.cpus, self.settings.scheduling)?);
             let rounds = self.rounds_of(build);
@@ -231,13 +239,13 @@ impl Race {
     }
 
     /// Finds the reference's capacity and turns the rates into loads: for each body size first the closed loop, then
-    /// the rates.
+    /// the rates. `None` if asked to stop.
     fn loads(
         &self,
         runners: &mut [(usize, Standing)],
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
-    ) -> Result<Vec<Load>, LabError> {
+    ) -> Result<Option<Vec<Load>>, LabError> {
         let asked = match self.experiment.rates.as_slice() {
             [] => vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
             rates => rates.to_vec(),
@@ -245,7 +253,9 @@ impl Race {
         let mut loads = Vec::new();
         for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
             let (_, reference) = &mut runners[0];
-            let found = capacity(reference, &self.method, body_bytes)?;
+            let stop = || self.settings.stop.load(Ordering::Relaxed);
+            let Some(found) = capacity(reference, &self.method, body_bytes, stop)? else { return Ok(None) };
+            possible(&asked, &found)?;
             let most = found.rate_per_s;
             writer.append(&Line::Capacity(found.clone()))?;
             tell(Event::Capacity(found));
@@ -259,7 +269,7 @@ impl Race {
         }
         writer.append(&Line::Loads(loads.clone()))?;
         tell(Event::Loads(loads.clone()));
-        Ok(loads)
+        Ok(Some(loads))
     }
 
     /// Every candidate once at every load: loads in shuffled order, and for each the candidates in shuffled order, so
@@ -376,22 +386,4 @@ fn take_down(runners: Vec<(usize, Standing)>) -> Result<(), LabError> {
     let failures: Vec<LabError> =
         runners.into_iter().filter_map(|(_, standing)| standing.take_down().err()).collect();
     failures.into_iter().next().map_or(Ok(()), Err)
-}
-
-/// All candidates keep all their connections open at the same time, and each takes a file.
-fn files_suffice(experiment: &Experiment, racing: usize) -> Result<(), LabError> {
-    let workload = &experiment.workload;
-    let needed = workload.connections as usize * workload.body_bytes.len() * racing + 256;
-    let limit = linux::process::raise_open_files()?;
-    if needed as u64 <= limit {
-        return Ok(());
-    }
-    Err(LabError::Experiment {
-        what: format!("{} connections", workload.connections),
-        why: format!(
-            "{racing} candidates × {} body sizes need {needed} open files, the limit is {limit}: \
-             race fewer candidates at once or raise the limit (ulimit -Hn)",
-            workload.body_bytes.len()
-        ),
-    })
 }

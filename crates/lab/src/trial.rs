@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use linux::cpu::Scheduling;
-use load::{Outcome, Run, Schedule, ThreadCost, Wait};
+use load::{LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::usage::{Snapshot, Usage};
@@ -85,21 +85,31 @@ pub(crate) fn run(
         Ok(outcome) => Ok(outcome),
         Err(error) => {
             standing.check_server()?;
-            Err(standing.load_error(error))
+            Err(match error {
+                // The connections were there before and the server lives: the way between them is gone.
+                LoadError::Connect { .. } | LoadError::ConnectTimeout { .. } => {
+                    let why =
+                        std::error::Error::source(&error).map_or(String::new(), |why| format!(": {why}"));
+                    LabError::Broken { candidate: standing.name.clone(), what: format!("{error}{why}") }
+                }
+                error => standing.load_error(error),
+            })
         }
     }
 }
 
 fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
-    let lost = outcome.intended - outcome.answered;
-    if outcome.intended == 0 || lost * 2 <= outcome.intended {
+    // Of the requests that were sent: a path that is only too slow for a rate answers late, but it answers.
+    let lost = outcome.sent.saturating_sub(outcome.answered);
+    if outcome.intended == 0 || (outcome.sent > 0 && lost * 2 <= outcome.sent) {
         return Ok(());
     }
     Err(LabError::Broken {
         candidate: standing.name.clone(),
         what: format!(
-            "{lost} of {} requests got no valid answer ({} missed, {} unexpected, {} connection errors)",
-            outcome.intended,
+            "{lost} of {} requests that were sent got no valid answer ({} missed in all, {} unexpected, \
+             {} connection errors)",
+            outcome.sent,
             outcome.missed.count(),
             outcome.unexpected.count(),
             outcome.connection_errors

@@ -284,6 +284,8 @@ fn launch(spawn: Spawn) -> Result<std::process::Child> {
     command.args(&spawn.args).envs(spawn.env).stdin(Stdio::null());
     let (out, err) = outputs(spawn.log)?;
     command.stdout(out).stderr(err);
+    // A Ctrl-C at the terminal goes to the whole process group. Who ends the child is for its starter to say.
+    command.process_group(0);
     if spawn.die_with_parent {
         die_with_this_process(&mut command).attempt(|| format!("start {name}"))?;
     }

@@ -55,7 +55,8 @@ fn processes_in_a_dead_owners_namespaces_are_ended() {
     let name = NetnsName::new(format!("hg-{}-c", claim.id())).unwrap();
     let netns = Netns::create(&name).unwrap();
     let mut child = netns.run(|| std::process::Command::new("sleep").arg("600").spawn()).unwrap().unwrap();
-    drop((claim, netns));
+    // Its journal says that it was not through with it.
+    drop((Journal::create(&claim.dir().join("c.journal")).unwrap(), claim, netns));
     let cleaned = home.clean().unwrap();
     assert_eq!(cleaned[0].processes, 1, "{cleaned:?}");
     assert!(!child.wait().unwrap().success());

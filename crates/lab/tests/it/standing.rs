@@ -85,3 +85,23 @@ fn a_failed_start_of_the_server_takes_the_topology_down() {
     assert!(error.contains("the server of docker ended by itself"), "{error}");
     assert_eq!(left(claim.id()), []);
 }
+
+#[test]
+fn a_panic_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path());
+    let (say, said) = std::sync::mpsc::channel();
+    let panicked = std::thread::spawn(move || {
+        let claim = home.claim().unwrap();
+        let dir = claim.dir().join("docker");
+        let path = datapath::find("docker").unwrap();
+        let _standing = Standing::build("docker", shape(path, claim.id(), false), &staffing(), &dir).unwrap();
+        say.send((claim.id().to_owned(), left(claim.id()).len())).unwrap();
+        panic!("on purpose, while a topology stands");
+    })
+    .join();
+    assert!(panicked.is_err());
+    let (id, stood) = said.recv().unwrap();
+    assert_eq!((stood, left(&id)), (4, vec![]));
+    assert!(!root.path().join(&id).exists(), "the claim's directory went too");
+}
