@@ -260,7 +260,7 @@ source = "a talk, 2015"
     #[test]
     fn the_smallest_file_has_the_defaults() {
         let experiment = Experiment::from_toml(&with("")).unwrap();
-        assert_eq!((experiment.rounds, experiment.builds), (30, 6));
+        assert_eq!((experiment.rounds, experiment.builds), (30, 10));
         assert_eq!((experiment.slice_ms, experiment.warmup_ms), (100, 20));
         assert_eq!(experiment.workload.body_bytes, [100]);
         assert!(experiment.rates.is_empty() && experiment.candidates.is_empty() && experiment.seed.is_none());
