@@ -10,7 +10,7 @@ use crate::summary::VoidReason;
 const RTO_MIN_NS: u64 = 190_000_000;
 
 /// The kinds of void, in the order in which they are told.
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 
 /// Why trials are void: each kind once, with its worst figure.
 pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
@@ -29,19 +29,24 @@ pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
 /// Its kind, how bad it is and what is said of the worst.
 fn told(void: &Void) -> (usize, u64, String) {
     match void {
-        Void::GeneratorLate { lag_p99_ns, limit_ns } => {
-            let (lag, limit) = (duration_ns(*lag_p99_ns), duration_ns(*limit_ns));
-            (0, *lag_p99_ns, format!("the generator sent late: p99 up to {lag}, the limit is {limit}"))
+        Void::GeneratorLate { late_p99_ns, limit_ns } => {
+            let (late, limit) = (duration_ns(*late_p99_ns), duration_ns(*limit_ns));
+            (0, *late_p99_ns, format!("the generator sent late: p99 up to {late}, the limit is {limit}"))
+        }
+        Void::GeneratorStarved { run_queue_permille, limit_permille } => {
+            let [waited, limit] = [run_queue_permille, limit_permille].map(|share| f64::from(*share) / 10.0);
+            let words = format!("the generator waited for a CPU up to {waited} % of the time, the limit is {limit} %");
+            (1, u64::from(*run_queue_permille), words)
         }
         Void::ClientBusy { busy_permille } => {
             let busy = f64::from(*busy_permille) / 10.0;
-            (1, u64::from(*busy_permille), format!("the client's CPUs had no headroom: up to {busy} % busy"))
+            (2, u64::from(*busy_permille), format!("the client's CPUs had no headroom: up to {busy} % busy"))
         }
         Void::Stolen { steal_permille } => {
             let stolen = f64::from(*steal_permille) / 10.0;
-            (2, u64::from(*steal_permille), format!("the hypervisor took up to {stolen} % of the CPU time"))
+            (3, u64::from(*steal_permille), format!("the hypervisor took up to {stolen} % of the CPU time"))
         }
-        Void::FactsChanged { what } => (3, 0, format!("the machine changed: {what}")),
+        Void::FactsChanged { what } => (4, 0, format!("the machine changed: {what}")),
     }
 }
 

@@ -42,17 +42,17 @@ pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
         let (label, known) = (of.label(), figures::percent(known));
         parts.push(format!("{} cannot be told from {reference} ({label} known to ±{known})", names(&level)));
     }
-    if let (Some(first), true) = (behind.first(), parts.is_empty()) {
-        let detail = detail(comparisons, first, load, of);
-        parts.push(format!("{} is the nearest to {reference}, {detail}", name(race, first.entrant)));
-    }
-    if let (Some(last), true) = (behind.last(), behind.len() > 1 || parts.is_empty() || !level.is_empty()) {
-        parts.push(format!(
-            "{} costs most, {}",
-            name(race, last.entrant),
-            detail(comparisons, last, load, of)
-        ));
-    }
+    let (nearest, farthest) = match behind.as_slice() {
+        [nearest, .., farthest] if parts.is_empty() => (Some(nearest), Some(farthest)),
+        [only] if parts.is_empty() => (Some(only), None),
+        [.., farthest] => (None, Some(farthest)),
+        [] => (None, None),
+    };
+    let told = |contender: &Contender, what: &str| {
+        format!("{} {what}, {}", name(race, contender.entrant), detail(comparisons, contender, load, of))
+    };
+    parts.extend(nearest.map(|contender| told(contender, &format!("is the nearest to {reference}"))));
+    parts.extend(farthest.map(|contender| told(contender, "costs most")));
     if parts.is_empty() {
         return nobody(race, comparisons, load, reference);
     }

@@ -237,7 +237,7 @@ pub(crate) fn eventful() -> Race {
     let is = |entrant: usize| move |trial: &&mut TrialRecord| trial.entrant == entrant && trial.load == 1;
     for round in race.rounds.iter_mut().take(2) {
         let late =
-            Void::GeneratorLate { lag_p99_ns: 1_500_000 + u64::from(round.round), limit_ns: 1_000_000 };
+            Void::GeneratorLate { late_p99_ns: 1_500_000 + u64::from(round.round), limit_ns: 1_000_000 };
         round.trials.iter_mut().find(is(2)).expect("it races").void = Some(late);
     }
     let trial = race.rounds[5].trials.iter_mut().find(is(3)).expect("it races");

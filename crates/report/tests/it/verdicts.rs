@@ -171,7 +171,10 @@ fn the_sentence_names_the_nearest_and_the_farthest() {
     assert!(sentence.contains(": a cannot be told from host (p50 known to ±"), "{sentence}");
     assert!(sentence.contains("; c costs most, p50 +6") && !sentence.contains("b "), "{sentence}");
     let ahead = analyse(&Plan::of(6, vec![Truth::of("a", 0.8), Truth::of("b", 1.2)]).race()).verdict;
-    assert!(ahead.contains(": a beats host, a by p50 −2") && ahead.contains("; b costs most, p50 +"), "{ahead}");
+    assert!(
+        ahead.contains(": a beats host, a by p50 −2") && ahead.contains("; b costs most, p50 +"),
+        "{ahead}"
+    );
 }
 
 #[test]
