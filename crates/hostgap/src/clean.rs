@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use ::lab::{Cleaned, Home};
+use ::lab::{Cleaned, Home, LabError};
 
-use crate::exit;
+use crate::{exit, speak};
 
 /// Remove the remains of races that died without cleaning up (SIGKILL, power failure of the process).
 ///
@@ -19,24 +19,26 @@ pub(crate) struct Args {
 
 /// `hostgap clean`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let cleaned = Home::of_this_machine().clean()?;
     if args.json {
-        println!("{}", serde_json::json!({ "schema": 1, "cleaned": cleaned }));
+        speak::result(serde_json::json!({ "schema": 1, "cleaned": cleaned }))?;
     } else if cleaned.is_empty() {
-        println!("nothing to clean");
+        speak::result("nothing to clean")?;
     } else {
-        cleaned.iter().for_each(tell);
+        cleaned.iter().try_for_each(tell)?;
     }
     let failed = cleaned.iter().any(|cleaned| !cleaned.failures.is_empty());
     Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
-fn tell(cleaned: &Cleaned) {
-    println!(
+fn tell(cleaned: &Cleaned) -> std::io::Result<()> {
+    speak::result(format_args!(
         "{}: undid {} steps, removed {} namespaces, ended {} processes",
         cleaned.id, cleaned.steps, cleaned.namespaces, cleaned.processes
-    );
+    ))?;
     for failure in &cleaned.failures {
-        eprintln!("hostgap: could not undo {failure}");
+        speak::aside(format_args!("hostgap: could not undo {failure}"));
     }
+    Ok(())
 }

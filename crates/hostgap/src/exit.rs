@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use ::lab::LabError;
 
+use crate::speak;
+
 /// The list for `--help` and the man page.
 pub(crate) const HELP: &str = "\
 Exit codes:
@@ -43,10 +45,10 @@ pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    eprintln!("hostgap: {}", causes(error));
+    speak::aside(format_args!("hostgap: {}", causes(error)));
     let (code, hint) = judge(error);
     if let Some(hint) = hint {
-        eprintln!("hint: {hint}");
+        speak::aside(format_args!("hint: {hint}"));
     }
     ExitCode::from(code)
 }
@@ -55,15 +57,34 @@ pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
 fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
+        let attempt = is_attempt(cause);
         let cause = cause.to_string();
         if !text.contains(&cause) {
             if !text.is_empty() {
                 text.push_str(": ");
             }
+            if attempt && !text.ends_with("could not ") {
+                text.push_str("could not ");
+            }
             text.push_str(&cause);
         }
     }
     text
+}
+
+/// Whether the text of an error only names what was attempted: "read record x: no such file".
+fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
+    use ::record::RecordError;
+    let record =
+        |error: &RecordError| matches!(error, RecordError::Io { .. } | RecordError::Unwritable { .. });
+    if let Some(error) = error.downcast_ref::<LabError>() {
+        return match error {
+            LabError::Privileges(_) | LabError::Linux(_) => true,
+            LabError::Record(error) => record(error),
+            _ => false,
+        };
+    }
+    error.is::<linux::Error>() || error.downcast_ref::<RecordError>().is_some_and(record)
 }
 
 fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use ::lab::{Claim, Cleaned, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State};
 use anyhow::Context;
 use linux::cpu::Scheduling;
 
 use crate::exit::{self, BadInput};
-use crate::units;
+use crate::{speak, stop, units};
 
 /// Build the topology of a data path and keep it standing, for any program to run in it.
 ///
@@ -86,6 +87,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     let path = contender.expect("a named data path that can run is among the contenders").path;
     let sizes = args.body.iter().map(|text| units::bytes(text).map_err(BadInput));
     let realtime = !args.no_realtime && linux::cpu::can_realtime();
+    let stop = stop::on_signals()?;
     let own = std::env::current_exe().context("could not find this executable")?;
     let staffing = Staffing {
         server: ::lab::ServerChoice::decide(::record::ServerKind::Auto, args.nginx.as_deref(), &own)?,
@@ -101,9 +103,16 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
             return Err(error.into());
         }
     };
-    tell_up(args, claim.id(), &standing, &staffing);
+    if stop.load(Ordering::Relaxed) {
+        standing.take_down()?;
+        claim.release()?;
+        speak::aside("interrupted: nothing stands");
+        return Ok(ExitCode::from(exit::INTERRUPTED));
+    }
+    let text = told(args, claim.id(), &standing, &staffing);
     standing.leave_standing();
     claim.leave_standing(path.name)?;
+    speak::result(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,7 +145,8 @@ fn stand(
 /// With how many connections it is tried what steering costs: as in a race.
 const CONNECTIONS: u32 = 32;
 
-fn tell_up(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) {
+/// What `up` says about what stands.
+fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> String {
     let topology = &standing.topology;
     let address = topology.address;
     let urls: Vec<String> =
@@ -145,23 +155,29 @@ fn tell_up(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) {
         let value = serde_json::json!({
             "schema": 1, "id": id, "path": standing.name, "server": staffing.server.describe(), "urls": urls,
             "client_netns": topology.client, "server_netns": topology.server,
-            "node_netns": topology.nodes.each_ref().map(|node| node.place.to_string()),
+            "node_netns": topology.nodes.each_ref().map(|node| match &node.place {
+                plan::Place::Netns(name) => Some(name),
+                plan::Place::Host => None,
+            }),
             "client_cpus": topology.shape.cpus.client, "server_cpus": topology.shape.cpus.server,
         });
-        println!("{value}");
-        return;
+        return value.to_string();
     }
     let (cpus, client) = (&topology.shape.cpus, &topology.client);
-    println!("{} stands, id {id}, answered by {}", standing.name, staffing.server.describe());
-    println!("  client pod  {client}, CPUs {}", cpus.client);
-    println!("  server pod  {}, CPUs {}", topology.server, cpus.server);
-    for url in &urls {
-        println!("  try         ip netns exec {client} taskset -c {} curl -s {url}", cpus.client);
-    }
-    println!("  take down   hostgap lab down {id}");
+    let mut lines = vec![
+        format!("{} stands, id {id}, answered by {}", standing.name, staffing.server.describe()),
+        format!("  client pod  {client}, CPUs {}", cpus.client),
+        format!("  server pod  {}, CPUs {}", topology.server, cpus.server),
+    ];
+    let attempt =
+        |url| format!("  try         ip netns exec {client} taskset -c {} curl -s {url}", cpus.client);
+    lines.extend(urls.iter().map(attempt));
+    lines.push(format!("  take down   hostgap lab down {id}"));
+    lines.join("\n")
 }
 
 fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let matches = |remains: &Remains| match which {
         None => true,
         Some(which) => remains.id == which || remains.standing.as_deref() == Some(which),
@@ -176,13 +192,10 @@ fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for remains in standing {
         let Cleaned { namespaces, failures, .. } = home.remove(&remains.id)?;
-        println!(
-            "took down {} ({}), {namespaces} namespaces",
-            remains.id,
-            remains.standing.unwrap_or_default()
-        );
+        let path = remains.standing.unwrap_or_default();
+        speak::result(format_args!("took down {} ({path}), {namespaces} namespaces", remains.id))?;
         for failure in failures {
-            eprintln!("hostgap: could not undo {failure}");
+            speak::aside(format_args!("hostgap: could not undo {failure}"));
             code = ExitCode::from(exit::FAILURE);
         }
     }
@@ -192,11 +205,11 @@ fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
 fn list(home: &Home, json: bool) -> anyhow::Result<ExitCode> {
     let remains = home.remains()?;
     if json {
-        println!("{}", serde_json::json!({ "schema": 1, "owners": remains }));
+        speak::result(serde_json::json!({ "schema": 1, "owners": remains }))?;
         return Ok(ExitCode::SUCCESS);
     }
     if remains.is_empty() {
-        println!("nothing stands");
+        speak::result("nothing stands")?;
     }
     for Remains { id, pid, state, standing, namespaces } in remains {
         let what = match state {
@@ -204,8 +217,8 @@ fn list(home: &Home, json: bool) -> anyhow::Result<ExitCode> {
             State::Standing => format!("{} stands", standing.unwrap_or_default()),
             State::Dead => format!("process {pid} died; `hostgap clean` removes this"),
         };
-        println!("{id}  {what}");
-        namespaces.iter().for_each(|name| println!("      {name}"));
+        speak::result(format_args!("{id}  {what}"))?;
+        namespaces.iter().try_for_each(|name| speak::result(format_args!("      {name}")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

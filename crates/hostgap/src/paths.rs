@@ -3,9 +3,14 @@
 use std::process::ExitCode;
 
 use datapath::DataPath;
+use lab::LabError;
 use linux::features::{Facts, probe};
 
+use crate::speak;
+
 /// List the data paths, what each stands for, and whether it can run on this machine.
+///
+/// Whether it can run is found out by doing it, in a namespace of its own; that takes root.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the list as JSON.
@@ -15,19 +20,20 @@ pub(crate) struct Args {
 
 /// `hostgap paths`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let facts = probe()?;
     if args.json {
         let paths: Vec<_> = datapath::ALL.iter().map(|path| json(path, &facts)).collect();
-        println!("{}", serde_json::json!({ "schema": 1, "kernel": facts.kernel, "paths": paths }));
+        speak::result(serde_json::json!({ "schema": 1, "kernel": facts.kernel, "paths": paths }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("Data paths on kernel {}:\n", facts.kernel);
+    speak::result(format_args!("Data paths on kernel {}:\n", facts.kernel))?;
     for path in datapath::ALL {
         let unmet = path.unmet(&facts);
         let mark = if unmet.is_empty() { "can run" } else { "cannot run" };
-        println!("  {:<15} {:<11} {}", path.name, mark, path.stands_for);
+        speak::result(format_args!("  {:<15} {:<11} {}", path.name, mark, path.stands_for))?;
         for need in unmet {
-            println!("  {:<15} {:<11} {need}", "", "");
+            speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
         }
     }
     Ok(ExitCode::SUCCESS)

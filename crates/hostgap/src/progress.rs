@@ -6,6 +6,8 @@ use std::time::Duration;
 use ::lab::Event;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::speak;
+
 /// Listens to a race.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -70,7 +72,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => bar.set_message(text),
             // A log wants a sign of life now and then, not a line a round.
-            None if done == of || done.is_multiple_of(5) => eprintln!("{text}"),
+            None if done == of || done.is_multiple_of(5) => speak::aside(text),
             None => {}
         }
     }
@@ -78,7 +80,7 @@ impl Progress {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => speak::aside(text),
         }
     }
 

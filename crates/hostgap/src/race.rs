@@ -2,17 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use ::lab::{Finished, Home, LabError, NodeCpus, Race, Settings, Shape, Topology};
+use ::lab::{Finished, Home, LabError, NodeCpus, Race, SERVER_PORT, Settings, Shape, Topology};
 use ::record::{Candidate, Experiment, Rate, ServerKind, Steering};
 use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
+use plan::{Place, Step};
 
 use crate::exit::{self, BadInput};
 use crate::progress::Progress;
-use crate::{report, stop, units};
+use crate::{report, speak, stop, units};
 
 /// Race container data paths by tail latency at a constant request rate, against the host.
 ///
@@ -99,7 +102,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let facts = linux::features::probe()?;
     let stop = stop::on_signals()?;
-    let dir = args.out.join(dir_name(&experiment.name));
+    let dir = fresh_dir(&args.out, &experiment.name)?;
+    let result = race(experiment, args, &dir, &facts, stop);
+    // It goes only if it is empty: what was written is kept.
+    let _ = std::fs::remove_dir(&dir);
+    result
+}
+
+fn race(
+    experiment: Experiment,
+    args: &Args,
+    dir: &Path,
+    facts: &linux::features::Facts,
+    stop: Arc<AtomicBool>,
+) -> anyhow::Result<ExitCode> {
     let settings = Settings {
         record: dir.join("race.jsonl"),
         nginx: args.nginx.clone(),
@@ -108,13 +124,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         scheduling: scheduling(args),
         stop,
     };
-    let experiment = with_duration(experiment, args, &facts)?;
-    let race = Race::prepare(experiment, settings, &facts, Home::of_this_machine())?;
-    std::fs::create_dir_all(&dir).with_context(|| format!("could not create {}", dir.display()))?;
+    let experiment = with_duration(experiment, args, facts)?;
+    let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     let mut progress = Progress::new();
     let result = race.run(&mut |event| progress.tell(&event));
     progress.finish();
-    finish(args, &dir, result)
+    finish(args, dir, result)
 }
 
 /// Shows what there is to show, then says how the race ended.
@@ -122,22 +137,25 @@ fn finish(args: &Args, dir: &Path, result: Result<Finished, LabError>) -> anyhow
     let record = dir.join("race.jsonl");
     let page = dir.join(report::PAGE);
     let rounds = ::record::Race::read(&record).map_or(0, |race| race.rounds.len());
-    if rounds > 0 {
+    let show = || {
         let summary = report::render(&record, &page)?;
         report::show(&summary, args.json)?;
-        eprintln!("page:   {}\nrecord: {}", page.display(), record.display());
-    }
-    let kept = if rounds > 0 {
-        format!("the {rounds} finished rounds are kept")
-    } else {
-        "no round was finished".into()
+        speak::aside(format_args!("page:   {}\nrecord: {}", page.display(), record.display()));
+        anyhow::Ok(())
+    };
+    let shown = if rounds > 0 { show() } else { Ok(()) };
+    let kept = match rounds {
+        0 => "no round was finished".to_owned(),
+        1 => "the one finished round is kept".to_owned(),
+        rounds => format!("the {rounds} finished rounds are kept"),
     };
     match result {
-        Ok(Finished::Whole) => Ok(ExitCode::SUCCESS),
+        Ok(Finished::Whole) => shown.map(|()| ExitCode::SUCCESS),
         Ok(Finished::Stopped) => {
-            eprintln!("interrupted: {kept}");
-            Ok(ExitCode::from(exit::INTERRUPTED))
+            speak::aside(format_args!("interrupted: {kept}"));
+            shown.map(|()| ExitCode::from(exit::INTERRUPTED))
         }
+        // That the page could not be written either would hide why.
         Err(error) => Err(anyhow::Error::from(error).context(format!("the race ended early ({kept})"))),
     }
 }
@@ -218,13 +236,28 @@ fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCod
             family: ::lab::family(experiment.workload.ipv6),
             steered: experiment.underlay.steering != Steering::Sender,
         };
-        println!("# {}: {}", contender.name, contender.path.stands_for);
-        for command in Topology::plan(shape).map_err(LabError::from)?.plan.commands() {
-            println!("{command}");
-        }
-        println!();
+        let topology = Topology::plan(shape).map_err(LabError::from)?;
+        speak::result(format_args!("# {}: {}", contender.name, contender.path.stands_for))?;
+        topology.plan.commands().iter().try_for_each(speak::result)?;
+        speak::result(usage(&topology, experiment.workload.body_bytes[0]))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How to use what the commands have built, as comments, so that a shell that runs the whole text only builds.
+fn usage(topology: &Topology, body_bytes: u32) -> String {
+    let Topology { client, server, address, .. } = topology;
+    let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {
+        (Step::AddNetns, Place::Netns(name)) => Some(name.to_string()),
+        _ => None,
+    });
+    let names: Vec<String> = added.collect();
+    format!(
+        "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
+         # ask:    ip netns exec {client} curl -s http://{address}/{body_bytes}\n\
+         # remove: for name in {}; do ip netns del $name; done\n",
+        names.join(" ")
+    )
 }
 
 fn cpus(args: &Args) -> anyhow::Result<CpuSet> {
@@ -265,6 +298,25 @@ pub(crate) fn steering(text: &str) -> Result<Steering, String> {
         "sender" => Ok(Steering::Sender),
         _ => Err("auto, receiver or sender is expected".to_owned()),
     }
+}
+
+/// Makes a directory that no other race has, even one that starts in the same second.
+fn fresh_dir(out: &Path, experiment: &str) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(out).with_context(|| format!("could not create {}", out.display()))?;
+    let first = dir_name(experiment);
+    let mut dir = out.join(&first);
+    for number in 2.. {
+        match std::fs::create_dir(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                dir = out.join(format!("{first}-{number}"));
+            }
+            created => {
+                created.with_context(|| format!("could not create {}", dir.display()))?;
+                break;
+            }
+        }
+    }
+    Ok(dir)
 }
 
 /// `2026-11-21T21-05-33-default`.

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let page = args.html.clone().unwrap_or_else(|| file.with_file_name(PAGE));
         let summary = render(file, &page)?;
         show(&summary, args.json)?;
-        eprintln!("page: {}", page.display());
+        crate::speak::aside(format_args!("page: {}", page.display()));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use ::load::serve::{BODY_BYTES_MAX, Config, Server};
 use linux::CpuSet;
 
 use crate::exit::BadInput;
-use crate::{stop, units};
+use crate::{speak, stop, units};
 
 /// Answer HTTP requests, always with the same, as fast as one thread a CPU can.
 ///
@@ -43,12 +43,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let server = Server::bind(&Config { listen: args.listen, body_bytes, cpus })?;
     for address in server.addresses() {
-        eprintln!("listening on http://{address}/");
+        speak::aside(format_args!("listening on http://{address}/"));
     }
     let served = server.run(&stop)?;
-    eprintln!(
+    speak::aside(format_args!(
         "{} connections, {} requests answered, {} refused",
         served.connections, served.answered, served.refused
-    );
+    ));
     Ok(ExitCode::SUCCESS)
 }
