@@ -22,7 +22,8 @@ use crate::{stop, units};
 ///
 /// The schedule does not wait for the server. Response time counts from the instant at which a request was meant to be
 /// sent, so a server that stalls shows it; service time counts from the instant at which it was sent, which is what
-/// most tools print; lag is the difference. Latency to the microsecond needs a CPU for the generator (--cpus).
+/// most tools print; lag is the difference, and late the part of it that is the generator's own and not the wait for a
+/// free connection. Latency to the microsecond needs a CPU for the generator (--cpus).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hostgap load http://127.0.0.1:8080/ --rate 20k
@@ -76,7 +77,7 @@ pub(crate) struct Args {
 /// [`Wait`] as it is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum WaitArg {
-    /// Sleep until 15 µs before it, then spin.
+    /// Sleep until shortly before it, as early as sleeps are late here, then spin.
     Hybrid,
     /// Sleep: the least CPU, some microseconds late.
     Sleep,

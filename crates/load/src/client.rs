@@ -107,7 +107,7 @@ impl Client {
     /// Closes what cannot be used again: an answer to this run's request must not be taken for one of the next run.
     pub(crate) fn close_leftovers(&mut self) {
         for connection in &mut self.connections {
-            if !matches!(connection.phase, Phase::Free) {
+            if !matches!(connection.phase, Phase::Free { .. }) {
                 connection.close();
             }
         }
@@ -145,7 +145,7 @@ impl Client {
             let connection = &mut self.connections[index as usize];
             if matches!(connection.phase, Phase::Connecting) {
                 connection.finish_connect().map_err(|errno| self.refused(errno))?;
-                self.connections[index as usize].phase = Phase::Free;
+                self.connections[index as usize].phase = Phase::Free { since_ns: now_ns };
                 established += 1;
             }
         }
@@ -157,7 +157,7 @@ impl Client {
     }
 
     fn late(&self) -> LoadError {
-        let free = |connection: &&Connection| matches!(connection.phase, Phase::Free);
+        let free = |connection: &&Connection| matches!(connection.phase, Phase::Free { .. });
         LoadError::ConnectTimeout {
             address: self.target.address,
             connected: self.connections.iter().filter(free).count(),

@@ -48,7 +48,10 @@ pub(crate) enum Phase {
     /// There is no socket; it will be tried again.
     Down,
     Connecting,
-    Free,
+    /// Ready for a request since the clock's reading with which its last answer was read, or with which it was made.
+    Free {
+        since_ns: u64,
+    },
     Busy(Open),
 }
 
@@ -166,7 +169,7 @@ impl Connection {
         let mut byte = [0];
         let Ok(socket) = self.socket() else { return false };
         let peeked = rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        matches!(self.phase, Phase::Free) && matches!(peeked, Err(Errno::AGAIN))
+        matches!(self.phase, Phase::Free { .. }) && matches!(peeked, Err(Errno::AGAIN))
     }
 
     fn socket(&self) -> Result<BorrowedFd<'_>, Errno> {

@@ -11,7 +11,7 @@ use crate::thread::ThreadCost;
 /// The greatest latency that is told from greater ones: one hour. Greater ones count as one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// What a run gave: three times and three facts, and an account of every request.
+/// What a run gave: three times and three facts, the generator's own part in them, and an account of every request.
 ///
 /// `intended = answered + unexpected + missed`, always.
 #[derive(Debug, Clone)]
@@ -32,6 +32,14 @@ pub struct Outcome {
     /// sent − intended, of the sent requests: how late the generator was, or how long a request waited for a free
     /// connection. Zero when saturating.
     pub lag: Histogram<u64>,
+    /// sent − max(intended, the instant at which the connection that was used became free), of the sent requests: the
+    /// part of `lag` that is the generator's own. A request for which no connection is free waits for the server or
+    /// the path, and starts to be late only when it could be sent. Zero when saturating.
+    ///
+    /// A connection becomes free when its answer is *read*. An answer that lies in the socket because the generator's
+    /// thread has no CPU is the generator's lateness as well, but cannot be told from a slow server here: it makes
+    /// `service` longer and keeps the connection busy. [`ThreadCost::run_queue_ns`] is what tells of it.
+    pub late: Histogram<u64>,
     /// Requests that were due within the schedule.
     pub intended: u64,
     /// Those that were sent, at any time.
@@ -95,6 +103,7 @@ impl Outcome {
             response: histogram(),
             service: histogram(),
             lag: histogram(),
+            late: histogram(),
             intended: 0,
             sent: 0,
             sent_in_schedule: 0,
@@ -135,6 +144,7 @@ impl Outcome {
         self.response.add(&other.response).expect(bounds);
         self.service.add(&other.service).expect(bounds);
         self.lag.add(&other.lag).expect(bounds);
+        self.late.add(&other.late).expect(bounds);
         self.missed.ages.add(&other.missed.ages).expect(bounds);
         self.started_ns = self.started_ns.min(other.started_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);

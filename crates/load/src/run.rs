@@ -10,7 +10,7 @@ use linux::{CpuSet, clock};
 
 use crate::schedule::{Cursor, Pace, Rate, Schedule};
 use crate::thread::Reading;
-use crate::wait::{Place, Wait};
+use crate::wait::{Place, Wait, Waiting};
 use crate::worker::{Order, Worker};
 use crate::{Client, Live, LoadError, Outcome};
 
@@ -81,7 +81,7 @@ pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcom
 struct Plan<'a> {
     run: &'a Run,
     rate: Option<Rate>,
-    wait: Wait,
+    waiting: Waiting,
     threads: usize,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Plan<'a> {
             cpus_online: cpu::online()?.len(),
             period_ns: rate.map_or(u64::MAX, |rate| rate.intended_ns(threads as u64)),
         };
-        Ok(Plan { run, rate, wait: run.wait.fit(place)?, threads })
+        Ok(Plan { run, rate, waiting: Waiting::new(run.wait, place)?, threads })
     }
 
     fn rate_per_s(&self) -> Option<f64> {
@@ -140,7 +140,7 @@ impl<'a> Plan<'a> {
     fn order(&self, index: usize) -> Order {
         let pace =
             self.rate.map_or(Pace::Saturate, |rate| Pace::Constant(Cursor::new(rate, index, self.threads)));
-        Order { pace, duration: self.run.duration, drain: self.run.drain, wait: self.wait }
+        Order { pace, duration: self.run.duration, drain: self.run.drain, waiting: self.waiting.clone() }
     }
 }
 

@@ -30,7 +30,17 @@ pub struct ThreadCost {
 impl ThreadCost {
     /// The share of one CPU that the thread used, 0 to 1.
     pub fn busy(&self) -> f64 {
-        if self.wall_ns == 0 { 0.0 } else { self.cpu_ns as f64 / self.wall_ns as f64 }
+        self.share(self.cpu_ns)
+    }
+
+    /// The share of the time in which the thread was ready to run and had no CPU, 0 to 1. Answers lie unread then, which
+    /// looks like a slow server, and requests that are due for which a connection is free are late.
+    pub fn starved(&self) -> f64 {
+        self.share(self.run_queue_ns)
+    }
+
+    fn share(&self, part_ns: u64) -> f64 {
+        if self.wall_ns == 0 { 0.0 } else { part_ns as f64 / self.wall_ns as f64 }
     }
 }
 
@@ -108,5 +118,6 @@ mod tests {
         let cost = before.until(Reading::now().unwrap(), None);
         assert!(cost.wall_ns >= 5_000_000);
         assert!(cost.cpu_ns > 0);
+        assert!(cost.busy() > 0.0 && cost.busy() + cost.starved() <= 1.01, "{cost:?}");
     }
 }

@@ -15,7 +15,7 @@ use crate::client::EVENTS;
 use crate::connection::{Connection, Fault, Open, Phase, Received};
 use crate::response::Response;
 use crate::schedule::Pace;
-use crate::wait::{SPIN_NS, Wait};
+use crate::wait::Waiting;
 use crate::{Client, Live, Outcome};
 
 /// How long a connection that broke is left alone. A server that refuses everybody is not asked in a tight loop.
@@ -30,13 +30,13 @@ pub(crate) struct Order {
     pub(crate) pace: Pace,
     pub(crate) duration: Duration,
     pub(crate) drain: Duration,
-    pub(crate) wait: Wait,
+    pub(crate) waiting: Waiting,
 }
 
 pub(crate) struct Worker<'a> {
     client: &'a mut Client,
     pace: Pace,
-    wait: Wait,
+    waiting: Waiting,
     outcome: &'a mut Outcome,
     live: &'a Live,
     events: Vec<epoll::Event>,
@@ -61,7 +61,7 @@ impl<'a> Worker<'a> {
         Worker {
             client,
             pace: order.pace,
-            wait: order.wait,
+            waiting: order.waiting,
             outcome,
             live,
             events: Vec::with_capacity(EVENTS),
@@ -86,21 +86,30 @@ impl<'a> Worker<'a> {
                 break;
             }
             self.keep_up(now_ns);
-            let timeout_ns = self.timeout_ns(now_ns);
+            let mut timeout_ns = self.timeout_ns(now_ns);
+            if timeout_ns > 0 {
+                // The last reading may be from before a send, and a sleep that is measured from then is as much too
+                // long as the send took.
+                now_ns = clock::now_ns();
+                timeout_ns = self.timeout_ns(now_ns);
+            }
             // With nothing to come from the network, the last microseconds before an instant are spun on the clock
             // alone, which is five times as fine as on an empty epoll.
             if timeout_ns == 0 && self.is_quiet(now_ns) {
                 now_ns = clock::now_ns();
             } else {
-                now_ns = self.poll(timeout_ns);
+                now_ns = self.poll(now_ns, timeout_ns);
             }
         }
         self.account(now_ns);
     }
 
-    fn poll(&mut self, timeout_ns: u64) -> u64 {
+    fn poll(&mut self, asleep_ns: u64, timeout_ns: u64) -> u64 {
         self.client.poll(&mut self.events, timeout_ns);
         let mut now_ns = clock::now_ns();
+        if timeout_ns > 0 && self.events.is_empty() {
+            self.waiting.woke(asleep_ns.saturating_add(timeout_ns), now_ns);
+        }
         for event in 0..self.events.len() {
             now_ns = self.on_event(self.events[event], now_ns);
             // Between two answers there is time to be late in: see whether a request is due.
@@ -116,8 +125,8 @@ impl<'a> Worker<'a> {
             let connection = &mut self.client.connections[index as usize];
             connection.queued = false;
             // It may have broken while it stood in the queue.
-            if matches!(connection.phase, Phase::Free) {
-                now_ns = self.send(index, intended_ns);
+            if let Phase::Free { since_ns } = connection.phase {
+                now_ns = self.send(index, intended_ns, since_ns);
             }
         }
         now_ns
@@ -131,7 +140,7 @@ impl<'a> Worker<'a> {
         (intended_ns <= now_ns && intended_ns < self.end_ns).then_some(intended_ns)
     }
 
-    fn send(&mut self, index: u32, mut intended_ns: u64) -> u64 {
+    fn send(&mut self, index: u32, mut intended_ns: u64, free_since_ns: u64) -> u64 {
         let sent_ns = clock::now_ns();
         if matches!(self.pace, Pace::Saturate) {
             intended_ns = sent_ns;
@@ -139,6 +148,7 @@ impl<'a> Worker<'a> {
         self.pace.advance();
         let lag_ns = sent_ns - intended_ns;
         self.outcome.lag.saturating_record(lag_ns);
+        self.outcome.late.saturating_record(sent_ns - intended_ns.max(free_since_ns));
         self.outcome.backlog_max = self.outcome.backlog_max.max(self.pace.periods_in(lag_ns));
         self.outcome.sent += 1;
         self.outcome.sent_in_schedule += u64::from(sent_ns < self.end_ns);
@@ -157,7 +167,7 @@ impl<'a> Worker<'a> {
         match self.client.connections[index as usize].phase {
             Phase::Down => now_ns,
             Phase::Connecting => self.on_connected(index, flags, now_ns),
-            Phase::Free | Phase::Busy(_) => self.on_ready(index, flags, now_ns),
+            Phase::Free { .. } | Phase::Busy(_) => self.on_ready(index, flags, now_ns),
         }
     }
 
@@ -167,7 +177,7 @@ impl<'a> Worker<'a> {
             return now_ns;
         }
         self.outcome.reconnects += 1;
-        self.on_free(index);
+        self.on_free(index, now_ns);
         // A server may have closed or reset it already, and an edge is told but once.
         self.on_ready(index, flags - EventFlags::OUT, now_ns)
     }
@@ -230,7 +240,7 @@ impl<'a> Worker<'a> {
                         self.reopen(index, now_ns);
                         return false;
                     }
-                    self.on_free(index);
+                    self.on_free(index, now_ns);
                 }
                 Err(malformed) => {
                     self.on_fault(index, malformed.into(), now_ns);
@@ -253,17 +263,19 @@ impl<'a> Worker<'a> {
             (Phase::Busy(_), Err(malformed)) => self.on_fault(index, malformed.into(), now_ns),
             // To close a connection on which nothing is open is a server's right; to do so before the first answer
             // is a refusal.
-            (Phase::Free | Phase::Connecting | Phase::Down, _) if connection.answers > 0 => {
+            (Phase::Free { .. } | Phase::Connecting | Phase::Down, _) if connection.answers > 0 => {
                 self.reopen(index, now_ns);
             }
-            (Phase::Free | Phase::Connecting | Phase::Down, _) => self.on_fault(index, Fault::Closed, now_ns),
+            (Phase::Free { .. } | Phase::Connecting | Phase::Down, _) => {
+                self.on_fault(index, Fault::Closed, now_ns)
+            }
         }
     }
 
     fn on_response(&mut self, index: u32, open: Open, response: Response, now_ns: u64) {
         let connection = &mut self.client.connections[index as usize];
         connection.answers += 1;
-        connection.phase = Phase::Free;
+        connection.phase = Phase::Free { since_ns: now_ns };
         self.open -= 1;
         let expect = self.client.target.expect;
         let unexpected = &mut self.outcome.unexpected;
@@ -281,9 +293,9 @@ impl<'a> Worker<'a> {
         unexpected.first.get_or_insert((response.status, response.body_bytes));
     }
 
-    fn on_free(&mut self, index: u32) {
+    fn on_free(&mut self, index: u32, now_ns: u64) {
         let connection = &mut self.client.connections[index as usize];
-        connection.phase = Phase::Free;
+        connection.phase = Phase::Free { since_ns: now_ns };
         if !connection.queued {
             connection.queued = true;
             self.client.free.push_back(index);
@@ -341,7 +353,8 @@ impl<'a> Worker<'a> {
 
     /// True if no event can come that matters before the next request, and that is near.
     fn is_quiet(&self, now_ns: u64) -> bool {
-        let near = self.start_ns.saturating_add(self.pace.next_ns(0)).saturating_sub(now_ns) <= SPIN_NS;
+        let near = self.start_ns.saturating_add(self.pace.next_ns(0)).saturating_sub(now_ns)
+            <= self.waiting.spin_ns();
         near && self.open == 0 && self.client.free.len() == self.client.connections.len()
     }
 
@@ -355,7 +368,7 @@ impl<'a> Worker<'a> {
             if now_ns < self.end_ns { self.end_ns } else { self.end_ns.saturating_add(self.drain_ns) };
         let retry_ns = self.client.retry.front().map_or(u64::MAX, |(at_ns, _)| *at_ns);
         let other_ns = end_ns.min(retry_ns).min(self.live_ns);
-        self.wait.timeout_ns(now_ns, can_send.then_some(next_ns), other_ns)
+        self.waiting.timeout_ns(now_ns, can_send.then_some(next_ns), other_ns)
     }
 
     /// What is still open is missed, and so is what was never sent.

@@ -99,12 +99,22 @@ pub struct Counters {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Void {
-    /// The generator sent late: its lag's p99 was above the limit.
+    /// The generator sent late by its own fault: the p99 of that was above the limit.
     GeneratorLate {
-        /// p99 of sent − intended, in nanoseconds.
-        lag_p99_ns: u64,
+        /// p99 of sent − max(intended, the instant at which the connection became free), in nanoseconds. Records from
+        /// before this was told apart from waiting for a connection have p99 of sent − intended, as `lag_p99_ns`.
+        #[serde(alias = "lag_p99_ns")]
+        late_p99_ns: u64,
         /// The limit.
         limit_ns: u64,
+    },
+    /// A thread of the generator was ready to run and had no CPU for too long. Answers lay unread meanwhile, which in
+    /// the figures looks like a slow server.
+    GeneratorStarved {
+        /// Share of the wall time of the thread that waited most, in permille.
+        run_queue_permille: u32,
+        /// The limit.
+        limit_permille: u32,
     },
     /// The client's CPUs had no headroom.
     ClientBusy {

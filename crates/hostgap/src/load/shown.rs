@@ -56,6 +56,7 @@ pub(super) fn json(job: &Job, outcome: &Outcome, complaints: &[String]) -> Value
         "response_ns": distribution(&outcome.response),
         "service_ns": distribution(&outcome.service),
         "lag_ns": distribution(&outcome.lag),
+        "late_ns": distribution(&outcome.late),
         "generator": outcome.threads.iter().map(thread_json).collect::<Vec<_>>(),
     })
 }
@@ -72,18 +73,22 @@ fn lines(text: &mut String, job: &Job, outcome: &Outcome) -> std::fmt::Result {
         time(outcome.duration.as_nanos() as u64),
     )?;
     writeln!(text)?;
-    writeln!(text, "{:<10}{:>12}{:>12}{:>12}", "", "response", "service", "lag")?;
-    let columns = [&outcome.response, &outcome.service, &outcome.lag];
+    writeln!(text, "{:<10}{:>12}{:>12}{:>12}{:>12}", "", "response", "service", "lag", "late")?;
+    let columns = [&outcome.response, &outcome.service, &outcome.lag, &outcome.late];
     for (name, quantile) in PERCENTILES {
         let cells = columns.map(|times| percentile(times, quantile).map_or("–".to_owned(), time));
-        writeln!(text, "{name:<10}{:>12}{:>12}{:>12}", cells[0], cells[1], cells[2])?;
+        writeln!(text, "{name:<10}{}", row(&cells))?;
     }
     let cells = columns.map(|times| if times.is_empty() { "–".to_owned() } else { time(times.max()) });
-    writeln!(text, "{:<10}{:>12}{:>12}{:>12}", "max", cells[0], cells[1], cells[2])?;
+    writeln!(text, "{:<10}{}", "max", row(&cells))?;
     writeln!(text)?;
     rate_line(text, job, outcome)?;
     request_lines(text, outcome)?;
     outcome.threads.iter().enumerate().try_for_each(|(index, thread)| thread_line(text, index, thread))
+}
+
+fn row(cells: &[String]) -> String {
+    cells.iter().map(|cell| format!("{cell:>12}")).collect()
 }
 
 fn rate_line(text: &mut String, job: &Job, outcome: &Outcome) -> std::fmt::Result {

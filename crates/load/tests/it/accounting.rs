@@ -55,6 +55,8 @@ fn a_frozen_server_shows_in_response_and_hides_in_service() {
     assert!(ms(&outcome.response, 0.5) < 70);
     assert!(ms(&outcome.service, 0.99) < 90, "{} ms", ms(&outcome.service, 0.99));
     assert!(outcome.lag.max() >= 150_000_000);
+    // The lag is that of the frozen server.
+    assert!(outcome.late.value_at_quantile(0.95) * 4 < outcome.lag.value_at_quantile(0.95));
     assert!(outcome.backlog_max >= 100, "{}", outcome.backlog_max);
 }
 
@@ -74,6 +76,9 @@ fn a_slow_server_is_waited_for_in_order() {
     assert!(outcome.answered_in_schedule <= 100);
     assert!(outcome.kept() < 0.6);
     assert!(outcome.ended_ns - outcome.started_ns >= 400_000_000);
+    // All but the first waited for the connection, and none for the generator.
+    assert!(outcome.lag.value_at_quantile(0.5) >= 49_000_000);
+    assert!(outcome.late.value_at_quantile(0.5) * 10 < outcome.lag.value_at_quantile(0.5));
 
     // Without time to drain, those that could not be sent are missed, each with its age.
     let outcome = run(&mut clients, &Run { drain: Duration::ZERO, ..at(1000.0, 200) });
@@ -84,13 +89,24 @@ fn a_slow_server_is_waited_for_in_order() {
 }
 
 #[test]
+fn a_generator_that_cannot_keep_up_is_late_itself() {
+    let address = serve(|request| request.answer(OK));
+    // 200 requests meant for 200 ns, and a free connection for each: what they wait for is the 199 system calls.
+    let mut clients = [client(address, 200)];
+    let outcome = run(&mut clients, &Run { duration: Duration::from_nanos(200), ..at(1e9, 0) });
+    assert_eq!(outcome.answered, 200);
+    assert_eq!(outcome.late, outcome.lag);
+    assert!(outcome.late.max() >= 10_000, "{} ns", outcome.late.max());
+}
+
+#[test]
 fn saturating_keeps_every_connection_busy() {
     let address = serve(|request| request.answer(OK));
     let saturate = Run { schedule: Schedule::Saturate, ..at(1.0, 300) };
     let outcome = run(&mut [client(address, 4), client(address, 4)], &saturate);
     assert!(outcome.answered > 100);
     assert_eq!(outcome.sent, outcome.answered);
-    assert_eq!(outcome.lag.max(), 0);
+    assert_eq!((outcome.lag.max(), outcome.late.max()), (0, 0));
     assert_eq!(outcome.response, outcome.service);
     assert_eq!(outcome.rate_per_s, None);
 }

@@ -102,6 +102,8 @@ pub(crate) fn check(outcome: &Outcome) {
     assert_eq!(outcome.response.len(), outcome.answered);
     assert_eq!(outcome.service.len(), outcome.answered);
     assert_eq!(outcome.lag.len(), outcome.sent);
+    assert_eq!(outcome.late.len(), outcome.sent);
+    assert!(outcome.late.max() <= outcome.lag.max());
     assert!(outcome.answered_in_schedule <= outcome.answered);
     assert!(outcome.sent <= outcome.intended && outcome.sent_in_schedule <= outcome.sent);
     assert!(outcome.response.max() >= outcome.service.max());

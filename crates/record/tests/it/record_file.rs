@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use record::{Capacity, Line, Race, RecordError, Writer};
+use record::{Capacity, Line, Race, RecordError, Void, Writer};
 use tempfile::TempDir;
 
 use crate::made;
@@ -128,6 +128,19 @@ fn rewrite(bytes: &[u8], line: usize, change: impl Fn(String) -> String) -> Vec<
         out.extend_from_slice(format!("{{\"crc32\":\"{crc:08x}\",\"line\":{carried}}}\n").as_bytes());
     }
     out
+}
+
+#[test]
+fn lateness_is_read_under_the_name_that_it_had_when_it_was_all_of_the_lag() {
+    let mut lines = made::lines(1);
+    let Some(Line::Round(round)) = lines.iter_mut().find(|line| matches!(line, Line::Round(_))) else {
+        panic!("there is a round");
+    };
+    round.trials[0].void = Some(Void::GeneratorLate { late_p99_ns: 300_000, limit_ns: 200_000 });
+    let bytes = written(&lines);
+    let older = rewrite(&bytes, 3, |text| text.replacen("late_p99_ns", "lag_p99_ns", 1));
+    assert_ne!(bytes, older);
+    assert_eq!(lines_of(&read(&older).unwrap()), lines);
 }
 
 #[test]

@@ -35,7 +35,9 @@ fn told(void: &Void) -> (usize, u64, String) {
         }
         Void::GeneratorStarved { run_queue_permille, limit_permille } => {
             let [waited, limit] = [run_queue_permille, limit_permille].map(|share| f64::from(*share) / 10.0);
-            let words = format!("the generator waited for a CPU up to {waited} % of the time, the limit is {limit} %");
+            let words = format!(
+                "the generator waited for a CPU up to {waited} % of the time, the limit is {limit} %"
+            );
             (1, u64::from(*run_queue_permille), words)
         }
         Void::ClientBusy { busy_permille } => {
