@@ -13,17 +13,40 @@ pub struct NodeCpus {
 }
 
 impl NodeCpus {
-    /// Splits the allowed CPUs into two halves; an odd one out stays idle, so that the nodes are equal. On a machine
-    /// with one CPU both nodes share it, which the report says.
+    /// Splits the allowed CPUs into two halves: whole cores to each node, so that client and server do not share one
+    /// by hyper-threading, and the cores of a package together. An odd core out stays idle, so that the nodes are
+    /// equal. With one core its threads are split, with one CPU both nodes share it; see [`NodeCpus::shared`].
     pub fn split(allowed: &CpuSet) -> NodeCpus {
-        let half = allowed.len() / 2;
-        if half == 0 {
-            return NodeCpus { client: allowed.clone(), server: allowed.clone() };
+        NodeCpus::split_cores(&linux::cpu::cores(allowed))
+    }
+
+    fn split_cores(cores: &[CpuSet]) -> NodeCpus {
+        let half = cores.len() / 2;
+        match cores {
+            [] => NodeCpus { client: CpuSet::default(), server: CpuSet::default() },
+            [core] if core.len() == 1 => NodeCpus { client: core.clone(), server: core.clone() },
+            [core] => {
+                let threads: Vec<CpuSet> = core.iter().map(|cpu| [cpu].into_iter().collect()).collect();
+                NodeCpus::split_cores(&threads)
+            }
+            cores => {
+                let join = |cores: &[CpuSet]| cores.iter().flat_map(CpuSet::iter).collect();
+                NodeCpus { client: join(&cores[..half]), server: join(&cores[half..half * 2]) }
+            }
         }
-        NodeCpus {
-            client: allowed.iter().take(half).collect(),
-            server: allowed.iter().skip(half).take(half).collect(),
+    }
+
+    /// What the nodes share that two machines would not, in words.
+    pub fn shared(&self) -> Option<&'static str> {
+        if self.client == self.server {
+            return Some("both share one CPU: each pays for the other's work");
         }
+        let cores = linux::cpu::cores(&self.all());
+        let both = |core: &CpuSet| {
+            core.iter().any(|cpu| self.client.contains(cpu))
+                && core.iter().any(|cpu| self.server.contains(cpu))
+        };
+        cores.iter().any(both).then_some("both share a core by hyper-threading: each slows the other")
     }
 
     /// One set a thread of the client: each of its CPUs alone.
@@ -42,17 +65,25 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(allowed: &str, client: &str, server: &str) {
-        let split = NodeCpus::split(&allowed.parse().unwrap());
+    fn check(cores: &[&str], client: &str, server: &str) {
+        let cores: Vec<CpuSet> = cores.iter().map(|core| core.parse().unwrap()).collect();
+        let split = NodeCpus::split_cores(&cores);
         assert_eq!((split.client.to_string().as_str(), split.server.to_string().as_str()), (client, server));
     }
 
     #[test]
-    fn nodes_get_equal_halves() {
-        check("0-1", "0", "1");
-        check("0-7", "0-3", "4-7");
-        check("0-2", "0", "1");
-        check("2,5,9,11", "2,5", "9,11");
-        check("0", "0", "0");
+    fn nodes_get_equal_halves_of_whole_cores() {
+        check(&["0", "1"], "0", "1");
+        check(&["0", "1", "2"], "0", "1");
+        check(&["0,4", "1,5", "2,6", "3,7"], "0-1,4-5", "2-3,6-7");
+        check(&["0-1"], "0", "1");
+        check(&["0"], "0", "0");
+    }
+
+    #[test]
+    fn each_thread_of_the_client_has_a_cpu() {
+        let cpus = NodeCpus { client: "0-2".parse().unwrap(), server: "3-5".parse().unwrap() };
+        let each: Vec<String> = cpus.each_client().iter().map(CpuSet::to_string).collect();
+        assert_eq!(each, ["0", "1", "2"]);
     }
 }

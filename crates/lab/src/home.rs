@@ -231,7 +231,7 @@ impl Home {
             let mut text = String::new();
             file.read_to_string(&mut text).map_err(LabError::file("read", &path))?;
             owner = serde_json::from_str(&text).unwrap_or(owner);
-            if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            if is_held(&file, owner.pid) {
                 state = State::Alive;
             } else if owner.standing.is_some() {
                 state = State::Standing;
@@ -269,6 +269,21 @@ impl Home {
             Err(error) => Err(LabError::file("lock", &path)(error.into())),
         }
     }
+}
+
+/// Whether somebody holds the owner's lock. A child that a dead owner had just forked holds it too, until it has loaded
+/// its program; so where the process is gone the lock is given a moment to go as well.
+fn is_held(file: &File, pid: u32) -> bool {
+    for _ in 0..100 {
+        if flock(file, FlockOperation::NonBlockingLockShared).is_ok() {
+            return false;
+        }
+        if Path::new("/proc").join(pid.to_string()).exists() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
 }
 
 /// Held while owners come, go or are looked at, so that nobody sees one that is half there.

@@ -37,9 +37,19 @@ pub fn machine(cpus: &NodeCpus, scheduling: Scheduling) -> Result<Machine, LabEr
             Scheduling::Fifo(priority) => format!("SCHED_FIFO {priority} for client and server"),
         }),
     );
-    if cpus.client == cpus.server {
-        fact("nodes", Some("both share one CPU: each pays for the other's work".to_owned()));
-    }
+    fact(
+        "real-time budget",
+        line("/proc/sys/kernel/sched_rt_runtime_us").map(|us| format!("{us} µs of each second")),
+    );
+    fact(
+        "br_netfilter",
+        Some(if Path::new("/proc/sys/net/bridge").exists() {
+            "loaded: bridged packets pass netfilter".to_owned()
+        } else {
+            "not loaded".to_owned()
+        }),
+    );
+    fact("nodes", cpus.shared().map(str::to_owned));
     Ok(Machine {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         cpu_model: procfs.cpu_model()?.unwrap_or_else(|| "unknown".to_owned()),

@@ -100,13 +100,14 @@ impl Race {
 
     /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
     pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        for cleaned in self.home.clean()? {
-            tell(Event::CleanedUp { id: cleaned.id });
-        }
         let stop = || self.settings.stop.load(Ordering::Relaxed);
         let Some(_exclusive) = self.home.exclusive(|pid| tell(Event::Waiting { pid }), stop)? else {
             return Ok(Finished::Stopped);
         };
+        // After the wait: whoever raced before may have died of it.
+        for cleaned in self.home.clean()? {
+            tell(Event::CleanedUp { id: cleaned.id });
+        }
         let mut writer = Writer::create(&self.settings.record)?;
         tell(Event::Recording { path: self.settings.record.clone() });
         for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
@@ -121,19 +122,12 @@ impl Race {
             Err(error) => Some(error.to_string()),
         };
         let ended = writer.append(&Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
-        match result {
-            Ok(finished) => {
-                claim.release()?;
-                ended?;
-                Ok(finished)
-            }
-            // The directory goes only when nothing in it is needed for a second try at undoing.
-            Err(error @ LabError::NotUndone { .. }) => Err(error),
-            Err(error) => {
-                claim.release()?;
-                Err(error)
-            }
-        }
+        let released = claim.release();
+        // The first error is the one to tell: the others follow from it.
+        let finished = result?;
+        released?;
+        ended?;
+        Ok(finished)
     }
 
     /// Decides what must be decided before the race, writes it down, and races.
@@ -181,7 +175,6 @@ impl Race {
                     }
                 }
             }
-            let drift = drifted(&facts, &machine(&self.method.cpus, self.settings.scheduling)?);
             let rounds = self.rounds_of(build);
             let total = u64::from(self.experiment.rounds) * (runners.len() * loads.len()) as u64;
             let mut course = Course { loads: &loads, runners, rng: rng.clone(), done, total };
@@ -190,10 +183,11 @@ impl Race {
                     take_down(course.runners)?;
                     return Ok(Finished::Stopped);
                 };
-                if let Some(what) = &drift {
-                    trials.iter_mut().for_each(|trial| {
+                let now = machine(&self.method.cpus, self.settings.scheduling)?;
+                if let Some(what) = drifted(&facts, &now) {
+                    for trial in trials.iter_mut().filter(|trial| trial.void.is_none()) {
                         trial.void = Some(record::Void::FactsChanged { what: what.clone() });
-                    });
+                    }
                 }
                 writer.append(&Line::Round(Round { round, build, trials }))?;
                 let (ran, of) = (round + 1, self.experiment.rounds);
@@ -331,6 +325,8 @@ impl Race {
         Staffing {
             server: self.server.clone(),
             scheduling: self.settings.scheduling,
+            connections: self.experiment.workload.connections
+                * self.experiment.workload.body_bytes.len() as u32,
             outlives_us: false,
             body_bytes: self.experiment.workload.body_bytes.clone(),
         }

@@ -52,6 +52,8 @@ pub struct Place<'a> {
     pub dir: &'a Path,
     /// Policy of its threads.
     pub scheduling: Scheduling,
+    /// The most connections that it is given.
+    pub connections: u32,
     /// It goes on when this process ends.
     pub outlives_us: bool,
     /// Sizes of the bodies that it must be able to answer with; each is found at `/<size>`.
@@ -166,6 +168,9 @@ fn nginx_args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
     let dir = place.dir.display();
     let locations: String = place.body_bytes.iter().map(|size| location(*size as usize)).collect();
     let workers = place.cpus.len();
+    // The kernel spreads connections over workers by a hash, so one worker may get nearly all of them.
+    let connections = place.connections + 64;
+    let files = connections + 64;
     let affinity: Vec<String> = place.cpus.iter().map(affinity_mask).collect();
     let affinity = affinity.join(" ");
     let config = format!(
@@ -173,14 +178,15 @@ fn nginx_args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
 user root;
 worker_processes {workers};
 worker_cpu_affinity {affinity};
-worker_rlimit_nofile 16384;
+worker_rlimit_nofile {files};
 pid {dir}/nginx.pid;
 error_log {dir}/server.log;
-events {{ worker_connections 16000; }}
+events {{ worker_connections {connections}; }}
 http {{
   access_log off;
   default_type text/plain;
-  keepalive_timeout 1h;
+  keepalive_timeout 24h;
+  keepalive_time 24h;
   keepalive_requests 4294967295;
   client_body_temp_path {dir}/body;
   proxy_temp_path {dir}/proxy;

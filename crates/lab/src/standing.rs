@@ -18,6 +18,8 @@ pub struct Staffing {
     pub server: ServerChoice,
     /// Policy of the server's threads.
     pub scheduling: Scheduling,
+    /// The most connections that the server is given, over all sizes.
+    pub connections: u32,
     /// The server goes on when this process ends.
     pub outlives_us: bool,
     /// Sizes of the answers' bodies.
@@ -76,6 +78,7 @@ impl Standing {
             cpus: &self.topology.shape.cpus.server,
             dir: &self.dir,
             scheduling: staffing.scheduling,
+            connections: staffing.connections,
             outlives_us: staffing.outlives_us,
             body_bytes: &staffing.body_bytes,
         };

@@ -81,6 +81,7 @@ impl Topology {
     /// The namespaces whose counters belong to it.
     pub fn namespaces(&self) -> Vec<NetnsName> {
         let mut names = self.nodes.iter().map(|node| netns(&node.place)).collect::<Vec<_>>();
+        names.extend(self.nodes[0].router.iter().map(|router| netns(&router.place)));
         names.extend([self.client.clone(), self.server.clone()]);
         names.sort();
         names.dedup();

@@ -1,7 +1,8 @@
 //! CPUs as the kernel counts them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,25 @@ pub fn online() -> Result<CpuSet> {
 pub fn allowed() -> Result<CpuSet> {
     let set = rustix::thread::sched_getaffinity(None).attempt(|| "read the CPU affinity")?;
     Ok((0..CPUS_MAX).filter(|cpu| set.is_set(usize::from(*cpu))).collect())
+}
+
+/// The CPUs as cores: the hyper-threads of a core together, and the cores of a package next to each other. A CPU of
+/// which the kernel tells nothing is a core of its own.
+pub fn cores(cpus: &CpuSet) -> Vec<CpuSet> {
+    cores_at(Path::new("/sys/devices/system/cpu"), cpus)
+}
+
+fn cores_at(root: &Path, cpus: &CpuSet) -> Vec<CpuSet> {
+    let mut cores = BTreeMap::new();
+    for cpu in cpus.iter() {
+        let read = |file: &str| std::fs::read_to_string(root.join(format!("cpu{cpu}/topology/{file}"))).ok();
+        let package: u32 = read("physical_package_id").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let siblings: CpuSet =
+            read("thread_siblings_list").and_then(|text| text.parse().ok()).unwrap_or_default();
+        let first = siblings.iter().next().unwrap_or(cpu);
+        cores.entry((package, first)).or_insert_with(BTreeSet::new).insert(cpu);
+    }
+    cores.into_values().map(CpuSet).collect()
 }
 
 /// Lets the calling thread run on these CPUs alone. `EINVAL` if none of them is there.
@@ -199,6 +219,23 @@ mod tests {
         assert_eq!(set.to_string(), list);
         assert_eq!(set.to_mask(), mask);
         assert_eq!(CpuSet::from_mask(mask).unwrap(), set);
+    }
+
+    #[test]
+    fn hyper_threads_are_one_core_and_packages_stay_together() {
+        let root = tempfile::tempdir().unwrap();
+        for (cpu, package, siblings) in
+            [(0, 0, "0,4"), (1, 1, "1,5"), (2, 0, "2,6"), (4, 0, "0,4"), (5, 1, "1,5")]
+        {
+            let dir = root.path().join(format!("cpu{cpu}/topology"));
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join("physical_package_id"), format!("{package}\n")).unwrap();
+            std::fs::write(dir.join("thread_siblings_list"), format!("{siblings}\n")).unwrap();
+        }
+        let cores = cores_at(root.path(), &"0-2,4-5,9".parse().unwrap());
+        let cores: Vec<String> = cores.iter().map(ToString::to_string).collect();
+        // CPU 6 is not among those asked for, and nothing is known of CPU 9.
+        assert_eq!(cores, ["0,4", "2", "9", "1,5"]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct TrialRecord {
     pub sent: u64,
     /// Those that were answered as expected.
     pub answered: u64,
+    /// Those of them whose answer came within the measured part.
+    pub answered_in_time: u64,
     /// Those still open when the trial stopped waiting. They are in no histogram.
     pub missed: u64,
     /// The greatest age of a missed request in nanoseconds.

@@ -139,10 +139,13 @@ pub struct RateSummary {
     pub rps_ratio: Option<Ratio>,
     /// Response time along the percentiles, ascending, as far as it is valid.
     pub curve: Vec<CurvePoint>,
-    /// CPU time of the server's node: microseconds a request.
+    /// CPU time of both nodes: microseconds a request. The figure to compare: where the sender's CPU does the receive
+    /// work, each node's own holds some of the other's.
     pub cpu_us_per_request: Option<f64>,
+    /// CPU time of the server's node: microseconds a request.
+    pub server_cpu_us_per_request: Option<f64>,
     /// Share of softirq in it, 0 to 1.
-    pub softirq_share: Option<f64>,
+    pub server_softirq_share: Option<f64>,
     /// CPU time of the client's node: microseconds a request, the generator's own included.
     pub client_cpu_us_per_request: Option<f64>,
     /// Share of softirq in it, 0 to 1.

@@ -14,6 +14,7 @@ fn staffing() -> Staffing {
     Staffing {
         server: ServerChoice::decide(ServerKind::Nginx, nginx.as_deref(), &PathBuf::from("unused")).unwrap(),
         scheduling: Scheduling::Normal,
+        connections: 16,
         outlives_us: false,
         body_bytes: vec![100, 4096],
     }

@@ -51,6 +51,7 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         intended: 51,
         sent: 51,
         answered: 50,
+        answered_in_time: 49,
         missed: 1,
         missed_age_max_ns: 40_000_000,
         connection_errors: 0,

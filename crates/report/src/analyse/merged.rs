@@ -118,7 +118,7 @@ impl<'a> Cell<'a> {
             *beyond += unanswered(trial, load);
             trial.latencies.service.add_to(&mut service);
             trial.latencies.lag.add_to(&mut lag);
-            answered[*unit].0 += trial.answered;
+            answered[*unit].0 += trial.answered_in_time;
             answered[*unit].1 += trial.duration_ns;
         }
         let mut response = Histogram::empty_hdr();
@@ -149,7 +149,7 @@ impl<'a> Cell<'a> {
     /// Expected answers per second of measured time.
     pub(super) fn achieved_rps(&self) -> Option<f64> {
         let duration_ns = self.sum(|trial| trial.duration_ns);
-        (duration_ns > 0).then(|| self.sum(|trial| trial.answered) as f64 / duration_ns as f64 * 1e9)
+        (duration_ns > 0).then(|| self.sum(|trial| trial.answered_in_time) as f64 / duration_ns as f64 * 1e9)
     }
 
     /// The CPU time of a node over the trials that count.

@@ -49,8 +49,11 @@ fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize,
         ratio: comparisons.ratios(entrant, load),
         rps_ratio: if closed { comparisons.ratio(entrant, load, Statistic::Throughput) } else { None },
         curve: curve(cell),
-        cpu_us_per_request: us_per_request(&server, answered),
-        softirq_share: softirq_share(&server),
+        cpu_us_per_request: us_per_request(&server, answered)
+            .zip(us_per_request(&client, answered))
+            .map(|(server, client)| server + client),
+        server_cpu_us_per_request: us_per_request(&server, answered),
+        server_softirq_share: softirq_share(&server),
         client_cpu_us_per_request: us_per_request(&client, answered),
         client_softirq_share: softirq_share(&client),
         trials: cell.trials.len() as u64,

@@ -26,8 +26,8 @@ const SIDES: [Side; 2] = [
     Side {
         name: "server's node",
         key: "s",
-        total: |rate| rate.cpu_us_per_request,
-        softirq_share: |rate| rate.softirq_share,
+        total: |rate| rate.server_cpu_us_per_request,
+        softirq_share: |rate| rate.server_softirq_share,
     },
     Side {
         name: "client's node, generator included",

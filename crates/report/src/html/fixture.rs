@@ -182,7 +182,7 @@ pub(super) fn hostile() -> Summary {
             rate.verdict_reason = evil();
             rate.tail = Some(evil());
             rate.void_reasons = vec![VoidReason { reason: evil(), trials: 1 }];
-            rate.cpu_us_per_request = Some(f64::NAN);
+            rate.server_cpu_us_per_request = Some(f64::NAN);
             rate.client_softirq_share = Some(-3.0);
             rate.ratio.p50 = Some(Ratio { value: 0.0, low: f64::NEG_INFINITY, high: f64::NAN });
             rate.curve.insert(0, CurvePoint { quantile: f64::NAN, ns: 0 });
@@ -344,8 +344,9 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
         },
         curve: curve(&shown),
         rps_ratio: (compared && requested_rps.is_none()).then(|| interval(capacity, 0.03)),
-        cpu_us_per_request: Some(3.1 + 1.9 * p50 / capacity),
-        softirq_share: Some(0.36 + 0.3 * (p50 - 1.0)),
+        cpu_us_per_request: Some(6.5 + 1.1 * p50 + 1.9 * p50 / capacity),
+        server_cpu_us_per_request: Some(3.1 + 1.9 * p50 / capacity),
+        server_softirq_share: Some(0.36 + 0.3 * (p50 - 1.0)),
         client_cpu_us_per_request: Some(3.4 + 1.1 * p50),
         client_softirq_share: Some(0.31 + 0.2 * (p50 - 1.0)),
         trials: 30,
@@ -378,7 +379,8 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         ratio: Ratios::default(),
         curve: Vec::new(),
         cpu_us_per_request: None,
-        softirq_share: None,
+        server_cpu_us_per_request: None,
+        server_softirq_share: None,
         client_cpu_us_per_request: None,
         client_softirq_share: None,
         trials: 0,

@@ -120,6 +120,13 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     let mut text = void(racing);
     for (candidate, rate) in racing {
         let name = &candidate.name;
+        if let Some(kept) = kept(rate).filter(|kept| *kept < KEPT) {
+            let _infallible = writeln!(
+                text,
+                "  {name}: {} of the rate was answered in time; the latencies are those of a queue that grows",
+                figures::percent(kept)
+            );
+        }
         if rate.missed > 0 {
             let unanswered = counted(rate.missed, "request");
             let _infallible = writeln!(
@@ -139,6 +146,14 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     text.push_str(&needs(racing));
     text.push_str(&precision(racing));
     text
+}
+
+/// A rate is kept if this share of it is answered within the measured time; what is under way at its end is not.
+const KEPT: f64 = 0.98;
+
+/// The share of the rate that was answered in time.
+fn kept(rate: &RateSummary) -> Option<f64> {
+    Some(rate.achieved_rps? / rate.requested_rps?)
 }
 
 /// Whose trials do not count; the page has each reason.

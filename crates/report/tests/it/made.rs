@@ -195,6 +195,7 @@ fn trial(
         intended: samples,
         sent: samples,
         answered: samples,
+        answered_in_time: samples,
         missed: 0,
         missed_age_max_ns: 0,
         connection_errors: 0,
