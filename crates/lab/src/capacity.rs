@@ -53,7 +53,7 @@ pub(crate) fn capacity(
             return Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }));
         }
     }
-    // Nothing was sustained: the machine is not quiet. The lowest rate tried is the honest answer that is left.
+    // Nothing was sustained: the machine is not quiet. The next step down is the best guess that is left.
     let rate_per_s = most * STEP.powi(STEPS);
     Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }))
 }

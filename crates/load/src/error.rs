@@ -37,7 +37,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// Connections were not there in time.
-    #[error("could not connect to {address}: {connected} of {wanted} connections are there after {waited:?}")]
+    #[error("could not connect to {address}: {connected} of {wanted} connections are there after {} ms", waited.as_millis())]
     ConnectTimeout {
         /// To whom.
         address: SocketAddr,

@@ -136,7 +136,7 @@ pub struct Load {
 pub struct Capacity {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// Requests per second: the median of the samples.
+    /// Requests per second: the first rate, going down from the median of the samples, that was kept.
     pub rate_per_s: f64,
     /// What single slices reached, in order.
     pub samples_per_s: Vec<f64>,

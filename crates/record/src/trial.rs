@@ -43,7 +43,7 @@ pub struct TrialRecord {
     pub void: Option<Void>,
 }
 
-/// The three times of DESIGN §2 as histograms of nanoseconds. At a closed loop (no rate) only `service` says something:
+/// The three times of a request as histograms of nanoseconds. At a closed loop (no rate) only `service` says something:
 /// `response` is the same and `lag` is zero.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

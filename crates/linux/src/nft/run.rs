@@ -1,6 +1,7 @@
 //! The `nft` program: tables are made, deleted and listed in a namespace.
 
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -64,6 +65,8 @@ fn nft(netns: &Netns, args: &[&str], input: Option<String>) -> io::Result<Output
     let mut command = Command::new("nft");
     command.args(args).env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    // A Ctrl-C at the terminal goes to the whole process group; what is half done is finished and then undone.
+    command.process_group(0);
     // A caller that is killed meanwhile undoes what is there; nft must not add to it afterwards.
     die_with_this_process(&mut command)?;
     let started = netns.run(|| command.spawn()).map_err(io::Error::other)?;

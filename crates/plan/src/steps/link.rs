@@ -38,7 +38,10 @@ pub(super) fn after_add(kernel: &mut Kernel, place: &Place, link: &Link) -> Resu
     if same {
         Ok(After::Link { index: found.index })
     } else {
-        Err(StepError::NotTaken { wanted: format!("{link:?}"), found: describe(&found) })
+        let mtu = link.mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
+        let mac = link.mac.map_or(String::new(), |mac| format!(", address {mac}"));
+        let wanted = format!("{} link {}{mtu}{mac}", link.kind.name(), link.name);
+        Err(StepError::NotTaken { wanted, found: describe(&found) })
     }
 }
 

@@ -120,7 +120,13 @@ fn look_for_route(kernel: &mut Kernel, place: &Place, route: &Route) -> Result<F
             && other.metric.filter(|metric| *metric != 0) == metric
     });
     Ok(match other {
-        Some(other) => Found::Other(format!("another route to {}, by {:?}", other.dst, other.next_hops)),
+        Some(other) => {
+            let hops = other.next_hops.iter().map(|hop| match hop.via {
+                Some(via) => format!(" by {via}"),
+                None => " on the link".to_owned(),
+            });
+            Found::Other(format!("another route to {}{}", other.dst, hops.collect::<String>()))
+        }
         None => Found::Nothing,
     })
 }
@@ -139,7 +145,10 @@ fn look_for_neighbour(kernel: &mut Kernel, place: &Place, wanted: &Neighbour) ->
     Ok(match found {
         None => Found::Nothing,
         Some(entry) if entry.proxy || entry.mac == wanted.mac => Found::Same,
-        Some(entry) => Found::Other(format!("neighbour {} with {:?}", entry.ip, entry.mac)),
+        Some(entry) => {
+            let mac = entry.mac.map_or_else(|| "no address".to_owned(), |mac| mac.to_string());
+            Found::Other(format!("neighbour {} with {mac}", entry.ip))
+        }
     })
 }
 
@@ -154,7 +163,8 @@ fn look_for_fdb(kernel: &mut Kernel, place: &Place, wanted: &FdbEntry) -> Result
     let other =
         of_mac.iter().find(|entry| entry.permanent && entry.dst.is_some() && wanted.mac != Mac([0; 6]));
     Ok(other.map_or(Found::Nothing, |other| {
-        Found::Other(format!("an entry for {} to {:?}", other.mac, other.dst))
+        let dst = other.dst.map_or_else(|| "nowhere".to_owned(), |dst| dst.to_string());
+        Found::Other(format!("an entry for {} to {dst}", other.mac))
     }))
 }
 

@@ -109,7 +109,7 @@ pub(super) fn act_hairpin(kernel: &mut Kernel, place: &Place, link: &IfName) -> 
 
 pub(super) fn after_hairpin(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<After, StepError> {
     let found = existing(kernel, place, link)?.hairpin;
-    as_planned(found == Some(true), || "hairpin mode on", || format!("hairpin mode {found:?}"))
+    as_planned(found == Some(true), || "hairpin mode on", || "hairpin mode off".to_owned())
 }
 
 pub(super) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Undone, StepError> {

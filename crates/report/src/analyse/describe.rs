@@ -52,14 +52,18 @@ fn told(void: &Void) -> (usize, u64, String) {
     }
 }
 
-/// What makes the tail, where it is known not to be the data path: lost packets that TCP sent again.
+/// What makes the tail, where it is known not to be the data path: lost packets that TCP sent again. A lost request
+/// that has no other behind it is sent again by the tail loss probe or by the retransmission timer, whichever the
+/// kernel counts it as, and both wait for about the minimum RTO; so it is retransmissions that count, and answers that
+/// took so long. After 200 ms the timer doubles, and answers come after its sums: 200, 600, 1400 ms.
 pub(super) fn tail(cell: &Cell<'_>) -> Option<String> {
+    let sent_again = cell.sum(|trial| trial.counters.retransmits);
     let expiries = cell.sum(|trial| trial.counters.rto_expiries);
-    if expiries == 0 {
-        return None;
-    }
     let response = Histogram::from(&cell.response);
     let late: u64 = response.bins().iter().filter(|(ns, _)| *ns >= RTO_MIN_NS).map(|(_, count)| count).sum();
+    if sent_again == 0 || (expiries == 0 && late == 0) {
+        return None;
+    }
     let reached = match late {
         0 => "no answer took so long as that".to_owned(),
         late => format!(
@@ -69,7 +73,9 @@ pub(super) fn tail(cell: &Cell<'_>) -> Option<String> {
         ),
     };
     Some(format!(
-        "{} of retransmission: samples near 200·2ⁿ ms are lost packets and Linux's minimum RTO, not a data path; {reached}",
-        counted(expiries, "time-out")
+        "{} sent again, {}: samples near 200, 600 or 1400 ms are lost packets and Linux's minimum RTO, not a data path; \
+         {reached}",
+        counted(sent_again, "segment"),
+        counted(expiries, "time-out"),
     ))
 }
