@@ -166,7 +166,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         None => Experiment::default(),
         Some(path) => {
             let text = std::fs::read_to_string(path)
-                .with_context(|| format!("could not read {}", path.display()))?;
+                .map_err(|error| BadInput(format!("could not read {}: {error}", path.display())))?;
             Experiment::from_toml(&text).with_context(|| path.display().to_string())?
         }
     };
@@ -209,6 +209,9 @@ fn with_duration(
 ) -> anyhow::Result<Experiment> {
     let Some(text) = &args.duration else { return Ok(experiment) };
     let duration = units::duration(text).map_err(BadInput)?;
+    if duration.is_zero() {
+        return Err(BadInput("--duration must be more than zero".to_owned()).into());
+    }
     let racing =
         ::lab::contenders(&experiment.candidates, facts)?.iter().filter(|c| c.unmet.is_empty()).count();
     let rates = if experiment.rates.is_empty() { 2 } else { experiment.rates.len() };

@@ -1,73 +1,111 @@
 //! Bad input gets one clear message and the documented exit code, and touches nothing.
 
-use std::os::unix::process::CommandExt;
-
-use crate::run::{assert_nothing_left, hostgap, stderr, turn};
-
-#[track_caller]
-fn check(args: &[&str], code: i32, says: &str) {
-    let turn = turn();
-    let output = turn.run_race(args);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
-    assert!(stderr(&output).contains(says), "{args:?} said: {}", stderr(&output));
-    assert_nothing_left();
-}
+use crate::turn::{HOSTGAP, check, turn};
 
 #[test]
 fn the_command_line() {
-    check(&["--paths", "brigde+vxlan"], 2, "did you mean \"bridge+vxlan\"?");
-    check(&["--rate", "0"], 2, "rate");
-    check(&["--rate", "-5"], 2, "");
-    check(&["--rate", "900M"], 2, "rate");
-    check(&["--rate", "150%"], 2, "");
-    check(&["--rounds", "0"], 2, "1..");
-    check(&["--body", "0x"], 2, "0x");
-    check(&["--duration", "soon"], 2, "soon");
-    check(&["--cpus", "900"], 2, "CPU 900");
-    check(&["--nginx", "/nonexistent/nginx"], 4, "--server hostgap");
-    check(&["--out", "/proc/nowhere"], 1, "/proc/nowhere");
+    let turn = turn();
+    let bad: [(&[&str], i32, &str); 16] = [
+        (&["--paths", "brigde+vxlan"], 2, "did you mean \"bridge+vxlan\"?"),
+        (&["--rate", "0"], 2, "`0` is not a rate: 1 to 10 million"),
+        (&["--rate=-5"], 2, "`-5` is not a rate"),
+        (&["--rate", "900M"], 2, "`900M` is not a rate: 1 to 10 million"),
+        (&["--rate", "150%"], 2, "above 0% and at most 100%"),
+        (&["--rounds", "0"], 2, "1.."),
+        (&["--duration", "0s"], 2, "--duration"),
+        (&["--duration", "soon"], 2, "`soon` is not a time"),
+        (&["--body", "0x"], 2, "`0x` is not a size"),
+        (&["--body", "100M"], 2, "`workload.body_bytes` is 104857600"),
+        (&["--server", "hostgap", "--body", "4M"], 2, "our own responder answers with at most 1048576 bytes"),
+        (&["--connections", "60000"], 2, "`workload.connections` is 60000: 1 to 20000"),
+        (&["--cpus", "900"], 2, "CPU 900 is not there"),
+        (&["--nginx", "/nonexistent/nginx"], 4, "/nonexistent/nginx: No such file"),
+        (&["--server", "apache"], 2, "auto, nginx or hostgap"),
+        (&["/nonexistent.toml"], 2, "could not read /nonexistent.toml: No such file"),
+    ];
+    for (args, code, says) in bad {
+        check(&turn.run_race(args), code, says);
+        turn.assert_nothing_left();
+        assert_eq!(std::fs::read_dir(turn.out()).unwrap().count(), 0, "{args:?} left a directory");
+    }
+    check(&turn.hostgap(&["race", "--out", "/proc/nowhere"]), 1, "could not create /proc/nowhere");
 }
 
-#[track_caller]
-fn check_file(text: &str, says: &[&str]) {
+#[test]
+fn a_rate_that_even_the_host_cannot_answer() {
     let turn = turn();
-    let file = turn.out().join("experiment.toml");
-    std::fs::write(&file, text).unwrap();
-    let output = turn.hostgap(&["race", file.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    for part in says {
-        assert!(stderr(&output).contains(part), "{part:?} is not in: {}", stderr(&output));
-    }
-    assert_nothing_left();
+    let output = turn.run_race(&["--paths", "macvlan", "--rate", "9M"]);
+    check(&output, 2, "a rate of 9000000 requests/s: host itself answers at most");
+    turn.assert_nothing_left();
 }
 
 #[test]
 fn the_experiment_file() {
-    check_file("schema = 1\nname = \"x\"\nrates = [\n", &["experiment.toml", "line 3"]);
-    check_file("schema = 1\nname = \"x\"\nruonds = 3\n", &["line 3", "ruonds", "rounds"]);
-    check_file("schema = 9\nname = \"x\"\n", &["schema"]);
-    check_file("schema = 1\nname = \"x\"\nrounds = 0\n", &["rounds"]);
-    check_file("schema = 1\nname = \"x\"\n[[candidates]]\npath = \"dokcer\"\n", &["docker"]);
-}
-
-#[test]
-fn without_privilege_it_says_what_is_needed() {
-    let output = hostgap(&["race", "--out", "/tmp"]).uid(65534).gid(65534).output().unwrap();
-    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
-    assert!(stderr(&output).contains("CAP_"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("root"), "{}", stderr(&output));
+    let turn = turn();
+    let bad: [(&str, &[&str]); 6] = [
+        ("schema = 1\nname = \"x\"\nrates = [\n", &["experiment.toml", "line 3, column"]),
+        (
+            "schema = 1\nname = \"x\"\nruonds = 3\n",
+            &["line 3, column 1", "`ruonds`", "did you mean `rounds`?"],
+        ),
+        ("schema = 1\nname = \"x\"\nrounds = \"3\"\n", &["line 3, column 10"]),
+        ("schema = 9\nname = \"x\"\n", &["schema 9", "knows schema 1"]),
+        ("schema = 1\nname = \"x\"\nrounds = 0\n", &["`rounds` is 0"]),
+        ("schema = 1\nname = \"x\"\n[[candidates]]\npath = \"dokcer\"\n", &["did you mean \"docker\"?"]),
+    ];
+    for (text, says) in bad {
+        let file = turn.out().join("experiment.toml");
+        std::fs::write(&file, text).unwrap();
+        let output = turn.run_race(&[file.to_str().unwrap()]);
+        for part in says {
+            check(&output, 2, part);
+        }
+        turn.assert_nothing_left();
+    }
 }
 
 #[test]
 fn a_named_path_that_cannot_run_is_an_error() {
     let turn = turn();
     if linux::features::probe().unwrap().missing.contains_key(&linux::features::Feature::Ipvlan) {
-        let output = turn.run_race(&["--paths", "ipvlan-l2"]);
-        assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
-        assert!(stderr(&output).contains("ipvlan-l2 cannot run here"), "{}", stderr(&output));
+        check(&turn.run_race(&["--paths", "ipvlan-l2"]), 4, "data path ipvlan-l2 cannot run here: ");
     } else {
-        let output = turn.run_race(&["--paths", "ipvlan-l2", "--rounds", "1", "--rate", "1k"]);
-        assert!(output.status.success(), "{}", stderr(&output));
+        check(&turn.run_race(&["--paths", "ipvlan-l2", "--rounds", "1", "--rate", "1k"]), 0, "");
     }
-    assert_nothing_left();
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn without_nginx_our_own_responder_serves_and_says_so_unless_nginx_was_asked_for() {
+    let turn = turn();
+    let race = |server: &str| {
+        // No nginx in PATH nor where it is installed, for this race alone.
+        let hide = "mount -t tmpfs none /usr/sbin && exec \"$@\"";
+        let mut command = turn.command("unshare");
+        command.args(["--mount", "/bin/sh", "-c", &format!("PATH=$PATH:/sbin; {}", hide), "sh"]);
+        command.args([
+            HOSTGAP, "race", "--paths", "macvlan", "--rounds", "1", "--rate", "1k", "--server", server,
+        ]);
+        command
+            .arg("--out")
+            .arg(turn.out())
+            .env("PATH", "/usr/bin:/bin")
+            .env_remove("HOSTGAP_NGINX")
+            .output()
+            .unwrap()
+    };
+    check(&race("nginx"), 4, "nginx was asked for and is not installed");
+    turn.assert_nothing_left();
+    let output = race("auto");
+    check(&output, 0, "");
+    assert!(crate::turn::stdout(&output).contains("hostgap serve"), "{}", crate::turn::stdout(&output));
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn a_file_that_is_no_record() {
+    let turn = turn();
+    check(&turn.hostgap(&["report", "/etc/passwd"]), 1, "line 1 of /etc/passwd is damaged");
+    check(&turn.hostgap(&["report", "/etc"]), 1, "could not read record /etc: Is a directory");
+    check(&turn.hostgap(&["report"]), 2, "FILE");
 }

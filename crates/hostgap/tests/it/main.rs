@@ -1,7 +1,14 @@
 //! The real binary against real nginx (or our own responder where that is what is tested), in real namespaces.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod bad_input;
+mod commands;
+mod ending;
 mod lab;
-mod leaves_nothing;
+mod load;
+mod pages;
+mod privilege;
 mod race;
-mod run;
+mod soak;
+mod turn;

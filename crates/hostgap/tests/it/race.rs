@@ -1,9 +1,14 @@
 //! Whole races.
 
-use crate::run::{assert_nothing_left, namespaces, stderr, stdout, turn, until};
+use rustix::process::Signal;
 
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+use crate::turn::{check, json, kill, stderr, turn, until};
+
+/// What `docs/report.schema.json` has against a result.
+fn against_the_schema(result: &serde_json::Value) -> Vec<String> {
+    let schema = include_str!("../../../../docs/report.schema.json");
+    let validator = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+    validator.iter_errors(result).map(|error| format!("{error} at {}", error.instance_path())).collect()
 }
 
 #[test]
@@ -20,9 +25,10 @@ fn a_short_race_gives_the_json_that_is_documented() {
         "7",
         "--json",
     ]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let result = json(&stdout(&output));
+    check(&output, 0, "");
+    let result = json(&output);
     assert_eq!(result["schema"], 1);
+    assert_eq!(against_the_schema(&result), Vec::<String>::new());
     let names: Vec<&str> =
         result["candidates"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["host", "host again", "docker", "macvlan"]);
@@ -36,7 +42,7 @@ fn a_short_race_gives_the_json_that_is_documented() {
         assert!(candidate["capacity_rps"].as_f64().unwrap() > 2000.0);
     }
     assert!(turn.record().with_file_name("report.html").exists());
-    assert_nothing_left();
+    turn.assert_nothing_left();
 }
 
 #[test]
@@ -54,14 +60,14 @@ fn bodies_rates_and_ipv6_make_loads() {
         "--ipv6",
         "--json",
     ]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let result = json(&stdout(&output));
+    check(&output, 0, "");
+    let result = json(&output);
     let loads = result["loads"].as_array().unwrap();
     let fixed = loads.iter().filter(|load| load["requested_rps"] == 1000.0).count();
     let shares = loads.iter().filter(|load| load["of_capacity"] == 0.1).count();
     assert_eq!((loads.len(), fixed, shares), (6, 2, 2), "{loads:?}");
     assert!(loads.iter().any(|load| load["body_bytes"] == 4096));
-    assert_nothing_left();
+    turn.assert_nothing_left();
 }
 
 #[test]
@@ -78,9 +84,9 @@ fn our_own_responder_serves_where_it_is_asked_to() {
         "hostgap",
         "--json",
     ]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(json(&stdout(&output))["server"].as_str().unwrap().starts_with("hostgap serve"));
-    assert_nothing_left();
+    check(&output, 0, "");
+    assert!(json(&output)["server"].as_str().unwrap().starts_with("hostgap serve"));
+    turn.assert_nothing_left();
 }
 
 #[test]
@@ -89,7 +95,7 @@ fn a_record_renders_again_and_the_same_without_a_kernel() {
     let first = turn.run_race(&["--paths", "macvlan", "--rounds", "2", "--rate", "1k", "--json"]);
     let record = turn.record();
     let again = turn.hostgap(&["report", "--json", record.to_str().unwrap()]);
-    assert_eq!(json(&stdout(&first)), json(&stdout(&again)));
+    assert_eq!(json(&first), json(&again));
 
     // A race that was cut off in the middle of a line still has its finished rounds.
     let text = std::fs::read(&record).unwrap();
@@ -98,39 +104,23 @@ fn a_record_renders_again_and_the_same_without_a_kernel() {
     let cut = turn.out().join("cut.jsonl");
     std::fs::write(&cut, &text[..rounds[1] + 30]).unwrap();
     let output = turn.hostgap(&["report", "--json", cut.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(json(&stdout(&output))["progress"]["rounds"], 1);
+    check(&output, 0, "");
+    let result = json(&output);
+    assert_eq!(result["progress"]["rounds"], 1);
+    assert_eq!(against_the_schema(&result), Vec::<String>::new());
 }
 
 #[test]
 fn a_second_race_says_that_it_waits_and_then_runs() {
     let turn = turn();
     let mut first = turn.start_race(&["--paths", "macvlan", "--rounds", "400", "--rate", "1k"]);
-    until("the first race has namespaces", || !namespaces().is_empty());
+    until("the first race has namespaces", || !turn.namespaces().is_empty());
     let second = turn.start_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
     std::thread::sleep(std::time::Duration::from_millis(300));
-    rustix::process::kill_process(pid(&first), rustix::process::Signal::INT).unwrap();
+    kill(first.id(), Signal::INT);
     assert_eq!(first.wait().unwrap().code(), Some(130));
     let second = second.wait_with_output().unwrap();
     assert!(second.status.success(), "{}", stderr(&second));
     assert!(stderr(&second).contains("another race"), "{}", stderr(&second));
-    assert_nothing_left();
-}
-
-#[test]
-fn commands_are_shown_without_privilege() {
-    use std::os::unix::process::CommandExt;
-    let output = crate::run::hostgap(&["race", "--paths", "bridge+vxlan", "--show-commands"])
-        .uid(65534)
-        .gid(65534)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    let text = stdout(&output);
-    assert!(text.contains("ip netns add hg-bridge-vxlan-n1"), "{text}");
-    assert!(text.contains("type vxlan id 1"), "{text}");
-}
-
-pub(crate) fn pid(child: &std::process::Child) -> rustix::process::Pid {
-    rustix::process::Pid::from_child(child)
+    turn.assert_nothing_left();
 }

@@ -1,0 +1,173 @@
+//! However a race ends, nothing of it is left, and finished rounds are kept.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::turn::{HOSTGAP, Turn, check, kill, stderr, stdout, text, turn, until};
+
+const LONG: &[&str] = &["--paths", "docker,bridge+vxlan", "--rounds", "1000", "--rate", "1k"];
+
+fn started() -> (Turn, Child) {
+    let turn = turn();
+    let race = turn.start_race(LONG);
+    turn.until_a_round_is_done();
+    (turn, race)
+}
+
+#[test]
+fn after_a_signal_finished_rounds_are_kept() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (turn, race) = started();
+        kill(race.id(), signal);
+        let output = race.wait_with_output().unwrap();
+        check(&output, 130, "kept");
+        assert!(stdout(&output).contains("bridge+vxlan"), "the table is shown: {}", stdout(&output));
+        check(&turn.hostgap(&["report", turn.record().to_str().unwrap()]), 0, "");
+        turn.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_ctrl_c_reaches_the_group_and_is_still_an_interrupt() {
+    let turn = turn();
+    let mut command = turn.command(HOSTGAP);
+    command.arg("race").args(LONG).arg("--out").arg(turn.out()).process_group(0);
+    let race = command.spawn().unwrap();
+    turn.until_a_round_is_done();
+    kill_process_group(Pid::from_child(&race), Signal::INT).unwrap();
+    check(&race.wait_with_output().unwrap(), 130, "interrupted: the");
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn an_interrupt_before_the_first_round_ends_it_soon() {
+    let turn = turn();
+    for servers in [1, 2, 4] {
+        let race = turn.start_race(LONG);
+        until("servers run", || turn.servers().len() >= servers);
+        kill(race.id(), Signal::INT);
+        let since = Instant::now();
+        let output = race.wait_with_output().unwrap();
+        check(&output, 130, "interrupted: no round was finished");
+        assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+        turn.assert_nothing_left();
+    }
+}
+
+#[test]
+fn after_sigkill_clean_removes_everything() {
+    let turn = turn();
+    // Spread over building, capacity search and rounds.
+    for after_ms in [5, 40, 90, 150, 250, 400, 700, 1200] {
+        killed(&turn, Duration::from_millis(after_ms));
+    }
+    assert_eq!(stdout(&turn.hostgap(&["clean"])), "nothing to clean\n");
+}
+
+/// Kills a race after a while, cleans, and looks.
+#[track_caller]
+pub(crate) fn killed(turn: &Turn, after: Duration) {
+    let mut race = turn.start_race(LONG);
+    std::thread::sleep(after);
+    race.kill().unwrap();
+    race.wait().unwrap();
+    let output = turn.hostgap(&["clean"]);
+    assert!(output.status.success(), "after {after:?}: {}", stderr(&output));
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn after_sigkill_no_server_lives_on_and_the_next_start_cleans() {
+    let turn = turn();
+    let mut race = turn.start_race(LONG);
+    until("servers run", || turn.servers().len() >= 3);
+    race.kill().unwrap();
+    race.wait().unwrap();
+    until("the kernel has ended the servers", || turn.servers().is_empty());
+    assert!(!turn.namespaces().is_empty());
+    let output = turn.run_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
+    check(&output, 0, "removed the remains of the dead race");
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn cleaning_touches_neither_the_living_nor_others() {
+    let (turn, race) = started();
+    text(turn.command("ip").args(["netns", "add", "hg-beef-not-ours"]));
+    let before = turn.namespaces();
+    assert_eq!(stdout(&turn.hostgap(&["clean"])), "nothing to clean\n");
+    let after = turn.namespaces();
+    // Between builds namespaces come and go, but none of an owner's alone.
+    assert!(after.len() == before.len() || after.len() == 1, "{before:?} {after:?}");
+    kill(race.id(), Signal::INT);
+    check(&race.wait_with_output().unwrap(), 130, "kept");
+    assert_eq!(turn.namespaces(), ["hg-beef-not-ours"]);
+    text(turn.command("ip").args(["netns", "del", "hg-beef-not-ours"]));
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn a_server_that_dies_ends_the_race_with_its_name() {
+    let (turn, race) = started();
+    let docker = turn.namespace("docker-server");
+    for pid in text(turn.command("ip").args(["netns", "pids", &docker])).split_whitespace() {
+        kill(pid.parse().unwrap(), Signal::KILL);
+    }
+    ended(&turn, race, "the server of docker ended by itself (signal: 9 (SIGKILL))");
+}
+
+#[test]
+fn a_path_that_breaks_ends_the_race_with_its_name() {
+    let (turn, race) = started();
+    let node = turn.namespace("bridge-vxlan-n2");
+    text(turn.command("ip").args(["-n", &node, "link", "del", "hgvx1"]));
+    ended(&turn, race, "data path bridge+vxlan broke: ");
+}
+
+#[test]
+fn a_wire_that_breaks_ends_the_race_with_the_paths_name() {
+    let (turn, race) = started();
+    let node = turn.namespace("docker-n1");
+    text(turn.command("ip").args(["-n", &node, "link", "set", "eth0", "down"]));
+    ended(&turn, race, "data path docker broke: ");
+}
+
+#[track_caller]
+fn ended(turn: &Turn, race: Child, says: &str) -> Output {
+    let output = race.wait_with_output().unwrap();
+    let text = check(&output, 1, says);
+    assert!(text.contains("finished round"), "{text}");
+    check(&turn.hostgap(&["report", turn.record().to_str().unwrap()]), 0, "");
+    turn.assert_nothing_left();
+    output
+}
+
+#[test]
+fn a_full_disk_is_told_and_cleaned_up_after() {
+    let turn = turn();
+    // Room for the head of a record, and not for many rounds.
+    let script = format!(
+        "mount -t tmpfs -o size=24k none {out} && exec {HOSTGAP} race --out {out} --paths macvlan --rounds 200 --rate 1k",
+        out = turn.out().display(),
+    );
+    let output = turn.command("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
+    check(&output, 1, "could not append to record");
+    assert!(stderr(&output).contains("No space left on device"), "{}", stderr(&output));
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn a_reader_that_goes_away_leaves_nothing() {
+    let turn = turn();
+    // Nobody reads what the race has to say, from the first line on.
+    let script =
+        format!("{HOSTGAP} race --out \"$0\" --paths macvlan --rounds 3 --rate 1k 2>&1 | true; echo done");
+    let output = turn.command("sh").arg("-c").arg(script).arg(turn.out()).output().unwrap();
+    assert_eq!(stdout(&output), "done\n");
+    until("the race has ended", || turn.processes().is_empty());
+    assert!(turn.record().with_file_name("report.html").exists(), "it raced to the end");
+    turn.assert_nothing_left();
+}

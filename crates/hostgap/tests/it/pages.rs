@@ -1,0 +1,81 @@
+//! What describes the program: man pages, completions, the list of data paths.
+
+use std::process::Command;
+
+use crate::turn::{check, json, stdout, text, turn};
+
+#[test]
+fn every_command_has_a_man_page_that_man_can_read() {
+    let turn = turn();
+    let dir = turn.out().join("man1");
+    check(&turn.hostgap(&["man", dir.to_str().unwrap()]), 0, "");
+    for page in
+        ["hostgap", "hostgap-race", "hostgap-report", "hostgap-load", "hostgap-serve", "hostgap-lab-up"]
+    {
+        let path = dir.join(format!("{page}.1"));
+        let source = std::fs::read_to_string(&path).unwrap();
+        assert!(source.contains(".TH ") && source.contains(".SH "), "{page}");
+    }
+    let main = std::fs::read_to_string(dir.join("hostgap.1")).unwrap();
+    assert!(main.contains("Exit codes") || main.contains("EXIT"), "{main}");
+    check(&turn.hostgap(&["man", "/proc/nowhere"]), 1, "could not create /proc/nowhere");
+}
+
+#[test]
+fn shells_take_the_completions() {
+    let turn = turn();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = turn.hostgap(&["completions", shell]);
+        check(&output, 0, "");
+        assert!(stdout(&output).contains("show-commands"), "{shell}");
+    }
+    // bash says what it would complete after "hostgap lab ".
+    let script = format!(
+        "{}\nCOMP_WORDS=(hostgap lab ''); COMP_CWORD=2; _hostgap hostgap '' lab; echo \"${{COMPREPLY[@]}}\"",
+        stdout(&turn.hostgap(&["completions", "bash"]))
+    );
+    let words = text(Command::new("bash").args(["-c", &script]));
+    for word in ["up", "down", "list"] {
+        assert!(words.split_whitespace().any(|found| found == word), "{words}");
+    }
+    check(&turn.hostgap(&["completions", "tcsh"]), 2, "tcsh");
+}
+
+#[test]
+fn paths_are_listed_as_the_program_knows_them() {
+    let turn = turn();
+    let list = json(&turn.hostgap(&["paths", "--json"]));
+    assert_eq!(list["schema"], 1);
+    let facts = linux::features::probe().unwrap();
+    assert_eq!(list["kernel"], facts.kernel.as_str());
+    let listed = list["paths"].as_array().unwrap();
+    assert_eq!(listed.len(), datapath::ALL.len());
+    for (path, listed) in datapath::ALL.iter().zip(listed) {
+        assert_eq!(listed["name"], path.name);
+        assert_eq!(listed["runnable"], path.unmet(&facts).is_empty());
+        assert_eq!(listed["reasons"].as_array().unwrap().is_empty(), path.unmet(&facts).is_empty());
+    }
+    let table = stdout(&turn.hostgap(&["paths"]));
+    assert!(datapath::ALL.iter().all(|path| table.contains(path.name)), "{table}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let turn = turn();
+    for args in ["paths", "lab list", "clean", "race --show-commands", "completions zsh"] {
+        let script = format!("exec 3>&1; {{ {} {args}; echo $? >&3; }} | true", crate::turn::HOSTGAP);
+        let output = turn.command("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(stdout(&output), "0\n", "{args}");
+        assert_eq!(crate::turn::stderr(&output), "", "{args}");
+    }
+}
+
+#[test]
+fn help_names_every_command_and_exit_code() {
+    let turn = turn();
+    let help = stdout(&turn.hostgap(&["--help"]));
+    for word in ["race", "report", "paths", "load", "serve", "lab", "clean", "Exit codes", "130"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    check(&turn.hostgap(&["rcae"]), 2, "a similar subcommand exists: 'race'");
+}

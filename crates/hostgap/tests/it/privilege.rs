@@ -1,0 +1,54 @@
+//! Without root: what needs it says so before anything else, and what does not works.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use crate::turn::{HOSTGAP, check, stdout, text, turn};
+
+fn nobody(args: &[&str]) -> Output {
+    // A copy that everybody may run, wherever the build directory is.
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("hostgap");
+    // By another process: a file that this one writes is busy for as long as a program that another test starts
+    // meanwhile has not closed it.
+    text(Command::new("cp").arg(HOSTGAP).arg(&copy));
+    text(Command::new("chmod").arg("-R").arg("a+rX").arg(dir.path()));
+    Command::new(&copy).args(args).uid(65534).gid(65534).output().unwrap()
+}
+
+#[test]
+fn it_says_what_is_needed_and_why() {
+    let needing: [&[&str]; 6] = [
+        &["race", "--out", "/nonexistent/results"],
+        &["race", "--nginx", "/nonexistent/nginx"],
+        &["paths"],
+        &["clean"],
+        &["lab", "up", "docker"],
+        &["lab", "down"],
+    ];
+    for args in needing {
+        let text = check(&nobody(args), 4, "could not change the network: this process lacks CAP_");
+        assert!(text.contains("run it as root"), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn root_without_a_capability_is_told_which() {
+    let turn = turn();
+    let mut command = turn.command("setpriv");
+    let output = command.args(["--bounding-set=-sys_admin", HOSTGAP, "race"]).output().unwrap();
+    let text = check(&output, 4, "this process lacks CAP_SYS_ADMIN");
+    assert!(!text.contains("CAP_NET_ADMIN"), "{text}");
+}
+
+#[test]
+fn what_needs_none_works() {
+    let shown = nobody(&["race", "--paths", "bridge+vxlan", "--show-commands"]);
+    check(&shown, 0, "");
+    let text = stdout(&shown);
+    assert!(text.contains("ip netns add hg-bridge-vxlan-n1"), "{text}");
+    assert!(text.contains("type vxlan id 1"), "{text}");
+    check(&nobody(&["lab", "list"]), 0, "");
+    check(&nobody(&["completions", "bash"]), 0, "");
+    check(&nobody(&["report", "/nonexistent/race.jsonl"]), 1, "/nonexistent/race.jsonl: No such file");
+}

@@ -1,0 +1,238 @@
+//! Running the binary with a `/run` of its own, and looking at what it leaves there.
+//!
+//! Each test has a mount namespace in which `/run` is empty memory. Named namespaces and hostgap's own directory lie
+//! there, so a test neither sees nor touches what anybody else has on this machine, and whatever a failed test leaves
+//! goes with it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// One test at a time: the machine has few CPUs, and a race takes all of them.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A test's turn, with a directory for its results.
+pub(crate) struct Turn {
+    _turn: MutexGuard<'static, ()>,
+    dir: tempfile::TempDir,
+    keeper: Child,
+    /// The keeper reads from it and ends when it is closed, also by the test's death.
+    _lifeline: ChildStdin,
+}
+
+/// Takes the turn.
+pub(crate) fn turn() -> Turn {
+    let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut keeper = Command::new("unshare")
+        .args(["--mount", "sh", "-c", "mount -t tmpfs none /run && echo ready && exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n", "a mount namespace with a /run of its own takes root");
+    let lifeline = keeper.stdin.take().unwrap();
+    Turn { _turn: turn, dir: tempfile::tempdir().unwrap(), keeper, _lifeline: lifeline }
+}
+
+impl Turn {
+    /// The directory for `--out`.
+    pub(crate) fn out(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A program with this turn's `/run`; its process is the one that is started.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.keeper.id())).arg("--").arg(program);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the binary to the end.
+    pub(crate) fn hostgap(&self, args: &[&str]) -> Output {
+        self.command(HOSTGAP).args(args).output().unwrap()
+    }
+
+    /// Starts a race with more arguments.
+    pub(crate) fn start_race(&self, args: &[&str]) -> Child {
+        self.race(args).spawn().unwrap()
+    }
+
+    /// A race with more arguments, to the end.
+    pub(crate) fn run_race(&self, args: &[&str]) -> Output {
+        self.race(args).output().unwrap()
+    }
+
+    fn race(&self, args: &[&str]) -> Command {
+        let mut command = self.command(HOSTGAP);
+        command.args(["race", "--out"]).arg(self.out()).args(args);
+        command
+    }
+
+    /// The only record in the directory.
+    pub(crate) fn record(&self) -> PathBuf {
+        let mut records = self.records();
+        assert_eq!(records.len(), 1, "{records:?}");
+        records.remove(0)
+    }
+
+    /// All records in the directory.
+    pub(crate) fn records(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.out()).unwrap();
+        let records = entries.map(|entry| entry.unwrap().path().join("race.jsonl"));
+        records.filter(|path| path.exists()).collect()
+    }
+
+    /// Waits until a race has a finished round in its record.
+    #[track_caller]
+    pub(crate) fn until_a_round_is_done(&self) {
+        until("a round is written down", || {
+            let records = self.records();
+            records.iter().any(|path| std::fs::read_to_string(path).unwrap().contains("{\"round\":{"))
+        });
+    }
+
+    /// The named namespaces.
+    pub(crate) fn namespaces(&self) -> Vec<String> {
+        self.names("netns")
+    }
+
+    /// The only namespace whose name ends so.
+    #[track_caller]
+    pub(crate) fn namespace(&self, end: &str) -> String {
+        let mut names = self.namespaces();
+        names.retain(|name| name.ends_with(end));
+        assert_eq!(names.len(), 1, "{end}: {names:?}");
+        names.remove(0)
+    }
+
+    /// The directories of owners.
+    pub(crate) fn owners(&self) -> Vec<String> {
+        let mut names = self.names("hostgap");
+        names.retain(|name| !name.ends_with(".lock"));
+        names
+    }
+
+    fn names(&self, under: &str) -> Vec<String> {
+        let path = format!("/proc/{}/root/run/{under}", self.keeper.id());
+        let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// The command lines of all processes that see this turn's `/run`.
+    pub(crate) fn processes(&self) -> Vec<String> {
+        let ours = mount_namespace(self.keeper.id()).unwrap();
+        let pids = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
+        let of_ours =
+            pids.filter(|pid| *pid != self.keeper.id() && mount_namespace(*pid).as_ref() == Some(&ours));
+        of_ours.filter_map(command_line).collect()
+    }
+
+    /// Those of servers.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        let mut lines = self.processes();
+        lines.retain(|line| line.contains("/run/hostgap/") || line.contains("serve --listen"));
+        lines
+    }
+
+    /// Fails if anything is left.
+    #[track_caller]
+    pub(crate) fn assert_nothing_left(&self) {
+        let nothing: Vec<String> = Vec::new();
+        assert_eq!(self.namespaces(), nothing);
+        assert_eq!(self.owners(), nothing);
+        assert_eq!(self.processes(), nothing);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Whoever is left by a failed test would keep its namespaces.
+        let ours = mount_namespace(self.keeper.id());
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+            if let Some(pid) = pid.filter(|pid| ours.is_some() && mount_namespace(*pid) == ours) {
+                kill(pid, Signal::KILL);
+            }
+        }
+        let _ = self.keeper.wait();
+    }
+}
+
+/// The binary.
+pub(crate) const HOSTGAP: &str = env!("CARGO_BIN_EXE_hostgap");
+
+fn mount_namespace(pid: u32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
+}
+
+fn command_line(pid: u32) -> Option<String> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+    (!line.is_empty()).then(|| line.replace('\0', " "))
+}
+
+/// Sends a signal to a process that may have ended.
+pub(crate) fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    let _ = kill_process(pid, signal);
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited for a minute until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Fails unless the exit code and one line of stderr are as expected, and returns stderr.
+#[track_caller]
+pub(crate) fn check(output: &Output, code: i32, says: &str) -> String {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert!(text.contains(says), "{says:?} is not in: {text}");
+    assert!(!text.contains("panicked"), "{text}");
+    // One message: a line that begins with our name, or clap's own.
+    let messages = text.lines().filter(|line| line.starts_with("hostgap: ") || line.starts_with("error: "));
+    assert_eq!(messages.count(), usize::from(code != 0 && code != 130), "{text}");
+    text
+}
+
+/// Runs another program, which must succeed.
+#[track_caller]
+pub(crate) fn text(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+/// Standard error as text.
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Standard output as text.
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Standard output as JSON.
+#[track_caller]
+pub(crate) fn json(output: &Output) -> serde_json::Value {
+    let text = stdout(output);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error} in {text:?}, stderr: {}", stderr(output)))
+}
