@@ -14,13 +14,13 @@ use crate::suite::Suite;
 /// The name under which a binary's own death is entered.
 const DEATH: &str = "(the test binary)";
 
-/// The tests a binary has.
+/// The tests a binary has that `arguments` (filters, `--skip NAME`) select.
 ///
 /// Those marked `#[ignore]` are none: they are roles that other tests start in a process of their own.
-pub(crate) fn list(suite: &Suite) -> Result<BTreeMap<String, Verdict>> {
+pub(crate) fn list(suite: &Suite, arguments: &[String]) -> Result<BTreeMap<String, Verdict>> {
     let names = |extra: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(&suite.binary);
-        command.args(["--list", "--format", "terse"]).args(extra).current_dir(&suite.folder);
+        command.args(["--list", "--format", "terse"]).args(extra).args(arguments).current_dir(&suite.folder);
         let output =
             command.output().with_context(|| format!("could not start {}", suite.binary.display()))?;
         Ok(listed(&String::from_utf8_lossy(&output.stdout)))

@@ -18,8 +18,10 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
+use crate::test::Selection;
+
 const USAGE: &str = "\
-usage: cargo xtask CHORE [PACKAGE...]
+usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
 
   test      all tests: natively, and those of namespaces once more on a Debian kernel in QEMU
   vm-test   only the latter
@@ -28,7 +30,7 @@ usage: cargo xtask CHORE [PACKAGE...]
   golden    accept what the tests found as the new golden files
   ci        lint and test, and a look whether the checkout is as it was
 
-PACKAGE limits test, vm-test and golden to some crates. CI=true turns a test that ran nowhere into a failure.";
+PACKAGE limits test, vm-test and golden to some crates, FILTER test and vm-test to some tests. CI=true turns a test that ran nowhere into a failure.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,8 +39,10 @@ fn main() -> ExitCode {
         None => ("help", [].as_slice()),
     };
     let outcome = match chore {
-        "test" => test::run(test::Lanes::All, packages).and_then(test::Summary::close),
-        "vm-test" => test::run(test::Lanes::Guest, packages).and_then(test::Summary::close),
+        "test" => test::run(test::Lanes::All, &Selection::parse(packages)).and_then(test::Summary::close),
+        "vm-test" => {
+            test::run(test::Lanes::Guest, &Selection::parse(packages)).and_then(test::Summary::close)
+        }
         "lint" => lint::run(),
         "tidy" => tidy::run(),
         "golden" => golden::run(packages),
@@ -62,7 +66,7 @@ fn main() -> ExitCode {
 fn ci() -> Result<()> {
     let before = tree()?;
     lint::run()?;
-    let summary = test::run(test::Lanes::All, &[])?;
+    let summary = test::run(test::Lanes::All, &Selection::default())?;
     let after = tree()?;
     if before != after {
         bail!("the run changed the checkout; before:\n{before}after:\n{after}");

@@ -20,9 +20,9 @@ const TIME_MAX: Duration = Duration::from_secs(600);
 const THREADS_MAX: usize = 4;
 
 /// Runs one binary; its output goes to a log, shown only if something failed.
-pub(crate) fn run(suite: &Suite, logs: &Path) -> Result<BTreeMap<String, Verdict>> {
+pub(crate) fn run(suite: &Suite, filters: &[String], logs: &Path) -> Result<BTreeMap<String, Verdict>> {
     let start = Instant::now();
-    let tests = libtest::list(suite)?;
+    let tests = libtest::list(suite, filters)?;
     let stem = suite.name().replace(' ', "-");
     let (log, skips) = (logs.join(format!("{stem}.log")), logs.join(format!("{stem}.skips")));
     fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
@@ -30,7 +30,7 @@ pub(crate) fn run(suite: &Suite, logs: &Path) -> Result<BTreeMap<String, Verdict
 
     let threads = available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let mut command = bounded(&suite.binary, TIME_MAX);
-    command.arg(format!("--test-threads={threads}")).current_dir(&suite.folder);
+    command.arg(format!("--test-threads={threads}")).args(filters).current_dir(&suite.folder);
     command.env("HOSTGAP_SKIPS", &skips).env("CARGO_MANIFEST_DIR", &suite.folder);
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let status = command.status().with_context(|| format!("could not start {command:?}"))?;

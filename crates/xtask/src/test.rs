@@ -19,6 +19,24 @@ pub(crate) enum Lanes {
     Guest,
 }
 
+/// Which tests to run.
+#[derive(Debug, Default)]
+pub(crate) struct Selection {
+    /// The crates; none stands for all.
+    pub(crate) packages: Vec<String>,
+    /// What the test binaries are to filter by; none stands for all.
+    pub(crate) filters: Vec<String>,
+}
+
+impl Selection {
+    /// `PACKAGE... [-- FILTER...]`
+    pub(crate) fn parse(arguments: &[String]) -> Self {
+        let mut parts = arguments.splitn(2, |argument| argument == "--");
+        let mut part = || parts.next().unwrap_or_default().to_vec();
+        Self { packages: part(), filters: part() }
+    }
+}
+
 /// What is left to say when everything has run.
 pub(crate) struct Summary {
     counts: Counts,
@@ -27,20 +45,20 @@ pub(crate) struct Summary {
 }
 
 /// Builds and runs; failing tests are in the summary, not in the error.
-pub(crate) fn run(lanes: Lanes, packages: &[String]) -> Result<Summary> {
+pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
     let start = Instant::now();
-    let suites = suite::build(packages)?;
+    let suites = suite::build(&selection.packages)?;
     println!("built   {} test binaries ({:.1} s)", suites.len(), start.elapsed().as_secs_f64());
     let mut ledger = Ledger::default();
     let mut lines = Vec::new();
     if lanes == Lanes::All {
-        lines.push(native_lane(&suites, packages, &mut ledger)?);
+        lines.push(native_lane(&suites, selection, &mut ledger)?);
     }
     let for_guest: Vec<Suite> = suites.into_iter().filter(guest::wants).collect();
     let mut trouble = None;
     if !for_guest.is_empty() {
         let start = Instant::now();
-        let ran = guest::run(&for_guest)?;
+        let ran = guest::run(&for_guest, &selection.filters)?;
         let mut counts = Counts::default();
         for (suite, verdicts) in &ran.verdicts {
             ledger.enter_all(suite, verdicts);
@@ -52,7 +70,7 @@ pub(crate) fn run(lanes: Lanes, packages: &[String]) -> Result<Summary> {
     Ok(report(&ledger, &lines, trouble.as_ref()))
 }
 
-fn native_lane(suites: &[Suite], packages: &[String], ledger: &mut Ledger) -> Result<String> {
+fn native_lane(suites: &[Suite], selection: &Selection, ledger: &mut Ledger) -> Result<String> {
     let start = Instant::now();
     let logs =
         suites.first().and_then(|suite| suite.binary.parent()?.parent()).context("there are no tests")?;
@@ -60,13 +78,15 @@ fn native_lane(suites: &[Suite], packages: &[String], ledger: &mut Ledger) -> Re
     fs::create_dir_all(&logs).with_context(|| format!("could not make {}", logs.display()))?;
     let mut counts = Counts::default();
     for suite in suites {
-        let verdicts = native::run(suite, &logs)?;
+        let verdicts = native::run(suite, &selection.filters, &logs)?;
         counts += count(verdicts.values());
         ledger.enter_all(&suite.name(), &verdicts);
     }
-    let examples = native::doc(packages)?;
-    counts += count(examples.values());
-    ledger.enter_all("doc", &examples);
+    if selection.filters.is_empty() {
+        let examples = native::doc(&selection.packages)?;
+        counts += count(examples.values());
+        ledger.enter_all("doc", &examples);
+    }
     Ok(lane("native", counts, start.elapsed()))
 }
 
@@ -106,5 +126,19 @@ impl Summary {
             bail!("the tests did not pass");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_and_filters_are_told_apart() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let selection = Selection::parse(&words("plan lab -- faults:: --exact"));
+        assert_eq!((selection.packages, selection.filters), (words("plan lab"), words("faults:: --exact")));
+        let selection = Selection::parse(&[]);
+        assert!(selection.packages.is_empty() && selection.filters.is_empty());
     }
 }
