@@ -152,6 +152,11 @@ impl Turn {
         let nothing: Vec<String> = Vec::new();
         assert_eq!(self.namespaces(), nothing);
         assert_eq!(self.owners(), nothing);
+        // A killed race's child that was just being started, `nginx -v` say, ends by itself a moment later.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < deadline && !self.processes().is_empty() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         assert_eq!(self.processes(), nothing);
     }
 }
