@@ -92,6 +92,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     let staffing = Staffing {
         server: ::lab::ServerChoice::decide(::record::ServerKind::Auto, args.nginx.as_deref(), &own)?,
         scheduling: if realtime { Scheduling::Fifo(10) } else { Scheduling::Normal },
+        connections: 16_000,
         outlives_us: true,
         body_bytes: sizes.collect::<Result<_, _>>()?,
     };
