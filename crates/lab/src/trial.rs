@@ -34,13 +34,13 @@ impl Method {
 const DRAIN: Duration = Duration::from_millis(1500);
 
 /// The limit of the p99 of the generator's own lateness. Measured on a virtual machine of two CPUs under `SCHED_FIFO`,
-/// 32 connections, 17 000, 35 000 and 60 000 requests/s: 19 to 64 µs in 47 of 48 runs, for a request waits until the
-/// answers and the softirq work of those before it are done; 227 µs in the one that was kept from its CPU. With other
-/// programs at work on both CPUs the medians were 59 to 77 µs. The limit is twice that.
+/// 32 connections, 17 000, 35 000 and 60 000 requests/s: 19 to 64 µs in 47 of 48 runs with hybrid waiting, 38 to 99 µs
+/// in 21 of 24 that slept only, for a request waits until the answers and the softirq work of those before it are
+/// done. The four others had 201 to 475 µs, with other programs at work on both CPUs. The limit stands in the gap.
 const LATE_LIMIT_NS: u64 = 150_000;
 
 /// The limit of the time that a generator's thread is ready to run without a CPU, in permille of wall time. Lateness is
-/// blind to that while all connections are busy, and answers that lie unread make the candidate slow. In the 47 runs
+/// blind to that while all connections are busy, and answers that lie unread make the candidate slow. In the good runs
 /// it was 0 to 10 ‰, which is waking up; a real-time thread that the kernel stops for 50 ms in each second has 50 ‰,
 /// and was seen with a p99 of 77 µs of lateness and 25 ms of lag.
 const STARVED_LIMIT_PERMILLE: u32 = 30;

@@ -267,7 +267,7 @@ impl<'a> Worker<'a> {
                 self.reopen(index, now_ns);
             }
             (Phase::Free { .. } | Phase::Connecting | Phase::Down, _) => {
-                self.on_fault(index, Fault::Closed, now_ns)
+                self.on_fault(index, Fault::Closed, now_ns);
             }
         }
     }

@@ -1,0 +1,36 @@
+//! Figures of several rounds: median, spread and ratio.
+
+/// What one contender gave, round by round.
+pub(crate) struct Series {
+    name: &'static str,
+    figures: Vec<f64>,
+}
+
+impl Series {
+    pub(crate) fn new(name: &'static str) -> Series {
+        Series { name, figures: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, figure: f64) {
+        self.figures.push(figure);
+    }
+
+    /// One line: median and spread of the figure, and of this ÷ ours within each round.
+    pub(crate) fn print(&self, unit: &str, ours: &Series) {
+        let ratios: Vec<f64> =
+            self.figures.iter().zip(&ours.figures).map(|(this, ours)| this / ours).collect();
+        let (least, median, most) = spread(&self.figures);
+        let (ratio_least, ratio, ratio_most) = spread(&ratios);
+        println!(
+            "  {:<26}{median:>10.1}{unit:<4} ({least:.1} to {most:.1})   ÷ ours {ratio:.3} ({ratio_least:.3} to {ratio_most:.3})",
+            self.name
+        );
+    }
+}
+
+/// Least, median and greatest.
+fn spread(figures: &[f64]) -> (f64, f64, f64) {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (sorted[0], sorted[sorted.len() / 2], sorted[sorted.len() - 1])
+}
