@@ -96,11 +96,18 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         outlives_us: true,
         body_bytes: sizes.collect::<Result<_, _>>()?,
     };
+    // It takes both nodes' CPUs for a second to see what steering costs, which would disturb a race.
+    let waiting =
+        |pid| speak::aside(format!("a race (process {pid}) measures on this machine; waiting until it ends"));
+    let Some(_exclusive) = home.exclusive(waiting, || stop.load(Ordering::Relaxed))? else {
+        return Ok(ExitCode::from(exit::INTERRUPTED));
+    };
     let claim = home.claim()?;
     let standing = match stand(args, &claim, path, &staffing) {
         Ok(standing) => standing,
         Err(error) => {
-            claim.release()?;
+            // What could not be undone stays for `hostgap clean`; the first error is the one to tell.
+            let _ = claim.release();
             return Err(error.into());
         }
     };

@@ -32,7 +32,7 @@ use crate::{report, speak, stop, units};
   hostgap race --paths docker,macvlan --rate 20k,50%
   hostgap race --body 100,4k --duration 10m
   hostgap race --paths bridge+vxlan --show-commands
-  hostgap race scenarios/NAME.toml --json")]
+  hostgap race experiment.toml --json       what docs/experiment.md describes")]
 pub(crate) struct Args {
     /// An experiment file (TOML). Options below override what it says.
     #[arg(value_name = "FILE")]
@@ -141,23 +141,36 @@ fn finish(args: &Args, dir: &Path, result: Result<Finished, LabError>) -> anyhow
         let summary = report::render(&record, &page)?;
         report::show(&summary, args.json)?;
         speak::aside(format_args!("page:   {}\nrecord: {}", page.display(), record.display()));
-        anyhow::Ok(())
+        anyhow::Ok(if counts(&summary) { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
     };
-    let shown = if rounds > 0 { show() } else { Ok(()) };
+    let shown = if rounds > 0 { show() } else { Ok(ExitCode::SUCCESS) };
     let kept = match rounds {
         0 => "no round was finished".to_owned(),
         1 => "the one finished round is kept".to_owned(),
         rounds => format!("the {rounds} finished rounds are kept"),
     };
     match result {
-        Ok(Finished::Whole) => shown.map(|()| ExitCode::SUCCESS),
+        Ok(Finished::Whole) => shown,
         Ok(Finished::Stopped) => {
             speak::aside(format_args!("interrupted: {kept}"));
-            shown.map(|()| ExitCode::from(exit::INTERRUPTED))
+            shown.map(|_| ExitCode::from(exit::INTERRUPTED))
         }
         // That the page could not be written either would hide why.
         Err(error) => Err(anyhow::Error::from(error).context(format!("the race ended early ({kept})"))),
     }
+}
+
+/// Whether everyone who raced has a trial that counts at every load. If not, the machine was too busy with other things,
+/// which the result says too.
+fn counts(summary: &::report::Summary) -> bool {
+    let empty = summary.candidates.iter().find(|c| c.rates.iter().any(|rate| rate.trials == 0));
+    if let Some(candidate) = empty {
+        let name = &candidate.name;
+        speak::aside(format_args!(
+            "not valid: {name} has a load without a trial that counts; race on a quieter machine"
+        ));
+    }
+    empty.is_none()
 }
 
 /// The experiment of the file or the built-in one, with the command line's changes.
