@@ -26,6 +26,10 @@ const BINARY_TIME_MAX: Duration = Duration::from_secs(900);
 /// For all of them.
 const TIME_MAX: Duration = Duration::from_secs(1200);
 const MEMORY_MIB: u32 = 3072;
+/// Loaded before any test. `br_netfilter` is built into many hosts' kernels and loaded by Docker on the others; nothing
+/// loads it by itself. `nf_conntrack` is loaded by the first rule that needs it, and its parameters then appear in every
+/// namespace: between the two looks of a test, that would be a difference.
+const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
 /// Starts a line that is ours and no test's.
 const MARK: &str = "@@hostgap";
 /// Variables of ours that tests look at, handed on.
@@ -78,8 +82,8 @@ pub(crate) fn run(suites: &[Suite], filters: &[String]) -> Result<Ran> {
 
 fn command(suites: &[Suite], filters: &[String]) -> Command {
     let mut command = Command::new("/bin/bash");
-    // br_netfilter is built into many hosts' kernels and loaded by Docker on the others; nothing loads it by itself.
-    command.arg("-c").arg(format!("modprobe br_netfilter\n{}", script(suites.len()))).arg("guest-lane");
+    let script = format!("modprobe --all {}\n{}", MODULES.join(" "), script(suites.len()));
+    command.arg("-c").arg(script).arg("guest-lane");
     for suite in suites {
         command.arg(&suite.folder).arg(&suite.binary).arg(arguments(suite, filters).join(" "));
     }
