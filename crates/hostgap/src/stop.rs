@@ -1,19 +1,35 @@
-//! SIGINT and SIGTERM become a flag that long work looks at.
+//! SIGINT, SIGTERM and SIGHUP become a flag that long work looks at.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
-/// The flag. A second signal ends the process at once; what it leaves is removed by the next start.
+/// A signal so soon after the first is the same wish told twice: `timeout` sends one to its child and one to the whole
+/// process group, and so may a terminal that closes.
+const SAME_WISH: Duration = Duration::from_secs(1);
+
+/// The flag. A signal that comes a second or more after the first ends the process at once; what it leaves is removed
+/// by the next start.
 pub(crate) fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The order matters: on the second signal the flag is already set and the first action ends the process.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .with_context(|| format!("could not handle signal {signal}"))?;
-    }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("could not handle signals")?;
+    let flag = Arc::clone(&stop);
+    let listen = move || {
+        let mut first = None;
+        for signal in signals.forever() {
+            let since = *first.get_or_insert_with(Instant::now);
+            if flag.swap(true, Ordering::Relaxed) && since.elapsed() >= SAME_WISH {
+                std::process::exit(128 + signal);
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(listen)
+        .context("could not start the thread that waits for signals")?;
     Ok(stop)
 }
