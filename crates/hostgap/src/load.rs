@@ -33,7 +33,7 @@ use crate::{stop, units};
 Exit code 3: the run is not valid, because less than 99.9 % of the requests were sent in time and answered, or because
 connections broke.")]
 pub(crate) struct Args {
-    /// http://HOST[:PORT][/PATH]
+    /// `http://HOST[:PORT][/PATH]`
     #[arg(value_name = "URL")]
     url: String,
     /// Requests per second (500, 20k, 1.5M, 0.5), or max: each connection asks again as soon as it has its answer.
