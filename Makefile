@@ -27,7 +27,7 @@ build: ## build the program
 test: ## run all tests, natively and on a Debian kernel in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
-	@scripts/need nft=nftables ip=iproute2 wrk=wrk
+	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on a Debian kernel in QEMU alone (needs root)
