@@ -33,7 +33,7 @@ test: ## run all tests, natively and on a Debian kernel in QEMU (needs root)
 vm-test: ## run the tests of namespaces on a Debian kernel in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'
 	@scripts/need-rust
-	@scripts/need nft=nftables ip=iproute2
+	@scripts/need nft=nftables ip=iproute2 curl=curl
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask vm-test
 
 lint: ## format, tidy, clippy, documentation, dependencies
