@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::turn::{HOSTGAP, Turn, check, kill, stderr, stdout, text, turn, until};
+use crate::turn::{HOSTGAP, Turn, check, check_race, kill, stderr, stdout, text, turn, until};
 
 const LONG: &[&str] = &["--paths", "docker,bridge+vxlan", "--rounds", "1000", "--rate", "1k"];
 
@@ -89,7 +89,7 @@ fn after_sigkill_no_server_lives_on_and_the_next_start_cleans() {
     until("the kernel has ended the servers", || turn.servers().is_empty());
     assert!(!turn.namespaces().is_empty());
     let output = turn.run_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
-    check(&output, 0, "removed the remains of the dead race");
+    check_race(&output, "removed the remains of the dead race");
     turn.assert_nothing_left();
 }
 

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::turn::{HOSTGAP, check, json, kill, stdout, turn, until};
+use crate::turn::{HOSTGAP, check, check_race, json, kill, stdout, turn, until};
 
 #[test]
 fn a_topology_stands_until_it_is_taken_down() {
@@ -41,7 +41,7 @@ fn a_race_and_a_standing_topology_do_not_mind_each_other() {
     check(&up, 0, "");
     assert!(stdout(&up).contains("curl -s http://[fd00:"), "{}", stdout(&up));
     let before = turn.namespaces();
-    check(&turn.run_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]), 0, "");
+    check_race(&turn.run_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]), "");
     assert_eq!(turn.namespaces(), before);
     check(&turn.hostgap(&["lab", "down"]), 0, "");
     turn.assert_nothing_left();

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::turn::{check, json, kill, stderr, turn, until};
+use crate::turn::{check, check_race, json, kill, turn, until};
 
 /// What `docs/report.schema.json` has against a result.
 fn against_the_schema(result: &serde_json::Value) -> Vec<String> {
@@ -25,7 +25,7 @@ fn a_short_race_gives_the_json_that_is_documented() {
         "7",
         "--json",
     ]);
-    check(&output, 0, "");
+    check_race(&output, "");
     let result = json(&output);
     assert_eq!(result["schema"], 1);
     assert_eq!(against_the_schema(&result), Vec::<String>::new());
@@ -35,11 +35,16 @@ fn a_short_race_gives_the_json_that_is_documented() {
     for candidate in result["candidates"].as_array().unwrap() {
         let rate =
             candidate["rates"].as_array().unwrap().iter().find(|r| r["requested_rps"] == 2000.0).unwrap();
-        // Two slices of 100 ms at 2000/s: every request is accounted for, whatever the machine does meanwhile.
-        assert_eq!(rate["response_ns"]["count"], 400, "{rate}");
-        assert_eq!(rate["missed"], 0, "{rate}");
-        assert!(rate["response_ns"]["p50"].as_u64().unwrap() > 0);
-        assert!(candidate["capacity_rps"].as_f64().unwrap() > 2000.0);
+        // Slices of 100 ms at 2000/s: every request is accounted for, whatever the machine does meanwhile.
+        let trials = rate["trials"].as_u64().unwrap();
+        assert!(trials <= 2);
+        assert_eq!(rate["response_ns"]["count"], 200 * trials, "{rate}");
+        assert_eq!(rate["response_ns"]["p50"].is_u64(), trials > 0, "{rate}");
+    }
+    let capacities = result["capacities"].as_array().unwrap();
+    assert_eq!(capacities.len(), 1);
+    for capacity in capacities {
+        assert!(capacity["rate_per_s"].as_f64().unwrap() >= 2000.0);
     }
     assert!(turn.record().with_file_name("report.html").exists());
     turn.assert_nothing_left();
@@ -60,7 +65,7 @@ fn bodies_rates_and_ipv6_make_loads() {
         "--ipv6",
         "--json",
     ]);
-    check(&output, 0, "");
+    check_race(&output, "");
     let result = json(&output);
     let loads = result["loads"].as_array().unwrap();
     let fixed = loads.iter().filter(|load| load["requested_rps"] == 1000.0).count();
@@ -84,7 +89,7 @@ fn our_own_responder_serves_where_it_is_asked_to() {
         "hostgap",
         "--json",
     ]);
-    check(&output, 0, "");
+    check_race(&output, "");
     assert!(json(&output)["server"].as_str().unwrap().starts_with("hostgap serve"));
     turn.assert_nothing_left();
 }
@@ -120,7 +125,6 @@ fn a_second_race_says_that_it_waits_and_then_runs() {
     kill(first.id(), Signal::INT);
     assert_eq!(first.wait().unwrap().code(), Some(130));
     let second = second.wait_with_output().unwrap();
-    assert!(second.status.success(), "{}", stderr(&second));
-    assert!(stderr(&second).contains("another race"), "{}", stderr(&second));
+    check_race(&second, "another race");
     turn.assert_nothing_left();
 }

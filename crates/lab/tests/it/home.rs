@@ -72,5 +72,6 @@ fn one_race_at_a_time() {
     assert!(second.is_none(), "it was asked to stop while it waited");
     assert_eq!(told.get(), Some(std::process::id()));
     drop(first);
-    assert!(home.exclusive(|_| panic!("the first is gone"), || false).unwrap().is_some());
+    // A child that another test has just forked may still hold the descriptor for a moment.
+    assert!(home.exclusive(|_| {}, || false).unwrap().is_some());
 }
