@@ -25,9 +25,9 @@ const NATIVE_ALONE: [(&str, &str); 2] = [("plan", "faults::"), ("plan", "killed:
 /// it shows are another list for each data path.
 const GUEST_PART: [(&str, &str); 1] = [("hostgap", "commands::")];
 /// For one binary; emulation is about ten times slower than the machine.
-const BINARY_TIME_MAX: Duration = Duration::from_secs(1200);
+const BINARY_TIME_MAX: Duration = Duration::from_secs(1800);
 /// For all of them.
-const TIME_MAX: Duration = Duration::from_secs(1500);
+const TIME_MAX: Duration = Duration::from_secs(3000);
 const MEMORY_MIB: u32 = 3072;
 /// Loaded before any test. `br_netfilter` is built into many hosts' kernels and loaded by Docker on the others; nothing
 /// loads it by itself. `nf_conntrack` is loaded by the first rule that needs it, and its parameters then appear in every
