@@ -14,6 +14,7 @@ use vm::{Cache, Error, Flavour, Limits, Vm};
 use crate::ledger::Verdict;
 use crate::libtest;
 use crate::native::show;
+use crate::root;
 use crate::suite::{Kind, Suite};
 
 /// The crates whose integration tests make links, routes and rules.
@@ -91,6 +92,8 @@ fn command(suites: &[Suite], filters: &[String]) -> Command {
         command.arg(&suite.folder).arg(&suite.binary).arg(arguments(suite, filters).join(" "));
     }
     command.env("HOME", "/root").env("RUST_BACKTRACE", "1").env("HOSTGAP_VM", "1");
+    // Snapshots are found from the top of the workspace, for which insta would ask cargo; the guest has none in PATH.
+    command.env("INSTA_WORKSPACE_ROOT", root());
     command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     for name in VARIABLES {
         if let Some(value) = std::env::var_os(name) {
