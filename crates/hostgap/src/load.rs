@@ -158,12 +158,11 @@ fn job(args: Args) -> anyhow::Result<Job> {
         timeout,
         warmup: units::duration(&args.warmup).map_err(BadInput)?,
         run: Run {
-            schedule,
-            duration,
             drain: timeout,
             wait,
             threads: cpus.iter().cycle().take(places).map(|cpu| CpuSet::from_iter([*cpu])).collect(),
             scheduling: args.fifo.map_or(Scheduling::Normal, Scheduling::Fifo),
+            ..Run::new(schedule, duration)
         },
     })
 }
@@ -186,6 +185,8 @@ fn explain(error: LoadError) -> anyhow::Error {
         }
         LoadError::Connect { .. }
         | LoadError::ConnectTimeout { .. }
+        | LoadError::Files { .. }
+        | LoadError::Tls { .. }
         | LoadError::Listen { .. }
         | LoadError::Linux(_)
         | LoadError::System { .. } => error.into(),
@@ -246,9 +247,8 @@ fn complaints(outcome: &Outcome) -> Vec<String> {
             ));
         }
     }
-    if let Some(fault) = outcome.first_fault {
-        complaints
-            .push(format!("{} connections broke, the first because: {fault}", outcome.connection_errors));
+    if let Some(fault) = &outcome.first_fault {
+        complaints.push(format!("{} connections broke, the first because: {fault}", outcome.faults.count()));
     }
     complaints
 }

@@ -93,12 +93,8 @@ impl Standing {
     /// again until the server is ready.
     pub fn connect(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
         let address = self.topology.address;
-        let target = Target {
-            address,
-            host: address.to_string(),
-            path: format!("/{body_bytes}"),
-            expect: Expect { status: 200, body_bytes: Some(body_bytes.into()) },
-        };
+        let expect = Expect { status: 200, body_bytes: Some(body_bytes.into()) };
+        let target = Target::get(address, &address.to_string(), &format!("/{body_bytes}"), expect);
         let cpus = self.topology.shape.cpus.client.len();
         let threads = u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, connections);
         let netns = Netns::open(&self.topology.client)?;

@@ -97,13 +97,12 @@ pub(crate) fn run(
     };
     let clients = standing.clients(load.body_bytes);
     let run = Run {
-        schedule,
-        duration,
         drain: DRAIN,
         wait: Wait::Sleep,
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),
         scheduling: method.scheduling,
+        ..Run::new(schedule, duration)
     };
     let outcome = load::run(clients, &run);
     match outcome {
@@ -137,7 +136,7 @@ fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
             outcome.sent,
             outcome.missed.count(),
             outcome.unexpected.count(),
-            outcome.connection_errors
+            outcome.faults.count()
         ),
     })
 }
@@ -185,7 +184,7 @@ fn record(
         answered_in_time: outcome.answered_in_schedule,
         missed: outcome.missed.count(),
         missed_age_max_ns: outcome.missed.ages.max(),
-        connection_errors: outcome.connection_errors,
+        connection_errors: outcome.faults.count(),
         unexpected: outcome.unexpected.count(),
         latencies: Latencies {
             response: Histogram::from(&outcome.response),

@@ -12,15 +12,37 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use crate::ask::{Asks, Reply};
 use crate::connection::{Connection, Phase};
 use crate::error::system;
-use crate::{LoadError, Target};
+use crate::response::Learned;
+use crate::{Fault, LoadError, Target};
 
 /// Bytes that one read can take. Larger bodies take several.
 const BUFFER_BYTES: usize = 65_536;
 
 /// Events fetched at once.
 pub(crate) const EVENTS: usize = 256;
+
+/// How many connections a client has, and how much each takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// Connections that are made before the first request, at least one.
+    pub connections: usize,
+    /// Connections that there may be when a run opens more ([`crate::WhenBusy::Grow`]).
+    pub connections_max: usize,
+    /// Requests that may be open on one connection at a time, at least one. More than one is HTTP pipelining.
+    pub depth: usize,
+    /// How long the connections may take to come about.
+    pub timeout: Duration,
+}
+
+impl Pool {
+    /// A number of connections, one request on each at a time, no more than those.
+    pub fn of(connections: usize, timeout: Duration) -> Pool {
+        Pool { connections, connections_max: connections, depth: 1, timeout }
+    }
+}
 
 /// Permanent connections to one target, kept open from run to run, for one thread at a time.
 ///
@@ -29,38 +51,69 @@ pub(crate) const EVENTS: usize = 256;
 #[derive(Debug)]
 pub struct Client {
     pub(crate) target: Target,
-    pub(crate) request: Vec<u8>,
+    pub(crate) asks: Asks,
     pub(crate) connections: Vec<Connection>,
-    /// Free connections, the longest unused first. Each index is in it at most once, so it never grows.
-    pub(crate) free: VecDeque<u32>,
+    /// Connections on which nothing is open, the longest unused first. Each index is in it at most once, so it never
+    /// grows. One may have broken since.
+    idle: VecDeque<u32>,
+    /// Connections on which something is open and more may be, likewise.
+    roomy: VecDeque<u32>,
     /// Connections that are down, and when they are tried again; in order of time. Never grows either.
     pub(crate) retry: VecDeque<(u64, u32)>,
     pub(crate) buffer: Box<[u8]>,
+    /// For requests that are sent together, and for datagrams.
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) learned: Learned,
+    /// The number of the next datagram. Goes on from run to run, so that a late answer is known as one.
+    pub(crate) number: u64,
+    /// Requests that may be open on one connection in this run.
+    pub(crate) limit: usize,
     epoll: OwnedFd,
     netns: Netns,
-    timeout: Duration,
+    pool: Pool,
 }
 
 impl Client {
+    /// Opens a number of connections, as [`Client::open`].
+    ///
+    /// # Errors
+    /// As [`Client::open`].
+    pub fn connect(target: &Target, connections: usize, timeout: Duration) -> Result<Client, LoadError> {
+        Client::open(target, Pool::of(connections, timeout))
+    }
+
     /// Opens the connections, in the namespace of the calling thread, and waits until all are there.
     ///
     /// # Errors
     /// If one is refused, or not there within the time given; if a request for the target cannot be made; if there
-    /// are to be no connections, or more than 2³².
-    pub fn connect(target: &Target, connections: usize, timeout: Duration) -> Result<Client, LoadError> {
-        if connections == 0 || u32::try_from(connections).is_err() {
+    /// are to be no connections, or more than 2³², or more than this process may have open files.
+    pub fn open(target: &Target, pool: Pool) -> Result<Client, LoadError> {
+        let connections_max = pool.connections_max.max(pool.connections);
+        if pool.connections == 0 || pool.depth == 0 || u32::try_from(connections_max).is_err() {
             return Err(LoadError::Shape("a client needs at least one connection"));
+        }
+        let asks = target.asks()?;
+        let mut connections = Vec::with_capacity(connections_max);
+        connections.resize_with(pool.connections, || Connection::new(asks.reply, pool.depth));
+        let mut scratch = Vec::with_capacity(asks.longest().saturating_mul(pool.depth));
+        if let Reply::Datagram = asks.reply {
+            scratch.extend_from_slice(&asks.kinds[0].bytes);
         }
         let mut client = Client {
             target: target.clone(),
-            request: target.request()?,
-            connections: std::iter::repeat_with(Connection::new).take(connections).collect(),
-            free: VecDeque::with_capacity(connections),
-            retry: VecDeque::with_capacity(connections),
+            asks,
+            connections,
+            idle: VecDeque::with_capacity(connections_max),
+            roomy: VecDeque::with_capacity(if pool.depth > 1 { connections_max } else { 0 }),
+            retry: VecDeque::with_capacity(connections_max),
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            scratch,
+            learned: Learned::new(),
+            number: 0,
+            limit: 1,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll"))?,
             netns: Netns::current()?,
-            timeout,
+            pool: Pool { connections_max, ..pool },
         };
         client.make_ready()?;
         Ok(client)
@@ -69,6 +122,11 @@ impl Client {
     /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// How many requests may be open on one connection.
+    pub(crate) fn depth(&self) -> usize {
+        self.pool.depth
     }
 
     /// Runs the closure with the calling thread in the connections' namespace.
@@ -84,22 +142,23 @@ impl Client {
     /// its run, is made anew.
     pub(crate) fn make_ready(&mut self) -> Result<(), LoadError> {
         self.retry.clear();
-        let mut missing = 0;
         for index in 0..self.connections.len() as u32 {
             if !self.connections[index as usize].is_clean() {
-                missing += 1;
-                self.open(index).map_err(|errno| self.refused(errno))?;
+                self.reopen(index).map_err(|fault| self.refused(&fault))?;
             }
         }
-        let deadline_ns = clock::now_ns().saturating_add(self.timeout.as_nanos() as u64);
+        let deadline_ns = clock::now_ns().saturating_add(self.pool.timeout.as_nanos() as u64);
         let mut events = Vec::with_capacity(EVENTS);
+        let mut missing = self.count(|connection| connection.phase != Phase::Up);
         while missing > 0 {
             missing -= self.established(&mut events, deadline_ns)?;
         }
-        self.free.clear();
+        self.idle.clear();
+        self.roomy.clear();
         for (index, connection) in self.connections.iter_mut().enumerate() {
-            connection.queued = true;
-            self.free.push_back(index as u32);
+            connection.in_idle = true;
+            connection.in_roomy = false;
+            self.idle.push_back(index as u32);
         }
         Ok(())
     }
@@ -107,15 +166,71 @@ impl Client {
     /// Closes what cannot be used again: an answer to this run's request must not be taken for one of the next run.
     pub(crate) fn close_leftovers(&mut self) {
         for connection in &mut self.connections {
-            if !matches!(connection.phase, Phase::Free { .. }) {
+            if connection.phase != Phase::Up || !connection.open.is_empty() {
                 connection.close();
             }
         }
     }
 
     /// Starts connecting.
-    pub(crate) fn open(&mut self, index: u32) -> Result<(), Errno> {
-        self.connections[index as usize].open(index, &self.epoll, self.target.address)
+    pub(crate) fn reopen(&mut self, index: u32) -> Result<(), Fault> {
+        self.connections[index as usize].open(index, &self.epoll, &self.target)
+    }
+
+    /// Starts a connection more, if there may be one.
+    pub(crate) fn grow(&mut self) -> Option<(u32, Result<(), Fault>)> {
+        if self.connections.len() >= self.pool.connections_max {
+            return None;
+        }
+        let index = self.connections.len() as u32;
+        self.connections.push(Connection::new(self.asks.reply, self.pool.depth));
+        Some((index, self.reopen(index)))
+    }
+
+    /// A connection that can take a request. If nothing is idle, one with room.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        while let Some(index) = self.idle.pop_front() {
+            let connection = &mut self.connections[index as usize];
+            connection.in_idle = false;
+            if connection.phase == Phase::Up && connection.open.is_empty() {
+                return Some(index);
+            }
+        }
+        while let Some(index) = self.roomy.pop_front() {
+            let connection = &mut self.connections[index as usize];
+            connection.in_roomy = false;
+            if connection.phase == Phase::Up && connection.open.len() < self.limit {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Puts a connection where [`Client::take`] finds it, if it has room.
+    pub(crate) fn offer(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        if connection.phase != Phase::Up || connection.open.len() >= self.limit {
+            return;
+        }
+        if !connection.open.is_empty() {
+            if !connection.in_roomy {
+                connection.in_roomy = true;
+                self.roomy.push_back(index);
+            }
+        } else if !connection.in_idle {
+            connection.in_idle = true;
+            self.idle.push_back(index);
+        }
+    }
+
+    /// True if [`Client::take`] may find something.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.idle.is_empty() || !self.roomy.is_empty()
+    }
+
+    /// True if every connection waits for a request.
+    pub(crate) fn is_all_idle(&self) -> bool {
+        self.idle.len() == self.connections.len()
     }
 
     /// Fetches as many events as there is room for, and waits for the first at most for a time. Being interrupted by
@@ -143,26 +258,38 @@ impl Client {
         for event in events {
             let Some(index) = Connection::of_event(&self.connections, *event) else { continue };
             let connection = &mut self.connections[index as usize];
-            if matches!(connection.phase, Phase::Connecting) {
-                connection.finish_connect().map_err(|errno| self.refused(errno))?;
-                self.connections[index as usize].phase = Phase::Free { since_ns: now_ns };
-                established += 1;
+            if connection.phase == Phase::Connecting {
+                connection.since_ns = now_ns;
+                let up = connection.progress().map_err(|fault| self.refused(&fault))?;
+                established += usize::from(up);
             }
         }
         Ok(established)
     }
 
-    fn refused(&self, errno: Errno) -> LoadError {
-        LoadError::Connect { address: self.target.address, source: io::Error::from(errno) }
+    fn refused(&self, fault: &Fault) -> LoadError {
+        let address = self.target.address.clone();
+        match fault {
+            Fault::System(errno) if *errno == Errno::MFILE.raw_os_error() => {
+                LoadError::Files { wanted: self.connections.len() }
+            }
+            Fault::System(errno) => {
+                LoadError::Connect { address, source: io::Error::from_raw_os_error(*errno) }
+            }
+            fault => LoadError::Connect { address, source: io::Error::other(fault.to_string()) },
+        }
     }
 
     fn late(&self) -> LoadError {
-        let free = |connection: &&Connection| matches!(connection.phase, Phase::Free { .. });
         LoadError::ConnectTimeout {
-            address: self.target.address,
-            connected: self.connections.iter().filter(free).count(),
+            address: self.target.address.clone(),
+            connected: self.count(|connection| connection.phase == Phase::Up),
             wanted: self.connections.len(),
-            waited: self.timeout,
+            waited: self.pool.timeout,
         }
+    }
+
+    fn count(&self, test: impl Fn(&Connection) -> bool) -> usize {
+        self.connections.iter().filter(|connection| test(connection)).count()
     }
 }

@@ -1,178 +1,243 @@
-//! One permanent connection: its socket, and the request that is open on it.
-//!
-//! Every socket is registered once, edge-triggered, for both directions. So a request costs one `send` and one `recv`
-//! and no `epoll_ctl`, and whoever reads must read until the socket is empty.
+//! One permanent connection: its socket, and the requests that are open on it.
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 
-use rustix::event::epoll;
+use rustix::event::epoll::{Event, EventData};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
 
-use crate::response::{Malformed, Parser};
+use crate::Fault;
+use crate::ask::{Asks, Reply};
+use crate::link::{Link, Received};
+use crate::response::{Learned, Malformed, Parser, Response};
+use crate::target::{Sizes, Target};
 
-/// Why a connection broke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The kernel's word: refused, reset, timed out. The number is `errno`.
-    #[error("{}", io::Error::from_raw_os_error(*.0))]
-    System(i32),
-    /// The peer closed without having answered.
-    #[error("the server closed the connection without an answer")]
-    Closed,
-    /// What came was no HTTP response.
-    #[error("{0}")]
-    Malformed(#[from] Malformed),
-    /// Bytes came that nobody had asked for.
-    #[error("the server sent bytes that no request had asked for")]
-    Unasked,
-}
-
-impl From<Errno> for Fault {
-    fn from(errno: Errno) -> Fault {
-        Fault::System(errno.raw_os_error())
-    }
-}
-
-/// The two instants of a request that waits for its answer, in nanoseconds of the run's clock.
+/// A request that waits for its answer. Instants are nanoseconds of the run's clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Open {
     pub(crate) intended_ns: u64,
+    /// [`Open::PROMISED`] as long as the connection that it is for is being made.
     pub(crate) sent_ns: u64,
+    /// Which request of its thread it is.
+    pub(crate) ordinal: u64,
+    /// Which of the target's requests it is.
+    pub(crate) kind: u16,
 }
 
-#[derive(Debug, Clone, Copy)]
+impl Open {
+    /// Not sent yet.
+    pub(crate) const PROMISED: u64 = u64::MAX;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// There is no socket; it will be tried again.
     Down,
     Connecting,
-    /// Ready for a request since the clock's reading with which its last answer was read, or with which it was made.
-    Free {
-        since_ns: u64,
+    /// Takes requests as long as it has room for them.
+    Up,
+}
+
+/// What becomes of bytes that come.
+#[derive(Debug)]
+enum Reader {
+    Http(Parser),
+    /// Bytes of this answer that have come already, and those of a whole one.
+    Stream {
+        got: u64,
+        whole: u64,
     },
-    Busy(Open),
+    Datagram,
 }
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: Option<OwnedFd>,
+    link: Option<Link>,
     pub(crate) phase: Phase,
-    pub(crate) parser: Parser,
-    /// Bytes of the open request that the socket did not take yet.
+    reader: Reader,
+    /// In the order of sending. Never holds more than there is room for, so it never grows.
+    pub(crate) open: VecDeque<Open>,
+    /// Bytes of the open requests that the socket did not take yet: the last ones.
     unsent: usize,
     /// Answers since the socket was made.
     pub(crate) answers: u64,
-    /// True while its index stands in the queue of free connections.
-    pub(crate) queued: bool,
+    /// Since when there is room for a request: the clock's reading with which the last answer was read that made room,
+    /// or with which the connection was made.
+    pub(crate) since_ns: u64,
+    /// True while its index stands in the queue of idle connections, or in that of those with room.
+    pub(crate) in_idle: bool,
+    pub(crate) in_roomy: bool,
     /// Goes up with every socket, so that an event of the one before is known as such.
     generation: u32,
 }
 
-/// What a read gave.
-pub(crate) enum Received {
-    Bytes(usize),
-    Empty,
-    End,
-}
-
 impl Connection {
-    pub(crate) fn new() -> Connection {
+    /// With room for a number of open requests.
+    pub(crate) fn new(reply: Reply, depth: usize) -> Connection {
+        let reader = match reply {
+            Reply::Http => Reader::Http(Parser::default()),
+            Reply::Stream(whole) => Reader::Stream { got: 0, whole },
+            Reply::Datagram => Reader::Datagram,
+        };
         Connection {
-            socket: None,
+            link: None,
             phase: Phase::Down,
-            parser: Parser::default(),
+            reader,
+            open: VecDeque::with_capacity(depth),
             unsent: 0,
             answers: 0,
-            queued: false,
+            since_ns: 0,
+            in_idle: false,
+            in_roomy: false,
             generation: 0,
         }
     }
 
-    /// Starts a new socket towards the address without waiting for it. Its first event tells what came of it.
-    pub(crate) fn open(&mut self, index: u32, epoll: &OwnedFd, address: SocketAddr) -> Result<(), Errno> {
+    /// Starts a new socket towards the target without waiting for it.
+    pub(crate) fn open(&mut self, index: u32, epoll: &OwnedFd, target: &Target) -> Result<(), Fault> {
         self.close();
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        match rustix::net::connect(&socket, &address) {
-            Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(errno) => return Err(errno),
-        }
         self.generation = self.generation.wrapping_add(1);
-        let data = epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(index));
-        let interest = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP;
-        epoll::add(epoll, &socket, data, interest | epoll::EventFlags::ET)?;
-        self.socket = Some(socket);
+        let data = EventData::new_u64(u64::from(self.generation) << 32 | u64::from(index));
+        self.link = Some(Link::open(target, epoll, data)?);
         self.phase = Phase::Connecting;
         Ok(())
     }
 
-    /// The index of the connection that an event is for, and whether the event is its socket's.
-    pub(crate) fn of_event(connections: &[Connection], event: epoll::Event) -> Option<u32> {
+    /// The index of the connection that an event is for, if it is its socket's.
+    pub(crate) fn of_event(connections: &[Connection], event: Event) -> Option<u32> {
         let data = { event.data }.u64();
         let (generation, index) = ((data >> 32) as u32, data as u32);
         let connection = connections.get(index as usize)?;
-        (connection.generation == generation && connection.socket.is_some()).then_some(index)
+        (connection.generation == generation && connection.link.is_some()).then_some(index)
     }
 
     /// Gives the socket up, and with it what was open on it.
     pub(crate) fn close(&mut self) {
-        self.socket = None;
+        self.link = None;
         self.phase = Phase::Down;
-        self.parser.reset();
+        match &mut self.reader {
+            Reader::Http(parser) => parser.reset(),
+            Reader::Stream { got, .. } => *got = 0,
+            Reader::Datagram => {}
+        }
+        self.open.clear();
         self.unsent = 0;
         self.answers = 0;
     }
 
-    /// Asks whether the socket that was connecting is connected now.
-    pub(crate) fn finish_connect(&self) -> Result<(), Errno> {
-        sockopt::socket_error(self.socket()?)?
+    /// Goes on with connecting. True when it is up.
+    pub(crate) fn progress(&mut self) -> Result<bool, Fault> {
+        let up = self.link()?.progress()?;
+        if up {
+            self.phase = Phase::Up;
+        }
+        Ok(up)
     }
 
-    /// Sends a request. What the socket does not take now is sent by [`Connection::send_rest`].
-    pub(crate) fn send(&mut self, request: &[u8]) -> Result<(), Errno> {
-        self.unsent = request.len();
-        self.send_rest(request)
+    /// Sends the last `bytes` of the open requests, and what was left of those before.
+    pub(crate) fn send(&mut self, bytes: usize, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), Fault> {
+        self.unsent += bytes;
+        self.send_rest(asks, scratch)
     }
 
-    pub(crate) fn send_rest(&mut self, request: &[u8]) -> Result<(), Errno> {
+    /// Sends what the socket did not take. All requests that are not sent whole are open, so their bytes are known.
+    pub(crate) fn send_rest(&mut self, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), Fault> {
+        let Some(link) = &mut self.link else { return Err(Errno::NOTCONN.into()) };
+        link.flush()?;
         while self.unsent > 0 {
-            let rest = &request[request.len() - self.unsent..];
-            let sent = rustix::net::send(self.socket()?, rest, SendFlags::NOSIGNAL);
-            match sent {
-                Ok(sent) => self.unsent -= sent,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(errno) => return Err(errno),
+            let rest = unsent_bytes(&self.open, self.unsent, asks, scratch);
+            match link.send(rest)? {
+                Some(sent) => self.unsent -= sent,
+                None => return Ok(()),
             }
         }
         Ok(())
     }
 
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<Received, Errno> {
-        loop {
-            match rustix::net::recv(self.socket()?, &mut *buffer, RecvFlags::empty()) {
-                Ok((0, _)) => return Ok(Received::End),
-                Ok((bytes, _)) => return Ok(Received::Bytes(bytes)),
-                Err(Errno::AGAIN) => return Ok(Received::Empty),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+    /// Sends one datagram, of which the kernel takes all or nothing. One that it does not take is lost, as one is that
+    /// the network loses.
+    pub(crate) fn send_datagram(&mut self, number: u64, scratch: &mut [u8]) -> Result<(), Fault> {
+        scratch[..Sizes::NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
+        self.link()?.send(scratch).map(|_| ())
+    }
+
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Fault> {
+        self.link()?.receive(buffer)
+    }
+
+    pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+        Ok(self.link()?.receive_datagram(buffer)?)
+    }
+
+    /// True if a read that did not fill the buffer has emptied the socket.
+    pub(crate) fn short_read_empties(&self) -> bool {
+        self.link.as_ref().is_none_or(Link::short_read_empties)
+    }
+
+    /// Takes bytes of the answer to the request that has been open for the longest time. `Some`: it is complete, and
+    /// this many of the bytes belonged to it.
+    pub(crate) fn feed(
+        &mut self,
+        bytes: &[u8],
+        is_head: bool,
+        learned: &mut Learned,
+    ) -> Result<Option<(usize, Response)>, Malformed> {
+        match &mut self.reader {
+            Reader::Http(parser) => learned.feed(parser, bytes, is_head),
+            Reader::Stream { got, whole } => {
+                let used = (*whole - *got).min(bytes.len() as u64);
+                *got += used;
+                if *got < *whole {
+                    return Ok(None);
+                }
+                *got = 0;
+                let response = Response { status: 200, body_bytes: *whole, keep_alive: true };
+                Ok(Some((used as usize, response)))
             }
+            Reader::Datagram => unreachable!("datagrams are not read as a stream"),
+        }
+    }
+
+    /// The peer closed. `Some`: that was the end of an answer.
+    pub(crate) fn end(&mut self) -> Result<Option<Response>, Malformed> {
+        match &mut self.reader {
+            Reader::Http(parser) => parser.end(),
+            Reader::Stream { got: 0, .. } | Reader::Datagram => Ok(None),
+            Reader::Stream { .. } => Err(Malformed::Truncated),
         }
     }
 
     /// True if the connection waits for a request: established, nothing open, nothing left unread, not closed.
-    pub(crate) fn is_clean(&self) -> bool {
-        let mut byte = [0];
-        let Ok(socket) = self.socket() else { return false };
-        let peeked = rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        matches!(self.phase, Phase::Free { .. }) && matches!(peeked, Err(Errno::AGAIN))
+    pub(crate) fn is_clean(&mut self) -> bool {
+        let is_idle = self.phase == Phase::Up && self.open.is_empty();
+        // What is left in a datagram socket is known by its number and does no harm.
+        is_idle && (matches!(self.reader, Reader::Datagram) || self.link.as_mut().is_some_and(Link::is_quiet))
     }
 
-    fn socket(&self) -> Result<BorrowedFd<'_>, Errno> {
-        self.socket.as_ref().map(AsFd::as_fd).ok_or(Errno::NOTCONN)
+    fn link(&mut self) -> Result<&mut Link, Fault> {
+        self.link.as_mut().ok_or(Fault::System(Errno::NOTCONN.raw_os_error()))
     }
+}
+
+/// The last bytes of the open requests.
+fn unsent_bytes<'a>(
+    open: &VecDeque<Open>,
+    unsent: usize,
+    asks: &'a Asks,
+    scratch: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    let bytes_of = |open: &Open| asks.kinds[usize::from(open.kind)].bytes.as_slice();
+    let mut covered = 0;
+    let mut first = open.len();
+    while covered < unsent && first > 0 {
+        first -= 1;
+        covered += bytes_of(&open[first]).len();
+    }
+    let skip = covered - unsent;
+    if first + 1 == open.len() {
+        return &bytes_of(&open[first])[skip..];
+    }
+    scratch.clear();
+    open.range(first..).for_each(|open| scratch.extend_from_slice(bytes_of(open)));
+    &scratch[skip..]
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::schedule::RateError;
+use crate::target::Address;
 
 /// Why a generator or responder could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +29,25 @@ pub enum LoadError {
     /// Busy waiting was asked for where it would stop the load instead of making it precise.
     #[error("the generator cannot spin here: {0}; wait hybrid instead")]
     Spin(&'static str),
+    /// TLS cannot be spoken as asked.
+    #[error("TLS with {name} is not possible: {why}")]
+    Tls {
+        /// The server's name.
+        name: String,
+        /// What is in the way.
+        why: String,
+    },
+    /// The process may not have as many open files as it needs sockets.
+    #[error("{wanted} connections are more than this process may have open files (`ulimit -n`)")]
+    Files {
+        /// Connections of this thread.
+        wanted: usize,
+    },
     /// A connection was refused or reset.
     #[error("could not connect to {address}")]
     Connect {
         /// To whom.
-        address: SocketAddr,
+        address: Address,
         /// The kernel's answer.
         source: io::Error,
     },
@@ -40,7 +55,7 @@ pub enum LoadError {
     #[error("could not connect to {address}: {connected} of {wanted} connections are there after {} ms", waited.as_millis())]
     ConnectTimeout {
         /// To whom.
-        address: SocketAddr,
+        address: Address,
         /// Connections that are there.
         connected: usize,
         /// Connections that were asked for.

@@ -8,24 +8,13 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use load::{Client, Expect, Run, Schedule, Target, Wait};
+//! use load::{Client, Expect, Run, Schedule, Target};
 //!
 //! # fn main() -> Result<(), load::LoadError> {
-//! let target = Target {
-//!     address: ([127, 0, 0, 1], 8080).into(),
-//!     host: "localhost".to_owned(),
-//!     path: "/100".to_owned(),
-//!     expect: Expect { status: 200, body_bytes: Some(100) },
-//! };
+//! let expect = Expect { status: 200, body_bytes: Some(100) };
+//! let target = Target::get(([127, 0, 0, 1], 8080).into(), "localhost", "/100", expect);
 //! let client = Client::connect(&target, 32, Duration::from_secs(2))?;
-//! let run = Run {
-//!     schedule: Schedule::Constant { rate_per_s: 20_000.0 },
-//!     duration: Duration::from_secs(1),
-//!     drain: Duration::from_secs(1),
-//!     wait: Wait::Hybrid,
-//!     threads: vec![],
-//!     scheduling: linux::cpu::Scheduling::Normal,
-//! };
+//! let run = Run::new(Schedule::Constant { rate_per_s: 20_000.0 }, Duration::from_secs(1));
 //! let outcome = load::run(&mut [client], &run)?;
 //! println!("p99 {} ns", outcome.response.value_at_quantile(0.99));
 //! # Ok(())
@@ -34,12 +23,17 @@
 //!
 //! What it is not: a judge. It counts and measures; whether a run is valid is for the caller to say.
 
+mod ask;
 mod client;
 mod connection;
 mod error;
+mod fault;
+mod link;
 mod outcome;
 mod run;
+mod series;
 mod thread;
+mod tls;
 mod wait;
 mod worker;
 
@@ -48,13 +42,15 @@ pub mod schedule;
 pub mod serve;
 pub mod target;
 
-pub use client::Client;
-pub use connection::Fault;
+pub use client::{Client, Pool};
 pub use error::LoadError;
+pub use fault::{Fault, Faults};
 pub use hdrhistogram::Histogram;
 pub use outcome::{Live, Missed, Outcome, Unexpected};
-pub use run::{Run, run, run_live};
+pub use run::{Run, WhenBusy, run, run_live};
 pub use schedule::Schedule;
-pub use target::{Expect, Target};
+pub use series::{Sample, Series};
+pub use target::{Address, Ask, Expect, Request, Sizes, Target};
 pub use thread::ThreadCost;
+pub use tls::{Tls, Trust};
 pub use wait::Wait;

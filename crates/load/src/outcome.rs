@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::connection::Fault;
+use crate::fault::{Fault, Faults};
+use crate::series::Series;
 use crate::thread::ThreadCost;
 
 /// The greatest latency that is told from greater ones: one hour. Greater ones count as one hour.
@@ -13,7 +14,7 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// What a run gave: three times and three facts, the generator's own part in them, and an account of every request.
 ///
-/// `intended = answered + unexpected + missed`, always.
+/// `intended = answered + unexpected + missed + dropped`, always.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// When the schedule started, in nanoseconds of [`linux::clock`].
@@ -52,16 +53,25 @@ pub struct Outcome {
     pub answered_in_schedule: u64,
     /// Those that had no answer when waiting for it ended.
     pub missed: Missed,
+    /// Those that were due and not sent, by choice, because no connection was free ([`crate::WhenBusy::Drop`]).
+    pub dropped: u64,
     /// Those that were answered otherwise.
     pub unexpected: Unexpected,
+    /// Datagrams that answered nothing that was open: too late, twice, or not ours.
+    pub strays: u64,
     /// Connections that broke, or could not be made.
-    pub connection_errors: u64,
+    pub faults: Faults,
     /// The first of them.
     pub first_fault: Option<Fault>,
-    /// Connections that were made anew: after an error, or because the server had closed one.
+    /// Connections that were made after the start: anew after an error or because the server had closed one, or more
+    /// than there were.
     pub reconnects: u64,
+    /// Connections that there are more than at the start ([`crate::WhenBusy::Grow`]).
+    pub grown: u64,
     /// The most requests of one thread that at one instant were overdue behind another that waited too.
     pub backlog_max: u64,
+    /// A thinned record of each thread's run.
+    pub series: Vec<Series>,
     /// What each thread cost.
     pub threads: Vec<ThreadCost>,
 }
@@ -110,13 +120,41 @@ impl Outcome {
             answered: 0,
             answered_in_schedule: 0,
             missed: Missed { ages: histogram() },
+            dropped: 0,
             unexpected: Unexpected::default(),
-            connection_errors: 0,
+            strays: 0,
+            faults: Faults::default(),
             first_fault: None,
             reconnects: 0,
+            grown: 0,
             backlog_max: 0,
+            series: Vec::new(),
             threads: Vec::new(),
         }
+    }
+
+    /// Of one thread.
+    pub(crate) fn of_thread(rate_per_s: Option<f64>) -> Outcome {
+        Outcome { series: vec![Series::new()], ..Outcome::new(rate_per_s) }
+    }
+
+    /// Notes one of the thread's requests in its series.
+    pub(crate) fn series_sent(&mut self, ordinal: u64, gap_ns: u64) {
+        self.series[0].sent(ordinal, gap_ns);
+    }
+
+    /// Notes its answer.
+    pub(crate) fn series_answered(&mut self, ordinal: u64, response_ns: u64) {
+        self.series[0].answered(ordinal, response_ns);
+    }
+
+    /// Fills in what is the same for each request of a thread that saturates, and need not be noted a million times a
+    /// second: nothing is late, and service is all of the response.
+    pub(crate) fn saturated(&mut self) {
+        let bounds = "all histograms have the same bounds";
+        self.response.add(&self.service).expect(bounds);
+        self.lag.saturating_record_n(0, self.sent);
+        self.late.saturating_record_n(0, self.sent);
     }
 
     /// Requests per second that were answered as expected within the schedule: what comes while draining is no rate.
@@ -154,12 +192,18 @@ impl Outcome {
         self.sent_in_schedule += other.sent_in_schedule;
         self.answered += other.answered;
         self.answered_in_schedule += other.answered_in_schedule;
+        self.dropped += other.dropped;
         self.unexpected.status += other.unexpected.status;
         self.unexpected.length += other.unexpected.length;
         self.unexpected.first = self.unexpected.first.or(other.unexpected.first);
-        self.connection_errors += other.connection_errors;
-        self.first_fault = self.first_fault.or(other.first_fault);
+        self.strays += other.strays;
+        self.faults.merge(&other.faults);
+        if self.first_fault.is_none() {
+            self.first_fault.clone_from(&other.first_fault);
+        }
         self.reconnects += other.reconnects;
+        self.grown += other.grown;
+        self.series.extend_from_slice(&other.series);
         self.backlog_max = self.backlog_max.max(other.backlog_max);
         self.threads.extend_from_slice(&other.threads);
     }

@@ -6,8 +6,10 @@
 //! that comes whole.
 
 mod head;
+mod learned;
 
 use head::{Carry, Head, Line};
+pub use learned::Learned;
 
 /// The greatest length of a head, interim (1xx) heads and trailers included, in bytes. More is no answer of a server
 /// whose latency one measures.
@@ -64,6 +66,7 @@ pub struct Parser {
     /// Bytes of the current head, or of the current chunk's size line.
     head_bytes: usize,
     body_bytes: u64,
+    is_head: bool,
     carry: Carry,
 }
 
@@ -84,11 +87,13 @@ enum State {
 }
 
 impl Parser {
-    /// Takes bytes in the order of their arrival. `Some` tells a response and how many of these bytes belonged to it;
+    /// Takes bytes in the order of their arrival. `is_head` says that the response belongs to a HEAD request, and so has
+    /// no body whatever length its head tells. `Some` tells a response and how many of these bytes belonged to it;
     /// the parser is then ready for the next one, which the caller feeds with what is left. `None`: all were used.
     ///
     /// After an error the parser is of no use any more; the connection has to be made anew.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<(usize, Response)>, Malformed> {
+    pub fn feed(&mut self, bytes: &[u8], is_head: bool) -> Result<Option<(usize, Response)>, Malformed> {
+        self.is_head = is_head;
         let mut used = 0;
         while used < bytes.len() {
             used += self.step(&bytes[used..])?;
@@ -100,11 +105,16 @@ impl Parser {
         Ok(None)
     }
 
+    /// Nothing of the next response has been taken yet.
+    pub fn is_fresh(&self) -> bool {
+        self.state == State::StatusLine && self.head_bytes == 0
+    }
+
     /// The peer closed. `Some`: that was the end of a response without a length.
     pub fn end(&mut self) -> Result<Option<Response>, Malformed> {
         match self.state {
             State::UntilClose => Ok(Some(self.complete(false))),
-            State::StatusLine if self.head_bytes == 0 => Ok(None),
+            State::StatusLine if self.is_fresh() => Ok(None),
             State::StatusLine
             | State::Fields
             | State::Body(_)
@@ -151,7 +161,7 @@ impl Parser {
     }
 
     fn line(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
-        let newline = bytes.iter().position(|byte| *byte == b'\n');
+        let newline = memchr::memchr(b'\n', bytes);
         let used = newline.map_or(bytes.len(), |at| at + 1);
         self.head_bytes += used;
         if self.head_bytes > HEAD_BYTES_MAX {
@@ -195,6 +205,7 @@ impl Parser {
             101 => return Err(Malformed::Switched),
             // An interim answer: the real one follows. Its bytes count, so that a flood of them ends.
             100..=199 => self.state = State::StatusLine,
+            _ if self.is_head => self.state = State::Done,
             204 | 304 => self.state = State::Done,
             _ if self.head.chunked => self.expect_chunk(),
             _ => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
-use crate::schedule::{Cursor, Pace, Rate, Schedule};
+use crate::schedule::{Rate, Schedule};
 use crate::thread::Reading;
 use crate::wait::{Place, Wait, Waiting};
 use crate::worker::{Order, Worker};
@@ -17,22 +17,59 @@ use crate::{Client, Live, LoadError, Outcome};
 /// From the moment at which all threads are ready to the first intended instant, so that all are waiting for it.
 const LEAD_NS: u64 = 1_000_000;
 
+/// What happens to a request that is due when no connection is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenBusy {
+    /// It waits for one, in order, and keeps its intended time.
+    #[default]
+    Wait,
+    /// It is sent behind others on a connection that has room for it ([`crate::Pool::depth`]), and waits only when none
+    /// has. HTTP answers in order, so it may wait behind a slow one there.
+    Pipeline,
+    /// A connection is opened for it ([`crate::Pool::connections_max`]); when there are as many as there may be, it waits.
+    Grow,
+    /// It is not sent, and counted. What is measured then is another, gentler load than the one asked for.
+    Drop,
+}
+
 /// What is done with the clients' connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// When requests are sent.
     pub schedule: Schedule,
+    /// What happens when no connection is free.
+    pub when_busy: WhenBusy,
     /// How long the schedule is.
     pub duration: Duration,
     /// How long answers are waited for after the schedule's end. Requests that are overdue for want of a free
     /// connection are sent meanwhile. The run ends as soon as nothing is open.
     pub drain: Duration,
+    /// How long an answer is waited for after a request was sent. Then the request is missed and its connection is
+    /// made anew. `None`: until the end of the run.
+    pub timeout: Option<Duration>,
     /// How threads wait for the next instant.
     pub wait: Wait,
     /// Where each client's thread runs, in the order of the clients; empty: anywhere.
     pub threads: Vec<CpuSet>,
     /// The scheduling class of the threads.
     pub scheduling: Scheduling,
+}
+
+impl Run {
+    /// As most want it: a request waits for a connection, an answer is waited for until a second after the schedule's end,
+    /// threads run anywhere and as others do.
+    pub fn new(schedule: Schedule, duration: Duration) -> Run {
+        Run {
+            schedule,
+            when_busy: WhenBusy::Wait,
+            duration,
+            drain: Duration::from_secs(1),
+            timeout: None,
+            wait: Wait::Hybrid,
+            threads: vec![],
+            scheduling: Scheduling::Normal,
+        }
+    }
 }
 
 /// Runs a schedule on the clients' connections and returns when everything is answered, or given up.
@@ -68,7 +105,7 @@ pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcom
             .map(|thread| thread.join().expect("a thread of the generator does not panic"))
             .collect()
     });
-    let mut total = Outcome::new(plan.rate_per_s());
+    let mut total = Outcome::new(run.schedule.rate_per_s());
     for outcome in outcomes {
         if let Some(outcome) = outcome? {
             total.merge(&outcome);
@@ -80,7 +117,6 @@ pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcom
 /// A run that was found possible.
 struct Plan<'a> {
     run: &'a Run,
-    rate: Option<Rate>,
     waiting: Waiting,
     threads: usize,
 }
@@ -93,23 +129,21 @@ impl<'a> Plan<'a> {
         if !run.threads.is_empty() && run.threads.len() != threads {
             return Err(LoadError::Shape("CPUs are needed for each client or for none"));
         }
-        let rate = match run.schedule {
-            Schedule::Constant { rate_per_s } => Some(Rate::new(rate_per_s)?),
-            Schedule::Saturate => None,
-        };
+        let rate = run.schedule.rate_per_s().map(Rate::new).transpose()?;
+        if rate.is_none() && matches!(run.when_busy, WhenBusy::Drop | WhenBusy::Grow) {
+            return Err(LoadError::Shape(
+                "without a rate no request is due that could be dropped or grown for",
+            ));
+        }
+        if run.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(LoadError::Shape("a request needs some time to be answered in"));
+        }
         let place = Place {
             scheduling: run.scheduling,
             cpus_online: cpu::online()?.len(),
             period_ns: rate.map_or(u64::MAX, |rate| rate.intended_ns(threads as u64)),
         };
-        Ok(Plan { run, rate, waiting: Waiting::new(run.wait, place)?, threads })
-    }
-
-    fn rate_per_s(&self) -> Option<f64> {
-        match self.run.schedule {
-            Schedule::Constant { rate_per_s } => Some(rate_per_s),
-            Schedule::Saturate => None,
-        }
+        Ok(Plan { run, waiting: Waiting::new(run.wait, place)?, threads })
     }
 
     /// A thread from its first line to its last. `None`: another thread could not start, so this one did not either.
@@ -128,8 +162,8 @@ impl<'a> Plan<'a> {
         // Without this every sleep is up to 50 µs late: the kernel gathers wake-ups to save power.
         clock::set_timer_slack_ns(NonZeroU64::MIN)?;
         cpu::set_current_thread_scheduling(self.run.scheduling)?;
-        let mut outcome = Outcome::new(self.rate_per_s());
-        let worker = Worker::new(client, self.order(index), &mut outcome, live);
+        let mut outcome = Outcome::of_thread(self.run.schedule.rate_per_s());
+        let worker = Worker::new(client, self.order(index)?, &mut outcome, live);
         let before = Reading::now()?;
         let Some(start_ns) = place.ready() else { return Ok(None) };
         worker.run(start_ns);
@@ -137,10 +171,15 @@ impl<'a> Plan<'a> {
         Ok(Some(outcome))
     }
 
-    fn order(&self, index: usize) -> Order {
-        let pace =
-            self.rate.map_or(Pace::Saturate, |rate| Pace::Constant(Cursor::new(rate, index, self.threads)));
-        Order { pace, duration: self.run.duration, drain: self.run.drain, waiting: self.waiting.clone() }
+    fn order(&self, index: usize) -> Result<Order, LoadError> {
+        Ok(Order {
+            pace: self.run.schedule.pace(index, self.threads)?,
+            when_busy: self.run.when_busy,
+            duration: self.run.duration,
+            drain: self.run.drain,
+            timeout: self.run.timeout,
+            waiting: self.waiting.clone(),
+        })
     }
 }
 

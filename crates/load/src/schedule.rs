@@ -5,6 +5,10 @@
 //! the start. There is one schedule for a whole run; thread i of T owns the requests k ≡ i mod T, so that the sum over
 //! threads is evenly spaced. (A schedule for each connection would start all of them together, in bursts.)
 
+mod poisson;
+
+use poisson::Poisson;
+
 /// When requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Schedule {
@@ -13,9 +17,40 @@ pub enum Schedule {
         /// Requests per second over all threads, [`Rate::MIN_PER_S`] to [`Rate::MAX_PER_S`].
         rate_per_s: f64,
     },
+    /// At random instants, independent of each other and of the server, as the requests of many users are: a Poisson
+    /// process. The gaps are exponentially distributed, so that there are bursts and pauses.
+    Poisson {
+        /// Requests per second over all threads on average, [`Rate::MIN_PER_S`] to [`Rate::MAX_PER_S`].
+        rate_per_s: f64,
+        /// Which of all such processes: the same seed and number of threads give the same instants.
+        seed: u64,
+    },
     /// Every connection sends again as soon as its answer is there. This finds a capacity; it says little about
     /// latency, because a slow server is asked less.
     Saturate,
+}
+
+impl Schedule {
+    /// The rate that is asked for in requests per second; `None` when saturating.
+    pub fn rate_per_s(self) -> Option<f64> {
+        match self {
+            Schedule::Constant { rate_per_s } | Schedule::Poisson { rate_per_s, .. } => Some(rate_per_s),
+            Schedule::Saturate => None,
+        }
+    }
+
+    /// The part of one thread of several.
+    pub(crate) fn pace(self, thread: usize, threads: usize) -> Result<Pace, RateError> {
+        Ok(match self {
+            Schedule::Constant { rate_per_s } => {
+                Pace::Constant(Cursor::new(Rate::new(rate_per_s)?, thread, threads))
+            }
+            Schedule::Poisson { rate_per_s, seed } => {
+                Pace::Poisson(Poisson::new(Rate::new(rate_per_s)?, seed, thread, threads))
+            }
+            Schedule::Saturate => Pace::Saturate,
+        })
+    }
 }
 
 /// A rate that cannot be scheduled.
@@ -47,6 +82,11 @@ impl Rate {
         Ok(Rate((rate_per_s * 1e6).round() as u64))
     }
 
+    /// Nanoseconds between two requests on average.
+    pub fn period_ns(self) -> f64 {
+        SPAN_NS as f64 / self.0 as f64
+    }
+
     /// Nanoseconds from the start to the instant at which request `k` is due, rounded down. Beyond 584 years it is
     /// `u64::MAX`.
     pub fn intended_ns(self, k: u64) -> u64 {
@@ -65,6 +105,7 @@ impl Rate {
 #[derive(Debug, Clone)]
 pub(crate) enum Pace {
     Constant(Cursor),
+    Poisson(Poisson),
     Saturate,
 }
 
@@ -73,6 +114,7 @@ impl Pace {
     pub(crate) fn next_ns(&self, now_ns: u64) -> u64 {
         match self {
             Pace::Constant(cursor) => cursor.due_ns,
+            Pace::Poisson(poisson) => poisson.due_ns(),
             Pace::Saturate => now_ns,
         }
     }
@@ -80,14 +122,17 @@ impl Pace {
     pub(crate) fn advance(&mut self) {
         match self {
             Pace::Constant(cursor) => cursor.advance(),
+            Pace::Poisson(poisson) => poisson.advance(),
             Pace::Saturate => {}
         }
     }
 
-    /// Whole periods of this thread that fit into a time; none when saturating.
-    pub(crate) fn periods_in(&self, ns: u64) -> u64 {
+    /// How many requests of this thread are due in a time: exactly at a constant rate, on average at random instants;
+    /// none when saturating.
+    pub(crate) fn due_in(&self, ns: u64) -> u64 {
         match self {
             Pace::Constant(cursor) => ns / cursor.step_ns.max(1),
+            Pace::Poisson(poisson) => (ns as f64 / poisson.mean_ns()) as u64,
             Pace::Saturate => 0,
         }
     }

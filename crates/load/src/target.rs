@@ -1,23 +1,71 @@
-//! What is asked, of whom, and what answer is expected.
+//! Whom is asked, what is asked, and what answer is expected.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use crate::LoadError;
+use crate::ask::Asks;
+use crate::{LoadError, Tls};
 
-/// The greatest length of a request in bytes. It must fit into any socket's send buffer in one write.
-const REQUEST_BYTES_MAX: usize = 8192;
-
-/// One resource of one server.
+/// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A stream socket in the file system.
+    Unix(PathBuf),
+    /// A UDP port.
+    Udp(SocketAddr),
+}
+
+/// One server, and what is asked of it.
+#[derive(Debug, Clone)]
 pub struct Target {
-    /// Where the server listens.
-    pub address: SocketAddr,
+    /// Where it is.
+    pub address: Address,
+    /// How to speak TLS with it; `None`: in the clear.
+    pub tls: Option<Tls>,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// HTTP/1.1 requests, each as often as its weight says.
+    Http(Vec<Request>),
+    /// Bytes for bytes, without a meaning.
+    Raw(Sizes),
+}
+
+/// One HTTP request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The method, in capitals.
+    pub method: String,
     /// The value of the `Host` field.
     pub host: String,
     /// The path with its query, from `/`.
     pub path: String,
+    /// Further fields of the head, in order. A `Host` among them takes the place of `host`.
+    pub fields: Vec<(String, String)>,
+    /// The body; its length is told where there is one, or where the method means that there is.
+    pub body: Vec<u8>,
+    /// How often it is asked, beside the others; at least 1.
+    pub weight: u32,
     /// What counts as an answer.
     pub expect: Expect,
+}
+
+/// The sizes of a raw exchange in bytes. Over TCP and Unix sockets a request is as many bytes and so is its answer.
+/// Over UDP both are one datagram that starts with the request's number in [`Sizes::NUMBER_BYTES`] bytes, which the
+/// server gives back; so answers that come late, twice or in another order are known as such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of a request, 1 to 65,507; over UDP at least [`Sizes::NUMBER_BYTES`].
+    pub request_bytes: u32,
+    /// Of an answer, likewise, but over TCP up to 2³² − 1.
+    pub response_bytes: u32,
 }
 
 /// What an answer must be. Anything else is counted as unexpected and is in no histogram of latency, because a quick
@@ -36,49 +84,51 @@ impl Default for Expect {
     }
 }
 
-impl Target {
-    /// The request's bytes, made once before the first packet.
-    pub(crate) fn request(&self) -> Result<Vec<u8>, LoadError> {
-        let bad = |what, text: &str, why| LoadError::Target { what, text: text.to_owned(), why };
-        if !self.path.starts_with('/') || self.path.bytes().any(|byte| !(0x21..0x7f).contains(&byte)) {
-            return Err(bad(
-                "path",
-                &self.path,
-                "it must start with / and have printable ASCII characters only",
-            ));
+impl Sizes {
+    /// Bytes of a request's number at the start of a datagram.
+    pub const NUMBER_BYTES: usize = 8;
+}
+
+impl Request {
+    /// The simplest: GET, no further fields, a weight of 1.
+    pub fn get(host: &str, path: &str, expect: Expect) -> Request {
+        Request {
+            method: "GET".to_owned(),
+            host: host.to_owned(),
+            path: path.to_owned(),
+            fields: Vec::new(),
+            body: Vec::new(),
+            weight: 1,
+            expect,
         }
-        if self.host.is_empty() || self.host.bytes().any(|byte| !(0x21..0x7f).contains(&byte)) {
-            return Err(bad("host", &self.host, "printable ASCII characters are expected"));
-        }
-        let request = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", self.path, self.host).into_bytes();
-        if request.len() > REQUEST_BYTES_MAX {
-            return Err(bad("path", &self.path, "a request of at most 8192 bytes is possible"));
-        }
-        Ok(request)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn target(host: &str, path: &str) -> Target {
-        let address = SocketAddr::from(([127, 0, 0, 1], 80));
-        Target { address, host: host.to_owned(), path: path.to_owned(), expect: Expect::default() }
+impl Target {
+    /// One resource of an HTTP server on a TCP port, asked for by GET.
+    pub fn get(address: SocketAddr, host: &str, path: &str, expect: Expect) -> Target {
+        let ask = Ask::Http(vec![Request::get(host, path, expect)]);
+        Target { address: Address::Tcp(address), tls: None, ask }
     }
 
-    #[test]
-    fn a_request_is_a_line_and_a_host() {
-        let request = target("a:8080", "/100?x").request().unwrap();
-        assert_eq!(request, b"GET /100?x HTTP/1.1\r\nHost: a:8080\r\n\r\n");
+    /// The requests' bytes, made once before the first packet.
+    pub(crate) fn asks(&self) -> Result<Asks, LoadError> {
+        match (&self.ask, &self.address) {
+            (Ask::Http(_), Address::Udp(_)) => Err(LoadError::Shape("HTTP/1.1 does not run over UDP")),
+            (Ask::Raw(_), _) if self.tls.is_some() => Err(LoadError::Shape("TLS is for HTTP alone")),
+            (Ask::Http(requests), _) => Asks::http(requests),
+            (Ask::Raw(sizes), Address::Udp(_)) => Asks::datagrams(*sizes),
+            (Ask::Raw(sizes), _) => Asks::raw(*sizes),
+        }
     }
+}
 
-    #[test]
-    fn nothing_can_be_smuggled_into_a_request() {
-        assert!(target("a", "no-slash").request().is_err());
-        assert!(target("a", "/ HTTP/1.0\r\nX: y").request().is_err());
-        assert!(target("a\r\nX: y", "/").request().is_err());
-        assert!(target("", "/").request().is_err());
-        assert!(target("a", &format!("/{}", "x".repeat(9000))).request().is_err());
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "{address}"),
+            Address::Unix(path) => write!(f, "{}", path.display()),
+            Address::Udp(address) => write!(f, "UDP {address}"),
+        }
     }
 }

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use linux::cpu::Scheduling;
-use load::{Client, Expect, Outcome, Run, Schedule, Target, Wait};
+use load::{Client, Expect, Outcome, Run, Schedule, Target};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -57,14 +56,7 @@ fn serve(requests_per_connection: u64, answer: &'static [u8]) -> SocketAddr {
 }
 
 fn run(client: &mut Client, schedule: Schedule, duration_ms: u64) -> (u64, Outcome) {
-    let run = Run {
-        schedule,
-        duration: Duration::from_millis(duration_ms),
-        drain: Duration::from_secs(5),
-        wait: Wait::Hybrid,
-        threads: vec![],
-        scheduling: Scheduling::Normal,
-    };
+    let run = Run { drain: Duration::from_secs(5), ..Run::new(schedule, Duration::from_millis(duration_ms)) };
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     let outcome = load::run(std::slice::from_mut(client), &run).unwrap();
     (ALLOCATIONS.load(Ordering::Relaxed) - before, outcome)
@@ -73,7 +65,7 @@ fn run(client: &mut Client, schedule: Schedule, duration_ms: u64) -> (u64, Outco
 #[track_caller]
 fn check(address: SocketAddr, schedule: Schedule) -> Outcome {
     let expect = Expect { status: 200, body_bytes: Some(5) };
-    let target = Target { address, host: "a".to_owned(), path: "/".to_owned(), expect };
+    let target = Target::get(address, "a", "/", expect);
     let mut client = Client::connect(&target, 1, Duration::from_secs(5)).unwrap();
     // The first run may set things up once.
     run(&mut client, schedule, 10);
@@ -97,5 +89,5 @@ fn a_long_run_allocates_as_often_as_a_short_one() {
     let outcome = check(serve(1, close), Schedule::Constant { rate_per_s: 200.0 });
     assert!(outcome.reconnects >= 99);
     let outcome = check(serve(1, b"garbage\r\n"), Schedule::Constant { rate_per_s: 200.0 });
-    assert!(outcome.connection_errors >= 10);
+    assert!(outcome.faults.count() >= 10);
 }

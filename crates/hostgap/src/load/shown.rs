@@ -50,7 +50,7 @@ pub(super) fn json(job: &Job, outcome: &Outcome, complaints: &[String]) -> Value
             "age_max_ns": oldest(missed.ages.max()),
         },
         "unexpected": { "status": outcome.unexpected.status, "length": outcome.unexpected.length },
-        "connection_errors": outcome.connection_errors,
+        "connection_errors": outcome.faults.count(),
         "reconnects": outcome.reconnects,
         "backlog_max": outcome.backlog_max,
         "response_ns": distribution(&outcome.response),
@@ -93,7 +93,7 @@ fn row(cells: &[String]) -> String {
 
 fn rate_line(text: &mut String, job: &Job, outcome: &Outcome) -> std::fmt::Result {
     let asked = match job.run.schedule {
-        Schedule::Constant { rate_per_s } => {
+        Schedule::Constant { rate_per_s } | Schedule::Poisson { rate_per_s, .. } => {
             format!("{rate_per_s}/s asked, {:.2}/s sent, ", outcome.sent_per_s())
         }
         Schedule::Saturate => "as many as go, ".to_owned(),
@@ -117,7 +117,9 @@ fn request_lines(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     writeln!(
         text,
         "sockets   {} connection errors, {} reconnects, at most {} requests waited for a connection",
-        outcome.connection_errors, outcome.reconnects, outcome.backlog_max
+        outcome.faults.count(),
+        outcome.reconnects,
+        outcome.backlog_max
     )
 }
 

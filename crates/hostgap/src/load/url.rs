@@ -23,7 +23,7 @@ pub(super) fn target(text: &str, expect: Expect) -> anyhow::Result<Target> {
     let url = parse(text).map_err(|why| BadInput(format!("`{text}` cannot be asked: {why}")))?;
     let address = resolve(&url).with_context(|| format!("could not find the address of {}", url.host))?;
     let path = if url.path.is_empty() { "/".to_owned() } else { url.path.to_owned() };
-    Ok(Target { address, host: url.authority.to_owned(), path, expect })
+    Ok(Target::get(address, url.authority, &path, expect))
 }
 
 fn resolve(url: &Url<'_>) -> std::io::Result<SocketAddr> {
@@ -72,6 +72,8 @@ fn host_and_port(authority: &str) -> Result<(&str, Option<&str>), &'static str> 
 
 #[cfg(test)]
 mod tests {
+    use ::load::{Address, Ask, Request};
+
     use super::*;
 
     #[track_caller]
@@ -111,7 +113,8 @@ mod tests {
     #[test]
     fn an_address_needs_no_look_up() {
         let target = target("http://[::1]:81", Expect::default()).unwrap();
-        assert_eq!(target.address, SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 81)));
-        assert_eq!((target.host.as_str(), target.path.as_str()), ("[::1]:81", "/"));
+        let address = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 81));
+        assert_eq!(target.address, Address::Tcp(address));
+        assert_eq!(target.ask, Ask::Http(vec![Request::get("[::1]:81", "/", Expect::default())]));
     }
 }

@@ -53,13 +53,11 @@ fn every_data_path_answers_over_both_families_and_goes() {
             let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
             for (body_bytes, requests) in [(100, 40), (4096, 20)] {
                 standing.connect(body_bytes, 3).unwrap();
+                let schedule = Schedule::Constant { rate_per_s: 1000.0 };
                 let run = Run {
-                    schedule: Schedule::Constant { rate_per_s: 1000.0 },
-                    duration: Duration::from_millis(requests),
                     drain: Duration::from_secs(5),
                     wait: Wait::Sleep,
-                    threads: Vec::new(),
-                    scheduling: Scheduling::Normal,
+                    ..Run::new(schedule, Duration::from_millis(requests))
                 };
                 let outcome = load::run(standing.clients(body_bytes), &run).unwrap();
                 assert_eq!(outcome.answered, requests, "{} IPv6 {ipv6}: {outcome:?}", path.name);

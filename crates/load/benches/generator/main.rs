@@ -128,20 +128,14 @@ fn constant(place: &Place) -> Result<(), Failure> {
 }
 
 fn run(place: &Place, schedule: Schedule, wait: Wait) -> Result<Outcome, Failure> {
-    let target = Target {
-        address: place.address,
-        host: "bench".to_owned(),
-        path: "/".to_owned(),
-        expect: Expect { status: 200, body_bytes: Some(100) },
-    };
+    let expect = Expect { status: 200, body_bytes: Some(100) };
+    let target = Target::get(place.address, "bench", "/", expect);
     let client = Client::connect(&target, CONNECTIONS, Duration::from_secs(2))?;
     let run = Run {
-        schedule,
-        duration: SLICE,
-        drain: Duration::from_secs(1),
         wait,
         threads: vec![place.client.clone()],
         scheduling: place.scheduling,
+        ..Run::new(schedule, SLICE)
     };
     Ok(load::run(&mut [client], &run)?)
 }

@@ -5,10 +5,11 @@ use super::*;
 /// Feeds the bytes in the given pieces and returns all responses, with what the peer's closing gives.
 fn read(pieces: &[&[u8]], close: bool) -> Result<Vec<Response>, Malformed> {
     let mut parser = Parser::default();
+    let mut learned = Learned::new();
     let mut responses = Vec::new();
     for piece in pieces {
         let mut rest = *piece;
-        while let Some((used, response)) = parser.feed(rest)? {
+        while let Some((used, response)) = learned.feed(&mut parser, rest, false)? {
             responses.push(response);
             rest = &rest[used..];
         }

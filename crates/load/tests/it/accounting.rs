@@ -14,7 +14,7 @@ fn a_good_server_answers_everything() {
     for wait in [Wait::Sleep, Wait::Hybrid, Wait::Spin] {
         let outcome = run(&mut [client(address, 8)], &Run { wait, ..at(2000.0, 300) });
         assert_eq!((outcome.intended, outcome.sent, outcome.answered), (600, 600, 600), "{wait:?}");
-        assert_eq!((outcome.connection_errors, outcome.reconnects), (0, 0));
+        assert_eq!((outcome.faults.count(), outcome.reconnects), (0, 0));
         assert_eq!(outcome.duration, Duration::from_millis(300));
         assert!(outcome.kept() > 0.0);
     }

@@ -46,7 +46,7 @@ fn responses(stream: &mut TcpStream, count: usize) -> Vec<Response> {
             break;
         }
         let mut rest = &buffer[..bytes];
-        while let Some((used, response)) = parser.feed(rest).unwrap() {
+        while let Some((used, response)) = parser.feed(rest, false).unwrap() {
             responses.push(response);
             rest = &rest[used..];
         }
@@ -137,15 +137,11 @@ fn the_generator_and_the_responder_agree() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         let cpus = linux::cpu::allowed().unwrap();
         let served = with_server(listen, cpus, |address| {
-            let target = Target {
-                address,
-                host: "a".to_owned(),
-                path: "/4096".to_owned(),
-                expect: Expect { status: 200, body_bytes: Some(4096) },
-            };
+            let expect = Expect { status: 200, body_bytes: Some(4096) };
+            let target = Target::get(address, "a", "/4096", expect);
             let mut clients = [Client::connect(&target, 16, Duration::from_secs(5)).unwrap()];
             let outcome = run(&mut clients, &at(2000.0, 300));
-            assert_eq!((outcome.answered, outcome.connection_errors), (600, 0));
+            assert_eq!((outcome.answered, outcome.faults.count()), (600, 0));
             let saturate = Run { schedule: Schedule::Saturate, ..at(1.0, 200) };
             let outcome = run(&mut clients, &saturate);
             assert_eq!(outcome.answered, outcome.sent);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use linux::cpu::Scheduling;
 use load::{Client, Expect, Outcome, Run, Schedule, Target, Wait};
 
 /// What every good server here answers.
@@ -64,8 +63,7 @@ fn converse(stream: &TcpStream, requests: &AtomicU64, handle: &impl Fn(Request<'
 }
 
 pub(crate) fn target(address: SocketAddr) -> Target {
-    let expect = Expect { status: 200, body_bytes: Some(5) };
-    Target { address, host: "test".to_owned(), path: "/".to_owned(), expect }
+    Target::get(address, "test", "/", Expect { status: 200, body_bytes: Some(5) })
 }
 
 pub(crate) fn client(address: SocketAddr, connections: usize) -> Client {
@@ -75,12 +73,9 @@ pub(crate) fn client(address: SocketAddr, connections: usize) -> Client {
 /// A run that waits long enough for any answer that will come.
 pub(crate) fn at(rate_per_s: f64, duration_ms: u64) -> Run {
     Run {
-        schedule: Schedule::Constant { rate_per_s },
-        duration: Duration::from_millis(duration_ms),
         drain: Duration::from_secs(10),
         wait: Wait::Sleep,
-        threads: vec![],
-        scheduling: Scheduling::Normal,
+        ..Run::new(Schedule::Constant { rate_per_s }, Duration::from_millis(duration_ms))
     }
 }
 
@@ -98,7 +93,8 @@ pub(crate) fn run(clients: &mut [Client], run: &Run) -> Outcome {
 
 #[track_caller]
 pub(crate) fn check(outcome: &Outcome) {
-    assert_eq!(outcome.intended, outcome.answered + outcome.unexpected.count() + outcome.missed.count());
+    let accounted = outcome.answered + outcome.unexpected.count() + outcome.missed.count() + outcome.dropped;
+    assert_eq!(outcome.intended, accounted);
     assert_eq!(outcome.response.len(), outcome.answered);
     assert_eq!(outcome.service.len(), outcome.answered);
     assert_eq!(outcome.lag.len(), outcome.sent);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use load::response::Malformed;
-use load::{Client, Fault, LoadError, Run};
+use load::{Client, Expect, Fault, LoadError, Run, Target};
 use rustix::net::sockopt;
 
 use crate::servers::{OK, at, client, run, serve, target};
@@ -16,7 +16,7 @@ use crate::servers::{OK, at, client, run, serve, target};
 fn an_answer_byte_by_byte_is_an_answer() {
     let address = serve(|request| OK.chunks(1).all(|byte| request.answer(byte)));
     let outcome = run(&mut [client(address, 4)], &at(100.0, 500));
-    assert_eq!((outcome.answered, outcome.connection_errors), (50, 0));
+    assert_eq!((outcome.answered, outcome.faults.count()), (50, 0));
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn a_chunked_answer_is_an_answer() {
     let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x\r\nllo\r\n0\r\n\r\n";
     let address = serve(move |request| request.answer(&answer[..50]) && request.answer(&answer[50..]));
     let outcome = run(&mut [client(address, 4)], &at(500.0, 200));
-    assert_eq!((outcome.answered, outcome.connection_errors), (100, 0));
+    assert_eq!((outcome.answered, outcome.faults.count()), (100, 0));
 }
 
 #[test]
@@ -32,11 +32,10 @@ fn a_body_larger_than_any_buffer_is_an_answer() {
     let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec();
     answer.resize(answer.len() + 1_000_000, b'\n');
     let address = serve(move |request| request.answer(&answer));
-    let mut target = target(address);
-    target.expect.body_bytes = Some(1_000_000);
+    let target = Target::get(address, "test", "/", Expect { status: 200, body_bytes: Some(1_000_000) });
     let client = Client::connect(&target, 2, Duration::from_secs(5)).unwrap();
     let outcome = run(&mut [client], &at(50.0, 200));
-    assert_eq!((outcome.answered, outcome.connection_errors), (10, 0));
+    assert_eq!((outcome.answered, outcome.faults.count()), (10, 0));
 }
 
 #[test]
@@ -45,18 +44,18 @@ fn a_connection_that_closes_after_each_answer_is_made_anew() {
     let address = serve(move |request| request.answer_and_close(answer));
     let mut clients = [client(address, 4)];
     let outcome = run(&mut clients, &at(200.0, 500));
-    assert_eq!((outcome.answered, outcome.connection_errors), (100, 0));
+    assert_eq!((outcome.answered, outcome.faults.count()), (100, 0));
     assert!(outcome.reconnects >= 96, "{}", outcome.reconnects);
     // What the last answers closed is there again for the next run.
     let outcome = run(&mut clients, &at(200.0, 100));
-    assert_eq!((outcome.answered, outcome.connection_errors), (20, 0));
+    assert_eq!((outcome.answered, outcome.faults.count()), (20, 0));
 }
 
 #[test]
 fn the_end_of_the_connection_can_end_an_answer() {
     let address = serve(|request| request.answer_and_close(b"HTTP/1.1 200 OK\r\n\r\nhello"));
     let outcome = run(&mut [client(address, 4)], &at(200.0, 200));
-    assert_eq!((outcome.answered, outcome.connection_errors), (40, 0));
+    assert_eq!((outcome.answered, outcome.faults.count()), (40, 0));
 }
 
 #[test]
@@ -69,8 +68,8 @@ fn a_reset_is_counted_and_its_request_is_missed() {
         false
     });
     let outcome = run(&mut [client(address, 4)], &at(500.0, 500));
-    assert!(outcome.connection_errors >= 4);
-    assert_eq!(outcome.missed.count(), outcome.connection_errors);
+    assert!(outcome.faults.count() >= 4);
+    assert_eq!(outcome.missed.count(), outcome.faults.count());
     assert_eq!(outcome.first_fault, Some(Fault::System(104)));
     assert!(outcome.answered >= 8 && outcome.reconnects >= 4);
 }
@@ -79,12 +78,12 @@ fn a_reset_is_counted_and_its_request_is_missed() {
 fn a_server_that_hangs_up_without_an_answer_is_counted() {
     let address = serve(|request| request.answer_and_close(b"HTTP/1.1 200 OK\r\nContent-Le"));
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
-    assert_eq!((outcome.missed.count(), outcome.connection_errors), (20, 20));
+    assert_eq!((outcome.missed.count(), outcome.faults.count()), (20, 20));
     assert_eq!(outcome.first_fault, Some(Fault::Malformed(Malformed::Truncated)));
 
     let address = serve(|_| false);
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
-    assert_eq!((outcome.missed.count(), outcome.connection_errors), (20, 20));
+    assert_eq!((outcome.missed.count(), outcome.faults.count()), (20, 20));
     assert_eq!(outcome.first_fault, Some(Fault::Closed));
 }
 
@@ -101,7 +100,7 @@ fn two_answers_to_one_request_are_a_broken_connection() {
     let address = serve(|request| request.answer(&OK.repeat(2)));
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert!(outcome.answered >= 2);
-    assert!(outcome.connection_errors >= 2);
+    assert!(outcome.faults.count() >= 2);
     assert_eq!(outcome.first_fault, Some(Fault::Unasked));
 }
 
@@ -115,7 +114,7 @@ fn no_answer_is_missed_with_its_age() {
     assert_eq!((outcome.sent, outcome.answered, outcome.missed.count()), (3, 0, 20));
     assert!(outcome.missed.ages.max() >= 499_000_000);
     assert!(outcome.missed.ages.min() >= 309_000_000);
-    assert_eq!(outcome.connection_errors, 0);
+    assert_eq!(outcome.faults.count(), 0);
 }
 
 #[test]
@@ -148,7 +147,7 @@ fn a_late_answer_does_not_leak_into_the_next_run() {
     let outcome = run(&mut clients, &Run { drain: Duration::from_millis(50), ..at(100.0, 10) });
     assert_eq!((outcome.sent, outcome.missed.count()), (1, 1));
     let outcome = run(&mut clients, &at(100.0, 500));
-    assert_eq!((outcome.answered, outcome.unexpected.count(), outcome.connection_errors), (50, 0, 0));
+    assert_eq!((outcome.answered, outcome.unexpected.count(), outcome.faults.count()), (50, 0, 0));
 }
 
 #[test]
@@ -166,7 +165,7 @@ fn a_server_that_goes_away_and_comes_back_is_found_again() {
         open.load(Ordering::Relaxed) && request.answer(OK)
     });
     let outcome = run(&mut [client(address, 2)], &at(200.0, 1000));
-    assert!(outcome.connection_errors >= 2);
+    assert!(outcome.faults.count() >= 2);
     assert!(outcome.answered >= 100, "{}", outcome.answered);
     assert_eq!(outcome.missed.count() + outcome.answered, 200);
 }

@@ -1,0 +1,236 @@
+//! The bytes of requests, made once and sent many times.
+
+use std::io::Write;
+
+use crate::LoadError;
+use crate::target::{Expect, Request, Sizes};
+
+/// The greatest length of a request in bytes: one write of a whole pipeline of them must not be too much for any memory.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// The greatest payload of a UDP datagram over IPv4: 65,535 less 20 of IP and 8 of UDP.
+const DATAGRAM_BYTES_MAX: u32 = 65_507;
+
+/// All that a client asks.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) reply: Reply,
+    /// Of each kind, the sum of its weight and those before it.
+    weights: Vec<u64>,
+}
+
+/// One of several requests.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) bytes: Vec<u8>,
+    /// Its answer has a head alone, whatever length that tells (RFC 9110, 9.3.2).
+    pub(crate) is_head: bool,
+    pub(crate) expect: Expect,
+}
+
+/// What answers look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Http,
+    /// Bytes of a stream, as many for each request.
+    Stream(u64),
+    /// One datagram for each request.
+    Datagram,
+}
+
+impl Asks {
+    pub(crate) fn http(requests: &[Request]) -> Result<Asks, LoadError> {
+        if requests.is_empty() {
+            return Err(LoadError::Shape("there is nothing to ask"));
+        }
+        let kinds = requests.iter().map(Kind::http).collect::<Result<_, _>>()?;
+        let weights = requests.iter().scan(0, |sum, request| {
+            *sum += u64::from(request.weight.max(1));
+            Some(*sum)
+        });
+        Ok(Asks { kinds, reply: Reply::Http, weights: weights.collect() })
+    }
+
+    pub(crate) fn raw(sizes: Sizes) -> Result<Asks, LoadError> {
+        if sizes.request_bytes == 0 || sizes.response_bytes == 0 {
+            return Err(LoadError::Shape("a request and its answer have at least one byte each"));
+        }
+        if sizes.request_bytes as usize > REQUEST_BYTES_MAX {
+            return Err(LoadError::Shape("a request of at most 1048576 bytes is possible"));
+        }
+        Ok(Asks::filled(sizes, Reply::Stream(u64::from(sizes.response_bytes))))
+    }
+
+    pub(crate) fn datagrams(sizes: Sizes) -> Result<Asks, LoadError> {
+        let possible = Sizes::NUMBER_BYTES as u32..=DATAGRAM_BYTES_MAX;
+        if !possible.contains(&sizes.request_bytes) || !possible.contains(&sizes.response_bytes) {
+            return Err(LoadError::Shape("datagrams of 8 to 65507 bytes are possible"));
+        }
+        Ok(Asks::filled(sizes, Reply::Datagram))
+    }
+
+    fn filled(sizes: Sizes, reply: Reply) -> Asks {
+        let expect = Expect { status: 200, body_bytes: Some(u64::from(sizes.response_bytes)) };
+        let kind = Kind { bytes: vec![b'x'; sizes.request_bytes as usize], is_head: false, expect };
+        Asks { kinds: vec![kind], reply, weights: vec![1] }
+    }
+
+    /// The bytes of the longest request.
+    pub(crate) fn longest(&self) -> usize {
+        self.kinds.iter().map(|kind| kind.bytes.len()).max().unwrap_or(0)
+    }
+
+    /// Which request is the one with a number. Depends on the number alone, so a run can be repeated.
+    pub(crate) fn kind_of(&self, number: u64) -> u16 {
+        if self.kinds.len() == 1 {
+            return 0;
+        }
+        let total = self.weights.last().copied().unwrap_or(1);
+        let place = scatter(number) % total;
+        self.weights.partition_point(|sum| *sum <= place) as u16
+    }
+}
+
+/// Scatters numbers that follow each other (the finaliser of SplitMix64; Steele, Lea and Flood 2014, "Fast splittable
+/// pseudorandom number generators").
+fn scatter(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Kind {
+    fn http(request: &Request) -> Result<Kind, LoadError> {
+        let bad = |what, text: &str, why| LoadError::Target { what, text: text.to_owned(), why };
+        let visible = |text: &str| !text.is_empty() && text.bytes().all(|byte| (0x21..0x7f).contains(&byte));
+        if !visible(&request.path) || !request.path.starts_with('/') {
+            let why = "it must start with / and have printable ASCII characters only";
+            return Err(bad("path", &request.path, why));
+        }
+        if !visible(&request.host) {
+            return Err(bad("host", &request.host, "printable ASCII characters are expected"));
+        }
+        if !is_token(&request.method) {
+            return Err(bad("method", &request.method, "a word such as GET or POST is expected"));
+        }
+        for (name, value) in &request.fields {
+            if !is_token(name) {
+                return Err(bad("field", name, "a field's name has letters, digits and hyphens"));
+            }
+            // RFC 9110, 5.5: visible characters, blanks and tabs.
+            if value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f) {
+                return Err(bad("field", value, "a field's value is one line"));
+            }
+            if name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding") {
+                return Err(bad("field", name, "the length is told by the body itself"));
+            }
+        }
+        let bytes = Kind::bytes(request);
+        if bytes.len() > REQUEST_BYTES_MAX {
+            return Err(bad("body", "…", "a request of at most 1048576 bytes is possible"));
+        }
+        Ok(Kind { bytes, is_head: request.method == "HEAD", expect: request.expect })
+    }
+
+    fn bytes(request: &Request) -> Vec<u8> {
+        let Request { method, host, path, fields, body, .. } = request;
+        let mut bytes = Vec::new();
+        let mut line = |text: std::fmt::Arguments<'_>| {
+            bytes.write_fmt(text).expect("writing to memory does not fail");
+        };
+        line(format_args!("{method} {path} HTTP/1.1\r\n"));
+        if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            line(format_args!("Host: {host}\r\n"));
+        }
+        for (name, value) in fields {
+            line(format_args!("{name}: {value}\r\n"));
+        }
+        // RFC 9110, 8.6: a method that means content tells its length even if that is none.
+        if !body.is_empty() || ["POST", "PUT", "PATCH"].contains(&method.as_str()) {
+            line(format_args!("Content-Length: {}\r\n", body.len()));
+        }
+        line(format_args!("\r\n"));
+        bytes.extend_from_slice(body);
+        bytes
+    }
+}
+
+/// RFC 9110, 5.6.2.
+fn is_token(text: &str) -> bool {
+    let symbol = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(symbol)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(host: &str, path: &str) -> Request {
+        Request::get(host, path, Expect::default())
+    }
+
+    fn bytes(request: &Request) -> Result<String, LoadError> {
+        let kind = Kind::http(request)?;
+        Ok(String::from_utf8(kind.bytes).unwrap())
+    }
+
+    #[test]
+    fn a_request_is_a_line_and_a_host() {
+        let text = bytes(&get("a:8080", "/100?x")).unwrap();
+        assert_eq!(text, "GET /100?x HTTP/1.1\r\nHost: a:8080\r\n\r\n");
+    }
+
+    #[test]
+    fn fields_and_a_body_are_sent_as_given() {
+        let fields = vec![("Host".to_owned(), "b".to_owned()), ("X-Y".to_owned(), "1 2".to_owned())];
+        let method = "POST".to_owned();
+        let post = Request { method, fields, body: b"hello".to_vec(), ..get("a", "/") };
+        let text = bytes(&post).unwrap();
+        assert_eq!(text, "POST / HTTP/1.1\r\nHost: b\r\nX-Y: 1 2\r\nContent-Length: 5\r\n\r\nhello");
+        let empty = Request { body: Vec::new(), ..post };
+        assert!(bytes(&empty).unwrap().contains("Content-Length: 0\r\n"));
+    }
+
+    #[test]
+    fn nothing_can_be_smuggled_into_a_request() {
+        let field = |name: &str, value: &str| Request {
+            fields: vec![(name.to_owned(), value.to_owned())],
+            ..get("a", "/")
+        };
+        for request in [
+            get("a", "no-slash"),
+            get("a", "/ HTTP/1.0\r\nX: y"),
+            get("a\r\nX: y", "/"),
+            get("", "/"),
+            get("a", &format!("/{}", "x".repeat(REQUEST_BYTES_MAX))),
+            field("A b", "c"),
+            field("A", "b\r\nC: d"),
+            field("content-length", "5"),
+            Request { method: "G ET".to_owned(), ..get("a", "/") },
+        ] {
+            assert!(bytes(&request).is_err(), "{} {}", request.host, request.method);
+        }
+    }
+
+    #[test]
+    fn requests_are_asked_as_often_as_they_weigh() {
+        let weighted = |weight| Request { weight, ..get("a", "/") };
+        let asks = Asks::http(&[weighted(1), weighted(7), weighted(2)]).unwrap();
+        let mut counts = [0; 3];
+        (0..100_000).for_each(|number| counts[usize::from(asks.kind_of(number))] += 1);
+        let near = |count: i32, share: f64| (f64::from(count) / 100_000.0 - share).abs() < 0.01;
+        assert!(near(counts[0], 0.1) && near(counts[1], 0.7) && near(counts[2], 0.2), "{counts:?}");
+    }
+
+    #[test]
+    fn sizes_have_limits() {
+        let sizes = |request_bytes, response_bytes| Sizes { request_bytes, response_bytes };
+        assert!(Asks::raw(sizes(1, 1)).is_ok());
+        assert!(Asks::raw(sizes(0, 1)).is_err());
+        assert!(Asks::datagrams(sizes(8, 65_507)).is_ok());
+        assert!(Asks::datagrams(sizes(7, 100)).is_err());
+        assert!(Asks::datagrams(sizes(100, 65_508)).is_err());
+    }
+}

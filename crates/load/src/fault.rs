@@ -1,0 +1,132 @@
+//! Why connections break, and how often.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::response::Malformed;
+
+/// Why a connection broke.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The kernel's word: refused, reset, timed out. The number is `errno`.
+    #[error("{}", io::Error::from_raw_os_error(*.0))]
+    System(i32),
+    /// The peer closed without having answered.
+    #[error("the server closed the connection without an answer")]
+    Closed,
+    /// What came was no HTTP response.
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+    /// Bytes came that nobody had asked for.
+    #[error("the server sent bytes that no request had asked for")]
+    Unasked,
+    /// A request had no answer for longer than requests are waited for.
+    #[error("a request was not answered in time")]
+    Timeout,
+    /// The two sides could not agree on TLS, or what came was not TLS.
+    #[error("TLS: {0}")]
+    Tls(String),
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Fault {
+        Fault::System(errno.raw_os_error())
+    }
+}
+
+/// How many connections broke, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Nobody listens.
+    pub refused: u64,
+    /// The peer reset the connection.
+    pub reset: u64,
+    /// The peer closed without having answered.
+    pub closed: u64,
+    /// What came was no response.
+    pub malformed: u64,
+    /// Bytes came that nobody had asked for.
+    pub unasked: u64,
+    /// No answer or no connection in time.
+    pub timeout: u64,
+    /// TLS failed.
+    pub tls: u64,
+    /// Any other word of the kernel.
+    pub other: u64,
+}
+
+impl Faults {
+    /// All together.
+    pub fn count(&self) -> u64 {
+        self.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Each reason's name and count.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        [
+            ("refused", self.refused),
+            ("reset", self.reset),
+            ("closed", self.closed),
+            ("malformed", self.malformed),
+            ("unasked", self.unasked),
+            ("timeout", self.timeout),
+            ("tls", self.tls),
+            ("other", self.other),
+        ]
+        .into_iter()
+    }
+
+    pub(crate) fn add(&mut self, fault: &Fault) {
+        let refused = Errno::CONNREFUSED.raw_os_error();
+        let reset = [Errno::CONNRESET, Errno::PIPE, Errno::CONNABORTED].map(Errno::raw_os_error);
+        *match fault {
+            Fault::System(errno) if *errno == refused => &mut self.refused,
+            Fault::System(errno) if reset.contains(errno) => &mut self.reset,
+            Fault::System(errno) if *errno == Errno::TIMEDOUT.raw_os_error() => &mut self.timeout,
+            Fault::System(_) => &mut self.other,
+            Fault::Closed => &mut self.closed,
+            Fault::Malformed(_) => &mut self.malformed,
+            Fault::Unasked => &mut self.unasked,
+            Fault::Timeout => &mut self.timeout,
+            Fault::Tls(_) => &mut self.tls,
+        } += 1;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Faults) {
+        self.refused += other.refused;
+        self.reset += other.reset;
+        self.closed += other.closed;
+        self.malformed += other.malformed;
+        self.unasked += other.unasked;
+        self.timeout += other.timeout;
+        self.tls += other.tls;
+        self.other += other.other;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_is_counted_under_its_reason() {
+        let mut faults = Faults::default();
+        for fault in [
+            Fault::System(Errno::CONNREFUSED.raw_os_error()),
+            Fault::System(Errno::PIPE.raw_os_error()),
+            Fault::System(Errno::HOSTUNREACH.raw_os_error()),
+            Fault::Closed,
+            Fault::Malformed(Malformed::Chunk),
+            Fault::Unasked,
+            Fault::Timeout,
+            Fault::Tls("no".to_owned()),
+        ] {
+            faults.add(&fault);
+        }
+        assert!(faults.iter().all(|(_, count)| count == 1), "{faults:?}");
+        let mut twice = faults;
+        twice.merge(&faults);
+        assert_eq!(twice.count(), 16);
+    }
+}

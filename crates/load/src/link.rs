@@ -1,0 +1,164 @@
+//! The socket of a connection, of whatever kind.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt,
+};
+
+use crate::Fault;
+use crate::target::{Address, Target};
+use crate::tls::Session;
+
+/// A connected socket, or one that is on its way.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: OwnedFd,
+    tls: Option<Session>,
+    /// True while the kernel is still connecting.
+    connecting: bool,
+    ready: bool,
+}
+
+/// What a read gave.
+pub(crate) enum Received {
+    Bytes(usize),
+    Empty,
+    End,
+}
+
+impl Link {
+    /// Starts a connection without waiting for it. Its socket is registered once, edge-triggered, for both directions:
+    /// so a request costs one `send` and one `recv` and no `epoll_ctl`, and whoever reads must read until it is empty.
+    pub(crate) fn open(target: &Target, epoll: &OwnedFd, data: EventData) -> Result<Link, Fault> {
+        let socket = socket(&target.address)?;
+        let connecting = match connect(&socket, &target.address) {
+            Ok(()) => false,
+            Err(Errno::INPROGRESS) => true,
+            // A Unix socket whose queue of connections is full does not wait for a place in it.
+            Err(errno) => return Err(errno.into()),
+        };
+        let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(epoll, &socket, data, interest)?;
+        let tls = target.tls.as_ref().map(Session::new).transpose()?;
+        Ok(Link { socket, tls, connecting, ready: false })
+    }
+
+    /// Goes on with connecting. True when requests can be sent.
+    pub(crate) fn progress(&mut self) -> Result<bool, Fault> {
+        if self.ready {
+            return Ok(true);
+        }
+        if self.connecting {
+            sockopt::socket_error(&self.socket)??;
+            // An event may have come before the connection was made: only a peer's name tells.
+            if rustix::net::getpeername(&self.socket).is_err() {
+                return Ok(false);
+            }
+            self.connecting = false;
+        }
+        self.ready = match &mut self.tls {
+            None => true,
+            Some(session) => session.handshake(&self.socket)?,
+        };
+        Ok(self.ready)
+    }
+
+    /// Sends as much as the socket takes. What a TLS session is given it takes, and sends later.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+        match &mut self.tls {
+            None => Ok(send(&self.socket, bytes)?),
+            Some(session) => session.send(&self.socket, bytes).map(|()| Some(bytes.len())),
+        }
+    }
+
+    /// The socket takes bytes again.
+    pub(crate) fn flush(&mut self) -> Result<(), Fault> {
+        self.tls.as_mut().map_or(Ok(()), |session| session.flush(&self.socket))
+    }
+
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Fault> {
+        let received = match &mut self.tls {
+            None => receive(&self.socket, buffer)?,
+            Some(session) => session.receive(&self.socket, buffer)?,
+        };
+        Ok(match received {
+            None => Received::Empty,
+            Some(0) => Received::End,
+            Some(bytes) => Received::Bytes(bytes),
+        })
+    }
+
+    /// A datagram; one of no bytes is no end.
+    pub(crate) fn receive_datagram(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
+        receive(&self.socket, buffer)
+    }
+
+    /// True if a read that did not fill the buffer has emptied the socket.
+    pub(crate) fn short_read_empties(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// True if there is nothing to read and the peer is still there.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        if self.tls.is_some() {
+            // Between answers only session tickets come, and reading takes them in.
+            return matches!(self.receive(&mut [0]), Ok(Received::Empty));
+        }
+        let mut byte = [0];
+        let peeked = rustix::net::recv(&self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(peeked, Err(Errno::AGAIN))
+    }
+}
+
+fn socket(address: &Address) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (family, kind, protocol) = match address {
+        Address::Tcp(address) => (family(address), SocketType::STREAM, Some(ipproto::TCP)),
+        Address::Udp(address) => (family(address), SocketType::DGRAM, Some(ipproto::UDP)),
+        Address::Unix(_) => (AddressFamily::UNIX, SocketType::STREAM, None),
+    };
+    let socket = rustix::net::socket_with(family, kind, flags, protocol)?;
+    if let Address::Tcp(_) = address {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+fn connect(socket: &OwnedFd, address: &Address) -> Result<(), Errno> {
+    match address {
+        Address::Tcp(address) | Address::Udp(address) => rustix::net::connect(socket, address),
+        Address::Unix(path) => rustix::net::connect(socket, &SocketAddrUnix::new(path)?),
+    }
+}
+
+/// `None`: the socket takes nothing now.
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>, Errno> {
+    loop {
+        match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => return Ok(Some(sent)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// `None`: nothing is there.
+pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
+    loop {
+        match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((bytes, _)) => return Ok(Some(bytes)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn family(address: &SocketAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}

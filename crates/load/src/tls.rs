@@ -1,0 +1,238 @@
+//! TLS towards a server.
+//!
+//! The handshake and the records are rustls's. A connection in TLS may allocate: nobody has a TLS library that does
+//! not, and what it costs is the price of TLS.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::link::{receive, send};
+use crate::{Fault, LoadError};
+
+/// How to speak TLS with a server. All connections of a run share its session tickets.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+/// Whose word is taken for the server's identity.
+#[derive(Debug, Clone, Copy)]
+pub enum Trust<'a> {
+    /// The certificates of this machine's store.
+    System,
+    /// Those of a PEM file.
+    File(&'a Path),
+    /// Anybody's. For tests with certificates that nobody signed; what is measured is the same.
+    Anyone,
+}
+
+impl Tls {
+    /// For a server of this name, which is a host name or an address.
+    ///
+    /// # Errors
+    /// If the name cannot be in a certificate, or there are no certificates to trust.
+    pub fn new(name: &str, trust: Trust<'_>) -> Result<Tls, LoadError> {
+        let bad = |why: String| LoadError::Tls { name: name.to_owned(), why };
+        let server = ServerName::try_from(name.to_owned()).map_err(|error| bad(error.to_string()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad(error.to_string()))?;
+        let mut config = match trust {
+            Trust::Anyone => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Credulous(provider)))
+            }
+            Trust::System => builder.with_root_certificates(system_roots().map_err(bad)?),
+            Trust::File(path) => builder.with_root_certificates(file_roots(path).map_err(bad)?),
+        }
+        .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Tls { config: Arc::new(config), name: server })
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        return Err("this machine has no certificates to trust; install ca-certificates".to_owned());
+    }
+    Ok(roots)
+}
+
+fn file_roots(path: &Path) -> Result<RootCertStore, String> {
+    let unreadable = |error: &dyn fmt::Display| format!("{} cannot be read: {error}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))? {
+        let certificate = certificate.map_err(|error| unreadable(&error))?;
+        roots.add(certificate).map_err(|error| unreadable(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(format!("{} has no certificate in it", path.display()));
+    }
+    Ok(roots)
+}
+
+/// Believes every certificate, but only if the server has its key: a handshake is a whole one.
+#[derive(Debug)]
+struct Credulous(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// One connection's side of TLS.
+#[derive(Debug)]
+pub(crate) struct Session(Box<ClientConnection>);
+
+impl Session {
+    pub(crate) fn new(tls: &Tls) -> Result<Session, Fault> {
+        let connection = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone()).map_err(failed)?;
+        Ok(Session(Box::new(connection)))
+    }
+
+    /// Goes on with the handshake as far as the socket lets it. True when it is done.
+    pub(crate) fn handshake(&mut self, socket: &OwnedFd) -> Result<bool, Fault> {
+        self.flush(socket)?;
+        while self.0.is_handshaking() {
+            match self.pull(socket)? {
+                Pulled::Records => {}
+                Pulled::Nothing => return Ok(false),
+                Pulled::End => return Err(Fault::Closed),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes bytes to send; what the socket does not take stays here and goes with [`Session::flush`].
+    pub(crate) fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Result<(), Fault> {
+        self.0.writer().write_all(bytes).map_err(|error| Fault::Tls(error.to_string()))?;
+        self.flush(socket)
+    }
+
+    pub(crate) fn flush(&mut self, socket: &OwnedFd) -> Result<(), Fault> {
+        while self.0.wants_write() {
+            match self.0.write_tls(&mut Stream(socket)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(io_fault(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that came, in the clear. `None`: none are there; zero: the end.
+    pub(crate) fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+        loop {
+            match self.0.reader().read(buffer) {
+                Ok(bytes) => return Ok(Some(bytes)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Many servers close without having said so.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
+                Err(error) => return Err(Fault::Tls(error.to_string())),
+            }
+            match self.pull(socket)? {
+                Pulled::Records => {}
+                Pulled::Nothing => return Ok(None),
+                // The reader tells of the end once more, after what is left before it.
+                Pulled::End if self.0.wants_read() => return Ok(Some(0)),
+                Pulled::End => {}
+            }
+        }
+    }
+
+    fn pull(&mut self, socket: &OwnedFd) -> Result<Pulled, Fault> {
+        match self.0.read_tls(&mut Stream(socket)) {
+            Ok(0) => return Ok(Pulled::End),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Pulled::Nothing),
+            Err(error) => return Err(io_fault(&error)),
+        }
+        let processed = self.0.process_new_packets().map(|_| ()).map_err(failed);
+        // An alert that tells the peer why is sent even then.
+        self.flush(socket)?;
+        processed.map(|()| Pulled::Records)
+    }
+}
+
+enum Pulled {
+    Records,
+    Nothing,
+    End,
+}
+
+fn failed(error: rustls::Error) -> Fault {
+    Fault::Tls(error.to_string())
+}
+
+fn io_fault(error: &io::Error) -> Fault {
+    error.raw_os_error().map_or_else(|| Fault::Tls(error.to_string()), Fault::System)
+}
+
+/// A socket as the library wants it.
+struct Stream<'a>(&'a OwnedFd);
+
+impl Read for Stream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        receive(self.0, buffer)?.ok_or_else(|| Errno::AGAIN.into())
+    }
+}
+
+impl Write for Stream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.0, bytes)?.ok_or_else(|| Errno::AGAIN.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! Answers, and connections that come and go.
+
+use linux::clock;
+use rustix::event::epoll::{self, EventFlags};
+
+use super::Worker;
+use crate::Fault;
+use crate::ask::Reply;
+use crate::connection::{Connection, Open, Phase};
+use crate::link::Received;
+use crate::response::Response;
+use crate::target::Sizes;
+
+impl Worker<'_> {
+    pub(super) fn on_event(&mut self, event: epoll::Event, now_ns: u64) -> u64 {
+        let Some(index) = Connection::of_event(&self.client.connections, event) else { return now_ns };
+        match self.client.connections[index as usize].phase {
+            Phase::Down => now_ns,
+            Phase::Connecting => self.on_progress(index, event.flags, now_ns),
+            Phase::Up => self.on_ready(index, event.flags, now_ns),
+        }
+    }
+
+    fn on_progress(&mut self, index: u32, flags: EventFlags, now_ns: u64) -> u64 {
+        match self.client.connections[index as usize].progress() {
+            Ok(false) => return now_ns,
+            Ok(true) => {}
+            Err(fault) => {
+                self.on_fault(index, fault, now_ns);
+                return now_ns;
+            }
+        }
+        self.outcome.reconnects += 1;
+        self.send_promised(index);
+        self.on_room(index, now_ns);
+        // A server may have closed or reset it already, and an edge is told but once.
+        self.on_ready(index, flags - EventFlags::OUT, now_ns)
+    }
+
+    fn on_ready(&mut self, index: u32, flags: EventFlags, now_ns: u64) -> u64 {
+        let client = &mut *self.client;
+        if flags.contains(EventFlags::OUT)
+            && let Err(fault) =
+                client.connections[index as usize].send_rest(&client.asks, &mut client.scratch)
+        {
+            self.on_fault(index, fault, now_ns);
+            return now_ns;
+        }
+        let ended = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        if !flags.intersects(EventFlags::IN | ended) {
+            return now_ns;
+        }
+        match self.client.asks.reply {
+            Reply::Datagram => self.receive_datagrams(index),
+            Reply::Http | Reply::Stream(_) => self.receive(index, flags.intersects(ended)),
+        }
+    }
+
+    /// Reads until the socket is empty. A read that does not fill the buffer has emptied it, unless the end follows.
+    fn receive(&mut self, index: u32, ended: bool) -> u64 {
+        loop {
+            let client = &mut *self.client;
+            let connection = &mut client.connections[index as usize];
+            let received = connection.receive(&mut client.buffer);
+            let to_the_end = ended || !connection.short_read_empties();
+            // One reading of the clock for each read: in a batch of answers the last is not as old as the first.
+            let now_ns = clock::now_ns();
+            let more = match received {
+                Ok(Received::Bytes(bytes)) => {
+                    self.on_bytes(index, bytes, now_ns) && (to_the_end || bytes == self.client.buffer.len())
+                }
+                Ok(Received::Empty) => false,
+                Ok(Received::End) => {
+                    self.on_end(index, now_ns);
+                    false
+                }
+                Err(fault) => {
+                    self.on_fault(index, fault, now_ns);
+                    false
+                }
+            };
+            if !more {
+                return now_ns;
+            }
+        }
+    }
+
+    /// Returns whether the connection is still the same.
+    fn on_bytes(&mut self, index: u32, bytes: usize, now_ns: u64) -> bool {
+        let mut used = 0;
+        while used < bytes {
+            let client = &mut *self.client;
+            let connection = &mut client.connections[index as usize];
+            let Some(open) = connection.open.front().copied() else {
+                self.on_fault(index, Fault::Unasked, now_ns);
+                return false;
+            };
+            let is_head = client.asks.kinds[usize::from(open.kind)].is_head;
+            match connection.feed(&client.buffer[used..bytes], is_head, &mut client.learned) {
+                Ok(None) => break,
+                Ok(Some((length, response))) => {
+                    used += length;
+                    connection.open.pop_front();
+                    connection.answers += 1;
+                    self.on_response(open, response, now_ns);
+                    if !response.keep_alive {
+                        self.reopen(index, now_ns);
+                        return false;
+                    }
+                }
+                Err(malformed) => {
+                    self.on_fault(index, malformed.into(), now_ns);
+                    return false;
+                }
+            }
+        }
+        self.on_room(index, now_ns);
+        true
+    }
+
+    /// The server closed the connection.
+    fn on_end(&mut self, index: u32, now_ns: u64) {
+        let connection = &mut self.client.connections[index as usize];
+        match (connection.open.front().copied(), connection.end()) {
+            (Some(open), Ok(Some(response))) => {
+                connection.open.pop_front();
+                self.on_response(open, response, now_ns);
+                self.reopen(index, now_ns);
+            }
+            (Some(_), Ok(None)) => self.on_fault(index, Fault::Closed, now_ns),
+            (Some(_), Err(malformed)) => self.on_fault(index, malformed.into(), now_ns),
+            // To close a connection on which nothing is open is a server's right; to do so before the first answer
+            // is a refusal.
+            (None, _) if connection.answers > 0 => self.reopen(index, now_ns),
+            (None, _) => self.on_fault(index, Fault::Closed, now_ns),
+        }
+    }
+
+    fn receive_datagrams(&mut self, index: u32) -> u64 {
+        loop {
+            let client = &mut *self.client;
+            let received = client.connections[index as usize].receive_datagram(&mut client.buffer);
+            let now_ns = clock::now_ns();
+            match received {
+                Ok(Some(bytes)) => self.on_datagram(index, bytes, now_ns),
+                Ok(None) => return now_ns,
+                Err(fault) => {
+                    self.on_fault(index, fault, now_ns);
+                    return now_ns;
+                }
+            }
+        }
+    }
+
+    fn on_datagram(&mut self, index: u32, bytes: usize, now_ns: u64) {
+        let client = &mut *self.client;
+        let number = client.buffer[..bytes].first_chunk::<{ Sizes::NUMBER_BYTES }>();
+        let ordinal = number.and_then(|number| u64::from_le_bytes(*number).checked_sub(client.number));
+        let connection = &mut client.connections[index as usize];
+        let place = connection.open.iter().position(|open| Some(open.ordinal) == ordinal);
+        let Some(open) = place.and_then(|place| connection.open.remove(place)) else {
+            self.outcome.strays += 1;
+            return;
+        };
+        connection.answers += 1;
+        let response = Response { status: 200, body_bytes: bytes as u64, keep_alive: true };
+        self.on_response(open, response, now_ns);
+        self.on_room(index, now_ns);
+    }
+
+    fn on_response(&mut self, open: Open, response: Response, now_ns: u64) {
+        self.open -= 1;
+        let expect = self.client.asks.kinds[usize::from(open.kind)].expect;
+        let unexpected = &mut self.outcome.unexpected;
+        if response.status != expect.status {
+            unexpected.status += 1;
+        } else if expect.body_bytes.is_some_and(|bytes| bytes != response.body_bytes) {
+            unexpected.length += 1;
+        } else {
+            self.outcome.answered += 1;
+            self.outcome.answered_in_schedule += u64::from(now_ns < self.end_ns);
+            // When saturating, response is service, which is filled in at the end.
+            if !self.saturates {
+                self.outcome.response.saturating_record(now_ns - open.intended_ns);
+            }
+            self.outcome.service.saturating_record(now_ns - open.sent_ns);
+            self.outcome.series_answered(open.ordinal, now_ns - open.intended_ns);
+            return;
+        }
+        unexpected.first.get_or_insert((response.status, response.body_bytes));
+    }
+}

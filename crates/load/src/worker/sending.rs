@@ -1,0 +1,151 @@
+//! Requests on their way out.
+
+use linux::clock;
+
+use super::Worker;
+use crate::ask::Reply;
+use crate::connection::{Open, Phase};
+use crate::run::WhenBusy;
+
+impl Worker<'_> {
+    /// Sends what is due as long as there is room for it. Returns the clock's last reading.
+    pub(super) fn send_due(&mut self, mut now_ns: u64) -> u64 {
+        while let Some(intended_ns) = self.due(now_ns) {
+            match self.client.take() {
+                Some(index) if self.saturates => now_ns = self.fill(index),
+                Some(index) => now_ns = self.send(index, intended_ns),
+                None => match self.when_busy {
+                    WhenBusy::Wait | WhenBusy::Pipeline => break,
+                    WhenBusy::Drop => {
+                        self.advance();
+                        self.outcome.dropped += 1;
+                    }
+                    WhenBusy::Grow => {
+                        if !self.promise(intended_ns, now_ns) {
+                            break;
+                        }
+                    }
+                },
+            }
+        }
+        now_ns
+    }
+
+    /// Sends one request.
+    fn send(&mut self, index: u32, intended_ns: u64) -> u64 {
+        let sent_ns = clock::now_ns();
+        let ordinal = self.advance();
+        let kind = self.client.asks.kind_of(ordinal);
+        self.open += 1;
+        let open = Open { intended_ns, sent_ns, ordinal, kind };
+        self.on_sent(open, self.client.connections[index as usize].since_ns);
+        self.client.connections[index as usize].open.push_back(open);
+        self.transmit(index, self.client.asks.kinds[usize::from(kind)].bytes.len());
+        self.client.offer(index);
+        sent_ns
+    }
+
+    /// Sends as many requests as there is room for, all at once. Each is intended when it is sent.
+    fn fill(&mut self, index: u32) -> u64 {
+        let sent_ns = clock::now_ns();
+        let mut bytes = 0;
+        while self.client.connections[index as usize].open.len() < self.client.limit {
+            let ordinal = self.advance();
+            let kind = self.client.asks.kind_of(ordinal);
+            self.open += 1;
+            self.outcome.sent += 1;
+            self.outcome.sent_in_schedule += u64::from(sent_ns < self.end_ns);
+            self.series_sent(ordinal, sent_ns);
+            bytes += self.client.asks.kinds[usize::from(kind)].bytes.len();
+            let open = Open { intended_ns: sent_ns, sent_ns, ordinal, kind };
+            self.client.connections[index as usize].open.push_back(open);
+            // Datagrams are not joined: one is sent for each turn, and the next ones in further turns.
+            if self.has_datagrams() {
+                self.transmit(index, bytes);
+                self.client.offer(index);
+                return sent_ns;
+            }
+        }
+        self.transmit(index, bytes);
+        sent_ns
+    }
+
+    /// Starts a connection for a request that none is free for. False: there are as many as there may be.
+    fn promise(&mut self, intended_ns: u64, now_ns: u64) -> bool {
+        let Some((index, started)) = self.client.grow() else { return false };
+        let ordinal = self.advance();
+        let kind = self.client.asks.kind_of(ordinal);
+        self.open += 1;
+        self.outcome.grown += 1;
+        let open = Open { intended_ns, sent_ns: Open::PROMISED, ordinal, kind };
+        self.client.connections[index as usize].open.push_back(open);
+        if let Err(fault) = started {
+            self.on_fault(index, fault, now_ns);
+        }
+        true
+    }
+
+    /// A connection came up: what was promised to it is sent now.
+    pub(super) fn send_promised(&mut self, index: u32) {
+        let connection = &mut self.client.connections[index as usize];
+        let Some(open) = connection.open.front_mut() else { return };
+        let sent_ns = clock::now_ns();
+        open.sent_ns = sent_ns;
+        let open = *open;
+        // The connection was made for it, so all of the wait is the generator's choice and none its lateness.
+        self.on_sent(open, sent_ns);
+        self.transmit(index, self.client.asks.kinds[usize::from(open.kind)].bytes.len());
+    }
+
+    pub(super) fn has_datagrams(&self) -> bool {
+        self.client.asks.reply == Reply::Datagram
+    }
+
+    /// The next request is accounted for. Which one that was.
+    fn advance(&mut self) -> u64 {
+        self.pace.advance();
+        self.ordinal += 1;
+        self.ordinal - 1
+    }
+
+    fn on_sent(&mut self, open: Open, since_ns: u64) {
+        let lag_ns = open.sent_ns - open.intended_ns;
+        self.outcome.lag.saturating_record(lag_ns);
+        self.outcome.late.saturating_record(open.sent_ns - open.intended_ns.max(since_ns));
+        self.outcome.backlog_max = self.outcome.backlog_max.max(self.pace.due_in(lag_ns));
+        self.outcome.sent += 1;
+        self.outcome.sent_in_schedule += u64::from(open.sent_ns < self.end_ns);
+        self.series_sent(open.ordinal, open.sent_ns);
+    }
+
+    fn series_sent(&mut self, ordinal: u64, sent_ns: u64) {
+        let gap_ns = if self.sent_ns == 0 { 0 } else { sent_ns - self.sent_ns };
+        self.sent_ns = sent_ns;
+        self.outcome.series_sent(ordinal, gap_ns);
+    }
+
+    /// Hands the last bytes of a connection's open requests to its socket.
+    fn transmit(&mut self, index: u32, bytes: usize) {
+        let client = &mut *self.client;
+        let connection = &mut client.connections[index as usize];
+        let sent = match client.asks.reply {
+            Reply::Datagram => {
+                let ordinal = connection.open.back().map_or(0, |open| open.ordinal);
+                connection.send_datagram(client.number + ordinal, &mut client.scratch)
+            }
+            Reply::Http | Reply::Stream(_) => connection.send(bytes, &client.asks, &mut client.scratch),
+        };
+        if let Err(fault) = sent {
+            self.on_fault(index, fault, clock::now_ns());
+        }
+    }
+
+    /// There is room on a connection again, or for the first time.
+    pub(super) fn on_room(&mut self, index: u32, now_ns: u64) {
+        let connection = &mut self.client.connections[index as usize];
+        if connection.phase == Phase::Up {
+            connection.since_ns = now_ns;
+            self.client.offer(index);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Requests other than the simplest, over sockets other than TCP's.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use load::{Address, Ask, Client, Expect, LoadError, Pool, Request, Run, Schedule, Sizes, Target};
+
+use crate::servers::{OK, at, run, serve};
+
+const FIVE: Expect = Expect { status: 200, body_bytes: Some(5) };
+
+fn http(address: SocketAddr, requests: Vec<Request>) -> Target {
+    Target { address: Address::Tcp(address), tls: None, ask: Ask::Http(requests) }
+}
+
+fn raw(address: Address, request_bytes: u32, response_bytes: u32) -> Target {
+    Target { address, tls: None, ask: Ask::Raw(Sizes { request_bytes, response_bytes }) }
+}
+
+fn connect(target: &Target, connections: usize) -> Client {
+    Client::connect(target, connections, Duration::from_secs(5)).unwrap()
+}
+
+#[test]
+fn an_answer_to_head_has_no_body() {
+    let address = serve(|request| request.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"));
+    let method = "HEAD".to_owned();
+    let head = Request { method, ..Request::get("a", "/", Expect { status: 200, body_bytes: Some(0) }) };
+    let outcome = run(&mut [connect(&http(address, vec![head]), 2)], &at(500.0, 100));
+    assert_eq!((outcome.answered, outcome.faults.count()), (50, 0));
+}
+
+#[test]
+fn several_requests_are_asked_as_often_as_they_weigh() {
+    // The answers differ in length, and each is held to its own expectation.
+    let seen: Arc<Mutex<HashMap<Vec<u8>, u64>>> = Arc::default();
+    let counts = Arc::clone(&seen);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, seen) = (stream.unwrap(), Arc::clone(&seen));
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
+                    let line = buffer[..bytes].split(|byte| *byte == b'\r').next().unwrap().to_vec();
+                    let body = if line.starts_with(b"POST") { "x" } else { "hello" };
+                    *seen.lock().unwrap().entry(line).or_default() += 1;
+                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                    stream.write_all((head + body).as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    let get = Request { weight: 3, ..Request::get("a", "/get", FIVE) };
+    let post = Request {
+        method: "POST".to_owned(),
+        body: b"12345".to_vec(),
+        expect: Expect { status: 200, body_bytes: Some(1) },
+        ..Request::get("a", "/post", FIVE)
+    };
+    let outcome = run(&mut [connect(&http(address, vec![get, post]), 4)], &at(4000.0, 250));
+    assert_eq!((outcome.answered, outcome.unexpected.count()), (1000, 0));
+    let counts = counts.lock().unwrap();
+    let [get, post] = ["GET /get HTTP/1.1", "POST /post HTTP/1.1"].map(|line| counts[line.as_bytes()]);
+    assert_eq!(get + post, 1000);
+    assert!((680..820).contains(&get), "{get}");
+}
+
+#[test]
+fn a_unix_socket_carries_http() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(1..) = stream.read(&mut buffer) {
+                    stream.write_all(OK).unwrap();
+                }
+            });
+        }
+    });
+    let ask = Ask::Http(vec![Request::get("a", "/", FIVE)]);
+    let target = Target { address: Address::Unix(path), tls: None, ask };
+    let outcome = run(&mut [connect(&target, 4)], &at(1000.0, 200));
+    assert_eq!((outcome.answered, outcome.faults.count()), (200, 0));
+
+    let nobody = Target { address: Address::Unix(dir.path().join("nobody")), ..target };
+    let refused = Client::connect(&nobody, 1, Duration::from_secs(1));
+    assert!(matches!(refused, Err(LoadError::Connect { .. })), "{refused:?}");
+}
+
+#[test]
+fn bytes_are_answered_by_bytes() {
+    const REQUEST: usize = 100;
+    const RESPONSE: usize = 70_000;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut request = [0; REQUEST];
+                while stream.read_exact(&mut request).is_ok() {
+                    stream.write_all(&[7; RESPONSE]).unwrap();
+                }
+            });
+        }
+    });
+    let target = raw(Address::Tcp(address), REQUEST as u32, RESPONSE as u32);
+    let outcome = run(&mut [connect(&target, 3)], &at(300.0, 200));
+    assert_eq!((outcome.answered, outcome.faults.count()), (60, 0));
+    // Several requests in one write, and answers that are split anywhere.
+    let pool = Pool { depth: 4, ..Pool::of(2, Duration::from_secs(5)) };
+    let saturate = Run { schedule: Schedule::Saturate, ..at(1.0, 100) };
+    let outcome = run(&mut [Client::open(&target, pool).unwrap()], &saturate);
+    assert!(outcome.answered > 8);
+    assert_eq!((outcome.sent, outcome.faults.count()), (outcome.answered, 0));
+}
+
+/// Answers datagrams; the closure says how often each, by its count.
+fn datagrams(times: impl Fn(u64) -> usize + Send + 'static) -> SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        for count in 0.. {
+            let (bytes, peer) = socket.recv_from(&mut buffer).unwrap();
+            assert_eq!(bytes, 64);
+            for _ in 0..times(count) {
+                socket.send_to(&buffer[..32], peer).unwrap();
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn datagrams_are_answered_by_datagrams() {
+    let target = raw(Address::Udp(datagrams(|_| 1)), 64, 32);
+    let outcome = run(&mut [connect(&target, 4)], &at(1000.0, 200));
+    assert_eq!((outcome.answered, outcome.missed.count(), outcome.strays), (200, 0, 0));
+    let wrong = raw(Address::Udp(datagrams(|_| 1)), 64, 33);
+    let outcome = run(&mut [connect(&wrong, 4)], &at(100.0, 100));
+    assert_eq!((outcome.answered, outcome.unexpected.length), (0, 10));
+}
+
+#[test]
+fn a_lost_datagram_is_missed_and_one_that_comes_twice_is_a_stray() {
+    // Of each four one is lost and one comes twice.
+    let address = datagrams(|count| match count % 4 {
+        0 => 0,
+        1 => 2,
+        _ => 1,
+    });
+    let target = raw(Address::Udp(address), 64, 32);
+    let timeout = Some(Duration::from_millis(500));
+    let outcome = run(&mut [connect(&target, 12)], &Run { timeout, ..at(100.0, 400) });
+    assert_eq!((outcome.answered, outcome.missed.count()), (30, 10));
+    assert_eq!((outcome.strays, outcome.faults.count()), (10, 0));
+    assert!(outcome.missed.ages.min() >= 499_000_000);
+}
+
+#[test]
+fn a_port_that_nobody_listens_on_is_told_by_datagrams_too() {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
+    drop(socket);
+    let outcome = run(&mut [connect(&raw(Address::Udp(address), 64, 64), 1)], &at(100.0, 100));
+    assert_eq!((outcome.answered, outcome.missed.count()), (0, 10));
+    assert!(outcome.faults.refused >= 1);
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused() {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let over_udp =
+        Target { address: Address::Udp(address), ..http(address, vec![Request::get("a", "/", FIVE)]) };
+    for target in [over_udp, http(address, vec![]), raw(Address::Udp(address), 4, 64)] {
+        let refused = Client::connect(&target, 1, Duration::from_secs(1));
+        assert!(matches!(refused, Err(LoadError::Shape(_))), "{refused:?}");
+    }
+}
