@@ -1,45 +1,26 @@
 //! Undo when somebody else was there in between, and apply where something is in the way.
 
-use std::path::PathBuf;
+use plan::{ApplyError, Fault, Journal, Kernel, Place, Plan, Step, StepError, Undone, undo_in_boot};
+use testkit::{require_root, run, shell};
 
-use plan::{ApplyError, Journal, Kernel, Place, Plan, Step, StepError, Undone, apply, undo, undo_in_boot};
-use tempfile::TempDir;
-use testkit::{World, dump, require_root, run, shell};
+use crate::sample::{address, bridge, ifname, sysctl_step, table, veth};
+use crate::scene::Scene;
 
-use crate::sample::{Sample, address, bridge, ifname, sysctl_step, table, veth};
-
-/// A furnished world and a journal.
-struct Scene {
-    world: World,
-    sample: Sample,
-    directory: TempDir,
+fn plan_of(steps: &[(Place, Step)]) -> Plan {
+    let mut plan = Plan::new();
+    for (place, step) in steps {
+        plan.push(place, step.clone());
+    }
+    plan
 }
 
 impl Scene {
-    fn new() -> Scene {
-        let world = World::new();
-        let sample = Sample::of(&world);
-        sample.furnish();
-        Scene { world, sample, directory: tempfile::tempdir().expect("a temporary directory can be made") }
+    fn apply_steps(&self, steps: &[(Place, Step)]) -> Result<(), ApplyError> {
+        self.apply(&plan_of(steps), Fault::None).map(drop)
     }
 
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("journal")
-    }
-
-    fn apply(&self, steps: &[(Place, Step)]) -> Result<(), ApplyError> {
-        let mut plan = Plan::new();
-        for (place, step) in steps {
-            plan.push(place, step.clone());
-        }
-        let mut journal = Journal::create(&self.path()).expect("a journal can be made");
-        apply(&plan, &mut journal, &mut Kernel::new().expect("the kernel can be opened")).map(drop)
-    }
-
-    fn undo(&self) -> Vec<Undone> {
-        let mut journal = Journal::open(&self.path()).expect("the journal is sound");
-        let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
-        results.into_iter().map(|(_, outcome)| outcome).collect()
+    fn outcomes(&self) -> Vec<Undone> {
+        self.undo().0.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     fn home(&self, step: Step) -> (Place, Step) {
@@ -50,14 +31,13 @@ impl Scene {
     #[track_caller]
     fn check(step: impl FnOnce(&Scene) -> Step, command: &str, expected: impl FnOnce(&Undone) -> bool) {
         let scene = Scene::new();
-        let before = dump(&scene.world.open("home"));
-        scene.apply(&[scene.home(step(&scene))]).expect("the step can be done");
+        scene.apply_steps(&[scene.home(step(&scene))]).expect("the step can be done");
         shell(&command.replace("HOME", scene.sample.home.as_str()));
-        let found = scene.undo();
+        let found = scene.outcomes();
         assert_eq!(found.len(), 1);
         assert!(expected(&found[0]), "{found:?}");
         if matches!(found[0], Undone::Restored | Undone::AlreadySo) {
-            before.assert_same(&dump(&scene.world.open("home")), "after undo");
+            scene.assert_as_before("after undo");
         }
     }
 }
@@ -132,10 +112,10 @@ fn a_namespace_of_the_same_name_is_not_ours() {
     }
     let scene = Scene::new();
     let made = scene.sample.made();
-    scene.apply(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
+    scene.apply_steps(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
     let name = &scene.sample.made;
     shell(&format!("ip netns del {name}\nip netns add {name}\nip -n {name} link add hgbr0 type bridge"));
-    let found = scene.undo();
+    let found = scene.outcomes();
     assert_eq!(found[0], Undone::Gone);
     assert!(is_changed("another namespace")(&found[1]), "{found:?}");
     let links = run(&scene.world.open("made"), "ip", &["-br", "link"]);
@@ -148,7 +128,7 @@ fn after_a_restart_of_the_machine_nothing_is_touched() {
         return;
     }
     let scene = Scene::new();
-    scene.apply(&[scene.home(bridge("hgbr0"))]).unwrap();
+    scene.apply_steps(&[scene.home(bridge("hgbr0"))]).unwrap();
     let boot_id = scene.directory.path().join("boot_id");
     std::fs::write(&boot_id, "another\n").unwrap();
     let mut journal = Journal::open(&scene.path()).unwrap();
@@ -176,17 +156,16 @@ fn what_is_there_already_is_refused_and_not_undone() {
     ];
     for (step, words) in steps {
         let scene = Scene::new();
-        let before = dump(&scene.world.open("home"));
-        let error = scene.apply(&[scene.home(step.clone())]).unwrap_err();
+        let error = scene.apply_steps(&[scene.home(step.clone())]).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
         let refused = matches!(
             error,
             ApplyError::Step { why: StepError::Exists { .. } | StepError::Refused { .. }, .. }
         );
         assert!(refused, "{error:?}");
-        before.assert_same(&dump(&scene.world.open("home")), "after a refusal");
-        assert_eq!(scene.undo(), []);
-        before.assert_same(&dump(&scene.world.open("home")), "after undo of a refusal");
+        scene.assert_as_before("after a refusal");
+        assert_eq!(scene.outcomes(), []);
+        scene.assert_as_before("after undo of a refusal");
     }
 }
 
@@ -196,7 +175,7 @@ fn an_error_names_command_place_and_cause() {
         return;
     }
     let scene = Scene::new();
-    let error = scene.apply(&[scene.home(bridge("own0"))]).unwrap_err().to_string();
+    let error = scene.apply_steps(&[scene.home(bridge("own0"))]).unwrap_err().to_string();
     let home = scene.sample.home.as_str();
     let place = format!("in namespace {home}: veth link own0 with index ");
     assert!(
@@ -217,17 +196,16 @@ fn a_value_that_the_kernel_changes_is_an_error_and_goes_back() {
         return;
     }
     let scene = Scene::new();
-    let before = dump(&scene.world.open("home"));
     // No machine of today has CPU 8191; the kernel takes those it has, or refuses the mask.
     let step = Step::SetQueueCpus {
         link: ifname("own0"),
         queue: plan::Queue::Rx(0),
         cpus: [0, 8191].into_iter().collect(),
     };
-    let error = scene.apply(&[scene.home(step)]).unwrap_err();
+    let error = scene.apply_steps(&[scene.home(step)]).unwrap_err();
     assert!(matches!(error, ApplyError::Step { why: StepError::NotTaken { .. } | StepError::Kernel(_), .. }));
-    scene.undo();
-    before.assert_same(&dump(&scene.world.open("home")), "after undo");
+    scene.outcomes();
+    scene.assert_as_before("after undo");
 }
 
 #[test]
@@ -237,15 +215,14 @@ fn the_host_is_where_the_process_is() {
     }
     let scene = Scene::new();
     let home = scene.world.open("home");
-    let before = dump(&home);
-    home.run(|| scene.apply(&[(Place::Host, bridge("hgbr0"))])).unwrap().unwrap();
+    home.run(|| scene.apply_steps(&[(Place::Host, bridge("hgbr0"))])).unwrap().unwrap();
     assert!(run(&home, "ip", &["-br", "link"]).contains("hgbr0"));
 
-    let elsewhere = scene.undo();
+    let elsewhere = scene.outcomes();
     assert!(matches!(&elsewhere[0], Undone::Failed { why } if why.contains("another network namespace")));
-    let at_home = home.run(|| scene.undo()).unwrap();
+    let at_home = home.run(|| scene.outcomes()).unwrap();
     assert_eq!(at_home, [Undone::Restored]);
-    before.assert_same(&dump(&home), "after undo at home");
+    scene.assert_as_before("after undo at home");
 }
 
 #[test]
@@ -254,10 +231,10 @@ fn a_neighbours_secondary_address_survives() {
         return;
     }
     let scene = Scene::new();
-    scene.apply(&[scene.home(address("free0", "10.1.1.1/24"))]).unwrap();
+    scene.apply_steps(&[scene.home(address("free0", "10.1.1.1/24"))]).unwrap();
     let home = scene.world.open("home");
     run(&home, "ip", &["address", "add", "10.1.1.2/24", "dev", "free0"]);
-    assert_eq!(scene.undo(), [Undone::Restored]);
+    assert_eq!(scene.outcomes(), [Undone::Restored]);
     let addresses = run(&home, "ip", &["-br", "address", "show", "free0"]);
     assert!(addresses.contains("10.1.1.2/24") && !addresses.contains("10.1.1.1"), "{addresses}");
 }
