@@ -3,7 +3,7 @@
 use plan::{ApplyError, Fault, Journal, Kernel, Place, Plan, Step, StepError, Undone, undo_in_boot};
 use testkit::{require_root, run, shell};
 
-use crate::sample::{address, bridge, ifname, sysctl_step, table, veth};
+use crate::sample::{Sample, address, bridge, ifname, sysctl_step, table, veth};
 use crate::scene::Scene;
 
 fn plan_of(steps: &[(Place, Step)]) -> Plan {
@@ -27,12 +27,13 @@ impl Scene {
         (self.sample.home(), step)
     }
 
-    /// Does the step, lets somebody type a command in `home`, undoes.
+    /// Does the step, lets somebody type a command in `home` and `away`, undoes.
     #[track_caller]
     fn check(step: impl FnOnce(&Scene) -> Step, command: &str, expected: impl FnOnce(&Undone) -> bool) {
         let scene = Scene::new();
         scene.apply_steps(&[scene.home(step(&scene))]).expect("the step can be done");
-        shell(&command.replace("HOME", scene.sample.home.as_str()));
+        let Sample { home, away, .. } = &scene.sample;
+        shell(&command.replace("HOME", home.as_str()).replace("AWAY", away.as_str()));
         let found = scene.outcomes();
         assert_eq!(found.len(), 1);
         assert!(expected(&found[0]), "{found:?}");
@@ -101,6 +102,13 @@ fn what_another_put_back_is_so_already() {
     Scene::check(forward, "ip netns exec HOME sysctl -qw net.ipv4.conf.lo.rp_filter=0", is_so);
     let mtu = |_: &Scene| Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 };
     Scene::check(mtu, "ip -n HOME link set own0 mtu 1500", is_so);
+    // A link that was away has lost its parameters, whoever brought it back.
+    let moved = |scene: &Scene| Step::MoveLink {
+        link: ifname("spare0"),
+        to: scene.sample.away(),
+        name: ifname("spare1"),
+    };
+    Scene::check(moved, "ip -n AWAY link set spare1 netns HOME name spare0", is_so);
     // It was up before, so there was nothing to do.
     Scene::check(|_| Step::SetLinkUp { link: ifname("own0") }, "true", is_so);
 }
@@ -237,4 +245,51 @@ fn a_neighbours_secondary_address_survives() {
     assert_eq!(scene.outcomes(), [Undone::Restored]);
     let addresses = run(&home, "ip", &["-br", "address", "show", "free0"]);
     assert!(addresses.contains("10.1.1.2/24") && !addresses.contains("10.1.1.1"), "{addresses}");
+}
+
+#[test]
+fn who_followed_an_mtu_goes_back_also_when_nobody_could_write_down_who_it_was() {
+    if !require_root() {
+        return;
+    }
+    // A macvlan link goes down with its parent's MTU, and does not come up with it.
+    let scene = Scene::with("ip -n HOME link add follower link own0 address 02:aa:00:00:02:01 type macvlan");
+    let plan = plan_of(&[scene.home(Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 })]);
+    for fault in [Fault::None, Fault::AfterStep(0), Fault::DeadAfterLine(2)] {
+        let applied = scene.apply(&plan, fault);
+        assert_eq!(applied.is_ok(), fault == Fault::None, "{applied:?}");
+        scene.undo();
+        scene.assert_as_before(&format!("after {fault:?}"));
+    }
+}
+
+#[test]
+fn who_followed_a_parameter_goes_back_also_when_another_put_that_back() {
+    if !require_root() {
+        return;
+    }
+    // The same as an undo that is killed between the two.
+    let forward = |_: &Scene| sysctl_step("net/ipv4/ip_forward", "1");
+    let is_restored = |outcome: &Undone| *outcome == Undone::Restored;
+    Scene::check(forward, "ip netns exec HOME sysctl -qw net.ipv4.ip_forward=0", is_restored);
+}
+
+#[test]
+fn who_followed_a_parameter_that_held_its_value_already_goes_back() {
+    if !require_root() {
+        return;
+    }
+    // Writing 1 over 1 to `all` still reaches the links (`addrconf_forward_change`).
+    let scene = Scene::with(
+        "ip netns exec HOME sysctl -qw net.ipv6.conf.all.forwarding=1
+ip netns exec HOME sysctl -qw net.ipv6.conf.own0.forwarding=0",
+    );
+    let plan = plan_of(&[scene.home(sysctl_step("net/ipv6/conf/all/forwarding", "1"))]);
+    for fault in [Fault::None, Fault::AfterStep(0)] {
+        let applied = scene.apply(&plan, fault);
+        assert_eq!(applied.is_ok(), fault == Fault::None, "{applied:?}");
+        assert!(scene.is_changed(), "the link follows");
+        assert_eq!(scene.outcomes(), [Undone::Restored]);
+        scene.assert_as_before(&format!("after {fault:?}"));
+    }
 }

@@ -19,9 +19,15 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new() -> Scene {
+        Scene::with("true")
+    }
+
+    /// With one more command of somebody else before it is looked at; `HOME` in it is the name of that namespace.
+    pub(crate) fn with(command: &str) -> Scene {
         let world = World::new();
         let sample = Sample::of(&world);
         sample.furnish();
+        testkit::shell(&command.replace("HOME", sample.home.as_str()));
         let before = state(&world);
         Scene {
             world,
