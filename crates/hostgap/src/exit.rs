@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ::lab::LabError;
+use linux::features::Feature;
 
 use crate::speak;
 
@@ -98,7 +99,10 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
                 "run it as root (sudo); everything is done in network namespaces of its own, which are removed at the end",
             ),
         ),
-        Some(LabError::NoVeth { .. }) => {
+        Some(LabError::NoTopology(unmet)) if unmet.feature == Feature::Ipv6 => {
+            (UNABLE, Some("IPv6 is switched off on this machine: start it without ipv6.disable=1"))
+        }
+        Some(LabError::NoTopology(_)) => {
             (UNABLE, Some("load the module (modprobe veth) or use a kernel with CONFIG_VETH"))
         }
         Some(LabError::CannotRun { .. }) => {

@@ -197,6 +197,9 @@ fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
             BadInput(format!("nothing called {which:?} stands; `hostgap lab list` shows what does")).into()
         );
     }
+    if standing.is_empty() {
+        speak::result("nothing stands")?;
+    }
     let mut code = ExitCode::SUCCESS;
     for remains in standing {
         let Cleaned { namespaces, failures, .. } = home.remove(&remains.id)?;

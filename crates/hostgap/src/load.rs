@@ -16,7 +16,7 @@ use linux::CpuSet;
 use linux::cpu::Scheduling;
 
 use crate::exit::{self, BadInput};
-use crate::{stop, units};
+use crate::{speak, stop, units};
 
 /// Ask an HTTP server at a constant rate, and tell how long its answers take.
 ///
@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
     for complaint in &complaints {
-        eprintln!("hostgap: the run is not valid: {complaint}");
+        speak::aside(format_args!("hostgap: the run is not valid: {complaint}"));
     }
     Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
 }

@@ -2,8 +2,6 @@
 //!
 //! One file a subcommand; this one only reads the command line and turns errors into messages and exit codes.
 
-#![expect(clippy::print_stderr, reason = "the binary is where people are spoken to")]
-
 mod clean;
 mod exit;
 mod lab;

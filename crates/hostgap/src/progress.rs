@@ -16,7 +16,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar if stderr is a terminal and nobody asked for silence.
+    /// A bar if stderr is a terminal.
     pub(crate) fn new() -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")

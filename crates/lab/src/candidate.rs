@@ -24,8 +24,9 @@ pub const HOST_AGAIN: &str = "host again";
 /// data paths. No names at all stands for all data paths, of which those that cannot run are listed with their
 /// reason; a data path that was named and cannot run is an error.
 pub fn contenders(named: &[Candidate], facts: &Facts) -> Result<Vec<Contender>, LabError> {
-    if let Some(why) = facts.missing.get(&Feature::Veth) {
-        return Err(LabError::NoVeth { why: why.clone() });
+    // Nodes have addresses of both families and are joined by veth links, for the reference too.
+    if let Some(unmet) = facts.unmet(&[Feature::Veth, Feature::Ipv6]).into_iter().next() {
+        return Err(LabError::NoTopology(unmet));
     }
     for candidate in named {
         let path = find(&candidate.path)?;
@@ -107,7 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn without_veth_nothing_races() {
-        assert!(matches!(contenders(&[], &without(Feature::Veth)), Err(LabError::NoVeth { .. })));
+    fn without_what_the_nodes_are_made_of_nothing_races() {
+        for feature in [Feature::Veth, Feature::Ipv6] {
+            let error = contenders(&[], &without(feature)).unwrap_err();
+            assert!(matches!(&error, LabError::NoTopology(unmet) if unmet.feature == feature), "{error}");
+        }
     }
 }

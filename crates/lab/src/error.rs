@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use linux::features::Unmet;
+
 /// A failure of the lab. The text fits after "could not race: ".
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -9,11 +11,8 @@ pub enum LabError {
     #[error(transparent)]
     Privileges(linux::Error),
     /// The kernel lacks what every topology is made of.
-    #[error("the kernel has no veth links, of which every topology is made: {why}")]
-    NoVeth {
-        /// The kernel's words.
-        why: String,
-    },
+    #[error("this kernel lacks what every topology is made of: {0}")]
+    NoTopology(Unmet),
     /// A candidate that was named cannot run here.
     #[error("data path {path} cannot run here: {reasons}")]
     CannotRun {

@@ -121,7 +121,7 @@ impl Race {
             Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
             Err(error) => Some(error.to_string()),
         };
-        let ended = writer.append(&Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
+        let ended = close(writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
         let released = claim.release();
         // The first error is the one to tell: the others follow from it.
         let finished = result?;
@@ -371,6 +371,15 @@ impl Race {
             steered: self.steered,
         }
     }
+}
+
+/// Ends a record. One without its first line is none, and is taken away: the race could not begin.
+fn close(mut writer: Writer, end: &Line) -> Result<(), LabError> {
+    if writer.is_empty() {
+        let path = writer.path();
+        return std::fs::remove_file(path).map_err(LabError::file("remove", path));
+    }
+    Ok(writer.append(end)?)
 }
 
 fn fresh_seed() -> u64 {

@@ -22,8 +22,10 @@ pub enum Feature {
     Vxlan,
     /// Links of kind macvlan.
     Macvlan,
-    /// Links of kind ipvlan.
+    /// Links of kind ipvlan, in modes l2 and l3.
     Ipvlan,
+    /// Links of kind ipvlan in mode l3s, which a kernel may be built without (`CONFIG_IPVLAN_L3S`).
+    IpvlanL3s,
     /// IPv6 in a new namespace.
     Ipv6,
     /// nftables with address translation, and the `nft` program.
@@ -40,6 +42,7 @@ impl Feature {
         Feature::Vxlan,
         Feature::Macvlan,
         Feature::Ipvlan,
+        Feature::IpvlanL3s,
         Feature::Ipv6,
         Feature::Nftables,
         Feature::BridgeNetfilter,
@@ -54,6 +57,7 @@ impl fmt::Display for Feature {
             Feature::Vxlan => "vxlan links",
             Feature::Macvlan => "macvlan links",
             Feature::Ipvlan => "ipvlan links",
+            Feature::IpvlanL3s => "ipvlan links of mode l3s",
             Feature::Ipv6 => "IPv6",
             Feature::Nftables => "nftables",
             Feature::BridgeNetfilter => "br_netfilter",
@@ -114,6 +118,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         }
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
+        Feature::IpvlanL3s => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L3s }),
         Feature::Ipv6 => ipv6(netlink),
         Feature::Nftables => nft::add(world, &translation()).map_err(|error| error.reason()),
         Feature::BridgeNetfilter => bridge_netfilter(world),

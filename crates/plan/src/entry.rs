@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::Placed;
 
 /// The version of the journal's format.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,17 +48,8 @@ pub struct Header {
     pub version: u32,
     /// `/proc/sys/kernel/random/boot_id`: what the steps changed does not outlive it.
     pub boot_id: String,
-    /// The process that made the journal.
-    pub owner: Owner,
-}
-
-/// A process, told from a later one with the same number by its start time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
-    /// The process's number.
+    /// The process that made the journal, for messages: whether it lives is told by its lock.
     pub pid: u32,
-    /// Its start in clock ticks since boot (field 22 of `/proc/PID/stat`).
-    pub started_ticks: u64,
 }
 
 /// A step that is about to be done, with all that undo must know.

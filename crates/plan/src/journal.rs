@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, RenameFlags};
 
-use crate::entry::{Entry, Header, Intent, Owner, VERSION};
-use crate::owner;
+use crate::boot;
+use crate::entry::{Entry, Header, Intent, VERSION};
 
 /// Between two attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -78,9 +78,9 @@ pub enum JournalError {
         /// The process that made it.
         pid: u32,
     },
-    /// What this process must know of itself could not be read.
+    /// In which run of the kernel this is could not be read.
     #[error("could not read {path} for the header of a journal: {source}")]
-    Identity {
+    BootId {
         /// The file under `/proc`.
         path: PathBuf,
         /// The system's reason.
@@ -94,16 +94,15 @@ impl Journal {
     /// The header is written to a neighbouring file that is then renamed, so that a journal without a header is never
     /// seen under `path`.
     pub fn create(path: &Path) -> Result<Journal, JournalError> {
-        Journal::create_with_boot_id(path, Path::new(owner::BOOT_ID))
+        Journal::create_with_boot_id(path, Path::new(boot::BOOT_ID))
     }
 
     /// As [`Journal::create`], with another file to read the boot id from.
     pub fn create_with_boot_id(path: &Path, boot_id: &Path) -> Result<Journal, JournalError> {
-        let header =
-            Header { version: VERSION, boot_id: owner::boot_id(boot_id)?, owner: owner::this_process()? };
+        let header = Header { version: VERSION, boot_id: boot::boot_id(boot_id)?, pid: std::process::id() };
         let failed = |source| JournalError::File { attempted: "create", path: path.to_owned(), source };
         let mut fresh = path.as_os_str().to_owned();
-        fresh.push(format!(".new-{}", header.owner.pid));
+        fresh.push(format!(".new-{}", header.pid));
         let fresh = PathBuf::from(fresh);
         // A leftover of a dead process with our number; nothing was ever done under it.
         let _ = std::fs::remove_file(&fresh);
@@ -147,7 +146,7 @@ impl Journal {
         match locked {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(JournalError::InUse { path: path.to_owned(), pid: header.owner.pid });
+                return Err(JournalError::InUse { path: path.to_owned(), pid: header.pid });
             }
             Err(error) => return Err(failed("lock")(error)),
         }
@@ -168,11 +167,6 @@ impl Journal {
     /// The boot id under which its steps were done.
     pub fn boot_id(&self) -> &str {
         &self.header.boot_id
-    }
-
-    /// The process that made it.
-    pub fn owner(&self) -> Owner {
-        self.header.owner
     }
 
     /// All lines so far, the header first.

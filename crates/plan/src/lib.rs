@@ -8,19 +8,19 @@
 //! Nobody writes a teardown, and nothing here knows what a plan is for.
 
 mod apply;
+mod boot;
 mod entry;
 mod error;
 mod fault;
 mod journal;
 mod kernel;
-mod owner;
 mod show;
 mod step;
 mod steps;
 mod undo;
 
 pub use apply::{Applied, apply};
-pub use entry::{After, Before, Entry, Header, Intent, Owner, Undone};
+pub use entry::{After, Before, Entry, Header, Intent, Undone};
 pub use error::{ApplyError, StepError};
 pub use fault::Fault;
 pub use journal::{Journal, JournalError};

@@ -12,13 +12,13 @@ use linux::{NetnsName, netns};
 use crate::entry::{After, Entry, Undone};
 use crate::error::StepError;
 use crate::steps::{self, MovedBack, Past};
-use crate::{Journal, Kernel, Place, Placed, Step, owner};
+use crate::{Journal, Kernel, Place, Placed, Step, boot};
 
 /// Undoes every step of the journal that is not undone yet, last first, and says how each went, in that order.
 ///
 /// It can be interrupted and run again, and it can be run twice: a step is answered for once.
 pub fn undo(journal: &mut Journal, kernel: &mut Kernel) -> Vec<(Placed, Undone)> {
-    undo_in_boot(journal, kernel, Path::new(owner::BOOT_ID))
+    undo_in_boot(journal, kernel, Path::new(boot::BOOT_ID))
 }
 
 /// As [`undo`], with another file to read the boot id from.
@@ -34,7 +34,7 @@ pub fn undo_in_boot(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path) 
         results: BTreeMap::new(),
         dead: false,
     };
-    match owner::boot_id(boot_id) {
+    match boot::boot_id(boot_id) {
         Err(error) => run.fail_all(pasts, &error.to_string()),
         Ok(boot_id) if boot_id != run.journal.boot_id() => {
             run.settle(&pasts, &Undone::Rebooted);

@@ -81,8 +81,9 @@ impl Experiment {
         within("builds", self.builds, 1..=self.rounds)?;
         within("slice_ms", self.slice_ms, 10..=600_000)?;
         within("warmup_ms", self.warmup_ms, 0..=600_000)?;
-        // A packet of IPv6 must fit with 50 bytes of vxlan around it (RFC 8200 §5); IPv4 asks for 576 (RFC 791).
-        let mtu_min = if self.workload.ipv6 { 1_330 } else { 626 };
+        // Every data path carries IPv6, whose packets of 1280 bytes must fit (RFC 8200 §5), vxlan's 50 bytes around
+        // them over IPv4, 70 over IPv6.
+        let mtu_min = if self.workload.ipv6 { 1_350 } else { 1_330 };
         within("underlay.mtu", self.underlay.mtu, mtu_min..=65_535)?;
         self.validate_candidates()?;
         self.validate_loads()?;
@@ -289,7 +290,11 @@ source = "a talk, 2015"
         check(&with("rounds = 0"), "`rounds` is 0: 1 to 100000 is expected");
         check(&with("rounds = 4\nbuilds = 5"), "`builds` is 5: 1 to 4 is expected");
         check(&with("slice_ms = 5"), "`slice_ms` is 5: 10 to 600000 is expected");
-        check(&with("underlay = { mtu = 100 }"), "`underlay.mtu` is 100: 626 to 65535 is expected");
+        check(&with("underlay = { mtu = 1329 }"), "`underlay.mtu` is 1329: 1330 to 65535 is expected");
+        check(
+            &with("workload = { ipv6 = true }\nunderlay = { mtu = 1349 }"),
+            "`underlay.mtu` is 1349: 1350 to 65535 is expected",
+        );
         check(&with("workload = { connections = 0 }"), "`workload.connections` is 0: 1 to 20000 is expected");
         check(
             &with("workload = { body_bytes = [] }"),

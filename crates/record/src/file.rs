@@ -99,6 +99,7 @@ const MIDDLE: &[u8] = b"\",\"line\":";
 pub struct Writer {
     file: File,
     path: PathBuf,
+    empty: bool,
 }
 
 impl Writer {
@@ -113,12 +114,17 @@ impl Writer {
         // Without this the file's name may be gone after a loss of power, with all its synced lines.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
-        Ok(Writer { file, path: path.to_owned() })
+        Ok(Writer { file, path: path.to_owned(), empty: true })
     }
 
     /// Where the record is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// True until a line was written.
+    pub fn is_empty(&self) -> bool {
+        self.empty
     }
 
     /// Appends a line and waits until it is on the disk.
@@ -133,7 +139,9 @@ impl Writer {
             doing: "append to record",
             path: self.path.clone(),
             source,
-        })
+        })?;
+        self.empty = false;
+        Ok(())
     }
 }
 

@@ -33,7 +33,7 @@ pub enum Line {
 pub struct Race {
     /// The first line.
     pub header: Header,
-    /// The reference's capacity, once a body size; empty where the rates were named.
+    /// The reference's capacity, once a body size.
     pub capacities: Vec<Capacity>,
     /// What was raced.
     pub loads: Vec<Load>,

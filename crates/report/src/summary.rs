@@ -276,7 +276,8 @@ pub struct Precision {
     pub percentile: &'static str,
     /// Half the interval's width now, as a share: 0.05 is ±5 %.
     pub half_width: f64,
-    /// Rounds for ±3 %, with as many rounds a build as now; `None`: more than a million.
+    /// Rounds for ±3 %, with as many rounds a build as now; `None`: more than anybody waits for
+    /// (200 000 builds).
     pub rounds: Option<u64>,
     /// The time that a race of so many rounds would take, in seconds.
     pub wall_s: Option<f64>,

@@ -6,15 +6,13 @@
 mod bootstrap;
 mod columns;
 mod distribution;
-mod order;
+mod median;
 mod percentile;
 mod random;
-mod robust;
 
 pub use bootstrap::{Interval, Resamples, Spread, units_needed};
 pub use columns::{Columns, Sparse};
 pub use distribution::student_t_quantile;
-pub use order::{Ranks, quantile_ranks};
+pub use median::median;
 pub use percentile::Percentile;
 pub use random::Random;
-pub use robust::{mad, median};

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use linux::process::kill_in;
 use linux::{Netns, NetnsName, netns};
 use plan::Place;
 
@@ -94,12 +95,7 @@ fn with_prefix(prefix: &str) -> Vec<NetnsName> {
 /// Ends the processes that live in a namespace and removes its name. Errors are left: the next sweep tries again.
 fn remove(name: &NetnsName) {
     if let Ok(inode) = Netns::open(name).and_then(|netns| netns.inode()) {
-        for pid in netns::pids_in(&BTreeSet::from([inode])).unwrap_or_default() {
-            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-            if let Some(pid) = pid {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
-        }
+        let _ = kill_in(&BTreeSet::from([inode]));
     }
     let _ = netns::delete(name);
 }

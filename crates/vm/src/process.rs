@@ -38,7 +38,7 @@ impl Process {
         }
         wrapped.process_group(0).stdin(Stdio::null());
         wrapped.stdout(log.try_clone().map_err(failed)?).stderr(log.try_clone().map_err(failed)?);
-        let child = wrapped.spawn().map_err(|source| Error::Program {
+        let mut child = wrapped.spawn().map_err(|source| Error::Program {
             program: "setpriv".into(),
             package: "util-linux",
             source,
@@ -47,20 +47,21 @@ impl Process {
         match pidfd_open(group, PidfdFlags::empty()) {
             Ok(pidfd) => Ok(Self { child, group, pidfd, ended: None }),
             Err(error) => {
-                end(group, child);
+                end(group, &mut child);
                 Err(failed(error.into()))
             }
         }
     }
 
-    /// Waits up to `patience` for the end; `None` if it still runs.
+    /// Waits up to `patience` for the end; `None` if it still runs. With it ends what it had started.
     pub(crate) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         if self.ended.is_none() {
             let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
             let patience = Timespec::try_from(patience).expect("fractions of a second fit");
             // An interrupted wait is a short wait; the caller loops.
-            let _ = poll(&mut fds, Some(&patience));
-            self.ended = self.child.try_wait().ok().flatten();
+            if poll(&mut fds, Some(&patience)).is_ok_and(|ready| ready > 0) {
+                self.ended = end(self.group, &mut self.child);
+            }
         }
         self.ended
     }
@@ -68,18 +69,17 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The group goes even when its leader has ended: a forked helper of it may still run. The number cannot have
-        // been given to strangers while any member lives, and with none the signal finds nobody.
-        let _ = kill_process_group(self.group, Signal::KILL);
         if self.ended.is_none() {
-            let _ = self.child.wait();
+            end(self.group, &mut self.child);
         }
     }
 }
 
-fn end(group: Pid, mut child: Child) {
+/// Ends the group, of which a forked helper may still run when its leader has ended, and waits for the leader. In this
+/// order: once that was waited for, its number, which is the group's, may be a stranger's.
+fn end(group: Pid, child: &mut Child) -> Option<ExitStatus> {
     let _ = kill_process_group(group, Signal::KILL);
-    let _ = child.wait();
+    child.wait().ok()
 }
 
 #[cfg(test)]
@@ -110,7 +110,21 @@ mod tests {
         assert!(process.wait(Duration::from_millis(50)).is_none());
         drop(process);
         assert!(test_kill_process(group).is_err());
-        // The child of the child is reaped by whoever adopts it; then the group is empty.
+        await_empty(group);
+    }
+
+    #[test]
+    fn the_group_ends_with_its_leader() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & exit 3"]);
+        let mut process = Process::start(&command, "dash", &log()).unwrap();
+        let status = std::iter::repeat_with(|| process.wait(Duration::from_secs(1))).find_map(|ended| ended);
+        assert_eq!(status.unwrap().code(), Some(3));
+        await_empty(process.group);
+    }
+
+    /// Children of a child are reaped by whoever adopts them; then the group is empty.
+    fn await_empty(group: Pid) {
         let start = Instant::now();
         while kill_process_group(group, Signal::CONT).is_ok() {
             assert!(start.elapsed() < Duration::from_secs(10), "a member of the group lives");

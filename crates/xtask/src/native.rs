@@ -14,7 +14,7 @@ use crate::libtest;
 use crate::suite::{Suite, select};
 use crate::{cargo, root};
 
-/// No binary takes a tenth of this; it bounds one that hangs.
+/// Bounds a binary that hangs; those that race take minutes on a busy machine.
 const TIME_MAX: Duration = Duration::from_secs(600);
 /// More threads make tests that build namespaces wait for the kernel's one lock on them.
 const THREADS_MAX: usize = 4;

@@ -25,7 +25,10 @@ impl Attach for Ipvlan {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Ipvlan, Feature::Ipv6]
+        match self.mode {
+            IpvlanMode::L2 | IpvlanMode::L3 => &[Feature::Ipvlan, Feature::Ipv6],
+            IpvlanMode::L3s => &[Feature::IpvlanL3s, Feature::Ipv6],
+        }
     }
 
     /// Nothing, not even forwarding: the driver hands a packet for a pod over before the node's stack would forward

@@ -69,5 +69,6 @@ fn nothing_stands_after_an_interrupt() {
 #[test]
 fn down_names_what_it_does_not_know() {
     let turn = turn();
+    assert_eq!(stdout(&turn.hostgap(&["lab", "down"])), "nothing stands\n");
     check(&turn.hostgap(&["lab", "down", "ffff"]), 2, "`hostgap lab list` shows what does");
 }

@@ -1,11 +1,7 @@
-//! What the threads of a process got of the CPUs.
-
-use std::collections::BTreeMap;
-use std::fs;
+//! What a thread got of the CPUs.
 
 use super::Procfs;
 use crate::Result;
-use crate::error::Attempt;
 
 /// What one thread got since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,52 +17,23 @@ pub struct ThreadTimes {
 }
 
 impl Procfs {
-    /// The threads of a process by their number; empty if there is no such process.
-    pub fn threads_of(&self, pid: u32) -> Result<BTreeMap<u32, ThreadTimes>> {
-        self.threads(&format!("{pid}/task"))
-    }
-
-    /// The threads of this process by their number.
-    pub fn own_threads(&self) -> Result<BTreeMap<u32, ThreadTimes>> {
-        self.threads("self/task")
-    }
-
-    /// The calling thread alone.
+    /// What the calling thread got since its start.
     pub fn own_thread(&self) -> Result<ThreadTimes> {
-        Ok(self.thread("thread-self")?.unwrap_or_default())
-    }
-
-    fn threads(&self, directory: &str) -> Result<BTreeMap<u32, ThreadTimes>> {
-        let entries = match fs::read_dir(self.root.join(directory)) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-            entries => entries.attempt(|| self.attempted(directory))?,
-        };
-        let mut threads = BTreeMap::new();
-        for tid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-            // A thread may end between the listing and the reading.
-            if let Some(times) = self.thread(&format!("{directory}/{tid}"))? {
-                threads.insert(tid, times);
-            }
-        }
-        Ok(threads)
-    }
-
-    fn thread(&self, directory: &str) -> Result<Option<ThreadTimes>> {
-        let file = format!("{directory}/schedstat");
-        let Some(schedstat) = self.read(&file)? else { return Ok(None) };
+        let file = "thread-self/schedstat";
+        let schedstat = self.required(file)?;
         let mut numbers = schedstat.split_ascii_whitespace().map_while(|word| word.parse().ok());
         let (Some(ran_ns), Some(waited_ns)) = (numbers.next(), numbers.next()) else {
-            return Err(self.misread(&file, schedstat.trim_end()));
+            return Err(self.misread(file, schedstat.trim_end()));
         };
-        let file = format!("{directory}/status");
-        let Some(status) = self.read(&file)? else { return Ok(None) };
+        let file = "thread-self/status";
+        let status = self.required(file)?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.and_then(|value| value.trim().parse().ok()).ok_or_else(|| self.misread(&file, name))
+            line.and_then(|value| value.trim().parse().ok()).ok_or_else(|| self.misread(file, name))
         };
         let voluntary_switches = field("voluntary_ctxt_switches")?;
         let involuntary_switches = field("nonvoluntary_ctxt_switches")?;
-        Ok(Some(ThreadTimes { ran_ns, waited_ns, voluntary_switches, involuntary_switches }))
+        Ok(ThreadTimes { ran_ns, waited_ns, voluntary_switches, involuntary_switches })
     }
 }
 
@@ -90,14 +57,14 @@ mod tests {
     const STATUS: &str = "Name:\tx\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
 
     #[test]
-    fn threads_have_times_and_switches() {
-        let files =
-            [("9/task/9/schedstat", "100 20 3\n"), ("9/task/9/status", STATUS), ("9/task/10/comm", "gone\n")];
+    fn a_thread_has_times_and_switches() {
+        let files = [("thread-self/schedstat", "100 20 3\n"), ("thread-self/status", STATUS)];
         let (_directory, procfs) = proc_with(&files);
         let times =
             ThreadTimes { ran_ns: 100, waited_ns: 20, voluntary_switches: 150, involuntary_switches: 545 };
-        assert_eq!(procfs.threads_of(9).unwrap(), BTreeMap::from([(9, times)]));
-        assert!(procfs.threads_of(8).unwrap().is_empty());
+        assert_eq!(procfs.own_thread().unwrap(), times);
+        let (_directory, procfs) = proc_with(&[("thread-self/schedstat", "100\n")]);
+        assert!(procfs.own_thread().is_err());
     }
 
     #[test]
@@ -107,6 +74,5 @@ mod tests {
         let busy: u64 = (0..3_000_000_u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
         std::hint::black_box(busy);
         assert!(procfs.own_thread().unwrap().since(&before).ran_ns > 0);
-        assert!(!procfs.own_threads().unwrap().is_empty());
     }
 }

@@ -28,6 +28,7 @@ fn links_are_probed_as_ip_finds_them() {
         (Feature::Vxlan, "vxlan", &["id", "1", "dev", "p0", "dstport", "4789"]),
         (Feature::Macvlan, "macvlan", &["mode", "bridge"]),
         (Feature::Ipvlan, "ipvlan", &["mode", "l2"]),
+        (Feature::IpvlanL3s, "ipvlan", &["mode", "l3s"]),
     ] {
         let why = facts.missing.get(&feature);
         assert_eq!(why.is_none(), ip_can(kind, rest), "{feature}: {why:?}");

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -56,10 +55,7 @@ impl Place {
 
     /// What an outside program says in this namespace.
     pub(crate) fn judge(&self, program: &str, args: &[&str]) -> String {
-        let run = || Command::new(program).args(args).output();
-        let output = self.netns.run(run).expect("the namespace is there").expect("the judge is installed");
-        assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("judges speak UTF-8")
+        testkit::run(&self.netns, program, args)
     }
 }
 

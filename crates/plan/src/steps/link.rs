@@ -130,6 +130,8 @@ pub(super) fn undo_move(
         here.run(|| write_parameters(parameters))??;
         Undone::Restored
     } else {
+        // Whoever brought it back, perhaps an undo that was interrupted behind it, left it the namespace's defaults.
+        kernel.at(place)?.netns.run(|| restore_defaults(link, parameters))??;
         Undone::AlreadySo
     };
     let back = kernel.at(place)?.netlink.link(link)?.filter(|found| found.kind == *kind);
@@ -179,6 +181,13 @@ fn write_parameters(parameters: &BTreeMap<sysctl::Key, String>) -> Result<(), li
         }
     }
     Ok(())
+}
+
+/// Writes those parameters that have the namespace's defaults now.
+fn restore_defaults(link: &IfName, parameters: &BTreeMap<sysctl::Key, String>) -> Result<(), linux::Error> {
+    let own = own_parameters(link)?;
+    let lost = parameters.iter().filter(|(key, _)| !own.contains_key(*key));
+    write_parameters(&lost.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
 /// The namespace in which a veth's other end is born, where that is another one than its twin's.

@@ -69,38 +69,72 @@ pub(super) fn undo(
         Some(After::Sysctl { value, along }) => (value.as_str(), Some(along)),
         _ => (wanted, None),
     };
-    if same(&now, old) {
-        return Ok(Undone::AlreadySo);
-    }
-    if !same(&now, ours) {
+    if !same(&now, ours) && !same(&now, old) {
         return Ok(Undone::ChangedByOther { found: now });
     }
-    netns.run(|| {
-        let theirs = read_along(key)?;
-        sysctl::write(key, old)?;
-        write_along(along, followed, &theirs)
+    let back = same(&now, old);
+    // Whoever put the value back, perhaps an undo that was interrupted behind it, took the followers along.
+    let taken = (back && !same(old, ours)).then_some(old.as_str());
+    let written = netns.run(|| {
+        let found = read_along(key)?;
+        if !back {
+            sysctl::write(key, old)?;
+        }
+        Followers { were: along, left: followed, found, taken }.put_back()
     })??;
-    Ok(Undone::Restored)
+    Ok(if back && !written { Undone::AlreadySo } else { Undone::Restored })
 }
 
-/// Puts the followers back after the main value went back and took them along once more. One that held something else
-/// than the step had left there was changed by somebody else, and gets `theirs` again.
-fn write_along(
-    were: &BTreeMap<Key, String>,
-    followed: Option<&BTreeMap<Key, String>>,
-    theirs: &BTreeMap<Key, String>,
-) -> Result<(), linux::Error> {
-    for (key, old) in were {
-        let left = followed.map(|followed| followed.get(key).unwrap_or(old));
-        let target = match (left, theirs.get(key)) {
-            (Some(left), Some(theirs)) if !same(left, theirs) => theirs,
-            _ => old,
-        };
-        if sysctl::read(key)?.is_some_and(|now| !same(&now, target)) {
-            sysctl::write(key, target)?;
+/// The parameters that follow another.
+struct Followers<'a> {
+    /// Before the step.
+    were: &'a BTreeMap<Key, String>,
+    /// Those that the step changed, as it left them; `None`: nothing was read back.
+    left: Option<&'a BTreeMap<Key, String>>,
+    /// Before undo.
+    found: BTreeMap<Key, String>,
+    /// The value that took them along since the step, where one did.
+    taken: Option<&'a str>,
+}
+
+impl Followers<'_> {
+    /// Puts them back when the main value is back and has taken them along once more. One that held something else than
+    /// it was left with was changed by somebody else, and gets that again. True if any had to be written.
+    fn put_back(&self) -> Result<bool, linux::Error> {
+        let mut written = false;
+        for (key, old) in self.were {
+            let target = self.others(key, old).unwrap_or(old);
+            if sysctl::read(key)?.is_some_and(|now| !same(&now, target)) {
+                sysctl::write(key, target)?;
+                written = true;
+            }
         }
+        Ok(written)
     }
-    Ok(())
+
+    /// What somebody else has written there.
+    fn others(&self, key: &Key, old: &str) -> Option<&str> {
+        let found = self.found.get(key)?;
+        let known = match (self.left, self.taken) {
+            // Nothing was read back, so whatever is there may be the step's.
+            (None, None) => true,
+            (left, taken) => {
+                let left = left.map(|left| left.get(key).map_or(old, String::as_str));
+                let taken = taken.map(|value| follows(key, value));
+                [left, taken].into_iter().flatten().any(|value| same(value, found))
+            }
+        };
+        (!known).then_some(found)
+    }
+}
+
+/// What a follower gets from a value: the same, but for redirects, which a node that forwards does not accept.
+fn follows<'v>(key: &Key, value: &'v str) -> &'v str {
+    match (key.as_str(), value) {
+        ("net/ipv4/conf/all/accept_redirects", "0") => "1",
+        ("net/ipv4/conf/all/accept_redirects", _) => "0",
+        _ => value,
+    }
 }
 
 /// The values of all parameters that may follow the key; called inside the namespace.

@@ -132,7 +132,10 @@ pub(super) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         }
         (Before::Mtu { mtu, others, .. }, Step::SetLinkMtu { mtu: ours, .. }) => {
             let undone = put_back(&now.mtu, mtu, ours, || Ok(netlink.link_set_mtu(index, *mtu)?))?;
-            undo_others(kernel, past, others, moved)?;
+            // A write of the value that is there reaches nobody.
+            if mtu != ours {
+                undo_others(kernel, past, (others, *ours), moved)?;
+            }
             Ok(undone)
         }
         (Before::Master { master: old, .. }, Step::SetLinkMaster { master, .. }) => {
@@ -153,20 +156,24 @@ pub(super) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
     }
 }
 
-/// Links whose MTU followed the step's link go back too, unless somebody has changed them since.
+/// Links whose MTU followed the step's link go back too, unless somebody has changed them since. Where nothing was read
+/// back it is not known who followed: those that have the step's MTU now and had another before.
 fn undo_others(
     kernel: &mut Kernel,
     past: &Past,
-    were: &BTreeMap<u32, u32>,
+    (were, ours): (&BTreeMap<u32, u32>, u32),
     moved: &MovedBack,
 ) -> Result<(), StepError> {
-    let Some(After::Mtu { others }) = &past.after else { return Ok(()) };
+    let followed: BTreeMap<u32, u32> = match &past.after {
+        Some(After::Mtu { others }) => others.clone(),
+        _ => were.iter().filter(|(_, old)| **old != ours).map(|(index, _)| (*index, ours)).collect(),
+    };
     let place = &past.intent.placed.place;
     let netlink = &kernel.at(place)?.netlink;
-    for (index, followed) in others {
-        let now = by_index(netlink, moved.now(place, *index))?;
-        if let (Some(now), Some(old)) = (now, were.get(index))
-            && now.mtu == *followed
+    for (index, followed) in followed {
+        let now = by_index(netlink, moved.now(place, index))?;
+        if let (Some(now), Some(old)) = (now, were.get(&index))
+            && now.mtu == followed
         {
             netlink.link_set_mtu(now.index, *old)?;
         }

@@ -1,31 +1,19 @@
 //! Apply fails after every step, and stops dead after every line of the journal; so does undo. Then undo runs to its
 //! end, from the file, and everything is as it was.
 
-use std::path::Path;
-
-use plan::{ApplyError, Fault, Journal, Kernel, Undone, apply, undo};
+use plan::{ApplyError, Fault, Journal, Kernel, Undone, undo};
 use testkit::{World, require_root};
 
-use crate::identity::{assert_as_before, state};
 use crate::sample::Sample;
-
-/// Applies with a fault, then undoes from the file as a later process would.
-#[track_caller]
-fn apply_with(sample: &Sample, path: &Path, fault: Fault) -> Result<usize, ApplyError> {
-    let _ = std::fs::remove_file(path);
-    let mut journal = Journal::create(path).expect("a journal can be made");
-    let mut kernel = Kernel::new().expect("the kernel can be opened");
-    kernel.inject(fault);
-    apply(&sample.plan(), &mut journal, &mut kernel).map(|_| journal.entries().len())
-}
+use crate::scene::Scene;
 
 #[track_caller]
-fn undo_to_the_end(path: &Path, when: &str) {
-    let mut journal = Journal::open(path).expect("the journal is sound");
-    let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
+fn undo_to_the_end(scene: &Scene, when: &str) {
+    let (results, journal) = scene.undo();
     let failed: Vec<_> = results.iter().filter(|(_, outcome)| !is_regular(outcome)).collect();
     assert!(failed.is_empty(), "{when}: {failed:?}");
     assert!(journal.is_undone(), "{when}");
+    scene.assert_as_before(when);
 }
 
 /// Nobody else is in these namespaces, so nothing may look changed by others. `Gone` is what lies in a namespace whose
@@ -39,18 +27,13 @@ fn is_regular(outcome: &Undone) -> bool {
 
 /// Runs the sample with each fault in one furnished world.
 fn check(faults: impl Iterator<Item = Fault>) {
-    let world = World::new();
-    let sample = Sample::of(&world);
-    sample.furnish();
-    let before = state(&world);
-    let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    let path = directory.path().join("journal");
+    let scene = Scene::new();
+    let plan = scene.sample.plan();
     for fault in faults {
         let when = format!("with {fault:?}");
-        let result = apply_with(&sample, &path, fault);
+        let result = scene.apply(&plan, fault);
         assert!(matches!(result, Err(ApplyError::Injected { .. })), "{when}: {result:?}");
-        undo_to_the_end(&path, &when);
-        assert_as_before(&world, &before, &when);
+        undo_to_the_end(&scene, &when);
     }
 }
 
@@ -86,24 +69,18 @@ fn undo_may_die_after_any_line() {
     if !require_root() {
         return;
     }
-    let world = World::new();
-    let sample = Sample::of(&world);
-    sample.furnish();
-    let before = state(&world);
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("journal");
+    let scene = Scene::new();
+    let plan = scene.sample.plan();
     let mut dead_after = 1;
     loop {
-        let lines = apply_with(&sample, &path, Fault::None).unwrap();
-        let mut journal = Journal::open(&path).unwrap();
+        let lines = scene.apply(&plan, Fault::None).unwrap();
+        let mut journal = Journal::open(&scene.path()).unwrap();
         let mut kernel = Kernel::new().unwrap();
         kernel.inject(Fault::DeadAfterLine(lines + dead_after));
         undo(&mut journal, &mut kernel);
         let is_undone = journal.is_undone();
         drop((journal, kernel));
-        let when = format!("when undo died after its line {dead_after}");
-        undo_to_the_end(&path, &when);
-        assert_as_before(&world, &before, &when);
+        undo_to_the_end(&scene, &format!("when undo died after its line {dead_after}"));
         if is_undone {
             break;
         }

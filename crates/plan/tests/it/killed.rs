@@ -4,11 +4,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plan::{Journal, Kernel, Plan, Undone, apply, undo};
-use testkit::{World, require_root};
+use plan::{Journal, Kernel, Plan, Undone, apply};
+use testkit::require_root;
 
-use crate::identity::{assert_as_before, state};
-use crate::sample::Sample;
+use crate::scene::Scene;
 
 /// Names the directory in which the child finds its plan and leaves its journal.
 const DIRECTORY: &str = "HOSTGAP_TEST_APPLY_IN";
@@ -36,16 +35,18 @@ fn start(directory: &Path) -> Child {
 }
 
 /// Undoes what the journal holds, if the child lived to make one; how many steps it had begun.
-fn undo_from(path: &Path, when: &str) -> usize {
-    if !path.exists() {
+#[track_caller]
+fn undo_all(scene: &Scene, when: &str) -> usize {
+    if !scene.path().exists() {
+        scene.assert_as_before(when);
         return 0;
     }
-    let mut journal = Journal::open(path).expect("the journal is sound");
-    let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
+    let (results, journal) = scene.undo();
     let odd = |outcome: &Undone| !matches!(outcome, Undone::Restored | Undone::AlreadySo);
     let odd: Vec<_> = results.iter().filter(|(_, outcome)| odd(outcome)).collect();
     assert!(odd.is_empty(), "{when}: {odd:?}");
     journal.remove().expect("the journal can be removed");
+    scene.assert_as_before(when);
     results.len()
 }
 
@@ -54,21 +55,16 @@ fn a_killed_apply_is_undone() {
     if !require_root() {
         return;
     }
-    let world = World::new();
-    let sample = Sample::of(&world);
-    sample.furnish();
-    let before = state(&world);
-    let directory = tempfile::tempdir().unwrap();
-    let journal = directory.path().join("journal");
-    let plan = sample.plan();
-    std::fs::write(directory.path().join("plan"), serde_json::to_vec(&plan).unwrap()).unwrap();
+    let scene = Scene::new();
+    let directory = scene.directory.path();
+    let plan = scene.sample.plan();
+    std::fs::write(directory.join("plan"), serde_json::to_vec(&plan).unwrap()).unwrap();
 
     // One that lives tells how long a life is.
     let born = Instant::now();
-    assert!(start(directory.path()).wait().unwrap().success());
+    assert!(start(directory).wait().unwrap().success());
     let life = born.elapsed();
-    assert_eq!(undo_from(&journal, "without a kill"), plan.steps.len());
-    assert_as_before(&world, &before, "without a kill");
+    assert_eq!(undo_all(&scene, "without a kill"), plan.steps.len());
 
     let mut random = SEED;
     let mut begun = Vec::new();
@@ -78,13 +74,11 @@ fn a_killed_apply_is_undone() {
         random ^= random >> 7;
         random ^= random << 17;
         let age = life * u32::try_from((random >> 32) % 1000).unwrap() / 1000;
-        let mut child = start(directory.path());
+        let mut child = start(directory);
         std::thread::sleep(age.max(Duration::from_millis(1)));
         child.kill().unwrap();
         child.wait().unwrap();
-        let when = format!("killed in round {round} at the age of {age:?}");
-        begun.push(undo_from(&journal, &when));
-        assert_as_before(&world, &before, &when);
+        begun.push(undo_all(&scene, &format!("killed in round {round} at the age of {age:?}")));
     }
     let in_the_midst = begun.iter().filter(|steps| (1..plan.steps.len()).contains(*steps)).count();
     assert!(in_the_midst > 0, "every kill came too early or too late: {begun:?}");

@@ -5,4 +5,5 @@ mod identity;
 mod killed;
 mod outcomes;
 mod sample;
+mod scene;
 mod show;

@@ -1,63 +1,44 @@
 //! Undo when somebody else was there in between, and apply where something is in the way.
 
-use std::path::PathBuf;
-
-use plan::{ApplyError, Journal, Kernel, Place, Plan, Step, StepError, Undone, apply, undo, undo_in_boot};
-use tempfile::TempDir;
-use testkit::{World, dump, require_root, run, shell};
+use plan::{ApplyError, Fault, Journal, Kernel, Place, Plan, Step, StepError, Undone, undo_in_boot};
+use testkit::{require_root, run, shell};
 
 use crate::sample::{Sample, address, bridge, ifname, sysctl_step, table, veth};
+use crate::scene::Scene;
 
-/// A furnished world and a journal.
-struct Scene {
-    world: World,
-    sample: Sample,
-    directory: TempDir,
+fn plan_of(steps: &[(Place, Step)]) -> Plan {
+    let mut plan = Plan::new();
+    for (place, step) in steps {
+        plan.push(place, step.clone());
+    }
+    plan
 }
 
 impl Scene {
-    fn new() -> Scene {
-        let world = World::new();
-        let sample = Sample::of(&world);
-        sample.furnish();
-        Scene { world, sample, directory: tempfile::tempdir().expect("a temporary directory can be made") }
+    fn apply_steps(&self, steps: &[(Place, Step)]) -> Result<(), ApplyError> {
+        self.apply(&plan_of(steps), Fault::None).map(drop)
     }
 
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("journal")
-    }
-
-    fn apply(&self, steps: &[(Place, Step)]) -> Result<(), ApplyError> {
-        let mut plan = Plan::new();
-        for (place, step) in steps {
-            plan.push(place, step.clone());
-        }
-        let mut journal = Journal::create(&self.path()).expect("a journal can be made");
-        apply(&plan, &mut journal, &mut Kernel::new().expect("the kernel can be opened")).map(drop)
-    }
-
-    fn undo(&self) -> Vec<Undone> {
-        let mut journal = Journal::open(&self.path()).expect("the journal is sound");
-        let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
-        results.into_iter().map(|(_, outcome)| outcome).collect()
+    fn outcomes(&self) -> Vec<Undone> {
+        self.undo().0.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     fn home(&self, step: Step) -> (Place, Step) {
         (self.sample.home(), step)
     }
 
-    /// Does the step, lets somebody type a command in `home`, undoes.
+    /// Does the step, lets somebody type a command in `home` and `away`, undoes.
     #[track_caller]
     fn check(step: impl FnOnce(&Scene) -> Step, command: &str, expected: impl FnOnce(&Undone) -> bool) {
         let scene = Scene::new();
-        let before = dump(&scene.world.open("home"));
-        scene.apply(&[scene.home(step(&scene))]).expect("the step can be done");
-        shell(&command.replace("HOME", scene.sample.home.as_str()));
-        let found = scene.undo();
+        scene.apply_steps(&[scene.home(step(&scene))]).expect("the step can be done");
+        let Sample { home, away, .. } = &scene.sample;
+        shell(&command.replace("HOME", home.as_str()).replace("AWAY", away.as_str()));
+        let found = scene.outcomes();
         assert_eq!(found.len(), 1);
         assert!(expected(&found[0]), "{found:?}");
         if matches!(found[0], Undone::Restored | Undone::AlreadySo) {
-            before.assert_same(&dump(&scene.world.open("home")), "after undo");
+            scene.assert_as_before("after undo");
         }
     }
 }
@@ -121,6 +102,13 @@ fn what_another_put_back_is_so_already() {
     Scene::check(forward, "ip netns exec HOME sysctl -qw net.ipv4.conf.lo.rp_filter=0", is_so);
     let mtu = |_: &Scene| Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 };
     Scene::check(mtu, "ip -n HOME link set own0 mtu 1500", is_so);
+    // A link that was away has lost its parameters, whoever brought it back.
+    let moved = |scene: &Scene| Step::MoveLink {
+        link: ifname("spare0"),
+        to: scene.sample.away(),
+        name: ifname("spare1"),
+    };
+    Scene::check(moved, "ip -n AWAY link set spare1 netns HOME name spare0", is_so);
     // It was up before, so there was nothing to do.
     Scene::check(|_| Step::SetLinkUp { link: ifname("own0") }, "true", is_so);
 }
@@ -132,10 +120,10 @@ fn a_namespace_of_the_same_name_is_not_ours() {
     }
     let scene = Scene::new();
     let made = scene.sample.made();
-    scene.apply(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
+    scene.apply_steps(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
     let name = &scene.sample.made;
     shell(&format!("ip netns del {name}\nip netns add {name}\nip -n {name} link add hgbr0 type bridge"));
-    let found = scene.undo();
+    let found = scene.outcomes();
     assert_eq!(found[0], Undone::Gone);
     assert!(is_changed("another namespace")(&found[1]), "{found:?}");
     let links = run(&scene.world.open("made"), "ip", &["-br", "link"]);
@@ -148,7 +136,7 @@ fn after_a_restart_of_the_machine_nothing_is_touched() {
         return;
     }
     let scene = Scene::new();
-    scene.apply(&[scene.home(bridge("hgbr0"))]).unwrap();
+    scene.apply_steps(&[scene.home(bridge("hgbr0"))]).unwrap();
     let boot_id = scene.directory.path().join("boot_id");
     std::fs::write(&boot_id, "another\n").unwrap();
     let mut journal = Journal::open(&scene.path()).unwrap();
@@ -176,17 +164,16 @@ fn what_is_there_already_is_refused_and_not_undone() {
     ];
     for (step, words) in steps {
         let scene = Scene::new();
-        let before = dump(&scene.world.open("home"));
-        let error = scene.apply(&[scene.home(step.clone())]).unwrap_err();
+        let error = scene.apply_steps(&[scene.home(step.clone())]).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
         let refused = matches!(
             error,
             ApplyError::Step { why: StepError::Exists { .. } | StepError::Refused { .. }, .. }
         );
         assert!(refused, "{error:?}");
-        before.assert_same(&dump(&scene.world.open("home")), "after a refusal");
-        assert_eq!(scene.undo(), []);
-        before.assert_same(&dump(&scene.world.open("home")), "after undo of a refusal");
+        scene.assert_as_before("after a refusal");
+        assert_eq!(scene.outcomes(), []);
+        scene.assert_as_before("after undo of a refusal");
     }
 }
 
@@ -196,7 +183,7 @@ fn an_error_names_command_place_and_cause() {
         return;
     }
     let scene = Scene::new();
-    let error = scene.apply(&[scene.home(bridge("own0"))]).unwrap_err().to_string();
+    let error = scene.apply_steps(&[scene.home(bridge("own0"))]).unwrap_err().to_string();
     let home = scene.sample.home.as_str();
     let place = format!("in namespace {home}: veth link own0 with index ");
     assert!(
@@ -217,17 +204,16 @@ fn a_value_that_the_kernel_changes_is_an_error_and_goes_back() {
         return;
     }
     let scene = Scene::new();
-    let before = dump(&scene.world.open("home"));
     // No machine of today has CPU 8191; the kernel takes those it has, or refuses the mask.
     let step = Step::SetQueueCpus {
         link: ifname("own0"),
         queue: plan::Queue::Rx(0),
         cpus: [0, 8191].into_iter().collect(),
     };
-    let error = scene.apply(&[scene.home(step)]).unwrap_err();
+    let error = scene.apply_steps(&[scene.home(step)]).unwrap_err();
     assert!(matches!(error, ApplyError::Step { why: StepError::NotTaken { .. } | StepError::Kernel(_), .. }));
-    scene.undo();
-    before.assert_same(&dump(&scene.world.open("home")), "after undo");
+    scene.outcomes();
+    scene.assert_as_before("after undo");
 }
 
 #[test]
@@ -237,15 +223,14 @@ fn the_host_is_where_the_process_is() {
     }
     let scene = Scene::new();
     let home = scene.world.open("home");
-    let before = dump(&home);
-    home.run(|| scene.apply(&[(Place::Host, bridge("hgbr0"))])).unwrap().unwrap();
+    home.run(|| scene.apply_steps(&[(Place::Host, bridge("hgbr0"))])).unwrap().unwrap();
     assert!(run(&home, "ip", &["-br", "link"]).contains("hgbr0"));
 
-    let elsewhere = scene.undo();
+    let elsewhere = scene.outcomes();
     assert!(matches!(&elsewhere[0], Undone::Failed { why } if why.contains("another network namespace")));
-    let at_home = home.run(|| scene.undo()).unwrap();
+    let at_home = home.run(|| scene.outcomes()).unwrap();
     assert_eq!(at_home, [Undone::Restored]);
-    before.assert_same(&dump(&home), "after undo at home");
+    scene.assert_as_before("after undo at home");
 }
 
 #[test]
@@ -254,10 +239,57 @@ fn a_neighbours_secondary_address_survives() {
         return;
     }
     let scene = Scene::new();
-    scene.apply(&[scene.home(address("free0", "10.1.1.1/24"))]).unwrap();
+    scene.apply_steps(&[scene.home(address("free0", "10.1.1.1/24"))]).unwrap();
     let home = scene.world.open("home");
     run(&home, "ip", &["address", "add", "10.1.1.2/24", "dev", "free0"]);
-    assert_eq!(scene.undo(), [Undone::Restored]);
+    assert_eq!(scene.outcomes(), [Undone::Restored]);
     let addresses = run(&home, "ip", &["-br", "address", "show", "free0"]);
     assert!(addresses.contains("10.1.1.2/24") && !addresses.contains("10.1.1.1"), "{addresses}");
+}
+
+#[test]
+fn who_followed_an_mtu_goes_back_also_when_nobody_could_write_down_who_it_was() {
+    if !require_root() {
+        return;
+    }
+    // A macvlan link goes down with its parent's MTU, and does not come up with it.
+    let scene = Scene::with("ip -n HOME link add follower link own0 address 02:aa:00:00:02:01 type macvlan");
+    let plan = plan_of(&[scene.home(Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 })]);
+    for fault in [Fault::None, Fault::AfterStep(0), Fault::DeadAfterLine(2)] {
+        let applied = scene.apply(&plan, fault);
+        assert_eq!(applied.is_ok(), fault == Fault::None, "{applied:?}");
+        scene.undo();
+        scene.assert_as_before(&format!("after {fault:?}"));
+    }
+}
+
+#[test]
+fn who_followed_a_parameter_goes_back_also_when_another_put_that_back() {
+    if !require_root() {
+        return;
+    }
+    // The same as an undo that is killed between the two.
+    let forward = |_: &Scene| sysctl_step("net/ipv4/ip_forward", "1");
+    let is_restored = |outcome: &Undone| *outcome == Undone::Restored;
+    Scene::check(forward, "ip netns exec HOME sysctl -qw net.ipv4.ip_forward=0", is_restored);
+}
+
+#[test]
+fn who_followed_a_parameter_that_held_its_value_already_goes_back() {
+    if !require_root() {
+        return;
+    }
+    // Writing 1 over 1 to `all` still reaches the links (`addrconf_forward_change`).
+    let scene = Scene::with(
+        "ip netns exec HOME sysctl -qw net.ipv6.conf.all.forwarding=1
+ip netns exec HOME sysctl -qw net.ipv6.conf.own0.forwarding=0",
+    );
+    let plan = plan_of(&[scene.home(sysctl_step("net/ipv6/conf/all/forwarding", "1"))]);
+    for fault in [Fault::None, Fault::AfterStep(0)] {
+        let applied = scene.apply(&plan, fault);
+        assert_eq!(applied.is_ok(), fault == Fault::None, "{applied:?}");
+        assert!(scene.is_changed(), "the link follows");
+        assert_eq!(scene.outcomes(), [Undone::Restored]);
+        scene.assert_as_before(&format!("after {fault:?}"));
+    }
 }

@@ -184,13 +184,15 @@ fn a_race_is_never_overwritten_and_never_unreadable() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("race.jsonl");
     let mut writer = Writer::create(&path).unwrap();
-    assert_eq!(writer.path(), path);
+    assert_eq!((writer.path(), writer.is_empty()), (path.as_path(), true));
     let error = Writer::create(&path).expect_err("it is there").to_string();
     assert!(error.starts_with("create record /") && error.contains("exists"), "{error}");
     let infinite = Capacity { body_bytes: 1, rate_per_s: f64::INFINITY, samples_per_s: vec![] };
     let error = writer.append(&Line::Capacity(infinite)).expect_err("JSON has no infinity").to_string();
     assert!(error.contains("null"), "{error}");
-    assert_eq!(std::fs::read(&path).unwrap(), b"");
+    assert!(writer.is_empty() && std::fs::read(&path).unwrap().is_empty());
+    writer.append(&made::lines(0)[0]).unwrap();
+    assert!(!writer.is_empty());
     let error = Race::read(&folder.path().join("none")).expect_err("it is not there").to_string();
     assert!(error.starts_with("read record /") && error.contains("No such file"), "{error}");
 }

@@ -4,7 +4,7 @@ use super::look;
 use super::markup::Markup;
 use super::text;
 use crate::Summary;
-use record::{Experiment, Rate, ServerKind};
+use record::{Experiment, Rate, ServerKind, Steering};
 
 /// Writes the sections.
 pub(super) fn sections(m: &mut Markup, summary: &Summary) {
@@ -74,6 +74,11 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
         ServerKind::Nginx => "nginx",
         ServerKind::Hostgap => "hostgap",
     };
+    let steering = match experiment.underlay.steering {
+        Steering::Auto => "auto",
+        Steering::Receiver => "receiver",
+        Steering::Sender => "sender",
+    };
     let mut file = format!("schema = {schema}\nname = {}\n", string(&experiment.name));
     if !experiment.description.is_empty() {
         file += &format!("description = {}\n", string(&experiment.description));
@@ -84,7 +89,7 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
     file += &format!(
         "rounds = {rounds}\nbuilds = {builds}\nslice_ms = {slice_ms}\nwarmup_ms = {warmup_ms}\nseed = {seed}\n\n\
          [workload]\nbody_bytes = {:?}\nconnections = {}\nserver = \"{server}\"\nipv6 = {}\n\n\
-         [underlay]\nmtu = {}\n",
+         [underlay]\nmtu = {}\nsteering = \"{steering}\"\n",
         workload.body_bytes, workload.connections, workload.ipv6, experiment.underlay.mtu
     );
     for candidate in &experiment.candidates {
@@ -110,6 +115,8 @@ fn string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use record::Underlay;
+
     use super::super::fixture;
     use super::*;
 
@@ -119,6 +126,7 @@ mod tests {
         asked.description = "quotes \" and \\ and\nlines \u{7f} <script>".to_owned();
         asked.rates = vec![Rate::OfCapacity(0.07), Rate::PerSecond(20_000.0), Rate::PerSecond(1500.5)];
         asked.candidates[0].required = true;
+        asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender };
         let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
         asked.seed = Some(7);
         assert_eq!(read, asked);

@@ -4,6 +4,7 @@
 use super::look::{self, key};
 use super::markup::Markup;
 use super::ratio::plottable;
+use super::rows;
 use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
@@ -65,21 +66,19 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
     let ratios = || rows.iter().filter_map(|(_, candidate)| plottable(candidate.capacity_ratio.as_ref()));
     let most = ratios().map(|ratio| ratio.value).fold(1.0, f64::max);
     let most = ratios().map(|ratio| ratio.high).fold(most * 1.02, f64::max).min(most * 1.5);
-    let (row_height, middle, ends) = match frame {
-        Frame::Wide => (26.0, 0.5, (160.0, 840.0)),
-        Frame::Narrow => (40.0, 0.68, (8.0, 372.0)),
+    let ends = match frame {
+        Frame::Wide => (160.0, 840.0),
+        Frame::Narrow => (8.0, 372.0),
     };
-    let (scale, bottom) = (Linear::new(most, ends), HEAD + row_height * rows.len() as f64);
+    let (scale, bottom) = (Linear::new(most, ends), HEAD + rows::height(frame) * rows.len() as f64);
     let mut svg = Svg::new();
     for tick in scale.ticks(60.0) {
-        let x = scale.place(tick);
-        svg.line("grid", at(x, HEAD), at(x, bottom));
-        svg.text("tick", at(x, bottom + 18.0), Anchor::Middle, &text::significant_short(tick));
+        let figure = text::significant_short(tick);
+        rows::draw_tick(&mut svg, "grid", scale.place(tick), (HEAD, bottom), &figure);
     }
     svg.line("one", at(scale.place(1.0), HEAD), at(scale.place(1.0), bottom));
     for (row, (index, candidate)) in rows.iter().enumerate() {
-        let y = HEAD + row_height * (row as f64 + middle);
-        draw_row(&mut svg, &scale, (frame, y), *index, candidate);
+        draw_row(&mut svg, &scale, (frame, rows::middle(frame, HEAD, row)), *index, candidate);
     }
     let name = format!("capacity ÷ {}", look::reference(summary));
     svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, &name);
@@ -89,12 +88,11 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
 }
 
 fn draw_row(svg: &mut Svg, scale: &Linear, (frame, y): (Frame, f64), index: usize, candidate: &Candidate) {
-    let class = if candidate.role == Role::Reference { "name strong" } else { "name" };
     let (name_place, name_anchor, value_place, value_anchor) = match frame {
         Frame::Wide => (at(150.0, y + 4.5), Anchor::End, at(858.0, y + 4.5), Anchor::Start),
         Frame::Narrow => (at(8.0, y - 13.0), Anchor::Start, at(372.0, y - 13.0), Anchor::End),
     };
-    svg.text(class, name_place, name_anchor, &look::fitting(&candidate.name, 19));
+    rows::draw_name(svg, candidate, 19, name_place, name_anchor);
     let Some(ratio) = ratio_text(candidate) else {
         return svg.text("missing", value_place, value_anchor, "not measured");
     };

@@ -2,16 +2,15 @@
 
 use super::look::{self, key};
 use super::markup::Markup;
+use super::rows::{self, Panel};
 use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Candidate, RateSummary, Role, Summary};
 
-/// The height of a row; in narrow frames the name stands above its bar.
-const ROW: [f64; 2] = [26.0, 40.0];
-const HEAD: f64 = 34.0;
-const FOOT: f64 = 30.0;
+/// Letters of a candidate's name.
+const NAME: usize = 19;
 
 /// A node, and where its figures are.
 #[derive(Clone, Copy)]
@@ -44,14 +43,6 @@ struct Plot<'a> {
     frame: Frame,
     rows: Vec<(usize, &'a Candidate, &'a RateSummary)>,
     most: f64,
-}
-
-/// The part of a drawing that a node gets.
-#[derive(Clone, Copy)]
-struct Panel {
-    left: f64,
-    right: f64,
-    top: f64,
 }
 
 /// Writes the section.
@@ -100,9 +91,7 @@ fn share_key(side: Side, load: usize, candidate: usize) -> String {
 
 impl<'a> Plot<'a> {
     fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
-        let rows: Vec<_> = look::runners(summary)
-            .filter_map(|(index, candidate)| Some((index, candidate, candidate.rates.get(load)?)))
-            .collect();
+        let rows: Vec<_> = look::runners_at(summary, load).collect();
         let totals = rows.iter().flat_map(|(_, _, rate)| SIDES.iter().filter_map(|side| total(*side, rate)));
         let most = totals.fold(0.0, f64::max);
         Plot { summary, load, frame, rows, most }
@@ -110,7 +99,7 @@ impl<'a> Plot<'a> {
 
     fn draw(&self) -> Markup {
         let mut svg = Svg::new();
-        let height = HEAD + self.row_height() * self.rows.len() as f64 + FOOT;
+        let height = Panel::height(self.frame, self.rows.len());
         let (panels, whole) = match self.frame {
             Frame::Wide => (
                 [
@@ -126,7 +115,8 @@ impl<'a> Plot<'a> {
         };
         if self.frame == Frame::Wide {
             for (row, (_, candidate, _)) in self.rows.iter().enumerate() {
-                self.draw_name(&mut svg, candidate, at(150.0, self.row_y(panels[0], row) + 4.5), Anchor::End);
+                let place = at(150.0, panels[0].row(self.frame, row) + 4.5);
+                rows::draw_name(&mut svg, candidate, NAME, place, Anchor::End);
             }
         }
         for (side, panel) in SIDES.into_iter().zip(panels) {
@@ -138,35 +128,12 @@ impl<'a> Plot<'a> {
         svg.finish(self.frame, whole, Caption { title: &title, desc })
     }
 
-    fn row_height(&self) -> f64 {
-        match self.frame {
-            Frame::Wide => ROW[0],
-            Frame::Narrow => ROW[1],
-        }
-    }
-
-    fn row_y(&self, panel: Panel, row: usize) -> f64 {
-        let middle = match self.frame {
-            Frame::Wide => 0.5,
-            Frame::Narrow => 0.68,
-        };
-        panel.top + HEAD + self.row_height() * (row as f64 + middle)
-    }
-
-    fn draw_name(&self, svg: &mut Svg, candidate: &Candidate, place: super::svg::At, anchor: Anchor) {
-        let class = if candidate.role == Role::Reference { "name strong" } else { "name" };
-        svg.text(class, place, anchor, &look::fitting(&candidate.name, 19));
-    }
-
     fn draw_panel(&self, svg: &mut Svg, side: Side, panel: Panel) {
         let scale = Linear::new(self.most, (panel.left, panel.right));
-        let (top, bottom) = (panel.top + HEAD, panel.top + HEAD + self.row_height() * self.rows.len() as f64);
-        let title = format!("µs per request, {}", side.name);
-        svg.text("panel", at(panel.left, panel.top + 18.0), Anchor::Start, &title);
+        let span = panel.span(self.frame, self.rows.len());
+        panel.draw_title(svg, &format!("µs per request, {}", side.name));
         for tick in scale.ticks(48.0) {
-            let x = scale.place(tick);
-            svg.line("grid", at(x, top), at(x, bottom));
-            svg.text("tick", at(x, bottom + 18.0), Anchor::Middle, &text::significant_short(tick));
+            rows::draw_tick(svg, "grid", scale.place(tick), span, &text::significant_short(tick));
         }
         for row in 0..self.rows.len() {
             self.draw_bar(svg, side, panel, &scale, row);
@@ -174,7 +141,7 @@ impl<'a> Plot<'a> {
         let reference = self.rows.iter().find(|(_, candidate, _)| candidate.role == Role::Reference);
         if let Some(total) = reference.and_then(|(_, _, rate)| total(side, rate)) {
             let x = scale.place(total);
-            svg.line("mark-line", at(x, top), at(x, bottom));
+            svg.line("mark-line", at(x, span.0), at(x, span.1));
         }
         for row in 0..self.rows.len() {
             self.draw_value(svg, side, panel, &scale, row);
@@ -183,9 +150,9 @@ impl<'a> Plot<'a> {
 
     fn draw_bar(&self, svg: &mut Svg, side: Side, panel: Panel, scale: &Linear, row: usize) {
         let (_, candidate, rate) = self.rows[row];
-        let y = self.row_y(panel, row);
+        let y = panel.row(self.frame, row);
         if self.frame == Frame::Narrow {
-            self.draw_name(svg, candidate, at(panel.left, y - 13.0), Anchor::Start);
+            rows::draw_name(svg, candidate, NAME, at(panel.left, y - 13.0), Anchor::Start);
         }
         let Some(total) = total(side, rate) else { return };
         let from = scale.place(0.0);
@@ -197,7 +164,7 @@ impl<'a> Plot<'a> {
     /// The figures at the end of a bar.
     fn draw_value(&self, svg: &mut Svg, side: Side, panel: Panel, scale: &Linear, row: usize) {
         let (index, _, rate) = self.rows[row];
-        let y = self.row_y(panel, row) + 4.5;
+        let y = panel.row(self.frame, row) + 4.5;
         let Some(total) = total(side, rate) else {
             return svg.text("missing", at(panel.left + 8.0, y), Anchor::Start, "not known");
         };
@@ -219,9 +186,10 @@ impl<'a> Plot<'a> {
 
 fn table(m: &mut Markup, summary: &Summary, load: usize) {
     let head = ["data path", "server µs", "softirq", "client µs", "softirq"];
-    let rows = look::runners(summary).filter_map(|(index, candidate)| {
-        let rate = candidate.rates.get(load)?;
-        Some(Row { name: candidate.name.clone(), candidate: Some(index), cells: cells(rate, load, index) })
+    let rows = look::runners_at(summary, load).map(|(index, candidate, rate)| Row {
+        name: candidate.name.clone(),
+        candidate: Some(index),
+        cells: cells(rate, load, index),
     });
     Table {
         caption: &format!("CPU time per request: {}", text::load(&summary.loads[load])),

@@ -71,14 +71,13 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 
 /// Points that can be drawn: quantile 1 has no place on the axis, 0 ns none on a logarithmic one.
 fn lines(summary: &Summary, load: usize) -> Vec<Line<'_>> {
-    look::runners(summary)
-        .filter_map(|(index, candidate)| {
-            let curve = &candidate.rates.get(load)?.curve;
-            let drawn: Vec<CurvePoint> =
-                curve.iter().copied().filter(|p| (0.0..1.0).contains(&p.quantile) && p.ns > 0).collect();
-            Some(Line { index, candidate, points: thinned(&drawn) })
-        })
-        .collect()
+    let line = |(index, candidate, rate): (usize, _, &RateSummary)| {
+        let points = rate.curve.iter().copied();
+        let drawn: Vec<CurvePoint> =
+            points.filter(|point| (0.0..1.0).contains(&point.quantile) && point.ns > 0).collect();
+        Line { index, candidate, points: thinned(&drawn) }
+    };
+    look::runners_at(summary, load).map(line).collect()
 }
 
 /// Every n-th point and the last.
@@ -219,13 +218,14 @@ fn quantiles(m: &mut Markup, summary: &Summary, load: usize) {
     let mut head = vec!["data path".to_owned()];
     head.extend(text::quantile_columns(&crate::Quantiles::default()).map(|(name, _)| name.to_owned()));
     head.push("requests".to_owned());
-    let rows = look::runners(summary).filter_map(|(index, candidate)| {
-        let rate = candidate.rates.get(load)?;
-        Some(Row { name: candidate.name.clone(), candidate: Some(index), cells: quantile_cells(rate) })
+    let rows = look::runners_at(summary, load).map(|(index, candidate, rate)| Row {
+        name: candidate.name.clone(),
+        candidate: Some(index),
+        cells: quantile_cells(rate),
     });
     let caption = format!("Response time in µs: {}", text::load(&summary.loads[load]));
     Table { caption: &caption, head, rows: rows.collect() }.write(m);
-    if look::runners(summary).any(|(_, c)| c.rates.get(load).is_some_and(|rate| !rate.needs.is_empty())) {
+    if look::runners_at(summary, load).any(|(_, _, rate)| !rate.needs.is_empty()) {
         m.leaf(
             "p",
             &[("class", "aside")],

@@ -2,7 +2,7 @@
 //! told by colour alone.
 
 use super::svg::{At, Svg, at};
-use crate::{Candidate, Role, Summary, Verdict};
+use crate::{Candidate, RateSummary, Role, Summary, Verdict};
 
 /// Colours of contenders in `style.css`; more contenders take them again with another dash.
 const COLOURS: [&str; 7] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6"];
@@ -60,6 +60,15 @@ pub(super) fn mark(svg: &mut Svg, verdict: Option<Verdict>, place: At) {
 /// Those that raced, with their place in the summary.
 pub(super) fn runners(summary: &Summary) -> impl Iterator<Item = (usize, &Candidate)> {
     summary.candidates.iter().enumerate().filter(|(_, candidate)| candidate.runnable)
+}
+
+/// Those of them that have figures at a load.
+pub(super) fn runners_at(
+    summary: &Summary,
+    load: usize,
+) -> impl Iterator<Item = (usize, &Candidate, &RateSummary)> {
+    runners(summary)
+        .filter_map(move |(index, candidate)| Some((index, candidate, candidate.rates.get(load)?)))
 }
 
 /// The reference's name, for heads of columns.

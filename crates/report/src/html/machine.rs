@@ -156,7 +156,7 @@ fn effort(precision: &Precision) -> String {
         return "reached".to_owned();
     }
     match (precision.rounds, precision.wall_s) {
-        (None, _) => "more than a million rounds".to_owned(),
+        (None, _) => "more than anybody waits for".to_owned(),
         (Some(rounds), None) => format!("{} rounds", text::grouped(rounds)),
         (Some(rounds), Some(wall)) => format!("{} rounds, {}", text::grouped(rounds), text::duration(wall)),
     }

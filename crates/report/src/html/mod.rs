@@ -15,6 +15,7 @@ mod look;
 mod machine;
 mod markup;
 mod ratio;
+mod rows;
 mod scale;
 mod svg;
 mod table;

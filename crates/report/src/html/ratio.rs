@@ -3,18 +3,12 @@
 
 use super::look::{self, key};
 use super::markup::Markup;
+use super::rows::{self, Panel};
 use super::scale::Log;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Candidate, Noise, RateSummary, Ratio, Role, Summary};
-
-/// The height of a row; in narrow frames the name stands above its interval.
-const ROW: [f64; 2] = [26.0, 40.0];
-/// From the top of a panel to its first row.
-const HEAD: f64 = 34.0;
-/// From the last row to the end of a panel: ticks.
-const FOOT: f64 = 30.0;
 
 /// Which percentile a panel shows.
 #[derive(Clone, Copy)]
@@ -53,14 +47,6 @@ fn statistics(summary: &Summary, load: usize) -> &'static [Statistic] {
         true => &[THROUGHPUT, P50, P99],
         false => &[P50, P99],
     }
-}
-
-/// The part of a drawing that a statistic gets.
-#[derive(Clone, Copy)]
-struct Panel {
-    left: f64,
-    right: f64,
-    top: f64,
 }
 
 /// What is drawn: a load of a summary for a frame.
@@ -107,15 +93,13 @@ pub(super) fn plottable(ratio: Option<&Ratio>) -> Option<&Ratio> {
 
 impl<'a> Plot<'a> {
     fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
-        let rows = look::runners(summary)
-            .filter_map(|(index, candidate)| Some((index, candidate, candidate.rates.get(load)?)))
-            .collect();
+        let rows = look::runners_at(summary, load).collect();
         Plot { summary, load, frame, statistics: statistics(summary, load), rows }
     }
 
     fn draw(&self) -> Markup {
         let mut svg = Svg::new();
-        let panel_height = HEAD + self.row_height() * self.rows.len() as f64 + FOOT;
+        let panel_height = Panel::height(self.frame, self.rows.len());
         let height = match self.frame {
             Frame::Wide => panel_height,
             Frame::Narrow => panel_height * self.statistics.len() as f64,
@@ -147,40 +131,19 @@ impl<'a> Plot<'a> {
         })
     }
 
-    fn row_height(&self) -> f64 {
-        match self.frame {
-            Frame::Wide => ROW[0],
-            Frame::Narrow => ROW[1],
-        }
-    }
-
-    /// The height of a row's interval.
-    fn row_y(&self, panel: Panel, row: usize) -> f64 {
-        let middle = match self.frame {
-            Frame::Wide => 0.5,
-            Frame::Narrow => 0.68,
-        };
-        panel.top + HEAD + self.row_height() * (row as f64 + middle)
-    }
-
     /// Names left of both panels and verdicts right of them.
     fn draw_names(&self, svg: &mut Svg) {
         let whole = Panel { left: 0.0, right: 0.0, top: 0.0 };
         for (row, (index, candidate, rate)) in self.rows.iter().enumerate() {
-            let y = self.row_y(whole, row);
+            let (y, height) = (whole.row(self.frame, row), rows::height(self.frame));
             if row % 2 == 1 {
-                let stripe = Rect { x: 0.0, y: y - ROW[0] / 2.0, width: self.frame.width(), height: ROW[0] };
+                let stripe = Rect { x: 0.0, y: y - height / 2.0, width: self.frame.width(), height };
                 svg.rect("stripe", stripe);
             }
             svg.group(
                 &[("class", look::verdict_class(rate.verdict)), ("data-c", &index.to_string())],
                 |svg| {
-                    svg.text(
-                        name_class(candidate),
-                        at(150.0, y + 4.5),
-                        Anchor::End,
-                        &look::fitting(&candidate.name, 19),
-                    );
+                    rows::draw_name(svg, candidate, 19, at(150.0, y + 4.5), Anchor::End);
                     look::mark(svg, rate.verdict, at(968.0, y));
                     svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, look::verdict_word(rate.verdict));
                 },
@@ -194,19 +157,21 @@ impl<'a> Plot<'a> {
         let ratios: Vec<&Ratio> =
             self.rows.iter().filter_map(|(_, _, rate)| plottable((statistic.ratio)(rate))).collect();
         let scale = Log::new(domain(&ratios, floor), (panel.left, panel.right));
-        let bottom = panel.top + HEAD + self.row_height() * self.rows.len() as f64;
+        let span = panel.span(self.frame, self.rows.len());
         if let Some(floor) = floor {
             let (from, to) = (scale.place(1.0 / (1.0 + floor)), scale.place(1.0 + floor));
-            let band =
-                Rect { x: from, y: panel.top + HEAD, width: to - from, height: bottom - panel.top - HEAD };
+            let band = Rect { x: from, y: span.0, width: to - from, height: span.1 - span.0 };
             svg.rect("band", band);
         }
         let noise = floor.map(|floor| format!(", noise ±{}", text::percent(floor)));
         let title =
             format!("{} ÷ {}{}", statistic.name, look::reference(self.summary), noise.unwrap_or_default());
         let most = ((panel.right - panel.left) / 7.5) as usize;
-        svg.text("panel", at(panel.left, panel.top + 18.0), Anchor::Start, &look::fitting(&title, most));
-        draw_axis(svg, &scale, (panel.top + HEAD, bottom));
+        panel.draw_title(svg, &look::fitting(&title, most));
+        for tick in scale.ratio_ticks(46.0) {
+            let class = if (tick - 1.0).abs() < 1e-9 { "one" } else { "grid" };
+            rows::draw_tick(svg, class, scale.place(tick), span, &tick_text(tick));
+        }
         for row in 0..self.rows.len() {
             self.draw_row(svg, statistic, panel, &scale, row);
         }
@@ -214,16 +179,11 @@ impl<'a> Plot<'a> {
 
     fn draw_row(&self, svg: &mut Svg, statistic: Statistic, panel: Panel, scale: &Log, row: usize) {
         let (index, candidate, rate) = self.rows[row];
-        let (y, class) = (self.row_y(panel, row), look::verdict_class(rate.verdict));
+        let (y, class) = (panel.row(self.frame, row), look::verdict_class(rate.verdict));
         if self.frame == Frame::Narrow {
             let above = y - 13.0;
             svg.group(&[("class", class)], |svg| {
-                svg.text(
-                    name_class(candidate),
-                    at(panel.left, above),
-                    Anchor::Start,
-                    &look::fitting(&candidate.name, 26),
-                );
+                rows::draw_name(svg, candidate, 26, at(panel.left, above), Anchor::Start);
                 svg.text("verdict", at(panel.right, above), Anchor::End, look::verdict_word(rate.verdict));
             });
         }
@@ -260,15 +220,6 @@ fn draw_whisker(svg: &mut Svg, scale: &Log, ratio: &Ratio, y: f64) {
     svg.strokes("whisker", &[&end(ratio.low, 5.0), &middle, &end(ratio.high, -5.0)]);
 }
 
-fn draw_axis(svg: &mut Svg, scale: &Log, (top, bottom): (f64, f64)) {
-    for tick in scale.ratio_ticks(46.0) {
-        let x = scale.place(tick);
-        let one = (tick - 1.0).abs() < 1e-9;
-        svg.line(if one { "one" } else { "grid" }, at(x, top), at(x, bottom));
-        svg.text("tick", at(x, bottom + 18.0), Anchor::Middle, &tick_text(tick));
-    }
-}
-
 /// A tick of a ratio in as few digits as it has.
 fn tick_text(tick: f64) -> String {
     let mut text = format!("{tick:.3}");
@@ -286,13 +237,6 @@ fn domain(ratios: &[&Ratio], floor: Option<f64>) -> (f64, f64) {
     let low = ratios.iter().map(|ratio| ratio.low).fold(0.95 / (1.0 + floor), f64::min);
     let high = ratios.iter().map(|ratio| ratio.high).fold(1.05 * (1.0 + floor), f64::max);
     (low.max(least / 2.5) / 1.01, high.min(most * 2.5) * 1.01)
-}
-
-fn name_class(candidate: &Candidate) -> &'static str {
-    match candidate.role {
-        Role::Reference => "name strong",
-        Role::Control | Role::Contender => "name",
-    }
 }
 
 fn table(m: &mut Markup, summary: &Summary, load: usize) {

@@ -232,7 +232,7 @@ fn list(heading: &str, lines: &[String]) -> String {
     format!("\n{heading}\n{}", lines.iter().map(|line| format!("  {line}\n")).collect::<String>())
 }
 
-/// With a capital and a full stop, unless it begins with a name: names keep their spelling.
+/// The verdict as the last line. It may begin with a name, and names keep their spelling.
 fn sentence(verdict: &str) -> String {
     format!("Verdict: {verdict}.")
 }

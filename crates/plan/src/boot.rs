@@ -1,0 +1,16 @@
+//! In which run of the kernel this is: what steps changed does not outlive one.
+
+use std::path::Path;
+
+use crate::journal::JournalError;
+
+/// Where the kernel tells its run from others.
+pub(crate) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The id of this run of the kernel.
+pub(crate) fn boot_id(path: &Path) -> Result<String, JournalError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(source) => Err(JournalError::BootId { path: path.to_owned(), source }),
+    }
+}

@@ -1,0 +1,79 @@
+//! The stage of every test here: a furnished world, how it was, and a place for a journal.
+
+use std::path::PathBuf;
+
+use plan::{ApplyError, Fault, Journal, Kernel, Placed, Plan, Undone, apply, undo};
+use tempfile::TempDir;
+use testkit::{Dump, World, dump};
+
+use crate::sample::Sample;
+
+/// A furnished world and a directory for its journal.
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    pub(crate) sample: Sample,
+    pub(crate) directory: TempDir,
+    /// How `home` and `away` were before any plan.
+    before: [Dump; 2],
+}
+
+impl Scene {
+    pub(crate) fn new() -> Scene {
+        Scene::with("true")
+    }
+
+    /// With one more command of somebody else before it is looked at; `HOME` in it is the name of that namespace.
+    pub(crate) fn with(command: &str) -> Scene {
+        let world = World::new();
+        let sample = Sample::of(&world);
+        sample.furnish();
+        testkit::shell(&command.replace("HOME", sample.home.as_str()));
+        let before = state(&world);
+        Scene {
+            world,
+            sample,
+            directory: tempfile::tempdir().expect("a temporary directory can be made"),
+            before,
+        }
+    }
+
+    /// Where the journal is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("journal")
+    }
+
+    /// Applies with a new journal, up to a fault; how many lines the journal has then.
+    pub(crate) fn apply(&self, plan: &Plan, fault: Fault) -> Result<usize, ApplyError> {
+        let _ = std::fs::remove_file(self.path());
+        let mut journal = Journal::create(&self.path()).expect("a journal can be made");
+        let mut kernel = Kernel::new().expect("the kernel can be opened");
+        kernel.inject(fault);
+        apply(plan, &mut journal, &mut kernel).map(|_| journal.entries().len())
+    }
+
+    /// Undoes from the file, as a later process would; returns the open journal too.
+    pub(crate) fn undo(&self) -> (Vec<(Placed, Undone)>, Journal) {
+        let mut journal = Journal::open(&self.path()).expect("the journal is sound");
+        let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
+        (results, journal)
+    }
+
+    /// True if something in `home` or `away` is not as it was.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.before != state(&self.world)
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_as_before(&self, when: &str) {
+        for (before, after) in self.before.iter().zip(&state(&self.world)) {
+            before.assert_same(after, when);
+        }
+        let existing = self.world.existing();
+        assert_eq!(existing.len(), 2, "{when}, there are namespaces {existing:?}");
+    }
+}
+
+/// The state of both namespaces that are there before the plan.
+fn state(world: &World) -> [Dump; 2] {
+    ["home", "away"].map(|short| dump(&world.open(short)))
+}
