@@ -18,6 +18,7 @@ pub mod netns;
 pub mod nft;
 pub mod process;
 pub mod procfs;
+pub mod stamps;
 pub mod sysctl;
 pub mod sysfs;
 

@@ -16,7 +16,7 @@ use crate::ask::{Asks, Reply};
 use crate::connection::{Connection, Phase};
 use crate::error::system;
 use crate::response::Learned;
-use crate::{Fault, LoadError, Target};
+use crate::{Address, Fault, LoadError, Target};
 
 /// Bytes that one read can take. Larger bodies take several.
 const BUFFER_BYTES: usize = 65_536;
@@ -35,12 +35,15 @@ pub struct Pool {
     pub depth: usize,
     /// How long the connections may take to come about.
     pub timeout: Duration,
+    /// The kernel stamps packets, so that the time on the wire can be told from the client's own. For plain TCP and
+    /// UDP with a depth of one; costs two system calls a request.
+    pub stamps: bool,
 }
 
 impl Pool {
     /// A number of connections, one request on each at a time, no more than those.
     pub fn of(connections: usize, timeout: Duration) -> Pool {
-        Pool { connections, connections_max: connections, depth: 1, timeout }
+        Pool { connections, connections_max: connections, depth: 1, timeout, stamps: false }
     }
 }
 
@@ -92,6 +95,11 @@ impl Client {
         if pool.connections == 0 || pool.depth == 0 || u32::try_from(connections_max).is_err() {
             return Err(LoadError::Shape("a client needs at least one connection"));
         }
+        if pool.stamps
+            && (pool.depth > 1 || target.tls.is_some() || matches!(target.address, Address::Unix(_)))
+        {
+            return Err(LoadError::Shape("packets are stamped for plain TCP and UDP, one request at a time"));
+        }
         let asks = target.asks()?;
         let mut connections = Vec::with_capacity(connections_max);
         connections.resize_with(pool.connections, || Connection::new(asks.reply, pool.depth));
@@ -122,6 +130,11 @@ impl Client {
     /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// Whether the kernel stamps packets.
+    pub(crate) fn stamps(&self) -> bool {
+        self.pool.stamps
     }
 
     /// How many requests may be open on one connection.
@@ -174,7 +187,7 @@ impl Client {
 
     /// Starts connecting.
     pub(crate) fn reopen(&mut self, index: u32) -> Result<(), Fault> {
-        self.connections[index as usize].open(index, &self.epoll, &self.target)
+        self.connections[index as usize].open(index, &self.epoll, &self.target, self.pool.stamps)
     }
 
     /// Starts a connection more, if there may be one.

@@ -94,11 +94,17 @@ impl Connection {
     }
 
     /// Starts a new socket towards the target without waiting for it.
-    pub(crate) fn open(&mut self, index: u32, epoll: &OwnedFd, target: &Target) -> Result<(), Fault> {
+    pub(crate) fn open(
+        &mut self,
+        index: u32,
+        epoll: &OwnedFd,
+        target: &Target,
+        stamps: bool,
+    ) -> Result<(), Fault> {
         self.close();
         self.generation = self.generation.wrapping_add(1);
         let data = EventData::new_u64(u64::from(self.generation) << 32 | u64::from(index));
-        self.link = Some(Link::open(target, epoll, data)?);
+        self.link = Some(Link::open(target, stamps, epoll, data)?);
         self.phase = Phase::Connecting;
         Ok(())
     }
@@ -166,12 +172,18 @@ impl Connection {
     }
 
     pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
-        Ok(self.link()?.receive_datagram(buffer)?)
+        self.link()?.receive_datagram(buffer)
     }
 
     /// True if a read that did not fill the buffer has emptied the socket.
     pub(crate) fn short_read_empties(&self) -> bool {
         self.link.as_ref().is_none_or(Link::short_read_empties)
+    }
+
+    /// From the last packet that was sent to the last that came, by the kernel's stamps, in nanoseconds; `None` if
+    /// there are none.
+    pub(crate) fn wire_ns(&self) -> Option<u64> {
+        self.link.as_ref()?.wire_ns()
     }
 
     /// Takes bytes of the answer to the request that has been open for the longest time. `Some`: it is complete, and

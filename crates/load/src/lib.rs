@@ -46,7 +46,7 @@ pub use client::{Client, Pool};
 pub use error::LoadError;
 pub use fault::{Fault, Faults};
 pub use hdrhistogram::Histogram;
-pub use outcome::{Live, Missed, Outcome, Unexpected};
+pub use outcome::{Live, Missed, Outcome, Split, Unexpected};
 pub use run::{Run, WhenBusy, run, run_live};
 pub use schedule::Schedule;
 pub use series::{Sample, Series};

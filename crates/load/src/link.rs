@@ -1,8 +1,10 @@
 //! The socket of a connection, of whatever kind.
 
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
+use linux::stamps::Stamp;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -21,6 +23,8 @@ pub(crate) struct Link {
     /// True while the kernel is still connecting.
     connecting: bool,
     ready: bool,
+    /// When the last bytes came, by the kernel's stamp; `None` in here: there was none. `None`: stamps are not wanted.
+    came: Option<Option<Stamp>>,
 }
 
 /// What a read gave.
@@ -33,8 +37,16 @@ pub(crate) enum Received {
 impl Link {
     /// Starts a connection without waiting for it. Its socket is registered once, edge-triggered, for both directions:
     /// so a request costs one `send` and one `recv` and no `epoll_ctl`, and whoever reads must read until it is empty.
-    pub(crate) fn open(target: &Target, epoll: &OwnedFd, data: EventData) -> Result<Link, Fault> {
+    pub(crate) fn open(
+        target: &Target,
+        stamps: bool,
+        epoll: &OwnedFd,
+        data: EventData,
+    ) -> Result<Link, Fault> {
         let socket = socket(&target.address)?;
+        if stamps {
+            linux::stamps::enable(socket.as_fd()).map_err(|error| error_fault(&error.source))?;
+        }
         let connecting = match connect(&socket, &target.address) {
             Ok(()) => false,
             Err(Errno::INPROGRESS) => true,
@@ -44,7 +56,7 @@ impl Link {
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(epoll, &socket, data, interest)?;
         let tls = target.tls.as_ref().map(Session::new).transpose()?;
-        Ok(Link { socket, tls, connecting, ready: false })
+        Ok(Link { socket, tls, connecting, ready: false, came: stamps.then_some(None) })
     }
 
     /// Goes on with connecting. True when requests can be sent.
@@ -82,7 +94,7 @@ impl Link {
 
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Fault> {
         let received = match &mut self.tls {
-            None => receive(&self.socket, buffer)?,
+            None => self.receive_plain(buffer)?,
             Some(session) => session.receive(&self.socket, buffer)?,
         };
         Ok(match received {
@@ -93,8 +105,25 @@ impl Link {
     }
 
     /// A datagram; one of no bytes is no end.
-    pub(crate) fn receive_datagram(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
-        receive(&self.socket, buffer)
+    pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+        self.receive_plain(buffer)
+    }
+
+    fn receive_plain(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+        let Some(came) = &mut self.came else { return Ok(receive(&self.socket, buffer)?) };
+        match linux::stamps::receive(self.socket.as_fd(), buffer) {
+            Ok((bytes, stamp)) => {
+                *came = stamp;
+                Ok(Some(bytes))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error_fault(&error)),
+        }
+    }
+
+    /// From the last packet that was sent to the last that came, by the kernel's stamps, in nanoseconds.
+    pub(crate) fn wire_ns(&self) -> Option<u64> {
+        self.came??.since(linux::stamps::sent(self.socket.as_fd())?)
     }
 
     /// True if a read that did not fill the buffer has emptied the socket.
@@ -112,6 +141,10 @@ impl Link {
         let peeked = rustix::net::recv(&self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
         matches!(peeked, Err(Errno::AGAIN))
     }
+}
+
+fn error_fault(error: &io::Error) -> Fault {
+    error.raw_os_error().map_or(Fault::Closed, Fault::System)
 }
 
 fn socket(address: &Address) -> Result<OwnedFd, Errno> {

@@ -41,6 +41,8 @@ pub struct Outcome {
     /// thread has no CPU is the generator's lateness as well, but cannot be told from a slow server here: it makes
     /// `service` longer and keeps the connection busy. [`ThreadCost::run_queue_ns`] is what tells of it.
     pub late: Histogram<u64>,
+    /// Where `service` went, by the kernel's stamps; `None` if there were to be none ([`crate::Pool::stamps`]).
+    pub split: Option<Split>,
     /// Requests that were due within the schedule.
     pub intended: u64,
     /// Those that were sent, at any time.
@@ -74,6 +76,15 @@ pub struct Outcome {
     pub series: Vec<Series>,
     /// What each thread cost.
     pub threads: Vec<ThreadCost>,
+}
+
+/// The two parts of the service time, of those answered requests that the kernel stamped.
+#[derive(Debug, Clone)]
+pub struct Split {
+    /// From the driver's having the request to its having the answer, in nanoseconds: the way and the server.
+    pub wire: Histogram<u64>,
+    /// The rest, in nanoseconds: the client's own stack, both ways, and the wait until it read.
+    pub client: Histogram<u64>,
 }
 
 /// Requests without an answer: never sent, still open at the end, or lost with their connection.
@@ -114,6 +125,7 @@ impl Outcome {
             service: histogram(),
             lag: histogram(),
             late: histogram(),
+            split: None,
             intended: 0,
             sent: 0,
             sent_in_schedule: 0,
@@ -134,8 +146,9 @@ impl Outcome {
     }
 
     /// Of one thread.
-    pub(crate) fn of_thread(rate_per_s: Option<f64>) -> Outcome {
-        Outcome { series: vec![Series::new()], ..Outcome::new(rate_per_s) }
+    pub(crate) fn of_thread(rate_per_s: Option<f64>, stamps: bool) -> Outcome {
+        let split = stamps.then(|| Split { wire: histogram(), client: histogram() });
+        Outcome { series: vec![Series::new()], split, ..Outcome::new(rate_per_s) }
     }
 
     /// Notes one of the thread's requests in its series.
@@ -184,6 +197,13 @@ impl Outcome {
         self.lag.add(&other.lag).expect(bounds);
         self.late.add(&other.late).expect(bounds);
         self.missed.ages.add(&other.missed.ages).expect(bounds);
+        match (&mut self.split, &other.split) {
+            (Some(split), Some(other)) => {
+                split.wire.add(&other.wire).expect(bounds);
+                split.client.add(&other.client).expect(bounds);
+            }
+            (split, other) => *split = split.take().or_else(|| other.clone()),
+        }
         self.started_ns = self.started_ns.min(other.started_ns);
         self.ended_ns = self.ended_ns.max(other.ended_ns);
         self.duration = self.duration.max(other.duration);

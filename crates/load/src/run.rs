@@ -162,7 +162,7 @@ impl<'a> Plan<'a> {
         // Without this every sleep is up to 50 µs late: the kernel gathers wake-ups to save power.
         clock::set_timer_slack_ns(NonZeroU64::MIN)?;
         cpu::set_current_thread_scheduling(self.run.scheduling)?;
-        let mut outcome = Outcome::of_thread(self.run.schedule.rate_per_s());
+        let mut outcome = Outcome::of_thread(self.run.schedule.rate_per_s(), client.stamps());
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live);
         let before = Reading::now()?;
         let Some(start_ns) = place.ready() else { return Ok(None) };

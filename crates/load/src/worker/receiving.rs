@@ -102,6 +102,7 @@ impl Worker<'_> {
                     used += length;
                     connection.open.pop_front();
                     connection.answers += 1;
+                    self.split(index, open, now_ns);
                     self.on_response(open, response, now_ns);
                     if !response.keep_alive {
                         self.reopen(index, now_ns);
@@ -163,9 +164,22 @@ impl Worker<'_> {
             return;
         };
         connection.answers += 1;
+        self.split(index, open, now_ns);
         let response = Response { status: 200, body_bytes: bytes as u64, keep_alive: true };
         self.on_response(open, response, now_ns);
         self.on_room(index, now_ns);
+    }
+
+    /// Tells the way and the server from the client's own part, if packets are stamped.
+    fn split(&mut self, index: u32, open: Open, now_ns: u64) {
+        let Some(split) = &mut self.outcome.split else { return };
+        // The first packets may not be stamped yet; and a stamp is of another clock than ours.
+        if let Some(wire_ns) = self.client.connections[index as usize].wire_ns()
+            && let Some(client_ns) = (now_ns - open.sent_ns).checked_sub(wire_ns)
+        {
+            split.wire.saturating_record(wire_ns);
+            split.client.saturating_record(client_ns);
+        }
     }
 
     fn on_response(&mut self, open: Open, response: Response, now_ns: u64) {

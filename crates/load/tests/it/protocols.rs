@@ -189,3 +189,26 @@ fn what_cannot_be_asked_is_refused() {
         assert!(matches!(refused, Err(LoadError::Shape(_))), "{refused:?}");
     }
 }
+
+#[test]
+fn stamps_split_the_service_time() {
+    let stamped = Pool { stamps: true, ..Pool::of(4, Duration::from_secs(5)) };
+    let address = serve(|request| {
+        thread::sleep(Duration::from_millis(2));
+        request.answer(OK)
+    });
+    let tcp = Target::get(address, "a", "/", FIVE);
+    for target in [tcp.clone(), raw(Address::Udp(datagrams(|_| 1)), 64, 32)] {
+        let outcome = run(&mut [Client::open(&target, stamped).unwrap()], &at(500.0, 200));
+        assert_eq!((outcome.answered, outcome.faults.count()), (100, 0));
+        let split = outcome.split.unwrap();
+        // The first packets may come before the kernel has switched stamping on.
+        assert!(split.wire.len() >= 50 && split.wire.len() == split.client.len(), "{}", split.wire.len());
+        assert!(split.wire.max() <= outcome.service.max());
+    }
+    // The server's two milliseconds are on the wire's side, not on the client's.
+    let outcome = run(&mut [Client::open(&tcp, stamped).unwrap()], &at(100.0, 200));
+    assert!(outcome.split.unwrap().wire.min() >= 2_000_000);
+    let deep = Client::open(&tcp, Pool { depth: 2, ..stamped });
+    assert!(matches!(deep, Err(LoadError::Shape(_))), "{deep:?}");
+}
