@@ -52,7 +52,7 @@ pub use client::Client;
 pub use connection::Fault;
 pub use error::LoadError;
 pub use hdrhistogram::Histogram;
-pub use outcome::{Live, Missed, Outcome, Unexpected};
+pub use outcome::{Faults, Live, Missed, Outcome, Sample, Series, Unexpected};
 pub use run::{Run, run, run_live};
 pub use schedule::Schedule;
 pub use target::{Expect, Target};

@@ -54,8 +54,12 @@ pub struct Outcome {
     pub missed: Missed,
     /// Those that were answered otherwise.
     pub unexpected: Unexpected,
+    /// Requests that were due, and dropped by choice because no connection was free.
+    pub dropped: u64,
     /// Connections that broke, or could not be made.
     pub connection_errors: u64,
+    /// What went wrong, by kind.
+    pub faults: Faults,
     /// The first of them.
     pub first_fault: Option<Fault>,
     /// Connections that were made anew: after an error, or because the server had closed one.
@@ -64,6 +68,40 @@ pub struct Outcome {
     pub backlog_max: u64,
     /// What each thread cost.
     pub threads: Vec<ThreadCost>,
+    /// One of each thread.
+    pub series: Vec<Series>,
+}
+
+/// A thinned record of one thread's run, in the order of sending: every `every`-th request of the thread.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// A power of two.
+    pub every: u64,
+    /// At most 4096.
+    pub samples: Vec<Sample>,
+}
+
+/// One request of a [`Series`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// sent − sent of the request of this thread before it, in nanoseconds; 0 for the first.
+    pub gap_ns: u64,
+    /// received − intended, in nanoseconds; `None`: not answered as expected.
+    pub response_ns: Option<u64>,
+}
+
+/// Errors, counted by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the kinds under their own names")]
+pub struct Faults {
+    pub refused: u64,
+    pub reset: u64,
+    pub closed: u64,
+    pub malformed: u64,
+    pub unasked: u64,
+    pub timeout: u64,
+    pub tls: u64,
+    pub other: u64,
 }
 
 /// Requests without an answer: never sent, still open at the end, or lost with their connection.
@@ -111,11 +149,14 @@ impl Outcome {
             answered_in_schedule: 0,
             missed: Missed { ages: histogram() },
             unexpected: Unexpected::default(),
+            dropped: 0,
             connection_errors: 0,
+            faults: Faults::default(),
             first_fault: None,
             reconnects: 0,
             backlog_max: 0,
             threads: Vec::new(),
+            series: Vec::new(),
         }
     }
 
@@ -157,11 +198,14 @@ impl Outcome {
         self.unexpected.status += other.unexpected.status;
         self.unexpected.length += other.unexpected.length;
         self.unexpected.first = self.unexpected.first.or(other.unexpected.first);
+        self.dropped += other.dropped;
         self.connection_errors += other.connection_errors;
+        self.faults.add(&other.faults);
         self.first_fault = self.first_fault.or(other.first_fault);
         self.reconnects += other.reconnects;
         self.backlog_max = self.backlog_max.max(other.backlog_max);
         self.threads.extend_from_slice(&other.threads);
+        self.series.extend_from_slice(&other.series);
     }
 }
 
@@ -176,6 +220,39 @@ impl Unexpected {
     /// How many.
     pub fn count(&self) -> u64 {
         self.status + self.length
+    }
+}
+
+impl Faults {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Each kind's name and count.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("refused", self.refused),
+            ("reset", self.reset),
+            ("closed", self.closed),
+            ("malformed", self.malformed),
+            ("unasked", self.unasked),
+            ("timeout", self.timeout),
+            ("tls", self.tls),
+            ("other", self.other),
+        ]
+        .into_iter()
+    }
+
+    fn add(&mut self, other: &Faults) {
+        self.refused += other.refused;
+        self.reset += other.reset;
+        self.closed += other.closed;
+        self.malformed += other.malformed;
+        self.unasked += other.unasked;
+        self.timeout += other.timeout;
+        self.tls += other.tls;
+        self.other += other.other;
     }
 }
 

@@ -95,6 +95,7 @@ impl<'a> Plan<'a> {
         }
         let rate = match run.schedule {
             Schedule::Constant { rate_per_s } => Some(Rate::new(rate_per_s)?),
+            Schedule::Poisson { .. } => return Err(LoadError::Shape("random arrivals cannot be sent yet")),
             Schedule::Saturate => None,
         };
         let place = Place {
@@ -107,7 +108,7 @@ impl<'a> Plan<'a> {
 
     fn rate_per_s(&self) -> Option<f64> {
         match self.run.schedule {
-            Schedule::Constant { rate_per_s } => Some(rate_per_s),
+            Schedule::Constant { rate_per_s } | Schedule::Poisson { rate_per_s, .. } => Some(rate_per_s),
             Schedule::Saturate => None,
         }
     }

@@ -13,6 +13,13 @@ pub enum Schedule {
         /// Requests per second over all threads, [`Rate::MIN_PER_S`] to [`Rate::MAX_PER_S`].
         rate_per_s: f64,
     },
+    /// At random, independent instants: gaps are exponential, whatever the server does.
+    Poisson {
+        /// Requests per second over all threads on average, [`Rate::MIN_PER_S`] to [`Rate::MAX_PER_S`].
+        rate_per_s: f64,
+        /// What the instants are computed from.
+        seed: u64,
+    },
     /// Every connection sends again as soon as its answer is there. This finds a capacity; it says little about
     /// latency, because a slow server is asked less.
     Saturate,

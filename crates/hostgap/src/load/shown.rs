@@ -93,7 +93,7 @@ fn row(cells: &[String]) -> String {
 
 fn rate_line(text: &mut String, job: &Job, outcome: &Outcome) -> std::fmt::Result {
     let asked = match job.run.schedule {
-        Schedule::Constant { rate_per_s } => {
+        Schedule::Constant { rate_per_s } | Schedule::Poisson { rate_per_s, .. } => {
             format!("{rate_per_s}/s asked, {:.2}/s sent, ", outcome.sent_per_s())
         }
         Schedule::Saturate => "as many as go, ".to_owned(),
