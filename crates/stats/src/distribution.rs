@@ -48,6 +48,11 @@ pub(crate) mod testing {
         let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * random.unit()).cos()
     }
+
+    /// Exponential with mean 1.
+    pub(crate) fn exponential(random: &mut Random) -> f64 {
+        -(1.0 - random.unit()).ln()
+    }
 }
 
 #[cfg(test)]
