@@ -32,7 +32,8 @@
 //! # }
 //! ```
 //!
-//! What it is not: a judge. It counts and measures; whether a run is valid is for the caller to say.
+//! What a run is worth, [`checks`] tells: whether it was what was asked for, and whether its figures mean what they say.
+//! The run itself counts and measures, and judges nothing.
 
 mod client;
 mod connection;
@@ -43,6 +44,7 @@ mod thread;
 mod wait;
 mod worker;
 
+pub mod checks;
 pub mod response;
 pub mod schedule;
 pub mod serve;
