@@ -1,9 +1,13 @@
 //! `hostgap load`: the generator, alone.
 
+mod hlog;
+mod json;
 mod shown;
 mod url;
+mod verdict;
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,9 +18,12 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
+use linux::procfs::Procfs;
 
+use self::hlog::Hlog;
+use self::verdict::Verdict;
 use crate::exit::{self, BadInput};
-use crate::{speak, stop, units};
+use crate::{stop, units};
 
 /// Ask an HTTP server at a constant rate, and tell how long its answers take.
 ///
@@ -24,14 +31,19 @@ use crate::{speak, stop, units};
 /// sent, so a server that stalls shows it; service time counts from the instant at which it was sent, which is what
 /// most tools print; lag is the difference, and late the part of it that is the generator's own and not the wait for a
 /// free connection. Latency to the microsecond needs a CPU for the generator (--cpus).
+///
+/// Every run is checked: whether it was what was asked for (rate, answers, connections), and whether the generator, its
+/// machine and the samples leave a doubt (lateness, gaps, CPUs, a run that changed half-way, samples that depend on each
+/// other). Doubts are told, and make the run fail under --strict.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hostgap load http://127.0.0.1:8080/ --rate 20k
   hostgap load http://[::1]:8080/4096 --rate 1.5k --connections 500 --duration 1m --cpus 2,3
   hostgap load http://10.0.0.1/ --rate max --json
+  hostgap load http://10.0.0.1/ --rate 5k --strict --hlog run.hlog
 
-Exit code 3: the run is not valid, because less than 99.9 % of the requests were sent in time and answered, or because
-connections broke.")]
+Exit code 3: the run is not valid, because the rate was missed by more than 0.01 %, because less than 99.9 % of the
+requests were answered as expected, because connections broke, or under --strict because a check left a doubt.")]
 pub(crate) struct Args {
     /// `http://HOST[:PORT][/PATH]`
     #[arg(value_name = "URL")]
@@ -69,9 +81,15 @@ pub(crate) struct Args {
     /// The size of a good answer's body in bytes (100, 4k). Without it, any.
     #[arg(long, value_name = "SIZE")]
     body: Option<String>,
+    /// Fail with code 3 also for what only leaves a doubt.
+    #[arg(long)]
+    strict: bool,
     /// Print the result as JSON, times in nanoseconds.
     #[arg(long)]
     json: bool,
+    /// Write all times to a file as an interval log of HdrHistogram, in nanoseconds, tagged response, service and lag.
+    #[arg(long, value_name = "FILE")]
+    hlog: Option<PathBuf>,
 }
 
 /// [`Wait`] as it is typed.
@@ -88,7 +106,10 @@ enum WaitArg {
 /// A command line that was understood.
 struct Job {
     url: String,
+    strict: bool,
     json: bool,
+    hlog: Option<PathBuf>,
+    cpus: Option<CpuSet>,
     target: Target,
     /// Of each thread.
     connections: Vec<usize>,
@@ -101,6 +122,7 @@ struct Job {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let job = job(args)?;
     let stop = stop::on_signals()?;
+    let hlog = job.hlog.as_deref().map(Hlog::create).transpose()?;
     let mut clients = connect(&job)?;
     if !job.warmup.is_zero() {
         let warmup = Run { duration: job.warmup, ..job.run.clone() };
@@ -109,20 +131,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
+    let before = Procfs::kernel().stat()?;
     let outcome = drive(&mut clients, &job.run, &stop, "")?;
-    let complaints = complaints(&outcome);
+    let stolen = verdict::stolen(&before, &Procfs::kernel().stat()?, job.cpus.as_ref());
+    let verdict = Verdict::new(&outcome, &job.run.schedule, stolen, job.strict);
     let text = match job.json {
-        true => format!("{}\n", shown::json(&job, &outcome, &complaints)),
-        false => shown::table(&job, &outcome),
+        true => format!("{}\n", json::json(&job, &outcome, &verdict)),
+        false => shown::table(&job, &outcome, &verdict),
     };
     std::io::stdout().write_all(text.as_bytes()).context("could not write the result")?;
+    hlog.map_or(Ok(()), |hlog| hlog.write(&job, &outcome))?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
-    for complaint in &complaints {
-        speak::aside(format_args!("hostgap: the run is not valid: {complaint}"));
+    for complaint in verdict.complaints() {
+        eprintln!("hostgap: the run is not valid: {}", complaint.text);
     }
-    Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
+    Ok(if verdict.is_valid() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
 }
 
 fn job(args: Args) -> anyhow::Result<Job> {
@@ -152,17 +177,21 @@ fn job(args: Args) -> anyhow::Result<Job> {
     let places = if cpus.is_empty() { 0 } else { threads };
     Ok(Job {
         url: args.url,
+        strict: args.strict,
         json: args.json,
+        hlog: args.hlog,
+        cpus: args.cpus,
         target,
         connections: (0..threads).map(|index| share(connections, index, threads)).collect(),
         timeout,
         warmup: units::duration(&args.warmup).map_err(BadInput)?,
         run: Run {
+            schedule,
+            duration,
             drain: timeout,
             wait,
             threads: cpus.iter().cycle().take(places).map(|cpu| CpuSet::from_iter([*cpu])).collect(),
             scheduling: args.fifo.map_or(Scheduling::Normal, Scheduling::Fifo),
-            ..Run::new(schedule, duration)
         },
     })
 }
@@ -185,8 +214,6 @@ fn explain(error: LoadError) -> anyhow::Error {
         }
         LoadError::Connect { .. }
         | LoadError::ConnectTimeout { .. }
-        | LoadError::Files { .. }
-        | LoadError::Tls { .. }
         | LoadError::Listen { .. }
         | LoadError::Linux(_)
         | LoadError::System { .. } => error.into(),
@@ -229,28 +256,6 @@ fn watch(live: &Live, duration: Duration, stop: &AtomicBool, done: &AtomicBool, 
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-}
-
-/// Why the figures do not stand for the load that was asked for; empty if they do.
-fn complaints(outcome: &Outcome) -> Vec<String> {
-    const KEPT_MIN: f64 = 0.999;
-    let mut complaints = Vec::new();
-    if outcome.kept() < KEPT_MIN {
-        complaints.push(format!(
-            "of {} requests {} were sent in time and {} answered as expected, less than 99.9 %",
-            outcome.intended, outcome.sent_in_schedule, outcome.answered
-        ));
-        if let Some((status, body_bytes)) = outcome.unexpected.first {
-            let count = outcome.unexpected.count();
-            complaints.push(format!(
-                "{count} answers were other than expected, the first with status {status} and {body_bytes} bytes"
-            ));
-        }
-    }
-    if let Some(fault) = &outcome.first_fault {
-        complaints.push(format!("{} connections broke, the first because: {fault}", outcome.faults.count()));
-    }
-    complaints
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@
 //! # }
 //! ```
 //!
-//! What it is not: a judge. It counts and measures; whether a run is valid is for the caller to say.
+//! What a run is worth, [`checks`] tells: whether it was what was asked for, and whether its figures mean what they say.
+//! The run itself counts and measures, and judges nothing.
 
 mod ask;
 mod client;
@@ -37,6 +38,7 @@ mod tls;
 mod wait;
 mod worker;
 
+pub mod checks;
 pub mod response;
 pub mod schedule;
 pub mod serve;

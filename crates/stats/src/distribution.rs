@@ -38,6 +38,23 @@ fn two_sided(degrees: u32, theta: f64) -> f64 {
     if odd { FRAC_2_PI * (theta + theta.sin() * sum) } else { theta.sin() * sum }
 }
 
+/// Random numbers of known distributions, for the tests of this crate.
+#[cfg(test)]
+pub(crate) mod testing {
+    use crate::Random;
+
+    /// Normal with mean 0 and standard deviation 1 (Box and Muller).
+    pub(crate) fn normal(random: &mut Random) -> f64 {
+        let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * random.unit()).cos()
+    }
+
+    /// Exponential with mean 1.
+    pub(crate) fn exponential(random: &mut Random) -> f64 {
+        -(1.0 - random.unit()).ln()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

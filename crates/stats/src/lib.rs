@@ -1,4 +1,5 @@
-//! Pure mathematics: percentiles and when they are valid, intervals, the bootstrap, seeded order.
+//! Pure mathematics: percentiles and when they are valid, intervals, the bootstrap, tests of distributions and of
+//! independence, seeded order.
 //!
 //! Works on plain numbers and slices. It knows no histogram format, no clock and no kernel, and the same seed gives
 //! the same result on every machine.
@@ -6,13 +7,21 @@
 mod bootstrap;
 mod columns;
 mod distribution;
+mod exponential;
+mod kolmogorov;
 mod median;
+mod order;
 mod percentile;
 mod random;
+mod rank;
 
 pub use bootstrap::{Interval, Resamples, Spread, units_needed};
 pub use columns::{Columns, Sparse};
 pub use distribution::student_t_quantile;
+pub use exponential::{ExponentialFit, exponential_fit};
+pub use kolmogorov::{TwoSamples, two_samples};
 pub use median::median;
+pub use order::{Ranks, quantile_ranks};
 pub use percentile::Percentile;
 pub use random::Random;
+pub use rank::{SerialCorrelation, effective_samples, serial_correlation};

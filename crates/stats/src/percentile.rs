@@ -72,6 +72,11 @@ impl Percentile {
         count >= self.samples_needed()
     }
 
+    /// This one, or else the highest below it that `count` samples allow; `None` if they allow none.
+    pub fn or_lower(self, count: u64) -> Option<Percentile> {
+        Percentile::ALL.iter().rev().copied().find(|lower| *lower <= self && lower.is_valid(count))
+    }
+
     /// From how many samples on it is told.
     pub fn samples_needed(self) -> u64 {
         Percentile::BEYOND_MIN * self.one_in()
@@ -101,6 +106,14 @@ mod tests {
         assert_eq!(Percentile::P99.rank(1_000), 990);
         assert_eq!(Percentile::P99_9.rank(999), 999);
         assert_eq!(Percentile::P99.rank(0), 0);
+    }
+
+    #[test]
+    fn few_samples_allow_a_lower_one() {
+        assert_eq!(Percentile::P99.or_lower(1_000_000), Some(Percentile::P99));
+        assert_eq!(Percentile::P99.or_lower(999), Some(Percentile::P90));
+        assert_eq!(Percentile::P99_999.or_lower(20), Some(Percentile::P50));
+        assert_eq!(Percentile::P99.or_lower(19), None);
     }
 
     #[test]

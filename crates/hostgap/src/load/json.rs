@@ -1,0 +1,127 @@
+//! What a run gave, for programs. Each field is described in docs/json.md.
+
+use ::load::checks::{Check, Kind, Percentile, told};
+use ::load::{Histogram, Outcome, ThreadCost};
+use serde_json::{Map, Value, json};
+
+use super::Job;
+use super::shown::wait;
+use super::verdict::Verdict;
+
+/// Goes up when a field changes its meaning, its unit or its type, or goes.
+const SCHEMA: u32 = 2;
+
+/// Times are nanoseconds; what is not known is null.
+pub(super) fn json(job: &Job, outcome: &Outcome, verdict: &Verdict) -> Value {
+    let missed = &outcome.missed;
+    let oldest = |age| (missed.count() > 0).then_some(age);
+    json!({
+        "schema": SCHEMA,
+        "url": job.url,
+        "connections": job.connections.iter().sum::<usize>(),
+        "threads": job.connections.len(),
+        "wait": wait(job.run.wait),
+        "duration_s": outcome.duration.as_secs_f64(),
+        "strict": verdict.strict,
+        "valid": verdict.is_valid(),
+        "complaints": verdict.complaints().map(|check| &check.text).collect::<Vec<_>>(),
+        "failed_checks": verdict.failed().map(|check| check.id).collect::<Vec<_>>(),
+        "checks": verdict.checks.iter().map(check_json).collect::<Vec<_>>(),
+        "requested_rps": outcome.rate_per_s,
+        "achieved_rps": outcome.sent_per_s(),
+        "answered_rps": outcome.answered_per_s(),
+        "intended": outcome.intended,
+        "sent": outcome.sent,
+        "sent_in_schedule": outcome.sent_in_schedule,
+        "answered": outcome.answered,
+        "answered_in_schedule": outcome.answered_in_schedule,
+        "missed": missed.count(),
+        "missed_age_ns": { "min": oldest(missed.ages.min()), "max": oldest(missed.ages.max()) },
+        "dropped": outcome.dropped,
+        "unexpected": { "status": outcome.unexpected.status, "length": outcome.unexpected.length },
+        "errors": outcome.faults.iter().map(|(kind, count)| (kind.to_owned(), count.into())).collect::<Map<_, _>>(),
+        "connection_errors": outcome.faults.count(),
+        "reconnects": outcome.reconnects,
+        "backlog_max": outcome.backlog_max,
+        "independent_samples": verdict.independent,
+        "response_ns": distribution(&outcome.response, verdict.independent),
+        "service_ns": distribution(&outcome.service, verdict.independent),
+        "lag_ns": distribution(&outcome.lag, verdict.independent),
+        "late_ns": distribution(&outcome.late, verdict.independent),
+        "generator": outcome.threads.iter().map(thread_json).collect::<Vec<_>>(),
+    })
+}
+
+/// Percentiles, each null with too few samples, and beside them their intervals.
+fn distribution(times: &Histogram<u64>, independent: Option<u64>) -> Value {
+    let mut map = Map::new();
+    let mut intervals = Map::new();
+    map.insert("count".to_owned(), times.len().into());
+    for percentile in Percentile::ALL {
+        let name = percentile.label().replace('.', "_");
+        let told = told(times, *percentile, independent);
+        let interval = told.and_then(|told| told.interval_ns);
+        intervals.insert(name.clone(), interval.map(|(low, high)| vec![low, high]).into());
+        map.insert(name, told.map(|told| told.value_ns).into());
+    }
+    map.insert("max".to_owned(), (!times.is_empty()).then(|| times.max()).into());
+    map.insert("interval".to_owned(), intervals.into());
+    map.into()
+}
+
+fn check_json(check: &Check) -> Value {
+    let kind = match check.kind {
+        Kind::Truth => "truth",
+        Kind::Doubt => "doubt",
+    };
+    let figures: Map<String, Value> =
+        check.figures.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+    json!({ "id": check.id, "kind": kind, "passed": check.passed, "text": check.text, "figures": figures })
+}
+
+fn thread_json(thread: &ThreadCost) -> Value {
+    json!({
+        "cpus": thread.cpus.as_ref().map(ToString::to_string),
+        "cpu_ns": thread.cpu_ns,
+        "wall_ns": thread.wall_ns,
+        "voluntary_switches": thread.voluntary_switches,
+        "involuntary_switches": thread.involuntary_switches,
+        "run_queue_ns": thread.run_queue_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_null() {
+        let mut times = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
+        let empty = distribution(&times, Some(1_000));
+        assert_eq!((&empty["count"], &empty["p50"], &empty["max"]), (&0.into(), &Value::Null, &Value::Null));
+        times.record_n(100, 1_000).unwrap();
+        let some = distribution(&times, Some(1_000));
+        assert_eq!((&some["p99"], &some["p99_9"]), (&100.into(), &Value::Null));
+        // Nothing lies beyond the highest rank of so few: a value, and no interval.
+        assert_eq!(
+            (&some["interval"]["p50"], &some["interval"]["p99_9"]),
+            (&json!([100, 100]), &Value::Null)
+        );
+        let unsure = distribution(&times, None);
+        assert_eq!((&unsure["p50"], &unsure["interval"]["p50"]), (&100.into(), &Value::Null));
+    }
+
+    #[test]
+    fn figures_beyond_numbers_are_null() {
+        let check = Check {
+            id: "x",
+            kind: Kind::Doubt,
+            passed: None,
+            text: String::new(),
+            figures: vec![("share", f64::INFINITY), ("count", 2.0)],
+        };
+        let value = check_json(&check);
+        assert_eq!(value["figures"], json!({ "share": null, "count": 2.0 }));
+        assert_eq!((&value["kind"], &value["passed"]), (&"doubt".into(), &Value::Null));
+    }
+}

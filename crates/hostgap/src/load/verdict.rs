@@ -1,0 +1,90 @@
+//! Whether a run counts, and why not.
+
+use ::load::checks::{self, Check, Kind};
+use ::load::{Outcome, Schedule};
+use linux::CpuSet;
+use linux::procfs::{CpuTicks, Stat};
+
+/// What the checks of a run found.
+pub(super) struct Verdict {
+    /// All of them.
+    pub(super) checks: Vec<Check>,
+    /// Whether a doubt makes the run fail too.
+    pub(super) strict: bool,
+    /// What intervals are computed from; `None`: there are none.
+    pub(super) independent: Option<u64>,
+}
+
+impl Verdict {
+    pub(super) fn new(outcome: &Outcome, schedule: &Schedule, stolen: Option<f64>, strict: bool) -> Verdict {
+        let mut checks = checks::checks(outcome, schedule);
+        checks.push(checks::steal(stolen));
+        Verdict { checks, strict, independent: checks::independent_samples(outcome) }
+    }
+
+    /// Whether the run is what was asked for, and under --strict without a doubt too.
+    pub(super) fn is_valid(&self) -> bool {
+        self.complaints().next().is_none()
+    }
+
+    /// Why it is not.
+    pub(super) fn complaints(&self) -> impl Iterator<Item = &Check> {
+        self.failed().filter(|check| self.strict || check.kind == Kind::Truth)
+    }
+
+    /// Every check that failed.
+    pub(super) fn failed(&self) -> impl Iterator<Item = &Check> {
+        self.checks.iter().filter(|check| check.passed == Some(false))
+    }
+}
+
+/// The share of the CPUs' time that a hypervisor took between two looks at the kernel's books; without CPUs, of all.
+/// `None` if less than a hundred ticks passed, of which one would be a per cent.
+pub(super) fn stolen(before: &Stat, after: &Stat, cpus: Option<&CpuSet>) -> Option<f64> {
+    const TICKS_MIN: u64 = 100;
+    let spent: Vec<CpuTicks> = after
+        .cpus
+        .iter()
+        .filter(|(cpu, _)| cpus.is_none_or(|cpus| cpus.contains(**cpu)))
+        .filter_map(|(cpu, ticks)| Some(ticks.since(before.cpus.get(cpu)?)))
+        .collect();
+    let total: u64 = spent.iter().map(CpuTicks::total).sum();
+    let steal: u64 = spent.iter().map(|ticks| ticks.steal).sum();
+    (total >= TICKS_MIN).then(|| steal as f64 / total as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(truth: bool, doubt: bool, strict: bool) -> Verdict {
+        let check = |id, kind, passed| Check { id, kind, passed, text: String::new(), figures: vec![] };
+        let checks = vec![
+            check("truth", Kind::Truth, Some(truth)),
+            check("doubt", Kind::Doubt, Some(doubt)),
+            check("unjudged", Kind::Truth, None),
+        ];
+        Verdict { checks, strict, independent: None }
+    }
+
+    #[test]
+    fn doubts_count_under_strict_alone() {
+        assert!(verdict(true, true, true).is_valid());
+        assert!(verdict(true, false, false).is_valid());
+        assert!(!verdict(true, false, true).is_valid());
+        assert!(!verdict(false, true, false).is_valid());
+        assert_eq!(verdict(true, false, false).failed().count(), 1);
+    }
+
+    #[test]
+    fn stolen_time_is_that_of_the_cpus_in_use() {
+        let look = |ticks: [CpuTicks; 2]| Stat { cpus: (0..).zip(ticks).collect(), ..Stat::default() };
+        let before = look([CpuTicks { user: 50, ..CpuTicks::default() }, CpuTicks::default()]);
+        let quiet = CpuTicks { user: 350, ..CpuTicks::default() };
+        let after = look([quiet, CpuTicks { idle: 75, steal: 25, ..CpuTicks::default() }]);
+        let of = |cpus: [u16; 1]| stolen(&before, &after, Some(&CpuSet::from_iter(cpus)));
+        assert_eq!((of([0]), of([1])), (Some(0.0), Some(0.25)));
+        assert_eq!(stolen(&before, &after, None), Some(0.0625));
+        assert_eq!(stolen(&after, &after, None), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! The generator's checks of itself: whether a run was what was asked for, and whether its figures mean what they say.
+//!
+//! What the literature demands of a latency measurement (M. Kogias, S. Mallon, E. Bugnion, *Lancet: A self-correcting
+//! Latency Measuring Tool*, USENIX ATC 2019; Y. Zhang, D. Meisner, J. Mars, L. Tang, *Treadmill*, ISCA 2016; RFC 2330,
+//! §11) is looked at after every run. A check that fails says what was found, what it means and what to do.
+//!
+//! **Two kinds.** A [`Kind::Truth`] is an account of requests: it has no noise, and a run that fails it did not do what
+//! was asked. A [`Kind::Doubt`] judges circumstances, some by tests of significance that accuse one good run in a
+//! hundred; on a noisy machine several may fail at once, and a user decides whether they make a run fail.
+//!
+//! What it is not: a filter. No sample is left out for what a check finds.
+
+mod account;
+mod arrivals;
+mod generator;
+mod percentile;
+mod sampled;
+
+#[cfg(test)]
+mod made;
+
+use crate::{Outcome, Schedule};
+
+pub use generator::steal;
+pub use percentile::{Told, told};
+pub use stats::Percentile;
+
+/// What one check found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    /// Its name, for programs.
+    pub id: &'static str,
+    /// How much it weighs.
+    pub kind: Kind,
+    /// `None`: it cannot be judged; the text says why.
+    pub passed: Option<bool>,
+    /// One line: what was found, and if it failed, what that means and what to do.
+    pub text: String,
+    /// What it was judged by, with the unit at the end of each name. Shares are 0 to 1.
+    pub figures: Vec<(&'static str, f64)>,
+}
+
+/// How much a check weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// If it fails, the run is not what was asked for.
+    Truth,
+    /// If it fails, the figures are less sure than they look.
+    Doubt,
+}
+
+/// Looks at a run in every way that its outcome allows. Always the same checks in the same order; what the schedule or
+/// the number of samples does not allow to be judged says so.
+pub fn checks(outcome: &Outcome, schedule: &Schedule) -> Vec<Check> {
+    let sampled = sampled::Sampled::new(&outcome.series);
+    let mut checks = vec![
+        account::rate(outcome, schedule),
+        account::answered(outcome),
+        account::errors(outcome),
+        generator::late(outcome, schedule),
+        arrivals::gaps(outcome, schedule),
+        sampled.stationarity(),
+        sampled.independence(),
+    ];
+    checks.extend(generator::books(outcome));
+    checks
+}
+
+/// How many of the sampled response times are independent of each other: what intervals are computed from. `None` if
+/// that is not known. There are at most 4096 samples a thread, so it may be far less than the number of answers.
+pub fn independent_samples(outcome: &Outcome) -> Option<u64> {
+    sampled::Sampled::new(&outcome.series).independent()
+}
+
+impl Check {
+    fn passed(id: &'static str, kind: Kind, text: String) -> Check {
+        Check { id, kind, passed: Some(true), text, figures: vec![] }
+    }
+
+    fn unjudged(id: &'static str, kind: Kind, why: &str) -> Check {
+        Check { id, kind, passed: None, text: format!("cannot be judged: {why}"), figures: vec![] }
+    }
+
+    /// Fails it, with what that means and what to do, unless it holds.
+    fn unless(mut self, holds: bool, remedy: &str) -> Check {
+        if !holds {
+            self.passed = Some(false);
+            self.text = format!("{}: {remedy}", self.text);
+        }
+        self
+    }
+
+    fn figures(mut self, figures: &[(&'static str, f64)]) -> Check {
+        self.figures.extend_from_slice(figures);
+        self
+    }
+}
+
+/// Nanoseconds as people read them here: all times of a check are within a few orders of a microsecond.
+fn micros(ns: f64) -> String {
+    format!("{:.1} µs", ns / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_check_is_always_there_under_a_name_of_its_own() {
+        let constant = Schedule::Constant { rate_per_s: made::RATE_PER_S };
+        let poisson = Schedule::Poisson { rate_per_s: made::RATE_PER_S, seed: 1 };
+        let names = |schedule| -> Vec<&str> {
+            checks(&made::good(), schedule).iter().map(|check| check.id).collect()
+        };
+        let expected = names(&constant);
+        assert_eq!(expected.iter().collect::<BTreeSet<_>>().len(), expected.len());
+        assert_eq!(names(&poisson), expected);
+        assert_eq!(names(&Schedule::Saturate), expected);
+        assert!(!expected.contains(&steal(Some(0.0)).id));
+    }
+
+    #[test]
+    fn a_good_run_passes_all() {
+        for check in checks(&made::good(), &Schedule::Constant { rate_per_s: made::RATE_PER_S }) {
+            assert_eq!(check.passed, Some(true), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_run_passes_nothing_that_needs_samples() {
+        let empty = Outcome::new(Some(made::RATE_PER_S));
+        for check in checks(&empty, &Schedule::Constant { rate_per_s: made::RATE_PER_S }) {
+            assert!(check.passed != Some(true) || check.id == "errors", "{check:?}");
+        }
+        assert_eq!(independent_samples(&empty), None);
+    }
+}
