@@ -135,10 +135,8 @@ impl Writer {
     pub fn append(&mut self, line: &Line) -> Result<(), RecordError> {
         let bytes =
             encode(line).map_err(|source| RecordError::Unwritable { path: self.path.clone(), source })?;
-        self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(|source| RecordError::Io {
-            doing: "append to record",
-            path: self.path.clone(),
-            source,
+        self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(|source| {
+            RecordError::Io { doing: "append to record", path: self.path.clone(), source }
         })?;
         self.empty = false;
         Ok(())

@@ -131,7 +131,7 @@ pub struct RateSummary {
     pub response_ns: Quantiles,
     /// received − sent.
     pub service_ns: Quantiles,
-    /// sent − intended: the generator's own lateness.
+    /// sent − intended: the wait for the generator, or for a free connection.
     pub lag_ns: Quantiles,
     /// Response-time percentiles ÷ the reference's.
     pub ratio: Ratios,

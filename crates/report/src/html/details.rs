@@ -15,7 +15,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             &[("class", "lead")],
             "The commands that build it, the three times of its requests, and what the stacks counted. Response is \
              received − intended; service, received − sent, is what closed-loop tools report, and hides the time that a \
-             request waited to be sent; lag, sent − intended, is the generator's own.",
+             request waited to be sent; lag, sent − intended, is that wait, for the \
+             generator or for a free connection.",
         );
         for (index, candidate) in summary.candidates.iter().enumerate() {
             m.within("details", &[("class", "path"), ("data-c", &index.to_string())], |m| {
