@@ -39,6 +39,7 @@ mod wait;
 mod worker;
 
 pub mod checks;
+pub mod proof;
 pub mod response;
 pub mod schedule;
 pub mod serve;

@@ -7,13 +7,13 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use ::load::Outcome;
 use anyhow::Context;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use linux::clock;
 
-use super::Job;
+use super::Ran;
+use super::job::Job;
 
 /// The greatest value beside each interval is there for people; the tools' own convention for it is milliseconds.
 const MAX_DIVISOR: f64 = 1e6;
@@ -31,35 +31,49 @@ impl<'a> Hlog<'a> {
         Ok(Hlog { path, file })
     }
 
-    pub(super) fn write(self, job: &Job, outcome: &Outcome) -> anyhow::Result<()> {
-        let passed = Duration::from_nanos(clock::now_ns().saturating_sub(outcome.started_ns));
+    /// Of several runs, the log starts with the first.
+    pub(super) fn write(self, job: &Job, runs: &[Ran]) -> anyhow::Result<()> {
+        let Some(first) = runs.first() else { return Ok(()) };
+        let passed = Duration::from_nanos(clock::now_ns().saturating_sub(first.outcome.started_ns));
         let started = SystemTime::now().checked_sub(passed).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut file = BufWriter::new(self.file);
-        let written = write(&mut file, job, outcome, started).and_then(|()| Ok(file.flush()?));
+        let written = write(&mut file, job, runs, started).and_then(|()| Ok(file.flush()?));
         written.with_context(|| format!("could not write {}", self.path.display()))
     }
 }
 
-fn write(to: &mut impl Write, job: &Job, outcome: &Outcome, started: SystemTime) -> anyhow::Result<()> {
-    let about = format!(
-        "hostgap load {}: {} intended, {} answered, {} missed, which are in no histogram; nanoseconds",
-        job.url,
-        outcome.intended,
-        outcome.answered,
-        outcome.missed.count()
-    );
+fn write(to: &mut impl Write, job: &Job, runs: &[Ran], started: SystemTime) -> anyhow::Result<()> {
     // The standard reader takes compressed histograms alone.
     let mut serializer = V2DeflateSerializer::new();
-    let mut log = IntervalLogWriterBuilder::new()
-        .add_comment("[Histogram log format version 1.3]")
-        .add_comment(&about)
+    let mut builder = IntervalLogWriterBuilder::new();
+    builder.add_comment("[Histogram log format version 1.3]");
+    for ran in runs {
+        builder.add_comment(&about(job, ran));
+    }
+    let mut log = builder
         .with_start_time(started)
         .with_base_time(started)
         .with_max_value_divisor(MAX_DIVISOR)
         .begin_log_with(to, &mut serializer)?;
-    let times = [("response", &outcome.response), ("service", &outcome.service), ("lag", &outcome.lag)];
-    for (tag, times) in times {
-        log.write_histogram(times, Duration::ZERO, outcome.duration, Tag::new(tag))?;
+    let start_ns = runs.first().map_or(0, |ran| ran.outcome.started_ns);
+    for Ran { outcome, .. } in runs {
+        let since = Duration::from_nanos(outcome.started_ns.saturating_sub(start_ns));
+        let times = [("response", &outcome.response), ("service", &outcome.service), ("lag", &outcome.lag)];
+        for (tag, times) in times {
+            log.write_histogram(times, since, outcome.duration, Tag::new(tag))?;
+        }
     }
     Ok(())
+}
+
+fn about(job: &Job, ran: &Ran) -> String {
+    let outcome = &ran.outcome;
+    let rate = ran.schedule.rate_per_s().map_or("as many as go".to_owned(), |rate| format!("{rate}/s"));
+    format!(
+        "hostgap load {} {rate}: {} intended, {} answered, {} missed, which are in no histogram; nanoseconds",
+        job.url,
+        outcome.intended,
+        outcome.answered,
+        outcome.missed.count()
+    )
 }

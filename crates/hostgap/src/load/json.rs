@@ -1,25 +1,29 @@
 //! What a run gave, for programs. Each field is described in docs/json.md.
 
 use ::load::checks::{Check, Kind, Percentile, told};
-use ::load::{Histogram, Outcome, ThreadCost};
+use ::load::{Histogram, Schedule, ThreadCost};
 use serde_json::{Map, Value, json};
 
-use super::Job;
+use super::Ran;
+use super::job::Job;
+use super::search::{Found, Tried};
 use super::shown::wait;
-use super::verdict::Verdict;
+use super::slo::Slo;
 
 /// Goes up when a field changes its meaning, its unit or its type, or goes.
 const SCHEMA: u32 = 2;
 
 /// Times are nanoseconds; what is not known is null.
-pub(super) fn json(job: &Job, outcome: &Outcome, verdict: &Verdict) -> Value {
+pub(super) fn run(job: &Job, ran: &Ran) -> Value {
+    let Ran { schedule, outcome, verdict } = ran;
     let missed = &outcome.missed;
     let oldest = |age| (missed.count() > 0).then_some(age);
     json!({
         "schema": SCHEMA,
         "url": job.url,
-        "connections": job.connections.iter().sum::<usize>(),
-        "threads": job.connections.len(),
+        "connections": job.connections(),
+        "threads": job.pools.len(),
+        "arrivals": arrivals(*schedule),
         "wait": wait(job.run.wait),
         "duration_s": outcome.duration.as_secs_f64(),
         "strict": verdict.strict,
@@ -42,14 +46,44 @@ pub(super) fn json(job: &Job, outcome: &Outcome, verdict: &Verdict) -> Value {
         "errors": outcome.faults.iter().map(|(kind, count)| (kind.to_owned(), count.into())).collect::<Map<_, _>>(),
         "connection_errors": outcome.faults.count(),
         "reconnects": outcome.reconnects,
+        "grown": outcome.grown,
+        "strays": outcome.strays,
         "backlog_max": outcome.backlog_max,
         "independent_samples": verdict.independent,
         "response_ns": distribution(&outcome.response, verdict.independent),
         "service_ns": distribution(&outcome.service, verdict.independent),
         "lag_ns": distribution(&outcome.lag, verdict.independent),
         "late_ns": distribution(&outcome.late, verdict.independent),
+        "wire_ns": outcome.split.as_ref().map(|split| distribution(&split.wire, verdict.independent)),
+        "client_ns": outcome.split.as_ref().map(|split| distribution(&split.client, verdict.independent)),
         "generator": outcome.threads.iter().map(thread_json).collect::<Vec<_>>(),
     })
+}
+
+/// Several rates, one run each.
+pub(super) fn sweep(job: &Job, runs: &[Ran]) -> Value {
+    json!({ "schema": SCHEMA, "runs": runs.iter().map(|ran| run(job, ran)).collect::<Vec<_>>() })
+}
+
+/// The highest rate with its run, and what was tried on the way.
+pub(super) fn found(job: &Job, slo: &Slo, found: &Found) -> Value {
+    let tried = |tried: &Tried| json!({ "rate_rps": tried.rate_per_s, "broken": tried.broken });
+    let best = found.best.as_ref();
+    json!({
+        "schema": SCHEMA,
+        "slo": slo.to_string(),
+        "max_rps": best.and_then(|ran| ran.schedule.rate_per_s()),
+        "tried": found.tried.iter().map(tried).collect::<Vec<_>>(),
+        "run": best.map(|ran| run(job, ran)),
+    })
+}
+
+fn arrivals(schedule: Schedule) -> Option<&'static str> {
+    match schedule {
+        Schedule::Constant { .. } => Some("constant"),
+        Schedule::Poisson { .. } => Some("poisson"),
+        Schedule::Saturate => None,
+    }
 }
 
 /// Percentiles, each null with too few samples, and beside them their intervals.

@@ -3,37 +3,46 @@
 use std::fmt::Write;
 
 use ::load::checks::{Kind, Percentile, told};
-use ::load::{Outcome, Schedule, ThreadCost, Wait};
+use ::load::{Histogram, Outcome, Schedule, Split, ThreadCost, Wait};
 
-use super::Job;
+use super::job::Job;
+use super::slo::Slo;
 use super::verdict::Verdict;
+use super::Ran;
 use crate::units::time;
 
 /// What is not known.
 const NONE: &str = "–";
 
 /// The table for stdout.
-pub(super) fn table(job: &Job, outcome: &Outcome, verdict: &Verdict) -> String {
+pub(super) fn table(job: &Job, ran: &Ran) -> String {
     let mut text = String::new();
-    lines(&mut text, job, outcome, verdict).expect("writing to a string does not fail");
+    lines(&mut text, job, ran).expect("writing to a string does not fail");
     text
 }
 
-fn lines(text: &mut String, job: &Job, outcome: &Outcome, verdict: &Verdict) -> std::fmt::Result {
+/// The one line of what was found.
+pub(super) fn found(slo: &Slo, ran: &Ran) -> String {
+    let rate_per_s = ran.schedule.rate_per_s().unwrap_or_default();
+    format!("{rate_per_s}/s is the highest rate that was found with {slo}\n")
+}
+
+fn lines(text: &mut String, job: &Job, ran: &Ran) -> std::fmt::Result {
+    let Ran { outcome, verdict, .. } = ran;
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     writeln!(
         text,
         "{}: {}, {}, {} wait, {}",
         job.url,
-        count(job.connections.iter().sum(), "connection"),
-        count(job.connections.len(), "thread"),
+        count(job.connections(), "connection"),
+        count(job.pools.len(), "thread"),
         wait(job.run.wait),
         time(outcome.duration.as_nanos() as u64),
     )?;
     writeln!(text)?;
     percentile_lines(text, outcome, verdict.independent)?;
     writeln!(text)?;
-    rate_line(text, job, outcome)?;
+    rate_line(text, ran)?;
     request_lines(text, outcome)?;
     outcome.threads.iter().enumerate().try_for_each(|(index, thread)| thread_line(text, index, thread))?;
     check_lines(text, verdict)
@@ -60,10 +69,14 @@ fn percentile_lines(text: &mut String, outcome: &Outcome, independent: Option<u6
     text.write_str(&row("max", max, ""))
 }
 
-fn rate_line(text: &mut String, job: &Job, outcome: &Outcome) -> std::fmt::Result {
-    let asked = match job.run.schedule {
-        Schedule::Constant { rate_per_s } | Schedule::Poisson { rate_per_s, .. } => {
+fn rate_line(text: &mut String, ran: &Ran) -> std::fmt::Result {
+    let outcome = &ran.outcome;
+    let asked = match ran.schedule {
+        Schedule::Constant { rate_per_s } => {
             format!("{rate_per_s}/s asked, {:.2}/s sent, ", outcome.sent_per_s())
+        }
+        Schedule::Poisson { rate_per_s, .. } => {
+            format!("{rate_per_s}/s on average asked, {:.2}/s sent, ", outcome.sent_per_s())
         }
         Schedule::Saturate => "as many as go, ".to_owned(),
     };
@@ -82,12 +95,36 @@ fn request_lines(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     if missed.count() > 0 {
         write!(text, " (given up when {} to {} old)", time(missed.ages.min()), time(missed.ages.max()))?;
     }
+    if outcome.dropped > 0 {
+        write!(text, ", {} dropped", outcome.dropped)?;
+    }
     writeln!(text, ", {} unexpected answers", outcome.unexpected.count())?;
+    if outcome.strays > 0 {
+        writeln!(text, "datagrams {} came that answered nothing that was open", outcome.strays)?;
+    }
     writeln!(
         text,
         "sockets   {} connection errors, {} reconnects, at most {} requests waited for a connection",
-        outcome.faults.count(), outcome.reconnects, outcome.backlog_max
-    )
+        outcome.faults.count(),
+        outcome.reconnects,
+        outcome.backlog_max
+    )?;
+    if outcome.grown > 0 {
+        writeln!(text, "          {} connections were opened for requests that none was free for", outcome.grown)?;
+    }
+    outcome.split.as_ref().map_or(Ok(()), |split| split_line(text, split))
+}
+
+/// Where the service time went.
+fn split_line(text: &mut String, split: &Split) -> std::fmt::Result {
+    let part = |times: &Histogram<u64>| match times.is_empty() {
+        true => NONE.to_owned(),
+        false => {
+            let [p50, p99] = [0.5, 0.99].map(|quantile| time(times.value_at_quantile(quantile)));
+            format!("p50 {p50}, p99 {p99}")
+        }
+    };
+    writeln!(text, "service   wire and server {}; client's own {}", part(&split.wire), part(&split.client))
 }
 
 /// Whether the figures above are the server's or this program's own.

@@ -2,14 +2,27 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use ::load::{Expect, Target};
+use ::load::{Address, Ask, Expect, Request, Sizes, Target, Tls, Trust};
 use anyhow::Context;
 
+use super::args::RequestArgs;
+use super::job::explain;
 use crate::exit::BadInput;
+use crate::units;
 
-/// The parts of `http://AUTHORITY/PATH`.
+/// How a server is spoken with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+    Tcp,
+    Udp,
+}
+
+/// The parts of `SCHEME://AUTHORITY/PATH`.
 #[derive(Debug, PartialEq, Eq)]
 struct Url<'a> {
+    scheme: Scheme,
     /// Goes into the `Host` field as it was typed.
     authority: &'a str,
     /// A name or an address, without brackets.
@@ -18,12 +31,64 @@ struct Url<'a> {
     path: &'a str,
 }
 
-/// Whom a URL means. A name is looked up once; its first address is taken.
-pub(super) fn target(text: &str, expect: Expect) -> anyhow::Result<Target> {
-    let url = parse(text).map_err(|why| BadInput(format!("`{text}` cannot be asked: {why}")))?;
-    let address = resolve(&url).with_context(|| format!("could not find the address of {}", url.host))?;
-    let path = if url.path.is_empty() { "/".to_owned() } else { url.path.to_owned() };
-    Ok(Target::get(address, url.authority, &path, expect))
+/// Whom the URLs mean, and what they ask. A name is looked up once; its first address is taken.
+pub(super) fn target(texts: &[String], args: &RequestArgs, expect: Expect) -> anyhow::Result<Target> {
+    let bad = |text: &str, why: &str| BadInput(format!("`{text}` cannot be asked: {why}"));
+    let urls = texts.iter().map(|text| parse(text).map_err(|why| bad(text, why)));
+    let urls = urls.collect::<Result<Vec<_>, _>>()?;
+    let first = urls.first().ok_or_else(|| BadInput("a URL is needed".to_owned()))?;
+    let origin = |url: &Url<'_>| (url.scheme, url.host.to_owned(), url.port);
+    if let Some(index) = urls.iter().position(|url| origin(url) != origin(first)) {
+        let why = "all URLs of a run are of one server; start a run for each";
+        return Err(bad(&texts[index], why).into());
+    }
+    Ok(Target { address: address(first, args)?, tls: tls(first, args)?, ask: ask(&urls, args, expect)? })
+}
+
+fn address(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Address> {
+    if let Some(path) = &args.unix_socket {
+        if url.scheme == Scheme::Udp {
+            return Err(BadInput("--unix-socket does not carry datagrams".to_owned()).into());
+        }
+        return Ok(Address::Unix(path.clone()));
+    }
+    let address = resolve(url).with_context(|| format!("could not find the address of {}", url.host))?;
+    Ok(match url.scheme {
+        Scheme::Http | Scheme::Https | Scheme::Tcp => Address::Tcp(address),
+        Scheme::Udp => Address::Udp(address),
+    })
+}
+
+fn tls(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Option<Tls>> {
+    if url.scheme != Scheme::Https {
+        if args.insecure || args.tls_ca.is_some() {
+            return Err(BadInput("--insecure and --tls-ca are for https://".to_owned()).into());
+        }
+        return Ok(None);
+    }
+    let trust = match &args.tls_ca {
+        _ if args.insecure => Trust::Anyone,
+        Some(path) => Trust::File(path),
+        None => Trust::System,
+    };
+    Tls::new(url.host, trust).map(Some).map_err(explain)
+}
+
+fn ask(urls: &[Url<'_>], args: &RequestArgs, expect: Expect) -> Result<Ask, BadInput> {
+    let request = |url: &Url<'_>| {
+        let path = if url.path.is_empty() { "/" } else { url.path };
+        Request::get(url.authority, path, expect)
+    };
+    if urls.iter().all(|url| matches!(url.scheme, Scheme::Http | Scheme::Https)) {
+        return Ok(Ask::Http(urls.iter().map(request).collect()));
+    }
+    if urls.len() > 1 || !urls[0].path.is_empty() {
+        return Err(BadInput("tcp:// and udp:// have one URL, without a path".to_owned()));
+    }
+    Ok(Ask::Raw(Sizes {
+        request_bytes: units::bytes(&args.request_bytes).map_err(BadInput)?,
+        response_bytes: units::bytes(&args.response_bytes).map_err(BadInput)?,
+    }))
 }
 
 fn resolve(url: &Url<'_>) -> std::io::Result<SocketAddr> {
@@ -32,10 +97,15 @@ fn resolve(url: &Url<'_>) -> std::io::Result<SocketAddr> {
 }
 
 fn parse(text: &str) -> Result<Url<'_>, &'static str> {
-    if text.starts_with("https://") {
-        return Err("TLS is not supported, only http://");
-    }
-    let rest = text.strip_prefix("http://").ok_or("http://HOST[:PORT][/PATH] is expected")?;
+    let expected = "http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT or udp://HOST:PORT is expected";
+    let (scheme, rest) = text.split_once("://").ok_or(expected)?;
+    let (scheme, usual_port) = match scheme {
+        "http" => (Scheme::Http, Some(80)),
+        "https" => (Scheme::Https, Some(443)),
+        "tcp" => (Scheme::Tcp, None),
+        "udp" => (Scheme::Udp, None),
+        _ => return Err(expected),
+    };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     if authority.contains('@') {
         return Err("names and passwords are not supported");
@@ -45,10 +115,10 @@ fn parse(text: &str) -> Result<Url<'_>, &'static str> {
     }
     let (host, port) = host_and_port(authority)?;
     let port = match port {
-        None => 80,
+        None => usual_port.ok_or("a port is missing")?,
         Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or("a port is 1 to 65535")?,
     };
-    Ok(Url { authority, host, port, path })
+    Ok(Url { scheme, authority, host, port, path })
 }
 
 fn host_and_port(authority: &str) -> Result<(&str, Option<&str>), &'static str> {
@@ -72,29 +142,30 @@ fn host_and_port(authority: &str) -> Result<(&str, Option<&str>), &'static str> 
 
 #[cfg(test)]
 mod tests {
-    use ::load::{Address, Ask, Request};
-
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, authority: &str, host: &str, port: u16, path: &str) {
-        assert_eq!(parse(text), Ok(Url { authority, host, port, path }));
+    fn check(text: &str, scheme: Scheme, authority: &str, host: &str, port: u16, path: &str) {
+        assert_eq!(parse(text), Ok(Url { scheme, authority, host, port, path }));
     }
 
     #[test]
     fn urls_are_taken_apart() {
-        check("http://a", "a", "a", 80, "");
-        check("http://a:8080/4096?x=/y", "a:8080", "a", 8080, "/4096?x=/y");
-        check("http://127.0.0.1/", "127.0.0.1", "127.0.0.1", 80, "/");
-        check("http://[::1]:81/x", "[::1]:81", "::1", 81, "/x");
-        check("http://[::1]", "[::1]", "::1", 80, "");
+        check("http://a", Scheme::Http, "a", "a", 80, "");
+        check("http://a:8080/4096?x=/y", Scheme::Http, "a:8080", "a", 8080, "/4096?x=/y");
+        check("https://127.0.0.1/", Scheme::Https, "127.0.0.1", "127.0.0.1", 443, "/");
+        check("http://[::1]:81/x", Scheme::Http, "[::1]:81", "::1", 81, "/x");
+        check("http://[::1]", Scheme::Http, "[::1]", "::1", 80, "");
+        check("tcp://[::1]:7", Scheme::Tcp, "[::1]:7", "::1", 7, "");
+        check("udp://a:7", Scheme::Udp, "a:7", "a", 7, "");
     }
 
     #[test]
     fn what_is_no_url_is_told_why() {
         for text in [
-            "https://a/",
+            "ftp://a/",
             "a:80",
+            "tcp://a",
             "http://",
             "http:///x",
             "http://a:0/",
@@ -108,13 +179,5 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn an_address_needs_no_look_up() {
-        let target = target("http://[::1]:81", Expect::default()).unwrap();
-        let address = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 81));
-        assert_eq!(target.address, Address::Tcp(address));
-        assert_eq!(target.ask, Ask::Http(vec![Request::get("[::1]:81", "/", Expect::default())]));
     }
 }

@@ -22,9 +22,15 @@ impl Series {
         let (least, median, most) = spread(&self.figures);
         let (ratio_least, ratio, ratio_most) = spread(&ratios);
         println!(
-            "  {:<26}{median:>10.1}{unit:<4} ({least:.1} to {most:.1})   ÷ ours {ratio:.3} ({ratio_least:.3} to {ratio_most:.3})",
+            "    {:<26}{median:>12.2} {unit:<3} ({least:.2} to {most:.2})   ÷ ours {ratio:.3} ({ratio_least:.3} to {ratio_most:.3})",
             self.name
         );
+    }
+
+    /// The same without a ratio, for figures that may be zero.
+    pub(crate) fn print_alone(&self, unit: &str) {
+        let (least, median, most) = spread(&self.figures);
+        println!("    {:<26}{median:>12.4} {unit:<3} ({least:.4} to {most:.4})", self.name);
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::time::Timespec;
 
 use crate::Failure;
+use crate::saturation::Slice;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 
@@ -26,37 +27,63 @@ struct Loop {
     received: Vec<usize>,
     events: Vec<epoll::Event>,
     buffer: Vec<u8>,
+    /// As many requests as are ever sent together.
+    requests: Vec<u8>,
 }
 
-/// Requests per second with each connection always busy.
-pub(crate) fn saturate(address: SocketAddr, connections: usize, slice: Duration) -> Result<f64, Failure> {
-    let mut bare = Loop::connect(address, connections)?;
+/// What the loop does when nothing is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// It sleeps until the next instant, or until something comes.
+    Sleep,
+    /// It asks again.
+    Poll,
+}
+
+/// With so many requests open on each connection all the time.
+pub(crate) fn saturate(
+    address: SocketAddr,
+    connections: usize,
+    depth: usize,
+    slice: Duration,
+) -> Result<Slice, Failure> {
+    let mut bare = Loop::connect(address, connections, depth)?;
     let start_ns = clock::now_ns();
+    let start_cpu_ns = thread_cpu_ns();
     let end_ns = start_ns + slice.as_nanos() as u64;
     for socket in 0..connections {
-        bare.send(socket)?;
+        bare.send(socket, depth)?;
     }
-    let mut answered = 0_u64;
+    let mut answered = 0;
     while clock::now_ns() < end_ns {
         bare.wait(end_ns.saturating_sub(clock::now_ns()))?;
         for event in 0..bare.events.len() {
-            if let Some(socket) = bare.answered(event)? {
-                answered += 1;
-                bare.send(socket)?;
+            let (socket, answers) = bare.answered(event)?;
+            answered += answers;
+            if answers > 0 {
+                bare.send(socket, answers)?;
             }
         }
     }
-    Ok(answered as f64 / ((clock::now_ns() - start_ns) as f64 / 1e9))
+    let seconds = (clock::now_ns() - start_ns) as f64 / 1e9;
+    let cpu_ns = thread_cpu_ns() - start_cpu_ns;
+    Ok(Slice { per_s: answered as f64 / seconds, cpu_s: cpu_ns as f64 / 1e3 / answered as f64 })
 }
 
-/// The median of received − intended at a constant rate, in microseconds. Never sleeps.
+fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// The median of received − intended at a constant rate, in microseconds.
 pub(crate) fn constant(
     address: SocketAddr,
     connections: usize,
     slice: Duration,
     rate_per_s: u64,
+    idle: Idle,
 ) -> Result<f64, Failure> {
-    let mut bare = Loop::connect(address, connections)?;
+    let mut bare = Loop::connect(address, connections, 1)?;
     let period_ns = 1_000_000_000 / rate_per_s;
     let requests = slice.as_nanos() as u64 / period_ns;
     let mut times_ns: Vec<u64> = Vec::with_capacity(requests as usize);
@@ -71,12 +98,17 @@ pub(crate) fn constant(
             && let Some(socket) = free.pop_front()
         {
             intended_ns[socket] = due_ns;
-            bare.send(socket)?;
+            bare.send(socket, 1)?;
             sent += 1;
         }
-        bare.wait(0)?;
+        bare.wait(match idle {
+            Idle::Poll => 0,
+            // With nothing free or nothing left to send, only an answer can end the wait.
+            Idle::Sleep if free.is_empty() || sent == requests => slice.as_nanos() as u64,
+            Idle::Sleep => (start_ns + sent * period_ns).saturating_sub(clock::now_ns()),
+        })?;
         for event in 0..bare.events.len() {
-            if let Some(socket) = bare.answered(event)? {
+            if let (socket, 1) = bare.answered(event)? {
                 times_ns.push(clock::now_ns() - intended_ns[socket]);
                 free.push_back(socket);
             }
@@ -87,7 +119,7 @@ pub(crate) fn constant(
 }
 
 impl Loop {
-    fn connect(address: SocketAddr, connections: usize) -> Result<Loop, Failure> {
+    fn connect(address: SocketAddr, connections: usize, depth: usize) -> Result<Loop, Failure> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut buffer = vec![0; 65_536];
         let mut sockets = Vec::with_capacity(connections);
@@ -103,13 +135,15 @@ impl Loop {
             sockets.push(socket);
         }
         let events = Vec::with_capacity(256);
-        Ok(Loop { epoll, sockets, answer_bytes, received: vec![0; connections], events, buffer })
+        let (received, requests) = (vec![0; connections], REQUEST.repeat(depth));
+        Ok(Loop { epoll, sockets, answer_bytes, received, events, buffer, requests })
     }
 
-    fn send(&self, socket: usize) -> Result<(), Failure> {
-        match rustix::net::send(&self.sockets[socket], REQUEST, SendFlags::NOSIGNAL)? {
-            sent if sent == REQUEST.len() => Ok(()),
-            sent => Err(format!("the kernel took {sent} bytes of a request").into()),
+    fn send(&self, socket: usize, requests: usize) -> Result<(), Failure> {
+        let bytes = &self.requests[..requests * REQUEST.len()];
+        match rustix::net::send(&self.sockets[socket], bytes, SendFlags::NOSIGNAL)? {
+            sent if sent == bytes.len() => Ok(()),
+            sent => Err(format!("the kernel took {sent} of {} bytes", bytes.len()).into()),
         }
     }
 
@@ -123,19 +157,24 @@ impl Loop {
         Ok(())
     }
 
-    /// Reads what an event tells of. The socket, if its answer is complete.
-    fn answered(&mut self, event: usize) -> Result<Option<usize>, Failure> {
+    /// Reads what an event tells of: the socket, and how many answers that completes.
+    fn answered(&mut self, event: usize) -> Result<(usize, usize), Failure> {
         let socket = { self.events[event].data }.u64() as usize;
-        let (bytes, _) = rustix::net::recv(&self.sockets[socket], &mut self.buffer[..], RecvFlags::empty())?;
-        if bytes == 0 {
-            return Err("the responder closed a connection".into());
+        let mut answers = 0;
+        loop {
+            let room = &mut self.buffer[..];
+            let (bytes, _) = rustix::net::recv(&self.sockets[socket], &mut *room, RecvFlags::empty())?;
+            if bytes == 0 {
+                return Err("the server closed a connection".into());
+            }
+            self.received[socket] += bytes;
+            answers += self.received[socket] / self.answer_bytes;
+            self.received[socket] %= self.answer_bytes;
+            // The edge is told once, and a full buffer may have left something behind.
+            if bytes < self.buffer.len() {
+                return Ok((socket, answers));
+            }
         }
-        self.received[socket] += bytes;
-        let complete = self.received[socket] >= self.answer_bytes;
-        if complete {
-            self.received[socket] -= self.answer_bytes;
-        }
-        Ok(complete.then_some(socket))
     }
 }
 

@@ -5,22 +5,29 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::Failure;
+use crate::saturation::Slice;
 
 /// A generator that can saturate a server of HTTP/1.1.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Peer {
     Wrk,
     H2load,
+    Ab,
+    Hey,
+    Oha,
 }
 
 impl Peer {
-    pub(crate) const ALL: [Peer; 2] = [Peer::Wrk, Peer::H2load];
+    pub(crate) const ALL: [Peer; 5] = [Peer::Wrk, Peer::H2load, Peer::Ab, Peer::Hey, Peer::Oha];
 
-    /// The program's name, which is also that of its Debian package or of a part of it (h2load: nghttp2-client).
+    /// The program's name. Debian has it as wrk, nghttp2-client, apache2-utils and hey; oha comes by `cargo install`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Wrk => "wrk",
             Peer::H2load => "h2load",
+            Peer::Ab => "ab",
+            Peer::Hey => "hey",
+            Peer::Oha => "oha",
         }
     }
 
@@ -29,34 +36,51 @@ impl Peer {
         command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     }
 
-    /// Requests per second by the program's own count.
+    /// Requests per second by the program's own count, and the CPU time of its whole process.
     pub(crate) fn saturate(
         self,
         address: SocketAddr,
         connections: usize,
         slice: Duration,
-    ) -> Result<f64, Failure> {
+    ) -> Result<Slice, Failure> {
         let (connections, seconds) = (connections.to_string(), slice.as_secs().to_string());
-        let url = format!("http://{address}/");
+        let (url, timed) = (format!("http://{address}/"), format!("{seconds}s"));
         let mut command = Command::new(self.name());
         match self {
             Peer::Wrk => command.args(["-t", "1", "-c", &connections, "-d", &seconds, &url]),
             Peer::H2load => command.args(["--h1", "-t", "1", "-c", &connections, "-D", &seconds, &url]),
+            Peer::Ab => command.args(["-q", "-k", "-c", &connections, "-t", &seconds, "-n", "100000000", &url]),
+            Peer::Hey => command.args(["-cpus", "1", "-c", &connections, "-z", &timed, &url]),
+            Peer::Oha => command.args(["--no-tui", "-c", &connections, "-z", &timed, &url]),
         };
-        let output = command.stderr(Stdio::inherit()).output()?;
+        let before_s = children_cpu_s()?;
+        let output = command.stderr(Stdio::null()).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        self.rate(&text).ok_or_else(|| format!("{command:?} told no rate: {text}").into())
+        let per_s = self.rate(&text).ok_or_else(|| format!("{command:?} told no rate: {text}"))?;
+        let spent_s = children_cpu_s()? - before_s;
+        Ok(Slice { per_s, cpu_s: spent_s * 1e6 / (per_s * slice.as_secs_f64()) })
     }
 
-    /// wrk: `Requests/sec:  1234.56`; h2load: `finished in 1.00s, 1234.56 req/s, 1.23MB/s`.
+    /// wrk: `Requests/sec:  1234.56`, hey and oha alike; h2load: `finished in 1.00s, 1234.56 req/s, 1.23MB/s`; ab:
+    /// `Requests per second:    1234.56 [#/sec] (mean)`.
     fn rate(self, text: &str) -> Option<f64> {
+        let after = |start: &str| text.lines().find_map(|line| line.trim_start().strip_prefix(start));
         let number = match self {
-            Peer::Wrk => text.lines().find_map(|line| line.strip_prefix("Requests/sec:"))?,
-            Peer::H2load => {
-                let line = text.lines().find(|line| line.starts_with("finished in"))?;
-                line.split(", ").find_map(|part| part.strip_suffix(" req/s"))?
-            }
+            Peer::Wrk | Peer::Hey | Peer::Oha => after("Requests/sec:")?,
+            Peer::Ab => after("Requests per second:")?,
+            Peer::H2load => after("finished in")?.split(", ").find_map(|part| part.strip_suffix(" req/s"))?,
         };
-        number.trim().parse().ok()
+        number.split_whitespace().next()?.parse().ok()
     }
+}
+
+/// CPU time of the processes that this one has started and that have ended (proc(5): cutime and cstime of
+/// `/proc/self/stat`, in ticks of 10 ms).
+fn children_cpu_s() -> Result<f64, Failure> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The program's name may have blanks and brackets in it.
+    let after = stat.rsplit_once(") ").ok_or("stat has no name")?.1;
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let ticks: u64 = fields[13].parse::<u64>()? + fields[14].parse::<u64>()?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

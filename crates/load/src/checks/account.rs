@@ -81,7 +81,7 @@ pub(super) fn answered(outcome: &Outcome) -> Check {
 
 /// Whether all connections held.
 pub(super) fn errors(outcome: &Outcome) -> Check {
-    let count = outcome.connection_errors.max(outcome.faults.count());
+    let count = outcome.faults.count();
     let mut text = match count {
         0 => "no connection broke".to_owned(),
         count => format!("{count} connections broke"),
@@ -95,7 +95,7 @@ pub(super) fn errors(outcome: &Outcome) -> Check {
     if !kinds.is_empty() {
         text += &format!(" ({})", kinds.join(", "));
     }
-    if let Some(fault) = outcome.first_fault {
+    if let Some(fault) = &outcome.first_fault {
         text += &format!(", the first because: {fault}");
     }
     Check::passed("errors", Kind::Truth, text)
@@ -184,7 +184,6 @@ mod tests {
     fn errors_are_told_by_kind() {
         assert_eq!(errors(&good()).passed, Some(true));
         let outcome = Outcome {
-            connection_errors: 3,
             first_fault: Some(Fault::Closed),
             faults: Faults { closed: 2, reset: 1, ..Faults::default() },
             ..good()

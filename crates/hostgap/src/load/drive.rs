@@ -1,0 +1,54 @@
+//! A run, watched.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::load::{Client, Live, Outcome, Run};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::job::explain;
+
+/// Runs, shows how far it is, and stops when a signal comes.
+pub(super) fn drive(
+    clients: &mut [Client],
+    run: &Run,
+    stop: &AtomicBool,
+    what: &str,
+) -> anyhow::Result<Outcome> {
+    let live = Live::default();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| watch(&live, run.duration, stop, &done, what));
+        let outcome = ::load::run_live(clients, run, &live);
+        done.store(true, Ordering::Relaxed);
+        outcome
+    })
+    .map_err(explain)
+}
+
+fn watch(live: &Live, duration: Duration, stop: &AtomicBool, done: &AtomicBool, what: &str) {
+    let bar = std::io::stderr().is_terminal().then(|| {
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
+            .expect("the template is constant and was tried");
+        ProgressBar::new(duration.as_millis() as u64).with_style(style)
+    });
+    let started = Instant::now();
+    while !done.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
+            live.stop();
+        }
+        if let Some(bar) = &bar {
+            let elapsed = started.elapsed();
+            let per_s = live.answered() as f64 / elapsed.as_secs_f64().max(1e-3);
+            bar.set_position(elapsed.min(duration).as_millis() as u64);
+            let open = live.sent().saturating_sub(live.answered());
+            bar.set_message(format!("{what} {} answered, {per_s:.0}/s, {open} not", live.answered()));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,201 @@
+//! From the command line to what is to be done.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ::load::{Expect, LoadError, Pool, Run, Schedule, Target, Wait, WhenBusy};
+use linux::CpuSet;
+use linux::cpu::Scheduling;
+
+use super::args::{Args, Arrivals, LoadArgs, WaitArg, WhenBusyArg};
+use super::slo::Slo;
+use super::{request, url};
+use crate::exit::BadInput;
+use crate::units;
+
+/// Requests that may be open on a connection, if that is asked for without a number.
+const PIPELINE: u32 = 16;
+
+/// How many times as many connections there may be as at the start, if that is asked for without a number.
+const GROWTH: u32 = 16;
+
+/// A command line that was understood.
+pub(super) struct Job {
+    pub(super) url: String,
+    pub(super) json: bool,
+    pub(super) hlog: Option<PathBuf>,
+    pub(super) strict: bool,
+    /// Where the generator may run; `None`: anywhere.
+    pub(super) cpus: Option<CpuSet>,
+    pub(super) target: Target,
+    /// Of each thread.
+    pub(super) pools: Vec<Pool>,
+    pub(super) warmup: Duration,
+    /// What is run, but for its schedule.
+    pub(super) run: Run,
+    pub(super) goal: Goal,
+}
+
+impl Job {
+    /// Of all threads together.
+    pub(super) fn connections(&self) -> usize {
+        self.pools.iter().map(|pool| pool.connections).sum()
+    }
+}
+
+/// What is to be found out.
+pub(super) enum Goal {
+    /// How it is at each of these.
+    Rates(Vec<Schedule>),
+    /// The highest rate at which these limits hold.
+    Max(Slo),
+}
+
+pub(super) fn job(args: Args) -> anyhow::Result<Job> {
+    let expect = expect(&args)?;
+    let target = url::target(&args.urls, &args.request, expect)?;
+    let target = request::dressed(target, &args.request)?;
+    let duration = units::duration(&args.load.duration).map_err(BadInput)?;
+    if duration.is_zero() {
+        return Err(BadInput("--duration must be more than zero".to_owned()).into());
+    }
+    let timeout = units::duration(&args.load.timeout).map_err(BadInput)?;
+    let schedules = args.load.rate.iter().map(|rate| schedule(rate, &args.load));
+    let schedules = schedules.collect::<Result<Vec<_>, _>>().map_err(BadInput)?;
+    let kind = schedules[0];
+    let goal = match args.load.slo.as_deref() {
+        Some(text) => Goal::Max(text.parse().map_err(BadInput)?),
+        None => Goal::Rates(schedules),
+    };
+    let cpus: Vec<u16> = args.generator.cpus.iter().flat_map(CpuSet::iter).collect();
+    let threads = args.generator.threads.map_or(cpus.len().max(1), |threads| threads as usize);
+    let places = if cpus.is_empty() { 0 } else { threads };
+    let run = Run {
+        when_busy: args.load.when_busy.into(),
+        drain: timeout,
+        timeout: request_timeout(&args.load, &target, timeout)?,
+        wait: args.generator.wait.into(),
+        threads: cpus.iter().cycle().take(places).map(|cpu| CpuSet::from_iter([*cpu])).collect(),
+        scheduling: args.generator.fifo.map_or(Scheduling::Normal, Scheduling::Fifo),
+        // The kind of arrivals is that of the first rate, also for a search.
+        ..Run::new(kind, duration)
+    };
+    Ok(Job {
+        url: args.urls.join(" "),
+        json: args.result.json,
+        hlog: args.result.hlog,
+        strict: args.result.strict,
+        pools: pools(&args.load, args.generator.timestamps, threads, timeout)?,
+        cpus: args.generator.cpus,
+        target,
+        warmup: units::duration(&args.load.warmup).map_err(BadInput)?,
+        run,
+        goal,
+    })
+}
+
+fn expect(args: &Args) -> anyhow::Result<Expect> {
+    let body_bytes = args.request.body.as_deref().map(units::bytes).transpose().map_err(BadInput)?;
+    Ok(Expect { status: args.request.status, body_bytes: body_bytes.map(u64::from) })
+}
+
+fn schedule(rate: &str, load: &LoadArgs) -> Result<Schedule, String> {
+    Ok(match (units::rate(rate)?, load.arrivals) {
+        (units::Rate::Max, _) => Schedule::Saturate,
+        (units::Rate::PerSecond(rate_per_s), Arrivals::Constant) => Schedule::Constant { rate_per_s },
+        (units::Rate::PerSecond(rate_per_s), Arrivals::Poisson) => {
+            Schedule::Poisson { rate_per_s, seed: load.seed }
+        }
+    })
+}
+
+/// A lost datagram would keep its socket busy to the end, so over UDP there always is a limit.
+fn request_timeout(
+    load: &LoadArgs,
+    target: &Target,
+    timeout: Duration,
+) -> Result<Option<Duration>, BadInput> {
+    let asked = load.request_timeout.as_deref().map(units::duration).transpose().map_err(BadInput)?;
+    Ok(asked.or_else(|| matches!(target.address, ::load::Address::Udp(_)).then_some(timeout)))
+}
+
+fn pools(
+    load: &LoadArgs,
+    stamps: bool,
+    threads: usize,
+    timeout: Duration,
+) -> Result<Vec<Pool>, BadInput> {
+    let connections = load.connections as usize;
+    if connections < threads {
+        let text = format!("{connections} connections are too few for {threads} threads: each needs one");
+        return Err(BadInput(text));
+    }
+    let stacks = load.when_busy == WhenBusyArg::Pipeline;
+    let depth = load.pipeline.unwrap_or(if stacks { PIPELINE } else { 1 }) as usize;
+    let grows = load.when_busy == WhenBusyArg::Grow;
+    let most = load.connections_max.unwrap_or(if grows { load.connections.saturating_mul(GROWTH) } else { 0 });
+    let pool = |index| Pool {
+        depth,
+        stamps,
+        connections_max: share(most as usize, index, threads),
+        ..Pool::of(share(connections, index, threads), timeout)
+    };
+    Ok((0..threads).map(pool).collect())
+}
+
+/// The part of a whole that falls to one of several; the first ones get what does not divide evenly.
+fn share(whole: usize, index: usize, parts: usize) -> usize {
+    whole / parts + usize::from(index < whole % parts)
+}
+
+impl From<WhenBusyArg> for WhenBusy {
+    fn from(when_busy: WhenBusyArg) -> WhenBusy {
+        match when_busy {
+            WhenBusyArg::Wait => WhenBusy::Wait,
+            WhenBusyArg::Pipeline => WhenBusy::Pipeline,
+            WhenBusyArg::Grow => WhenBusy::Grow,
+            WhenBusyArg::Drop => WhenBusy::Drop,
+        }
+    }
+}
+
+impl From<WaitArg> for Wait {
+    fn from(wait: WaitArg) -> Wait {
+        match wait {
+            WaitArg::Hybrid => Wait::Hybrid,
+            WaitArg::Sleep => Wait::Sleep,
+            WaitArg::Spin => Wait::Spin,
+        }
+    }
+}
+
+/// What the user can mend is told as such.
+pub(super) fn explain(error: LoadError) -> anyhow::Error {
+    match error {
+        LoadError::Target { .. }
+        | LoadError::Rate(_)
+        | LoadError::Shape(_)
+        | LoadError::Spin(_)
+        | LoadError::Tls { .. } => BadInput(error.to_string()).into(),
+        LoadError::Connect { .. }
+        | LoadError::ConnectTimeout { .. }
+        | LoadError::Files { .. }
+        | LoadError::Listen { .. }
+        | LoadError::Linux(_)
+        | LoadError::System { .. } => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_make_a_whole() {
+        for (whole, parts) in [(64, 1), (64, 3), (5, 5), (7, 4)] {
+            let shares: Vec<usize> = (0..parts).map(|index| share(whole, index, parts)).collect();
+            assert_eq!(shares.iter().sum::<usize>(), whole);
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What a request has beside its URL.
+
+use std::fs;
+
+use ::load::{Ask, Request, Target};
+use anyhow::Context;
+
+use super::args::RequestArgs;
+use crate::exit::BadInput;
+
+/// Gives the requests of a target their method, fields, body and weights.
+pub(super) fn dressed(mut target: Target, args: &RequestArgs) -> anyhow::Result<Target> {
+    let plain = args.method.is_none() && args.header.is_empty() && args.data.is_none();
+    let requests = match &mut target.ask {
+        Ask::Http(requests) => requests,
+        Ask::Raw(_) if plain => return Ok(target),
+        Ask::Raw(_) => {
+            let text = "--method, --header and --data are for http:// and https:// alone";
+            return Err(BadInput(text.to_owned()).into());
+        }
+    };
+    if !args.weights.is_empty() && args.weights.len() != requests.len() {
+        let text = format!("--weights has {} numbers for {} URLs", args.weights.len(), requests.len());
+        return Err(BadInput(text).into());
+    }
+    if args.weights.contains(&0) {
+        return Err(BadInput("--weights: a URL that is never asked has no place here".to_owned()).into());
+    }
+    let body = args.data.as_deref().map(body).transpose()?.unwrap_or_default();
+    let fields = args.header.iter().map(|text| field(text)).collect::<Result<Vec<_>, _>>()?;
+    let usual = if args.data.is_some() { "POST" } else { "GET" };
+    for (index, request) in requests.iter_mut().enumerate() {
+        *request = Request {
+            method: args.method.clone().unwrap_or_else(|| usual.to_owned()),
+            fields: fields.clone(),
+            body: body.clone(),
+            weight: args.weights.get(index).copied().unwrap_or(1),
+            ..request.clone()
+        };
+    }
+    Ok(target)
+}
+
+fn body(text: &str) -> anyhow::Result<Vec<u8>> {
+    match text.strip_prefix('@') {
+        Some(path) => fs::read(path).with_context(|| format!("could not read {path}")),
+        None => Ok(text.as_bytes().to_vec()),
+    }
+}
+
+fn field(text: &str) -> Result<(String, String), BadInput> {
+    let (name, value) = text
+        .split_once(':')
+        .ok_or_else(|| BadInput(format!("`{text}` is not a field: `Name: value` is expected")))?;
+    Ok((name.to_owned(), value.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read() {
+        let (name, value) = field("X-Time: 12:30").unwrap();
+        assert_eq!((name.as_str(), value.as_str()), ("X-Time", "12:30"));
+        assert!(field("no colon").is_err());
+    }
+}

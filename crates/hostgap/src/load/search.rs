@@ -1,0 +1,107 @@
+//! The highest rate at which the limits hold.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::load::{Client, Outcome, Run, Schedule, WhenBusy};
+
+use super::drive::drive;
+use super::job::Job;
+use super::slo::Slo;
+use super::{Ran, judged};
+use crate::speak;
+
+/// The search ends when it is known to this part of the rate.
+const PRECISION: f64 = 0.02;
+
+/// A step takes this part of the whole duration, since there are about ten of them, and at least as long as below.
+const STEP_PART: u32 = 5;
+const STEP_MIN: Duration = Duration::from_millis(500);
+
+/// How often the rate that was found is taken back by [`PRECISION`] when a whole run does not confirm it.
+const CONFIRMATIONS: u32 = 10;
+
+/// One rate that was tried.
+pub(super) struct Tried {
+    pub(super) rate_per_s: f64,
+    /// Why the limits did not hold; `None`: they did.
+    pub(super) broken: Option<String>,
+}
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) tried: Vec<Tried>,
+    /// The run at the highest rate that held, as long as asked for; `None`: no rate held.
+    pub(super) best: Option<Ran>,
+}
+
+/// Halves the span between a rate that holds and one that does not, starting from what the server answers when every
+/// connection is always busy, which no rate can be above. Then a whole run has to confirm it: a short step has too few
+/// requests beyond a high percentile.
+pub(super) fn search(
+    clients: &mut [Client],
+    job: &Job,
+    slo: &Slo,
+    stop: &AtomicBool,
+) -> anyhow::Result<Found> {
+    let step = (job.run.duration / STEP_PART).max(STEP_MIN);
+    let saturate = Run { duration: step, schedule: Schedule::Saturate, when_busy: WhenBusy::Wait, ..job.run.clone() };
+    let capacity = drive(clients, &saturate, stop, "as many as go")?.answered_per_s();
+    let mut found = Found { tried: Vec::new(), best: None };
+    let (mut holds, mut fails) = (0.0, capacity.max(1.0) * (1.0 + PRECISION));
+    while fails - holds > fails * PRECISION && !stop.load(Ordering::Relaxed) {
+        let rate_per_s = (holds + fails) / 2.0;
+        // Far below any rate that a limit of time can be about, there is nothing to be found.
+        if rate_per_s < 1.0 {
+            return Ok(found);
+        }
+        let ran = judged(clients, job, &at(job, rate_per_s, step), stop, "searching:")?;
+        if found.note(&ran, slo) { holds = rate_per_s } else { fails = rate_per_s }
+    }
+    for _ in 0..CONFIRMATIONS {
+        if stop.load(Ordering::Relaxed) || holds == 0.0 {
+            break;
+        }
+        let ran = judged(clients, job, &at(job, holds, job.run.duration), stop, "confirming:")?;
+        if found.note(&ran, slo) {
+            found.best = Some(ran);
+            break;
+        }
+        holds *= 1.0 - PRECISION;
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// Notes what was tried, and says whether it held.
+    fn note(&mut self, ran: &Ran, slo: &Slo) -> bool {
+        let rate_per_s = ran.schedule.rate_per_s().unwrap_or_default();
+        let broken = late(&ran.outcome).or_else(|| slo.broken(&ran.outcome));
+        match &broken {
+            Some(why) => speak::aside(format_args!("{rate_per_s}/s: no, {why}")),
+            None => speak::aside(format_args!("{rate_per_s}/s: yes")),
+        }
+        let holds = broken.is_none();
+        self.tried.push(Tried { rate_per_s, broken });
+        holds
+    }
+}
+
+/// The same kind of arrivals at another rate.
+fn at(job: &Job, rate_per_s: f64, duration: Duration) -> Run {
+    // Four digits are finer than the search and can be read.
+    let step = 10_f64.powf(rate_per_s.log10().floor() - 3.0);
+    let rate_per_s = (rate_per_s / step).round() * step;
+    let schedule = match job.run.schedule {
+        Schedule::Poisson { seed, .. } => Schedule::Poisson { rate_per_s, seed },
+        Schedule::Constant { .. } | Schedule::Saturate => Schedule::Constant { rate_per_s },
+    };
+    Run { schedule, duration, ..job.run.clone() }
+}
+
+/// A rate that was not sent was not tried.
+fn late(outcome: &Outcome) -> Option<String> {
+    let unsent = outcome.intended - outcome.sent_in_schedule;
+    (unsent * 1000 > outcome.intended)
+        .then(|| format!("{unsent} of {} requests could not be sent in time", outcome.intended))
+}

@@ -1,0 +1,71 @@
+//! `hostgap load --self-test`.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use ::load::proof::{self, Proof};
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::{exit, speak};
+
+pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
+    speak::aside(format_args!("half a minute, on a CPU for the generator and one for the responder"));
+    let proofs = proof::prove(|scene| {
+        if !as_json {
+            // Somebody who watches sees each scene when it is over; the table is on stdout once.
+            let held = scene.iter().filter(|proof| proof.holds()).count();
+            speak::aside(format_args!("{}: {held} of {} hold", scene[0].scene, scene.len()));
+        }
+    })?;
+    let text = if as_json { format!("{}\n", json(&proofs)) } else { table(&proofs) };
+    std::io::stdout().write_all(text.as_bytes()).context("could not write the result")?;
+    let holds = proofs.iter().all(Proof::holds);
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
+}
+
+fn json(proofs: &[Proof]) -> Value {
+    let proof_json = |proof: &Proof| {
+        json!({
+            "scene": proof.scene,
+            "figure": proof.figure,
+            "truth": proof.truth,
+            "seen": proof.seen,
+            "tolerance": proof.tolerance,
+            "unit": proof.unit,
+            "attempt": proof.attempt,
+            "holds": proof.holds(),
+        })
+    };
+    json!({
+        "schema": 1,
+        "holds": proofs.iter().all(Proof::holds),
+        "proofs": proofs.iter().map(proof_json).collect::<Vec<_>>(),
+    })
+}
+
+fn table(proofs: &[Proof]) -> String {
+    let mut text = String::new();
+    lines(&mut text, proofs).expect("writing to a string does not fail");
+    text
+}
+
+fn lines(text: &mut String, proofs: &[Proof]) -> std::fmt::Result {
+    let mut scene = "";
+    for proof in proofs {
+        if proof.scene != scene {
+            scene = proof.scene;
+            let again = if proof.attempt > 1 { format!(" (attempt {})", proof.attempt) } else { String::new() };
+            writeln!(text, "\n{scene}{again}")?;
+            writeln!(text, "  {:<26}{:>14}{:>14}{:>12}", "", "truth", "seen", "tolerance")?;
+        }
+        let digits = if proof.unit.is_empty() { 0 } else { 3 };
+        let figure = |value: f64| format!("{value:.digits$} {}", proof.unit).trim_end().to_owned();
+        let (truth, seen, tolerance) = (figure(proof.truth), figure(proof.seen), figure(proof.tolerance));
+        let verdict = if proof.holds() { "holds" } else { "DOES NOT HOLD" };
+        writeln!(text, "  {:<26}{truth:>14}{seen:>14}{tolerance:>12}  {verdict}", proof.figure)?;
+    }
+    let held = proofs.iter().filter(|proof| proof.holds()).count();
+    writeln!(text, "\n{held} of {} figures are what arithmetic says.", proofs.len())
+}

@@ -1,0 +1,58 @@
+//! What ten thousand connections take of memory.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use load::{Client, Expect, Run, Schedule, Target};
+
+use crate::Failure;
+use crate::place::Place;
+
+const CONNECTIONS: [usize; 3] = [50, 1000, 10_000];
+
+/// The word by which this program knows that it is to be the client and nothing else.
+const ROLE: &str = "--client-of";
+
+/// Memory is a process's, so the client has one of its own: this program once more.
+pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
+    println!("\nmost memory of a client, resident");
+    for connections in CONNECTIONS {
+        let told = place.on_client(|| {
+            let mut client = Command::new(std::env::current_exe()?);
+            Ok(client.args([ROLE, &format!("{address}/{connections}")]).output()?)
+        })?;
+        let text = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+        match told.status.success() {
+            true => println!("  {connections:>6} connections {text:>10}"),
+            false => println!("  {connections:>6} connections: {}", String::from_utf8_lossy(&told.stderr).trim()),
+        }
+    }
+    Ok(())
+}
+
+/// What follows the word.
+pub(crate) fn role(arguments: &[String]) -> Option<String> {
+    let at = arguments.iter().position(|argument| argument == ROLE)?;
+    arguments.get(at + 1).cloned()
+}
+
+/// Connects, asks on each connection, and prints the most memory that this process ever had.
+pub(crate) fn connect_and_tell(what: &str) -> Result<(), Failure> {
+    let (address, connections) = what.split_once('/').ok_or("ADDRESS/CONNECTIONS is expected")?;
+    let address: SocketAddr = address.parse()?;
+    let connections: usize = connections.parse()?;
+    let expect = Expect { status: 200, body_bytes: Some(100) };
+    let target = Target::get(address, "bench", "/", expect);
+    let client = Client::connect(&target, connections, Duration::from_secs(30))?;
+    let schedule = Schedule::Constant { rate_per_s: 10_000.0 };
+    let outcome = load::run(&mut [client], &Run::new(schedule, Duration::from_secs(2)))?;
+    if outcome.answered < connections as u64 {
+        return Err(format!("{} of {} requests were answered", outcome.answered, outcome.intended).into());
+    }
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the kernel tells no VmHWM")?;
+    let kibibytes: f64 = most.trim().trim_end_matches("kB").trim().parse()?;
+    println!("{:.1} MB", kibibytes / 1024.0);
+    Ok(())
+}
