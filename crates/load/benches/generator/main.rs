@@ -51,8 +51,7 @@ fn main() -> Result<(), Failure> {
         println!("skipped: client and server need a CPU each, and this machine has one");
         return Ok(());
     };
-    let listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
-    let server = Server::bind(&Config { listen, body_bytes: 100, cpus: server })?;
+    let server = Server::bind(&Config { cpus: server, ..Config::default() })?;
     let place = Place { client, address: server.addresses()[0], scheduling: scheduling() };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
 
 mod accounting;
+mod faults;
 mod netns;
 mod responder;
 mod servers;
 mod stubborn;
+mod transports;
