@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Paths(args) => paths::run(&args),
         Command::Load(args) => load::run(args),
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::Man(args) => manual::man(&args),

@@ -1,54 +1,164 @@
 //! `hostgap serve`: the responder, alone.
 
+mod faults;
+
+use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::load::serve::{BODY_BYTES_MAX, Config, Server};
+use ::load::serve::{BODY_BYTES_MAX, Certificate, Config, Injected, Listen, Raw, ServeError, Served, Server};
+use anyhow::Context;
 use linux::CpuSet;
 
 use crate::exit::BadInput;
 use crate::{speak, stop, units};
 
-/// Answer HTTP requests, always with the same, as fast as one thread a CPU can.
+/// Answer requests, always with the same, as fast as one thread a CPU can; or with delays and faults that are known.
 ///
-/// `/` has a body of the size given, `/N` one of N bytes; heads are as large as nginx's, about 250 bytes. Connections
-/// stay open, requests may be pipelined. SIGINT and SIGTERM end it.
+/// HTTP/1.1: `/` has a body of the size given, `/N` one of N bytes; heads are as large as nginx's, about 250 bytes.
+/// Connections stay open, requests may be pipelined and have bodies. SIGINT and SIGTERM end it.
+///
+/// tcp: after each --request-bytes bytes that come on a connection, --response-bytes bytes are sent. udp: each datagram
+/// is answered by one of --response-bytes bytes, which begins with the first 8 bytes of the request (or as many as both
+/// have).
+///
+/// Delays and faults: a request counts as arrived when it is read; answers leave a connection in the order of its
+/// requests. With the same seed, one CPU and the same requests in the same order, the same happens to each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hostgap serve
-  hostgap serve --listen 0.0.0.0:8080 --listen [::]:8080 --body 4k --cpus 2-3")]
+  hostgap serve --listen 0.0.0.0:8080 --listen [::]:8080 --body 4k --cpus 2-3
+  hostgap serve --listen https:127.0.0.1:8443 --tls-self-signed --tls-cert-out ca.pem
+  hostgap serve --listen udp:127.0.0.1:9000 --response-bytes 1k
+  hostgap serve --delay 98%:1ms,2%:20ms --freeze 100ms/2s --errors 1%")]
 pub(crate) struct Args {
-    /// Where to listen; may be given several times. An IPv6 address takes IPv6 alone.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
-    listen: Vec<SocketAddr>,
+    /// Where to listen; may be given several times. ADDRESS:PORT or unix:PATH for HTTP, https:ADDRESS:PORT,
+    /// tcp:ADDRESS:PORT or udp:ADDRESS:PORT. With a certificate ADDRESS:PORT is HTTPS too (http:ADDRESS:PORT is not).
+    /// An IPv6 address takes IPv6 alone; the file of a Unix socket is removed at the end.
+    #[arg(long, value_name = "WHERE", default_value = "127.0.0.1:8080")]
+    listen: Vec<String>,
     /// Size of the body of `/` in bytes (100, 4k, at most 1M).
     #[arg(long, value_name = "SIZE", default_value = "100")]
     body: String,
+    /// Size of a request on tcp: addresses.
+    #[arg(long, value_name = "SIZE", default_value = "64")]
+    request_bytes: String,
+    /// Size of a response on tcp: and udp: addresses.
+    #[arg(long, value_name = "SIZE", default_value = "64")]
+    response_bytes: String,
+    #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
+    faults: faults::FaultArgs,
     /// CPUs, as a list (0-3,8); one thread is pinned to each. Without it, all that this process may use.
     #[arg(long, value_name = "CPUS")]
     cpus: Option<CpuSet>,
 }
 
+/// Who the responder is over TLS.
+#[derive(Debug, clap::Args)]
+struct TlsArgs {
+    /// Certificates for HTTPS, PEM, the server's own first.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the first of them, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Make a certificate for localhost, 127.0.0.1 and ::1. Its key is never written.
+    #[arg(long, conflicts_with = "tls_cert")]
+    tls_self_signed: bool,
+    /// Write that certificate, PEM, so that a client can be told to trust it.
+    #[arg(long, value_name = "FILE", requires = "tls_self_signed")]
+    tls_cert_out: Option<PathBuf>,
+}
+
 /// `hostgap serve`.
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let body_bytes = units::bytes(&args.body).map_err(BadInput)?;
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = config(args)?;
+    let stop = stop::on_signals()?;
+    let server = Server::bind(&config).map_err(|error| match error {
+        ServeError::Config(text) => BadInput(text).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    // Nothing is written for a server that is none.
+    if let (Some(file), Some(certificate)) = (&args.tls.tls_cert_out, &config.certificate) {
+        fs::write(file, certificate.chain_pem())
+            .with_context(|| format!("could not write the certificate to {}", file.display()))?;
+    }
+    for listen in server.listening() {
+        speak::aside(format_args!("listening on {}", shown(listen)));
+    }
+    let served = server.run(&stop)?;
+    speak::aside(format_args!("{}", sum(&served)));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn config(args: &Args) -> anyhow::Result<Config> {
+    let size = |text: &str| units::bytes(text).map_err(BadInput);
+    let body_bytes = size(&args.body)?;
     if body_bytes > BODY_BYTES_MAX {
         return Err(BadInput(format!("--body {}: at most 1M is possible", args.body)).into());
     }
-    let cpus = match args.cpus {
+    let raw = Raw { request_bytes: size(&args.request_bytes)?, response_bytes: size(&args.response_bytes)? };
+    let cpus = match &args.cpus {
         Some(cpus) if cpus.is_empty() => return Err(BadInput("--cpus names no CPU".to_owned()).into()),
-        Some(cpus) => cpus,
+        Some(cpus) => cpus.clone(),
         None => linux::cpu::allowed()?,
     };
-    let stop = stop::on_signals()?;
-    let server = Server::bind(&Config { listen: args.listen, body_bytes, cpus })?;
-    for address in server.addresses() {
-        speak::aside(format_args!("listening on http://{address}/"));
+    let certificate = certificate(&args.tls)?;
+    let listen = args.listen.iter().map(|text| listen(text, certificate.is_some()));
+    let listen = listen.collect::<Result<Vec<_>, _>>().map_err(BadInput)?;
+    let faults = faults::faults(&args.faults).map_err(BadInput)?;
+    Ok(Config { listen, body_bytes, raw, certificate, faults, cpus })
+}
+
+fn certificate(args: &TlsArgs) -> anyhow::Result<Option<Certificate>> {
+    match (&args.tls_cert, &args.tls_key) {
+        (Some(chain), Some(key)) => {
+            let certificate = Certificate::from_files(chain, key).map_err(anyhow::Error::from);
+            Ok(Some(certificate.map_err(|error| BadInput(format!("{error:#}")))?))
+        }
+        _ if args.tls_self_signed => Ok(Some(Certificate::self_signed()?)),
+        _ => Ok(None),
     }
-    let served = server.run(&stop)?;
-    speak::aside(format_args!(
+}
+
+/// Who gives a certificate and an address means HTTPS.
+fn listen(text: &str, certificate: bool) -> Result<Listen, String> {
+    match text.parse::<SocketAddr>() {
+        Ok(address) if certificate => Ok(Listen::Https(address)),
+        _ => text.parse().map_err(|error: ::load::serve::NoListen| format!("--listen: {error}")),
+    }
+}
+
+/// As a generator would be told.
+fn shown(listen: &Listen) -> String {
+    match listen {
+        Listen::Http(address) => format!("http://{address}/"),
+        Listen::Https(address) => format!("https://{address}/"),
+        Listen::HttpUnix(_) | Listen::Tcp(_) | Listen::Udp(_) => listen.to_string(),
+    }
+}
+
+/// What was served, and of the rest what there was.
+fn sum(served: &Served) -> String {
+    let Injected { delays, freezes, errors, cuts, resets } = served.injected;
+    let mut text = format!(
         "{} connections, {} requests answered, {} refused",
         served.connections, served.answered, served.refused
-    ));
-    Ok(ExitCode::SUCCESS)
+    );
+    let rare = [
+        (served.broken_tls, "TLS sessions failed"),
+        (served.dropped, "datagrams dropped"),
+        (delays, "answers delayed"),
+        (freezes, "freezes"),
+        (errors, "errors injected"),
+        (cuts, "connections cut"),
+        (resets, "connections reset"),
+    ];
+    for (count, what) in rare.into_iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&format!(", {count} {what}"));
+    }
+    text
 }

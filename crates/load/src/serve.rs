@@ -2,53 +2,97 @@
 //!
 //! It stands in for nginx where that is not installed, and its answers look like nginx's for a static file: a head of
 //! about 250 bytes, so that a body of 100 bytes is about 350 bytes on the wire. `/` has the default size, `/N` has N
-//! bytes up to [`BODY_BYTES_MAX`], all else is not found.
+//! bytes up to [`BODY_BYTES_MAX`], all else is not found. A request's own body is read away.
 //!
-//! Each thread has a listening socket of its own on the same address (`SO_REUSEPORT`), and nothing is shared but the
-//! flag that ends it.
+//! It also speaks two protocols that are nothing but sizes ([`Raw`]):
+//! - **TCP**: after each `request_bytes` bytes from the peer, `response_bytes` bytes are sent. What they are does not
+//!   matter; there are no borders other than the counts.
+//! - **UDP**: each datagram, of any size, is answered by one of `response_bytes` bytes. Its first 8 bytes, or as many as
+//!   both have, are those of the request, so that a client can number its requests; the rest does not matter.
+//!
+//! And it can tell a known lie: delays, freezes, errors and cuts ([`Faults`]) whose effect on latency follows by
+//! arithmetic, so that a generator can be held against it.
+//!
+//! Each thread has a listening socket of its own on the same address (`SO_REUSEPORT`; a Unix socket is shared), and
+//! nothing else is shared but the flag that ends it.
 
+mod answering;
 mod answers;
+mod certificate;
+mod datagrams;
 mod date;
+mod error;
+mod faults;
+mod in_time;
+mod injector;
+mod line;
+mod listen;
 mod peer;
 mod request;
 mod responder;
+mod session;
+mod upload;
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use linux::{CpuSet, cpu};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use linux::{CpuSet, clock, cpu};
 
 pub use answers::BODY_BYTES_MAX;
+pub use certificate::Certificate;
+pub use error::ServeError;
+pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
+pub use listen::{Listen, NoListen};
 
-use crate::LoadError;
+use listen::{Listener, SocketFile};
 use responder::Responder;
 
-/// Connections that may wait to be accepted. The kernel takes the lesser of this and `net.core.somaxconn`.
-const BACKLOG: i32 = 65_535;
+/// The greatest payload of a UDP datagram over IPv4: 65 535 bytes less the headers of IP and UDP.
+pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
 
-/// How a responder is set up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a responder is set up. The default is plain HTTP on a free port of 127.0.0.1, a body of 100 bytes, and no faults.
+#[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to listen. Port 0 takes a free one; an IPv6 address takes IPv6 alone.
-    pub listen: Vec<SocketAddr>,
+    /// Where to listen, and what is spoken there.
+    pub listen: Vec<Listen>,
     /// Bytes of the body of `/`, up to [`BODY_BYTES_MAX`].
     pub body_bytes: u32,
+    /// Sizes on raw addresses.
+    pub raw: Raw,
+    /// What it shows on HTTPS addresses, which need one.
+    pub certificate: Option<Certificate>,
+    /// What goes wrong on purpose.
+    pub faults: Faults,
     /// One pinned thread for each of these; empty: one thread, anywhere.
     pub cpus: CpuSet,
 }
 
+/// Sizes of requests and responses that are nothing but sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Raw {
+    /// Bytes of a request over TCP, 1 to [`BODY_BYTES_MAX`]. A datagram is a request whatever its size.
+    pub request_bytes: u32,
+    /// Bytes of a response, 1 to [`BODY_BYTES_MAX`], over UDP to [`DATAGRAM_BYTES_MAX`].
+    pub response_bytes: u32,
+}
+
 /// A responder that listens, in the namespace of the thread that bound it. Connections wait until it runs.
+///
+/// The files of its Unix sockets are removed when it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    addresses: Vec<SocketAddr>,
-    body_bytes: u32,
-    /// Of each thread.
-    places: Vec<(Option<CpuSet>, Vec<OwnedFd>)>,
+    /// With the addresses that were taken.
+    config: Config,
+    places: Vec<Place>,
+    _files: Vec<SocketFile>,
+}
+
+/// What one thread has.
+#[derive(Debug)]
+struct Place {
+    cpus: Option<CpuSet>,
+    listeners: Vec<Listener>,
 }
 
 /// What a responder did.
@@ -56,56 +100,81 @@ pub struct Server {
 pub struct Served {
     /// Connections accepted.
     pub connections: u64,
-    /// Requests answered with 200.
+    /// Requests answered with 200, and raw ones answered.
     pub answered: u64,
     /// Requests answered otherwise.
     pub refused: u64,
+    /// TLS handshakes and sessions that were given up, because the peer broke the protocol or trusts nobody here.
+    pub broken_tls: u64,
+    /// Datagrams that were not answered because the socket or the queue of delayed ones was full.
+    pub dropped: u64,
+    /// What was done on purpose.
+    pub injected: Injected,
+}
+
+/// What a responder did because of its [`Faults`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Injected {
+    /// Answers held back by a delay.
+    pub delays: u64,
+    /// Freezes that something waited for, of each thread.
+    pub freezes: u64,
+    /// Answers replaced by status 503; they are among those refused.
+    pub errors: u64,
+    /// Connections closed after half an answer, and datagrams not answered. On a connection the answer is also among
+    /// those answered or refused.
+    pub cuts: u64,
+    /// The same, but reset.
+    pub resets: u64,
 }
 
 impl Server {
     /// Takes the addresses.
     ///
     /// # Errors
-    /// If there is no address, one is taken or not this machine's, or the body is too large.
-    pub fn bind(config: &Config) -> Result<Server, LoadError> {
-        if config.body_bytes > BODY_BYTES_MAX {
-            return Err(LoadError::Shape("a body of at most 1048576 bytes is possible"));
-        }
-        if config.listen.is_empty() {
-            return Err(LoadError::Shape("an address to listen on is needed"));
-        }
-        let mut addresses = config.listen.clone();
-        let mut places = Vec::new();
+    /// If there is no address, one is taken or not this machine's, a size or fault is out of range, or HTTPS is wanted
+    /// without a certificate.
+    pub fn bind(config: &Config) -> Result<Server, ServeError> {
+        config.check().map_err(ServeError::Config)?;
+        let mut config = config.clone();
+        let mut server_files = Vec::new();
+        let mut places: Vec<Place> = Vec::new();
         let mut cpus: Vec<_> = config.cpus.iter().map(|cpu| Some(CpuSet::from_iter([cpu]))).collect();
         if cpus.is_empty() {
             cpus.push(None);
         }
         for cpus in cpus {
-            // A port that the first thread's socket was given is the port of the others too.
-            let listeners = addresses.iter_mut().map(listen).collect::<Result<_, _>>()?;
-            places.push((cpus, listeners));
+            let first = places.first().map(|place| place.listeners.as_slice());
+            let listeners = listen::listeners(&mut config.listen, first, &mut server_files)?;
+            places.push(Place { cpus, listeners });
         }
-        Ok(Server { addresses, body_bytes: config.body_bytes, places })
+        Ok(Server { config, places, _files: server_files })
     }
 
     /// Where it listens, with the ports that were taken, in the order of the configuration.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn listening(&self) -> &[Listen] {
+        &self.config.listen
     }
 
-    /// Answers until the flag is set, which is looked at every 50 ms.
+    /// The Internet addresses among those, in their order.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.config.listen.iter().filter_map(Listen::address).collect()
+    }
+
+    /// Answers until the flag is set, which is looked at every 50 ms. Freezes count from the call.
     ///
     /// # Errors
     /// If a thread cannot have its CPU, or the kernel refuses an epoll. Then all threads end.
-    pub fn run(&self, stop: &AtomicBool) -> Result<Served, LoadError> {
+    pub fn run(&self, stop: &AtomicBool) -> Result<Served, ServeError> {
+        let started_ns = clock::now_ns();
         let failed = AtomicBool::new(false);
         let ends = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
         thread::scope(|scope| {
             let (failed, ends) = (&failed, &ends);
             let mut threads = Vec::new();
-            for (cpus, listeners) in &self.places {
+            for index in 0..self.places.len() {
                 threads.push(scope.spawn(move || {
-                    let served = self.thread(cpus.as_ref(), listeners, ends);
+                    let served = self.thread(index, started_ns, ends);
                     failed.fetch_or(served.is_err(), Ordering::Relaxed);
                     served
                 }));
@@ -119,14 +188,68 @@ impl Server {
 
     fn thread(
         &self,
-        cpus: Option<&CpuSet>,
-        listeners: &[OwnedFd],
+        index: usize,
+        started_ns: u64,
         ends: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Served, LoadError> {
-        if let Some(cpus) = cpus {
+    ) -> Result<Served, ServeError> {
+        let place = &self.places[index];
+        if let Some(cpus) = &place.cpus {
             cpu::pin_current_thread(cpus)?;
         }
-        Responder::new(listeners, self.body_bytes)?.run(ends)
+        let injector = injector::Injector::start(&self.config.faults, index, started_ns)?;
+        Responder::new(&place.listeners, &self.config, injector)?.run(ends)
+    }
+}
+
+impl Config {
+    /// What is wrong with it.
+    fn check(&self) -> Result<(), String> {
+        let any = |wanted: fn(&Listen) -> bool| self.listen.iter().any(wanted);
+        let Raw { request_bytes, response_bytes } = self.raw;
+        let datagrams = any(|listen| matches!(listen, Listen::Udp(_)));
+        let response_bytes_max = if datagrams { DATAGRAM_BYTES_MAX } else { BODY_BYTES_MAX };
+        if self.listen.is_empty() {
+            return Err("an address to listen on is needed".to_owned());
+        }
+        if self.body_bytes > BODY_BYTES_MAX {
+            return Err(format!("a body of at most {BODY_BYTES_MAX} bytes is possible"));
+        }
+        if !(1..=BODY_BYTES_MAX).contains(&request_bytes) {
+            return Err(format!("a raw request has 1 to {BODY_BYTES_MAX} bytes, not {request_bytes}"));
+        }
+        if !(1..=response_bytes_max).contains(&response_bytes) {
+            let over = if datagrams { " over UDP" } else { "" };
+            return Err(format!(
+                "a raw response has 1 to {response_bytes_max} bytes{over}, not {response_bytes}"
+            ));
+        }
+        if self.certificate.is_none() && any(|listen| matches!(listen, Listen::Https(_))) {
+            return Err("HTTPS needs a certificate".to_owned());
+        }
+        if self.faults.errors > 0.0 && any(Listen::is_raw) && !any(|listen| !listen.is_raw()) {
+            return Err("an error is an HTTP status, and no address here speaks HTTP".to_owned());
+        }
+        self.faults.check()
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: vec![Listen::Http((Ipv4Addr::LOCALHOST, 0).into())],
+            body_bytes: 100,
+            raw: Raw::default(),
+            certificate: None,
+            faults: Faults::default(),
+            cpus: CpuSet::default(),
+        }
+    }
+}
+
+impl Default for Raw {
+    /// 64 bytes each.
+    fn default() -> Raw {
+        Raw { request_bytes: 64, response_bytes: 64 }
     }
 }
 
@@ -136,28 +259,21 @@ impl Served {
             connections: self.connections + other.connections,
             answered: self.answered + other.answered,
             refused: self.refused + other.refused,
+            broken_tls: self.broken_tls + other.broken_tls,
+            dropped: self.dropped + other.dropped,
+            injected: self.injected.plus(other.injected),
         }
     }
 }
 
-/// Listens, and notes the port that it was given.
-fn listen(address: &mut SocketAddr) -> Result<OwnedFd, LoadError> {
-    let refused = |errno: Errno| LoadError::Listen { address: *address, source: io::Error::from(errno) };
-    let socket = listening_socket(*address).map_err(refused)?;
-    *address = rustix::net::getsockname(&socket).and_then(SocketAddr::try_from).map_err(refused)?;
-    Ok(socket)
-}
-
-fn listening_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
+impl Injected {
+    fn plus(self, other: Injected) -> Injected {
+        Injected {
+            delays: self.delays + other.delays,
+            freezes: self.freezes + other.freezes,
+            errors: self.errors + other.errors,
+            cuts: self.cuts + other.cuts,
+            resets: self.resets + other.resets,
+        }
     }
-    rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket)
 }

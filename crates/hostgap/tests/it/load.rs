@@ -25,7 +25,7 @@ fn serve(turn: &Turn, args: &[&str]) -> (Child, String) {
     (child, url)
 }
 
-fn end(mut server: Child, signal: Signal) -> String {
+pub(crate) fn end(mut server: Child, signal: Signal) -> String {
     kill(server.id(), signal);
     assert_eq!(server.wait().unwrap().code(), Some(0));
     let mut rest = String::new();

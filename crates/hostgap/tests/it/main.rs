@@ -10,5 +10,6 @@ mod load;
 mod pages;
 mod privilege;
 mod race;
+mod serve;
 mod soak;
 mod turn;

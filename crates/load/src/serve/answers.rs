@@ -1,7 +1,6 @@
 //! Answers, made once and sent many times.
 
-use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::date::{DATE_BYTES, http_date};
 
@@ -11,17 +10,30 @@ pub const BODY_BYTES_MAX: u32 = 1_048_576;
 /// Different answers that are kept. A client that asks for every size must not fill the memory.
 const KEPT_MAX: usize = 32;
 
-/// What is answered with 200, by size of the body.
+/// What to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// Status 200, and a body of a size, or its head alone.
+    Page { body_bytes: u32, with_body: bool, keep_alive: bool },
+    /// Another status, without a body.
+    Refusal { status: u16, keep_alive: bool },
+    /// Bytes, on a connection that speaks no HTTP.
+    Raw,
+}
+
+/// The answers of one thread.
 #[derive(Debug)]
 pub(super) struct Answers {
     default_bytes: u32,
-    kept: HashMap<Key, Answer>,
+    /// There are few, and most runs ask for one: a map would cost more than it finds.
+    kept: Vec<(Key, Answer)>,
+    raw: Vec<u8>,
     /// Seconds since 1970.
     now_s: u64,
     started_s: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     body_bytes: u32,
     keep_alive: bool,
@@ -36,9 +48,10 @@ struct Answer {
 }
 
 impl Answers {
-    pub(super) fn new(default_bytes: u32) -> Answers {
+    pub(super) fn new(default_bytes: u32, raw_bytes: u32) -> Answers {
         let now_s = unix_s();
-        Answers { default_bytes, kept: HashMap::new(), now_s, started_s: now_s }
+        let raw = vec![b'x'; raw_bytes as usize];
+        Answers { default_bytes, kept: Vec::new(), raw, now_s, started_s: now_s }
     }
 
     /// Looks at the calendar; to be called now and then.
@@ -57,35 +70,69 @@ impl Answers {
         }
     }
 
-    /// The whole answer, or its head alone.
-    pub(super) fn ok(&mut self, body_bytes: u32, keep_alive: bool, with_body: bool) -> &[u8] {
-        let key = Key { body_bytes, keep_alive };
-        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(&key) {
-            self.kept.clear();
+    /// Appends an answer to the output.
+    pub(super) fn write(&mut self, reply: Reply, output: &mut Vec<u8>) {
+        match reply {
+            Reply::Page { body_bytes, with_body, keep_alive } => {
+                output.extend_from_slice(self.page(Key { body_bytes, keep_alive }, with_body));
+            }
+            Reply::Refusal { status, keep_alive } => {
+                output.extend_from_slice(self.refusal(status, keep_alive).as_bytes());
+            }
+            Reply::Raw => output.extend_from_slice(&self.raw),
         }
-        let (now_s, started_s) = (self.now_s, self.started_s);
-        let answer = self.kept.entry(key).or_insert_with(|| Answer::new(key, now_s, started_s));
-        answer.date(now_s);
+    }
+
+    fn page(&mut self, key: Key, with_body: bool) -> &[u8] {
+        let index = self.kept.iter().position(|(kept, _)| *kept == key).unwrap_or_else(|| {
+            if self.kept.len() >= KEPT_MAX {
+                self.kept.clear();
+            }
+            self.kept.push((key, Answer::new(key, self.now_s, self.started_s)));
+            self.kept.len() - 1
+        });
+        let (_, answer) = &mut self.kept[index];
+        answer.date(self.now_s);
         if with_body { &answer.bytes } else { &answer.bytes[..answer.head_bytes] }
     }
 
     /// An answer that is no file: a status line, and the end of the connection if that has to be.
-    pub(super) fn refusal(&self, status: u16, keep_alive: bool) -> Vec<u8> {
+    fn refusal(&self, status: u16, keep_alive: bool) -> String {
         let reason = match status {
             404 => "Not Found",
             405 => "Method Not Allowed",
             431 => "Request Header Fields Too Large",
+            501 => "Not Implemented",
+            503 => "Service Unavailable",
             505 => "HTTP Version Not Supported",
             _ => "Bad Request",
         };
-        let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+        let allow = if status == 405 { "Allow: GET, HEAD, POST, PUT, PATCH, DELETE\r\n" } else { "" };
         let date = http_date(self.now_s);
         let connection = connection(keep_alive);
         format!(
             "HTTP/1.1 {status} {reason}\r\nServer: hostgap\r\nDate: {date}\r\n{allow}\
              Content-Length: 0\r\nConnection: {connection}\r\n\r\n"
         )
-        .into_bytes()
+    }
+}
+
+impl Reply {
+    pub(super) fn keep_alive(self) -> bool {
+        match self {
+            Reply::Page { keep_alive, .. } | Reply::Refusal { keep_alive, .. } => keep_alive,
+            Reply::Raw => true,
+        }
+    }
+
+    /// What is answered instead when an error is injected. Bytes have no status.
+    pub(super) fn as_error(self) -> Reply {
+        match self {
+            Reply::Page { keep_alive, .. } | Reply::Refusal { keep_alive, .. } => {
+                Reply::Refusal { status: 503, keep_alive }
+            }
+            Reply::Raw => Reply::Raw,
+        }
     }
 }
 
@@ -121,9 +168,10 @@ fn connection(keep_alive: bool) -> &'static str {
     if keep_alive { "keep-alive" } else { "close" }
 }
 
-/// A calendar before 1970 is none.
+/// By the kernel's last tick, which is near enough for a date and costs no look at the hardware's clock. A calendar
+/// before 1970 is none.
 fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -132,7 +180,7 @@ mod tests {
 
     #[test]
     fn paths_are_sizes() {
-        let answers = Answers::new(100);
+        let answers = Answers::new(100, 1);
         assert_eq!(answers.body_bytes("/"), Some(100));
         assert_eq!(answers.body_bytes("/4096"), Some(4096));
         assert_eq!(answers.body_bytes("/0"), Some(0));
@@ -143,29 +191,35 @@ mod tests {
         assert_eq!(answers.body_bytes("*"), None);
     }
 
+    fn page(answers: &mut Answers, body_bytes: u32, with_body: bool) -> Vec<u8> {
+        let mut output = Vec::new();
+        answers.write(Reply::Page { body_bytes, with_body, keep_alive: true }, &mut output);
+        output
+    }
+
     #[test]
     fn an_answer_weighs_as_much_as_that_of_nginx() {
-        let mut answers = Answers::new(100);
-        let length = answers.ok(100, true, true).len();
+        let mut answers = Answers::new(100, 1);
+        let length = page(&mut answers, 100, true).len();
         assert!((335..=365).contains(&length), "{length}");
-        assert_eq!(answers.ok(100, true, false).len(), length - 100);
+        assert_eq!(page(&mut answers, 100, false).len(), length - 100);
     }
 
     #[test]
     fn the_date_goes_on_and_nothing_else() {
-        let mut answers = Answers::new(1);
+        let mut answers = Answers::new(1, 1);
         answers.now_s = 784_111_777;
-        let before = String::from_utf8(answers.ok(1, true, true).to_vec()).unwrap();
+        let before = String::from_utf8(page(&mut answers, 1, true)).unwrap();
         answers.now_s += 1;
-        let after = String::from_utf8(answers.ok(1, true, true).to_vec()).unwrap();
+        let after = String::from_utf8(page(&mut answers, 1, true)).unwrap();
         assert_eq!(before.replacen("08:49:37", "08:49:38", 1), after);
     }
 
     #[test]
     fn memory_has_a_limit() {
-        let mut answers = Answers::new(1);
+        let mut answers = Answers::new(1, 1);
         for size in 0..1000 {
-            answers.ok(size, true, true);
+            page(&mut answers, size, true);
         }
         assert!(answers.kept.len() <= KEPT_MAX);
     }

@@ -1,44 +1,119 @@
 //! One connection of the responder.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, sockopt};
+
+use super::line::Line;
+use super::session::Session;
+use super::upload::Upload;
 
 /// A peer, and what is under way with it.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) socket: OwnedFd,
+    /// No other connection of this thread has it, though one after this may have its place.
+    pub(super) serial: u64,
+    pub(super) protocol: Protocol,
+    /// TLS, on HTTPS.
+    pub(super) session: Option<Box<Session>>,
+    pub(super) waits: Waits,
     /// Input that makes no whole request yet, or that waits until the peer takes its answers.
     pub(super) held: Vec<u8>,
-    /// Answers that the socket did not take yet, from `sent` on.
+    /// Answers that are sent at an instant of their own.
+    pub(super) line: Line,
+    /// What the socket did not take yet, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
-    /// The connection ends when everything is sent.
-    pub(super) closing: bool,
+    /// How the connection ends when everything is sent; no further request is read.
+    pub(super) ending: Option<Ending>,
+}
+
+/// What a peer speaks, and how far it is in a request.
+#[derive(Debug)]
+pub(super) enum Protocol {
+    Http {
+        /// The request whose body is coming.
+        upload: Option<Upload>,
+    },
+    Raw {
+        /// Bytes of the request that have come.
+        partial: usize,
+    },
+}
+
+/// What has to happen before a peer is served on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    Input,
+    /// The peer does not read. Nothing is read from it until it does.
+    Room,
+    /// The next answer is due. Nothing is read, because enough was, or because no more comes.
+    Time,
+}
+
+/// How a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// As the protocol has it.
+    Close,
+    /// In the middle, without a word.
+    Cut,
+    Reset,
 }
 
 /// What became of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flushed {
     All,
-    /// The peer does not read. Nothing is read from it until it does.
+    /// The peer is not served on until something happens.
     Blocked,
 }
 
+impl Waits {
+    /// The events that are asked for. Errors and hang-ups are told anyway.
+    pub(super) fn events(self) -> EventFlags {
+        match self {
+            Waits::Input => EventFlags::IN,
+            Waits::Room => EventFlags::OUT,
+            Waits::Time => EventFlags::empty(),
+        }
+    }
+}
+
 impl Peer {
-    pub(super) fn new(socket: OwnedFd) -> Peer {
-        Peer { socket, held: Vec::new(), unsent: Vec::new(), sent: 0, closing: false }
+    pub(super) fn new(
+        socket: OwnedFd,
+        serial: u64,
+        protocol: Protocol,
+        session: Option<Box<Session>>,
+    ) -> Peer {
+        Peer {
+            socket,
+            serial,
+            protocol,
+            session,
+            waits: Waits::Input,
+            held: Vec::new(),
+            line: Line::default(),
+            unsent: Vec::new(),
+            sent: 0,
+            ending: None,
+        }
     }
 
     /// Sends answers, and keeps what the socket does not take.
     pub(super) fn send(&mut self, output: &[u8]) -> Result<Flushed, Errno> {
-        let sent = self.push(output)?;
-        if sent == output.len() {
-            return Ok(Flushed::All);
+        match &mut self.session {
+            None => self.send_bytes(output),
+            Some(session) => {
+                let records = session.seal(output);
+                self.send_bytes(&records)
+            }
         }
-        self.unsent.extend_from_slice(&output[sent..]);
-        Ok(Flushed::Blocked)
     }
 
     /// Goes on sending what was kept.
@@ -60,6 +135,36 @@ impl Peer {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Whether everything was said.
+    pub(super) fn is_over(&self) -> bool {
+        self.ending.is_some() && self.unsent.is_empty() && self.line.is_empty()
+    }
+
+    /// The end, as it was meant. The peer is told by the closing of its socket.
+    pub(super) fn part(mut self) {
+        match self.ending {
+            Some(Ending::Close) => {
+                if let Some(session) = &mut self.session {
+                    let records = session.close();
+                    // Who does not take it is left without.
+                    let _ = self.push(&records);
+                }
+            }
+            // To close without lingering is to reset (socket(7)).
+            Some(Ending::Reset) => _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)),
+            Some(Ending::Cut) | None => {}
+        }
+    }
+
+    fn send_bytes(&mut self, output: &[u8]) -> Result<Flushed, Errno> {
+        let sent = self.push(output)?;
+        if sent == output.len() {
+            return Ok(Flushed::All);
+        }
+        self.unsent.extend_from_slice(&output[sent..]);
+        Ok(Flushed::Blocked)
     }
 
     fn push(&self, output: &[u8]) -> Result<usize, Errno> {

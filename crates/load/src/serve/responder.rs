@@ -8,12 +8,14 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
 use rustix::time::Timespec;
 
-use super::Served;
 use super::answers::Answers;
-use super::peer::{Flushed, Peer};
-use super::request;
-use crate::LoadError;
-use crate::error::system;
+use super::error::system;
+use super::injector::Injector;
+use super::listen::{Listener, Speaks};
+use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
+use super::request::Last;
+use super::session::{Opened, Session};
+use super::{Certificate, Config, ServeError, Served};
 
 /// How often the wish to end is looked at when nothing happens.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -21,28 +23,36 @@ const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const EVENTS: usize = 256;
 const INPUT_BYTES: usize = 65_536;
 
-/// Output that is gathered before it is sent: pipelined requests are answered by one `send`, but a peer that asks for
-/// much and reads nothing does not fill the memory.
-const OUTPUT_BYTES: usize = 262_144;
-
 /// Event data from here on are listeners; peers have their index.
 const LISTENERS: u64 = 1 << 63;
 
 pub(super) struct Responder<'a> {
     epoll: OwnedFd,
-    listeners: &'a [OwnedFd],
+    pub(super) listeners: &'a [Listener],
     /// Listeners that are not watched, because there are no descriptors or no memory for more connections.
     paused: Vec<usize>,
-    peers: Vec<Option<Peer>>,
+    certificate: Option<&'a Certificate>,
+    pub(super) peers: Vec<Option<Peer>>,
     vacant: Vec<usize>,
-    answers: Answers,
+    pub(super) answers: Answers,
+    /// The request before.
+    pub(super) last: Last,
+    pub(super) raw_request_bytes: usize,
     input: Box<[u8]>,
-    output: Vec<u8>,
-    served: Served,
+    pub(super) output: Vec<u8>,
+    /// What is sent to peers over UDP, but for its first bytes.
+    pub(super) datagram: Vec<u8>,
+    pub(super) served: Served,
+    /// Without faults there is none, and no clock is read.
+    pub(super) injector: Option<Injector>,
 }
 
 impl<'a> Responder<'a> {
-    pub(super) fn new(listeners: &'a [OwnedFd], body_bytes: u32) -> Result<Responder<'a>, LoadError> {
+    pub(super) fn new(
+        listeners: &'a [Listener],
+        config: &'a Config,
+        injector: Option<Injector>,
+    ) -> Result<Responder<'a>, ServeError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll"))?;
         for index in 0..listeners.len() {
             watch_listener(&epoll, listeners, index).map_err(system("watch the listening socket"))?;
@@ -51,47 +61,63 @@ impl<'a> Responder<'a> {
             epoll,
             listeners,
             paused: Vec::new(),
+            certificate: config.certificate.as_ref(),
             peers: Vec::new(),
             vacant: Vec::new(),
-            answers: Answers::new(body_bytes),
+            answers: Answers::new(config.body_bytes, config.raw.response_bytes),
+            last: Last::default(),
+            raw_request_bytes: config.raw.request_bytes as usize,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
-            output: Vec::with_capacity(OUTPUT_BYTES),
+            output: Vec::new(),
+            datagram: vec![b'x'; config.raw.response_bytes as usize],
             served: Served::default(),
+            injector,
         })
     }
 
-    pub(super) fn run(mut self, ends: &dyn Fn() -> bool) -> Result<Served, LoadError> {
+    pub(super) fn run(mut self, ends: &dyn Fn() -> bool) -> Result<Served, ServeError> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         while !ends() {
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&TICK)) {
+            let timeout = self.injector.as_ref().map_or(TICK, |injector| injector.timeout(TICK));
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(system("wait for requests")(errno)),
             }
             self.answers.tick();
             for event in &events {
+                self.keep_time(ends);
                 match { event.data }.u64() {
-                    data if data >= LISTENERS => self.accept((data - LISTENERS) as usize),
+                    data if data >= LISTENERS => self.on_listener((data - LISTENERS) as usize),
                     index => self.on_peer(index as usize, event.flags),
                 }
             }
+            self.keep_time(ends);
             if events.is_empty() {
                 self.paused.retain(|index| watch_listener(&self.epoll, self.listeners, *index).is_err());
             }
         }
-        Ok(self.served)
+        let injected = self.injector.map(|injector| injector.injected).unwrap_or_default();
+        Ok(Served { injected, ..self.served })
+    }
+
+    fn on_listener(&mut self, index: usize) {
+        match self.listeners[index].speaks {
+            Speaks::Udp => self.on_datagrams(index),
+            Speaks::Http | Speaks::HttpUnix | Speaks::Https | Speaks::Tcp => self.accept(index),
+        }
     }
 
     fn accept(&mut self, index: usize) {
         let listener = &self.listeners[index];
         loop {
-            match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) => self.welcome(socket),
+            match rustix::net::accept_with(&listener.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => self.welcome(socket, listener.speaks),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // The listener would stay ready and keep the loop turning. Those who wait are accepted when it
                     // is quiet again.
-                    if epoll::delete(&self.epoll, listener).is_ok() {
+                    if epoll::delete(&self.epoll, &listener.socket).is_ok() {
                         self.paused.push(index);
                     }
                     return;
@@ -99,16 +125,16 @@ impl<'a> Responder<'a> {
                 // The peer went away before it was accepted, and other errors of that one connection (accept(2)).
                 Err(_) => {}
             }
+            if listener.shared {
+                return;
+            }
         }
     }
 
-    /// A peer that cannot be watched is dropped, and thereby told.
-    fn welcome(&mut self, socket: OwnedFd) {
+    /// A peer that cannot be watched, or not be spoken to, is dropped, and thereby told.
+    fn welcome(&mut self, socket: OwnedFd, speaks: Speaks) {
         let index = self.vacant.pop().unwrap_or(self.peers.len());
-        let data = EventData::new_u64(index as u64);
-        let watched = sockopt::set_tcp_nodelay(&socket, true)
-            .and_then(|()| epoll::add(&self.epoll, &socket, data, EventFlags::IN));
-        let peer = watched.is_ok().then(|| Peer::new(socket));
+        let peer = self.peer(socket, speaks, index);
         self.served.connections += u64::from(peer.is_some());
         match (index == self.peers.len(), peer) {
             (true, None) => {}
@@ -118,110 +144,115 @@ impl<'a> Responder<'a> {
         }
     }
 
+    fn peer(&self, socket: OwnedFd, speaks: Speaks, index: usize) -> Option<Peer> {
+        let protocol = match speaks {
+            Speaks::Http | Speaks::HttpUnix | Speaks::Https => Protocol::Http { upload: None },
+            Speaks::Tcp | Speaks::Udp => Protocol::Raw { partial: 0 },
+        };
+        let session = match speaks {
+            Speaks::Https => Some(Box::new(Session::new(self.certificate?.accept().ok()?))),
+            Speaks::Http | Speaks::HttpUnix | Speaks::Tcp | Speaks::Udp => None,
+        };
+        if speaks != Speaks::HttpUnix {
+            sockopt::set_tcp_nodelay(&socket, true).ok()?;
+        }
+        let peer = Peer::new(socket, self.served.connections, protocol, session);
+        let data = EventData::new_u64(index as u64);
+        epoll::add(&self.epoll, &peer.socket, data, peer.waits.events()).ok()?;
+        Some(peer)
+    }
+
     fn on_peer(&mut self, index: usize, flags: EventFlags) {
         let Some(mut peer) = self.peers.get_mut(index).and_then(Option::take) else { return };
-        match self.serve(&mut peer, index, flags) {
+        let on = self.serve(&mut peer, index, flags);
+        self.settle(peer, index, on);
+    }
+
+    /// Keeps a peer whose connection goes on, and lets the others go.
+    pub(super) fn settle(&mut self, peer: Peer, index: usize, on: Result<bool, Errno>) {
+        match on {
             Ok(true) => self.peers[index] = Some(peer),
-            // Over, or broken: dropping the socket tells the peer.
-            Ok(false) | Err(_) => self.vacant.push(index),
+            Ok(false) => {
+                peer.part();
+                self.vacant.push(index);
+            }
+            // Broken: dropping the socket tells the peer.
+            Err(_) => self.vacant.push(index),
         }
     }
 
     /// Does what can be done for a peer. False: the connection is over.
     fn serve(&mut self, peer: &mut Peer, index: usize, flags: EventFlags) -> Result<bool, Errno> {
-        if flags.contains(EventFlags::OUT) {
-            if peer.send_rest()? == Flushed::Blocked {
-                return Ok(true);
+        match peer.waits {
+            Waits::Room if flags.contains(EventFlags::OUT) => {
+                if peer.send_rest()? == Flushed::Blocked {
+                    return Ok(true);
+                }
+                self.watch(peer, index, Waits::Input)?;
+                let held = std::mem::take(&mut peer.held);
+                self.answer(peer, index, &held)
             }
-            self.watch(peer, index, EventFlags::IN)?;
-            let held = std::mem::take(&mut peer.held);
-            return self.answer(peer, index, &held);
+            Waits::Input | Waits::Room => {
+                let mut input = std::mem::take(&mut self.input);
+                let on = self.read(peer, index, &mut input);
+                self.input = input;
+                on
+            }
+            // No event was asked for: the connection broke.
+            Waits::Time => Ok(false),
         }
-        let mut input = std::mem::take(&mut self.input);
-        let on = self.read(peer, index, &mut input);
-        self.input = input;
-        on
     }
 
     fn read(&mut self, peer: &mut Peer, index: usize, input: &mut [u8]) -> Result<bool, Errno> {
-        match peer.receive(input)? {
-            None => Ok(true),
-            Some(0) => Ok(false),
-            Some(bytes) if peer.held.is_empty() => self.answer(peer, index, &input[..bytes]),
-            Some(bytes) => {
-                let mut held = std::mem::take(&mut peer.held);
-                held.extend_from_slice(&input[..bytes]);
-                self.answer(peer, index, &held)
-            }
-        }
-    }
-
-    /// Answers the requests in the input, in order, and holds the rest.
-    fn answer(&mut self, peer: &mut Peer, index: usize, input: &[u8]) -> Result<bool, Errno> {
-        let mut used = 0;
-        while !peer.closing {
-            let complete = self.answer_one(peer, &input[used..]);
-            let Some(bytes) = complete else { break };
-            used += bytes;
-            if self.output.len() >= OUTPUT_BYTES && self.flush(peer, index)? == Flushed::Blocked {
-                peer.held = input[used..].to_vec();
-                return Ok(true);
-            }
-        }
-        if !peer.closing {
-            peer.held.extend_from_slice(&input[used..]);
-        }
-        Ok(self.flush(peer, index)? == Flushed::Blocked || !peer.closing)
-    }
-
-    /// Writes one answer to the output. How many bytes of input that took; `None` if there is no whole request.
-    fn answer_one(&mut self, peer: &mut Peer, input: &[u8]) -> Option<usize> {
-        if input.is_empty() {
-            return None;
-        }
-        let (bytes, keep_alive) = match request::parse(input) {
-            Ok(None) => return None,
-            Ok(Some(request)) => {
-                match self.answers.body_bytes(request.path) {
-                    Some(body_bytes) => {
-                        let answer = self.answers.ok(body_bytes, request.keep_alive, request.with_body);
-                        self.output.extend_from_slice(answer);
-                        self.served.answered += 1;
-                    }
-                    None => self.refuse(404, request.keep_alive),
-                }
-                (request.bytes, request.keep_alive)
-            }
-            Err(status) => {
-                self.refuse(status, false);
-                (input.len(), false)
-            }
+        let input = match peer.receive(input)? {
+            None => return Ok(true),
+            Some(0) => return self.on_end(peer, index),
+            Some(bytes) => &input[..bytes],
         };
-        peer.closing = !keep_alive;
-        Some(bytes)
-    }
-
-    fn refuse(&mut self, status: u16, keep_alive: bool) {
-        self.output.extend_from_slice(&self.answers.refusal(status, keep_alive));
-        self.served.refused += 1;
-    }
-
-    fn flush(&mut self, peer: &mut Peer, index: usize) -> Result<Flushed, Errno> {
-        let flushed = peer.send(&self.output);
-        self.output.clear();
-        if flushed? == Flushed::Blocked {
-            self.watch(peer, index, EventFlags::OUT)?;
-            return Ok(Flushed::Blocked);
+        if peer.session.is_some() {
+            return self.read_records(peer, index, input);
         }
-        Ok(Flushed::All)
+        if peer.held.is_empty() {
+            return self.answer(peer, index, input);
+        }
+        let mut held = std::mem::take(&mut peer.held);
+        held.extend_from_slice(input);
+        self.answer(peer, index, &held)
     }
 
-    fn watch(&self, peer: &Peer, index: usize, flags: EventFlags) -> Result<(), Errno> {
-        epoll::modify(&self.epoll, &peer.socket, EventData::new_u64(index as u64), flags)
+    fn read_records(&mut self, peer: &mut Peer, index: usize, records: &[u8]) -> Result<bool, Errno> {
+        let mut plain = std::mem::take(&mut peer.held);
+        let opened = peer.session.as_mut().map(|session| session.open(records, &mut plain));
+        let Some(Ok(opened)) = opened else {
+            self.served.broken_tls += 1;
+            // The alert, which tells the peer why.
+            peer.send(&[])?;
+            return Ok(false);
+        };
+        let on = self.answer(peer, index, &plain)?;
+        if on && opened == Opened::Ended { self.on_end(peer, index) } else { Ok(on) }
+    }
+
+    /// The peer sends no more, but may still wait for what it asked for.
+    fn on_end(&mut self, peer: &mut Peer, index: usize) -> Result<bool, Errno> {
+        peer.ending = peer.ending.or(Some(Ending::Close));
+        if peer.is_over() {
+            return Ok(false);
+        }
+        if peer.waits == Waits::Input {
+            // An end stays readable, and would keep the loop turning.
+            self.watch(peer, index, Waits::Time)?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn watch(&self, peer: &mut Peer, index: usize, waits: Waits) -> Result<(), Errno> {
+        peer.waits = waits;
+        epoll::modify(&self.epoll, &peer.socket, EventData::new_u64(index as u64), waits.events())
     }
 }
 
-fn watch_listener(epoll: &OwnedFd, listeners: &[OwnedFd], index: usize) -> Result<(), Errno> {
+fn watch_listener(epoll: &OwnedFd, listeners: &[Listener], index: usize) -> Result<(), Errno> {
     let data = EventData::new_u64(LISTENERS + index as u64);
-    epoll::add(epoll, &listeners[index], data, EventFlags::IN)
+    epoll::add(epoll, &listeners[index].socket, data, EventFlags::IN)
 }

@@ -4,8 +4,10 @@
 
 mod accounting;
 mod busy;
+mod faults;
 mod netns;
 mod protocols;
 mod responder;
 mod servers;
 mod stubborn;
+mod transports;

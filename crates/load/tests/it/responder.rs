@@ -6,21 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use linux::CpuSet;
 use load::response::{Parser, Response};
-use load::serve::{BODY_BYTES_MAX, Config, Served, Server};
-use load::{Client, Expect, LoadError, Run, Schedule, Target};
+use load::serve::{BODY_BYTES_MAX, Config, Faults, Raw, ServeError, Served, Server};
+use load::{Client, Expect, Run, Schedule, Target};
 
 use crate::servers::{at, run};
 
 /// Runs a responder around the closure.
-fn with_server(listen: &str, cpus: CpuSet, ask: impl FnOnce(SocketAddr)) -> Served {
-    let server =
-        Server::bind(&Config { listen: vec![listen.parse().unwrap()], body_bytes: 100, cpus }).unwrap();
+pub(crate) fn with_server(config: &Config, ask: impl FnOnce(&Server)) -> Served {
+    let server = Server::bind(config).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let running = scope.spawn(|| server.run(&stop));
-        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(server.addresses()[0])));
+        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(&server)));
         stop.store(true, Ordering::Relaxed);
         let served = running.join().unwrap().unwrap();
         asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -28,7 +26,12 @@ fn with_server(listen: &str, cpus: CpuSet, ask: impl FnOnce(SocketAddr)) -> Serv
     })
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
+/// The same without faults, on a free port of 127.0.0.1.
+fn with_plain(ask: impl FnOnce(SocketAddr)) -> Served {
+    with_server(&Config::default(), |server| ask(server.addresses()[0]))
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -36,7 +39,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Reads until that many responses have come, or the server closes.
-fn responses(stream: &mut TcpStream, count: usize) -> Vec<Response> {
+pub(crate) fn responses(stream: &mut impl Read, count: usize) -> Vec<Response> {
     let mut parser = Parser::default();
     let mut responses = Vec::new();
     let mut buffer = vec![0; 65_536];
@@ -54,13 +57,13 @@ fn responses(stream: &mut TcpStream, count: usize) -> Vec<Response> {
     responses
 }
 
-fn ok(body_bytes: u64) -> Response {
+pub(crate) fn ok(body_bytes: u64) -> Response {
     Response { status: 200, body_bytes, keep_alive: true }
 }
 
 #[test]
 fn paths_are_sizes_and_others_are_not_found() {
-    let served = with_server("127.0.0.1:0", CpuSet::default(), |address| {
+    let served = with_plain(|address| {
         let mut stream = connect(address);
         for (path, bytes) in [("/", 100), ("/0", 0), ("/4096", 4096), ("/1048576", u64::from(BODY_BYTES_MAX))]
         {
@@ -70,12 +73,12 @@ fn paths_are_sizes_and_others_are_not_found() {
         write!(stream, "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         assert_eq!(responses(&mut stream, 1), [Response { status: 404, body_bytes: 0, keep_alive: true }]);
     });
-    assert_eq!(served, Served { connections: 1, answered: 4, refused: 1 });
+    assert_eq!(served, Served { connections: 1, answered: 4, refused: 1, ..Served::default() });
 }
 
 #[test]
 fn requests_may_come_byte_by_byte_or_many_at_once() {
-    with_server("127.0.0.1:0", CpuSet::default(), |address| {
+    with_plain(|address| {
         let request = b"GET /7 HTTP/1.1\r\nHost: a\r\n\r\n";
         let mut stream = connect(address);
         for byte in request {
@@ -93,7 +96,7 @@ fn requests_may_come_byte_by_byte_or_many_at_once() {
 
 #[test]
 fn a_peer_that_reads_late_gets_everything_in_order() {
-    with_server("127.0.0.1:0", CpuSet::default(), |address| {
+    with_plain(|address| {
         let mut stream = connect(address);
         let mut asked = Vec::new();
         for index in 0..60 {
@@ -112,7 +115,7 @@ fn a_peer_that_reads_late_gets_everything_in_order() {
 
 #[test]
 fn a_connection_ends_when_it_was_asked_to() {
-    with_server("127.0.0.1:0", CpuSet::default(), |address| {
+    with_plain(|address| {
         let closed = |status, body_bytes| vec![Response { status, body_bytes, keep_alive: false }];
         for (request, expected) in [
             ("GET /3 HTTP/1.1\r\nConnection: close\r\n\r\nGET /4 HTTP/1.1\r\n\r\n", closed(200, 3)),
@@ -136,7 +139,9 @@ fn a_connection_ends_when_it_was_asked_to() {
 fn the_generator_and_the_responder_agree() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         let cpus = linux::cpu::allowed().unwrap();
-        let served = with_server(listen, cpus, |address| {
+        let config = Config { listen: vec![listen.parse().unwrap()], cpus, ..Config::default() };
+        let served = with_server(&config, |server| {
+            let address = server.addresses()[0];
             let expect = Expect { status: 200, body_bytes: Some(4096) };
             let target = Target::get(address, "a", "/4096", expect);
             let mut clients = [Client::connect(&target, 16, Duration::from_secs(5)).unwrap()];
@@ -154,32 +159,82 @@ fn the_generator_and_the_responder_agree() {
 #[test]
 fn both_families_share_a_port() {
     let listen = |text: &str| text.parse().unwrap();
-    let config = Config { listen: vec![listen("0.0.0.0:0")], body_bytes: 1, cpus: CpuSet::default() };
+    let config = Config { listen: vec![listen("0.0.0.0:0")], ..Config::default() };
     let port = Server::bind(&config).unwrap().addresses()[0].port();
     let listen = vec![listen(&format!("0.0.0.0:{port}")), listen(&format!("[::]:{port}"))];
-    let server = Server::bind(&Config { listen, ..config }).unwrap();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let running = scope.spawn(|| server.run(&stop));
-        let asked = [format!("127.0.0.1:{port}"), format!("[::1]:{port}")].map(|address| {
+    let mut asked = Vec::new();
+    let served = with_server(&Config { listen, ..config }, |_| {
+        for address in [format!("127.0.0.1:{port}"), format!("[::1]:{port}")] {
             let mut stream = connect(address.parse().unwrap());
             write!(stream, "GET /8 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-            responses(&mut stream, 1)
-        });
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(running.join().unwrap().unwrap().connections, 2);
-        assert_eq!(asked, [vec![ok(8)], vec![ok(8)]]);
+            asked.extend(responses(&mut stream, 1));
+        }
+    });
+    assert_eq!((served.connections, asked), (2, vec![ok(8); 2]));
+}
+
+#[test]
+fn bodies_of_requests_are_read_away() {
+    let served = with_plain(|address| {
+        let mut stream = connect(address);
+        let sized = format!("POST /1 HTTP/1.1\r\nContent-Length: 100000\r\n\r\n{}", "GET ".repeat(25_000));
+        let chunked = "PUT /2 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nGET /\r\n0\r\nA: b\r\n\r\n";
+        let empty = "PATCH /3 HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+        let all = [&sized, chunked, empty, "GET /4 HTTP/1.1\r\n\r\n"].concat();
+        stream.write_all(all.as_bytes()).unwrap();
+        assert_eq!(responses(&mut stream, 4), [ok(1), ok(2), ok(3), ok(4)]);
+        for byte in chunked.bytes() {
+            stream.write_all(&[byte]).unwrap();
+        }
+        assert_eq!(responses(&mut stream, 1), [ok(2)]);
+        // A body that waits to be asked for is asked for.
+        let head = "POST /5 HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut interim = [0; 25];
+        stream.read_exact(&mut interim).unwrap();
+        assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+        stream.write_all(b"ab").unwrap();
+        assert_eq!(responses(&mut stream, 1), [ok(5)]);
+        let bad = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
+        stream.write_all(bad.as_bytes()).unwrap();
+        assert_eq!(responses(&mut stream, 9), [Response { status: 400, body_bytes: 0, keep_alive: false }]);
+    });
+    assert_eq!((served.answered, served.refused), (6, 1));
+}
+
+#[test]
+fn what_is_asked_again_is_answered_as_itself() {
+    with_plain(|address| {
+        let mut stream = connect(address);
+        // Heads that begin alike, twice each, and one that is cut where the one before ends.
+        for (path, bytes) in [("/7", 7), ("/7", 7), ("/77", 77), ("/77", 77), ("/7", 7)] {
+            write!(stream, "GET {path} HTTP/1.1\r\n\r\nGET {path} HTTP/1.1\r\nA: b\r\n\r\n").unwrap();
+            assert_eq!(responses(&mut stream, 2), [ok(bytes), ok(bytes)], "{path}");
+        }
+        write!(stream, "GET /7 HTTP/1.0\r\n\r\nGET /7 HTTP/1.0\r\n\r\n").unwrap();
+        assert_eq!(responses(&mut stream, 9), [Response { keep_alive: false, ..ok(7) }]);
     });
 }
 
 #[test]
-fn an_address_that_is_not_here_is_an_error() {
-    let config =
-        Config { listen: vec!["192.0.2.1:0".parse().unwrap()], body_bytes: 1, cpus: CpuSet::default() };
-    assert!(matches!(Server::bind(&config), Err(LoadError::Listen { .. })));
-    let large =
-        Config { listen: vec!["127.0.0.1:0".parse().unwrap()], body_bytes: BODY_BYTES_MAX + 1, ..config };
-    assert!(matches!(Server::bind(&large), Err(LoadError::Shape(_))));
-    let nowhere = Config { listen: vec![], body_bytes: 1, cpus: CpuSet::default() };
-    assert!(matches!(Server::bind(&nowhere), Err(LoadError::Shape(_))));
+fn what_no_responder_can_be_is_an_error() {
+    let listen = |text: &str| Config { listen: vec![text.parse().unwrap()], ..Config::default() };
+    assert!(matches!(Server::bind(&listen("192.0.2.1:0")), Err(ServeError::Listen { .. })));
+    let raw = |request_bytes, response_bytes| Raw { request_bytes, response_bytes };
+    let errors = Faults { errors: 0.1, ..Faults::default() };
+    for (config, says) in [
+        (Config { body_bytes: BODY_BYTES_MAX + 1, ..Config::default() }, "1048576 bytes"),
+        (Config { listen: vec![], ..Config::default() }, "an address"),
+        (Config { raw: raw(0, 1), ..listen("tcp:127.0.0.1:0") }, "1 to 1048576 bytes, not 0"),
+        (Config { raw: raw(1, 0), ..listen("tcp:127.0.0.1:0") }, "1 to 1048576 bytes, not 0"),
+        (Config { raw: raw(1, 65_508), ..listen("udp:127.0.0.1:0") }, "1 to 65507 bytes over UDP"),
+        (listen("https:127.0.0.1:0"), "certificate"),
+        (Config { faults: errors, ..listen("udp:127.0.0.1:0") }, "no address here speaks HTTP"),
+        (Config { faults: Faults { cuts: 1.1, ..Faults::default() }, ..Config::default() }, "100 %"),
+    ] {
+        match Server::bind(&config) {
+            Err(ServeError::Config(text)) => assert!(text.contains(says), "{text}"),
+            other => panic!("{says}: {other:?}"),
+        }
+    }
 }

@@ -1,0 +1,109 @@
+//! `hostgap serve`, asked by curl.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::process::Child;
+
+use rustix::process::Signal;
+
+use crate::load::end;
+use crate::turn::{HOSTGAP, Turn, check, text, turn};
+
+/// A responder, and the places that it says it listens at.
+fn serve(turn: &Turn, args: &[&str], places: usize) -> (Child, Vec<String>) {
+    let mut child = turn.command(HOSTGAP).arg("serve").args(args).spawn().unwrap();
+    // Byte by byte, so that what follows is left for whoever waits for the end.
+    let stderr = BufReader::with_capacity(1, child.stderr.as_mut().unwrap());
+    let lines: Vec<String> = stderr.lines().take(places).map(Result::unwrap).collect();
+    let place =
+        |line: &String| line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{lines:?}")).to_owned();
+    (child, lines.iter().map(place).collect())
+}
+
+#[test]
+fn everything_that_it_listens_on() {
+    let turn = turn();
+    let socket = turn.out().join("socket");
+    let unix = format!("unix:{}", socket.display());
+    let trusted = turn.out().join("ca.pem").display().to_string();
+    let listen = ["127.0.0.1:0", "http:127.0.0.1:0", &unix, "tcp:127.0.0.1:0", "udp:127.0.0.1:0"];
+    let mut args: Vec<&str> = listen.iter().flat_map(|place| ["--listen", place]).collect();
+    args.extend([
+        "--tls-self-signed",
+        "--tls-cert-out",
+        &trusted,
+        "--request-bytes",
+        "2",
+        "--response-bytes",
+        "3",
+    ]);
+    let (server, places) = serve(&turn, &args, listen.len());
+    let [https, http, on_unix, tcp, udp] = places.as_slice() else { panic!("{places:?}") };
+    assert!(https.starts_with("https://127.0.0.1:") && http.starts_with("http://127.0.0.1:"), "{places:?}");
+    let curl = |args: &[&str]| text(turn.command("curl").arg("-sf").args(args)).len();
+    assert_eq!(curl(&["--cacert", &trusted, &format!("{https}11")]), 11);
+    assert_eq!(curl(&["--data", "body", &format!("{http}12")]), 12);
+    assert_eq!(*on_unix, unix);
+    assert_eq!(curl(&["--unix-socket", &socket.display().to_string(), "http://localhost/13"]), 13);
+    let mut stream = TcpStream::connect(tcp.strip_prefix("tcp:").unwrap()).unwrap();
+    stream.write_all(b"abcd").unwrap();
+    stream.read_exact(&mut [0; 6]).unwrap();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    datagrams.send_to(b"ab", udp.strip_prefix("udp:").unwrap()).unwrap();
+    let mut answer = [0; 9];
+    assert_eq!((datagrams.recv(&mut answer).unwrap(), &answer[..2]), (3, b"ab".as_slice()));
+    let told = end(server, Signal::TERM);
+    assert_eq!(told.trim(), "4 connections, 6 requests answered, 0 refused");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn faults_are_injected_and_counted() {
+    let turn = turn();
+    let (server, places) =
+        serve(&turn, &["--listen", "127.0.0.1:0", "--errors", "100%", "--delay", "5ms"], 1);
+    let status = ["-s", "-o", "/dev/null", "-w", "%{http_code} %{time_total}", &places[0]];
+    let told = text(turn.command("curl").args(status));
+    let (status, seconds) = told.split_once(' ').unwrap();
+    assert!(status == "503" && seconds.parse::<f64>().unwrap() >= 0.005, "{told}");
+    let told = end(server, Signal::INT);
+    let expected = "1 connections, 0 requests answered, 1 refused, 1 answers delayed, 1 errors injected";
+    assert_eq!(told.trim(), expected);
+}
+
+#[test]
+fn bad_input() {
+    let turn = turn();
+    let bad: [(&[&str], &str); 18] = [
+        (
+            &["--listen", "sctp:127.0.0.1:1"],
+            "--listen: `sctp:127.0.0.1:1` is no place to listen: ADDRESS:PORT",
+        ),
+        (&["--listen", "unix:"], "`unix:` is no place to listen"),
+        (&["--listen", "https:127.0.0.1:0"], "HTTPS needs a certificate"),
+        (&["--listen", "udp:127.0.0.1:0", "--response-bytes", "64k"], "1 to 65507 bytes over UDP, not 65536"),
+        (&["--request-bytes", "0"], "1 to 1048576 bytes, not 0"),
+        (&["--tls-cert", "/nonexistent"], "--tls-key <FILE>"),
+        (&["--tls-cert-out", "/nonexistent/x"], "--tls-self-signed"),
+        (
+            &["--tls-cert", "/nonexistent", "--tls-key", "/x"],
+            "read a certificate from /nonexistent: No such file",
+        ),
+        (&["--delay", "98%:1ms"], "--delay 98%:1ms: the shares sum to 98 %, and not to 100 %"),
+        (&["--delay", "soon"], "--delay soon: `soon` is not a time"),
+        (&["--delay", "2h"], "a delay of at most 3600 s is possible"),
+        (&["--freeze", "2s/2s"], "a freeze must be shorter than the period"),
+        (&["--freeze", "100ms"], "--freeze 100ms: 100ms/2s is expected"),
+        (&["--errors", "1"], "`1` is not a share: 1% or 0.1% is expected"),
+        (&["--errors", "60%", "--cut", "50%"], "0 to 100 %, and so is their sum"),
+        (&["--errors", "1%", "--listen", "tcp:127.0.0.1:0"], "no address here speaks HTTP"),
+        (&["--trickle", "0/1ms"], "a piece has at least one byte"),
+        (&["--seed", "x"], "--seed"),
+    ];
+    for (args, says) in bad {
+        check(&turn.hostgap(&[&["serve"], args].concat()), 2, says);
+    }
+    let nowhere =
+        ["serve", "--tls-self-signed", "--listen", "127.0.0.1:0", "--tls-cert-out", "/nonexistent/x"];
+    check(&turn.hostgap(&nowhere), 1, "could not write the certificate to /nonexistent/x: No such file");
+}

@@ -1,0 +1,131 @@
+//! From input to output: requests are answered in order, and many by one `send`.
+
+use rustix::io::Errno;
+
+use super::answers::Reply;
+use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
+use super::request;
+use super::responder::Responder;
+use super::upload::{Skipped, Upload};
+
+/// Output that is gathered before it is sent: pipelined requests are answered by one `send`, but a peer that asks for
+/// much and reads nothing does not fill the memory.
+const OUTPUT_BYTES: usize = 262_144;
+
+impl Responder<'_> {
+    /// Answers the requests in the input, in order, and holds the rest. False: the connection is over.
+    pub(super) fn answer(&mut self, peer: &mut Peer, index: usize, input: &[u8]) -> Result<bool, Errno> {
+        let mut used = 0;
+        while peer.ending.is_none() {
+            let Some(bytes) = self.answer_one(peer, &input[used..]) else { break };
+            used += bytes;
+            let enough = self.output.len() >= OUTPUT_BYTES || peer.line.is_full();
+            if enough && self.deliver(peer, index)? == Flushed::Blocked {
+                peer.held = input[used..].to_vec();
+                return Ok(true);
+            }
+        }
+        if peer.ending.is_none() {
+            peer.held.extend_from_slice(&input[used..]);
+        }
+        self.deliver(peer, index)?;
+        Ok(!peer.is_over())
+    }
+
+    /// Takes a step through the input, which is mostly one request. How many bytes it took; `None`: more are needed.
+    fn answer_one(&mut self, peer: &mut Peer, input: &[u8]) -> Option<usize> {
+        match &mut peer.protocol {
+            Protocol::Http { upload: None } => self.answer_head(peer, input),
+            Protocol::Http { upload: Some(upload) } => match upload.body.skip(input) {
+                Ok(Skipped::All(bytes)) => {
+                    let reply = upload.reply;
+                    peer.protocol = Protocol::Http { upload: None };
+                    self.reply(peer, reply);
+                    Some(bytes)
+                }
+                Ok(Skipped::Part(bytes)) => (bytes > 0).then_some(bytes),
+                Err(status) => self.give_up(peer, status, input),
+            },
+            Protocol::Raw { partial } => {
+                let missing = self.raw_request_bytes - *partial;
+                if input.len() < missing {
+                    *partial += input.len();
+                    return (!input.is_empty()).then_some(input.len());
+                }
+                *partial = 0;
+                self.reply(peer, Reply::Raw);
+                Some(missing)
+            }
+        }
+    }
+
+    fn answer_head(&mut self, peer: &mut Peer, input: &[u8]) -> Option<usize> {
+        if let Some((bytes, reply)) = self.last.repeated(input) {
+            self.reply(peer, reply);
+            return Some(bytes);
+        }
+        let request = match request::parse(input) {
+            Ok(None) => return None,
+            Ok(Some(request)) => request,
+            Err(status) => return self.give_up(peer, status, input),
+        };
+        let keep_alive = request.keep_alive;
+        let reply = match self.answers.body_bytes(request.path) {
+            Some(body_bytes) => Reply::Page { body_bytes, with_body: request.with_body, keep_alive },
+            None => Reply::Refusal { status: 404, keep_alive },
+        };
+        let Some(body) = request.body else {
+            self.last.remember(&input[..request.bytes], reply);
+            self.reply(peer, reply);
+            return Some(request.bytes);
+        };
+        if request.expects_continue && input.len() == request.bytes {
+            self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.line_up_now(peer);
+        }
+        peer.protocol = Protocol::Http { upload: Some(Upload { body, reply }) };
+        Some(request.bytes)
+    }
+
+    /// Refuses a request after which the next cannot be found.
+    fn give_up(&mut self, peer: &mut Peer, status: u16, input: &[u8]) -> Option<usize> {
+        self.reply(peer, Reply::Refusal { status, keep_alive: false });
+        Some(input.len())
+    }
+
+    /// Answers one request.
+    fn reply(&mut self, peer: &mut Peer, reply: Reply) {
+        if !reply.keep_alive() {
+            peer.ending = Some(Ending::Close);
+        }
+        if self.injector.is_some() {
+            self.reply_in_time(peer, reply);
+        } else {
+            self.write(reply);
+        }
+    }
+
+    /// Writes an answer to the output.
+    pub(super) fn write(&mut self, reply: Reply) {
+        match reply {
+            Reply::Page { .. } | Reply::Raw => self.served.answered += 1,
+            Reply::Refusal { .. } => self.served.refused += 1,
+        }
+        self.answers.write(reply, &mut self.output);
+    }
+
+    /// Sends what can be sent now.
+    fn deliver(&mut self, peer: &mut Peer, index: usize) -> Result<Flushed, Errno> {
+        if self.injector.is_some() { self.deliver_in_time(peer, index) } else { self.flush(peer, index) }
+    }
+
+    pub(super) fn flush(&mut self, peer: &mut Peer, index: usize) -> Result<Flushed, Errno> {
+        let flushed = peer.send(&self.output);
+        self.output.clear();
+        if flushed? == Flushed::Blocked {
+            self.watch(peer, index, Waits::Room)?;
+            return Ok(Flushed::Blocked);
+        }
+        Ok(Flushed::All)
+    }
+}

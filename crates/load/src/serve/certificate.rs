@@ -1,0 +1,90 @@
+//! Who the responder is over TLS.
+
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ServerConfig, ServerConnection};
+
+use super::ServeError;
+
+/// What is offered to clients, and all that is spoken here (RFC 7301).
+const ALPN: &[u8] = b"http/1.1";
+
+/// For whom a self-signed certificate is.
+const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// A certificate with its key.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    config: Arc<ServerConfig>,
+    chain_pem: String,
+}
+
+impl Certificate {
+    /// Reads a chain of certificates, the server's own first, and its key (PKCS #1, PKCS #8 or SEC 1), both PEM.
+    ///
+    /// # Errors
+    /// If a file cannot be read, has no certificate or key in it, or key and certificate do not belong together.
+    pub fn from_files(chain: &Path, key: &Path) -> Result<Certificate, ServeError> {
+        let attempted = |file: &Path, what: &str| format!("read a {what} from {}", file.display());
+        let chain_pem = fs::read_to_string(chain).map_err(refused(attempted(chain, "certificate")))?;
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(refused(attempted(chain, "certificate")))?;
+        if certificates.is_empty() {
+            let none = io::Error::new(io::ErrorKind::InvalidData, "there is no CERTIFICATE in it");
+            return Err(refused(attempted(chain, "certificate"))(none));
+        }
+        let key_pem = fs::read(key).map_err(refused(attempted(key, "key")))?;
+        let private_key = PrivateKeyDer::from_pem_slice(&key_pem).map_err(refused(attempted(key, "key")))?;
+        let together = format!("use the key {} with the certificate {}", key.display(), chain.display());
+        let config = server_config(certificates, private_key).map_err(refused(together))?;
+        Ok(Certificate { config, chain_pem })
+    }
+
+    /// Makes one for `localhost`, `127.0.0.1` and `::1`, with a key that nobody else has and that is never written.
+    ///
+    /// # Errors
+    /// If the machine has no random numbers.
+    pub fn self_signed() -> Result<Certificate, ServeError> {
+        let attempted = || "make a certificate".to_owned();
+        let names = OWN_NAMES.map(str::to_owned);
+        let made = rcgen::generate_simple_self_signed(names).map_err(refused(attempted()))?;
+        let private_key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
+        let chain_pem = made.cert.pem();
+        let config = server_config(vec![made.cert.into()], private_key).map_err(refused(attempted()))?;
+        Ok(Certificate { config, chain_pem })
+    }
+
+    /// The chain in PEM, for those who are to trust it.
+    pub fn chain_pem(&self) -> &str {
+        &self.chain_pem
+    }
+
+    /// The server's side of a new connection.
+    pub(super) fn accept(&self) -> Result<ServerConnection, rustls::Error> {
+        ServerConnection::new(Arc::clone(&self.config))
+    }
+}
+
+fn server_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn refused<E: Error + Send + Sync + 'static>(attempted: String) -> impl FnOnce(E) -> ServeError {
+    move |source| ServeError::Certificate { attempted, source: Box::new(source) }
+}

@@ -1,0 +1,46 @@
+//! Why a responder could not do its work. What goes wrong with a peer is counted in [`super::Served`].
+
+use std::error::Error;
+use std::io;
+
+use super::Listen;
+
+/// Why a responder could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration contradicts itself, or a figure is out of range.
+    #[error("no responder can be like this: {0}")]
+    Config(String),
+    /// The address cannot be served.
+    #[error("could not listen on {listen}")]
+    Listen {
+        /// Where.
+        listen: Listen,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// There is no certificate, or no key that belongs to it.
+    #[error("could not {attempted}")]
+    Certificate {
+        /// What was attempted, and with which file.
+        attempted: String,
+        /// Why it failed.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A CPU or timers of the wanted precision could not be had.
+    #[error(transparent)]
+    Linux(#[from] linux::Error),
+    /// A system call failed that has no reason to.
+    #[error("could not {attempted}")]
+    System {
+        /// What was attempted.
+        attempted: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// For `map_err`: a failed system call, and what it was for.
+pub(super) fn system<E: Into<io::Error>>(attempted: &'static str) -> impl FnOnce(E) -> ServeError {
+    move |source| ServeError::System { attempted, source: source.into() }
+}
