@@ -93,7 +93,7 @@ fn stamp_of(message: &libc::msghdr) -> Option<Stamp> {
         let (level, kind, length) = unsafe { ((*head).cmsg_level, (*head).cmsg_type, (*head).cmsg_len) };
         let needed = size_of::<[libc::timespec; 3]>();
         // SAFETY: a pure computation.
-        let fits = length as usize >= unsafe { libc::CMSG_LEN(needed as u32) } as usize;
+        let fits = length >= unsafe { libc::CMSG_LEN(needed as u32) } as usize;
         if level == libc::SOL_SOCKET && kind == libc::SCM_TIMESTAMPING && fits {
             // SAFETY: the message is long enough for three times; they are copied, whatever their alignment.
             let times: [libc::timespec; 3] =

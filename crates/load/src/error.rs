@@ -1,7 +1,6 @@
 //! What can go wrong before or around a run. What goes wrong *in* a run is counted in its outcome.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::schedule::RateError;
@@ -62,14 +61,6 @@ pub enum LoadError {
         wanted: usize,
         /// How long it was waited.
         waited: Duration,
-    },
-    /// The address cannot be served.
-    #[error("could not listen on {address}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// The kernel's answer.
-        source: io::Error,
     },
     /// A namespace, a CPU or a scheduling class could not be had.
     #[error(transparent)]

@@ -84,7 +84,7 @@ mod tests {
         for (index, sample) in series.samples.iter().enumerate() {
             let ordinal = index as u64 * series.every;
             assert_eq!(sample.gap_ns, ordinal + 1);
-            let answered = ordinal < 99_950 && ordinal % 10 != 0;
+            let answered = ordinal < 99_950 && !ordinal.is_multiple_of(10);
             assert_eq!(sample.response_ns, answered.then_some(ordinal + 2), "{ordinal}");
         }
     }

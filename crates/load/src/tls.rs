@@ -136,7 +136,8 @@ pub(crate) struct Session(Box<ClientConnection>);
 
 impl Session {
     pub(crate) fn new(tls: &Tls) -> Result<Session, Fault> {
-        let connection = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone()).map_err(failed)?;
+        let connection = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone())
+            .map_err(|error| failed(&error))?;
         Ok(Session(Box::new(connection)))
     }
 
@@ -197,7 +198,7 @@ impl Session {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Pulled::Nothing),
             Err(error) => return Err(io_fault(&error)),
         }
-        let processed = self.0.process_new_packets().map(|_| ()).map_err(failed);
+        let processed = self.0.process_new_packets().map(|_| ()).map_err(|error| failed(&error));
         // An alert that tells the peer why is sent even then.
         self.flush(socket)?;
         processed.map(|()| Pulled::Records)
@@ -210,7 +211,7 @@ enum Pulled {
     End,
 }
 
-fn failed(error: rustls::Error) -> Fault {
+fn failed(error: &rustls::Error) -> Fault {
     Fault::Tls(error.to_string())
 }
 

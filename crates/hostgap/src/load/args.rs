@@ -47,7 +47,13 @@ pub(crate) struct Args {
 pub(crate) struct LoadArgs {
     /// Requests per second (500, 20k, 1.5M, 0.5), or max: each connection asks again as soon as it has its answer.
     /// Several rates, with commas, are run one after the other.
-    #[arg(long, value_name = "RATE", default_value = "1k", value_delimiter = ',', allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "RATE",
+        default_value = "1k",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
     pub(crate) rate: Vec<String>,
     /// The instants at which requests are meant to be sent.
     #[arg(long, value_enum, default_value_t = Arrivals::Constant)]

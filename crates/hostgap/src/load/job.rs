@@ -119,12 +119,7 @@ fn request_timeout(
     Ok(asked.or_else(|| matches!(target.address, ::load::Address::Udp(_)).then_some(timeout)))
 }
 
-fn pools(
-    load: &LoadArgs,
-    stamps: bool,
-    threads: usize,
-    timeout: Duration,
-) -> Result<Vec<Pool>, BadInput> {
+fn pools(load: &LoadArgs, stamps: bool, threads: usize, timeout: Duration) -> Result<Vec<Pool>, BadInput> {
     let connections = load.connections as usize;
     if connections < threads {
         let text = format!("{connections} connections are too few for {threads} threads: each needs one");
@@ -133,7 +128,8 @@ fn pools(
     let stacks = load.when_busy == WhenBusyArg::Pipeline;
     let depth = load.pipeline.unwrap_or(if stacks { PIPELINE } else { 1 }) as usize;
     let grows = load.when_busy == WhenBusyArg::Grow;
-    let most = load.connections_max.unwrap_or(if grows { load.connections.saturating_mul(GROWTH) } else { 0 });
+    let most =
+        load.connections_max.unwrap_or(if grows { load.connections.saturating_mul(GROWTH) } else { 0 });
     let pool = |index| Pool {
         depth,
         stamps,
@@ -180,7 +176,6 @@ pub(super) fn explain(error: LoadError) -> anyhow::Error {
         LoadError::Connect { .. }
         | LoadError::ConnectTimeout { .. }
         | LoadError::Files { .. }
-        | LoadError::Listen { .. }
         | LoadError::Linux(_)
         | LoadError::System { .. } => error.into(),
     }

@@ -45,7 +45,8 @@ pub(super) fn search(
     stop: &AtomicBool,
 ) -> anyhow::Result<Found> {
     let step = (job.run.duration / STEP_PART).max(STEP_MIN);
-    let saturate = Run { duration: step, schedule: Schedule::Saturate, when_busy: WhenBusy::Wait, ..job.run.clone() };
+    let saturate =
+        Run { duration: step, schedule: Schedule::Saturate, when_busy: WhenBusy::Wait, ..job.run.clone() };
     let capacity = drive(clients, &saturate, stop, "as many as go")?.answered_per_s();
     let mut found = Found { tried: Vec::new(), best: None };
     let (mut holds, mut fails) = (0.0, capacity.max(1.0) * (1.0 + PRECISION));
@@ -90,8 +91,8 @@ impl Found {
 /// The same kind of arrivals at another rate.
 fn at(job: &Job, rate_per_s: f64, duration: Duration) -> Run {
     // Four digits are finer than the search and can be read.
-    let step = 10_f64.powf(rate_per_s.log10().floor() - 3.0);
-    let rate_per_s = (rate_per_s / step).round() * step;
+    let finer = 10_f64.powf(3.0 - rate_per_s.log10().floor());
+    let rate_per_s = (rate_per_s * finer).round() / finer;
     let schedule = match job.run.schedule {
         Schedule::Poisson { seed, .. } => Schedule::Poisson { rate_per_s, seed },
         Schedule::Constant { .. } | Schedule::Saturate => Schedule::Constant { rate_per_s },

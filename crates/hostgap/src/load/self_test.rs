@@ -56,7 +56,8 @@ fn lines(text: &mut String, proofs: &[Proof]) -> std::fmt::Result {
     for proof in proofs {
         if proof.scene != scene {
             scene = proof.scene;
-            let again = if proof.attempt > 1 { format!(" (attempt {})", proof.attempt) } else { String::new() };
+            let again =
+                if proof.attempt > 1 { format!(" (attempt {})", proof.attempt) } else { String::new() };
             writeln!(text, "\n{scene}{again}")?;
             writeln!(text, "  {:<26}{:>14}{:>14}{:>12}", "", "truth", "seen", "tolerance")?;
         }

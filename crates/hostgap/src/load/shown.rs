@@ -5,10 +5,10 @@ use std::fmt::Write;
 use ::load::checks::{Kind, Percentile, told};
 use ::load::{Histogram, Outcome, Schedule, Split, ThreadCost, Wait};
 
+use super::Ran;
 use super::job::Job;
 use super::slo::Slo;
 use super::verdict::Verdict;
-use super::Ran;
 use crate::units::time;
 
 /// What is not known.
@@ -110,7 +110,11 @@ fn request_lines(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
         outcome.backlog_max
     )?;
     if outcome.grown > 0 {
-        writeln!(text, "          {} connections were opened for requests that none was free for", outcome.grown)?;
+        writeln!(
+            text,
+            "          {} connections were opened for requests that none was free for",
+            outcome.grown
+        )?;
     }
     outcome.split.as_ref().map_or(Ok(()), |split| split_line(text, split))
 }

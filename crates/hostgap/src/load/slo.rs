@@ -32,8 +32,7 @@ impl Slo {
             let answered = outcome.answered as f64;
             let place = (outcome.intended as f64 * limit.percentile / 100.0 / answered).min(1.0);
             let seen_ns = outcome.response.value_at_quantile(place);
-            (seen_ns >= limit.below_ns)
-                .then(|| format!("p{} was {}", limit.percentile, units::time(seen_ns)))
+            (seen_ns >= limit.below_ns).then(|| format!("p{} was {}", limit.percentile, units::time(seen_ns)))
         })
     }
 }

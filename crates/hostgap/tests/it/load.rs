@@ -244,7 +244,7 @@ fn a_port_in_use_and_one_where_nobody_listens() {
 #[test]
 fn bad_input() {
     let turn = turn();
-    let bad: [(&[&str], &str); 9] = [
+    let bad: [(&[&str], &str); 19] = [
         (&["load", "ftp://x"], "http://HOST"),
         (&["load", "http://127.0.0.1/", "--rate", "0"], "0"),
         (&["load", "http://127.0.0.1/", "--rate", "9999M"], "a rate of 9999M is not possible"),
@@ -252,10 +252,130 @@ fn bad_input() {
         (&["load", "http://127.0.0.1/", "--duration", "0s"], "--duration must be more than zero"),
         (&["load", "http://127.0.0.1/", "--connections", "1", "--threads", "2"], "too few"),
         (&["load", "http://127.0.0.1/", "--body", "1x"], "`1x` is not a size"),
+        (&["load"], "<URL>"),
+        (&["load", "http://a:1/", "http://b:1/"], "all URLs of a run are of one server"),
+        (&["load", "tcp://127.0.0.1"], "a port is missing"),
+        (&["load", "tcp://127.0.0.1:1/x"], "without a path"),
+        (&["load", "udp://127.0.0.1:1", "--request-bytes", "4"], "datagrams of 8 to 65507 bytes"),
+        (&["load", "http://127.0.0.1:1/", "--header", "x"], "`x` is not a field"),
+        (&["load", "http://127.0.0.1:1/", "--weights", "1,2"], "2 numbers for 1 URLs"),
+        (&["load", "http://127.0.0.1:1/", "--insecure"], "for https://"),
+        (&["load", "http://127.0.0.1:1/", "--find-max", "--slo", "99<1ms"], "is not a limit"),
+        (&["load", "https://127.0.0.1:1/", "--tls-ca", "/nowhere"], "/nowhere cannot be read"),
         (&["serve", "--listen", "nowhere"], "nowhere"),
         (&["serve", "--body", "2M"], "at most 1M"),
     ];
     for (args, says) in bad {
         check(&turn.hostgap(args), 2, says);
     }
+}
+
+#[test]
+fn several_rates_and_random_arrivals() {
+    let turn = turn();
+    let (server, url) = serve(&turn, &[]);
+    let args =
+        ["--rate", "200,400", "--arrivals", "poisson", "--duration", "500ms", "--warmup", "0s", "--json"];
+    let output = turn.hostgap(&[&["load", &url, "--fifo", "20"], &args[..]].concat());
+    let value = json(&output);
+    let runs = value["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for (run, rate) in runs.iter().zip([200.0, 400.0]) {
+        assert_eq!((&run["requested_rps"], &run["arrivals"]), (&rate.into(), &"poisson".into()));
+        let intended = run["intended"].as_f64().unwrap();
+        assert!((intended - rate / 2.0).abs() < 6.0 * (rate / 2.0).sqrt(), "{intended}");
+    }
+    end(server, Signal::TERM);
+}
+
+#[test]
+fn the_highest_rate_within_limits_is_found() {
+    let turn = turn();
+    // A server that takes 10 ms, with 4 connections, can answer 400 requests a second and no more.
+    let (server, url) = serve(&turn, &["--delay", "10ms"]);
+    let args =
+        ["--find-max", "--slo", "p90<100ms", "--connections", "4", "--duration", "2s", "--warmup", "0s"];
+    let output = turn.hostgap(&[&["load", &url, "--json", "--fifo", "20"], &args[..]].concat());
+    let value = json(&output);
+    let max = value["max_rps"].as_f64().unwrap_or_else(|| panic!("{} {}", stdout(&output), stderr(&output)));
+    assert!((40.0..=410.0).contains(&max), "{max}");
+    assert!(value["tried"].as_array().unwrap().len() >= 5);
+    assert!(value["run"]["response_ns"]["p90"].as_u64().unwrap() < 100_000_000);
+    // Limits that the delay alone breaks.
+    let args =
+        ["--find-max", "--slo", "p50<5ms", "--connections", "4", "--duration", "500ms", "--warmup", "0s"];
+    let output = turn.hostgap(&[&["load", &url], &args[..]].concat());
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("/s: no, p50 was 1"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("no rate was found"), "{}", stdout(&output));
+    end(server, Signal::TERM);
+}
+
+#[test]
+fn datagrams_bytes_and_sockets_in_the_file_system() {
+    let turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let unix = format!("unix:{}", socket.display());
+    let listen = ["serve", "--listen", "tcp:127.0.0.1:0", "--listen", "udp:127.0.0.1:0", "--listen", &unix];
+    let mut server = turn.command(HOSTGAP).args(listen).spawn().unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut place = |scheme: &str| {
+        let line = lines.next().unwrap();
+        let at = line.find(scheme).unwrap_or_else(|| panic!("{line}"));
+        line[at..].split_whitespace().next().unwrap().to_owned()
+    };
+    let address = |text: String| text.split_once(':').unwrap().1.trim_start_matches('/').to_owned();
+    let (tcp, udp) = (address(place("tcp:")), address(place("udp:")));
+    for url in [format!("tcp://{tcp}"), format!("udp://{udp}")] {
+        let args = ["--rate", "200", "--duration", "300ms", "--warmup", "0s", "--json", "--fifo", "20"];
+        let value = json(&turn.hostgap(&[&["load", &url], &args[..]].concat()));
+        assert_eq!((&value["answered"], &value["connection_errors"]), (&60.into(), &0.into()), "{url}");
+    }
+    let path = socket.display().to_string();
+    let args = ["--unix-socket", &path, "--rate", "200", "--duration", "300ms", "--warmup", "0s", "--json"];
+    let value = json(&turn.hostgap(&[&["load", "http://localhost/7", "--body", "7"], &args[..]].concat()));
+    assert_eq!(value["answered"], 60);
+    kill(server.id(), Signal::TERM);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn https_with_a_certificate_that_is_trusted_and_with_one_that_is_not() {
+    let turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let certificate = dir.path().join("certificate.pem").display().to_string();
+    let (server, url) = serve(&turn, &["--tls-self-signed", "--tls-cert-out", &certificate]);
+    assert!(url.starts_with("https://"), "{url}");
+    let args = ["--rate", "200", "--duration", "500ms", "--warmup", "0s", "--connections", "4", "--json"];
+    for trust in [&["--tls-ca", &certificate][..], &["--insecure"]] {
+        let value = json(&turn.hostgap(&[&["load", &url, "--fifo", "20"], trust, &args].concat()));
+        assert_eq!((&value["answered"], &value["connection_errors"]), (&100.into(), &0.into()), "{trust:?}");
+    }
+    // The server's name is not in this machine's store.
+    let output = turn.hostgap(&[&["load", &url], &args[..]].concat());
+    check(&output, 1, "TLS: invalid peer certificate");
+    // And one that speaks no TLS at all.
+    let (plain, url) = serve(&turn, &[]);
+    let output =
+        turn.hostgap(&[&["load", &url.replace("http:", "https:"), "--insecure"], &args[..]].concat());
+    check(&output, 1, "TLS: received corrupt message");
+    end(plain, Signal::TERM);
+    end(server, Signal::TERM);
+}
+
+#[test]
+fn a_head_a_method_and_a_body_of_ones_own() {
+    let turn = turn();
+    let (server, url) = serve(&turn, &[]);
+    let args = ["--rate", "200", "--duration", "300ms", "--warmup", "0s", "--json", "--header", "X-A: b"];
+    for (kind, body) in
+        [(&["--method", "HEAD"][..], 0), (&["--data", "hello"], 100), (&["--pipeline", "4"], 100)]
+    {
+        let body = body.to_string();
+        let output = turn.hostgap(&[&["load", &url, "--body", &body, "--fifo", "20"], kind, &args].concat());
+        assert_eq!(json(&output)["answered"], 60, "{kind:?} {}", stderr(&output));
+    }
+    end(server, Signal::TERM);
 }

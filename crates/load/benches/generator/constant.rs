@@ -27,13 +27,12 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
     for _ in 0..ROUNDS {
         for (idle, series) in &mut floors {
             let idle = *idle;
-            series.push(
-                place.on_client(|| floor::constant(address, CONNECTIONS, SLICE, RATE_PER_S, idle))?,
-            );
+            series.push(place.on_client(|| floor::constant(address, CONNECTIONS, SLICE, RATE_PER_S, idle))?);
         }
         for (wait, series) in &mut waits {
             let schedule = Schedule::Constant { rate_per_s: RATE_PER_S as f64 };
-            let outcome = place.ours(address, "/100", 1, Run { wait: *wait, ..Run::new(schedule, SLICE) })?;
+            let run = Run { wait: *wait, ..Run::new(schedule, SLICE) };
+            let outcome = place.ours(address, "/100", 1, &run)?;
             series.push(outcome.response.value_at_quantile(0.5) as f64 / 1000.0);
             if *wait == Wait::Hybrid {
                 let unsent = outcome.intended - outcome.sent_in_schedule;

@@ -25,7 +25,9 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
         let text = String::from_utf8_lossy(&told.stdout).trim().to_owned();
         match told.status.success() {
             true => println!("  {connections:>6} connections {text:>10}"),
-            false => println!("  {connections:>6} connections: {}", String::from_utf8_lossy(&told.stderr).trim()),
+            false => {
+                println!("  {connections:>6} connections: {}", String::from_utf8_lossy(&told.stderr).trim())
+            }
         }
     }
     Ok(())
@@ -51,7 +53,8 @@ pub(crate) fn connect_and_tell(what: &str) -> Result<(), Failure> {
         return Err(format!("{} of {} requests were answered", outcome.answered, outcome.intended).into());
     }
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the kernel tells no VmHWM")?;
+    let most =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the kernel tells no VmHWM")?;
     let kibibytes: f64 = most.trim().trim_end_matches("kB").trim().parse()?;
     println!("{:.1} MB", kibibytes / 1024.0);
     Ok(())

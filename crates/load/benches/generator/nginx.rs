@@ -78,7 +78,9 @@ fn stop(nginx: &mut Child) -> Result<(), Failure> {
 pub(crate) fn compare(place: &Place, nginx: SocketAddr) -> Result<(), Failure> {
     place.with_responder(|ours| {
         for depth in [1, 16] {
-            println!("\nrequests/s of a server on one CPU, {depth} open on each of {CONNECTIONS} connections");
+            println!(
+                "\nrequests/s of a server on one CPU, {depth} open on each of {CONNECTIONS} connections"
+            );
             let mut own = Series::new("hostgap serve");
             let mut other = Series::new("nginx");
             for _ in 0..ROUNDS {

@@ -49,7 +49,9 @@ impl Peer {
         match self {
             Peer::Wrk => command.args(["-t", "1", "-c", &connections, "-d", &seconds, &url]),
             Peer::H2load => command.args(["--h1", "-t", "1", "-c", &connections, "-D", &seconds, &url]),
-            Peer::Ab => command.args(["-q", "-k", "-c", &connections, "-t", &seconds, "-n", "100000000", &url]),
+            Peer::Ab => {
+                command.args(["-q", "-k", "-c", &connections, "-t", &seconds, "-n", "100000000", &url])
+            }
             Peer::Hey => command.args(["-cpus", "1", "-c", &connections, "-z", &timed, &url]),
             Peer::Oha => command.args(["--no-tui", "-c", &connections, "-z", &timed, &url]),
         };

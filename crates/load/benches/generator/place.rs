@@ -91,11 +91,17 @@ impl Place {
     }
 
     /// Our own generator, one slice.
-    pub(crate) fn ours(&self, address: SocketAddr, path: &str, depth: usize, run: Run) -> Result<Outcome, Failure> {
+    pub(crate) fn ours(
+        &self,
+        address: SocketAddr,
+        path: &str,
+        depth: usize,
+        run: &Run,
+    ) -> Result<Outcome, Failure> {
         let expect = Expect { status: 200, body_bytes: Some(100) };
         let target = Target::get(address, "bench", path, expect);
         let client = Client::open(&target, Pool { depth, ..Pool::of(CONNECTIONS, SLICE * 2) })?;
-        let run = Run { threads: vec![self.client.clone()], scheduling: self.scheduling, ..run };
+        let run = Run { threads: vec![self.client.clone()], scheduling: self.scheduling, ..run.clone() };
         Ok(load::run(&mut [client], &run)?)
     }
 }

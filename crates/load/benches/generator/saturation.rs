@@ -49,7 +49,7 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
 /// Our own generator for a slice, with so many requests open on a connection.
 pub(crate) fn ours(place: &Place, address: SocketAddr, depth: usize) -> Result<Slice, Failure> {
     let run = Run { wait: Wait::Sleep, ..Run::new(Schedule::Saturate, SLICE) };
-    let outcome = place.ours(address, "/", depth, run)?;
+    let outcome = place.ours(address, "/", depth, &run)?;
     let cpu_ns: u64 = outcome.threads.iter().map(|thread| thread.cpu_ns).sum();
     Ok(Slice { per_s: outcome.answered_per_s(), cpu_s: cpu_ns as f64 / 1e3 / outcome.answered as f64 })
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use linux::cpu::{self, Scheduling};
 use linux::CpuSet;
+use linux::cpu::{self, Scheduling};
 
 use super::ProofError;
 use crate::serve::{Config, Faults, Served, Server};
