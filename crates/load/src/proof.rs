@@ -148,7 +148,13 @@ const SCENES: [Scene; 5] = [
         faults: || Faults { freeze: Some(FREEZE), ..Faults::default() },
         rate_per_s: 10_000.0,
         duration: Duration::from_secs(6),
-        figures: |seen| [0.97, 0.98, 0.99, 0.995, 0.999].map(|quantile| frozen(quantile, seen)).into(),
+        figures: |seen| {
+            let calm = near("p90", 0.9, 0.0, seen);
+            // Nearer to the 95 % that meet no freeze, one request in a thousand that something else delays moves a
+            // percentile by 2 ms.
+            let frozen = [0.98, 0.99, 0.995, 0.999].map(|quantile| frozen(quantile, seen));
+            [calm].into_iter().chain(frozen).collect()
+        },
     },
     Scene {
         name: "5 % errors and 1 % of connections cut, 2000/s",

@@ -17,6 +17,10 @@ const CONNECTIONS: usize = 50;
 /// Enough to come before other programs and to leave the kernel's own threads alone.
 const FIFO: Scheduling = Scheduling::Fifo(10);
 
+/// From the responder's start to that of the schedule. The first freeze is a period after the former, so a schedule of
+/// some periods that began with it would end just before the last freeze.
+const HEAD_START: Duration = Duration::from_millis(500);
+
 pub(super) struct Bench {
     client: CpuSet,
     server: CpuSet,
@@ -63,8 +67,7 @@ impl Bench {
         Ok(outcome.answered_per_s())
     }
 
-    /// Runs against a responder with such faults. Its freezes and the schedule start together, but for some
-    /// milliseconds.
+    /// Runs against a responder with such faults, some time after that has started.
     pub(super) fn run(&self, faults: Faults, run: &Run) -> Result<(Outcome, Served), ProofError> {
         let server = Server::bind(&Config { faults, cpus: self.server.clone(), ..Config::default() })?;
         let address = server.addresses()[0];
@@ -75,6 +78,7 @@ impl Bench {
                 cpu::set_current_thread_scheduling(self.scheduling).map_err(crate::LoadError::from)?;
                 Ok::<_, ProofError>(server.run(&stop)?)
             });
+            thread::sleep(HEAD_START);
             let outcome = self.ask(address, run);
             stop.store(true, Ordering::Relaxed);
             let served = serving.join().expect("the responder does not panic")?;
