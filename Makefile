@@ -6,9 +6,11 @@ CARGO ?= cargo
 # Where cargo puts what it builds.
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 HOSTGAP = $(TARGET)/release/hostgap
+# How long `make fuzz` runs.
+FUZZ_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help race build test vm-test lint docs bench ci install clean
+.PHONY: help race build test vm-test fuzz lint docs bench ci install clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -27,7 +29,7 @@ build: ## build the program
 test: ## run all tests, natively and on a Debian kernel in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
-	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl
+	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on a Debian kernel in QEMU alone (needs root)
@@ -35,6 +37,11 @@ vm-test: ## run the tests of namespaces on a Debian kernel in QEMU alone (needs 
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 curl=curl
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask vm-test
+
+fuzz: ## fuzz the parser of HTTP responses for FUZZ_SECONDS (600)
+	@scripts/need-rust
+	@scripts/need c++=g++
+	@$(CARGO) xtask fuzz $(FUZZ_SECONDS)
 
 lint: ## format, tidy, clippy, documentation, dependencies
 	@scripts/need-rust

@@ -9,7 +9,10 @@ use crate::{cargo, check, root, tidy};
 
 /// Runs every lint; the first that fails ends it.
 pub(crate) fn run() -> Result<()> {
-    stage("format", || check(cargo().args(["fmt", "--all", "--check"])))?;
+    stage("format", || {
+        check(cargo().args(["fmt", "--all", "--check"]))?;
+        check(cargo().args(["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"]))
+    })?;
     stage("tidy", tidy::run)?;
     stage("clippy", || {
         check(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))

@@ -1,8 +1,9 @@
-//! The project's own chores: `cargo xtask test | vm-test | lint | tidy | golden | ci`.
+//! The project's own chores: `cargo xtask test | vm-test | fuzz | lint | tidy | golden | ci`.
 //!
 //! What CI runs is here, so that it can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
 
+mod fuzz;
 mod golden;
 mod guest;
 mod ledger;
@@ -22,9 +23,11 @@ use crate::test::Selection;
 
 const USAGE: &str = "\
 usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
+       cargo xtask fuzz [SECONDS]
 
-  test      all tests: natively, and those of namespaces once more on a Debian kernel in QEMU
+  test      all tests: natively, and those of namespaces once more on a Debian kernel in QEMU; the fuzzers for a moment
   vm-test   only the latter
+  fuzz      the parsers of foreign bytes, for SECONDS each (600)
   lint      format, tidy, clippy, documentation, dependencies
   tidy      what of our style can be checked
   golden    accept what the tests found as the new golden files
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         "vm-test" => {
             test::run(test::Lanes::Guest, &Selection::parse(packages)).and_then(test::Summary::close)
         }
+        "fuzz" => fuzz::run(packages),
         "lint" => lint::run(),
         "tidy" => tidy::run(),
         "golden" => golden::run(packages),

@@ -72,7 +72,7 @@ fn doc_passes(line: &str) -> Option<usize> {
 }
 
 /// A program that ends with us and with all of its children after a time.
-fn bounded(program: &Path, time: Duration) -> Command {
+pub(crate) fn bounded(program: &Path, time: Duration) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--", "timeout", "--kill-after=10"]);
     command.arg(time.as_secs().to_string()).arg(program);

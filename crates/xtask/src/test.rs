@@ -1,4 +1,4 @@
-//! `cargo xtask test`: both lanes, one ledger, one closing line.
+//! `cargo xtask test`: all lanes, one ledger, one closing line.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::guest::Trouble;
-use crate::ledger::{Counts, Ledger, count};
+use crate::ledger::{Counts, Ledger, Verdict, count};
 use crate::suite::{self, Suite};
-use crate::{guest, native};
+use crate::{fuzz, guest, native};
+
+/// How long a fuzzer is run among the tests: enough to meet again what it met before, not to look for more.
+const FUZZ_TIME: Duration = Duration::from_secs(15);
 
 /// Which lanes to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lanes {
-    /// Natively and in the guest.
+    /// Natively, in the guest, and the fuzzers.
     All,
     /// In the guest alone.
     Guest,
@@ -53,6 +56,7 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
     let mut lines = Vec::new();
     if lanes == Lanes::All {
         lines.push(native_lane(&suites, selection, &mut ledger)?);
+        lines.extend(fuzz_lane(selection, &mut ledger)?);
     }
     let for_guest: Vec<Suite> = suites.into_iter().filter(guest::wants).collect();
     let mut trouble = None;
@@ -88,6 +92,36 @@ fn native_lane(suites: &[Suite], selection: &Selection, ledger: &mut Ledger) -> 
         ledger.enter_all("doc", &examples);
     }
     Ok(lane("native", counts, start.elapsed()))
+}
+
+/// The fuzz targets of the chosen crates, unless only some tests are wanted.
+fn fuzz_lane(selection: &Selection, ledger: &mut Ledger) -> Result<Option<String>> {
+    let start = Instant::now();
+    let wanted =
+        |package: &str| selection.packages.is_empty() || selection.packages.iter().any(|p| p == package);
+    let targets = fuzz::TARGETS.iter().filter(|(_, package)| selection.filters.is_empty() && wanted(package));
+    let mut counts = Counts::default();
+    for (target, _) in targets {
+        let verdict = fuzz_target(target)?;
+        counts += count([&verdict].into_iter());
+        ledger.enter("fuzz", target, verdict);
+    }
+    Ok((counts != Counts::default()).then(|| lane("fuzz", counts, start.elapsed())))
+}
+
+fn fuzz_target(target: &str) -> Result<Verdict> {
+    if let Some(reason) = fuzz::unmet() {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let found = fuzz::feed(target, FUZZ_TIME, |_| {})?;
+    println!("{}", found.line);
+    Ok(match found.crash {
+        None => Verdict::Passed,
+        Some(output) => {
+            println!("{output}");
+            Verdict::Failed
+        }
+    })
 }
 
 fn lane(name: &str, counts: Counts, time: Duration) -> String {

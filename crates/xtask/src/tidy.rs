@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<()> {
     let root = root();
     let mut offences = Vec::new();
     let mut files = Vec::new();
-    for file in sources(&root.join("crates"))? {
+    for file in [sources(&root.join("crates"))?, sources(&root.join("fuzz/fuzz_targets"))?].concat() {
         let content =
             fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
         let path = file.strip_prefix(&root).expect("it was listed below the root");

@@ -73,7 +73,9 @@ impl Default for Learned {
     }
 }
 
-/// True if the bytes are one head and nothing else: its empty line comes last, and nowhere before.
+/// True if the bytes are one head and nothing else: its empty line comes last, and nowhere before. An empty line of a
+/// bare newline counts as one before: behind it, chunks can hold the bytes that end other heads.
 fn is_final_head(bytes: &[u8]) -> bool {
-    memchr::memmem::find(bytes, b"\r\n\r\n").is_some_and(|at| at + 4 == bytes.len())
+    let end = memchr::memmem::find(bytes, b"\n\r\n");
+    end.is_some_and(|at| at + 3 == bytes.len()) && memchr::memmem::find(bytes, b"\n\n").is_none()
 }

@@ -63,6 +63,13 @@ fn lengths_chunks_and_ends() {
     check("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 1\r\n\r\nabc", &[(200, 3, false)]);
 }
 
+/// The head ends in a bare newline, and a chunk in what looks like the end of a head.
+#[test]
+fn chunks_are_not_learnt_as_a_head() {
+    let start = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\n3\n\r\n\r\n";
+    check(&format!("{start}0\n\n{start}0;longer\n\n"), &[(200, 3, true); 2]);
+}
+
 #[test]
 fn several_and_interim_responses() {
     let one = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";

@@ -1,0 +1,190 @@
+//! The parsers of foreign bytes, fed what nobody would write: libFuzzer over the targets in `fuzz/`.
+//!
+//! The coverage that guides it comes from options that a stable compiler has, the same that `cargo fuzz --sanitizer none`
+//! passes; memory errors are not looked for, as the parsers are safe Rust.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::native::bounded;
+use crate::{cargo, root};
+
+/// How long `cargo xtask fuzz` runs unless told otherwise.
+const TIME: Duration = Duration::from_secs(600);
+/// The fuzz targets, each with the crate whose parser it feeds.
+pub(crate) const TARGETS: [(&str, &str); 1] = [("response", "load")];
+/// Inputs are a few responses; the limit on heads is reached by repeating them.
+const INPUT_BYTES_MAX: usize = 1024;
+/// An input takes microseconds. One that takes this long loops, however busy the machine is.
+const INPUT_TIME_MAX: Duration = Duration::from_secs(30);
+/// What the fuzzer may take beyond its time: reading the corpus, and the last input.
+const GRACE: Duration = Duration::from_secs(120);
+/// What `cargo fuzz` makes the compiler do for libFuzzer: count edges and show it the operands of comparisons.
+const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// What a run of a target came to.
+pub(crate) struct Found {
+    /// The target, what it was fed, and for how long.
+    pub(crate) line: String,
+    /// What ended the run early: the fuzzer's output, which names the file with the input.
+    pub(crate) crash: Option<String>,
+}
+
+/// Runs every target for the time of `cargo xtask fuzz [SECONDS]`, and shows how it goes.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let time = match arguments {
+        [] => TIME,
+        [seconds] => Duration::from_secs(seconds.parse().context("the time is a number of seconds")?),
+        [_, ..] => bail!("only a time is taken"),
+    };
+    if let Some(reason) = unmet() {
+        bail!("{reason}");
+    }
+    for (target, _) in TARGETS {
+        let found = feed(target, time, |line| eprintln!("{line}"))?;
+        println!("{}", found.line);
+        if found.crash.is_some() {
+            bail!("the fuzzer found an input that {target} does not hold against; its file is named above");
+        }
+    }
+    Ok(())
+}
+
+/// Why nothing can be fuzzed here.
+pub(crate) fn unmet() -> Option<String> {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let mut command = Command::new(&compiler);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let works = command.status().is_ok_and(|status| status.success());
+    (!works).then(|| {
+        format!("libFuzzer is built with a C++ compiler, and {compiler} does not run: apt-get install g++")
+    })
+}
+
+/// Builds a target and feeds it for a time. New inputs and crashes stay in the target folder.
+pub(crate) fn feed(target: &str, time: Duration, mut show: impl FnMut(&str)) -> Result<Found> {
+    let binary = build(target)?;
+    let start = Instant::now();
+    let folder = target_folder()?.join("fuzz").join(target);
+    let corpus = folder.join("corpus");
+    fs::create_dir_all(&corpus).with_context(|| format!("could not make {}", corpus.display()))?;
+    let fuzz = root().join("fuzz");
+    let mut command = bounded(&binary, time + GRACE);
+    // New inputs go to the first folder; the seeds are only read.
+    command.arg(&corpus).arg(fuzz.join("corpus").join(target));
+    command.arg(format!("-dict={}", fuzz.join(format!("{target}.dict")).display()));
+    command.arg(format!("-artifact_prefix={}/", folder.display()));
+    command.arg(format!("-max_total_time={}", time.as_secs()));
+    command.arg(format!("-timeout={}", INPUT_TIME_MAX.as_secs()));
+    command.arg(format!("-max_len={INPUT_BYTES_MAX}")).arg("-print_final_stats=1");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("could not start {command:?}"))?;
+    let mut output = String::new();
+    for line in BufReader::new(child.stderr.take().expect("it is piped")).split(b'\n') {
+        let line = line.context("could not read what the fuzzer says")?;
+        let line = String::from_utf8_lossy(&line);
+        show(&line);
+        output.push_str(&line);
+        output.push('\n');
+    }
+    let status = child.wait().context("could not wait for the fuzzer")?;
+    let line = line(target, &output, start.elapsed());
+    let crash = (!status.success()).then(|| format!("{}{status}", without_progress(&output)));
+    Ok(Found { line, crash })
+}
+
+/// The fuzzer's output but its lines on inputs that it added, of which there are thousands.
+fn without_progress(output: &str) -> String {
+    output.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect()
+}
+
+fn line(target: &str, output: &str, time: Duration) -> String {
+    let edges = edges(output).map_or_else(String::new, |edges| format!(", {edges} edges"));
+    let inputs = inputs(output).map_or_else(|| "an unknown number of".into(), |inputs| inputs.to_string());
+    format!("{:<7} {target:<18} {inputs} inputs{edges} ({:.1} s)", "fuzz", time.as_secs_f64())
+}
+
+/// `stat::number_of_executed_units: 1234`
+fn inputs(output: &str) -> Option<u64> {
+    output.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:")?.trim().parse().ok())
+}
+
+/// The last of `#1234 NEW cov: 321 ft: 999 corp: …`.
+fn edges(output: &str) -> Option<u64> {
+    let counts = output.lines().rev().filter(|line| line.starts_with('#'));
+    counts.filter_map(|line| line.split_once("cov: ")?.1.split(' ').next()?.parse().ok()).next()
+}
+
+/// The program of a target.
+fn build(target: &str) -> Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
+    // For a named platform, cargo keeps the flags from build scripts and macros, which could not run with them.
+    command.args(["--message-format=json-render-diagnostics", "--bin", target, "--target", &platform()?]);
+    command.arg("--target-dir").arg(target_folder()?).env("RUSTFLAGS", COVERAGE);
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().context("could not start cargo")?;
+    if !output.status.success() {
+        bail!("the fuzz target {target} does not build");
+    }
+    let text = String::from_utf8(output.stdout).context("cargo wrote no UTF-8")?;
+    text.lines().find_map(executable).with_context(|| format!("cargo built no program {target}"))
+}
+
+/// One of cargo's messages, if it tells of a program.
+fn executable(line: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    Some(Path::new(message["executable"].as_str()?).to_owned())
+}
+
+/// The platform that the compiler runs on.
+fn platform() -> Result<String> {
+    let output = cargo().arg("-vV").output().context("could not start cargo")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("cargo does not say which platform it runs on")
+}
+
+/// Where cargo puts what it builds of the workspace.
+fn target_folder() -> Result<PathBuf> {
+    let output = cargo().args(["metadata", "--no-deps", "--format-version=1"]).output();
+    let metadata: Value = serde_json::from_slice(&output.context("could not start cargo")?.stdout)?;
+    Ok(metadata["target_directory"].as_str().context("cargo names no target folder")?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "#2\tINITED cov: 5 ft: 6 corp: 1/1b\n#9\tNEW    cov: 77 ft: 99 corp: 2/9b\n\
+        Done 12 runs in 3 second(s)\nstat::number_of_executed_units: 12\n";
+
+    #[test]
+    fn a_line_says_what_was_fed() {
+        let expected = "fuzz    response           12 inputs, 77 edges (3.0 s)";
+        assert_eq!(line("response", OUTPUT, Duration::from_secs(3)), expected);
+        let expected = "fuzz    response           an unknown number of inputs (3.0 s)";
+        assert_eq!(line("response", "killed\n", Duration::from_secs(3)), expected);
+    }
+
+    #[test]
+    fn progress_is_left_out_of_what_is_kept() {
+        let kept = "Done 12 runs in 3 second(s)\nstat::number_of_executed_units: 12\n";
+        assert_eq!(without_progress(OUTPUT), kept);
+    }
+
+    #[test]
+    fn programs_are_taken_from_cargo_s_messages() {
+        let found = executable(r#"{"reason":"compiler-artifact","executable":"/t/release/response"}"#);
+        assert_eq!(found, Some("/t/release/response".into()));
+        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
+    }
+}
