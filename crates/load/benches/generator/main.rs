@@ -50,6 +50,6 @@ fn main() -> Result<(), Failure> {
         constant::compare(&place, address)?;
         nginx::compare(&place, address)
     })?;
-    freeze::compare(&place)?;
+    freeze::compare()?;
     place.with_responder(|address| memory::compare(&place, address))
 }

@@ -26,7 +26,8 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
         match told.status.success() {
             true => println!("  {connections:>6} connections {text:>10}"),
             false => {
-                println!("  {connections:>6} connections: {}", String::from_utf8_lossy(&told.stderr).trim())
+                let why = String::from_utf8_lossy(&told.stderr);
+                println!("  {connections:>6} connections: {}", why.trim());
             }
         }
     }
