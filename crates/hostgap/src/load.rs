@@ -129,6 +129,7 @@ fn print(text: &str) -> anyhow::Result<()> {
 }
 
 fn connect(job: &Job) -> anyhow::Result<Vec<Client>> {
+    linux::process::raise_open_files()?;
     job.pools.iter().map(|pool| Client::open(&job.target, *pool)).collect::<Result<_, _>>().map_err(explain)
 }
 

@@ -77,6 +77,7 @@ struct TlsArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = config(args)?;
     let stop = stop::on_signals()?;
+    linux::process::raise_open_files()?;
     let server = Server::bind(&config).map_err(|error| match error {
         ServeError::Config(text) => BadInput(text).into(),
         error => anyhow::Error::from(error),

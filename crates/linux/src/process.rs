@@ -239,6 +239,11 @@ fn kill_if_in(pid: u32, inodes: &BTreeSet<u64>) -> Result<bool> {
     }
 }
 
+/// How many files this process may have open now.
+pub fn open_files_max() -> u64 {
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Raises the limit of open files as far as it goes; the limit in force afterwards.
 pub fn raise_open_files() -> Result<u64> {
     let now = rustix::process::getrlimit(Resource::Nofile);

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use linux::clock;
 use linux::netns::Netns;
+use linux::{clock, process};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -284,7 +284,7 @@ impl Client {
         let address = self.target.address.clone();
         match fault {
             Fault::System(errno) if *errno == Errno::MFILE.raw_os_error() => {
-                LoadError::Files { wanted: self.connections.len() }
+                LoadError::Files { wanted: self.connections.len(), limit: process::open_files_max() }
             }
             Fault::System(errno) => {
                 LoadError::Connect { address, source: io::Error::from_raw_os_error(*errno) }

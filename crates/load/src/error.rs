@@ -37,10 +37,15 @@ pub enum LoadError {
         why: String,
     },
     /// The process may not have as many open files as it needs sockets.
-    #[error("{wanted} connections are more than this process may have open files (`ulimit -n`)")]
+    #[error(
+        "a socket for each of {wanted} connections is more than the {limit} files that this process may have open; \
+         `ulimit -n` and the service manager's LimitNOFILE raise that"
+    )]
     Files {
         /// Connections of this thread.
         wanted: usize,
+        /// Open files that are allowed.
+        limit: u64,
     },
     /// A connection was refused or reset.
     #[error("could not connect to {address}")]

@@ -1,13 +1,9 @@
 //! What a thread cost, by the kernel's own books.
 
-use std::fs;
-use std::io;
-
-use linux::CpuSet;
-use linux::clock;
+use linux::procfs::{Procfs, ThreadTimes};
+use linux::{CpuSet, clock};
 
 use crate::LoadError;
-use crate::error::system;
 
 /// What one thread of the generator cost during a run, draining included. It tells whether the figures are the
 /// server's or the generator's own.
@@ -45,70 +41,35 @@ impl ThreadCost {
 }
 
 /// The calling thread's counters at one instant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     at_ns: u64,
-    cpu_ns: u64,
-    run_queue_ns: u64,
-    voluntary: u64,
-    involuntary: u64,
+    times: ThreadTimes,
 }
 
 impl Reading {
     pub(crate) fn now() -> Result<Reading, LoadError> {
-        let schedstat = fs::read_to_string("/proc/thread-self/schedstat")
-            .map_err(system("read the thread's schedstat"))?;
-        let status =
-            fs::read_to_string("/proc/thread-self/status").map_err(system("read the thread's status"))?;
-        parse(&schedstat, &status, clock::now_ns()).ok_or_else(|| {
-            let source = io::Error::new(io::ErrorKind::InvalidData, "a number is missing");
-            LoadError::System { attempted: "read the thread's schedstat and status", source }
-        })
+        let times = Procfs::kernel().own_thread()?;
+        Ok(Reading { at_ns: clock::now_ns(), times })
     }
 
     /// What was spent since.
     pub(crate) fn until(self, later: Reading, cpus: Option<CpuSet>) -> ThreadCost {
+        let spent = later.times.since(&self.times);
         ThreadCost {
             cpus,
-            cpu_ns: later.cpu_ns - self.cpu_ns,
+            cpu_ns: spent.ran_ns,
             wall_ns: later.at_ns - self.at_ns,
-            voluntary_switches: later.voluntary - self.voluntary,
-            involuntary_switches: later.involuntary - self.involuntary,
-            run_queue_ns: later.run_queue_ns - self.run_queue_ns,
+            voluntary_switches: spent.voluntary_switches,
+            involuntary_switches: spent.involuntary_switches,
+            run_queue_ns: spent.waited_ns,
         }
     }
-}
-
-fn parse(schedstat: &str, status: &str, at_ns: u64) -> Option<Reading> {
-    let mut sched = schedstat.split_ascii_whitespace().map(str::parse);
-    let field = |name| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        value.trim().parse().ok()
-    };
-    Some(Reading {
-        at_ns,
-        cpu_ns: sched.next()?.ok()?,
-        run_queue_ns: sched.next()?.ok()?,
-        voluntary: field("voluntary_ctxt_switches")?,
-        involuntary: field("nonvoluntary_ctxt_switches")?,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_kernels_books_are_read() {
-        let status = "Name:\tx\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n";
-        let reading = parse("100 20 3\n", status, 5).unwrap();
-        assert_eq!(
-            reading,
-            Reading { at_ns: 5, cpu_ns: 100, run_queue_ns: 20, voluntary: 7, involuntary: 9 }
-        );
-        assert_eq!(parse("100\n", status, 5), None);
-        assert_eq!(parse("100 20 3\n", "Name:\tx\n", 5), None);
-    }
 
     #[test]
     fn work_costs() {

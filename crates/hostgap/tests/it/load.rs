@@ -379,3 +379,14 @@ fn a_head_a_method_and_a_body_of_ones_own() {
     }
     end(server, Signal::TERM);
 }
+
+#[test]
+fn more_connections_than_open_files() {
+    let turn = turn();
+    let (server, url) = serve(&turn, &[]);
+    let args = ["--connections", "1000000", "--duration", "1s"];
+    let limited =
+        turn.command("prlimit").args(["--nofile=200:200", HOSTGAP, "load", &url]).args(args).output();
+    check(&limited.unwrap(), 1, "is more than the 200 files that this process may have open");
+    end(server, Signal::TERM);
+}
