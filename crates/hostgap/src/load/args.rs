@@ -101,7 +101,7 @@ pub(crate) struct RequestArgs {
     /// How often each URL is asked beside the others (9,1), in their order.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) weights: Vec<u32>,
-    /// The method [default: GET, or POST with --data].
+    /// The method [default: GET, or POST with --body].
     #[arg(long, value_name = "METHOD")]
     pub(crate) method: Option<String>,
     /// A field of the request's head; may be given several times.
@@ -109,13 +109,13 @@ pub(crate) struct RequestArgs {
     pub(crate) header: Vec<String>,
     /// The request's body, or @FILE to read it from.
     #[arg(long, value_name = "TEXT")]
-    pub(crate) data: Option<String>,
+    pub(crate) body: Option<String>,
     /// The status of a good answer.
     #[arg(long, value_name = "CODE", default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..=999))]
-    pub(crate) status: u16,
+    pub(crate) expect_status: u16,
     /// The size of a good answer's body in bytes (100, 4k). Without it, any.
     #[arg(long, value_name = "SIZE")]
-    pub(crate) body: Option<String>,
+    pub(crate) expect_body: Option<String>,
     /// Connect to this Unix socket instead of the URL's host.
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,

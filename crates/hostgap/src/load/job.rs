@@ -95,8 +95,8 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
 }
 
 fn expect(args: &Args) -> anyhow::Result<Expect> {
-    let body_bytes = args.request.body.as_deref().map(units::bytes).transpose().map_err(BadInput)?;
-    Ok(Expect { status: args.request.status, body_bytes: body_bytes.map(u64::from) })
+    let body_bytes = args.request.expect_body.as_deref().map(units::bytes).transpose().map_err(BadInput)?;
+    Ok(Expect { status: args.request.expect_status, body_bytes: body_bytes.map(u64::from) })
 }
 
 fn schedule(rate: &str, load: &LoadArgs) -> Result<Schedule, String> {

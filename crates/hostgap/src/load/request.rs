@@ -10,12 +10,12 @@ use crate::exit::BadInput;
 
 /// Gives the requests of a target their method, fields, body and weights.
 pub(super) fn dressed(mut target: Target, args: &RequestArgs) -> anyhow::Result<Target> {
-    let plain = args.method.is_none() && args.header.is_empty() && args.data.is_none();
+    let plain = args.method.is_none() && args.header.is_empty() && args.body.is_none();
     let requests = match &mut target.ask {
         Ask::Http(requests) => requests,
         Ask::Raw(_) if plain => return Ok(target),
         Ask::Raw(_) => {
-            let text = "--method, --header and --data are for http:// and https:// alone";
+            let text = "--method, --header and --body are for http:// and https:// alone";
             return Err(BadInput(text.to_owned()).into());
         }
     };
@@ -26,9 +26,9 @@ pub(super) fn dressed(mut target: Target, args: &RequestArgs) -> anyhow::Result<
     if args.weights.contains(&0) {
         return Err(BadInput("--weights: a URL that is never asked has no place here".to_owned()).into());
     }
-    let body = args.data.as_deref().map(body).transpose()?.unwrap_or_default();
+    let body = args.body.as_deref().map(body).transpose()?.unwrap_or_default();
     let fields = args.header.iter().map(|text| field(text)).collect::<Result<Vec<_>, _>>()?;
-    let usual = if args.data.is_some() { "POST" } else { "GET" };
+    let usual = if args.body.is_some() { "POST" } else { "GET" };
     for (index, request) in requests.iter_mut().enumerate() {
         *request = Request {
             method: args.method.clone().unwrap_or_else(|| usual.to_owned()),

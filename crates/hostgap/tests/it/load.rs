@@ -173,7 +173,8 @@ fn a_log_that_other_tools_read_has_the_values_of_the_json() {
 /// A run that the machine gave its time to: another program may take a few milliseconds, and then the run rightly is
 /// not valid.
 fn valid(turn: &Turn, url: &str, args: &[&str]) -> Output {
-    let brief = ["--rate", "500", "--duration", "1s", "--warmup", "0s", "--connections", "8", "--body", "4k"];
+    let brief =
+        ["--rate", "500", "--duration", "1s", "--warmup", "0s", "--connections", "8", "--expect-body", "4k"];
     let mut said = Vec::new();
     for _ in 0..10 {
         let output = turn.hostgap(&[&["load", url, "--fifo", "20"], &brief[..], args].concat());
@@ -197,7 +198,7 @@ fn a_run_that_is_not_valid_is_code_3() {
         "200",
         "--duration",
         "500ms",
-        "--body",
+        "--expect-body",
         "7",
         "--warmup",
         "0s",
@@ -251,7 +252,7 @@ fn bad_input() {
         (&["load", "http://127.0.0.1/", "--rate", "fast"], "`fast` is not a rate"),
         (&["load", "http://127.0.0.1/", "--duration", "0s"], "--duration must be more than zero"),
         (&["load", "http://127.0.0.1/", "--connections", "1", "--threads", "2"], "too few"),
-        (&["load", "http://127.0.0.1/", "--body", "1x"], "`1x` is not a size"),
+        (&["load", "http://127.0.0.1/", "--expect-body", "1x"], "`1x` is not a size"),
         (&["load"], "<URL>"),
         (&["load", "http://a:1/", "http://b:1/"], "all URLs of a run are of one server"),
         (&["load", "tcp://127.0.0.1"], "a port is missing"),
@@ -334,7 +335,8 @@ fn datagrams_bytes_and_sockets_in_the_file_system() {
     }
     let path = socket.display().to_string();
     let args = ["--unix-socket", &path, "--rate", "200", "--duration", "300ms", "--warmup", "0s", "--json"];
-    let value = json(&turn.hostgap(&[&["load", "http://localhost/7", "--body", "7"], &args[..]].concat()));
+    let value =
+        json(&turn.hostgap(&[&["load", "http://localhost/7", "--expect-body", "7"], &args[..]].concat()));
     assert_eq!(value["answered"], 60);
     kill(server.id(), Signal::TERM);
     assert_eq!(server.wait().unwrap().code(), Some(0));
@@ -371,10 +373,11 @@ fn a_head_a_method_and_a_body_of_ones_own() {
     let (server, url) = serve(&turn, &[]);
     let args = ["--rate", "200", "--duration", "300ms", "--warmup", "0s", "--json", "--header", "X-A: b"];
     for (kind, body) in
-        [(&["--method", "HEAD"][..], 0), (&["--data", "hello"], 100), (&["--pipeline", "4"], 100)]
+        [(&["--method", "HEAD"][..], 0), (&["--body", "hello"], 100), (&["--pipeline", "4"], 100)]
     {
         let body = body.to_string();
-        let output = turn.hostgap(&[&["load", &url, "--body", &body, "--fifo", "20"], kind, &args].concat());
+        let output =
+            turn.hostgap(&[&["load", &url, "--expect-body", &body, "--fifo", "20"], kind, &args].concat());
         assert_eq!(json(&output)["answered"], 60, "{kind:?} {}", stderr(&output));
     }
     end(server, Signal::TERM);
