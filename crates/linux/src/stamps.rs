@@ -1,8 +1,8 @@
 //! When the kernel saw a packet: `SO_TIMESTAMPING`
 //! ([Documentation/networking/timestamping](https://docs.kernel.org/networking/timestamping.html)).
 //!
-//! A packet that is sent gets its stamp when the driver is given it, one that comes when the driver hands it over; with
-//! a network card that can, and that was told to, in the card. Stamps are of one clock, so their differences are exact.
+//! A packet that is sent gets its stamp when the driver is given it, one that comes when the driver hands it over. Both
+//! are the kernel's own (software) stamps and of one clock, so their differences are exact.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,8 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use crate::Result;
 use crate::error::Attempt;
 
-/// An instant of `CLOCK_REALTIME`, or of a network card's clock, in nanoseconds. Only for differences from another
-/// stamp of the same socket.
+/// An instant of `CLOCK_REALTIME` in nanoseconds. Only for differences from another stamp: that clock may be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(u64);
 
@@ -98,8 +97,8 @@ fn stamp_of(message: &libc::msghdr) -> Option<Stamp> {
             // SAFETY: the message is long enough for three times; they are copied, whatever their alignment.
             let times: [libc::timespec; 3] =
                 unsafe { libc::CMSG_DATA(head).cast::<[libc::timespec; 3]>().read_unaligned() };
-            // The first is the kernel's, the second is no longer used, the third is the card's.
-            return [times[2], times[0]].into_iter().find_map(nanoseconds);
+            // The first is the kernel's, the second is no longer used, the third would be the card's.
+            return nanoseconds(times[0]);
         }
         // SAFETY: as for the first head.
         head = unsafe { libc::CMSG_NXTHDR(message, head) };
