@@ -52,9 +52,12 @@ docs: ## build the documentation of the code
 	$(CARGO) doc --workspace --no-deps
 	@echo "$(TARGET)/doc/hostgap/index.html"
 
-bench: ## measure the parts of this program against themselves
+bench: ## measure the parts of this program against others and against the least they can cost
 	@scripts/need-rust
-	$(CARGO) bench --workspace
+	@# Who is missing is left out, and the bench says so. oha comes by `cargo install oha`.
+	-@scripts/need wrk=wrk h2load=nghttp2-client ab=apache2-utils hey=hey
+	@if nginx=$$(scripts/fetch-nginx); then HOSTGAP_NGINX=$$nginx; export HOSTGAP_NGINX; fi; \
+		exec $(CARGO) bench --workspace
 
 ci: ## what CI runs
 	.ci/run
