@@ -57,7 +57,7 @@ bench: ## measure the parts of this program against others and against the least
 	@# Who is missing is left out, and the bench says so. oha comes by `cargo install oha`.
 	-@scripts/need wrk=wrk h2load=nghttp2-client ab=apache2-utils hey=hey
 	@if nginx=$$(scripts/fetch-nginx); then HOSTGAP_NGINX=$$nginx; export HOSTGAP_NGINX; fi; \
-		exec $(CARGO) bench --workspace
+		exec $(CARGO) bench --workspace --bench '*'
 
 ci: ## what CI runs
 	.ci/run
