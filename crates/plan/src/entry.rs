@@ -126,6 +126,18 @@ pub enum Before {
         /// The CPUs.
         cpus: CpuSet,
     },
+    /// A link that gets a program.
+    Unattached {
+        /// The link's index.
+        index: u32,
+        /// It has a clsact qdisc, for somebody's filters.
+        clsact: bool,
+    },
+    /// A link of which an entry of a map will speak.
+    Unlisted {
+        /// The link's index.
+        index: u32,
+    },
 }
 
 /// What was read back after a step.

@@ -12,6 +12,7 @@ mod boot;
 mod entry;
 mod error;
 mod fault;
+pub mod forwarding;
 mod journal;
 mod kernel;
 mod show;

@@ -1,12 +1,14 @@
 //! A plan as the commands a person would type. They are for reading and copying; nothing here runs them, and what
 //! `apply` does is the same change by netlink and files. A test runs them and compares.
 
+use bpf::forward::TunnelEnd;
 use ipnet::IpNet;
 use linux::{CpuSet, sysctl};
 use linux::{
     FdbEntry, IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Neighbour, Route, VethPeer, Vxlan, nft,
 };
 
+use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
 use crate::{Place, Placed, Plan, Queue, Step};
 
 impl Plan {
@@ -68,6 +70,14 @@ fn command(place: &Place, step: &Step) -> String {
         Step::SetSysctl { key, value } => inside(place, &write_sysctl(key, value)),
         Step::AddNftTable(table) => inside(place, &feed_nft(table)),
         Step::SetQueueCpus { link, queue, cpus } => write_queue(place, link, *queue, cpus),
+        Step::LoadPrograms(programs) => ours(place, "load", &programs.node, &load_programs(programs)),
+        Step::AttachProgram(Attachment { node, program, link }) => {
+            ours(place, "attach", node, &format!("{} {}", program.name(), word(link)))
+        }
+        Step::AddEndpoint(endpoint) => ours(place, "endpoint", &endpoint.node, &add_endpoint(endpoint)),
+        Step::AddTunnel(Tunnel { node, prefix, device, remote }) => {
+            ours(place, "tunnel", node, &format!("{prefix} {} {remote}", word(device)))
+        }
     }
 }
 
@@ -206,6 +216,31 @@ fn write_queue(place: &Place, link: &IfName, queue: Queue, cpus: &CpuSet) -> Str
         // The redirection must happen inside, where `ip netns exec` has mounted the namespace's own /sys.
         Place::Netns(_) => inside(place, &format!("sh -c {}", quoted(&script))),
     }
+}
+
+/// A command of hostgap's own: nothing else knows its programs. It enters the namespace by itself, since a mount that is
+/// made under `ip netns exec` is seen by nobody else.
+fn ours(place: &Place, verb: &str, node: &str, arguments: &str) -> String {
+    let netns = match place {
+        Place::Host => String::new(),
+        Place::Netns(name) => format!(" --netns {name}"),
+    };
+    format!("hostgap bpf {verb}{netns} {} {arguments}", quoted(node))
+}
+
+fn load_programs(programs: &Programs) -> String {
+    let Programs { node: _, wire, mtu, gateway, gateway_mac, pods, cluster, tunnel } = programs;
+    let mut text = format!("--wire {} --mtu {mtu} --pods {},{}", word(wire), pods.0, pods.1);
+    text += &format!(" --cluster {},{} --gateway {gateway} --gateway-mac {gateway_mac}", cluster.0, cluster.1);
+    if let Some(TunnelEnd { local, vni, port }) = tunnel {
+        text += &format!(" --tunnel {local} --vni {vni} --port {port}");
+    }
+    text
+}
+
+fn add_endpoint(endpoint: &Endpoint) -> String {
+    let addresses: Vec<String> = endpoint.addresses.iter().map(ToString::to_string).collect();
+    format!("{} {} {}", word(&endpoint.link), endpoint.mac, addresses.join(" "))
 }
 
 /// A link's name as one word of the shell: the kernel allows `$`, quotes and the like in it.

@@ -7,6 +7,8 @@ use linux::sysfs::Queue;
 use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Route, nft, sysctl};
 use serde::{Deserialize, Serialize};
 
+use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+
 /// An ordered list of steps. Making one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Plan {
@@ -108,6 +110,14 @@ pub enum Step {
         /// The CPUs; the empty set turns steering off.
         cpus: CpuSet,
     },
+    /// Load the programs of a node and pin them in a bpffs of their own.
+    LoadPrograms(Programs),
+    /// Attach a program of a node to a link.
+    AttachProgram(Attachment),
+    /// Tell the programs of a node about a pod.
+    AddEndpoint(Endpoint),
+    /// Tell the programs of a node about a tunnel to another.
+    AddTunnel(Tunnel),
 }
 
 impl Plan {

@@ -99,6 +99,10 @@ impl Run<'_> {
             | Step::AddFdb(_)
             | Step::AddNftTable(_)
             | Step::SetQueueCpus { .. } => true,
+            // Pins lie in a mount, which is nobody's but theirs.
+            Step::LoadPrograms(_) => false,
+            // These end with the links of the namespace and with that mount.
+            Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_) => true,
         };
         (all_inside && self.doomed.contains(name)).then_some(name)
     }
@@ -134,6 +138,10 @@ impl Run<'_> {
 
     fn attempt(&mut self, past: &Past) -> Result<steps::Outcome, StepError> {
         let gone = Ok(steps::Outcome { undone: Undone::Gone, index: None });
+        // What is pinned lies in a mount and not in the namespace: it is still there when that is gone.
+        if let Step::LoadPrograms(_) = past.intent.placed.step {
+            return steps::undo(self.kernel, past, &self.moved);
+        }
         match (&past.intent.placed.place, past.intent.netns_cookie) {
             (Place::Netns(name), Some(_)) if !netns::exists(name) => return gone,
             (place @ Place::Netns(_), Some(cookie)) if self.kernel.at(place)?.cookie != cookie => {

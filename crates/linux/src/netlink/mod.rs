@@ -8,6 +8,7 @@ mod fdb;
 mod link;
 mod link_message;
 mod neighbour;
+mod qdisc;
 mod route;
 mod rule;
 mod socket;

@@ -7,6 +7,7 @@ mod link;
 mod netns;
 mod object;
 mod parameter;
+mod program;
 mod queue;
 mod setting;
 
@@ -59,6 +60,10 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         | Step::AddNftTable(_) => object::before(kernel, place, step),
         Step::SetSysctl { key, value } => parameter::before(kernel, place, key, value),
         Step::SetQueueCpus { link, queue, .. } => queue::before(kernel, place, link, *queue),
+        Step::LoadPrograms(programs) => program::before_load(programs),
+        Step::AttachProgram(attachment) => program::before_attach(kernel, place, attachment),
+        Step::AddEndpoint(endpoint) => program::before_endpoint(kernel, place, endpoint),
+        Step::AddTunnel(tunnel) => program::before_tunnel(kernel, place, tunnel),
     }
 }
 
@@ -80,6 +85,10 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
         | Step::AddNftTable(_) => object::act(kernel, place, step),
         Step::SetSysctl { key, value } => parameter::write(kernel, place, key, value),
         Step::SetQueueCpus { link, queue, cpus } => queue::write(kernel, place, link, *queue, cpus),
+        Step::LoadPrograms(programs) => program::load(kernel, place, programs),
+        Step::AttachProgram(attachment) => program::attach(kernel, place, attachment, before),
+        Step::AddEndpoint(endpoint) => program::add_endpoint(endpoint, before),
+        Step::AddTunnel(tunnel) => program::add_tunnel(tunnel, before),
     }
 }
 
@@ -101,6 +110,10 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         | Step::AddNftTable(_) => object::after(kernel, place, step),
         Step::SetSysctl { key, .. } => parameter::after(kernel, place, key, before),
         Step::SetQueueCpus { link, queue, .. } => queue::after(kernel, place, link, *queue),
+        // They return when they have done it, and there is nothing else to read.
+        Step::LoadPrograms(_) | Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_) => {
+            Ok(After::AsPlanned)
+        }
     }
 }
 
@@ -136,6 +149,12 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         | Step::AddNftTable(_) => object::undo(kernel, place, step, after)?,
         Step::SetSysctl { key, value } => parameter::undo(kernel, place, (key, value), before, after)?,
         Step::SetQueueCpus { queue, cpus, .. } => queue::undo(kernel, past, *queue, cpus, moved)?,
+        Step::LoadPrograms(programs) => program::undo_load(programs, after)?,
+        Step::AttachProgram(attachment) => {
+            program::undo_attach(kernel, place, attachment, before, after)?
+        }
+        Step::AddEndpoint(endpoint) => program::undo_endpoint(endpoint, before, after)?,
+        Step::AddTunnel(tunnel) => program::undo_tunnel(tunnel, before, after)?,
     };
     Ok(Outcome { undone, index: None })
 }

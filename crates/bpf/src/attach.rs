@@ -1,0 +1,137 @@
+//! Programs at links: by a pinned bpf link where the kernel has tcx (6.6) or netkit (6.7), else by a filter of a clsact
+//! qdisc, which holds its program itself.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::ptr;
+
+use linux::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::ffi;
+
+/// Where a packet is when it meets a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hook {
+    /// It arrives at a link.
+    Ingress,
+    /// It is being sent at the other end of a netkit pair.
+    NetkitPeer,
+}
+
+/// How a program hangs on a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attached {
+    /// By a pinned link.
+    Link,
+    /// By a filter of the clsact qdisc.
+    Filter,
+}
+
+/// The place of our filter among others'.
+const HANDLE: u32 = 1;
+const PRIORITY: u32 = 1;
+/// What a kernel without tcx says to a bpf link at tc.
+const NO_TCX: rustix::io::Errno = rustix::io::Errno::INVAL;
+
+/// Attaches a pinned program to a link of the calling thread's namespace; `pin` is where the bpf link is kept, if it
+/// becomes one.
+///
+/// # Errors
+/// Nothing is pinned there, the program is of another kind, or there is a filter in our place already.
+pub fn attach(program: &Path, hook: Hook, ifindex: u32, pin: &Path) -> Result<Attached> {
+    ffi::listen();
+    let program = ffi::open(program)?;
+    let kind = match hook {
+        Hook::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+        Hook::NetkitPeer => libbpf_sys::BPF_NETKIT_PEER,
+    };
+    let target = i32::try_from(ifindex).expect("the kernel counts links by int");
+    // SAFETY: the descriptor is open; no options are given.
+    let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, kind, ptr::null()) };
+    if link == -NO_TCX.raw_os_error() && hook == Hook::Ingress {
+        return attach_filter(&program, target).map(|()| Attached::Filter);
+    }
+    let link = ffi::check(link, || format!("attach a program to link {ifindex}"))?;
+    // SAFETY: the descriptor was just made and nobody else knows it.
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    ffi::pin(&link, pin)?;
+    Ok(Attached::Link)
+}
+
+/// How a pinned program hangs on a link of the calling thread's namespace, if it does.
+pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attached>> {
+    if pin.exists() {
+        return Ok(Some(Attached::Link));
+    }
+    if !program.exists() {
+        return Ok(None);
+    }
+    let id = ffi::program_info(ffi::open(program)?)?.id;
+    let (hook, mut filter) = (clsact(ifindex.cast_signed()), filter());
+    ffi::listen();
+    // SAFETY: both structures tell their length and outlive the call. An error says that there is no such filter.
+    let found = unsafe { libbpf_sys::bpf_tc_query(&raw const hook, &raw mut filter) };
+    Ok((found == 0 && filter.prog_id == id).then_some(Attached::Filter))
+}
+
+/// Takes a program off a link. `made_qdisc`: the clsact qdisc was made for it, and goes too.
+pub fn detach(how: Attached, ifindex: u32, pin: &Path, made_qdisc: bool) -> Result<()> {
+    match how {
+        // Nobody else holds the bpf link: with its name it ends.
+        Attached::Link => std::fs::remove_file(pin)
+            .map_err(|error| Error::new(format!("remove {}", pin.display()), error)),
+        Attached::Filter => {
+            ffi::listen();
+            let (hook, filter) = (clsact(ifindex.cast_signed()), filter());
+            // SAFETY: both structures tell their length and outlive the call.
+            let result = unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const filter) };
+            ffi::check(result, || format!("remove the filter of link {ifindex}"))?;
+            if made_qdisc { remove_qdisc(ifindex) } else { Ok(()) }
+        }
+    }
+}
+
+/// Removes the clsact qdisc of a link.
+pub fn remove_qdisc(ifindex: u32) -> Result<()> {
+    ffi::listen();
+    let mut hook = clsact(ifindex.cast_signed());
+    // Both directions: that is the qdisc itself.
+    hook.attach_point = libbpf_sys::BPF_TC_INGRESS | libbpf_sys::BPF_TC_EGRESS;
+    // SAFETY: the structure tells its length and outlives the call.
+    let result = unsafe { libbpf_sys::bpf_tc_hook_destroy(&raw mut hook) };
+    ffi::check(result, || format!("remove the clsact qdisc of link {ifindex}")).map(drop)
+}
+
+fn attach_filter(program: &OwnedFd, ifindex: i32) -> Result<()> {
+    let mut hook = clsact(ifindex);
+    // SAFETY: the structure tells its length and outlives the call.
+    let made = unsafe { libbpf_sys::bpf_tc_hook_create(&raw mut hook) };
+    if made != -rustix::io::Errno::EXIST.raw_os_error() {
+        ffi::check(made, || format!("make a clsact qdisc on link {ifindex}"))?;
+    }
+    let mut filter = libbpf_sys::bpf_tc_opts { prog_fd: program.as_raw_fd(), ..filter() };
+    // SAFETY: both structures tell their length and outlive the call; the descriptor is open.
+    let result = unsafe { libbpf_sys::bpf_tc_attach(&raw const hook, &raw mut filter) };
+    ffi::check(result, || format!("add a filter to the clsact qdisc of link {ifindex}")).map(drop)
+}
+
+fn clsact(ifindex: i32) -> libbpf_sys::bpf_tc_hook {
+    libbpf_sys::bpf_tc_hook {
+        sz: size_of::<libbpf_sys::bpf_tc_hook>() as u64,
+        ifindex,
+        attach_point: libbpf_sys::BPF_TC_INGRESS,
+        ..Default::default()
+    }
+}
+
+fn filter() -> libbpf_sys::bpf_tc_opts {
+    libbpf_sys::bpf_tc_opts {
+        sz: size_of::<libbpf_sys::bpf_tc_opts>() as u64,
+        handle: HANDLE,
+        priority: PRIORITY,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,85 @@
+//! The calls of libbpf that libbpf-rs has no face for, and its messages.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Mutex, Once, PoisonError};
+
+use libbpf_rs::PrintLevel;
+use linux::{Error, Result};
+
+/// What libbpf said last, so that an error can tell it: the verifier's complaint is worth more than an error number.
+static SAID: Mutex<String> = Mutex::new(String::new());
+/// Bytes of it that are kept.
+const SAID_MAX: usize = 4096;
+
+/// Collects libbpf's warnings instead of having them on stderr.
+pub(crate) fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
+            let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+            said.push_str(&message);
+            let excess = said.len().saturating_sub(SAID_MAX);
+            let cut = (excess..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(0);
+            said.drain(..cut);
+        })));
+    });
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+/// An error of libbpf with its own words.
+pub(crate) fn failed(attempted: String, error: &libbpf_rs::Error) -> Error {
+    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let words = said.lines().map(|line| line.trim_start_matches("libbpf: ")).collect::<Vec<_>>().join("; ");
+    let text = if words.is_empty() { format!("{error:#}") } else { format!("{error:#} ({words})") };
+    // Only the text is carried on: a chain of causes would say the same again.
+    let kind = match error.kind() {
+        libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
+        libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        libbpf_rs::ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+        _ => io::ErrorKind::Other,
+    };
+    Error::new(attempted, io::Error::new(kind, text))
+}
+
+/// A negative error number of libbpf's as an error.
+pub(crate) fn check(result: i32, attempted: impl FnOnce() -> String) -> Result<i32> {
+    if result >= 0 { Ok(result) } else { Err(Error::new(attempted(), io::Error::from_raw_os_error(-result))) }
+}
+
+pub(crate) fn c_string(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::new(format!("use {} as a path", path.display()), io::ErrorKind::InvalidInput))
+}
+
+/// Opens something pinned.
+pub(crate) fn open(path: &Path) -> Result<OwnedFd> {
+    let name = c_string(path)?;
+    // SAFETY: the string ends with a zero and outlives the call.
+    let fd = unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) };
+    let fd = check(fd, || format!("open {}", path.display()))?;
+    // SAFETY: the descriptor was just made and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Pins what a descriptor stands for.
+pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> Result<()> {
+    let name = c_string(path)?;
+    // SAFETY: the string ends with a zero, and the descriptor is open.
+    let result = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
+    check(result, || format!("pin {}", path.display())).map(drop)
+}
+
+/// What the kernel tells of a program.
+pub(crate) fn program_info(program: impl AsFd) -> Result<libbpf_sys::bpf_prog_info> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut bytes = u32::try_from(size_of_val(&info)).expect("a structure of a few hundred bytes");
+    let fd = program.as_fd().as_raw_fd();
+    // SAFETY: the structure is as long as is said, all zero, and outlives the call.
+    let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut bytes) };
+    check(result, || "ask about a program".to_owned())?;
+    Ok(info)
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs of forward.bpf.c share with who loads them and fills their maps. Addresses, ports and Ethernet
+ * types are in network order. */
+#ifndef HOSTGAP_FORWARD_H
+#define HOSTGAP_FORWARD_H
+
+#include <linux/types.h>
+
+/* A node, as it is known before the first packet: read-only for the programs, so that the verifier takes out what a
+ * node does not have. */
+struct config {
+	__u32 wire;          /* ifindex of the link to the other nodes */
+	__u32 frame_max;     /* bytes of a pod's longest frame, with its Ethernet header */
+	__be32 pods4;        /* the prefixes of this node's pods */
+	__be32 pods4_mask;
+	__be32 cluster4;     /* the prefixes of all nodes' pods */
+	__be32 cluster4_mask;
+	__be32 pods6[4];
+	__be32 pods6_mask[4];
+	__be32 cluster6[4];
+	__be32 cluster6_mask[4];
+	__be32 tunnel4;      /* this node's end of the tunnel; 0: there is none, or it is IPv6 */
+	__u32 vni;           /* the tunnel's network identifier */
+	__be16 tunnel_port;  /* its UDP port; 0: there is no tunnel */
+	__u8 gateway_mac[6]; /* of the node's end of every pod's link */
+	__be32 gateway4;     /* the address that pods send to when they send elsewhere; no link has it */
+};
+
+/* A pod of this node. */
+struct endpoint {
+	__u32 ifindex;       /* of the node's end of its link */
+	__u8 mac[6];         /* the pod's own */
+	__u16 unused;
+};
+
+/* A tunnel to another node. */
+struct tunnel {
+	__u32 ifindex;       /* of the tunnel's device; 0: no tunnel */
+	__u32 family;        /* AF_INET or AF_INET6: that of the other end's address, */
+	__be32 remote[4];    /* of which IPv4 uses the first word */
+};
+
+/* A prefix of pods. IPv4 stands as IPv4-mapped IPv6 (::ffff:0:0/96), so that one trie holds both. */
+struct prefix {
+	__u32 bits;
+	__be32 address[4];
+};
+
+/* Where packets to a pod of another node go: what was found out for the first one, for a while. */
+struct route {
+	__u64 expires_ns;    /* of the coarse monotonic clock */
+	__u32 wire;          /* ifindex of the device it leaves by; 0: this is for the kernel to send */
+	__u8 macs[12];       /* destination and source, as they stand in a frame */
+	struct tunnel tunnel;
+};
+
+/* What is counted. What a program forwards itself is not: that is in the links' own statistics. */
+enum counter {
+	/* Dropped. */
+	DROP_SHORT,           /* its header is cut off */
+	DROP_SPOOFED_MAC,     /* a pod used another Ethernet address than its own */
+	DROP_SPOOFED_ADDRESS, /* a pod used another IP address than its own */
+	DROP_FOREIGN_VNI,     /* it came by the tunnel with the identifier of another network */
+	DROP_REWRITE,         /* the kernel could not change the packet, for want of memory */
+	/* Left to the kernel's path. */
+	PASS_PROTOCOL,        /* neither IP nor ARP */
+	PASS_ARP,
+	PASS_LINK_SCOPE,      /* IPv6 between a pod and its node: neighbour discovery and the like */
+	PASS_OUTSIDE,         /* from a pod to an address outside the cluster */
+	PASS_NODE,            /* to an address in the pods' prefix that no pod has, such as the gateway's */
+	PASS_TOO_BIG,         /* above the pods' MTU: the kernel answers with an ICMP error or makes fragments */
+	PASS_UNRESOLVED,      /* the next hop's Ethernet address is not known yet: the kernel asks for it */
+	PASS_ROUTED,          /* the kernel's routes lead elsewhere than to the wire */
+	PASS_MARTIAN,         /* from outside with the address of a pod of this node */
+	COUNTERS,
+};
+
+#endif

@@ -1,0 +1,185 @@
+//! The forwarding programs of a node: what they must know, and their counters.
+//!
+//! [`load`] pins programs and maps in the node's bpffs ([`crate::pins`]); everything after that finds them there.
+
+mod counter;
+mod entries;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::MapCore as _;
+use linux::{Mac, Result};
+use serde::{Deserialize, Serialize};
+
+pub use counter::{Counter, counters};
+pub use entries::{Endpoint, Tunnel, add_endpoint, add_tunnel, has_endpoint, has_tunnel};
+pub use entries::{remove_endpoint, remove_tunnel};
+
+use crate::ffi;
+
+#[expect(unreachable_pub, clippy::all, reason = "it is generated")]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
+}
+
+/// Bytes of an Ethernet header.
+const ETHERNET: u32 = 14;
+
+/// A node, as its programs know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The index of the link to the other nodes.
+    pub wire: u32,
+    /// The pods' MTU in bytes.
+    pub mtu: u32,
+    /// The IPv4 address of the pods' gateway, which is on no link: the programs answer ARP for it.
+    pub gateway: Ipv4Addr,
+    /// The Ethernet address of the node's end of every pod's link.
+    pub gateway_mac: Mac,
+    /// The prefixes of this node's pods.
+    pub pods: (Ipv4Net, Ipv6Net),
+    /// The prefixes of all nodes' pods.
+    pub cluster: (Ipv4Net, Ipv6Net),
+    /// Present: packets to other nodes go through a tunnel.
+    pub tunnel: Option<TunnelEnd>,
+}
+
+/// A node's end of a VXLAN tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelEnd {
+    /// Its address.
+    pub local: IpAddr,
+    /// The network's identifier, 24 bits.
+    pub vni: u32,
+    /// The UDP port, of both ends.
+    pub port: u16,
+}
+
+/// One of the programs. Each is for one kind of link; see `forward.bpf.c`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// At the node's end of a pod's veth pair.
+    FromPod,
+    /// At the node's end of a pod's netkit pair.
+    FromNetkit,
+    /// At the link to the other nodes.
+    FromWire,
+    /// At the tunnel's device.
+    FromTunnel,
+}
+
+impl Program {
+    /// Every program.
+    pub const ALL: &[Program] =
+        &[Program::FromPod, Program::FromNetkit, Program::FromWire, Program::FromTunnel];
+
+    /// The name of its function, and of its pin.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::FromPod => "from_pod",
+            Program::FromNetkit => "from_netkit",
+            Program::FromWire => "from_wire",
+            Program::FromTunnel => "from_tunnel",
+        }
+    }
+
+    /// Where it is attached.
+    pub fn hook(self) -> crate::Hook {
+        match self {
+            Program::FromNetkit => crate::Hook::NetkitPeer,
+            Program::FromPod | Program::FromWire | Program::FromTunnel => crate::Hook::Ingress,
+        }
+    }
+
+    /// Where it is pinned in a node's folder.
+    pub fn pin(self, folder: &Path) -> PathBuf {
+        folder.join(self.name())
+    }
+
+    /// Where its bpf link to a network link is pinned.
+    pub fn link_pin(self, folder: &Path, link: &linux::IfName) -> PathBuf {
+        // A name of a pin has no dot: bpffs keeps those for itself.
+        folder.join(format!("link_{}", link.as_str().replace('.', "_")))
+    }
+}
+
+/// What the verifier said of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// Which.
+    pub program: Program,
+    /// Instructions that it looked at, over all ways through the program; 0 before Linux 5.16.
+    pub instructions: u32,
+}
+
+/// Loads the programs and pins them and their maps in a node's folder.
+///
+/// # Errors
+/// The kernel refuses a program (the text has the verifier's words) or a map.
+pub fn load(folder: &Path, config: &Config) -> Result<Vec<Verified>> {
+    ffi::listen();
+    load_and_pin(folder, config)
+        .map_err(|error| ffi::failed(format!("load the programs of {}", folder.display()), &error))
+}
+
+fn load_and_pin(folder: &Path, config: &Config) -> libbpf_rs::Result<Vec<Verified>> {
+    let mut object = std::mem::MaybeUninit::uninit();
+    let mut open = skeleton::ForwardSkelBuilder::default().open(&mut object)?;
+    open.maps.rodata_data.as_mut().expect("the programs have read-only data").config = in_words(config);
+    let mut skeleton = open.load()?;
+    for mut map in skeleton.object_mut().maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        // The read-only data needs no pin: its programs hold it.
+        if !name.contains('.') {
+            map.pin(folder.join(name))?;
+        }
+    }
+    let mut verified = Vec::new();
+    for mut pinned in skeleton.object_mut().progs_mut() {
+        let name = pinned.name().to_string_lossy().into_owned();
+        pinned.pin(folder.join(&name))?;
+        let program = Program::ALL.iter().find(|program| program.name() == name);
+        let instructions = ffi::program_info(&pinned).map_or(0, |info| info.verified_insns);
+        verified.push(Verified { program: *program.expect("the list has every function"), instructions });
+    }
+    Ok(verified)
+}
+
+/// The configuration as the programs read it: addresses in network order.
+fn in_words(config: &Config) -> skeleton::types::config {
+    let Config { wire, mtu, gateway, gateway_mac, pods, cluster, tunnel } = *config;
+    let v4 = |address: Ipv4Addr| u32::from_ne_bytes(address.octets());
+    let tunnel4 = match tunnel.map(|tunnel| tunnel.local) {
+        Some(IpAddr::V4(local)) => v4(local),
+        Some(IpAddr::V6(_)) | None => 0,
+    };
+    skeleton::types::config {
+        wire,
+        frame_max: mtu + ETHERNET,
+        pods4: v4(pods.0.network()),
+        pods4_mask: v4(pods.0.netmask()),
+        cluster4: v4(cluster.0.network()),
+        cluster4_mask: v4(cluster.0.netmask()),
+        pods6: words(pods.1.network()),
+        pods6_mask: words(pods.1.netmask()),
+        cluster6: words(cluster.1.network()),
+        cluster6_mask: words(cluster.1.netmask()),
+        tunnel4,
+        vni: tunnel.map_or(0, |tunnel| tunnel.vni),
+        tunnel_port: tunnel.map_or(0, |tunnel| tunnel.port).to_be(),
+        gateway_mac: gateway_mac.0,
+        gateway4: v4(gateway),
+    }
+}
+
+/// An IPv6 address as four words in network order.
+fn words(address: Ipv6Addr) -> [u32; 4] {
+    let octets = address.octets();
+    std::array::from_fn(|word| {
+        u32::from_ne_bytes(octets[word * 4..][..4].try_into().expect("four of sixteen octets"))
+    })
+}

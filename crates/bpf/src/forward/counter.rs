@@ -1,0 +1,154 @@
+//! What the programs count: every drop, and every packet left to the kernel's path, by reason.
+
+use std::fmt;
+use std::path::Path;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use linux::Result;
+
+use crate::ffi;
+
+/// A reason, as `enum counter` of `forward.h` has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Counter {
+    /// Dropped: its header is cut off.
+    DropShort,
+    /// Dropped: a pod used another Ethernet address than its own.
+    DropSpoofedMac,
+    /// Dropped: a pod used another IP address than its own.
+    DropSpoofedAddress,
+    /// Dropped: it came by the tunnel with the identifier of another network.
+    DropForeignVni,
+    /// Dropped: the kernel could not change the packet, for want of memory.
+    DropRewrite,
+    /// Left to the kernel: neither IP nor ARP.
+    PassProtocol,
+    /// Left to the kernel: ARP.
+    PassArp,
+    /// Left to the kernel: IPv6 between a pod and its node.
+    PassLinkScope,
+    /// Left to the kernel: from a pod to an address outside the cluster.
+    PassOutside,
+    /// Left to the kernel: to an address in the pods' prefix that no pod has.
+    PassNode,
+    /// Left to the kernel: above the pods' MTU.
+    PassTooBig,
+    /// Left to the kernel: the next hop's Ethernet address is not known yet.
+    PassUnresolved,
+    /// Left to the kernel: its routes lead elsewhere than to the wire.
+    PassRouted,
+    /// Left to the kernel: from outside with the address of a pod of this node.
+    PassMartian,
+}
+
+impl Counter {
+    /// Every reason, in the order of `forward.h`.
+    pub const ALL: &[Counter] = &[
+        Counter::DropShort,
+        Counter::DropSpoofedMac,
+        Counter::DropSpoofedAddress,
+        Counter::DropForeignVni,
+        Counter::DropRewrite,
+        Counter::PassProtocol,
+        Counter::PassArp,
+        Counter::PassLinkScope,
+        Counter::PassOutside,
+        Counter::PassNode,
+        Counter::PassTooBig,
+        Counter::PassUnresolved,
+        Counter::PassRouted,
+        Counter::PassMartian,
+    ];
+
+    /// True if the packet was dropped; false if the kernel's path had it.
+    pub fn is_drop(self) -> bool {
+        (self as u32) < Counter::PassProtocol as u32
+    }
+
+    /// A short name, for tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Counter::DropShort => "short",
+            Counter::DropSpoofedMac => "spoofed_mac",
+            Counter::DropSpoofedAddress => "spoofed_address",
+            Counter::DropForeignVni => "foreign_vni",
+            Counter::DropRewrite => "rewrite",
+            Counter::PassProtocol => "protocol",
+            Counter::PassArp => "arp",
+            Counter::PassLinkScope => "link_scope",
+            Counter::PassOutside => "outside",
+            Counter::PassNode => "node",
+            Counter::PassTooBig => "too_big",
+            Counter::PassUnresolved => "unresolved",
+            Counter::PassRouted => "routed",
+            Counter::PassMartian => "martian",
+        }
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Counter::DropShort => "the header is cut off",
+            Counter::DropSpoofedMac => "a pod used another Ethernet address than its own",
+            Counter::DropSpoofedAddress => "a pod used another IP address than its own",
+            Counter::DropForeignVni => "it came by the tunnel with the identifier of another network",
+            Counter::DropRewrite => "the kernel could not change the packet",
+            Counter::PassProtocol => "neither IP nor ARP",
+            Counter::PassArp => "ARP",
+            Counter::PassLinkScope => "IPv6 between a pod and its node",
+            Counter::PassOutside => "from a pod to outside the cluster",
+            Counter::PassNode => "to an address in the pods' prefix that no pod has",
+            Counter::PassTooBig => "above the pods' MTU",
+            Counter::PassUnresolved => "the next hop's Ethernet address is not known yet",
+            Counter::PassRouted => "the kernel's routes lead elsewhere than to the wire",
+            Counter::PassMartian => "from outside with the address of a pod of this node",
+        })
+    }
+}
+
+/// The counters of a node, summed over its CPUs, in packets since the programs were loaded.
+///
+/// # Errors
+/// Nothing is loaded in this folder, or this user may not read it.
+pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
+    ffi::listen();
+    let read = || -> libbpf_rs::Result<Vec<(Counter, u64)>> {
+        let map = MapHandle::from_pinned_path(folder.join("counters"))?;
+        let mut counters = Vec::new();
+        for counter in Counter::ALL {
+            let cpus = map.lookup_percpu(&(*counter as u32).to_ne_bytes(), MapFlags::ANY)?;
+            let each = cpus.into_iter().flatten().map(|value| {
+                u64::from_ne_bytes(value.try_into().expect("a counter has eight bytes"))
+            });
+            counters.push((*counter, each.sum()));
+        }
+        Ok(counters)
+    };
+    read().map_err(|error| ffi::failed(format!("read the counters of {}", folder.display()), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `DROP_SPOOFED_MAC` is `Counter::DropSpoofedMac`, and stands at the same place.
+    #[test]
+    fn the_list_is_that_of_the_header() {
+        let header = include_str!("../forward.h");
+        let (_, body) = header.split_once("enum counter {").unwrap();
+        let (body, _) = body.split_once("COUNTERS,").unwrap();
+        let names = body.lines().filter_map(|line| {
+            let word = line.trim().split(',').next()?;
+            (word.starts_with("DROP_") || word.starts_with("PASS_")).then_some(word)
+        });
+        let ours = Counter::ALL.iter().map(|counter| {
+            let kind = if counter.is_drop() { "DROP" } else { "PASS" };
+            format!("{kind}_{}", counter.name().to_uppercase())
+        });
+        assert!(names.eq(ours), "{body}");
+        for (at, counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(*counter as usize, at);
+        }
+    }
+}

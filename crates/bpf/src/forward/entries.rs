@@ -1,0 +1,183 @@
+//! What a node's maps hold of its pods and of other nodes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use ipnet::IpNet;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use linux::{Mac, Result};
+
+use super::{skeleton, words};
+use crate::ffi;
+
+/// A pod of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The index of the node's end of its link.
+    pub link: u32,
+    /// The pod's Ethernet address.
+    pub mac: Mac,
+    /// The addresses from which it may send, and at which it gets packets.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The way to another node's pods, where there is a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tunnel {
+    /// The pods' prefix.
+    pub prefix: IpNet,
+    /// The index of the tunnel's device.
+    pub device: u32,
+    /// The tunnel's other end.
+    pub remote: IpAddr,
+}
+
+/// One key and its value in one map.
+struct Entry {
+    map: &'static str,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Lets a pod send and receive.
+///
+/// # Errors
+/// One of the addresses, or the link, is a pod's already; a map is full; nothing is loaded in the folder. What was
+/// written until then is taken back.
+pub fn add_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
+    let entries = endpoint.entries();
+    for (at, entry) in entries.iter().enumerate() {
+        if let Err(error) = entry.add(folder) {
+            for written in &entries[..at] {
+                written.remove(folder)?;
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Whether any part of a pod's entries is there: `Some(true)`, all of it.
+pub fn has_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<Option<bool>> {
+    let mut found = Vec::new();
+    for entry in endpoint.entries() {
+        found.push(entry.find(folder)?);
+    }
+    Ok(found.iter().any(Option::is_some).then(|| found.iter().all(|same| *same == Some(true))))
+}
+
+/// Takes away those of a pod's entries that are as [`add_endpoint`] writes them.
+pub fn remove_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
+    for entry in endpoint.entries().iter().rev() {
+        if entry.find(folder)? == Some(true) {
+            entry.remove(folder)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets packets to a prefix go through a tunnel.
+///
+/// # Errors
+/// As for [`add_endpoint`].
+pub fn add_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
+    tunnel.entry().add(folder)
+}
+
+/// Whether packets to the prefix go by this tunnel.
+pub fn has_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<bool> {
+    // The trie answers with the longest match, so that another answer may be that of a wider prefix.
+    Ok(tunnel.entry().find(folder)? == Some(true))
+}
+
+/// Takes the tunnel to a prefix away. Packets to it may take it for one more second.
+pub fn remove_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
+    tunnel.entry().remove(folder)
+}
+
+impl Endpoint {
+    fn entries(&self) -> Vec<Entry> {
+        let value = bytes_of_endpoint(self.link, self.mac);
+        let by_link = Entry { map: "links", key: self.link.to_ne_bytes().to_vec(), value: value.clone() };
+        let by_address = self.addresses.iter().map(|address| {
+            let (map, key) = match address {
+                IpAddr::V4(v4) => ("endpoints4", v4.octets().to_vec()),
+                IpAddr::V6(v6) => ("endpoints6", v6.octets().to_vec()),
+            };
+            Entry { map, key, value: value.clone() }
+        });
+        std::iter::once(by_link).chain(by_address).collect()
+    }
+}
+
+impl Tunnel {
+    fn entry(&self) -> Entry {
+        Entry { map: "tunnels", key: bytes_of_prefix(self.prefix), value: bytes_of_tunnel(self) }
+    }
+}
+
+impl Entry {
+    fn add(&self, folder: &Path) -> Result<()> {
+        self.with(folder, "add an entry to", |map| map.update(&self.key, &self.value, MapFlags::NO_EXIST))
+    }
+
+    fn remove(&self, folder: &Path) -> Result<()> {
+        self.with(folder, "remove an entry of", |map| map.delete(&self.key))
+    }
+
+    /// `Some(true)` if it is there, `Some(false)` if another is in its place.
+    fn find(&self, folder: &Path) -> Result<Option<bool>> {
+        self.with(folder, "read an entry of", |map| {
+            Ok(map.lookup(&self.key, MapFlags::ANY)?.map(|value| value == self.value))
+        })
+    }
+
+    fn with<T>(
+        &self,
+        folder: &Path,
+        attempted: &str,
+        work: impl FnOnce(&MapHandle) -> libbpf_rs::Result<T>,
+    ) -> Result<T> {
+        ffi::listen();
+        let path = folder.join(self.map);
+        MapHandle::from_pinned_path(&path)
+            .and_then(|map| work(&map))
+            .map_err(|error| ffi::failed(format!("{attempted} {}", path.display()), &error))
+    }
+}
+
+/// As `struct endpoint` lies in memory.
+fn bytes_of_endpoint(link: u32, mac: Mac) -> Vec<u8> {
+    let bytes = [&link.to_ne_bytes()[..], &mac.0, &[0; 2]].concat();
+    assert_eq!(bytes.len(), size_of::<skeleton::types::endpoint>());
+    bytes
+}
+
+/// As `struct prefix` lies in memory.
+fn bytes_of_prefix(prefix: IpNet) -> Vec<u8> {
+    let (bits, address) = match prefix {
+        IpNet::V4(v4) => (96 + u32::from(v4.prefix_len()), v4.network().to_ipv6_mapped()),
+        IpNet::V6(v6) => (v6.prefix_len().into(), v6.network()),
+    };
+    let bytes = [&bits.to_ne_bytes()[..], &address.octets()].concat();
+    assert_eq!(bytes.len(), size_of::<skeleton::types::prefix>());
+    bytes
+}
+
+/// As `struct tunnel` lies in memory.
+fn bytes_of_tunnel(tunnel: &Tunnel) -> Vec<u8> {
+    let (family, remote) = match tunnel.remote {
+        IpAddr::V4(v4) => (rustix::net::AddressFamily::INET, first_word(v4)),
+        IpAddr::V6(v6) => (rustix::net::AddressFamily::INET6, v6),
+    };
+    let family = u32::from(family.as_raw());
+    let head = [tunnel.device, family].map(u32::to_ne_bytes).concat();
+    let bytes = [head, words(remote).map(u32::to_ne_bytes).concat()].concat();
+    assert_eq!(bytes.len(), size_of::<skeleton::types::tunnel>());
+    bytes
+}
+
+/// An IPv4 address in the first of four words.
+fn first_word(address: Ipv4Addr) -> Ipv6Addr {
+    Ipv6Addr::from_bits(u128::from(address.to_bits()) << 96)
+}

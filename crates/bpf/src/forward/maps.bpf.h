@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* What a node's programs know and count. */
+#ifndef HOSTGAP_MAPS_BPF_H
+#define HOSTGAP_MAPS_BPF_H
+
+#define ENDPOINTS_MAX 16384
+#define TUNNELS_MAX 65536
+#define ROUTES_MAX 65536
+
+const volatile struct config config = {};
+
+/* Pods of this node by address. One map a family: a key of 4 bytes is found faster than one of 16. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ENDPOINTS_MAX);
+	__type(key, __be32);
+	__type(value, struct endpoint);
+} endpoints4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ENDPOINTS_MAX);
+	__type(key, struct in6_addr);
+	__type(value, struct endpoint);
+} endpoints6 SEC(".maps");
+
+/* The same pods by their link, for packets that carry no address of theirs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ENDPOINTS_MAX);
+	__type(key, __u32);
+	__type(value, struct endpoint);
+} links SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, TUNNELS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct prefix);
+	__type(value, struct tunnel);
+} tunnels SEC(".maps");
+
+/* Routes to pods of other nodes, by the pod's address. The oldest give way to new ones. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, ROUTES_MAX);
+	__type(key, __be32);
+	__type(value, struct route);
+} routes4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, ROUTES_MAX);
+	__type(key, struct in6_addr);
+	__type(value, struct route);
+} routes6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline void count(__u32 what)
+{
+	__u64 *counter = bpf_map_lookup_elem(&counters, &what);
+
+	if (counter)
+		*counter += 1;
+}
+
+static __always_inline int drop(enum counter why)
+{
+	count(why);
+	return TC_ACT_SHOT;
+}
+
+/* Lets others' programs, and then the kernel, have the packet. */
+static __always_inline int pass(enum counter why)
+{
+	count(why);
+	return TC_ACT_UNSPEC;
+}
+
+#endif

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* VXLAN (RFC 7348). All of it can go through the tunnel's device; a lone IPv4 packet over IPv4 is wrapped and unwrapped
+ * here, without the device's look-up of a route and a neighbour for each packet and its queue on the way in. */
+#ifndef HOSTGAP_TUNNEL_BPF_H
+#define HOSTGAP_TUNNEL_BPF_H
+
+#define VXLAN_VALID_VNI 0x08000000
+#define IP_DONT_FRAGMENT 0x4000
+/* The two bits of explicit congestion notification, and the value that says "congestion experienced" (RFC 3168). */
+#define ECN_MASK 3
+#define ECN_CE 3
+
+struct vxlanhdr {
+	__be32 flags;
+	__be32 vni; /* in the upper 24 bits */
+};
+
+/* What a tunnel's packet has between the Ethernet header on the wire and the pod's IP header. */
+struct wrapping {
+	struct iphdr ip;
+	struct udphdr udp;
+	struct vxlanhdr vxlan;
+	struct ethhdr inner;
+};
+#define WRAPPING_BYTES (offsetof(struct wrapping, inner) + sizeof(struct ethhdr))
+
+/* The same with the frame's own header, for the stack, where IP must stand at a multiple of four. */
+struct wrapped_head {
+	__u16 unused;
+	struct ethhdr eth;
+	struct wrapping behind;
+};
+
+/* Hands a packet to the tunnel's device. */
+static __always_inline int through_device(struct __sk_buff *skb, const struct route *route)
+{
+	struct bpf_tunnel_key key = { .tunnel_id = config.vni, .tunnel_ttl = IPDEFTTL };
+	__u64 flags = BPF_F_ZERO_CSUM_TX;
+
+	if (route->tunnel.family == AF_INET6) {
+		flags = BPF_F_TUNINFO_IPV6;
+		__builtin_memcpy(key.remote_ipv6, route->tunnel.remote, sizeof(key.remote_ipv6));
+	} else {
+		/* This helper wants the host's order. */
+		key.remote_ipv4 = bpf_ntohl(route->tunnel.remote[0]);
+	}
+	if (bpf_skb_set_tunnel_key(skb, &key, sizeof(key), flags))
+		return drop(DROP_REWRITE);
+	return bpf_redirect(route->tunnel.ifindex, 0);
+}
+
+static __always_inline __sum16 ip_checksum(const struct iphdr *ip)
+{
+	const __u16 *words = (const __u16 *)ip;
+	__u32 sum = 0;
+
+#pragma unroll
+	for (__u32 at = 0; at < sizeof(*ip) / 2; at++)
+		sum += words[at];
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~((sum & 0xffff) + (sum >> 16));
+}
+
+/* Wraps a lone IPv4 packet and puts it on the wire. */
+static __always_inline int wrap(struct __sk_buff *skb, const struct route *route, __u8 tos)
+{
+	const __u64 how = BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH |
+			  BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) | BPF_F_ADJ_ROOM_FIXED_GSO |
+			  BPF_F_ADJ_ROOM_NO_CSUM_RESET;
+	__u16 bytes = skb->len - ETH_HLEN + WRAPPING_BYTES;
+	struct wrapped_head wrapped = {};
+	struct wrapping *outer = &wrapped.behind;
+	struct ethhdr *eth = head(skb, sizeof(*eth));
+
+	if (!eth)
+		return drop(DROP_SHORT);
+	__builtin_memcpy(&outer->inner, eth, sizeof(*eth));
+	__builtin_memcpy(&wrapped.eth, route->macs, sizeof(route->macs));
+	wrapped.eth.h_proto = bpf_htons(ETH_P_IP);
+	outer->ip.version = 4;
+	outer->ip.ihl = 5;
+	/* Congestion is told through (RFC 6040, section 4.1). */
+	outer->ip.tos = tos & ECN_MASK;
+	outer->ip.tot_len = bpf_htons(bytes);
+	/* What is never cut needs no identification (RFC 6864, section 4.1). */
+	outer->ip.frag_off = bpf_htons(IP_DONT_FRAGMENT);
+	outer->ip.ttl = IPDEFTTL;
+	outer->ip.protocol = IPPROTO_UDP;
+	outer->ip.saddr = config.tunnel4;
+	outer->ip.daddr = route->tunnel.remote[0];
+	outer->ip.check = ip_checksum(&outer->ip);
+	/* The port tells flows apart, so that the underlay can spread them (RFC 7348, section 5). */
+	outer->udp.source = bpf_htons(49152 | (bpf_get_hash_recalc(skb) & 0x3fff));
+	outer->udp.dest = config.tunnel_port;
+	outer->udp.len = bpf_htons(bytes - sizeof(struct iphdr));
+	outer->vxlan.flags = bpf_htonl(VXLAN_VALID_VNI);
+	outer->vxlan.vni = bpf_htonl(config.vni << 8);
+	if (bpf_skb_adjust_room(skb, WRAPPING_BYTES, BPF_ADJ_ROOM_MAC, how))
+		return through_device(skb, route);
+	if (bpf_skb_store_bytes(skb, 0, &wrapped.eth, ETH_HLEN + WRAPPING_BYTES, 0))
+		return drop(DROP_REWRITE);
+	return bpf_redirect(route->wire, 0);
+}
+
+/* Unwraps a lone packet for a pod of this node and gives it to the pod; all other packets are the kernel's, which has
+ * the device for those of the tunnel. The outer IPv4 header has been read. */
+static __always_inline int unwrap(struct __sk_buff *skb)
+{
+	struct ethhdr *eth = head(skb, sizeof(*eth) + WRAPPING_BYTES + sizeof(struct iphdr));
+	struct wrapping *outer;
+	struct endpoint *pod;
+	struct iphdr *ip;
+	__be32 to;
+
+	if (!eth || skb->gso_size)
+		return TC_ACT_UNSPEC;
+	outer = (void *)(eth + 1);
+	if (outer->ip.ihl != 5 || outer->ip.protocol != IPPROTO_UDP || outer->udp.dest != config.tunnel_port ||
+	    outer->ip.frag_off & bpf_htons((__u16)~IP_DONT_FRAGMENT))
+		return TC_ACT_UNSPEC;
+	/* The device tells the inner packet of congestion (RFC 6040, section 4.2), and counts what is malformed. */
+	if ((outer->ip.tos & ECN_MASK) == ECN_CE || outer->vxlan.flags != bpf_htonl(VXLAN_VALID_VNI) ||
+	    outer->vxlan.vni != bpf_htonl(config.vni << 8) || outer->inner.h_proto != bpf_htons(ETH_P_IP))
+		return TC_ACT_UNSPEC;
+	ip = (void *)eth + sizeof(*eth) + WRAPPING_BYTES;
+	to = ip->daddr;
+	pod = bpf_map_lookup_elem(&endpoints4, &to);
+	if (!pod || within4(ip->saddr, config.pods4, config.pods4_mask))
+		return TC_ACT_UNSPEC;
+	/* What the hardware says of checksums is of the outer packet: the pod's kernel checks for itself. */
+	if (bpf_skb_adjust_room(skb, -(__s32)WRAPPING_BYTES, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return drop(DROP_REWRITE);
+	return bpf_redirect_peer(pod->ifindex, 0);
+}
+
+#endif

@@ -1,0 +1,12 @@
+//! The eBPF programs: C sources, their skeletons, and what loads, pins, attaches and fills them.
+//!
+//! Programs and maps outlive the process that loads them: they are pinned in a bpffs of their own, one a node, and
+//! attached to links by pinned bpf links. So packets flow with no process of ours alive, and one unmount takes a
+//! node's programs away ([`pins`]). Functions here act in the calling thread's network namespace.
+
+mod attach;
+mod ffi;
+pub mod forward;
+pub mod pins;
+
+pub use attach::{Attached, Hook, attach, attached, detach, remove_qdisc};

@@ -1,0 +1,75 @@
+//! Where programs, maps and links are pinned: a bpffs for each node, so that what belongs together goes together.
+//!
+//! A mount of our own, and not a folder of `/sys/fs/bpf`: that one is not mounted everywhere, and `ip netns exec` hides
+//! it behind a fresh `/sys`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use linux::{Error, Result};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+/// Below it each node has its mount.
+pub const ROOT: &str = "/run/hostgap-bpf";
+
+/// The folder of a node.
+pub fn folder(node: &str) -> PathBuf {
+    Path::new(ROOT).join(node)
+}
+
+/// Mounts a bpffs on a new folder.
+///
+/// # Errors
+/// The folder exists, or the kernel refuses: it has no bpffs, or this user may not mount.
+pub fn make(folder: &Path) -> Result<()> {
+    let parent = folder.parent().expect("a node's folder lies below another");
+    fs::create_dir_all(parent).map_err(|error| failed("create", parent, error))?;
+    fs::create_dir(folder).map_err(|error| failed("create", folder, error))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let mounted = mount("bpf", folder, "bpf", flags, Some(c"mode=0700"));
+    mounted.map_err(|error| {
+        let _ = fs::remove_dir(folder);
+        failed("mount a bpffs on", folder, error.into())
+    })
+}
+
+/// Whether there is anything at the folder.
+pub fn exists(folder: &Path) -> bool {
+    folder.exists()
+}
+
+/// Unmounts a node's bpffs and removes its folder. The last holder of programs, maps and links is gone with it, so they
+/// stop. Nothing happens if there is no such folder.
+///
+/// # Errors
+/// The kernel refuses to unmount.
+pub fn remove(folder: &Path) -> Result<()> {
+    match unmount(folder, UnmountFlags::DETACH) {
+        // INVAL: it is a folder and no mount; NOENT: it is not there.
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(failed("unmount", folder, error.into())),
+    }
+    match fs::remove_dir(folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("remove", folder, error)),
+    }
+    // Others may have theirs in it.
+    if let Some(parent) = folder.parent().filter(|parent| *parent == Path::new(ROOT)) {
+        let _ = fs::remove_dir(parent);
+    }
+    Ok(())
+}
+
+/// The nodes that have a folder, in alphabetical order.
+pub fn nodes() -> Vec<String> {
+    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+fn failed(what: &str, path: &Path, error: io::Error) -> Error {
+    Error::new(format!("{what} {}", path.display()), error)
+}

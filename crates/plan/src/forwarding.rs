@@ -1,0 +1,86 @@
+//! What steps of our own data paths say: which programs a node has, where they are attached, and what they know.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use bpf::forward::{Program, TunnelEnd};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linux::{IfName, Mac};
+use serde::{Deserialize, Serialize};
+
+/// The forwarding programs of a node, pinned in its folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Programs {
+    /// The node: the name of its folder.
+    pub node: String,
+    /// The link to the other nodes.
+    pub wire: IfName,
+    /// The pods' MTU in bytes.
+    pub mtu: u32,
+    /// The IPv4 address of the pods' gateway, which is on no link.
+    pub gateway: Ipv4Addr,
+    /// The Ethernet address of the node's end of every pod's link.
+    pub gateway_mac: Mac,
+    /// The prefixes of the node's pods.
+    pub pods: (Ipv4Net, Ipv6Net),
+    /// The prefixes of all nodes' pods.
+    pub cluster: (Ipv4Net, Ipv6Net),
+    /// Present: other nodes are reached through a tunnel.
+    pub tunnel: Option<TunnelEnd>,
+}
+
+/// A program of a node at a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The node: the name of its folder.
+    pub node: String,
+    /// Which program.
+    pub program: Program,
+    /// Where.
+    pub link: IfName,
+}
+
+/// A pod of a node, for its programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// The node: the name of its folder.
+    pub node: String,
+    /// The node's end of the pod's link.
+    pub link: IfName,
+    /// The pod's Ethernet address.
+    pub mac: Mac,
+    /// The addresses that are the pod's own.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The tunnel to another node's pods, for a node's programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// The node: the name of its folder.
+    pub node: String,
+    /// The other node's pods.
+    pub prefix: IpNet,
+    /// The tunnel's device.
+    pub device: IfName,
+    /// The tunnel's other end.
+    pub remote: IpAddr,
+}
+
+impl Programs {
+    /// Where they are pinned.
+    pub fn folder(&self) -> PathBuf {
+        bpf::pins::folder(&self.node)
+    }
+}
+
+impl Attachment {
+    /// Where the program is pinned.
+    pub(crate) fn program_pin(&self) -> PathBuf {
+        self.program.pin(&bpf::pins::folder(&self.node))
+    }
+
+    /// Where the bpf link is pinned.
+    pub(crate) fn link_pin(&self) -> PathBuf {
+        self.program.link_pin(&bpf::pins::folder(&self.node), &self.link)
+    }
+}
