@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
 use crate::{
-    IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Netlink, Netns, Result, VethPeer, Vxlan, sysctl,
+    IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Result, VethPeer, Vxlan, sysctl,
 };
 
 /// Something that a data path or a knob may need of the kernel or of the machine.
@@ -16,6 +16,8 @@ use crate::{
 pub enum Feature {
     /// Links of kind veth.
     Veth,
+    /// Links of kind netkit, in L2 mode and with Ethernet addresses that are given.
+    Netkit,
     /// Links of kind bridge.
     Bridge,
     /// Links of kind vxlan.
@@ -38,6 +40,7 @@ impl Feature {
     /// Every feature, in display order.
     pub const ALL: &[Feature] = &[
         Feature::Veth,
+        Feature::Netkit,
         Feature::Bridge,
         Feature::Vxlan,
         Feature::Macvlan,
@@ -53,6 +56,7 @@ impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Feature::Veth => "veth links",
+            Feature::Netkit => "netkit links",
             Feature::Bridge => "bridge links",
             Feature::Vxlan => "vxlan links",
             Feature::Macvlan => "macvlan links",
@@ -111,6 +115,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
             let peer = VethPeer { name: name("hgpeer"), netns: None, mtu: None, mac: None };
             make(netlink, PARENT, LinkKind::Veth { peer }).map(drop)
         }
+        Feature::Netkit => netkit(netlink),
         Feature::Bridge => passing(LinkKind::Bridge),
         Feature::Vxlan => {
             let local = std::net::Ipv4Addr::new(192, 0, 2, 1).into();
@@ -133,13 +138,24 @@ fn name(text: &str) -> IfName {
 }
 
 fn make(netlink: &Netlink, link: &str, kind: LinkKind) -> Result<u32, String> {
-    let link = Link { name: name(link), kind, mtu: None, mac: None };
-    netlink.link_add(&link).map_err(|error| error.reason())?;
+    add(netlink, &Link { name: name(link), kind, mtu: None, mac: None })
+}
+
+fn add(netlink: &Netlink, link: &Link) -> Result<u32, String> {
+    netlink.link_add(link).map_err(|error| error.reason())?;
     netlink.index_of(&link.name).map_err(|error| error.to_string())
 }
 
 fn remove(netlink: &Netlink, index: u32) -> Result<(), String> {
     netlink.link_del(index).map_err(|error| error.to_string())
+}
+
+/// With addresses of both ends, which kernels before 6.10 refuse.
+fn netkit(netlink: &Netlink) -> Result<(), String> {
+    let mac = |id| Some(Mac::from_id(1, id));
+    let peer = VethPeer { name: name("hgprobe1"), netns: None, mtu: None, mac: mac(1) };
+    let link = Link { name: name("hgprobe0"), kind: LinkKind::Netkit { peer }, mtu: None, mac: mac(0) };
+    add(netlink, &link).and_then(|index| remove(netlink, index))
 }
 
 fn ipv6(netlink: &Netlink) -> Result<(), String> {

@@ -94,12 +94,14 @@ fn add_link(link: &Link) -> String {
         LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => {
             text += &format!(" link {}", word(parent));
         }
-        LinkKind::Veth { .. } | LinkKind::Bridge | LinkKind::Vxlan(_) => {}
+        LinkKind::Veth { .. } | LinkKind::Netkit { .. } | LinkKind::Bridge | LinkKind::Vxlan(_) => {}
     }
     text += &mtu_and_mac(link.mtu, link.mac);
     text += &format!(" type {}", link.kind.name());
     match &link.kind {
-        LinkKind::Veth { peer } => text += &veth_peer(peer),
+        LinkKind::Veth { peer } => text += &other_end(peer),
+        // Both policies are `forward`, ip's default, which is "pass" to the kernel.
+        LinkKind::Netkit { peer } => text += &format!(" mode l2{}", other_end(peer)),
         LinkKind::Bridge => {}
         LinkKind::Vxlan(vxlan) => text += &vxlan_options(vxlan),
         LinkKind::Macvlan { mode, .. } => text += &format!(" mode {}", macvlan_mode(*mode)),
@@ -114,7 +116,7 @@ fn mtu_and_mac(mtu: Option<u32>, mac: Option<linux::Mac>) -> String {
     mtu + &mac
 }
 
-fn veth_peer(peer: &VethPeer) -> String {
+fn other_end(peer: &VethPeer) -> String {
     let netns = peer.netns.as_ref().map(|netns| format!(" netns {netns}")).unwrap_or_default();
     format!(" peer name {}{}{netns}", word(&peer.name), mtu_and_mac(peer.mtu, peer.mac))
 }
