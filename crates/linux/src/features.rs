@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
 use crate::{
-    IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Result, VethPeer, Vxlan, sysctl,
+    Encap, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Result, Route, VethPeer,
+    Vxlan, sysctl,
 };
 
 /// Something that a data path or a knob may need of the kernel or of the machine.
@@ -22,6 +23,9 @@ pub enum Feature {
     Bridge,
     /// Links of kind vxlan.
     Vxlan,
+    /// Vxlan links without a tunnel of their own, and routes that lead into tunnels, which a kernel may be built without
+    /// (`CONFIG_LWTUNNEL`).
+    VxlanExternal,
     /// Links of kind macvlan.
     Macvlan,
     /// Links of kind ipvlan, in modes l2 and l3.
@@ -43,6 +47,7 @@ impl Feature {
         Feature::Netkit,
         Feature::Bridge,
         Feature::Vxlan,
+        Feature::VxlanExternal,
         Feature::Macvlan,
         Feature::Ipvlan,
         Feature::IpvlanL3s,
@@ -59,6 +64,7 @@ impl fmt::Display for Feature {
             Feature::Netkit => "netkit links",
             Feature::Bridge => "bridge links",
             Feature::Vxlan => "vxlan links",
+            Feature::VxlanExternal => "routes into vxlan tunnels",
             Feature::Macvlan => "macvlan links",
             Feature::Ipvlan => "ipvlan links",
             Feature::IpvlanL3s => "ipvlan links of mode l3s",
@@ -121,6 +127,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
             let local = std::net::Ipv4Addr::new(192, 0, 2, 1).into();
             passing(LinkKind::Vxlan(Vxlan { vni: 1, parent, local, port: 8472, learning: false }))
         }
+        Feature::VxlanExternal => vxlan_external(netlink),
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
         Feature::IpvlanL3s => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L3s }),
@@ -156,6 +163,18 @@ fn netkit(netlink: &Netlink) -> Result<(), String> {
     let peer = VethPeer { name: name("hgprobe1"), netns: None, mtu: None, mac: mac(1) };
     let link = Link { name: name("hgprobe0"), kind: LinkKind::Netkit { peer }, mtu: None, mac: mac(0) };
     add(netlink, &link).and_then(|index| remove(netlink, index))
+}
+
+fn vxlan_external(netlink: &Netlink) -> Result<(), String> {
+    let index = make(netlink, "hgprobe", LinkKind::VxlanExternal { port: 8472 })?;
+    let via = std::net::Ipv4Addr::new(198, 51, 100, 0).into();
+    let dst = "198.51.100.0/24".parse().expect("a valid prefix");
+    let encap = Some(Encap { id: 1, remote: std::net::Ipv4Addr::new(192, 0, 2, 1).into() });
+    let route = Route { onlink: true, encap, ..Route::via(dst, via, name("hgprobe")) };
+    let up = netlink.link_set_up(index, true);
+    let routed = up.and_then(|()| netlink.route_add(&route)).map_err(|error| error.reason());
+    // The route goes with the link.
+    remove(netlink, index).and(routed)
 }
 
 fn ipv6(netlink: &Netlink) -> Result<(), String> {

@@ -41,6 +41,13 @@ pub enum LinkKind {
     Bridge,
     /// Ethernet in UDP (RFC 7348).
     Vxlan(Vxlan),
+    /// A vxlan device without network identifier, parent and remotes of its own ("external", "collect metadata",
+    /// Linux 4.3): whoever gives it a packet says where it goes, a route with [`Encap`](crate::Encap) or an eBPF
+    /// program. One device serves all networks and both families of its namespace; that port is then taken in it.
+    VxlanExternal {
+        /// As [`Vxlan::port`].
+        port: u16,
+    },
     /// Another Ethernet address on a parent link.
     Macvlan {
         /// The link whose wire is shared.
@@ -117,7 +124,7 @@ impl LinkKind {
             LinkKind::Veth { .. } => "veth",
             LinkKind::Netkit { .. } => "netkit",
             LinkKind::Bridge => "bridge",
-            LinkKind::Vxlan(_) => "vxlan",
+            LinkKind::Vxlan(_) | LinkKind::VxlanExternal { .. } => "vxlan",
             LinkKind::Macvlan { .. } => "macvlan",
             LinkKind::Ipvlan { .. } => "ipvlan",
         }
@@ -127,9 +134,11 @@ impl LinkKind {
     pub fn peer(&self) -> Option<&VethPeer> {
         match self {
             LinkKind::Veth { peer } | LinkKind::Netkit { peer } => Some(peer),
-            LinkKind::Bridge | LinkKind::Vxlan(_) | LinkKind::Macvlan { .. } | LinkKind::Ipvlan { .. } => {
-                None
-            }
+            LinkKind::Bridge
+            | LinkKind::Vxlan(_)
+            | LinkKind::VxlanExternal { .. }
+            | LinkKind::Macvlan { .. }
+            | LinkKind::Ipvlan { .. } => None,
         }
     }
 }

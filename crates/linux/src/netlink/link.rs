@@ -151,7 +151,10 @@ impl Netlink {
     /// Finds what a kind names: the link below, the namespace of the peer.
     fn resolve(&self, kind: &LinkKind) -> Result<Resolved> {
         let lower = match kind {
-            LinkKind::Veth { .. } | LinkKind::Netkit { .. } | LinkKind::Bridge => None,
+            LinkKind::Veth { .. }
+            | LinkKind::Netkit { .. }
+            | LinkKind::Bridge
+            | LinkKind::VxlanExternal { .. } => None,
             LinkKind::Vxlan(Vxlan { parent, .. })
             | LinkKind::Macvlan { parent, .. }
             | LinkKind::Ipvlan { parent, .. } => Some(self.index_of(parent)?),

@@ -116,7 +116,7 @@ fn kind(kind: &LinkKind) -> InfoKind {
         LinkKind::Veth { .. } => InfoKind::Veth,
         LinkKind::Netkit { .. } => InfoKind::Netkit,
         LinkKind::Bridge => InfoKind::Bridge,
-        LinkKind::Vxlan(_) => InfoKind::Vxlan,
+        LinkKind::Vxlan(_) | LinkKind::VxlanExternal { .. } => InfoKind::Vxlan,
         LinkKind::Macvlan { .. } => InfoKind::MacVlan,
         LinkKind::Ipvlan { .. } => InfoKind::IpVlan,
     }
@@ -133,6 +133,7 @@ fn data(kind: &LinkKind, found: &Resolved) -> Option<InfoData> {
         ]),
         LinkKind::Bridge => return None,
         LinkKind::Vxlan(vxlan) => InfoData::Vxlan(tunnel(vxlan, found)),
+        LinkKind::VxlanExternal { port } => InfoData::Vxlan(external_tunnel(*port)),
         LinkKind::Macvlan { mode, .. } => InfoData::MacVlan(vec![InfoMacVlan::Mode(match mode {
             MacvlanMode::Bridge => MacVlanMode::Bridge,
             MacvlanMode::Private => MacVlanMode::Private,
@@ -173,6 +174,17 @@ fn tunnel(vxlan: &Vxlan, found: &Resolved) -> Vec<InfoVxlan> {
         }
     }
     data
+}
+
+/// Whether an outer UDP checksum is sent is said with each packet here, so the device only says what it takes: over
+/// IPv6 a zero as well. (Over IPv4 it takes both anyway.) It must not learn: remotes are told to it.
+fn external_tunnel(port: u16) -> Vec<InfoVxlan> {
+    vec![
+        InfoVxlan::CollectMetadata(true),
+        InfoVxlan::Port(port),
+        InfoVxlan::Learning(false),
+        InfoVxlan::UDPZeroCsumRX(true),
+    ]
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ fn links_are_probed_as_ip_finds_them() {
         (Feature::Netkit, "netkit", &[]),
         (Feature::Bridge, "bridge", &[]),
         (Feature::Vxlan, "vxlan", &["id", "1", "dev", "p0", "dstport", "4789"]),
+        // The other half of it, a route into a tunnel, is tried in the tests of tunnels.
+        (Feature::VxlanExternal, "vxlan", &["external", "dstport", "4789"]),
         (Feature::Macvlan, "macvlan", &["mode", "bridge"]),
         (Feature::Ipvlan, "ipvlan", &["mode", "l2"]),
         (Feature::IpvlanL3s, "ipvlan", &["mode", "l3s"]),
