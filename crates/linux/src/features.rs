@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
 use crate::{
-    IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Netlink, Netns, Result, VethPeer, Vxlan, sysctl,
+    Encap, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Result, Route, VethPeer,
+    Vxlan, sysctl,
 };
 
 /// Something that a data path or a knob may need of the kernel or of the machine.
@@ -16,10 +17,15 @@ use crate::{
 pub enum Feature {
     /// Links of kind veth.
     Veth,
+    /// Links of kind netkit, in L2 mode and with Ethernet addresses that are given.
+    Netkit,
     /// Links of kind bridge.
     Bridge,
     /// Links of kind vxlan.
     Vxlan,
+    /// Vxlan links without a tunnel of their own, and routes that lead into tunnels, which a kernel may be built without
+    /// (`CONFIG_LWTUNNEL`).
+    VxlanExternal,
     /// Links of kind macvlan.
     Macvlan,
     /// Links of kind ipvlan, in modes l2 and l3.
@@ -38,8 +44,10 @@ impl Feature {
     /// Every feature, in display order.
     pub const ALL: &[Feature] = &[
         Feature::Veth,
+        Feature::Netkit,
         Feature::Bridge,
         Feature::Vxlan,
+        Feature::VxlanExternal,
         Feature::Macvlan,
         Feature::Ipvlan,
         Feature::IpvlanL3s,
@@ -53,8 +61,10 @@ impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Feature::Veth => "veth links",
+            Feature::Netkit => "netkit links",
             Feature::Bridge => "bridge links",
             Feature::Vxlan => "vxlan links",
+            Feature::VxlanExternal => "routes into vxlan tunnels",
             Feature::Macvlan => "macvlan links",
             Feature::Ipvlan => "ipvlan links",
             Feature::IpvlanL3s => "ipvlan links of mode l3s",
@@ -111,11 +121,13 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
             let peer = VethPeer { name: name("hgpeer"), netns: None, mtu: None, mac: None };
             make(netlink, PARENT, LinkKind::Veth { peer }).map(drop)
         }
+        Feature::Netkit => netkit(netlink),
         Feature::Bridge => passing(LinkKind::Bridge),
         Feature::Vxlan => {
             let local = std::net::Ipv4Addr::new(192, 0, 2, 1).into();
             passing(LinkKind::Vxlan(Vxlan { vni: 1, parent, local, port: 8472, learning: false }))
         }
+        Feature::VxlanExternal => vxlan_external(netlink),
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
         Feature::IpvlanL3s => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L3s }),
@@ -133,13 +145,36 @@ fn name(text: &str) -> IfName {
 }
 
 fn make(netlink: &Netlink, link: &str, kind: LinkKind) -> Result<u32, String> {
-    let link = Link { name: name(link), kind, mtu: None, mac: None };
-    netlink.link_add(&link).map_err(|error| error.reason())?;
+    add(netlink, &Link { name: name(link), kind, mtu: None, mac: None })
+}
+
+fn add(netlink: &Netlink, link: &Link) -> Result<u32, String> {
+    netlink.link_add(link).map_err(|error| error.reason())?;
     netlink.index_of(&link.name).map_err(|error| error.to_string())
 }
 
 fn remove(netlink: &Netlink, index: u32) -> Result<(), String> {
     netlink.link_del(index).map_err(|error| error.to_string())
+}
+
+/// With addresses of both ends, which kernels before 6.10 refuse.
+fn netkit(netlink: &Netlink) -> Result<(), String> {
+    let mac = |id| Some(Mac::from_id(1, id));
+    let peer = VethPeer { name: name("hgprobe1"), netns: None, mtu: None, mac: mac(1) };
+    let link = Link { name: name("hgprobe0"), kind: LinkKind::Netkit { peer }, mtu: None, mac: mac(0) };
+    add(netlink, &link).and_then(|index| remove(netlink, index))
+}
+
+fn vxlan_external(netlink: &Netlink) -> Result<(), String> {
+    let index = make(netlink, "hgprobe", LinkKind::VxlanExternal { port: 8472 })?;
+    let via = std::net::Ipv4Addr::new(198, 51, 100, 0).into();
+    let dst = "198.51.100.0/24".parse().expect("a valid prefix");
+    let encap = Some(Encap { id: 1, remote: std::net::Ipv4Addr::new(192, 0, 2, 1).into() });
+    let route = Route { onlink: true, encap, ..Route::via(dst, via, name("hgprobe")) };
+    let up = netlink.link_set_up(index, true);
+    let routed = up.and_then(|()| netlink.route_add(&route)).map_err(|error| error.reason());
+    // The route goes with the link.
+    remove(netlink, index).and(routed)
 }
 
 fn ipv6(netlink: &Netlink) -> Result<(), String> {

@@ -29,4 +29,4 @@ pub use names::{IfName, Mac, NameError, NetnsName};
 pub use neighbour::{FdbEntry, Neighbour};
 pub use netlink::Netlink;
 pub use netns::Netns;
-pub use route::Route;
+pub use route::{Encap, Route};

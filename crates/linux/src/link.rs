@@ -30,10 +30,24 @@ pub enum LinkKind {
         /// The other end.
         peer: VethPeer,
     },
+    /// A pair like veth's, on which eBPF programs can be the link's own way of sending (Linux 6.7). Made in L2 mode,
+    /// with Ethernet addresses, which can be given since Linux 6.10. Both ends pass what no program decides about, so
+    /// that a pair without programs is a slower veth and not a hole.
+    Netkit {
+        /// The other end.
+        peer: VethPeer,
+    },
     /// A software switch.
     Bridge,
     /// Ethernet in UDP (RFC 7348).
     Vxlan(Vxlan),
+    /// A vxlan device without network identifier, parent and remotes of its own ("external", "collect metadata",
+    /// Linux 4.3): whoever gives it a packet says where it goes, a route with [`Encap`](crate::Encap) or an eBPF
+    /// program. One device serves all networks and both families of its namespace; that port is then taken in it.
+    VxlanExternal {
+        /// As [`Vxlan::port`].
+        port: u16,
+    },
     /// Another Ethernet address on a parent link.
     Macvlan {
         /// The link whose wire is shared.
@@ -50,7 +64,7 @@ pub enum LinkKind {
     },
 }
 
-/// The other end of a veth pair.
+/// The other end of a veth or netkit pair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VethPeer {
     /// Its name where it is born.
@@ -108,10 +122,23 @@ impl LinkKind {
     pub fn name(&self) -> &'static str {
         match self {
             LinkKind::Veth { .. } => "veth",
+            LinkKind::Netkit { .. } => "netkit",
             LinkKind::Bridge => "bridge",
-            LinkKind::Vxlan(_) => "vxlan",
+            LinkKind::Vxlan(_) | LinkKind::VxlanExternal { .. } => "vxlan",
             LinkKind::Macvlan { .. } => "macvlan",
             LinkKind::Ipvlan { .. } => "ipvlan",
+        }
+    }
+
+    /// The other end, where links of the kind come in pairs.
+    pub fn peer(&self) -> Option<&VethPeer> {
+        match self {
+            LinkKind::Veth { peer } | LinkKind::Netkit { peer } => Some(peer),
+            LinkKind::Bridge
+            | LinkKind::Vxlan(_)
+            | LinkKind::VxlanExternal { .. }
+            | LinkKind::Macvlan { .. }
+            | LinkKind::Ipvlan { .. } => None,
         }
     }
 }

@@ -26,12 +26,28 @@ pub struct Route {
     /// The path MTU in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// The tunnel into which packets are put; `dev` is then a device such as [`LinkKind::VxlanExternal`].
+    ///
+    /// [`LinkKind::VxlanExternal`]: crate::LinkKind::VxlanExternal
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encap: Option<Encap>,
+}
+
+/// Where a tunnel leads: what a route tells a tunnel device about each packet (lightweight tunnel, Linux 4.3).
+///
+/// The outer UDP packet has a checksum over IPv6 and none over IPv4, as that of [`Vxlan`](crate::Vxlan).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encap {
+    /// The network identifier; 24 bits for vxlan.
+    pub id: u32,
+    /// The outer destination. Its family is the underlay's family, whichever the route's own is.
+    pub remote: IpAddr,
 }
 
 impl Route {
     /// The destination on the link itself.
     pub fn on_link(dst: IpNet, dev: IfName) -> Route {
-        Route { dst, via: None, dev, onlink: false, src: None, mtu: None }
+        Route { dst, via: None, dev, onlink: false, src: None, mtu: None, encap: None }
     }
 
     /// The destination by way of a next hop.

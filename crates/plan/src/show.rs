@@ -1,11 +1,13 @@
 //! A plan as the commands a person would type. They are for reading and copying; nothing here runs them, and what
 //! `apply` does is the same change by netlink and files. A test runs them and compares.
 
+use std::net::IpAddr;
+
 use bpf::forward::TunnelEnd;
 use ipnet::IpNet;
 use linux::{CpuSet, sysctl};
 use linux::{
-    FdbEntry, IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Neighbour, Route, VethPeer, Vxlan, nft,
+    Encap, FdbEntry, IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Neighbour, Route, VethPeer, Vxlan, nft,
 };
 
 use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
@@ -104,14 +106,22 @@ fn add_link(link: &Link) -> String {
         LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => {
             text += &format!(" link {}", word(parent));
         }
-        LinkKind::Veth { .. } | LinkKind::Bridge | LinkKind::Vxlan(_) => {}
+        LinkKind::Veth { .. }
+        | LinkKind::Netkit { .. }
+        | LinkKind::Bridge
+        | LinkKind::Vxlan(_)
+        | LinkKind::VxlanExternal { .. } => {}
     }
     text += &mtu_and_mac(link.mtu, link.mac);
     text += &format!(" type {}", link.kind.name());
     match &link.kind {
-        LinkKind::Veth { peer } => text += &veth_peer(peer),
+        LinkKind::Veth { peer } => text += &other_end(peer),
+        // Both policies are `forward`, ip's default, which is "pass" to the kernel.
+        LinkKind::Netkit { peer } => text += &format!(" mode l2{}", other_end(peer)),
         LinkKind::Bridge => {}
         LinkKind::Vxlan(vxlan) => text += &vxlan_options(vxlan),
+        // That it does not learn is what ip makes of `external`.
+        LinkKind::VxlanExternal { port } => text += &format!(" external dstport {port} udp6zerocsumrx"),
         LinkKind::Macvlan { mode, .. } => text += &format!(" mode {}", macvlan_mode(*mode)),
         LinkKind::Ipvlan { mode, .. } => text += &format!(" mode {}", ipvlan_mode(*mode)),
     }
@@ -124,7 +134,7 @@ fn mtu_and_mac(mtu: Option<u32>, mac: Option<linux::Mac>) -> String {
     mtu + &mac
 }
 
-fn veth_peer(peer: &VethPeer) -> String {
+fn other_end(peer: &VethPeer) -> String {
     let netns = peer.netns.as_ref().map(|netns| format!(" netns {netns}")).unwrap_or_default();
     format!(" peer name {}{}{netns}", word(&peer.name), mtu_and_mac(peer.mtu, peer.mac))
 }
@@ -161,8 +171,9 @@ fn add_address(link: &IfName, address: &IpNet) -> String {
 }
 
 fn add_route(route: &Route) -> String {
-    let Route { dst, via, dev, onlink, src, mtu } = route;
+    let Route { dst, via, dev, onlink, src, mtu, encap } = route;
     let mut text = format!("route add {dst}");
+    text += &encap.as_ref().map(into_tunnel).unwrap_or_default();
     if let Some(via) = via {
         let other_family = via.is_ipv6() && dst.addr().is_ipv4();
         text += &format!(" via {}{via}", if other_family { "inet6 " } else { "" });
@@ -178,6 +189,14 @@ fn add_route(route: &Route) -> String {
         text += &format!(" mtu {mtu}");
     }
     text
+}
+
+fn into_tunnel(encap: &Encap) -> String {
+    let Encap { id, remote } = encap;
+    match remote {
+        IpAddr::V4(remote) => format!(" encap ip id {id} dst {remote}"),
+        IpAddr::V6(remote) => format!(" encap ip6 id {id} dst {remote} csum"),
+    }
 }
 
 fn add_neighbour(neighbour: &Neighbour) -> String {

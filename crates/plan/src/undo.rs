@@ -83,7 +83,7 @@ impl Run<'_> {
         let Place::Netns(name) = place else { return None };
         let all_inside = match step {
             Step::AddNetns => false,
-            // A namespace dies some time after its name; the other end of a veth must not outlive undo elsewhere.
+            // A namespace dies some time after its name; the other end of a pair must not outlive undo elsewhere.
             Step::AddLink(link) => steps::peer_netns(link).is_none_or(|peer| self.doomed.contains(peer)),
             Step::MoveLink { to: Place::Netns(to), .. } => self.doomed.contains(to),
             Step::MoveLink { to: Place::Host, .. } => false,

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Netlink;
 use super::link_message::{self, Resolved, indexed, without_statistics};
-use crate::{IfName, Link, LinkKind, Mac, Netns, Result, VethPeer, Vxlan};
+use crate::{IfName, Link, LinkKind, Mac, Netns, Result, Vxlan};
 
 /// A link as the kernel tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,7 +34,7 @@ pub struct LinkInfo {
     pub master: Option<u32>,
     /// The text that an administrator gave it.
     pub ifalias: Option<String>,
-    /// The index of the link below it, or of a veth's other end; in the namespace `parent_netns` if that is given.
+    /// The index of the link below it, or of a pair's other end; in the namespace `parent_netns` if that is given.
     pub parent: Option<u32>,
     /// The id (`ip netns list-id`) of the namespace of its parent, where that is another one.
     pub parent_netns: Option<i32>,
@@ -56,7 +56,7 @@ impl Netlink {
         self.change(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
     }
 
-    /// Removes a link, and the other end if it is a veth. `ENODEV` if there is none.
+    /// Removes a link, and the other end if it is one of a pair. `ENODEV` if there is none.
     pub fn link_del(&self, index: u32) -> Result<()> {
         self.change(Message::DelLink(indexed(index)), 0, format!("delete link {index}"))
     }
@@ -151,15 +151,15 @@ impl Netlink {
     /// Finds what a kind names: the link below, the namespace of the peer.
     fn resolve(&self, kind: &LinkKind) -> Result<Resolved> {
         let lower = match kind {
-            LinkKind::Veth { .. } | LinkKind::Bridge => None,
+            LinkKind::Veth { .. }
+            | LinkKind::Netkit { .. }
+            | LinkKind::Bridge
+            | LinkKind::VxlanExternal { .. } => None,
             LinkKind::Vxlan(Vxlan { parent, .. })
             | LinkKind::Macvlan { parent, .. }
             | LinkKind::Ipvlan { parent, .. } => Some(self.index_of(parent)?),
         };
-        let peer_netns = match kind {
-            LinkKind::Veth { peer: VethPeer { netns: Some(name), .. } } => Some(Netns::open(name)?),
-            _ => None,
-        };
+        let peer_netns = kind.peer().and_then(|peer| peer.netns.as_ref()).map(Netns::open).transpose()?;
         Ok(Resolved { lower, peer_netns })
     }
 

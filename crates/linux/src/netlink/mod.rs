@@ -4,6 +4,7 @@
 //! `EADDRNOTAVAIL`, whichever the kernel says). Dumps are complete or an error.
 
 mod address;
+mod encap;
 mod fdb;
 mod link;
 mod link_message;
@@ -14,6 +15,7 @@ mod rule;
 mod socket;
 
 pub use address::AddressInfo;
+pub use encap::EncapInfo;
 pub use fdb::FdbInfo;
 pub use link::LinkInfo;
 pub use neighbour::NeighbourInfo;

@@ -11,7 +11,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use serde::Serialize;
 
-use super::{Netlink, family_of};
+use super::{EncapInfo, Netlink, encap, family_of};
 use crate::{Result, Route};
 
 /// A route as the kernel tells it.
@@ -46,6 +46,9 @@ pub struct NextHop {
     pub via: Option<IpAddr>,
     /// Reachable on the link though no route says so.
     pub onlink: bool,
+    /// What packets are wrapped in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encap: Option<EncapInfo>,
 }
 
 impl Netlink {
@@ -75,10 +78,11 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// True if the main table has the route: same destination, next hop, link, source and path MTU.
+    /// True if the main table has the route: same destination, next hop, link, tunnel, source and path MTU.
     pub fn has_route(&self, route: &Route) -> Result<bool> {
         let Some(link) = self.link(&route.dev)? else { return Ok(false) };
-        let wanted = NextHop { index: Some(link.index), via: route.via, onlink: route.onlink };
+        let encap = route.encap.map(EncapInfo::Tunnel);
+        let wanted = NextHop { index: Some(link.index), via: route.via, onlink: route.onlink, encap };
         Ok(self.routes()?.iter().any(|info| {
             info.table == u32::from(RouteHeader::RT_TABLE_MAIN)
                 && info.kind == u8::from(RouteType::Unicast)
@@ -106,6 +110,7 @@ fn message(route: &Route, index: u32) -> RouteMessage {
     attributes.push(RouteAttribute::Oif(index));
     attributes.extend(route.via.map(|via| gateway(route.dst, via)));
     attributes.extend(route.src.map(|src| RouteAttribute::PrefSource(src.into())));
+    attributes.extend(route.encap.iter().flat_map(encap::attributes));
     message
 }
 
@@ -118,10 +123,9 @@ fn gateway(dst: IpNet, via: IpAddr) -> RouteAttribute {
 }
 
 fn describe(route: &Route) -> String {
-    match route.via {
-        Some(via) => format!("{} via {via} dev {}", route.dst, route.dev),
-        None => format!("{} dev {}", route.dst, route.dev),
-    }
+    let encap = route.encap.map(|encap| format!(" in tunnel {} to {}", encap.id, encap.remote));
+    let via = route.via.map(|via| format!(" via {via}"));
+    format!("{}{}{} dev {}", route.dst, encap.unwrap_or_default(), via.unwrap_or_default(), route.dev)
 }
 
 /// `None` for what is not an IP route, and for what the kernel noted by itself (exceptions, path MTUs).
@@ -178,6 +182,7 @@ fn next_hops(message: &RouteMessage) -> Vec<NextHop> {
             index: Some(hop.interface_index),
             via: hop.attributes.iter().find_map(via),
             onlink: hop.flags.contains(RouteNextHopFlags::Onlink),
+            encap: encap::read(&hop.attributes),
         };
         return hops.iter().map(hop).collect();
     }
@@ -187,7 +192,8 @@ fn next_hops(message: &RouteMessage) -> Vec<NextHop> {
     });
     let via = message.attributes.iter().find_map(via);
     let onlink = message.header.flags.contains(RouteFlags::Onlink);
-    if index.is_none() && via.is_none() { Vec::new() } else { vec![NextHop { index, via, onlink }] }
+    let encap = encap::read(&message.attributes);
+    if index.is_none() && via.is_none() { Vec::new() } else { vec![NextHop { index, via, onlink, encap }] }
 }
 
 fn via(attribute: &RouteAttribute) -> Option<IpAddr> {

@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use linux::features::{Feature, probe};
 use linux::{Error, FdbEntry, LinkKind, Mac, MacvlanMode, Neighbour, Route, VethPeer, Vxlan};
 
 use crate::world::{Place, ifname, link, talk};
@@ -79,26 +80,47 @@ fn refusals_say_what_where_and_why() {
     );
 }
 
-#[test]
-fn a_peer_is_born_in_another_namespace() {
-    let (here, there) = (Place::new("veth-a"), Place::new("veth-b"));
+fn pair_across_namespaces(kind: impl FnOnce(VethPeer) -> LinkKind) {
+    let (here, there) = (Place::new("pair-a"), Place::new("pair-b"));
     let peer = VethPeer {
         name: ifname("eth0"),
         netns: Some(there.name.clone()),
         mtu: Some(1450),
         mac: Some(Mac::from_id(7, 8)),
     };
-    here.add("hgv0", LinkKind::Veth { peer });
-    assert_eq!(here.netlink.link(&ifname("eth0")).unwrap(), None);
-    let born = there.netlink.link(&ifname("eth0")).unwrap().unwrap();
-    assert_eq!((born.kind.as_deref(), born.mtu, born.mac), (Some("veth"), 1450, Some(Mac::from_id(7, 8))));
+    let mut near = link("hgv0", kind(peer));
+    (near.mtu, near.mac) = (Some(1440), Some(Mac::from_id(7, 9)));
+    here.netlink.link_add(&near).expect("the pair can be made");
+    assert_eq!(here.netlink.link(&ifname("eth0")).expect("links can be looked at"), None);
+    let found = here.netlink.link(&near.name).expect("links can be looked at").expect("it was made");
+    assert_eq!((found.kind.as_deref(), found.mtu, found.mac), (Some(near.kind.name()), 1440, near.mac));
+    let born = there.netlink.link(&ifname("eth0")).expect("links can be looked at").expect("it was made");
+    assert_eq!(born.kind.as_deref(), Some(near.kind.name()));
+    assert_eq!((born.mtu, born.mac), (1450, Some(Mac::from_id(7, 8))));
     assert!(born.parent_netns.is_some());
     here.up("hgv0", &["192.0.2.1/24", "2001:db8::1/64"]);
     there.up("eth0", &["192.0.2.2/24", "2001:db8::2/64"]);
     assert!(talk(&here, &there, "192.0.2.2"));
     assert!(talk(&here, &there, "2001:db8::2"));
-    here.netlink.link_del(here.index("hgv0")).unwrap();
-    assert_eq!(there.netlink.link(&ifname("eth0")).unwrap(), None);
+    // Frames have Ethernet headers: who answered did so with its Ethernet address.
+    let known = here.netlink.neighbours().expect("neighbours can be listed");
+    let of_peer = known.iter().find(|entry| entry.ip.to_string() == "192.0.2.2").expect("it answered");
+    assert_eq!(of_peer.mac, born.mac);
+    here.netlink.link_del(here.index("hgv0")).expect("the pair can be deleted");
+    assert_eq!(there.netlink.link(&ifname("eth0")).expect("links can be looked at"), None);
+}
+
+#[test]
+fn a_peer_is_born_in_another_namespace() {
+    pair_across_namespaces(|peer| LinkKind::Veth { peer });
+}
+
+#[test]
+fn a_netkit_peer_is_born_in_another_namespace() {
+    if let Some(why) = probe().unwrap().missing.get(&Feature::Netkit) {
+        return testkit::skip(&format!("no netkit: {why}"));
+    }
+    pair_across_namespaces(|peer| LinkKind::Netkit { peer });
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Links on a wire between two nodes: vxlan, macvlan, ipvlan.
+//! Links on a wire between two nodes: vxlan, routes into tunnels, macvlan, ipvlan.
 
 use linux::features::{Feature, probe};
-use linux::{FdbEntry, IpvlanMode, LinkKind, Mac, MacvlanMode, Neighbour, Route, Vxlan};
+use linux::netlink::EncapInfo;
+use linux::{Encap, FdbEntry, IpvlanMode, LinkKind, Mac, MacvlanMode, Neighbour, Route, Vxlan};
 
 use crate::world::{Place, ifname, link, talk};
 
@@ -33,13 +34,14 @@ fn vxlan_between(outer: [&str; 2], inner: [&str; 2], pods: [&str; 2]) {
         node.netlink.route_add(&route).expect("the route can be added");
     }
     assert!(talk(&nodes[0], &nodes[1], pods[1]), "{outer:?} {inner:?}");
-    let sent = nodes[0].judge("ip", &["-s", "link", "show", "hgvx"]);
-    let bytes: u64 = sent
-        .lines()
-        .last()
-        .and_then(|line| line.split_ascii_whitespace().next()?.parse().ok())
-        .expect("a count");
-    assert!(bytes > 1_000_000, "{sent}");
+    let bytes = bytes_sent(&nodes[0], "hgvx");
+    assert!(bytes > 1_000_000, "{bytes}");
+}
+
+fn bytes_sent(place: &Place, link: &str) -> u64 {
+    let told = place.judge("ip", &["-s", "link", "show", link]);
+    let last = told.lines().last().and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    last.expect("a count")
 }
 
 #[test]
@@ -70,6 +72,115 @@ fn vxlan_has_the_options_that_were_asked_for() {
         assert!(told.contains(&format!("vxlan id {vni} local {local} dev hgw0")), "{told}");
         assert!(told.contains("dstport 4789") && told.contains(&format!(" {expected}")), "{told}");
         assert_eq!(told.contains("nolearning"), !learning, "{told}");
+    }
+}
+
+/// Two nodes with an external vxlan device each, and their tunnel addresses 10.1.0.0 and fd01:: (10.2.0.0, fd02::),
+/// pod addresses 10.1.0.9 and fd01::9 (…). No node knows a way to the other's pods yet.
+fn external_nodes(outer: [&str; 2]) -> [Place; 2] {
+    let nodes = [Place::new("ext-a"), Place::new("ext-b")];
+    let prefix = if outer[0].contains(':') { 64 } else { 24 };
+    nodes[0].wire(&nodes[1], "hgw0", &format!("{}/{prefix}", outer[0]), &format!("{}/{prefix}", outer[1]));
+    for (node, id) in nodes.iter().zip([1_u32, 2]) {
+        let mut tunnel = link("hgvx", LinkKind::VxlanExternal { port: 8472 });
+        (tunnel.mac, tunnel.mtu) = (Some(Mac::from_id(5, id)), Some(1430));
+        node.netlink.link_add(&tunnel).expect("the tunnel can be made");
+        node.up("hgvx", &[&format!("10.{id}.0.0/32"), &format!("fd0{id}::/128")]);
+        node.up("lo", &[&format!("10.{id}.0.9/32"), &format!("fd0{id}::9/128")]);
+        for peer in [1, 2].into_iter().filter(|peer| *peer != id) {
+            for ip in [format!("10.{peer}.0.0"), format!("fd0{peer}::")] {
+                let ip = ip.parse().expect("a valid address");
+                let neighbour = Neighbour { dev: ifname("hgvx"), ip, mac: Some(Mac::from_id(5, peer)) };
+                node.netlink.neighbour_add(&neighbour).expect("the neighbour can be added");
+            }
+        }
+    }
+    nodes
+}
+
+/// The ways to a node's pods, of both families.
+fn ways(id: u32, encap: Encap) -> [Route; 2] {
+    [(format!("10.{id}.0.0/24"), format!("10.{id}.0.0")), (format!("fd0{id}::/64"), format!("fd0{id}::"))]
+        .map(|(dst, via)| {
+            let dst = dst.parse().expect("a valid prefix");
+            let via = via.parse().expect("a valid address");
+            Route { onlink: true, encap: Some(encap), ..Route::via(dst, via, ifname("hgvx")) }
+        })
+}
+
+fn routes_into_tunnels(outer: [&str; 2]) {
+    let nodes = external_nodes(outer);
+    for (node, (peer, remote)) in nodes.iter().zip([(2, outer[1]), (1, outer[0])]) {
+        let encap = Encap { id: 42, remote: remote.parse().expect("a valid address") };
+        for route in ways(peer, encap) {
+            node.netlink.route_add(&route).expect("the route can be added");
+            assert!(node.netlink.has_route(&route).expect("routes can be listed"), "{route:?}");
+        }
+    }
+    let [a, b] = &nodes;
+    for (from, to, pods) in [(a, b, ["10.2.0.9", "fd02::9"]), (b, a, ["10.1.0.9", "fd01::9"])] {
+        for pod in pods {
+            let before = (bytes_sent(from, "hgvx"), bytes_sent(from, "hgw0"));
+            assert!(talk(from, to, pod), "{pod} over {outer:?}");
+            // Through the tunnel, and by way of the wire.
+            let (tunnel, wire) = (bytes_sent(from, "hgvx") - before.0, bytes_sent(from, "hgw0") - before.1);
+            assert!(tunnel > 1_000_000 && wire > tunnel, "{tunnel} and {wire} bytes");
+        }
+    }
+}
+
+#[test]
+fn routes_into_tunnels_lead_there_over_ipv4() {
+    routes_into_tunnels(["192.0.2.1", "192.0.2.2"]);
+}
+
+#[test]
+fn routes_into_tunnels_lead_there_over_ipv6() {
+    routes_into_tunnels(["2001:db8::1", "2001:db8::2"]);
+}
+
+#[test]
+fn a_tunnel_takes_packets_without_outer_checksum() {
+    let [a, b] = external_nodes(["2001:db8::1", "2001:db8::2"]);
+    let told = a.judge("ip", &["-d", "link", "show", "hgvx"]);
+    assert!(told.contains("vxlan external id 0"), "{told}");
+    assert!(told.contains("dstport 8472 nolearning") && told.contains(" udp6zerocsumrx"), "{told}");
+    // ip's route asks for no checksum, ours back for one.
+    let typed = "route add fd02::/64 encap ip6 id 42 dst 2001:db8::2 via fd02:: dev hgvx onlink";
+    a.judge("ip", &typed.split(' ').collect::<Vec<_>>());
+    let encap = Encap { id: 42, remote: "2001:db8::1".parse().unwrap() };
+    let back = ways(1, encap);
+    b.netlink.route_add(&back[1]).unwrap();
+    assert!(talk(&a, &b, "fd02::9"));
+    let told = b.judge("ip", &["-6", "route", "show", "fd01::/64"]);
+    assert!(told.contains("csum"), "{told}");
+    let listed = a.netlink.routes().unwrap();
+    let typed = listed.iter().find(|route| route.dst == ways(2, encap)[1].dst).unwrap();
+    // Without the checksum it is not a tunnel of ours; 4 is LWTUNNEL_ENCAP_IP6.
+    assert_eq!(typed.next_hops[0].encap, Some(EncapInfo::Other(4)));
+}
+
+#[test]
+fn a_route_into_another_tunnel_is_another_route() {
+    let [node, _other] = external_nodes(["192.0.2.1", "192.0.2.2"]);
+    let encap = |id, remote: &str| Encap { id, remote: remote.parse().unwrap() };
+    for remote in ["192.0.2.2", "2001:db8::2"] {
+        for route in ways(2, encap(42, remote)) {
+            node.netlink.route_add(&route).unwrap();
+            assert!(node.netlink.has_route(&route).unwrap());
+            for other in [Some(encap(43, remote)), Some(encap(42, "192.0.2.3")), None] {
+                let other = Route { encap: other, ..route.clone() };
+                assert!(!node.netlink.has_route(&other).unwrap(), "{other:?}");
+                let error = node.netlink.route_add(&other).unwrap_err();
+                assert!(error.is(libc::EEXIST), "{error}");
+            }
+            let listed = node.netlink.routes().unwrap();
+            let listed = listed.iter().find(|info| info.dst == route.dst).unwrap();
+            assert_eq!(listed.next_hops[0].encap, Some(EncapInfo::Tunnel(encap(42, remote))));
+            node.netlink.route_del(&route).unwrap();
+            assert!(!node.netlink.has_route(&route).unwrap());
+            assert!(node.netlink.route_del(&route).unwrap_err().is(libc::ESRCH));
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use linux::netlink::LinkInfo;
-use linux::{IfName, Link, LinkKind, NetnsName, netns, sysctl};
+use linux::{IfName, Link, NetnsName, netns, sysctl};
 
 use super::{MovedBack, Outcome, Past, absent, by_index, existing};
 use crate::entry::{After, Before, Intent, Undone};
@@ -23,7 +23,7 @@ pub(super) struct Move<'a> {
 
 pub(super) fn before_add(kernel: &mut Kernel, place: &Place, link: &Link) -> Result<Before, StepError> {
     refuse_taken(kernel, place, &link.name)?;
-    if let LinkKind::Veth { peer } = &link.kind {
+    if let Some(peer) = link.kind.peer() {
         let there = peer.netns.clone().map_or_else(|| place.clone(), Place::Netns);
         refuse_taken(kernel, &there, &peer.name)?;
     }
@@ -190,10 +190,7 @@ fn restore_defaults(link: &IfName, parameters: &BTreeMap<sysctl::Key, String>) -
     write_parameters(&lost.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
-/// The namespace in which a veth's other end is born, where that is another one than its twin's.
+/// The namespace in which a pair's other end is born, where that is another one than its twin's.
 pub(crate) fn peer_netns(link: &Link) -> Option<&NetnsName> {
-    match &link.kind {
-        LinkKind::Veth { peer } => peer.netns.as_ref(),
-        LinkKind::Bridge | LinkKind::Vxlan(_) | LinkKind::Macvlan { .. } | LinkKind::Ipvlan { .. } => None,
-    }
+    link.kind.peer()?.netns.as_ref()
 }

@@ -1,6 +1,7 @@
 //! What is either there or not: addresses, routes, neighbours, forwarding entries, nftables tables.
 
-use linux::{FdbEntry, IfName, Mac, Neighbour, Route, nft};
+use linux::netlink::{EncapInfo, NextHop};
+use linux::{Encap, FdbEntry, IfName, Mac, Neighbour, Route, nft};
 
 use super::{absent, existing};
 use crate::entry::{After, Before, Undone};
@@ -121,14 +122,21 @@ fn look_for_route(kernel: &mut Kernel, place: &Place, route: &Route) -> Result<F
     });
     Ok(match other {
         Some(other) => {
-            let hops = other.next_hops.iter().map(|hop| match hop.via {
-                Some(via) => format!(" by {via}"),
-                None => " on the link".to_owned(),
-            });
+            let hops = other.next_hops.iter().map(way);
             Found::Other(format!("another route to {}{}", other.dst, hops.collect::<String>()))
         }
         None => Found::Nothing,
     })
+}
+
+/// One way of a route, in words.
+fn way(hop: &NextHop) -> String {
+    let via = hop.via.map_or_else(|| " on the link".to_owned(), |via| format!(" by {via}"));
+    match hop.encap {
+        None => via,
+        Some(EncapInfo::Tunnel(Encap { id, remote })) => format!("{via} in tunnel {id} to {remote}"),
+        Some(EncapInfo::Other(kind)) => format!("{via} in an encapsulation of kind {kind}"),
+    }
 }
 
 fn look_for_neighbour(kernel: &mut Kernel, place: &Place, wanted: &Neighbour) -> Result<Found, StepError> {

@@ -3,6 +3,7 @@
 mod faults;
 mod identity;
 mod killed;
+mod netkit;
 mod outcomes;
 mod sample;
 mod scene;

@@ -3,7 +3,7 @@
 use plan::{ApplyError, Fault, Journal, Kernel, Place, Plan, Step, StepError, Undone, undo_in_boot};
 use testkit::{require_root, run, shell};
 
-use crate::sample::{Sample, address, bridge, ifname, sysctl_step, table, veth};
+use crate::sample::{Sample, address, bridge, ifname, ip, net, sysctl_step, table, veth};
 use crate::scene::Scene;
 
 fn plan_of(steps: &[(Place, Step)]) -> Plan {
@@ -73,6 +73,35 @@ fn what_another_changed_is_left_alone() {
     let master = |_: &Scene| Step::SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") };
     let other = "ip -n HOME link add other type bridge; ip -n HOME link set free0 master other";
     Scene::check(master, other, is_changed("a port of link"));
+}
+
+#[test]
+fn a_route_into_another_tunnel_is_left_alone() {
+    if !require_root() {
+        return;
+    }
+    let dev = ifname("hgvx.e");
+    let kind = linux::LinkKind::VxlanExternal { port: 8473 };
+    let tunnel = linux::Link { name: dev.clone(), kind, mtu: None, mac: None };
+    for (dst, via) in [("10.244.4.0/24", "10.244.4.0"), ("fd00:4::/64", "fd00:4::")] {
+        let scene = Scene::new();
+        let encap = Some(linux::Encap { id: 1, remote: ip("192.0.2.2") });
+        let route = linux::Route::via(net(dst), ip(via), dev.clone());
+        let steps = [
+            Step::AddLink(tunnel.clone()),
+            Step::SetLinkUp { link: dev.clone() },
+            Step::AddRoute(linux::Route { onlink: true, encap, ..route }),
+        ];
+        scene.apply_steps(&steps.map(|step| scene.home(step))).unwrap();
+        let home = &scene.sample.home;
+        shell(&format!(
+            "ip -n {home} route replace {dst} encap ip id 9 dst 192.0.2.3 via {via} dev {dev} onlink"
+        ));
+        let found = scene.outcomes();
+        assert!(is_changed("in tunnel 9 to 192.0.2.3")(&found[0]), "{found:?}");
+        assert_eq!(found[1..], [Undone::Restored, Undone::Restored]);
+        scene.assert_as_before("when the tunnel took the other's route with it");
+    }
 }
 
 #[test]

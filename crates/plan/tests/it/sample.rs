@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
 use linux::{
-    FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Route, VethPeer, Vxlan, sysctl,
+    Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Route, VethPeer, Vxlan,
+    sysctl,
 };
 use plan::{Place, Plan, Queue, Step};
 use testkit::{World, shell};
@@ -176,6 +177,7 @@ impl Sample {
         plan.push(&home, Step::AddFdb(entry(Mac::from_id(4, 2), "192.0.2.2")));
         plan.push(&home, Step::AddFdb(entry(Mac([0; 6]), "192.0.2.2")));
         plan.push(&home, Step::AddFdb(entry(Mac([0; 6]), "192.0.2.3")));
+        self.routes_into_tunnels(plan);
         plan.push(&home, sysctl_step("net/ipv4/ip_forward", "1"));
         plan.push(&home, sysctl_step("net/ipv6/conf/all/forwarding", "1"));
         plan.push(&home, sysctl_step("net/ipv4/conf/default/rp_filter", "2"));
@@ -189,6 +191,28 @@ impl Sample {
         plan.push(&home, queue("own0", Queue::Rx(0), "1"));
         plan.push(&home, queue("own0", Queue::Tx(0), "0"));
         plan.push(&made, queue("hgv1", Queue::Rx(0), "0-1"));
+    }
+
+    /// Each family in a tunnel over each family.
+    fn routes_into_tunnels(&self, plan: &mut Plan) {
+        let home = self.home();
+        let dev = ifname("hgvx.e");
+        let kind = LinkKind::VxlanExternal { port: 8473 };
+        let mac = Some(Mac::from_id(4, 3));
+        plan.push(&home, Step::AddLink(Link { name: dev.clone(), kind, mtu: Some(1350), mac }));
+        plan.push(&home, up("hgvx.e"));
+        for (dst, via, remote) in [
+            ("10.244.4.0/24", "10.244.4.0", "192.0.2.2"),
+            ("10.244.5.0/24", "10.244.5.0", "2001:db8::2"),
+            ("fd00:4::/64", "fd00:4::", "192.0.2.2"),
+            ("fd00:5::/64", "fd00:5::", "2001:db8::2"),
+        ] {
+            let encap = Some(Encap { id: 1, remote: ip(remote) });
+            let route = Route { onlink: true, encap, ..Route::via(net(dst), ip(via), dev.clone()) };
+            plan.push(&home, Step::AddRoute(route));
+            let mac = Some(Mac::from_id(4, 4));
+            plan.push(&home, Step::AddNeighbour(Neighbour { dev: dev.clone(), ip: ip(via), mac }));
+        }
     }
 
     /// Makes `home` and `away` and fills them with things that are none of the plan's business.
