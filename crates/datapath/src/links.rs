@@ -1,6 +1,7 @@
 //! The names and Ethernet addresses of what drivers make, derived from ids: a plan made again names the same things.
 
 use linux::{IfName, Mac};
+use plan::Place;
 
 use crate::{NodeSpec, Peer, Pod};
 
@@ -15,6 +16,8 @@ pub(crate) enum MacOf {
     NodeEnd = 3,
     /// The pod's interface.
     Pod = 4,
+    /// The node's end of any pod's link, where programs forward.
+    Gateway = 5,
 }
 
 /// The bridge of a node.
@@ -36,6 +39,20 @@ pub(crate) fn node_end(pod: &Pod) -> IfName {
 /// own name for it: `eth0` is often the node's wire.
 pub(crate) fn born(pod: &Pod) -> IfName {
     valid(format!("hgb{}", pod.id))
+}
+
+/// The name under which a node's programs are pinned.
+pub(crate) fn programs(node: &NodeSpec) -> String {
+    match &node.place {
+        Place::Host => "host".to_owned(),
+        Place::Netns(name) => name.to_string(),
+    }
+}
+
+/// The Ethernet address of all pods' gateways on all nodes, where programs forward: with one for all, what a pod sends
+/// to its gateway is in order wherever it arrives. (Calico's is `ee:ee:ee:ee:ee:ee`, for a similar reason.)
+pub(crate) fn gateway_mac() -> Mac {
+    Mac::from_id(MacOf::Gateway as u8, 0)
 }
 
 /// The Ethernet address of something a node has once.

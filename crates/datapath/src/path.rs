@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use linux::features::{Facts, Feature, Unmet};
 use plan::Plan;
 
-use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};
-use crate::attach::{MACVLAN as MACVLAN_LINK, PTP};
+use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_TUNNEL, HOST as NODE_ITSELF, IPVLAN_L2};
+use crate::attach::{IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP};
 use crate::check::MTU_MIN;
-use crate::transport::{DIRECT, ONLINK, VPC, VXLAN};
+use crate::transport::vxlan::VXLAN;
+use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
 use crate::{Attach, Family, NodeSpec, Peer, Pod, SpecError, Transport};
 
 /// A way from one pod to another, made of an attach and a transport.
@@ -74,6 +75,9 @@ pub const ALL: &[DataPath] = &[
     routed("bridge+vxlan", "flannel vxlan", &BRIDGE, &VXLAN),
     routed("ptp+direct", "Calico without an overlay", &PTP, &DIRECT),
     routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
+    routed("ebpf+direct", "Cilium with native routing", &EBPF, &DIRECT),
+    routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
+    routed("netkit+direct", "Cilium with netkit and native routing", &NETKIT, &DIRECT),
     routed("macvlan", "macvlan on the node's wire", &MACVLAN_LINK, &ONLINK),
     routed("ipvlan-l2", "ipvlan on the node's wire, switched", &IPVLAN_L2, &ONLINK),
     routed("ipvlan-l3", "ipvlan routed, past the node's netfilter on the way in", &IPVLAN_L3, &DIRECT),

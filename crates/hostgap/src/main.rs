@@ -2,6 +2,7 @@
 //!
 //! One file a subcommand; this one only reads the command line and turns errors into messages and exit codes.
 
+mod bpf;
 mod clean;
 mod exit;
 mod lab;
@@ -40,6 +41,7 @@ enum Command {
     Serve(serve::Args),
     Lab(lab::Args),
     Clean(clean::Args),
+    Bpf(bpf::Args),
     #[command(hide = true)]
     Man(manual::ManArgs),
     Completions(manual::CompletionsArgs),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Clean(args) => clean::run(&args),
+        Command::Bpf(args) => bpf::run(args),
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),
     };

@@ -268,10 +268,15 @@ fn usage(topology: &Topology, body_bytes: u32) -> String {
         _ => None,
     });
     let names: Vec<String> = added.collect();
+    let loaded = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
+        Step::LoadPrograms(programs) => Some(format!("hostgap bpf unload {}; ", programs.node)),
+        _ => None,
+    });
     format!(
         "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
          # ask:    ip netns exec {client} curl -s http://{address}/{body_bytes}\n\
-         # remove: for name in {}; do ip netns del $name; done\n",
+         # remove: {}for name in {}; do ip netns del $name; done\n",
+        loaded.collect::<String>(),
         names.join(" ")
     )
 }

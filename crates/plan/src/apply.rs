@@ -27,6 +27,15 @@ pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<
     Ok(Applied { seqs: first..journal.next_seq() })
 }
 
+/// Does one step as a person with a tool would: nothing is written down, and nothing undoes it.
+///
+/// # Errors
+/// [`ApplyError::Step`] if it cannot be done.
+pub fn by_hand(placed: &Placed, kernel: &mut Kernel) -> Result<(), ApplyError> {
+    let done = steps::before(kernel, placed).and_then(|before| steps::act(kernel, placed, &before));
+    done.map_err(|why| in_step(placed, why))
+}
+
 fn apply_step(
     number: usize,
     placed: &Placed,

@@ -20,7 +20,7 @@ mod step;
 mod steps;
 mod undo;
 
-pub use apply::{Applied, apply};
+pub use apply::{Applied, apply, by_hand};
 pub use entry::{After, Before, Entry, Header, Intent, Undone};
 pub use error::{ApplyError, StepError};
 pub use fault::Fault;

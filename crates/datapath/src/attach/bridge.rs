@@ -5,7 +5,7 @@ use linux::LinkKind;
 use linux::features::Feature;
 use plan::{Place, Plan, Step};
 
-use super::veth;
+use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::{Attach, NodeSpec, Pod, SpecError, rules};
@@ -58,7 +58,8 @@ pub(super) fn gateway(draft: &mut Draft<'_>, node: &NodeSpec, mtu: u32) {
 /// A pod's port of the bridge, and the pod's side.
 pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Plan {
     let mut outside = Draft::at(&node.place);
-    let link = veth::pair(&mut outside, node, pod, mtu);
+    let mac = links::pod_mac(node, pod, MacOf::NodeEnd);
+    let link = veth::pair(&mut outside, node, pod, mtu, Pair::Veth, mac);
     outside.step(Step::SetLinkMaster { link: link.clone(), master: links::bridge() });
     if hairpin == Hairpin::On {
         outside.step(Step::SetHairpin { link: link.clone() });

@@ -3,19 +3,20 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use linux::features::Feature;
+use linux::{IfName, Mac};
 use plan::{Place, Plan};
 
 use super::bridge::everywhere;
-use super::veth;
+use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::{Addresses, Attach, NodeSpec, Pod, SpecError};
 
 pub(crate) const PTP: Ptp = Ptp;
 
-/// The pods' gateway. No link has these addresses: the pod only needs the Ethernet address behind them, which a
+/// The pods' gateway. No link needs these addresses: the pod only wants the Ethernet address behind them, which a
 /// permanent neighbour entry tells it.
-const GATEWAY: Addresses =
+pub(super) const GATEWAY: Addresses =
     Addresses { v4: Ipv4Addr::new(169, 254, 1, 1), v6: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1) };
 
 /// A point-to-point link with single addresses on it and routes to them.
@@ -42,27 +43,47 @@ impl Attach for Ptp {
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
-        let mut outside = Draft::at(&node.place);
-        let link = veth::pair(&mut outside, node, pod, mtu);
-        outside.up(&link);
-
-        let place = Place::Netns(pod.netns.clone());
-        let mut inside = Draft::at(&place);
-        inside.up(&pod.ifname);
-        inside.addresses(&pod.ifname, pod.addresses.alone());
-        // IPv6 needs no such route: fe80::/64 is on every link.
-        inside.routes_on(&pod.ifname, [IpAddr::from(GATEWAY.v4).into()]);
-        inside.neighbours(&pod.ifname, GATEWAY.both(), links::pod_mac(node, pod, MacOf::NodeEnd));
-        inside.routes_via(&pod.ifname, everywhere(), GATEWAY.both());
-
-        // The node's routes come when the pod can answer: until then a caller gets "unreachable" and not silence.
-        let mut routes = Draft::at(&node.place);
-        routes.neighbours(&link, pod.addresses.both(), links::pod_mac(node, pod, MacOf::Pod));
-        routes.routes_on(&link, pod.addresses.alone());
-
+        let gateway = links::pod_mac(node, pod, MacOf::NodeEnd);
+        let (outside, link) = link(node, pod, mtu, Pair::Veth, gateway);
         let mut plan = outside.into_plan();
-        plan.extend(inside.into_plan());
-        plan.extend(routes.into_plan());
+        plan.extend(inside(pod, gateway));
+        plan.extend(routes(node, pod, &link));
         Ok(plan)
     }
+}
+
+/// The link between node and pod, up on the node's side, where the draft goes on.
+pub(super) fn link<'a>(
+    node: &'a NodeSpec,
+    pod: &Pod,
+    mtu: u32,
+    pair: Pair,
+    gateway: Mac,
+) -> (Draft<'a>, IfName) {
+    let mut outside = Draft::at(&node.place);
+    let link = veth::pair(&mut outside, node, pod, mtu, pair, gateway);
+    outside.up(&link);
+    (outside, link)
+}
+
+/// The pod's addresses, and all its routes by way of the gateway.
+pub(super) fn inside(pod: &Pod, gateway: Mac) -> Plan {
+    let place = Place::Netns(pod.netns.clone());
+    let mut inside = Draft::at(&place);
+    inside.up(&pod.ifname);
+    inside.addresses(&pod.ifname, pod.addresses.alone());
+    // IPv6 needs no such route: fe80::/64 is on every link.
+    inside.routes_on(&pod.ifname, [IpAddr::from(GATEWAY.v4).into()]);
+    inside.neighbours(&pod.ifname, GATEWAY.both(), gateway);
+    inside.routes_via(&pod.ifname, everywhere(), GATEWAY.both());
+    inside.into_plan()
+}
+
+/// The node's routes to the pod. They come when the pod can answer: until then a caller gets "unreachable" and not
+/// silence.
+pub(super) fn routes(node: &NodeSpec, pod: &Pod, link: &IfName) -> Plan {
+    let mut routes = Draft::at(&node.place);
+    routes.neighbours(link, pod.addresses.both(), links::pod_mac(node, pod, MacOf::Pod));
+    routes.routes_on(link, pod.addresses.alone());
+    routes.into_plan()
 }

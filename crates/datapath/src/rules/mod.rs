@@ -1,5 +1,6 @@
 //! The nftables tables of the set-ups that data paths stand for, and the words to write them in.
 
+pub(crate) mod border;
 pub(crate) mod docker;
 pub(crate) mod flannel;
 

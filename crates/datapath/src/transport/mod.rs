@@ -1,11 +1,12 @@
 //! Transports: how nodes reach each other's pods, one file each.
 
 mod direct;
+mod metadata;
 mod onlink;
 mod vpc;
-mod vxlan;
+pub(crate) mod vxlan;
 
 pub(crate) use direct::DIRECT;
+pub(crate) use metadata::VXLAN_METADATA;
 pub(crate) use onlink::ONLINK;
 pub(crate) use vpc::VPC;
-pub(crate) use vxlan::VXLAN;

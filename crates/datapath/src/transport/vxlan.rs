@@ -12,9 +12,9 @@ use crate::{Family, NodeSpec, Peer, SpecError, Transport};
 pub(crate) const VXLAN: Vxlan = Vxlan;
 
 /// flannel's network identifier.
-const VNI: u32 = 1;
+pub(crate) const VNI: u32 = 1;
 /// Linux's port from before IANA gave VXLAN 4789; flannel keeps it.
-const PORT: u16 = 8472;
+pub(crate) const PORT: u16 = 8472;
 /// Bytes of the outer IPv4 (20), UDP (8), VXLAN (8) and inner Ethernet (14) headers.
 const OVERHEAD_V4: u32 = 50;
 /// The same with an outer IPv6 header of 40 bytes.

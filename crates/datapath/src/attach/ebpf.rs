@@ -1,0 +1,96 @@
+//! A routed link to each pod, as [`super::ptp`] makes it, with our programs on it: packets between pods and the wire
+//! pass by routing, netfilter and the CPU's backlog. The routed path stays whole under them, for what they leave to it.
+
+use bpf::forward::{Program, TunnelEnd};
+use linux::features::Feature;
+use plan::forwarding::{Attachment, Endpoint, Programs};
+use plan::{Plan, Step};
+
+use super::ptp::{self, GATEWAY};
+use super::veth::Pair;
+use crate::draft::Draft;
+use crate::links::{self, MacOf};
+use crate::rules::border;
+use crate::transport::vxlan;
+use crate::{Attach, NodeSpec, Pod, SpecError};
+
+/// Veth pairs, to nodes on the same wire.
+pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, tunnel: false };
+/// Veth pairs, to nodes at the other end of a tunnel.
+pub(crate) const EBPF_TUNNEL: Ebpf = Ebpf { name: "ebpf-tunnel", pair: Pair::Veth, tunnel: true };
+/// Netkit pairs, which hand a packet to the program while the pod sends it.
+pub(crate) const NETKIT: Ebpf = Ebpf { name: "netkit", pair: Pair::Netkit, tunnel: false };
+
+/// Routed links with programs. Pods of several such attaches can be on one node, where one has made the node.
+pub(crate) struct Ebpf {
+    name: &'static str,
+    pair: Pair,
+    tunnel: bool,
+}
+
+impl Attach for Ebpf {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        match self.pair {
+            Pair::Veth => &[Feature::Veth, Feature::Ipv6, Feature::Nftables, Feature::BpfTc],
+            Pair::Netkit => &[Feature::Netkit, Feature::Ipv6, Feature::Nftables, Feature::BpfTc],
+        }
+    }
+
+    fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
+        let mut draft = Draft::at(&node.place);
+        draft.forwarding();
+        draft.tables(border::tables(node));
+        let tunnel = self.tunnel.then(|| TunnelEnd {
+            local: node.underlay.of(node.outer),
+            vni: vxlan::VNI,
+            port: vxlan::PORT,
+        });
+        draft.step(Step::LoadPrograms(Programs {
+            node: links::programs(node),
+            wire: node.wire.clone(),
+            mtu,
+            gateway: GATEWAY.v4,
+            gateway_mac: links::gateway_mac(),
+            pods: (node.pods.v4.trunc(), node.pods.v6.trunc()),
+            cluster: (node.cluster.v4.trunc(), node.cluster.v6.trunc()),
+            tunnel,
+        }));
+        draft.program(node, Program::FromWire, &node.wire);
+        Ok(draft.into_plan())
+    }
+
+    fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
+        let (mut outside, link) = ptp::link(node, pod, mtu, self.pair, links::gateway_mac());
+        // The kernel answers neighbour solicitations for an address that a link has; for IPv4 the program does.
+        outside.addresses(&link, [GATEWAY.alone()[1]]);
+        // Before the pod can send: it is bound to its addresses from its first packet.
+        let program = match self.pair {
+            Pair::Veth => Program::FromPod,
+            Pair::Netkit => Program::FromNetkit,
+        };
+        outside.program(node, program, &link);
+        outside.step(Step::AddEndpoint(Endpoint {
+            node: links::programs(node),
+            link: link.clone(),
+            mac: links::pod_mac(node, pod, MacOf::Pod),
+            addresses: pod.addresses.both().to_vec(),
+        }));
+
+        let mut plan = outside.into_plan();
+        plan.extend(ptp::inside(pod, links::gateway_mac()));
+        plan.extend(ptp::routes(node, pod, &link));
+        Ok(plan)
+    }
+}
+
+impl Draft<'_> {
+    /// Attaches a program of the node.
+    pub(crate) fn program(&mut self, node: &NodeSpec, program: Program, link: &linux::IfName) {
+        let attachment = Attachment { node: links::programs(node), program, link: link.clone() };
+        self.step(Step::AttachProgram(attachment));
+    }
+}

@@ -1,0 +1,71 @@
+//! One tunnel device for all peers, which is told with each packet where to: by our programs, or, for what they leave to
+//! the kernel, by the route. It goes with the `ebpf-tunnel` attach, whose programs it uses.
+
+use bpf::forward::Program;
+use linux::features::Feature;
+use linux::{Encap, LinkKind, Route};
+use plan::forwarding::Tunnel;
+use plan::{Plan, Step};
+
+use super::vxlan;
+use crate::draft::Draft;
+use crate::links;
+use crate::{Family, NodeSpec, Peer, SpecError, Transport};
+
+pub(crate) const VXLAN_METADATA: Metadata = Metadata;
+
+/// A vxlan device in metadata mode (`external`).
+///
+/// All ends have one Ethernet address, that of the pods' gateways: what a pod sends to its gateway fits any node's
+/// tunnel end as it is, and nobody has to know who is who.
+pub(crate) struct Metadata;
+
+impl Transport for Metadata {
+    fn name(&self) -> &'static str {
+        "vxlan-metadata"
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        &[Feature::Vxlan, Feature::Ipv6, Feature::BpfTc]
+    }
+
+    fn overhead_bytes(&self, outer: Family) -> u32 {
+        vxlan::VXLAN.overhead_bytes(outer)
+    }
+
+    fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
+        node.check_underlay_apart()?;
+        let device = links::vxlan();
+        let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
+        let mut draft = Draft::at(&node.place);
+        let kind = LinkKind::VxlanExternal { port: vxlan::PORT };
+        draft.link(&device, kind, mtu, Some(links::gateway_mac()));
+        draft.program(node, Program::FromTunnel, &device);
+        draft.up(&device);
+        draft.addresses(&device, node.pods.networks().alone());
+        Ok(draft.into_plan())
+    }
+
+    fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
+        node.check_underlay_apart()?;
+        let (device, hops) = (links::vxlan(), peer.pods.networks().both());
+        let remote = peer.underlay.of(node.outer);
+        let mut draft = Draft::at(&node.place);
+        draft.neighbours(&device, hops, links::gateway_mac());
+        for (prefix, via) in peer.pods.both().into_iter().zip(hops) {
+            let encap = Some(Encap { id: vxlan::VNI, remote });
+            draft.step(Step::AddRoute(Route {
+                onlink: true,
+                encap,
+                ..Route::via(prefix, via, device.clone())
+            }));
+            draft.step(Step::AddTunnel(Tunnel {
+                node: links::programs(node),
+                prefix,
+                device: device.clone(),
+                remote,
+            }));
+        }
+        Ok(draft.into_plan())
+    }
+}

@@ -1,0 +1,240 @@
+//! `hostgap bpf`: the forwarding programs of nodes, seen and handled one by one.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use lab::LabError;
+use linux::{IfName, Mac, NetnsName};
+use plan::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+use plan::{Kernel, Place, Placed, Step};
+
+use crate::exit::BadInput;
+use crate::speak;
+
+/// See what the forwarding programs of the ebpf and netkit data paths drop, and handle them one by one.
+///
+/// Each node has its programs and maps pinned in a bpffs below /run/hostgap-bpf. The data paths load, attach and
+/// remove them by themselves; load, attach, endpoint and tunnel are what `hostgap race --show-commands` shows, for who
+/// wants to build such a node by hand.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show what was dropped and what was left to the kernel's own path, by reason, in packets since the start.
+    Counters {
+        /// The node; without one, all nodes that have programs.
+        node: Option<String>,
+        /// Print the counters as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Load the programs of a node.
+    Load(LoadArgs),
+    /// Attach a program of a node to a link.
+    Attach {
+        #[command(flatten)]
+        at: At,
+        /// from_pod, from_netkit, from_wire or from_tunnel.
+        #[arg(value_parser = program)]
+        program: ::bpf::forward::Program,
+        /// The link.
+        #[arg(value_parser = ifname)]
+        link: IfName,
+    },
+    /// Tell the programs of a node about a pod: it may send from these addresses alone.
+    Endpoint {
+        #[command(flatten)]
+        at: At,
+        /// The node's end of the pod's link.
+        #[arg(value_parser = ifname)]
+        link: IfName,
+        /// The pod's Ethernet address.
+        mac: Mac,
+        /// The pod's addresses.
+        #[arg(required = true)]
+        addresses: Vec<IpAddr>,
+    },
+    /// Tell the programs of a node which pods are behind which other end of its tunnel.
+    Tunnel {
+        #[command(flatten)]
+        at: At,
+        /// The prefix of the other node's pods.
+        prefix: IpNet,
+        /// The tunnel's device.
+        #[arg(value_parser = ifname)]
+        device: IfName,
+        /// The tunnel's other end.
+        remote: IpAddr,
+    },
+    /// Detach and remove the programs of a node. Packets then take the kernel's own path.
+    Unload {
+        /// The node.
+        node: String,
+    },
+}
+
+/// Which node, and where it is.
+#[derive(Debug, clap::Args)]
+struct At {
+    /// The network namespace that plays the node; without it, this one.
+    #[arg(long, value_parser = netns)]
+    netns: Option<NetnsName>,
+    /// The name under which the node's programs are pinned.
+    node: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct LoadArgs {
+    #[command(flatten)]
+    at: At,
+    /// The link to the other nodes.
+    #[arg(long, value_parser = ifname)]
+    wire: IfName,
+    /// The pods' MTU in bytes.
+    #[arg(long)]
+    mtu: u32,
+    /// The prefixes of the node's pods, one of IPv4 and one of IPv6, joined by a comma.
+    #[arg(long, value_parser = prefixes)]
+    pods: (Ipv4Net, Ipv6Net),
+    /// The prefixes of all nodes' pods, in the same way.
+    #[arg(long, value_parser = prefixes)]
+    cluster: (Ipv4Net, Ipv6Net),
+    /// The pods' IPv4 gateway, which is on no link.
+    #[arg(long)]
+    gateway: Ipv4Addr,
+    /// The Ethernet address of the node's end of every pod's link.
+    #[arg(long)]
+    gateway_mac: Mac,
+    /// The node's end of a VXLAN tunnel to the other nodes.
+    #[arg(long, requires_all = ["vni", "port"])]
+    tunnel: Option<IpAddr>,
+    /// The tunnel's network identifier.
+    #[arg(long, requires = "tunnel", value_parser = clap::value_parser!(u32).range(0..1 << 24))]
+    vni: Option<u32>,
+    /// The tunnel's UDP port.
+    #[arg(long, requires = "tunnel")]
+    port: Option<u16>,
+}
+
+/// `hostgap bpf`.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    match args.command {
+        Command::Counters { node, json } => counters(node, json)?,
+        Command::Load(args) => load(args)?,
+        Command::Attach { at, program, link } => {
+            by_hand(at.netns, Step::AttachProgram(Attachment { node: at.node, program, link }))?;
+        }
+        Command::Endpoint { at, link, mac, addresses } => {
+            by_hand(at.netns, Step::AddEndpoint(Endpoint { node: at.node, link, mac, addresses }))?;
+        }
+        Command::Tunnel { at, prefix, device, remote } => {
+            by_hand(at.netns, Step::AddTunnel(Tunnel { node: at.node, prefix, device, remote }))?;
+        }
+        Command::Unload { node } => {
+            ::bpf::pins::remove(&known(&node)?).context("could not unload")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(args: LoadArgs) -> anyhow::Result<()> {
+    let tunnel = match (args.tunnel, args.vni, args.port) {
+        (Some(local), Some(vni), Some(port)) => Some(::bpf::forward::TunnelEnd { local, vni, port }),
+        _ => None,
+    };
+    let programs = Programs {
+        node: args.at.node,
+        wire: args.wire,
+        mtu: args.mtu,
+        gateway: args.gateway,
+        gateway_mac: args.gateway_mac,
+        pods: args.pods,
+        cluster: args.cluster,
+        tunnel,
+    };
+    by_hand(args.at.netns, Step::LoadPrograms(programs))
+}
+
+fn by_hand(netns: Option<NetnsName>, step: Step) -> anyhow::Result<()> {
+    let place = netns.map_or(Place::Host, Place::Netns);
+    Ok(plan::by_hand(&Placed { place, step }, &mut Kernel::new()?)?)
+}
+
+/// The folder of a node that has programs.
+fn known(node: &str) -> anyhow::Result<std::path::PathBuf> {
+    let nodes = ::bpf::pins::nodes();
+    if nodes.iter().any(|known| known == node) {
+        return Ok(::bpf::pins::folder(node));
+    }
+    let known = if nodes.is_empty() { "no node has any".to_owned() } else { nodes.join(", ") };
+    Err(BadInput(format!("node {node:?} has no programs of ours; those that have: {known}")).into())
+}
+
+fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
+    let nodes = match node {
+        Some(node) => {
+            known(&node)?;
+            vec![node]
+        }
+        None => ::bpf::pins::nodes(),
+    };
+    let mut all = Vec::new();
+    for node in nodes {
+        let folder = ::bpf::pins::folder(&node);
+        all.push((node, ::bpf::forward::counters(&folder).context("could not show the counters")?));
+    }
+    if json {
+        let nodes = all.iter().map(|(node, counters)| {
+            let of = |drops| {
+                let those = counters.iter().filter(move |(counter, _)| counter.is_drop() == drops);
+                those.map(|(counter, packets)| (counter.name(), *packets)).collect()
+            };
+            let [dropped, passed]: [std::collections::BTreeMap<_, _>; 2] = [of(true), of(false)];
+            serde_json::json!({ "node": node, "dropped": dropped, "passed": passed })
+        });
+        speak::result(serde_json::json!({ "schema": 1, "nodes": nodes.collect::<Vec<_>>() }))?;
+        return Ok(());
+    }
+    if all.is_empty() {
+        speak::result("no node has programs of ours")?;
+    }
+    for (node, counters) in all {
+        speak::result(format_args!("{node}"))?;
+        for (drops, title) in [(true, "dropped"), (false, "left to the kernel")] {
+            speak::result(format_args!("  {title}"))?;
+            for (counter, packets) in counters.iter().filter(|(counter, _)| counter.is_drop() == drops) {
+                speak::result(format_args!("    {packets:>12}  {counter}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ifname(text: &str) -> Result<IfName, String> {
+    IfName::new(text).map_err(|error| error.to_string())
+}
+
+fn netns(text: &str) -> Result<NetnsName, String> {
+    NetnsName::new(text).map_err(|error| error.to_string())
+}
+
+fn program(text: &str) -> Result<::bpf::forward::Program, String> {
+    let all = ::bpf::forward::Program::ALL;
+    all.iter().find(|program| program.name() == text).copied().ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|program| program.name()).collect();
+        format!("there is no such program; there are {}", names.join(", "))
+    })
+}
+
+fn prefixes(text: &str) -> Result<(Ipv4Net, Ipv6Net), String> {
+    let wanted = || format!("{text:?} is not a prefix of IPv4, a comma and a prefix of IPv6");
+    let (v4, v6) = text.split_once(',').ok_or_else(wanted)?;
+    Ok((v4.parse().map_err(|_| wanted())?, v6.parse().map_err(|_| wanted())?))
+}
