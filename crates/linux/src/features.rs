@@ -1,5 +1,7 @@
 //! What this kernel can do, probed and never guessed from its version.
 
+mod bpf;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -38,6 +40,9 @@ pub enum Feature {
     Nftables,
     /// Bridged packets pass netfilter (`br_netfilter`).
     BridgeNetfilter,
+    /// eBPF programs of the kind that tc and netkit run, with `bpf_redirect_peer` (Linux 5.10), and a filesystem that
+    /// keeps them.
+    BpfTc,
 }
 
 impl Feature {
@@ -54,6 +59,7 @@ impl Feature {
         Feature::Ipv6,
         Feature::Nftables,
         Feature::BridgeNetfilter,
+        Feature::BpfTc,
     ];
 }
 
@@ -71,6 +77,7 @@ impl fmt::Display for Feature {
             Feature::Ipv6 => "IPv6",
             Feature::Nftables => "nftables",
             Feature::BridgeNetfilter => "br_netfilter",
+            Feature::BpfTc => "eBPF programs at tc",
         })
     }
 }
@@ -111,6 +118,15 @@ pub fn probe() -> Result<Facts> {
     Ok(facts)
 }
 
+/// Whether programs can be attached to a device as links of a list (tcx, Linux 6.6). No data path needs it: without it
+/// the same programs are attached as a filter of the `clsact` queueing discipline. Tried, as the features are, in a
+/// namespace that ends with this call; an error only if there can be none.
+pub fn tcx() -> Result<bool> {
+    let world = Netns::anonymous()?;
+    let lo = Netlink::open_in(&world)?.index_of(&name("lo"))?;
+    Ok(world.run(|| bpf::try_tcx(lo))?.is_ok())
+}
+
 /// Tries one feature; the reason if it does not work.
 fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), String> {
     let parent = name(PARENT);
@@ -134,6 +150,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::Ipv6 => ipv6(netlink),
         Feature::Nftables => nft::add(world, &translation()).map_err(|error| error.reason()),
         Feature::BridgeNetfilter => bridge_netfilter(world),
+        Feature::BpfTc => bpf::try_programs(),
     }
 }
 

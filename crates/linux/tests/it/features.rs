@@ -1,6 +1,6 @@
 //! What is probed is what the machine can do, as `ip` finds it.
 
-use linux::features::{Feature, probe};
+use linux::features::{Feature, probe, tcx};
 use linux::sysctl;
 
 use crate::world::Place;
@@ -63,5 +63,18 @@ fn probing_leaves_nothing() {
     let links = || linux::Netlink::open().unwrap().links().unwrap();
     let before = links().len();
     probe().unwrap();
+    tcx().unwrap();
     assert_eq!(links().len(), before);
+}
+
+/// The functions that the kernel was built with are the judge: programs load and attach where these are.
+#[test]
+fn programs_are_probed_as_the_kernel_was_built() {
+    let Ok(symbols) = std::fs::read_to_string("/proc/kallsyms") else {
+        return testkit::skip("this kernel does not list its functions");
+    };
+    let has = |function: &str| symbols.lines().any(|line| line.split(' ').nth(2) == Some(function));
+    let why = probe().unwrap().missing.remove(&Feature::BpfTc);
+    assert_eq!(why.is_none(), has("bpf_prog_load") && has("bpf_redirect_peer"), "{why:?}");
+    assert_eq!(tcx().unwrap(), has("tcx_link_attach"));
 }

@@ -6,6 +6,7 @@ mod netlink;
 mod netns;
 mod nft;
 mod process;
+mod proxy;
 mod steering;
 mod tunnel;
 mod world;

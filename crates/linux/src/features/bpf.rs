@@ -1,0 +1,168 @@
+//! Whether eBPF programs can be loaded and attached, tried with the smallest ones there are (bpf(2)).
+//!
+//! Structures and numbers are those of include/uapi/linux/bpf.h. What is made here ends with its descriptor.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+/// Commands of bpf(2).
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_LINK_CREATE: libc::c_int = 28;
+/// The kind of program that tc and netkit run.
+const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+/// Where a link attaches it: packets that come in, in a list of programs (Linux 6.6).
+const BPF_TCX_INGRESS: u32 = 46;
+/// The helper `bpf_redirect_peer` (Linux 5.10).
+const REDIRECT_PEER: i32 = 155;
+/// Enough for what the verifier says of four instructions.
+const LOG_BYTES: usize = 4096;
+/// That of the project's programs; some helpers are for programs under the GPL alone.
+const LICENSE: &CStr = c"Dual MIT/GPL";
+
+/// `struct bpf_insn`. The two registers are four bits each, and no instruction here has a source register.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Instruction {
+    code: u8,
+    register: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+/// The part of `union bpf_attr` for [`BPF_PROG_LOAD`] that all kernels know.
+#[repr(C)]
+struct LoadProgram {
+    kind: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+}
+
+/// The part of `union bpf_attr` for [`BPF_LINK_CREATE`] that all kinds of links have.
+#[repr(C)]
+struct CreateLink {
+    program: u32,
+    index: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// Tries what the data paths need: a program at tc, one that hands packets to a veth's other end, and a filesystem
+/// that keeps programs. The reason if one of them does not work.
+pub(super) fn try_programs() -> Result<(), String> {
+    load(&[set(0, 0), exit()])?;
+    let redirect = [set(1, 1), set(2, 0), call(REDIRECT_PEER), exit()];
+    load(&redirect).map_err(|why| format!("bpf_redirect_peer: {why}"))?;
+    mount().map_err(|error| format!("no filesystem of kind bpf: {}", words(error.into())))?;
+    Ok(())
+}
+
+/// Tries to attach a program as a link (tcx) to the device of that index in the calling thread's namespace.
+pub(super) fn try_tcx(index: u32) -> Result<(), String> {
+    let program = load(&[set(0, 0), exit()])?;
+    let program = u32::try_from(program.as_raw_fd()).expect("descriptors are not negative");
+    let attributes = CreateLink { program, index, attach_type: BPF_TCX_INGRESS, flags: 0 };
+    // SAFETY: `CreateLink` is what this command reads, and has no pointers.
+    unsafe { bpf(BPF_LINK_CREATE, &attributes) }.map(drop).map_err(words)
+}
+
+/// Loads a program; it lives as long as its descriptor. The error has the verifier's words, if it has any.
+fn load(instructions: &[Instruction]) -> Result<OwnedFd, String> {
+    let mut log = [0_u8; LOG_BYTES];
+    let attributes = LoadProgram {
+        kind: BPF_PROG_TYPE_SCHED_CLS,
+        instruction_count: u32::try_from(instructions.len()).expect("a few"),
+        instructions: instructions.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        log_level: 1,
+        log_bytes: u32::try_from(LOG_BYTES).expect("a few thousand"),
+        log: log.as_mut_ptr() as u64,
+        kernel_version: 0,
+        flags: 0,
+    };
+    // SAFETY: `LoadProgram` is what this command reads. Its pointers are to the instructions, of which there are as
+    // many as it says, to a string that ends with a zero, and to a buffer that is as long as it says, borrowed by no
+    // one else and written to by the kernel. All live until the call returns.
+    let loaded = unsafe { bpf(BPF_PROG_LOAD, &attributes) };
+    loaded.map_err(|error| {
+        let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
+        verdict(&log).map_or_else(|| words(error), str::to_owned)
+    })
+}
+
+/// The verifier's reason: the last line that it wrote before its count of instructions.
+fn verdict(log: &str) -> Option<&str> {
+    log.lines().rfind(|line| !line.is_empty() && !line.starts_with("processed "))
+}
+
+/// bpf(2) with a command that answers with a new descriptor.
+///
+/// # Safety
+/// `A` is the part of `union bpf_attr` that the command reads, without padding, and its pointers are valid for what the
+/// command does with them.
+unsafe fn bpf<A>(command: libc::c_int, attributes: &A) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are readable for as many bytes as is said; the caller answers for what is in them.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<A>() as libc::c_uint)
+    };
+    let descriptor = i32::try_from(answer).ok().filter(|descriptor| *descriptor >= 0);
+    let descriptor = descriptor.ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the kernel has just made the descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// A filesystem for programs, attached to nothing, so that it leaves nothing behind (`fsopen`, Linux 5.2).
+fn mount() -> rustix::io::Result<OwnedFd> {
+    let filesystem = rustix::mount::fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(&filesystem)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    rustix::mount::fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+fn words(error: io::Error) -> String {
+    crate::Error::new("use bpf", error).reason()
+}
+
+/// `register = value`
+fn set(register: u8, value: i32) -> Instruction {
+    Instruction { code: 0xb7, register, offset: 0, immediate: value }
+}
+
+/// `call helper`
+fn call(helper: i32) -> Instruction {
+    Instruction { code: 0x85, register: 0, offset: 0, immediate: helper }
+}
+
+/// Returns register 0.
+fn exit() -> Instruction {
+    Instruction { code: 0x95, register: 0, offset: 0, immediate: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verifiers_reason_is_found() {
+        let log = "0: R1=ctx() R10=fp0\n0: (b7) r1 = 1\n2: (85) call unknown#155\ninvalid func unknown#155\n\
+                   processed 3 insns (limit 1000000) max_states_per_insn 0\n";
+        assert_eq!(verdict(log), Some("invalid func unknown#155"));
+        assert_eq!(verdict(""), None);
+    }
+
+    #[test]
+    fn structures_have_the_kernels_sizes() {
+        assert_eq!(size_of::<Instruction>(), 8);
+        assert_eq!((size_of::<LoadProgram>(), size_of::<CreateLink>()), (48, 16));
+    }
+}

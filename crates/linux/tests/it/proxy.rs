@@ -1,0 +1,115 @@
+//! Proxy neighbours: a node answers for an address that nobody has, and what it needs for that.
+
+use std::net::{IpAddr, UdpSocket};
+
+use linux::{Mac, Neighbour, Route, sysctl};
+
+use crate::world::{Place, eventually, ifname};
+
+/// What nobody has.
+const GATEWAYS: [&str; 2] = ["169.254.1.1", "fdff::1"];
+
+/// What a node needs beside the proxy entry, as the kernel's code says (`arp_process` in net/ipv4/arp.c,
+/// `ndisc_recv_ns` in net/ipv6/ndisc.c).
+#[derive(Clone, Copy)]
+struct Needs {
+    /// `forwarding` of the link.
+    forwarding: bool,
+    /// IPv4: a route to the address that leads out of another link than the one from which it is asked for.
+    route_elsewhere: bool,
+    /// IPv6: `proxy_ndp` of the link.
+    proxy_ndp: bool,
+}
+
+const ALL: Needs = Needs { forwarding: true, route_elsewhere: true, proxy_ndp: true };
+
+fn set(place: &Place, key: &str, value: &str) {
+    let key = sysctl::Key::new(key).expect("a valid key");
+    let written = place.netns.run(|| sysctl::write(&key, value)).expect("the namespace is there");
+    written.expect("the parameter can be written");
+}
+
+/// A node and a pod at the ends of a veth, the node with its proxy entries and what else it is to have.
+fn node_and_pod(needs: Needs) -> (Place, Place) {
+    let (node, pod) = (Place::new("px-node"), Place::new("px-pod"));
+    node.wire(&pod, "hgv0", "fd00::1/64", "10.1.0.9/32");
+    pod.up("hgv0", &["fd00::9/64"]);
+    let dev = ifname("hgv0");
+    for gateway in GATEWAYS {
+        let ip: IpAddr = gateway.parse().expect("a valid address");
+        // No answer is to be soon known as none: one question, 0.3 s.
+        let family = if gateway.contains(':') { "ipv6" } else { "ipv4" };
+        set(&pod, &format!("net/{family}/neigh/hgv0/mcast_solicit"), "1");
+        set(&pod, &format!("net/{family}/neigh/hgv0/retrans_time_ms"), "300");
+        set(&node, &format!("net/{family}/neigh/hgv0/proxy_delay"), "0");
+        set(&node, &format!("net/{family}/conf/hgv0/forwarding"), if needs.forwarding { "1" } else { "0" });
+        pod.netlink.route_add(&Route::on_link(ip.into(), dev.clone())).expect("the route can be added");
+        let proxy = Neighbour { dev: dev.clone(), ip, mac: None };
+        node.netlink.neighbour_add(&proxy).expect("the entry can be added");
+    }
+    set(&node, "net/ipv6/conf/hgv0/proxy_ndp", if needs.proxy_ndp { "1" } else { "0" });
+    // Strict reverse path filtering, which a namespace may have from its host, drops questions of whom it has no way to.
+    let back = Route::on_link("10.1.0.9/32".parse().expect("a valid prefix"), dev);
+    node.netlink.route_add(&back).expect("the route can be added");
+    let link = ifname(if needs.route_elsewhere { "lo" } else { "hgv0" });
+    let route = Route::on_link("169.254.1.1/32".parse().expect("a valid prefix"), link);
+    node.netlink.route_add(&route).expect("the route can be added");
+    (node, pod)
+}
+
+/// The Ethernet address that the pod learns for an address when it sends something there; `None` if nobody answers.
+fn learnt(pod: &Place, gateway: &str) -> Option<Mac> {
+    let any = if gateway.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
+    let socket = pod.netns.run(|| UdpSocket::bind(any)).expect("the namespace is there");
+    let socket = socket.expect("any port will do");
+    let ip: IpAddr = gateway.parse().expect("a valid address");
+    socket.send_to(b"x", (ip, 9)).expect("it is on the link as far as the pod knows");
+    let mut told = String::new();
+    eventually("the question has an end", || {
+        told = pod.judge("ip", &["neighbour", "show", gateway, "dev", "hgv0"]);
+        told.contains("lladdr") || told.contains("FAILED")
+    });
+    let known = pod.netlink.neighbours().expect("neighbours can be listed");
+    known.iter().find(|entry| entry.ip == ip).and_then(|entry| entry.mac)
+}
+
+#[track_caller]
+fn check(needs: Needs, expected: [bool; 2]) {
+    let (node, pod) = node_and_pod(needs);
+    let mac = node.netlink.link(&ifname("hgv0")).expect("links can be looked at").expect("it was made").mac;
+    for (gateway, answers) in GATEWAYS.into_iter().zip(expected) {
+        assert_eq!(learnt(&pod, gateway), mac.filter(|_| answers), "{gateway}");
+    }
+}
+
+#[test]
+fn a_node_answers_for_what_nobody_has() {
+    check(ALL, [true, true]);
+}
+
+#[test]
+fn it_does_not_without_what_it_needs() {
+    check(Needs { forwarding: false, ..ALL }, [false, false]);
+    check(Needs { route_elsewhere: false, ..ALL }, [false, true]);
+    check(Needs { proxy_ndp: false, ..ALL }, [true, false]);
+}
+
+/// So a plan adds them when the link is there to stay up; coming up alone does them no harm.
+#[test]
+fn proxy_entries_go_when_the_link_goes_down() {
+    let (node, _pod) = node_and_pod(ALL);
+    let proxies = || {
+        let all = node.netlink.neighbours().expect("neighbours can be listed");
+        all.into_iter().filter(|entry| entry.proxy).map(|entry| entry.ip.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(proxies(), GATEWAYS);
+    let index = node.index("hgv0");
+    node.netlink.link_set_up(index, false).unwrap();
+    assert_eq!(proxies(), [""; 0]);
+    for gateway in GATEWAYS {
+        let proxy = Neighbour { dev: ifname("hgv0"), ip: gateway.parse().unwrap(), mac: None };
+        node.netlink.neighbour_add(&proxy).unwrap();
+    }
+    node.netlink.link_set_up(index, true).unwrap();
+    assert_eq!(proxies(), GATEWAYS);
+}
