@@ -248,12 +248,15 @@ static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 	return has_own_mac(skb, eth) ? pass(PASS_PROTOCOL) : drop(DROP_SPOOFED_MAC);
 }
 
-/* To a pod of this node, from outside. */
+/* To a pod of this node, from another pod. Whoever else sends to a pod may be masqueraded or translated on the way
+ * back, and so on the way in as well: the kernel's connection tracking must see both. */
 static __always_inline int deliver4(const struct iphdr *ip)
 {
 	struct endpoint *pod;
 	__be32 to = ip->daddr;
 
+	if (!within4(ip->saddr, config.cluster4, config.cluster4_mask))
+		return pass(PASS_OUTSIDE);
 	if (within4(ip->saddr, config.pods4, config.pods4_mask))
 		return pass(PASS_MARTIAN);
 	pod = bpf_map_lookup_elem(&endpoints4, &to);
@@ -274,6 +277,8 @@ static __always_inline int deliver6(struct __sk_buff *skb)
 	/* What is not for pods is none of our business, and is not counted. */
 	if (!within6(&to, config.pods6, config.pods6_mask))
 		return TC_ACT_UNSPEC;
+	if (!within6(&ip->saddr, config.cluster6, config.cluster6_mask))
+		return pass(PASS_OUTSIDE);
 	if (within6(&ip->saddr, config.pods6, config.pods6_mask))
 		return pass(PASS_MARTIAN);
 	pod = bpf_map_lookup_elem(&endpoints6, &to);
@@ -333,6 +338,8 @@ int from_tunnel(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (key.tunnel_id != config.vni)
 		return drop(DROP_FOREIGN_VNI);
+	/* A pod's frame is for the gateway, which to this device is somebody else. */
+	bpf_skb_change_type(skb, PACKET_HOST);
 	if (skb->protocol == bpf_htons(ETH_P_IPV6))
 		return deliver6(skb);
 	if (skb->protocol != bpf_htons(ETH_P_IP))

@@ -66,7 +66,7 @@ enum counter {
 	PASS_PROTOCOL,        /* neither IP nor ARP */
 	PASS_ARP,
 	PASS_LINK_SCOPE,      /* IPv6 between a pod and its node: neighbour discovery and the like */
-	PASS_OUTSIDE,         /* from a pod to an address outside the cluster */
+	PASS_OUTSIDE,         /* between a pod and an address outside the cluster */
 	PASS_NODE,            /* to an address in the pods' prefix that no pod has, such as the gateway's */
 	PASS_TOO_BIG,         /* above the pods' MTU: the kernel answers with an ICMP error or makes fragments */
 	PASS_UNRESOLVED,      /* the next hop's Ethernet address is not known yet: the kernel asks for it */

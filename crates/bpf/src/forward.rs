@@ -20,7 +20,7 @@ pub use entries::{remove_endpoint, remove_tunnel};
 
 use crate::ffi;
 
-#[expect(unreachable_pub, clippy::all, reason = "it is generated")]
+#[expect(unreachable_pub, unused_qualifications, clippy::all, reason = "it is generated")]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
 }

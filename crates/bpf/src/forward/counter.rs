@@ -27,7 +27,7 @@ pub enum Counter {
     PassArp,
     /// Left to the kernel: IPv6 between a pod and its node.
     PassLinkScope,
-    /// Left to the kernel: from a pod to an address outside the cluster.
+    /// Left to the kernel: between a pod and an address outside the cluster.
     PassOutside,
     /// Left to the kernel: to an address in the pods' prefix that no pod has.
     PassNode,
@@ -97,7 +97,7 @@ impl fmt::Display for Counter {
             Counter::PassProtocol => "neither IP nor ARP",
             Counter::PassArp => "ARP",
             Counter::PassLinkScope => "IPv6 between a pod and its node",
-            Counter::PassOutside => "from a pod to outside the cluster",
+            Counter::PassOutside => "between a pod and an address outside the cluster",
             Counter::PassNode => "to an address in the pods' prefix that no pod has",
             Counter::PassTooBig => "above the pods' MTU",
             Counter::PassUnresolved => "the next hop's Ethernet address is not known yet",

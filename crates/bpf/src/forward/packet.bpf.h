@@ -12,11 +12,14 @@ static __always_inline void *head(struct __sk_buff *skb, __u32 bytes)
 {
 	void *data = (void *)(long)skb->data;
 
+	/* The verifier knows of one value that it was checked; a compiler that finds it twice mixes the two up. */
+	barrier_var(data);
 	if (data + bytes <= (void *)(long)skb->data_end)
 		return data;
 	if (skb->len < bytes || bpf_skb_pull_data(skb, bytes))
 		return NULL;
 	data = (void *)(long)skb->data;
+	barrier_var(data);
 	return data + bytes <= (void *)(long)skb->data_end ? data : NULL;
 }
 

@@ -125,7 +125,8 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 	ip = (void *)eth + sizeof(*eth) + WRAPPING_BYTES;
 	to = ip->daddr;
 	pod = bpf_map_lookup_elem(&endpoints4, &to);
-	if (!pod || within4(ip->saddr, config.pods4, config.pods4_mask))
+	if (!pod || !within4(ip->saddr, config.cluster4, config.cluster4_mask) ||
+	    within4(ip->saddr, config.pods4, config.pods4_mask))
 		return TC_ACT_UNSPEC;
 	/* What the hardware says of checksums is of the outer packet: the pod's kernel checks for itself. */
 	if (bpf_skb_adjust_room(skb, -(__s32)WRAPPING_BYTES, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))

@@ -9,15 +9,16 @@ use plan::{Plan, Step};
 
 use super::vxlan;
 use crate::draft::Draft;
-use crate::links;
+use crate::links::{self, MacOf};
 use crate::{Family, NodeSpec, Peer, SpecError, Transport};
 
 pub(crate) const VXLAN_METADATA: Metadata = Metadata;
 
 /// A vxlan device in metadata mode (`external`).
 ///
-/// All ends have one Ethernet address, that of the pods' gateways: what a pod sends to its gateway fits any node's
-/// tunnel end as it is, and nobody has to know who is who.
+/// What pods send keeps its Ethernet header, which has the gateway's address: that is the same on all nodes, and the
+/// program at the device's end takes such a frame for the node's. What the node itself sends goes from tunnel end to
+/// tunnel end; these have addresses of their own, since the device drops frames that come from its own.
 pub(crate) struct Metadata;
 
 impl Transport for Metadata {
@@ -39,7 +40,7 @@ impl Transport for Metadata {
         let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
         let mut draft = Draft::at(&node.place);
         let kind = LinkKind::VxlanExternal { port: vxlan::PORT };
-        draft.link(&device, kind, mtu, Some(links::gateway_mac()));
+        draft.link(&device, kind, mtu, Some(links::node_mac(node, MacOf::TunnelEnd)));
         draft.program(node, Program::FromTunnel, &device);
         draft.up(&device);
         draft.addresses(&device, node.pods.networks().alone());
@@ -51,7 +52,7 @@ impl Transport for Metadata {
         let (device, hops) = (links::vxlan(), peer.pods.networks().both());
         let remote = peer.underlay.of(node.outer);
         let mut draft = Draft::at(&node.place);
-        draft.neighbours(&device, hops, links::gateway_mac());
+        draft.neighbours(&device, hops, links::tunnel_end_mac(peer));
         for (prefix, via) in peer.pods.both().into_iter().zip(hops) {
             let encap = Some(Encap { id: vxlan::VNI, remote });
             draft.step(Step::AddRoute(Route {

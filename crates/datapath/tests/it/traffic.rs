@@ -21,6 +21,13 @@ fn bridge_vxlan_over_ipv6() {
 }
 
 #[test]
+fn ebpf_vxlan_over_ipv6() {
+    if let Some(path) = crate::paths::runnable("ebpf+vxlan") {
+        passes(path, Family::V6);
+    }
+}
+
+#[test]
 fn ptp_vxlan_over_ipv6() {
     if let Some(path) = crate::paths::runnable("ptp+vxlan") {
         passes(path, Family::V6);
@@ -115,20 +122,20 @@ impl World<'_> {
         let pod = self.pair.inside(1);
         let address = SocketAddr::new(self.pair.pods[1].addresses.of(family), POD_PORT);
         match self.path.attach.name() {
-            "bridge" | "docker" | "ptp" => drop(tcp(&pod, &self.pair.node(1), address)),
+            "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "netkit" => drop(tcp(&pod, &self.pair.node(1), address)),
             "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}
             other => panic!("say whether nodes reach their own pods by {other}"),
         }
         match self.path.transport.name() {
-            "direct" | "vpc" | "vxlan" => drop(tcp(&pod, &self.pair.node(0), address)),
+            "direct" | "vpc" | "vxlan" | "vxlan-metadata" => drop(tcp(&pod, &self.pair.node(0), address)),
             "onlink" => {}
             other => panic!("say whether nodes reach other nodes' pods by {other}"),
         }
     }
 
-    /// Outside the cluster a bridge's pods are seen with their node's address.
+    /// Outside the cluster pods are seen with their node's address, where the path masquerades.
     fn pods_reach_nodes(&self, family: Family) {
-        if matches!(self.path.attach.name(), "bridge" | "docker") {
+        if matches!(self.path.attach.name(), "bridge" | "docker" | "ebpf" | "ebpf-tunnel" | "netkit") {
             let there = SocketAddr::new(self.pair.nodes[1].underlay.of(family), POD_PORT);
             let seen = tcp(&self.pair.node(1), &self.pair.inside(0), there);
             assert_eq!(seen, self.pair.nodes[0].underlay.of(family), "not masqueraded");

@@ -37,7 +37,7 @@ pub(super) fn load(kernel: &mut Kernel, place: &Place, programs: &Programs) -> R
     };
     let folder = programs.folder();
     pins::make(&folder)?;
-    forward::load(&folder, &config)?;
+    forward::load(&folder, &config).or_else(|error| pins::remove(&folder).and(Err(error)))?;
     Ok(())
 }
 
