@@ -49,67 +49,88 @@ static __always_inline bool has_own_mac(struct __sk_buff *skb, const struct ethh
 	return own && same_mac(own->mac, eth->h_source);
 }
 
-static __always_inline int resolve4(struct __sk_buff *skb, __be32 from, __be32 to, __u64 now)
+/* Whether a packet comes from the pod whose address it has; counts it otherwise. */
+static __always_inline bool is_own(struct __sk_buff *skb, const struct ethhdr *eth, const struct endpoint *pod)
 {
-	struct bpf_fib_lookup fib = { .family = AF_INET, .ifindex = skb->ifindex, .ipv4_src = from, .ipv4_dst = to };
-	struct prefix prefix = { .bits = 128, .address = { 0, 0, bpf_htonl(0xffff), to } };
-	struct route route = { .expires_ns = now + ROUTE_NS };
+	if (!pod || pod->ifindex != skb->ifindex) {
+		count(DROP_SPOOFED_ADDRESS);
+		return false;
+	}
+	if (!same_mac(pod->mac, eth->h_source)) {
+		count(DROP_SPOOFED_MAC);
+		return false;
+	}
+	return true;
+}
+
+static __always_inline int resolve4(struct __sk_buff *skb, const struct endpoint *own, const struct way4 *way)
+{
+	struct bpf_fib_lookup fib = {
+		.family = AF_INET, .ifindex = skb->ifindex, .ipv4_src = way->from, .ipv4_dst = way->to,
+	};
+	struct prefix prefix = { .bits = 128, .address = { 0, 0, bpf_htonl(0xffff), way->to } };
+	struct route route = { .expires = bpf_jiffies64() + config.route_ticks, .from = *own };
 	long result = find_route(skb, &fib, &prefix, &route);
 
 	if (result != BPF_FIB_LKUP_RET_NO_NEIGH)
-		bpf_map_update_elem(&routes4, &to, &route, BPF_ANY);
+		bpf_map_update_elem(&routes4, way, &route, BPF_ANY);
 	return send_first(skb, &route, result);
 }
 
-static __always_inline int resolve6(struct __sk_buff *skb, const struct in6_addr *from, const struct in6_addr *to,
-				    __u64 now)
+static __always_inline int resolve6(struct __sk_buff *skb, const struct endpoint *own, const struct way6 *way)
 {
 	struct bpf_fib_lookup fib = { .family = AF_INET6, .ifindex = skb->ifindex };
 	struct prefix prefix = { .bits = 128 };
-	struct route route = { .expires_ns = now + ROUTE_NS };
+	struct route route = { .expires = bpf_jiffies64() + config.route_ticks, .from = *own };
 	long result;
 
-	__builtin_memcpy(fib.ipv6_src, from, sizeof(*from));
-	__builtin_memcpy(fib.ipv6_dst, to, sizeof(*to));
-	__builtin_memcpy(prefix.address, to, sizeof(*to));
+	__builtin_memcpy(fib.ipv6_src, way->from, sizeof(way->from));
+	__builtin_memcpy(fib.ipv6_dst, way->to, sizeof(way->to));
+	__builtin_memcpy(prefix.address, way->to, sizeof(way->to));
 	result = find_route(skb, &fib, &prefix, &route);
 	if (result != BPF_FIB_LKUP_RET_NO_NEIGH)
-		bpf_map_update_elem(&routes6, to, &route, BPF_ANY);
+		bpf_map_update_elem(&routes6, way, &route, BPF_ANY);
 	return send_first(skb, &route, result);
+}
+
+/* Whether a packet needs more than forwarding: the kernel answers with an ICMP error, or cuts it. */
+static __always_inline bool is_too_big(const struct __sk_buff *skb)
+{
+	return skb->len > config.frame_max && !skb->gso_size;
 }
 
 static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct iphdr));
+	bool inside, remote;
 	struct endpoint *own, *pod;
 	struct route *route;
 	struct iphdr *ip;
-	__be32 from, to;
-	__u64 now;
+	struct way4 way;
 
 	if (!eth)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
-	from = ip->saddr;
-	to = ip->daddr;
-	own = bpf_map_lookup_elem(&endpoints4, &from);
-	if (!own || own->ifindex != skb->ifindex)
-		return drop(DROP_SPOOFED_ADDRESS);
-	if (!same_mac(own->mac, eth->h_source))
-		return drop(DROP_SPOOFED_MAC);
-	if (!within4(to, config.cluster4, config.cluster4_mask))
-		return pass(PASS_OUTSIDE);
-	if (within4(to, config.pods4, config.pods4_mask)) {
-		pod = bpf_map_lookup_elem(&endpoints4, &to);
-		return pod ? to_pod(pod, link) : pass(PASS_NODE);
+	way.from = ip->saddr;
+	way.to = ip->daddr;
+	inside = within4(way.to, config.cluster4, config.cluster4_mask);
+	remote = inside && !within4(way.to, config.pods4, config.pods4_mask) && !is_too_big(skb);
+	if (remote) {
+		route = bpf_map_lookup_elem(&routes4, &way);
+		if (is_good(route, skb, eth))
+			return send(skb, route, true, ip->tos);
 	}
-	if (skb->len > config.frame_max && !skb->gso_size)
+	own = bpf_map_lookup_elem(&endpoints4, &way.from);
+	if (!is_own(skb, eth, own))
+		return TC_ACT_SHOT;
+	if (remote)
+		return resolve4(skb, own, &way);
+	if (!inside)
+		return pass(PASS_OUTSIDE);
+	if (!within4(way.to, config.pods4, config.pods4_mask))
 		return pass(PASS_TOO_BIG);
-	now = bpf_ktime_get_coarse_ns();
-	route = bpf_map_lookup_elem(&routes4, &to);
-	if (!route || !is_fresh(route, now))
-		return resolve4(skb, from, to, now);
-	return send(skb, route, true, ip->tos);
+	pod = bpf_map_lookup_elem(&endpoints4, &way.to);
+	return pod ? to_pod(pod, link) : pass(PASS_NODE);
 }
 
 /* A pod's neighbour discovery, and what else IPv6 says between two neighbours. It cannot leave the link, on which the
@@ -122,39 +143,41 @@ static __always_inline int link_scope6(struct __sk_buff *skb, const struct ethhd
 static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct ipv6hdr));
+	const struct in6_addr *from, *to;
 	struct endpoint *own, *pod;
-	struct in6_addr from, to;
+	bool inside, remote;
 	struct route *route;
 	struct ipv6hdr *ip;
-	__u64 now;
+	struct way6 way;
 
 	if (!eth)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
-	from = ip->saddr;
-	to = ip->daddr;
-	if (is_link_local(&from) || (is_unspecified(&from) && is_multicast(&to)))
-		return link_scope6(skb, eth);
-	own = bpf_map_lookup_elem(&endpoints6, &from);
-	if (!own || own->ifindex != skb->ifindex)
-		return drop(DROP_SPOOFED_ADDRESS);
-	if (!same_mac(own->mac, eth->h_source))
-		return drop(DROP_SPOOFED_MAC);
-	if (is_link_local(&to) || is_multicast(&to))
-		return pass(PASS_LINK_SCOPE);
-	if (!within6(&to, config.cluster6, config.cluster6_mask))
-		return pass(PASS_OUTSIDE);
-	if (within6(&to, config.pods6, config.pods6_mask)) {
-		pod = bpf_map_lookup_elem(&endpoints6, &to);
-		return pod ? to_pod(pod, link) : pass(PASS_NODE);
+	__builtin_memcpy(&way, &ip->saddr, sizeof(way));
+	from = (void *)way.from;
+	to = (void *)way.to;
+	inside = within6(to, config.cluster6, config.cluster6_mask);
+	remote = inside && !within6(to, config.pods6, config.pods6_mask) && !is_too_big(skb);
+	if (remote) {
+		route = bpf_map_lookup_elem(&routes6, &way);
+		if (is_good(route, skb, eth))
+			return send(skb, route, false, 0);
 	}
-	if (skb->len > config.frame_max && !skb->gso_size)
+	if (is_link_local(from) || (is_unspecified(from) && is_multicast(to)))
+		return link_scope6(skb, eth);
+	own = bpf_map_lookup_elem(&endpoints6, from);
+	if (!is_own(skb, eth, own))
+		return TC_ACT_SHOT;
+	if (remote)
+		return resolve6(skb, own, &way);
+	if (is_link_local(to) || is_multicast(to))
+		return pass(PASS_LINK_SCOPE);
+	if (!inside)
+		return pass(PASS_OUTSIDE);
+	if (!within6(to, config.pods6, config.pods6_mask))
 		return pass(PASS_TOO_BIG);
-	now = bpf_ktime_get_coarse_ns();
-	route = bpf_map_lookup_elem(&routes6, &to);
-	if (!route || !is_fresh(route, now))
-		return resolve6(skb, &from, &to, now);
-	return send(skb, route, false, 0);
+	pod = bpf_map_lookup_elem(&endpoints6, to);
+	return pod ? to_pod(pod, link) : pass(PASS_NODE);
 }
 
 /* An ARP packet for IPv4 over Ethernet (RFC 826). */

@@ -21,6 +21,7 @@ struct config {
 	__be32 cluster6_mask[4];
 	__be32 tunnel4;      /* this node's end of the tunnel; 0: there is none, or it is IPv6 */
 	__u32 vni;           /* the tunnel's network identifier */
+	__u32 route_ticks;   /* how long a route is good for without a look at the kernel's tables, in jiffies */
 	__be16 tunnel_port;  /* its UDP port; 0: there is no tunnel */
 	__u8 gateway_mac[6]; /* of the node's end of every pod's link */
 	__be32 gateway4;     /* the address that pods send to when they send elsewhere; no link has it */
@@ -46,9 +47,22 @@ struct prefix {
 	__be32 address[4];
 };
 
-/* Where packets to a pod of another node go: what was found out for the first one, for a while. */
+/* From a pod of this node to a pod of another. */
+struct way4 {
+	__be32 from;
+	__be32 to;
+};
+
+struct way6 {
+	__be32 from[4];
+	__be32 to[4];
+};
+
+/* What was found out for the first packet on such a way, for a while: that its sender may send it, and where it goes.
+ * With both in one place a packet takes one look-up. */
 struct route {
-	__u64 expires_ns;    /* of the coarse monotonic clock */
+	__u64 expires;       /* in ticks of the kernel's clock (jiffies) */
+	struct endpoint from;
 	__u32 wire;          /* ifindex of the device it leaves by; 0: this is for the kernel to send */
 	__u8 macs[12];       /* destination and source, as they stand in a frame */
 	struct tunnel tunnel;

@@ -25,6 +25,8 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
 }
 
+/// How long a route is good for without a look at the kernel's tables: so long a change of theirs may go unnoticed.
+const ROUTE_SECONDS: u32 = 1;
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
 
@@ -170,10 +172,17 @@ fn in_words(config: &Config) -> skeleton::types::config {
         cluster6_mask: words(cluster.1.netmask()),
         tunnel4,
         vni: tunnel.map_or(0, |tunnel| tunnel.vni),
+        route_ticks: ticks_per_second() * ROUTE_SECONDS,
         tunnel_port: tunnel.map_or(0, |tunnel| tunnel.port).to_be(),
         gateway_mac: gateway_mac.0,
         gateway4: v4(gateway),
     }
+}
+
+/// The frequency of the kernel's clock (`CONFIG_HZ`): its coarse clocks advance with each tick, and tell by how much.
+fn ticks_per_second() -> u32 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    u32::try_from(1_000_000_000 / tick.tv_nsec.max(1)).unwrap_or(1)
 }
 
 /// An IPv6 address as four words in network order.

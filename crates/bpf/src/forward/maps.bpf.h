@@ -40,18 +40,18 @@ struct {
 	__type(value, struct tunnel);
 } tunnels SEC(".maps");
 
-/* Routes to pods of other nodes, by the pod's address. The oldest give way to new ones. */
+/* Routes to pods of other nodes. The longest unused give way to new ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, ROUTES_MAX);
-	__type(key, __be32);
+	__type(key, struct way4);
 	__type(value, struct route);
 } routes4 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, ROUTES_MAX);
-	__type(key, struct in6_addr);
+	__type(key, struct way6);
 	__type(value, struct route);
 } routes6 SEC(".maps");
 

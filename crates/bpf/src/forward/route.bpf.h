@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The way to pods of other nodes. The kernel's routes and neighbours are the truth; what they say of an address is kept
- * for a second. A look-up for each packet costs several times as much as all the rest of a program. */
+/* The way to pods of other nodes. The kernel's routes and neighbours are the truth; what they say is kept for a moment,
+ * since a look-up for each packet costs more than all the rest of a program. */
 #ifndef HOSTGAP_ROUTE_BPF_H
 #define HOSTGAP_ROUTE_BPF_H
 
-/* So long may a change of the kernel's tables go unnoticed. */
-#define ROUTE_NS 1000000000ULL
-
-static __always_inline bool is_fresh(const struct route *route, __u64 now)
+/* Whether a route is good for a packet of this frame. */
+static __always_inline bool is_good(const struct route *route, const struct __sk_buff *skb, const struct ethhdr *eth)
 {
-	return (__s64)(route->expires_ns - now) > 0;
+	return route && (__s64)(route->expires - bpf_jiffies64()) > 0 && route->from.ifindex == skb->ifindex &&
+	       same_mac(route->from.mac, eth->h_source);
 }
 
 /* Points the look-up at the tunnel's other end, as if the node itself sent there. */
