@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::apt::run;
 use crate::deb::{self, Program, Request, Suite};
+use crate::initramfs::Early;
 use crate::{Cache, Error, Result, bzimage};
 
 /// Which build of Debian's kernel.
@@ -29,21 +30,30 @@ pub struct Kernel {
     pub modules: PathBuf,
     /// `kmod`, to load modules before the guest has a usable root.
     pub(crate) kmod: Program,
+    /// What it needs to reach its root, if that is not built in.
+    pub(crate) early: Option<Early>,
 }
 
 impl Kernel {
-    /// Finds the newest kernel of Debian 12's backports in the cache, or fetches it.
+    /// Finds the newest kernel of one of Debian 12's suites in the cache, or fetches it: 6.1 from [`Suite::Stable`],
+    /// 6.12 (or what follows it) from [`Suite::Backports`]. The cache may hold both.
     ///
     /// # Errors
-    /// Those of [`deb::fetch`], and [`Error::Kernel`] if the image cannot be unpacked.
-    pub fn fetch(cache: &Cache, flavour: Flavour) -> Result<Self> {
-        let (name, package) = match flavour {
-            Flavour::Cloud => ("kernel-cloud", "linux-image-cloud-amd64"),
-            Flavour::Full => ("kernel-full", "linux-image-amd64"),
+    /// Those of [`deb::fetch`], and [`Error::Kernel`] if the image cannot be unpacked or lacks what a guest needs.
+    pub fn fetch(cache: &Cache, suite: Suite, flavour: Flavour) -> Result<Self> {
+        let package = match flavour {
+            Flavour::Cloud => "linux-image-cloud-amd64",
+            Flavour::Full => "linux-image-amd64",
+        };
+        let name = match (suite, flavour) {
+            (Suite::Stable, Flavour::Cloud) => "kernel-cloud-stable",
+            (Suite::Stable, Flavour::Full) => "kernel-full-stable",
+            (Suite::Backports, Flavour::Cloud) => "kernel-cloud",
+            (Suite::Backports, Flavour::Full) => "kernel-full",
         };
         // Of what an installation would bring (initramfs tools, udev), only the kernel itself is of use.
         let keep = ["linux-image-"];
-        let request = Request { name, packages: &[package], suite: Suite::Backports, keep: &keep };
+        let request = Request { name, packages: &[package], suite, keep: &keep };
         let unpacked = deb::fetch(cache, &request)?;
         let folder = unpacked.folders().iter().find(|folder| folder.join("boot").is_dir());
         let folder = folder.ok_or_else(|| unpacked.absent("boot/vmlinuz"))?;
@@ -70,7 +80,8 @@ impl Kernel {
             let elf = elf.map_err(|reason| Error::Kernel { path: image.clone(), reason })?;
             cache.write(&vmlinux, &elf)?;
         }
-        Ok(Self { release, vmlinux, modules, kmod })
+        let early = Early::fetch(cache, &modules.join("lib/modules").join(&release))?;
+        Ok(Self { release, vmlinux, modules, kmod, early })
     }
 }
 
