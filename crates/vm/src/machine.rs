@@ -53,7 +53,7 @@ pub enum Timing {
     /// Instructions: one virtual CPU, for which each takes one nanosecond, whatever the host does meanwhile. What the
     /// guest would sleep is skipped. So a time span is a count of instructions, plus sleep, and the same in each run but
     /// for traces of the host's in what the guest waits for (files, mostly). Caches, locks and waiting processors cost
-    /// nothing here. Three to five times slower than [`Timing::RealTime`] on two CPUs.
+    /// nothing here. A second of it takes three or four of the host's.
     ///
     /// Source: QEMU, docs/devel/tcg-icount.rst.
     Counted,
