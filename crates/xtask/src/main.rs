@@ -25,7 +25,7 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
        cargo xtask fuzz [SECONDS]
 
-  test      all tests: natively, and those of namespaces once more on a Debian kernel in QEMU; the fuzzers for a moment
+  test      all tests: natively, and those of namespaces once more on Debian kernels in QEMU; the fuzzers for a moment
   vm-test   only the latter
   fuzz      the parsers of foreign bytes, for SECONDS each (600)
   lint      format, tidy, clippy, documentation, dependencies
