@@ -1,4 +1,4 @@
-//! A Debian kernel in the cache: its uncompressed image and its modules.
+//! A Debian kernel in the cache: its image, uncompressed if we can, and its modules.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -24,8 +24,8 @@ pub enum Flavour {
 pub struct Kernel {
     /// What `uname -r` will say.
     pub release: String,
-    /// The uncompressed ELF image.
-    pub vmlinux: PathBuf,
+    /// What QEMU starts: the uncompressed ELF file, or the packaged image where that unpacks itself.
+    pub image: PathBuf,
     /// The folder that holds `lib/modules/<release>` with the modules and their index.
     pub modules: PathBuf,
     /// `kmod`, to load modules before the guest has a usable root.
@@ -65,23 +65,23 @@ impl Kernel {
 
     /// Unpacks the image and indexes the modules, once; the image is written last and so vouches for both.
     fn make_ready(cache: &Cache, folder: &Path, kmod: Program) -> Result<Self> {
-        let (release, image) = image(&folder.join("boot"))?;
+        let (release, packaged) = image(&folder.join("boot"))?;
         // Packages of today say lib/, those of tomorrow usr/lib/.
         let moved = folder.join("usr");
         let modules = if moved.join("lib/modules").is_dir() { moved } else { folder.to_owned() };
-        let vmlinux = folder.join("boot/vmlinux");
-        if !vmlinux.is_file() {
+        let image = folder.join("boot/image");
+        if !image.is_file() {
             let mut depmod = Command::new(&kmod.path);
             depmod.arg0("depmod").env("LD_LIBRARY_PATH", &kmod.libraries);
             depmod.arg("--basedir").arg(&modules).arg(&release);
             run("index the kernel's modules", "kmod", &mut depmod)?;
-            let packed = fs::read(&image).map_err(Error::file("read", &image))?;
+            let packed = fs::read(&packaged).map_err(Error::file("read", &packaged))?;
             let elf = bzimage::vmlinux(&packed);
-            let elf = elf.map_err(|reason| Error::Kernel { path: image.clone(), reason })?;
-            cache.write(&vmlinux, &elf)?;
+            let elf = elf.map_err(|reason| Error::Kernel { path: packaged, reason })?;
+            cache.write(&image, &elf.unwrap_or(packed))?;
         }
         let early = Early::fetch(cache, &modules.join("lib/modules").join(&release))?;
-        Ok(Self { release, vmlinux, modules, kmod, early })
+        Ok(Self { release, image, modules, kmod, early })
     }
 }
 

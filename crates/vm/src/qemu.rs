@@ -87,7 +87,7 @@ impl Qemu {
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-device", "virtio-rng-pci"]);
         command.arg("-serial").arg(joined("file:", &folder.join(names::CONSOLE)));
-        command.arg("-kernel").arg(&kernel.vmlinux).arg("-append").arg(kernel_arguments(folder));
+        command.arg("-kernel").arg(&kernel.image).arg("-append").arg(kernel_arguments(folder));
         if kernel.early.is_some() {
             command.arg("-initrd").arg(folder.join(names::INITRAMFS));
         }
