@@ -26,13 +26,13 @@ build: ## build the program
 	@scripts/need-rust
 	$(CARGO) build --release --locked --package hostgap
 
-test: ## run all tests, natively and on a Debian kernel in QEMU (needs root)
+test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask test
 
-vm-test: ## run the tests of namespaces on a Debian kernel in QEMU alone (needs root)
+vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 curl=curl

@@ -1,10 +1,13 @@
 //! The kernel inside a `bzImage`: QEMU starts an uncompressed one about two emulated seconds faster.
 //!
 //! The image's header says where the compressed kernel lies (Linux, Documentation/arch/x86/boot.rst), so nothing has
-//! to be searched. Debian compresses it with zstd; it is unpacked by a decoder in Rust, since neither the `zstd`
-//! program nor its library is on every machine, and building the C library takes longer than all of this crate.
+//! to be searched. Debian compresses it with zstd, and the cloud's 6.1 with LZ4; it is unpacked by decoders in Rust, since
+//! neither the programs nor their libraries are on every machine, and building the C libraries takes longer than all of
+//! this crate. The 6.1 with all drivers, compressed with XZ, is left to unpack itself.
 
 use std::io::Read;
+
+use crate::lz4;
 
 /// Set-up sectors before the protected-mode kernel; zero stands for four.
 const SETUP_SECTS: usize = 0x1f1;
@@ -12,20 +15,35 @@ const MAGIC: usize = 0x202;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
 /// Far above any kernel; a limit for damaged input.
-const VMLINUX_BYTES_MAX: u64 = 1 << 30;
+const VMLINUX_BYTES_MAX: usize = 1 << 30;
+const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Returns the ELF file inside the image, or the reason why there is none we can read.
-pub(crate) fn vmlinux(image: &[u8]) -> Result<Vec<u8>, String> {
+/// Returns the ELF file inside the image, `None` if it is compressed in a way for which we have no decoder, or the reason
+/// why it is no image.
+pub(crate) fn vmlinux(image: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let payload = payload(image)?;
-    if !payload.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+    let elf = if payload.starts_with(&ZSTD_MAGIC) {
+        zstd(payload)?
+    } else if payload.starts_with(&lz4::MAGIC) {
+        lz4::unpack(payload, VMLINUX_BYTES_MAX)?
+    } else if payload.starts_with(&XZ_MAGIC) {
+        return Ok(None);
+    } else {
         let start: Vec<u8> = payload.iter().take(4).copied().collect();
-        return Err(format!("its payload is not compressed with zstd, it starts with {start:02x?}"));
-    }
-    // The length of the unpacked kernel follows the frame; the decoder stops at the frame's end.
+        return Err(format!(
+            "its payload is compressed in none of the ways that Debian uses, it starts with {start:02x?}"
+        ));
+    };
+    if elf.starts_with(b"\x7fELF") { Ok(Some(elf)) } else { Err("what it unpacks to is no ELF file".into()) }
+}
+
+/// The length of the unpacked kernel follows the frame; the decoder stops at the frame's end.
+fn zstd(payload: &[u8]) -> Result<Vec<u8>, String> {
     let decoder = ruzstd::decoding::StreamingDecoder::new(payload).map_err(|error| error.to_string())?;
     let mut elf = Vec::new();
-    decoder.take(VMLINUX_BYTES_MAX).read_to_end(&mut elf).map_err(|error| error.to_string())?;
-    if elf.starts_with(b"\x7fELF") { Ok(elf) } else { Err("what it unpacks to is no ELF file".into()) }
+    decoder.take(VMLINUX_BYTES_MAX as u64).read_to_end(&mut elf).map_err(|error| error.to_string())?;
+    Ok(elf)
 }
 
 fn payload(image: &[u8]) -> Result<&[u8], String> {
@@ -72,7 +90,21 @@ mod tests {
     fn elf_is_taken_out() {
         let mut payload = frame(b"\x7fELFrest");
         payload.extend(8_u32.to_le_bytes());
-        assert_eq!(vmlinux(&image(&payload)).unwrap(), b"\x7fELFrest");
+        assert_eq!(vmlinux(&image(&payload)).unwrap().unwrap(), b"\x7fELFrest");
+    }
+
+    #[test]
+    fn elf_is_taken_out_of_lz4() {
+        let mut payload = lz4::MAGIC.to_vec();
+        payload.extend([9, 0, 0, 0, 0x80]);
+        payload.extend(b"\x7fELFrest");
+        payload.extend(8_u32.to_le_bytes());
+        assert_eq!(vmlinux(&image(&payload)).unwrap().unwrap(), b"\x7fELFrest");
+    }
+
+    #[test]
+    fn xz_is_left_to_the_kernel() {
+        assert_eq!(vmlinux(&image(b"\xfd7zXZ\0rest")).unwrap(), None);
     }
 
     #[track_caller]
@@ -84,7 +116,7 @@ mod tests {
     #[test]
     fn damage_is_named() {
         check_refused(b"short", "no boot header");
-        check_refused(&image(b"\x1f\x8b\x08\x00"), "not compressed with zstd");
+        check_refused(&image(b"\x1f\x8b\x08\x00"), "in none of the ways");
         check_refused(&image(&frame(b"text")), "no ELF file");
         let whole = image(&frame(b"\x7fELFrest"));
         check_refused(&whole[..whole.len() - 1], "beyond its end");

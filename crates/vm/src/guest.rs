@@ -27,6 +27,11 @@ pub(crate) fn write(workdir: &Workdir, kernel: &Kernel, command: &Command) -> Re
         settings.push(b'\n');
     }
     workdir.write("settings.sh", &settings)?;
+    if let Some(early) = &kernel.early {
+        let mut settings = b"init=".to_vec();
+        quote(workdir.path().join(names::INIT).as_os_str(), &mut settings);
+        workdir.write(names::INITRAMFS, &early.archive(&settings)?)?;
+    }
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A Debian kernel in the cache: its uncompressed image and its modules.
+//! A Debian kernel in the cache: its image, uncompressed if we can, and its modules.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::apt::run;
 use crate::deb::{self, Program, Request, Suite};
+use crate::initramfs::Early;
 use crate::{Cache, Error, Result, bzimage};
 
 /// Which build of Debian's kernel.
@@ -23,27 +24,36 @@ pub enum Flavour {
 pub struct Kernel {
     /// What `uname -r` will say.
     pub release: String,
-    /// The uncompressed ELF image.
-    pub vmlinux: PathBuf,
+    /// What QEMU starts: the uncompressed ELF file, or the packaged image where that unpacks itself.
+    pub image: PathBuf,
     /// The folder that holds `lib/modules/<release>` with the modules and their index.
     pub modules: PathBuf,
     /// `kmod`, to load modules before the guest has a usable root.
     pub(crate) kmod: Program,
+    /// What it needs to reach its root, if that is not built in.
+    pub(crate) early: Option<Early>,
 }
 
 impl Kernel {
-    /// Finds the newest kernel of Debian 12's backports in the cache, or fetches it.
+    /// Finds the newest kernel of one of Debian 12's suites in the cache, or fetches it: 6.1 from [`Suite::Stable`],
+    /// 6.12 (or what follows it) from [`Suite::Backports`]. The cache may hold both.
     ///
     /// # Errors
-    /// Those of [`deb::fetch`], and [`Error::Kernel`] if the image cannot be unpacked.
-    pub fn fetch(cache: &Cache, flavour: Flavour) -> Result<Self> {
-        let (name, package) = match flavour {
-            Flavour::Cloud => ("kernel-cloud", "linux-image-cloud-amd64"),
-            Flavour::Full => ("kernel-full", "linux-image-amd64"),
+    /// Those of [`deb::fetch`], and [`Error::Kernel`] if the image cannot be unpacked or lacks what a guest needs.
+    pub fn fetch(cache: &Cache, suite: Suite, flavour: Flavour) -> Result<Self> {
+        let package = match flavour {
+            Flavour::Cloud => "linux-image-cloud-amd64",
+            Flavour::Full => "linux-image-amd64",
+        };
+        let name = match (suite, flavour) {
+            (Suite::Stable, Flavour::Cloud) => "kernel-cloud-stable",
+            (Suite::Stable, Flavour::Full) => "kernel-full-stable",
+            (Suite::Backports, Flavour::Cloud) => "kernel-cloud",
+            (Suite::Backports, Flavour::Full) => "kernel-full",
         };
         // Of what an installation would bring (initramfs tools, udev), only the kernel itself is of use.
         let keep = ["linux-image-"];
-        let request = Request { name, packages: &[package], suite: Suite::Backports, keep: &keep };
+        let request = Request { name, packages: &[package], suite, keep: &keep };
         let unpacked = deb::fetch(cache, &request)?;
         let folder = unpacked.folders().iter().find(|folder| folder.join("boot").is_dir());
         let folder = folder.ok_or_else(|| unpacked.absent("boot/vmlinuz"))?;
@@ -55,22 +65,23 @@ impl Kernel {
 
     /// Unpacks the image and indexes the modules, once; the image is written last and so vouches for both.
     fn make_ready(cache: &Cache, folder: &Path, kmod: Program) -> Result<Self> {
-        let (release, image) = image(&folder.join("boot"))?;
+        let (release, packaged) = image(&folder.join("boot"))?;
         // Packages of today say lib/, those of tomorrow usr/lib/.
         let moved = folder.join("usr");
         let modules = if moved.join("lib/modules").is_dir() { moved } else { folder.to_owned() };
-        let vmlinux = folder.join("boot/vmlinux");
-        if !vmlinux.is_file() {
+        let image = folder.join("boot/image");
+        if !image.is_file() {
             let mut depmod = Command::new(&kmod.path);
             depmod.arg0("depmod").env("LD_LIBRARY_PATH", &kmod.libraries);
             depmod.arg("--basedir").arg(&modules).arg(&release);
             run("index the kernel's modules", "kmod", &mut depmod)?;
-            let packed = fs::read(&image).map_err(Error::file("read", &image))?;
+            let packed = fs::read(&packaged).map_err(Error::file("read", &packaged))?;
             let elf = bzimage::vmlinux(&packed);
-            let elf = elf.map_err(|reason| Error::Kernel { path: image.clone(), reason })?;
-            cache.write(&vmlinux, &elf)?;
+            let elf = elf.map_err(|reason| Error::Kernel { path: packaged, reason })?;
+            cache.write(&image, &elf.unwrap_or(packed))?;
         }
-        Ok(Self { release, vmlinux, modules, kmod })
+        let early = Early::fetch(cache, &modules.join("lib/modules").join(&release))?;
+        Ok(Self { release, image, modules, kmod, early })
     }
 }
 

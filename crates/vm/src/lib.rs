@@ -14,7 +14,9 @@ mod bzimage;
 mod cache;
 mod error;
 mod guest;
+mod initramfs;
 mod kernel;
+mod lz4;
 mod machine;
 mod process;
 mod qemu;
@@ -26,7 +28,7 @@ pub mod deb;
 pub use cache::Cache;
 pub use error::Error;
 pub use kernel::{Flavour, Kernel};
-pub use machine::{Limits, Output, Vm};
+pub use machine::{Limits, Output, Timing, Vm};
 pub use qemu::Qemu;
 
 /// What every fallible function of this crate returns.

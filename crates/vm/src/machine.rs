@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::apt::run;
+use crate::deb::Suite;
 use crate::process::Process;
 use crate::qemu::names;
 use crate::workdir::Workdir;
@@ -35,10 +36,27 @@ pub struct Limits {
     pub time: Duration,
     /// Memory, in MiB; three quarters of it at most can be taken by files the guest writes.
     pub memory_mib: u32,
-    /// Virtual CPUs.
-    pub cpus: u32,
+    /// How many virtual CPUs, and what their clock counts.
+    pub timing: Timing,
     /// Bytes on stdout and stderr together, and of the files in `/out`.
     pub output_bytes: u64,
+}
+
+/// What the guest's clocks count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// The host's time.
+    RealTime {
+        /// Virtual CPUs.
+        cpus: u32,
+    },
+    /// Instructions: one virtual CPU, for which each takes one nanosecond, whatever the host does meanwhile. What the
+    /// guest would sleep is skipped. So a time span is a count of instructions, plus sleep, and the same in each run but
+    /// for traces of the host's in what the guest waits for (files, mostly). Caches, locks and waiting processors cost
+    /// nothing here. A second of it takes three or four of the host's.
+    ///
+    /// Source: QEMU, docs/devel/tcg-icount.rst.
+    Counted,
 }
 
 /// What a command left behind.
@@ -57,7 +75,12 @@ pub struct Output {
 impl Default for Limits {
     /// Five minutes, 2 GiB, two CPUs, 64 MiB of output.
     fn default() -> Self {
-        Self { time: Duration::from_secs(300), memory_mib: 2048, cpus: 2, output_bytes: 64 << 20 }
+        Self {
+            time: Duration::from_secs(300),
+            memory_mib: 2048,
+            timing: Timing::RealTime { cpus: 2 },
+            output_bytes: 64 << 20,
+        }
     }
 }
 
@@ -66,8 +89,8 @@ impl Vm {
     ///
     /// # Errors
     /// If packages cannot be had (see [`deb::fetch`](crate::deb::fetch)) or the kernel cannot be unpacked.
-    pub fn fetch(cache: &Cache, flavour: Flavour) -> Result<Self> {
-        let kernel = Kernel::fetch(cache, flavour)?;
+    pub fn fetch(cache: &Cache, suite: Suite, flavour: Flavour) -> Result<Self> {
+        let kernel = Kernel::fetch(cache, suite, flavour)?;
         let qemu = Qemu::fetch(cache)?;
         Ok(Self { cache: cache.clone(), kernel, qemu })
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::deb::{self, Program, Request, Suite, Unpacked};
-use crate::machine::Limits;
+use crate::machine::{Limits, Timing};
 use crate::{Cache, Kernel, Result};
 
 /// The emulator and the file server.
@@ -26,6 +26,7 @@ pub(crate) mod names {
     pub(crate) const CONSOLE: &str = "console";
     pub(crate) const LOG: &str = "log";
     pub(crate) const INIT: &str = "init";
+    pub(crate) const INITRAMFS: &str = "initramfs";
     pub(crate) const STDOUT: &str = "stdout";
     pub(crate) const STDERR: &str = "stderr";
     pub(crate) const STATUS: &str = "status";
@@ -81,12 +82,15 @@ impl Qemu {
         for firmware in FIRMWARE.iter().flat_map(|path| self.packages.find(path)) {
             command.arg("-L").arg(firmware);
         }
-        command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
-        command.args(["-smp", &limits.cpus.to_string(), "-m", &format!("{}M", limits.memory_mib)]);
+        command.args(["-machine", "q35", "-cpu", "max", "-m", &format!("{}M", limits.memory_mib)]);
+        processors(&mut command, limits.timing);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-device", "virtio-rng-pci"]);
         command.arg("-serial").arg(joined("file:", &folder.join(names::CONSOLE)));
-        command.arg("-kernel").arg(&kernel.vmlinux).arg("-append").arg(kernel_arguments(folder));
+        command.arg("-kernel").arg(&kernel.image).arg("-append").arg(kernel_arguments(folder));
+        if kernel.early.is_some() {
+            command.arg("-initrd").arg(folder.join(names::INITRAMFS));
+        }
         file_system(&mut command, limits, folder);
         command.args(["-device", "virtio-serial-pci"]);
         for port in names::PORTS {
@@ -104,6 +108,21 @@ fn start(program: &Program) -> Command {
         command.env("LD_LIBRARY_PATH", &program.libraries);
     }
     command
+}
+
+/// How many processors there are, and what their clock counts.
+fn processors(command: &mut Command, timing: Timing) {
+    match timing {
+        Timing::RealTime { cpus } => {
+            command.args(["-accel", "tcg,thread=multi", "-smp", &cpus.to_string()]);
+        }
+        // A shift of 0 is 2⁰ ns an instruction; without sleep the clock jumps over what the guest would sleep. The seed
+        // is for what a guest takes from the processor as random: the same in each run.
+        Timing::Counted => {
+            command.args(["-accel", "tcg,thread=single", "-smp", "1"]);
+            command.args(["-icount", "shift=0,sleep=off", "-seed", "1"]);
+        }
+    }
 }
 
 /// The guest's memory is shared with the file server, which writes into it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::guest::Trouble;
+use crate::guest::{Guest, Trouble};
 use crate::ledger::{Counts, Ledger, Verdict, count};
 use crate::suite::{self, Suite};
 use crate::{fuzz, guest, native};
@@ -16,9 +16,9 @@ const FUZZ_TIME: Duration = Duration::from_secs(15);
 /// Which lanes to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lanes {
-    /// Natively, in the guest, and the fuzzers.
+    /// Natively, in the guests, and the fuzzers.
     All,
-    /// In the guest alone.
+    /// In the guests alone.
     Guest,
 }
 
@@ -58,20 +58,32 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
         lines.push(native_lane(&suites, selection, &mut ledger)?);
         lines.extend(fuzz_lane(selection, &mut ledger)?);
     }
-    let for_guest: Vec<Suite> = suites.into_iter().filter(guest::wants).collect();
-    let mut trouble = None;
-    if !for_guest.is_empty() {
-        let start = Instant::now();
-        let ran = guest::run(&for_guest, &selection.filters)?;
-        let mut counts = Counts::default();
-        for (suite, verdicts) in &ran.verdicts {
-            ledger.enter_all(suite, verdicts);
-            counts += count(verdicts.values());
+    let mut troubles = Vec::new();
+    for guest in &guest::ALL {
+        let chosen: Vec<Suite> = suites.iter().filter(|suite| guest.wants(suite)).cloned().collect();
+        if !chosen.is_empty() {
+            let (line, trouble) = guest_lane(guest, &chosen, selection, &mut ledger)?;
+            lines.push(line);
+            troubles.extend(trouble.map(|trouble| (guest.lane, trouble)));
         }
-        lines.push(lane("guest", counts, start.elapsed()));
-        trouble = ran.trouble;
     }
-    Ok(report(&ledger, &lines, trouble.as_ref()))
+    Ok(report(&ledger, &lines, &troubles))
+}
+
+fn guest_lane(
+    guest: &Guest,
+    suites: &[Suite],
+    selection: &Selection,
+    ledger: &mut Ledger,
+) -> Result<(String, Option<Trouble>)> {
+    let start = Instant::now();
+    let ran = guest::run(guest, suites, &selection.filters)?;
+    let mut counts = Counts::default();
+    for (suite, verdicts) in &ran.verdicts {
+        ledger.enter_all(suite, verdicts);
+        counts += count(verdicts.values());
+    }
+    Ok((lane(guest.lane, counts, start.elapsed()), ran.trouble))
 }
 
 fn native_lane(suites: &[Suite], selection: &Selection, ledger: &mut Ledger) -> Result<String> {
@@ -129,7 +141,7 @@ fn lane(name: &str, counts: Counts, time: Duration) -> String {
 }
 
 /// Everything but the closing line.
-fn report(ledger: &Ledger, lanes: &[String], trouble: Option<&Trouble>) -> Summary {
+fn report(ledger: &Ledger, lanes: &[String], troubles: &[(&str, Trouble)]) -> Summary {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
     println!();
     for line in ledger.failed() {
@@ -138,18 +150,19 @@ fn report(ledger: &Ledger, lanes: &[String], trouble: Option<&Trouble>) -> Summa
     for line in ledger.skipped() {
         println!("SKIPPED {line}");
     }
-    if let Some(Trouble::NoGuest(reason) | Trouble::Died(reason)) = trouble {
-        println!("\n!!! THE GUEST LANE DID NOT RUN TO ITS END: {reason}\n");
+    for (lane, Trouble::NoGuest(reason) | Trouble::Died(reason)) in troubles {
+        println!("\n!!! THE LANE {} DID NOT RUN TO ITS END: {reason}\n", lane.to_uppercase());
     }
     for line in lanes {
         println!("{line}");
     }
     let counts = ledger.counts();
-    if ci && (counts.skipped > 0 || trouble.is_some()) {
-        println!("in CI every test must run somewhere, and the guest must boot");
+    let unfit_for_ci = counts.skipped > 0 || !troubles.is_empty();
+    if ci && unfit_for_ci {
+        println!("in CI every test must run somewhere, and the guests must boot");
     }
-    let died = matches!(trouble, Some(Trouble::Died(_)));
-    Summary { counts, unfit: died || (ci && (counts.skipped > 0 || trouble.is_some())) }
+    let died = troubles.iter().any(|(_, trouble)| matches!(trouble, Trouble::Died(_)));
+    Summary { counts, unfit: died || (ci && unfit_for_ci) }
 }
 
 impl Summary {

@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use vm::{Cache, Error, Flavour, Limits, Vm};
+use vm::deb::Suite;
+use vm::{Cache, Error, Flavour, Limits, Timing, Vm};
 
 /// Two cores are not enough for two emulated machines at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -20,10 +21,14 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// Runs `test` with a machine, or says why there can be none.
+/// Runs `test` with the newest kernel, or says why there can be no machine.
 fn with_vm(test: impl FnOnce(&Vm)) {
+    with_kernel(Suite::Backports, test);
+}
+
+fn with_kernel(suite: Suite, test: impl FnOnce(&Vm)) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match Cache::open().and_then(|cache| Vm::fetch(&cache, Flavour::Cloud)) {
+    match Cache::open().and_then(|cache| Vm::fetch(&cache, suite, Flavour::Cloud)) {
         Ok(vm) => test(&vm),
         Err(error) => testkit::skip(&format!("no virtual machine: {error}")),
     }
@@ -47,37 +52,75 @@ fn left_behind() -> Vec<String> {
 }
 
 #[test]
-fn results_come_back_from_the_other_kernel() {
-    with_vm(|vm| {
-        let script = "uname -r; echo $GREETING >&2; mkdir /out/sub; printf a >/out/sub/file; \
-                      touch /etc/hostgap-was-here && test -e /etc/hostgap-was-here && exit 7";
-        let mut command = shell(script);
-        command.env("GREETING", "hello 'there'");
-        let mut watched: Vec<u8> = Vec::new();
-        let output = vm.run_watched(&command, &limits(), &mut |bytes| watched.extend(bytes)).unwrap();
-        assert_eq!(text(&output.stdout).trim(), vm.kernel().release);
-        assert_eq!(watched, output.stdout);
-        assert_eq!(text(&output.stderr), "hello 'there'\n");
-        assert_eq!(output.status, 7);
-        assert_eq!(output.files.get("sub/file").map(Vec::as_slice), Some(b"a".as_slice()));
-        assert!(!std::path::Path::new("/etc/hostgap-was-here").exists(), "the guest wrote into the host");
-        assert_eq!(left_behind(), Vec::<String>::new());
+fn results_come_back_from_the_newest_kernel() {
+    with_kernel(Suite::Backports, results_come_back);
+}
+
+#[test]
+fn results_come_back_from_the_release_s_own_kernel() {
+    with_kernel(Suite::Stable, |vm| {
+        assert!(vm.kernel().release.starts_with("6.1."), "Debian 12 has {}", vm.kernel().release);
+        results_come_back(vm);
     });
+}
+
+fn results_come_back(vm: &Vm) {
+    let script = "uname -r; echo $GREETING >&2; mkdir /out/sub; printf a >/out/sub/file; \
+                  touch /etc/hostgap-was-here && test -e /etc/hostgap-was-here && exit 7";
+    let mut command = shell(script);
+    command.env("GREETING", "hello 'there'");
+    let mut watched: Vec<u8> = Vec::new();
+    let output = vm.run_watched(&command, &limits(), &mut |bytes| watched.extend(bytes)).unwrap();
+    assert_eq!(text(&output.stdout).trim(), vm.kernel().release);
+    assert_eq!(watched, output.stdout);
+    assert_eq!(text(&output.stderr), "hello 'there'\n");
+    assert_eq!(output.status, 7);
+    assert_eq!(output.files.get("sub/file").map(Vec::as_slice), Some(b"a".as_slice()));
+    assert!(!std::path::Path::new("/etc/hostgap-was-here").exists(), "the guest wrote into the host");
+    assert_eq!(left_behind(), Vec::<String>::new());
 }
 
 #[test]
 fn links_that_need_modules_can_be_made() {
+    for suite in [Suite::Backports, Suite::Stable] {
+        with_kernel(suite, links_are_made);
+    }
+}
+
+fn links_are_made(vm: &Vm) {
+    let script = "ip link add d0 type dummy && ip link set d0 up \
+                  && ip link add iv0 link d0 type ipvlan mode l3s && ip netns add n && ip link set iv0 netns n \
+                  && ip -n n -d link show iv0 && tc qdisc add dev d0 root netem delay 1ms && tc qdisc show dev d0 \
+                  && echo add table ip t | nft -f - && nft list tables";
+    let output = vm.run(&shell(script), &limits()).unwrap();
+    let stdout = text(&output.stdout);
+    assert_eq!(output.status, 0, "{stdout}{}", text(&output.stderr));
+    for expected in ["ipvlan  mode l3s", "qdisc netem", "table ip t"] {
+        assert!(stdout.contains(expected), "no {expected:?} in {stdout}");
+    }
+}
+
+/// A fixed loop, and a sleep longer than the guest may live.
+#[test]
+fn counted_time_is_the_same_twice_and_sleep_is_skipped() {
     with_vm(|vm| {
-        let script = "ip link add d0 type dummy && ip link set d0 up \
-                      && ip link add iv0 link d0 type ipvlan mode l3s && ip netns add n && ip link set iv0 netns n \
-                      && ip -n n -d link show iv0 && tc qdisc add dev d0 root netem delay 1ms && tc qdisc show dev d0 \
-                      && echo add table ip t | nft -f - && nft list tables";
-        let output = vm.run(&shell(script), &limits()).unwrap();
-        let stdout = text(&output.stdout);
-        assert_eq!(output.status, 0, "{stdout}{}", text(&output.stderr));
-        for expected in ["ipvlan  mode l3s", "qdisc netem", "table ip t"] {
-            assert!(stdout.contains(expected), "no {expected:?} in {stdout}");
-        }
+        let limits = Limits { timing: Timing::Counted, ..limits() };
+        let script = "now() { echo $((${EPOCHREALTIME/./})); }; a=$(now); for ((i = 0; i < 50000; i++)); do :; done; \
+                      b=$(now); sleep 200; c=$(now); echo $((b - a)) $((c - b)) $(nproc)";
+        let run = || -> Vec<u64> {
+            let mut bash = Command::new("/bin/bash");
+            let start = Instant::now();
+            let output = vm.run(bash.args(["-c", script]), &limits).unwrap();
+            assert!(start.elapsed() < Duration::from_secs(600), "the host waited for the guest's sleep");
+            text(&output.stdout).split_whitespace().map(|word| word.parse().unwrap()).collect()
+        };
+        let (first, second) = (run(), run());
+        let (loop_us, sleep_us) = (first[0], first[1]);
+        assert!(loop_us.abs_diff(second[0]) * 100 <= loop_us, "{loop_us} and {} µs", second[0]);
+        assert!(loop_us > 10_000, "fifty thousand turns took {loop_us} µs, less than 200 instructions each");
+        assert!((200_000_000..201_000_000).contains(&sleep_us), "200 s took {sleep_us} µs");
+        assert!(limits.time < Duration::from_secs(200), "the host may have waited for the guest's sleep");
+        assert_eq!(first[2], 1);
     });
 }
 
