@@ -8,4 +8,5 @@ mod nft;
 mod process;
 mod steering;
 mod tunnel;
+mod view;
 mod world;
