@@ -2,6 +2,7 @@
 
 mod bridge;
 mod docker;
+mod elsewhere;
 mod host;
 mod ipvlan;
 mod macvlan;
@@ -10,6 +11,7 @@ mod veth;
 
 pub(crate) use bridge::BRIDGE;
 pub(crate) use docker::DOCKER;
+pub(crate) use elsewhere::ELSEWHERE;
 pub(crate) use host::HOST;
 pub(crate) use ipvlan::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};
 pub(crate) use macvlan::MACVLAN;
