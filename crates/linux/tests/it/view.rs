@@ -10,16 +10,16 @@ use crate::world::Place;
 
 /// Runs a script in the view and a namespace; its exit code and what it said.
 fn run(place: &Place, view: &View, script: &str) -> (Option<i32>, String) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("a directory can be made");
     let log = directory.path().join("log");
     let mut spawn = Spawn::new("sh");
     spawn.args = vec!["-c".to_owned(), script.to_owned()];
-    spawn.netns = Some(place.netns.try_clone().unwrap());
+    spawn.netns = Some(place.netns.try_clone().expect("a descriptor can be duplicated"));
     spawn.new_pid_namespace = true;
     spawn.view = Some(view.clone());
     spawn.log = Some(log.clone());
-    let code = spawn.start().unwrap().wait().unwrap().code();
-    (code, std::fs::read_to_string(log).unwrap())
+    let code = spawn.start().expect("the shell starts").wait().expect("the shell ends").code();
+    (code, std::fs::read_to_string(log).expect("the log is there"))
 }
 
 /// `/run` is the program's own, but for a name; `/etc` stands for all else.
