@@ -131,8 +131,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to stand. Asked for by name, it comes last: before it are the reference and its control, or it is the first
-/// of them.
+/// What is to stand. A configuration comes last of all contenders; a path is known by its name.
 fn contender(args: &UpArgs) -> anyhow::Result<Contender> {
     let facts = linux::features::probe()?;
     let named = match (&args.path, &args.cni) {
@@ -140,7 +139,7 @@ fn contender(args: &UpArgs) -> anyhow::Result<Contender> {
         (path, None) => Candidate { path: path.clone().unwrap_or_default(), required: true, cni: None },
     };
     let contenders = ::lab::contenders(&[named], &facts, &args.plugins.dirs())?;
-    let asked = |c: &Contender| args.cni.is_some() || args.path.as_deref() == Some(c.path.name);
+    let asked = |c: &Contender| args.cni.is_some() || args.path.as_ref() == Some(&c.name);
     Ok(contenders.into_iter().rfind(asked).expect("what was named and can run is among the contenders"))
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct PluginArgs {
 pub(crate) const HELP: &str = "\
 A CNI configuration whose plugins join the pods to their nodes (.conflist, or .conf with one plugin; cniVersion 0.3.0 to \
 1.1.0). It serves both nodes. In its texts
-  ${POD_CIDR} ${POD_CIDR6}  are the node's pods' prefixes, 10.244.1.0/24 and 10.244.2.0/24 for instance
+  ${POD_CIDR} ${POD_CIDR6}  the prefixes of the node's pods: 10.244.1.0/24, …
   ${POD_GATEWAY}            the first IPv4 address in it
   ${NODE}                   1 for the client's node, 2 for the server's
   ${WIRE} ${MTU}            the node's link to the other node, and its MTU
