@@ -263,6 +263,11 @@ fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCod
         if contender.name == ::lab::HOST_AGAIN {
             continue;
         }
+        if !contender.is_known() {
+            let (name, why) = (&contender.name, contender.unmet.join("; "));
+            speak::result(format_args!("# {name}: cannot be shown: {why}\n"))?;
+            continue;
+        }
         let shape = Shape {
             prefix: format!("hg-{}", ::lab::slug(&contender.name)),
             path: contender.path,

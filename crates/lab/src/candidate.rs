@@ -69,6 +69,11 @@ impl Contender {
         if self.path.name == datapath::CNI.name { &self.name } else { self.path.name }
     }
 
+    /// Whether it is known what it would be built of: not so for plugins that are not there.
+    pub fn is_known(&self) -> bool {
+        self.cni.is_some() || self.path.name != datapath::CNI.name
+    }
+
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
         Contender {
             name: path.name.to_owned(),
@@ -202,7 +207,7 @@ mod tests {
         assert!(matches!(error, LabError::NoPlugin { .. }), "{error}");
         let found = contenders(&[of_sh(dir.path(), "a", false)], &Facts::default(), &nowhere).unwrap();
         assert!(found[2].unmet[0].contains("\"cat\" is in none of the directories /nonexistent"));
-        assert!(found[2].cni.is_none());
+        assert!(found[2].cni.is_none() && !found[2].is_known() && found[0].is_known());
         // A file that is none cannot be meant.
         assert!(contenders(&[of_sh(dir.path(), "", false)], &Facts::default(), &nowhere).is_err());
     }

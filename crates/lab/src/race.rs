@@ -357,7 +357,7 @@ impl Race {
             path: contender.path_name().to_owned(),
             stands_for: contender.stands_for.clone(),
             unmet: contender.unmet.clone(),
-            commands: topology.commands(),
+            commands: if contender.is_known() { topology.commands() } else { Vec::new() },
             mtu: (contender.unmet.is_empty() && contender.cni.is_none()).then_some(topology.pod_mtu_bytes),
         })
     }

@@ -277,6 +277,16 @@ source = "a talk, 2015"
         assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");
     }
 
+    /// Records of races without CNI plugins are the same as before there were any, for older readers.
+    #[test]
+    fn a_data_path_is_written_as_it_always_was() {
+        let old = r#"{"path":"docker","required":true}"#;
+        let candidate: crate::Candidate = serde_json::from_str(old).unwrap();
+        assert_eq!(serde_json::to_string(&candidate).unwrap(), old);
+        let cni = crate::Candidate { cni: Some("a.conf".to_owned()), ..crate::Candidate::default() };
+        assert_eq!(serde_json::to_string(&cni).unwrap(), r#"{"cni":"a.conf","required":false}"#);
+    }
+
     #[test]
     fn the_smallest_file_has_the_defaults() {
         let experiment = Experiment::from_toml(&with("")).unwrap();

@@ -10,7 +10,7 @@ use crate::turn::{HOSTGAP, Turn, check, check_race, json, stdout, turn, until};
 fn scenarios() -> Vec<(&'static str, PathBuf)> {
     let facts = linux::features::probe().unwrap();
     let mut found = Vec::new();
-    for name in ["ptp", "bridge", "macvlan"] {
+    for name in ["ptp", "bridge", "macvlan", "ipvlan"] {
         let file = scenario(name);
         let needs = ::lab::Conflist::read(&file).unwrap().needs();
         match facts.unmet(&needs).first() {
@@ -197,4 +197,36 @@ fn killed_races_of_plugins_are_cleaned() {
         check(&turn.hostgap(&["clean"]), 0, "");
         turn.assert_nothing_left();
     }
+}
+
+#[test]
+fn what_need_not_race_is_shown_with_the_reason() {
+    let turn = turn();
+    let [_, file, option, dirs] = scripted(&turn, "exit 1");
+    let experiment = turn.out().join("experiment.toml");
+    let text = format!(
+        "schema = 1\nname = \"x\"\nrounds = 1\nbuilds = 1\nrates = [1000]\ncandidates = [{{ cni = {file:?} }}]\n"
+    );
+    std::fs::write(&experiment, text).unwrap();
+    let experiment = experiment.to_str().unwrap();
+    let shown = turn.hostgap(&["race", "--show-commands", experiment, &option, &dirs]);
+    check(&shown, 0, "");
+    assert!(
+        stdout(&shown).contains("ip netns exec hg-cni-scripted-n1 env CNI_COMMAND=ADD"),
+        "{}",
+        stdout(&shown)
+    );
+    let reason = "\"scripted\" is in none of the directories /nonexistent";
+    let shown = turn.hostgap(&["race", "--show-commands", experiment, &option, "/nonexistent"]);
+    check(&shown, 0, "");
+    assert!(stdout(&shown).contains(&format!("# cni:scripted: cannot be shown: the CNI plugin {reason}")));
+    let output = turn.run_race(&[experiment, &option, "/nonexistent", "--json"]);
+    check_race(&output, reason);
+    let absent = json(&output)["candidates"][2].clone();
+    assert_eq!(
+        (&absent["runnable"], &absent["commands"]),
+        (&false.into(), &serde_json::json!([])),
+        "{absent}"
+    );
+    turn.assert_nothing_left();
 }

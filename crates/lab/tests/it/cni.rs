@@ -59,7 +59,7 @@ fn the_plugins_of_the_scenarios_answer_over_both_families_and_go() {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
     let before = machine();
-    for name in ["ptp", "bridge", "macvlan"] {
+    for name in ["ptp", "bridge", "macvlan", "ipvlan"] {
         let file = Path::new("../../scenarios/cni").join(name).with_extension("conflist");
         let network = Network::load(&file, &PluginDirs::default()).unwrap();
         if let Some(unmet) = facts.unmet(&network.conflist.needs()).first() {
