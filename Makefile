@@ -6,6 +6,8 @@ CARGO ?= cargo
 # Where cargo puts what it builds.
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 HOSTGAP = $(TARGET)/release/hostgap
+# The plugins with which tests race; one of them stands for the package, which puts them into no PATH.
+CNI = /usr/lib/cni/bridge=containernetworking-plugins
 # How long `make fuzz` runs.
 FUZZ_SECONDS ?= 600
 
@@ -29,13 +31,13 @@ build: ## build the program
 test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
-	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++
+	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++ $(CNI)
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'
 	@scripts/need-rust
-	@scripts/need nft=nftables ip=iproute2 curl=curl
+	@scripts/need nft=nftables ip=iproute2 curl=curl $(CNI)
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask vm-test
 
 fuzz: ## fuzz the parser of HTTP responses for FUZZ_SECONDS (600)

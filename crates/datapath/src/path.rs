@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use linux::features::{Facts, Feature, Unmet};
 use plan::Plan;
 
-use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_TUNNEL, HOST as NODE_ITSELF, IPVLAN_L2};
-use crate::attach::{IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP};
+use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_TUNNEL, ELSEWHERE, HOST as NODE_ITSELF};
+use crate::attach::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP};
 use crate::check::MTU_MIN;
 use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
@@ -83,6 +83,10 @@ pub const ALL: &[DataPath] = &[
     routed("ipvlan-l3", "ipvlan routed, past the node's netfilter on the way in", &IPVLAN_L3, &DIRECT),
     routed("ipvlan-l3s", "ipvlan routed, through the node's netfilter", &IPVLAN_L3S, &DIRECT),
 ];
+
+/// What nodes do for pods that CNI plugins join to them: flannel host-gw without its bridge. It is in no list: alone it
+/// joins nothing, and a pod's address is what the plugins say.
+pub const CNI: DataPath = routed("cni", "CNI plugins on routes between nodes", &ELSEWHERE, &DIRECT);
 
 /// A path on which pods are reached at their own addresses over one wire.
 const fn routed(

@@ -108,6 +108,17 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
         Some(LabError::CannotRun { .. }) => {
             (UNABLE, Some("`hostgap paths` lists what each data path needs and what this machine has"))
         }
+        Some(LabError::NoPlugin { .. }) => (
+            UNABLE,
+            Some(
+                "install it (Debian's package containernetworking-plugins has the CNI project's own, in /usr/lib/cni), or \
+                 say with --cni-bin or CNI_PATH where it is",
+            ),
+        ),
+        Some(LabError::Conflist { .. } | LabError::Unreachable { .. }) => (
+            BAD_INPUT,
+            Some("docs/cni.md tells what a configuration for both nodes looks like; scenarios/cni has some"),
+        ),
         Some(LabError::NoNginx { .. }) => (
             UNABLE,
             Some("install nginx, give its path with --nginx, or use our own responder with --server hostgap"),

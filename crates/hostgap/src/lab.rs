@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use ::lab::{Claim, Cleaned, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State};
+use ::lab::{
+    Claim, Cleaned, Contender, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State,
+};
+use ::record::Candidate;
 use anyhow::Context;
 use linux::cpu::Scheduling;
 
 use crate::exit::{self, BadInput};
+use crate::plugins::{self, PluginArgs};
 use crate::{speak, stop, units};
 
 /// Build the topology of a data path and keep it standing, for any program to run in it.
@@ -44,7 +48,13 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct UpArgs {
     /// The data path; `hostgap paths` lists them.
-    path: String,
+    #[arg(required_unless_present = "cni")]
+    path: Option<String>,
+    /// A CNI configuration, instead of a data path.
+    #[arg(long, value_name = "FILE", conflicts_with = "path", long_help = plugins::HELP)]
+    cni: Option<String>,
+    #[command(flatten)]
+    plugins: PluginArgs,
     /// Sizes of the answer's body, joined by commas (100,4k); each is found at its number of bytes, /100.
     #[arg(long, value_delimiter = ',', default_value = "100", value_name = "SIZES")]
     body: Vec<String>,
@@ -81,10 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
-    let facts = linux::features::probe()?;
-    let named = [::record::Candidate { path: args.path.clone(), required: true }];
-    let contender = ::lab::contenders(&named, &facts)?.into_iter().rfind(|c| c.path.name == args.path);
-    let path = contender.expect("a named data path that can run is among the contenders").path;
+    let contender = contender(args)?;
     let sizes = args.body.iter().map(|text| units::bytes(text).map_err(BadInput));
     let realtime = !args.no_realtime && linux::cpu::can_realtime();
     let stop = stop::on_signals()?;
@@ -103,7 +110,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     };
     let claim = home.claim()?;
-    let standing = match stand(args, &claim, path, &staffing) {
+    let standing = match stand(args, &claim, &contender, &staffing) {
         Ok(standing) => standing,
         Err(error) => {
             // What could not be undone stays for `hostgap clean`; the first error is the one to tell.
@@ -119,21 +126,35 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     }
     let text = told(args, claim.id(), &standing, &staffing);
     standing.leave_standing();
-    claim.leave_standing(path.name)?;
+    claim.leave_standing(&contender.name)?;
     speak::result(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is to stand. A configuration comes last of all contenders; a path is known by its name.
+fn contender(args: &UpArgs) -> anyhow::Result<Contender> {
+    let facts = linux::features::probe()?;
+    let named = match (&args.path, &args.cni) {
+        (_, Some(file)) => plugins::candidate(file),
+        (path, None) => Candidate { path: path.clone().unwrap_or_default(), required: true, cni: None },
+    };
+    let contenders = ::lab::contenders(&[named], &facts, &args.plugins.dirs())?;
+    let asked = |c: &Contender| args.cni.is_some() || args.path.as_ref() == Some(&c.name);
+    Ok(contenders.into_iter().rfind(asked).expect("what was named and can run is among the contenders"))
 }
 
 fn stand(
     args: &UpArgs,
     claim: &Claim,
-    path: &'static datapath::DataPath,
+    contender: &Contender,
     staffing: &Staffing,
 ) -> Result<Standing, LabError> {
     let cpus = NodeCpus::split(&linux::cpu::allowed()?);
-    let shape = |path: &'static datapath::DataPath, name: &str, steered| Shape {
+    let host = ::lab::find("host")?;
+    let shape = |name: &str, steered| Shape {
         prefix: format!("hg-{}-{name}", claim.id()),
-        path,
+        path: host,
+        cni: None,
         mtu_bytes: args.mtu,
         cpus: cpus.clone(),
         family: ::lab::family(args.ipv6),
@@ -141,13 +162,10 @@ fn stand(
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);
     let trying = Staffing { outlives_us: false, ..staffing.clone() };
-    let host = ::lab::find("host")?;
-    let chosen =
-        ::lab::choose(args.steering, CONNECTIONS, &method, &trying, claim.dir(), |name, steered| {
-            shape(host, name, steered)
-        })?;
-    let slug = ::lab::slug(path.name);
-    Standing::build(path.name, shape(path, &slug, chosen.steered), staffing, &claim.dir().join(&slug))
+    let chosen = ::lab::choose(args.steering, CONNECTIONS, &method, &trying, claim.dir(), shape)?;
+    let slug = ::lab::slug(&contender.name);
+    let shape = Shape { path: contender.path, cni: contender.cni.clone(), ..shape(&slug, chosen.steered) };
+    Standing::build(&contender.name, shape, staffing, &claim.dir().join(&slug))
 }
 
 /// With how many connections it is tried what steering costs: as in a race.

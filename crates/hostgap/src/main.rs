@@ -9,6 +9,7 @@ mod lab;
 mod load;
 mod manual;
 mod paths;
+mod plugins;
 mod progress;
 mod race;
 mod report;

@@ -14,6 +14,7 @@ use linux::cpu::Scheduling;
 use plan::{Place, Step};
 
 use crate::exit::{self, BadInput};
+use crate::plugins::{self, PluginArgs};
 use crate::progress::Progress;
 use crate::{report, speak, stop, units};
 
@@ -32,6 +33,7 @@ use crate::{report, speak, stop, units};
   hostgap race --paths docker,macvlan --rate 20k,50%
   hostgap race --body 100,4k --duration 10m
   hostgap race --paths bridge+vxlan --show-commands
+  hostgap race --cni ptp.conflist --paths ptp+direct
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
 pub(crate) struct Args {
     /// An experiment file (TOML). Options below override what it says.
@@ -40,6 +42,11 @@ pub(crate) struct Args {
     /// Data paths to race, joined by commas; `hostgap paths` lists them. host is always there, twice.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     paths: Vec<String>,
+    /// CNI configurations to race, each as a candidate; may be given several times.
+    #[arg(long, value_name = "FILE", long_help = plugins::HELP)]
+    cni: Vec<String>,
+    #[command(flatten)]
+    plugins: PluginArgs,
     /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas.
     #[arg(long, value_delimiter = ',', value_name = "RATES")]
     rate: Vec<String>,
@@ -120,6 +127,7 @@ fn race(
         record: dir.join("race.jsonl"),
         nginx: args.nginx.clone(),
         own: std::env::current_exe().context("could not find this executable")?,
+        plugins: args.plugins.dirs(),
         cpus: cpus(args)?,
         scheduling: scheduling(args),
         stop,
@@ -180,12 +188,14 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| BadInput(format!("could not read {}: {error}", path.display())))?;
-            Experiment::from_toml(&text).with_context(|| path.display().to_string())?
+            let experiment = Experiment::from_toml(&text).with_context(|| path.display().to_string())?;
+            with_files_beside(experiment, path)
         }
     };
-    let named = |path: &String| Candidate { path: path.clone(), required: true };
-    if !args.paths.is_empty() {
-        experiment.candidates = args.paths.iter().map(named).collect();
+    let named = |path: &String| Candidate { path: path.clone(), required: true, ..Candidate::default() };
+    if !args.paths.is_empty() || !args.cni.is_empty() {
+        let files = args.cni.iter().map(|file| plugins::candidate(file));
+        experiment.candidates = args.paths.iter().map(named).chain(files).collect();
     }
     if !args.rate.is_empty() {
         experiment.rates = args.rate.iter().map(|text| rate(text)).collect::<Result<_, _>>()?;
@@ -210,6 +220,15 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
+/// Files that an experiment names lie beside it, wherever it is raced from.
+fn with_files_beside(mut experiment: Experiment, path: &Path) -> Experiment {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    for file in experiment.candidates.iter_mut().filter_map(|candidate| candidate.cni.as_mut()) {
+        *file = folder.join(&*file).display().to_string();
+    }
+    experiment
+}
+
 fn rate(text: &str) -> Result<Rate, BadInput> {
     text.parse().map_err(|error: ::record::RateError| BadInput(error.to_string()))
 }
@@ -225,8 +244,8 @@ fn with_duration(
     if duration.is_zero() {
         return Err(BadInput("--duration must be more than zero".to_owned()).into());
     }
-    let racing =
-        ::lab::contenders(&experiment.candidates, facts)?.iter().filter(|c| c.unmet.is_empty()).count();
+    let contenders = ::lab::contenders(&experiment.candidates, facts, &args.plugins.dirs())?;
+    let racing = contenders.iter().filter(|c| c.unmet.is_empty()).count();
     let rates = if experiment.rates.is_empty() { 2 } else { experiment.rates.len() };
     let trials = racing * experiment.workload.body_bytes.len() * (rates + 1);
     // Beside its two slices a trial takes a few milliseconds to read counters and to wait for the last answers.
@@ -240,21 +259,27 @@ fn with_duration(
 fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
     let everything = linux::features::Facts::default();
     let cpus = NodeCpus::split(&cpus(args)?);
-    for contender in ::lab::contenders(&experiment.candidates, &everything)? {
+    for contender in ::lab::contenders(&experiment.candidates, &everything, &args.plugins.dirs())? {
         if contender.name == ::lab::HOST_AGAIN {
+            continue;
+        }
+        if !contender.is_known() {
+            let (name, why) = (&contender.name, contender.unmet.join("; "));
+            speak::result(format_args!("# {name}: cannot be shown: {why}\n"))?;
             continue;
         }
         let shape = Shape {
             prefix: format!("hg-{}", ::lab::slug(&contender.name)),
             path: contender.path,
+            cni: contender.cni.clone(),
             mtu_bytes: experiment.underlay.mtu,
             cpus: cpus.clone(),
             family: ::lab::family(experiment.workload.ipv6),
             steered: experiment.underlay.steering != Steering::Sender,
         };
         let topology = Topology::plan(shape).map_err(LabError::from)?;
-        speak::result(format_args!("# {}: {}", contender.name, contender.path.stands_for))?;
-        topology.plan.commands().iter().try_for_each(speak::result)?;
+        speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
+        topology.commands().iter().try_for_each(speak::result)?;
         speak::result(usage(&topology, experiment.workload.body_bytes[0]))?;
     }
     Ok(ExitCode::SUCCESS)

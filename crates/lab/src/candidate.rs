@@ -1,18 +1,26 @@
 //! From names to who races: data paths that can run here, and those that cannot, with the reason.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use datapath::DataPath;
 use linux::features::{Facts, Feature};
 use record::Candidate;
 
 use crate::LabError;
+use crate::cni::{Conflist, Network, PluginDirs};
 
-/// A data path that was asked for.
+/// A data path, or a network of CNI plugins, that was asked for.
 #[derive(Debug, Clone)]
 pub struct Contender {
     /// The name in tables.
     pub name: String,
-    /// The data path.
+    /// The data path; [`datapath::CNI`] where plugins join pods to nodes.
     pub path: &'static DataPath,
+    /// The plugins that do, if any.
+    pub cni: Option<Arc<Network>>,
+    /// What it stands for in the world.
+    pub stands_for: String,
     /// Why it cannot run here; empty: it races.
     pub unmet: Vec<String>,
 }
@@ -21,31 +29,88 @@ pub struct Contender {
 pub const HOST_AGAIN: &str = "host again";
 
 /// Turns names into contenders: the reference, the reference again, then the candidates in the order of the list of
-/// data paths. No names at all stands for all data paths, of which those that cannot run are listed with their
-/// reason; a data path that was named and cannot run is an error.
-pub fn contenders(named: &[Candidate], facts: &Facts) -> Result<Vec<Contender>, LabError> {
+/// data paths, then CNI configurations as they were given. No names at all stands for all data paths, of which those
+/// that cannot run are listed with their reason; what was required and cannot run is an error, and so is a file that is
+/// no CNI configuration. `dirs` is where plugins are looked for.
+pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Result<Vec<Contender>, LabError> {
     // Nodes have addresses of both families and are joined by veth links, for the reference too.
     if let Some(unmet) = facts.unmet(&[Feature::Veth, Feature::Ipv6]).into_iter().next() {
         return Err(LabError::NoTopology(unmet));
     }
-    for candidate in named {
+    let paths = || named.iter().filter(|candidate| candidate.cni.is_none());
+    for candidate in paths() {
         let path = find(&candidate.path)?;
         let unmet = reasons(path, facts);
         if candidate.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
         }
     }
-    let asked =
-        |path: &DataPath| named.is_empty() || named.iter().any(|candidate| candidate.path == path.name);
+    let asked = |path: &DataPath| named.is_empty() || paths().any(|candidate| candidate.path == path.name);
     let host = find("host")?;
     let mut contenders = vec![
-        Contender { name: host.name.to_owned(), path: host, unmet: Vec::new() },
-        Contender { name: HOST_AGAIN.to_owned(), path: host, unmet: Vec::new() },
+        Contender::of(host, Vec::new()),
+        Contender { name: HOST_AGAIN.to_owned(), ..Contender::of(host, Vec::new()) },
     ];
     for path in datapath::ALL.iter().filter(|path| path.name != host.name && asked(path)) {
-        contenders.push(Contender { name: path.name.to_owned(), path, unmet: reasons(path, facts) });
+        contenders.push(Contender::of(path, reasons(path, facts)));
+    }
+    for candidate in named {
+        let Some(file) = &candidate.cni else { continue };
+        let contender = plugins(Path::new(file), candidate.required, facts, dirs)?;
+        let name = free_name(&contender.name, &contenders);
+        contenders.push(Contender { name, ..contender });
     }
     Ok(contenders)
+}
+
+impl Contender {
+    /// The data path's name for a record; every CNI configuration is one of its own.
+    pub fn path_name(&self) -> &str {
+        if self.path.name == datapath::CNI.name { &self.name } else { self.path.name }
+    }
+
+    /// Whether it is known what it would be built of: not so for plugins that are not there.
+    pub fn is_known(&self) -> bool {
+        self.cni.is_some() || self.path.name != datapath::CNI.name
+    }
+
+    fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
+        Contender {
+            name: path.name.to_owned(),
+            stands_for: path.stands_for.to_owned(),
+            path,
+            cni: None,
+            unmet,
+        }
+    }
+}
+
+/// The contender of a CNI configuration.
+fn plugins(file: &Path, required: bool, facts: &Facts, dirs: &PluginDirs) -> Result<Contender, LabError> {
+    let conflist = Conflist::read(file)?;
+    let (name, stands_for) = (format!("cni:{}", conflist.name), conflist.stands_for());
+    let mut needs = [datapath::CNI.needs(), conflist.needs()].concat();
+    needs.dedup();
+    let mut unmet: Vec<String> = facts.unmet(&needs).iter().map(ToString::to_string).collect();
+    if required && !unmet.is_empty() {
+        return Err(LabError::CannotRun { path: name, reasons: unmet.join("; ") });
+    }
+    let cni = match Network::find(conflist, dirs) {
+        Ok(network) => Some(Arc::new(network)),
+        Err(error) if required => return Err(error),
+        Err(error) => {
+            unmet.push(error.to_string());
+            None
+        }
+    };
+    Ok(Contender { name, path: &datapath::CNI, cni, stands_for, unmet })
+}
+
+/// `cni:a`, then `cni:a-2`: names tell candidates and their namespaces apart.
+fn free_name(name: &str, taken: &[Contender]) -> String {
+    let is_free = |name: &String| taken.iter().all(|contender| contender.name != *name);
+    let mut names = std::iter::once(name.to_owned()).chain((2..).map(|number| format!("{name}-{number}")));
+    names.find(is_free).expect("there is no end of numbers")
 }
 
 /// The data path of a name; otherwise an error that names the most similar one.
@@ -59,7 +124,7 @@ pub fn find(name: &str) -> Result<&'static DataPath, LabError> {
 
 /// A candidate's name as part of a namespace's name.
 pub fn slug(name: &str) -> String {
-    name.replace(['+', ' '], "-")
+    name.replace(['+', ' ', ':'], "-")
 }
 
 fn reasons(path: &DataPath, facts: &Facts) -> Vec<String> {
@@ -71,7 +136,14 @@ mod tests {
     use super::*;
 
     fn named(names: &[&str]) -> Vec<Candidate> {
-        names.iter().map(|name| Candidate { path: (*name).to_owned(), required: true }).collect()
+        names
+            .iter()
+            .map(|name| Candidate { path: (*name).to_owned(), required: true, ..Candidate::default() })
+            .collect()
+    }
+
+    fn resolved(named: &[Candidate], facts: &Facts) -> Result<Vec<Contender>, LabError> {
+        contenders(named, facts, &PluginDirs::default())
     }
 
     fn without(feature: Feature) -> Facts {
@@ -81,13 +153,13 @@ mod tests {
     #[test]
     fn host_races_twice_and_first() {
         let names: Vec<String> =
-            contenders(&named(&["docker"]), &Facts::default()).unwrap().into_iter().map(|c| c.name).collect();
+            resolved(&named(&["docker"]), &Facts::default()).unwrap().into_iter().map(|c| c.name).collect();
         assert_eq!(names, ["host", HOST_AGAIN, "docker"]);
     }
 
     #[test]
     fn no_names_stand_for_all_and_what_cannot_run_says_why() {
-        let all = contenders(&[], &without(Feature::Ipvlan)).unwrap();
+        let all = resolved(&[], &without(Feature::Ipvlan)).unwrap();
         assert_eq!(all.len(), datapath::ALL.len() + 1);
         let ipvlan = all.iter().find(|c| c.name == "ipvlan-l2").unwrap();
         assert!(ipvlan.unmet[0].contains("ipvlan"), "{:?}", ipvlan.unmet);
@@ -95,22 +167,55 @@ mod tests {
 
     #[test]
     fn a_named_path_that_cannot_run_is_an_error() {
-        let error = contenders(&named(&["ipvlan-l3"]), &without(Feature::Ipvlan)).unwrap_err();
+        let error = resolved(&named(&["ipvlan-l3"]), &without(Feature::Ipvlan)).unwrap_err();
         assert!(error.to_string().contains("ipvlan-l3 cannot run here"), "{error}");
     }
 
     #[test]
     fn an_unknown_name_suggests_the_nearest() {
-        let error = contenders(&named(&["brige+vxlan"]), &Facts::default()).unwrap_err();
+        let error = resolved(&named(&["brige+vxlan"]), &Facts::default()).unwrap_err();
         assert!(error.to_string().contains("did you mean \"bridge+vxlan\"?"), "{error}");
-        let error = contenders(&named(&["quux"]), &Facts::default()).unwrap_err();
+        let error = resolved(&named(&["quux"]), &Facts::default()).unwrap_err();
         assert!(!error.to_string().contains("did you mean"), "{error}");
+    }
+
+    /// A configuration of a plugin that any machine has, as a candidate.
+    fn of_sh(dir: &Path, name: &str, required: bool) -> Candidate {
+        let file = dir.join("sh.conf");
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"{name}","type":"sh","ipam":{{"type":"cat"}}}}"#);
+        std::fs::write(&file, text).unwrap();
+        Candidate { cni: Some(file.display().to_string()), required, ..Candidate::default() }
+    }
+
+    #[test]
+    fn cni_configurations_race_after_the_paths_each_with_a_name_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let sh = of_sh(dir.path(), "a", true);
+        let asked = [sh.clone(), named(&["docker"]).remove(0), sh.clone(), sh];
+        let found = contenders(&asked, &Facts::default(), &PluginDirs::parse("/bin")).unwrap();
+        let names: Vec<&str> = found.iter().map(|contender| contender.name.as_str()).collect();
+        assert_eq!(names, ["host", HOST_AGAIN, "docker", "cni:a", "cni:a-2", "cni:a-3"]);
+        assert_eq!((found[4].stands_for.as_str(), found[4].path_name()), ("CNI sh + cat", "cni:a-2"));
+        assert_eq!(slug(&found[4].name), "cni-a-2");
+    }
+
+    #[test]
+    fn a_missing_plugin_is_an_error_where_it_is_required_and_a_reason_where_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let nowhere = PluginDirs::parse("/nonexistent");
+        let error = contenders(&[of_sh(dir.path(), "a", true)], &Facts::default(), &nowhere).unwrap_err();
+        assert!(matches!(error, LabError::NoPlugin { .. }), "{error}");
+        let found = contenders(&[of_sh(dir.path(), "a", false)], &Facts::default(), &nowhere).unwrap();
+        assert!(found[2].unmet[0].contains("\"cat\" is in none of the directories /nonexistent"));
+        assert!(found[2].cni.is_none() && !found[2].is_known() && found[0].is_known());
+        // A file that is none cannot be meant.
+        assert!(contenders(&[of_sh(dir.path(), "", false)], &Facts::default(), &nowhere).is_err());
     }
 
     #[test]
     fn without_what_the_nodes_are_made_of_nothing_races() {
         for feature in [Feature::Veth, Feature::Ipv6] {
-            let error = contenders(&[], &without(feature)).unwrap_err();
+            let error = resolved(&[], &without(feature)).unwrap_err();
             assert!(matches!(&error, LabError::NoTopology(unmet) if unmet.feature == feature), "{error}");
         }
     }

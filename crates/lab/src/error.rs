@@ -29,6 +29,40 @@ pub enum LabError {
         /// The most similar name, if one is similar.
         nearest: Option<String>,
     },
+    /// A file is no network configuration.
+    #[error("could not use the CNI configuration {}: {why}", file.display())]
+    Conflist {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A plugin is not there.
+    #[error("the CNI plugin {plugin:?} is in none of the directories {dirs}")]
+    NoPlugin {
+        /// The name of its executable.
+        plugin: String,
+        /// The directories, with colons.
+        dirs: String,
+    },
+    /// A plugin failed, or answered what nobody understands.
+    #[error("{call} failed in {candidate}: {why}")]
+    Plugin {
+        /// Whose.
+        candidate: String,
+        /// "ADD of ptp for the server's pod".
+        call: String,
+        /// The plugin's own words, where it had some.
+        why: String,
+    },
+    /// The plugins did what they were told, and clients cannot call the server.
+    #[error("the CNI plugins of {candidate} {what}")]
+    Unreachable {
+        /// Whose.
+        candidate: String,
+        /// What they did, and what to write instead.
+        what: String,
+    },
     /// The experiment asks for something impossible.
     #[error("{what}: {why}")]
     Experiment {

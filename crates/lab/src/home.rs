@@ -17,7 +17,7 @@ use linux::{NetnsName, netns};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use self::sweep::{journals, kill_in, namespaces_of, undo};
+use self::sweep::{detach, journals, kill_in, namespaces_of, undo};
 use crate::LabError;
 
 /// The directory of all owners of this machine.
@@ -156,10 +156,14 @@ impl Home {
         dead.map(|remains| self.take_away(&remains.id)).collect()
     }
 
-    /// Removes one owner's things, whether it is dead or was left standing.
+    /// Removes one owner's things, whether it is dead or was left standing. CNI plugins of what stands are told of it
+    /// first; one that fails then is among the failures, and everything goes nonetheless.
     pub fn remove(&self, id: &str) -> Result<Cleaned, LabError> {
         let _guard = self.guard()?;
-        self.take_away(id)
+        let untold = detach(&self.root.join(id))?;
+        let mut cleaned = self.take_away(id)?;
+        cleaned.failures.extend(untold);
+        Ok(cleaned)
     }
 
     fn take_away(&self, id: &str) -> Result<Cleaned, LabError> {

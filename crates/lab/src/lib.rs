@@ -5,6 +5,7 @@
 
 mod candidate;
 mod capacity;
+mod cni;
 mod cpus;
 mod error;
 mod event;
@@ -20,6 +21,7 @@ mod trial;
 mod usage;
 
 pub use candidate::{Contender, HOST_AGAIN, contenders, find, slug};
+pub use cni::{Attachment, Conflist, Network, Plugin, PluginDirs};
 pub use cpus::NodeCpus;
 pub use error::LabError;
 pub use event::Event;

@@ -13,6 +13,7 @@ use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
 use crate::capacity::capacity;
+use crate::cni::PluginDirs;
 use crate::home::{Claim, Home};
 use crate::limits::{answers_suffice, files_suffice, possible};
 use crate::machine::{drifted, machine};
@@ -32,6 +33,8 @@ pub struct Settings {
     pub nginx: Option<PathBuf>,
     /// This executable, which serves where nginx does not.
     pub own: PathBuf,
+    /// Where CNI plugins are looked for.
+    pub plugins: PluginDirs,
     /// CPUs that the race may use.
     pub cpus: CpuSet,
     /// Policy of the threads of client and server.
@@ -83,7 +86,7 @@ impl Race {
         facts: &Facts,
         home: Home,
     ) -> Result<Race, LabError> {
-        let contenders = contenders(&experiment.candidates, facts)?;
+        let contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
         let server =
             ServerChoice::decide(experiment.workload.server, settings.nginx.as_deref(), &settings.own)?;
         let method = Method {
@@ -351,11 +354,11 @@ impl Race {
         let topology = Topology::plan(self.shape(contender, None))?;
         Ok(Entrant {
             name: contender.name.clone(),
-            path: contender.path.name.to_owned(),
-            stands_for: contender.path.stands_for.to_owned(),
+            path: contender.path_name().to_owned(),
+            stands_for: contender.stands_for.clone(),
             unmet: contender.unmet.clone(),
-            commands: topology.plan.commands(),
-            mtu: contender.unmet.is_empty().then_some(topology.pod_mtu_bytes),
+            commands: if contender.is_known() { topology.commands() } else { Vec::new() },
+            mtu: (contender.unmet.is_empty() && contender.cni.is_none()).then_some(topology.pod_mtu_bytes),
         })
     }
 
@@ -365,6 +368,7 @@ impl Race {
         Shape {
             prefix: id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}")),
             path: contender.path,
+            cni: contender.cni.clone(),
             mtu_bytes: self.experiment.underlay.mtu,
             cpus: self.method.cpus.clone(),
             family: family(self.experiment.workload.ipv6),

@@ -1,13 +1,17 @@
 //! A topology that stands: built, with its server and the client's connections. Dropping it takes it down.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use datapath::Family;
+use ipnet::IpNet;
 use linux::cpu::Scheduling;
 use linux::netns::Netns;
 use load::{Client, Expect, LoadError, Target};
 use plan::{Journal, Kernel, Undone};
 
+use crate::cni::Attachment;
 use crate::server::{Place, Server, ServerChoice};
 use crate::{LabError, Shape, Topology};
 
@@ -59,6 +63,7 @@ impl Standing {
             dir: dir.to_owned(),
         };
         standing.apply()?;
+        standing.attach()?;
         standing.start_server(staffing)?;
         Ok(standing)
     }
@@ -68,6 +73,20 @@ impl Standing {
             self.journal.as_mut().expect("a standing topology has its journal until it is taken down");
         plan::apply(&self.topology.plan, journal, &mut self.kernel)
             .map_err(|source| LabError::Build { candidate: self.name.clone(), source: Box::new(source) })?;
+        Ok(())
+    }
+
+    /// Lets CNI plugins join the pods; the server's address is what they say.
+    fn attach(&mut self) -> Result<(), LabError> {
+        let mut given = Vec::new();
+        for attachment in &mut self.topology.attachments {
+            given.push(attachment.add(&self.name, &self.dir)?);
+        }
+        let [client, server] = given.as_slice() else { return Ok(()) };
+        Attachment::save(&self.topology.attachments, &self.dir)?;
+        let ip = callable(client, server, self.topology.shape.family)
+            .map_err(|what| LabError::Unreachable { candidate: self.name.clone(), what })?;
+        self.topology.address.set_ip(ip);
         Ok(())
     }
 
@@ -84,9 +103,25 @@ impl Standing {
         };
         self.server = Some(staffing.server.start(&place)?);
         let body = staffing.body_bytes.first().copied().unwrap_or(100);
-        self.connect(body, 1)?;
+        self.connect(body, 1).map_err(|error| self.of_plugins(error))?;
         self.clients.clear();
         Ok(())
+    }
+
+    /// That nobody could call a server that runs, in words of the plugins that were to see to it.
+    fn of_plugins(&self, error: LabError) -> LabError {
+        let LabError::Load { source, .. } = &error else { return error };
+        if self.topology.attachments.is_empty() {
+            return error;
+        }
+        let [client, server] =
+            self.topology.nodes.each_ref().map(|node| node.pods.of(self.topology.shape.family));
+        let what = format!(
+            "gave the server's pod {}, where the client cannot call it ({source}); the nodes route {client} and \
+             {server} to each other, pods of other prefixes must be neighbours on the wire",
+            self.topology.address.ip()
+        );
+        LabError::Unreachable { candidate: self.name.clone(), what }
     }
 
     /// Opens the client's connections for answers of a size, spread over one thread a CPU of the client's node. Tried
@@ -163,6 +198,9 @@ impl Standing {
         let Some(mut journal) = self.journal.take() else { return Ok(()) };
         self.clients.clear();
         let stopped = self.server.take().map_or(Ok(()), Server::stop);
+        let attachments = self.topology.attachments.iter_mut().rev();
+        let attached: Vec<LabError> =
+            attachments.flat_map(|attachment| attachment.del(&self.name, &self.dir)).collect();
         let failures: Vec<String> = plan::undo(&mut journal, &mut self.kernel)
             .into_iter()
             .filter_map(|(placed, undone)| match undone {
@@ -181,7 +219,31 @@ impl Standing {
         let path = self.dir.with_extension("journal");
         std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
         std::fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))?;
-        stopped
+        // What plugins could not take back was in the namespaces, or is nothing that the lab knows of.
+        attached.into_iter().next().map_or(stopped, Err)
+    }
+}
+
+/// The server's address in a family, if the client's pod has another.
+fn callable(client: &[IpNet], server: &[IpNet], family: Family) -> Result<IpAddr, String> {
+    let told = |addresses: &[IpNet]| match addresses {
+        [] => "none".to_owned(),
+        some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let of_family = |net: &&IpNet| net.addr().is_ipv6() == (family == Family::V6);
+    let found = [client, server].map(|addresses| addresses.iter().find(of_family).map(IpNet::addr));
+    let version = if family == Family::V6 { "IPv6" } else { "IPv4" };
+    match found {
+        [Some(client), Some(server)] if client != server => Ok(server),
+        [Some(_), Some(both)] => Err(format!(
+            "gave both pods the address {both}: each node has leases of its own, so give each a prefix or a range of \
+             its own too, with \"subnet\": \"usePodCidr\" or \"rangeStart\": \"10.244.${{NODE}}.2\""
+        )),
+        [None, _] | [_, None] => Err(format!(
+            "gave not both pods an {version} address (the client's: {}; the server's: {}), and clients call by {version}",
+            told(client),
+            told(server)
+        )),
     }
 }
 

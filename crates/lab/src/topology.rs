@@ -1,6 +1,7 @@
 //! Two nodes on a wire, a client pod on the first, a server pod on the second: as a plan.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use datapath::{
     Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, PublishedPort, Reach, Router, SpecError,
@@ -10,6 +11,7 @@ use linux::{IfName, Link, LinkKind, NetnsName, Route, VethPeer, sysctl};
 use plan::{Place, Plan, Queue, Step};
 
 use crate::NodeCpus;
+use crate::cni::{Attachment, Network};
 
 /// The port on which the server answers in its pod.
 pub const SERVER_PORT: u16 = 80;
@@ -23,8 +25,10 @@ const SERVER_NODE: u16 = 2;
 pub struct Shape {
     /// The beginning of all its namespaces' names.
     pub prefix: String,
-    /// The data path under the pods.
+    /// The data path under the pods; [`datapath::CNI`] where plugins join them.
     pub path: &'static DataPath,
+    /// The plugins that do, if any.
+    pub cni: Option<Arc<Network>>,
     /// Bytes of a packet on the wire without the Ethernet header.
     pub mtu_bytes: u32,
     /// The nodes' CPUs.
@@ -46,12 +50,14 @@ pub struct Topology {
     pub client: NetnsName,
     /// The namespace of the server's process.
     pub server: NetnsName,
-    /// Where the client finds the server.
+    /// Where the client finds the server. With CNI plugins a guess until they have said what its address is.
     pub address: SocketAddr,
-    /// The pods' MTU in bytes.
+    /// The pods' MTU in bytes; with CNI plugins it is theirs to choose, up to this.
     pub pod_mtu_bytes: u32,
-    /// All of it, in order.
+    /// All of it that is not plugins' work, in order.
     pub plan: Plan,
+    /// What plugins do afterwards, the client's pod first; empty without them.
+    pub attachments: Vec<Attachment>,
 }
 
 impl Topology {
@@ -75,7 +81,18 @@ impl Topology {
             Reach::PublishedPort | Reach::Pod => pods[at].netns.clone(),
         });
         let address = path.address_of(&nodes[1], &pods[1], shape.family, SERVER_PORT)?;
-        Ok(Topology { client, server, address, pod_mtu_bytes, plan, nodes, shape })
+        let attach = |network: &Arc<Network>| {
+            let whose = ["the client's pod", "the server's pod"];
+            [0, 1].map(|at| Attachment::plan(network, &nodes[at], &pods[at], whose[at])).to_vec()
+        };
+        let attachments = shape.cni.as_ref().map(attach).unwrap_or_default();
+        Ok(Topology { client, server, address, pod_mtu_bytes, plan, attachments, nodes, shape })
+    }
+
+    /// The commands that a person would type to build the same, in order.
+    pub fn commands(&self) -> Vec<String> {
+        let plugins = self.attachments.iter().flat_map(Attachment::commands);
+        self.plan.commands().into_iter().chain(plugins).collect()
     }
 
     /// The namespaces whose counters belong to it.

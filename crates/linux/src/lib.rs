@@ -21,6 +21,7 @@ pub mod procfs;
 pub mod stamps;
 pub mod sysctl;
 pub mod sysfs;
+pub mod view;
 
 pub use cpu::CpuSet;
 pub use error::{Error, Result};

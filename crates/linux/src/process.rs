@@ -1,7 +1,7 @@
 //! Programs that are started and never left behind, and what this process itself may do.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -16,6 +16,7 @@ use rustix::thread::{CapabilitySet, UnshareFlags};
 
 use crate::cpu::{self, Scheduling};
 use crate::error::Attempt;
+use crate::view::{self, View};
 use crate::{CpuSet, Error, Netns, Result, netns};
 
 /// A program to be started: what, where, and who ends it.
@@ -33,8 +34,15 @@ pub struct Spawn {
     pub cpus: Option<CpuSet>,
     /// How it is scheduled.
     pub scheduling: Scheduling,
+    /// The file that is its standard input; `None`: nothing.
+    pub input: Option<PathBuf>,
     /// The file at whose end both its outputs are written; `None`: nowhere.
     pub log: Option<PathBuf>,
+    /// The file that its standard output is written to instead, from the beginning.
+    pub output: Option<PathBuf>,
+    /// What it sees of the machine's files; `None`: all, as the caller does. With [`Spawn::new_pid_namespace`] it also
+    /// gets a `/proc` that fits.
+    pub view: Option<View>,
     /// It becomes process 1 of a new PID namespace: when it ends, the kernel kills all that it has started. Such a
     /// process gets only those signals for which it has a handler, and SIGKILL.
     pub new_pid_namespace: bool,
@@ -66,7 +74,10 @@ impl Spawn {
             netns: None,
             cpus: None,
             scheduling: Scheduling::Normal,
+            input: None,
             log: None,
+            output: None,
+            view: None,
             new_pid_namespace: false,
             die_with_parent: true,
         }
@@ -286,9 +297,9 @@ fn with_pidfd(mut child: std::process::Child, name: &str) -> Result<(std::proces
 fn launch(spawn: Spawn) -> Result<std::process::Child> {
     let name = spawn.program.display().to_string();
     let mut command = Command::new(&spawn.program);
-    command.args(&spawn.args).envs(spawn.env).stdin(Stdio::null());
+    command.args(&spawn.args).envs(spawn.env).stdin(input(spawn.input)?);
     let (out, err) = outputs(spawn.log)?;
-    command.stdout(out).stderr(err);
+    command.stdout(own_output(spawn.output)?.unwrap_or(out)).stderr(err);
     // A Ctrl-C at the terminal goes to the whole process group. Who ends the child is for its starter to say.
     command.process_group(0);
     if spawn.die_with_parent {
@@ -296,6 +307,12 @@ fn launch(spawn: Spawn) -> Result<std::process::Child> {
     }
     if let Some(netns) = &spawn.netns {
         netns.enter()?;
+    }
+    if let Some(view) = &spawn.view {
+        view.enter()?;
+        if spawn.new_pid_namespace {
+            view::with_its_own_proc(&mut command);
+        }
     }
     if let Some(cpus) = &spawn.cpus {
         cpu::pin_current_thread(cpus)?;
@@ -311,6 +328,16 @@ fn launch(spawn: Spawn) -> Result<std::process::Child> {
         cpu::set_current_thread_scheduling(spawn.scheduling)?;
     }
     command.spawn().attempt(|| format!("start {name}"))
+}
+
+fn input(path: Option<PathBuf>) -> Result<Stdio> {
+    let Some(path) = path else { return Ok(Stdio::null()) };
+    Ok(File::open(&path).attempt(|| format!("open {}", path.display()))?.into())
+}
+
+fn own_output(path: Option<PathBuf>) -> Result<Option<Stdio>> {
+    let Some(path) = path else { return Ok(None) };
+    Ok(Some(File::create(&path).attempt(|| format!("create {}", path.display()))?.into()))
 }
 
 fn outputs(log: Option<PathBuf>) -> Result<(Stdio, Stdio)> {

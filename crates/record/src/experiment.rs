@@ -47,12 +47,16 @@ pub struct Experiment {
     pub published: Vec<Published>,
 }
 
-/// A contender: a data path, later also settings and a kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A contender: a data path or the plugins of a CNI configuration, later also settings and a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
-    /// A name out of the list of data paths.
+    /// A name out of the list of data paths; empty where `cni` says what races.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
+    /// The file of a CNI network configuration, instead of a data path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cni: Option<String>,
     /// True: if it cannot run here, the race is an error instead of a race without it.
     #[serde(default)]
     pub required: bool,

@@ -101,8 +101,22 @@ impl Experiment {
         }
         let mut seen = BTreeSet::new();
         for candidate in &self.candidates {
-            if candidate.path.is_empty() {
-                return Err(out_of_range("candidates.path", "empty", "the name of a data path is expected"));
+            match (candidate.path.as_str(), candidate.cni.as_deref()) {
+                ("", None) => {
+                    let why =
+                        "the name of a data path is expected, or `cni` with the file of a CNI configuration";
+                    return Err(out_of_range("candidates.path", "empty", why));
+                }
+                ("", Some("")) => {
+                    return Err(out_of_range("candidates.cni", "empty", "the path of a file is expected"));
+                }
+                // The same file may race twice, as the host does.
+                ("", Some(_)) => continue,
+                (path, Some(_)) => {
+                    let why = "a candidate is a data path or a CNI configuration; write two candidates";
+                    return Err(out_of_range("candidates.path", path, why));
+                }
+                (_, None) => {}
             }
             if !seen.insert(&candidate.path) {
                 return Err(out_of_range("candidates.path", &candidate.path, "it races already"));
@@ -230,6 +244,9 @@ path = "bridge+direct"
 path = "bridge+vxlan"
 required = true
 
+[[candidates]]
+cni = "ptp.conflist"
+
 [[published]]
 path = "bridge+vxlan"
 what = "p99 ms at 150k req/s"
@@ -253,9 +270,21 @@ source = "a talk, 2015"
         let experiment = Experiment::from_toml(WHOLE).unwrap();
         assert_eq!(experiment.rates, [Rate::OfCapacity(0.3), Rate::PerSecond(2e4), Rate::PerSecond(5e4)]);
         assert!(experiment.candidates[1].required && !experiment.candidates[0].required);
+        let cni = &experiment.candidates[2];
+        assert_eq!((cni.path.as_str(), cni.cni.as_deref()), ("", Some("ptp.conflist")));
         assert_eq!((experiment.underlay.mtu, experiment.seed), (9001, Some(7)));
         let again = toml::to_string(&experiment).unwrap();
         assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");
+    }
+
+    /// Records of races without CNI plugins are the same as before there were any, for older readers.
+    #[test]
+    fn a_data_path_is_written_as_it_always_was() {
+        let old = r#"{"path":"docker","required":true}"#;
+        let candidate: crate::Candidate = serde_json::from_str(old).unwrap();
+        assert_eq!(serde_json::to_string(&candidate).unwrap(), old);
+        let cni = crate::Candidate { cni: Some("a.conf".to_owned()), ..crate::Candidate::default() };
+        assert_eq!(serde_json::to_string(&cni).unwrap(), r#"{"cni":"a.conf","required":false}"#);
     }
 
     #[test]
@@ -305,6 +334,16 @@ source = "a talk, 2015"
         check(
             &with("candidates = [{ path = \"a\" }, { path = \"a\" }]"),
             "`candidates.path` is a: it races already",
+        );
+        let expected = "the name of a data path is expected, or `cni` with the file of a CNI configuration";
+        check(&with("candidates = [{}]"), &format!("`candidates.path` is empty: {expected}"));
+        check(
+            &with("candidates = [{ cni = \"\" }]"),
+            "`candidates.cni` is empty: the path of a file is expected",
+        );
+        check(
+            &with("candidates = [{ path = \"a\", cni = \"b\" }]"),
+            "`candidates.path` is a: a candidate is a data path or a CNI configuration; write two candidates",
         );
         let figure = "[[published]]\npath = \"a\"\nwhat = \"p99\"\nvalue = nan\nsource = \"b\"";
         check(&with(figure), "`published.value` is NaN: a finite number is expected");

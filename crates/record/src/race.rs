@@ -82,7 +82,7 @@ pub struct Header {
 pub struct Entrant {
     /// The name in tables: the data path's, or "host again".
     pub name: String,
-    /// The data path.
+    /// The data path; for CNI plugins the same as the name.
     pub path: String,
     /// What it stands for in the world.
     pub stands_for: String,
@@ -90,7 +90,7 @@ pub struct Entrant {
     pub unmet: Vec<String>,
     /// The commands that a person would type to build the same, in order.
     pub commands: Vec<String>,
-    /// The pod's MTU in bytes; `None` where it cannot run.
+    /// The pod's MTU in bytes; `None` where it cannot run, and where CNI plugins choose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }

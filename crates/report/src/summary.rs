@@ -89,7 +89,7 @@ pub enum Role {
 pub struct Candidate {
     /// The name in tables.
     pub name: String,
-    /// The data path.
+    /// The data path; for CNI plugins the same as the name.
     pub path: String,
     /// What it stands for in the world.
     pub stands_for: String,

@@ -3,6 +3,7 @@
 mod bridge;
 mod docker;
 mod ebpf;
+mod elsewhere;
 mod host;
 mod ipvlan;
 mod macvlan;
@@ -12,6 +13,7 @@ mod veth;
 pub(crate) use bridge::BRIDGE;
 pub(crate) use docker::DOCKER;
 pub(crate) use ebpf::{EBPF, EBPF_TUNNEL, NETKIT};
+pub(crate) use elsewhere::ELSEWHERE;
 pub(crate) use host::HOST;
 pub(crate) use ipvlan::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};
 pub(crate) use macvlan::MACVLAN;

@@ -8,6 +8,14 @@ use crate::paths::for_each_path;
 
 for_each_path!(comes_back_after_any_error);
 
+/// It is in no list, as it joins no pods by itself.
+#[test]
+fn cni() {
+    if testkit::require_root() {
+        comes_back_after_any_error(&datapath::CNI);
+    }
+}
+
 /// The namespaces are compared once, after the last step, since a dump is dear on an emulated kernel. Nothing left
 /// behind by an earlier step can hide until then: what an `Add…` step made makes the next apply stop before its fault,
 /// as it refuses what is there already, and what a `Set…` step changed becomes the old value of all later ones.

@@ -14,13 +14,29 @@ fn shown_commands_build_every_path_by_hand() {
             continue;
         }
         for family in [&[][..], &["--ipv6"]] {
-            by_hand(&turn, path.name, family);
+            by_hand(&turn, path.name, &["--paths", path.name], family);
         }
     }
 }
 
-fn by_hand(turn: &Turn, path: &str, family: &[&str]) {
-    let args = [&["race", "--show-commands", "--paths", path], family].concat();
+#[test]
+fn shown_calls_of_plugins_build_by_hand_too() {
+    let turn = turn();
+    let facts = linux::features::probe().unwrap();
+    // A single plugin, and a chain of two.
+    for name in ["ptp", "bridge"] {
+        let file = crate::cni::scenario(name);
+        if let Some(unmet) = facts.unmet(&::lab::Conflist::read(&file).unwrap().needs()).first() {
+            testkit::skip(&format!("{name}: {unmet}"));
+            continue;
+        }
+        by_hand(&turn, &format!("cni:{name}"), &["--cni", file.to_str().unwrap()], &[]);
+        assert!(!std::path::Path::new("/var/lib/cni/networks").join(name).exists());
+    }
+}
+
+fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
+    let args = [&["race", "--show-commands"], asked, family].concat();
     let shown = turn.hostgap(&args);
     check(&shown, 0, "");
     // The reference is always among the candidates; each begins with its name.

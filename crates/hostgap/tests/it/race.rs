@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use crate::turn::{check, check_race, json, kill, turn, until};
 
 /// What `docs/report.schema.json` has against a result.
-fn against_the_schema(result: &serde_json::Value) -> Vec<String> {
+pub(crate) fn against_the_schema(result: &serde_json::Value) -> Vec<String> {
     let schema = include_str!("../../../../docs/report.schema.json");
     let validator = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
     validator.iter_errors(result).map(|error| format!("{error} at {}", error.instance_path())).collect()

@@ -9,6 +9,7 @@ use plan::{Journal, Kernel, Undone};
 
 use super::Cleaned;
 use crate::LabError;
+use crate::cni::Attachment;
 
 pub(super) fn namespaces_of(id: &str) -> Result<Vec<NetnsName>, LabError> {
     let prefix = format!("hg-{id}-");
@@ -36,6 +37,22 @@ pub(super) fn journals(dir: &Path) -> Result<Vec<PathBuf>, LabError> {
         }
     }
     Ok(paths)
+}
+
+/// Lets CNI plugins take back what they may have done outside the owner's namespaces; what they could not, in words.
+pub(super) fn detach(dir: &Path) -> Result<Vec<String>, LabError> {
+    let mut failures = Vec::new();
+    for entry in fs::read_dir(dir).map_err(LabError::file("list", dir))? {
+        let dir = entry.map_err(LabError::file("list", dir))?.path();
+        if !dir.is_dir() {
+            continue;
+        }
+        let candidate = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for attachment in Attachment::saved(&dir)?.iter_mut().rev() {
+            failures.extend(attachment.del(&candidate, &dir).iter().map(ToString::to_string));
+        }
+    }
+    Ok(failures)
 }
 
 pub(super) fn undo(path: &Path, cleaned: &mut Cleaned) {

@@ -9,7 +9,7 @@ use linux::{NetnsName, netns};
 use load::{Run, Schedule, Wait};
 use record::ServerKind;
 
-fn staffing() -> Staffing {
+pub(crate) fn staffing() -> Staffing {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
     Staffing {
         server: ServerChoice::decide(ServerKind::Nginx, nginx.as_deref(), &PathBuf::from("unused")).unwrap(),
@@ -28,10 +28,11 @@ fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
         family: family(ipv6),
         steered: true,
+        cni: None,
     }
 }
 
-fn left(id: &str) -> Vec<NetnsName> {
+pub(crate) fn left(id: &str) -> Vec<NetnsName> {
     let prefix = format!("hg-{id}-");
     netns::list().unwrap().into_iter().filter(|name| name.as_str().starts_with(&prefix)).collect()
 }

@@ -9,4 +9,5 @@ mod process;
 mod proxy;
 mod steering;
 mod tunnel;
+mod view;
 mod world;

@@ -19,7 +19,8 @@ fn entrant(name: &str, unmet: &[&str]) -> Entrant {
 /// The first line of the race.
 pub(crate) fn header() -> Header {
     let mut experiment = Experiment::from_toml("schema = 1\nname = \"made\"").expect("two keys are enough");
-    experiment.candidates = vec![Candidate { path: "bridge+vxlan".to_owned(), required: false }];
+    experiment.candidates =
+        vec![Candidate { path: "bridge+vxlan".to_owned(), required: false, ..Candidate::default() }];
     experiment.workload = Workload { body_bytes: vec![100], ..Workload::default() };
     experiment.rates = vec![Rate::OfCapacity(0.3), Rate::PerSecond(2e4)];
     Header {

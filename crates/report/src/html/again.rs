@@ -93,7 +93,11 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
         workload.body_bytes, workload.connections, workload.ipv6, experiment.underlay.mtu
     );
     for candidate in &experiment.candidates {
-        file += &format!("\n[[candidates]]\npath = {}\n", string(&candidate.path));
+        file += "\n[[candidates]]\n";
+        file += &match &candidate.cni {
+            Some(cni) => format!("cni = {}\n", string(cni)),
+            None => format!("path = {}\n", string(&candidate.path)),
+        };
         if candidate.required {
             file += "required = true\n";
         }
@@ -126,6 +130,9 @@ mod tests {
         asked.description = "quotes \" and \\ and\nlines \u{7f} <script>".to_owned();
         asked.rates = vec![Rate::OfCapacity(0.07), Rate::PerSecond(20_000.0), Rate::PerSecond(1500.5)];
         asked.candidates[0].required = true;
+        asked
+            .candidates
+            .push(record::Candidate { cni: Some("a \"b\".conflist".into()), ..Default::default() });
         asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender };
         let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
         asked.seed = Some(7);

@@ -198,7 +198,13 @@ fn experiment() -> Experiment {
         schema: 1,
         name: "default".to_owned(),
         description: "Which data path loses least against the host?".to_owned(),
-        candidates: paths.map(|path| record::Candidate { path: path.to_owned(), required: false }).collect(),
+        candidates: paths
+            .map(|path| record::Candidate {
+                path: path.to_owned(),
+                required: false,
+                ..record::Candidate::default()
+            })
+            .collect(),
         workload: Workload { body_bytes: vec![100], connections: 32, server: ServerKind::Auto, ipv6: false },
         rates: vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
         rounds: 30,

@@ -1,0 +1,41 @@
+//! Somebody else joins pods to the node, a CNI plugin say: the node only forwards for them.
+
+use linux::features::Feature;
+use plan::{Place, Plan};
+
+use crate::draft::Draft;
+use crate::{Attach, NodeSpec, Pod, SpecError};
+
+pub(crate) const ELSEWHERE: Elsewhere = Elsewhere;
+
+/// What a node agent does before any plugin is called, and nothing of a pod's own.
+///
+/// Links that a plugin makes take their settings from `default`: without duplicate address detection, as with every
+/// other attach ([`Draft::up`]), since each prefix is one node's alone.
+pub(crate) struct Elsewhere;
+
+impl Attach for Elsewhere {
+    fn name(&self) -> &'static str {
+        "elsewhere"
+    }
+
+    fn needs(&self) -> &'static [Feature] {
+        &[Feature::Ipv6]
+    }
+
+    fn node(&self, node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
+        let mut draft = Draft::at(&node.place);
+        draft.forwarding();
+        draft.sysctl(NO_DETECTION.0, NO_DETECTION.1);
+        Ok(draft.into_plan())
+    }
+
+    fn pod(&self, _node: &NodeSpec, pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
+        let place = Place::Netns(pod.netns.clone());
+        let mut draft = Draft::at(&place);
+        draft.sysctl(NO_DETECTION.0, NO_DETECTION.1);
+        Ok(draft.into_plan())
+    }
+}
+
+const NO_DETECTION: (&str, &str) = ("net/ipv6/conf/default/accept_dad", "0");

@@ -1,0 +1,232 @@
+//! CNI plugins as data paths: standing, racing, failing, killed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::turn::{HOSTGAP, Turn, check, check_race, json, stdout, turn, until};
+
+/// The configurations of the scenarios whose links this kernel has.
+fn scenarios() -> Vec<(&'static str, PathBuf)> {
+    let facts = linux::features::probe().unwrap();
+    let mut found = Vec::new();
+    for name in ["ptp", "bridge", "macvlan", "ipvlan"] {
+        let file = scenario(name);
+        let needs = ::lab::Conflist::read(&file).unwrap().needs();
+        match facts.unmet(&needs).first() {
+            Some(unmet) => testkit::skip(&format!("{name}: {unmet}")),
+            None => found.push((name, file)),
+        }
+    }
+    found
+}
+
+pub(crate) fn scenario(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("scenarios/cni").join(name).with_extension("conflist")
+}
+
+/// A directory of the machine's as a list, `None` where there is none.
+fn listed(dir: &str) -> Option<Vec<PathBuf>> {
+    Some(std::fs::read_dir(dir).ok()?.map(|entry| entry.unwrap().path()).collect())
+}
+
+/// A configuration of one plugin, a script in the test's directory.
+fn scripted(turn: &Turn, script: &str) -> [String; 4] {
+    let (plugin, file) = (turn.out().join("scripted"), turn.out().join("scripted.conf"));
+    std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(&file, r#"{"cniVersion":"1.0.0","name":"scripted","type":"scripted"}"#).unwrap();
+    let [file, dirs] = [file, turn.out().to_owned()].map(|path| path.display().to_string());
+    ["--cni".to_owned(), file, "--cni-bin".to_owned(), dirs]
+}
+
+fn up(turn: &Turn, options: &[String]) -> std::process::Output {
+    turn.command(HOSTGAP).args(["lab", "up", "--steering", "sender"]).args(options).output().unwrap()
+}
+
+#[test]
+fn plugins_stand_answer_and_go() {
+    let turn = turn();
+    let before = (listed("/var/lib/cni"), listed("/var/log/cni"));
+    for (name, file) in scenarios() {
+        let up = up(&turn, &["--json".to_owned(), "--cni".to_owned(), file.display().to_string()]);
+        check(&up, 0, "");
+        let up = json(&up);
+        assert_eq!(
+            (&up["path"], &up["urls"][0]),
+            (&format!("cni:{name}").into(), &"http://10.244.2.2:80/100".into())
+        );
+        assert_eq!(stdout(&turn.hostgap(&["clean"])), "nothing to clean\n");
+        let client = up["client_netns"].as_str().unwrap();
+        let url = up["urls"][0].as_str().unwrap();
+        let body = turn.command("ip").args(["netns", "exec", client, "curl", "-sf", url]).output().unwrap();
+        assert_eq!(body.stdout.len(), 100, "{name}");
+        assert!(stdout(&turn.hostgap(&["lab", "list"])).contains(&format!("cni:{name} stands")));
+        check(&turn.hostgap(&["lab", "down", &format!("cni:{name}")]), 0, "");
+        turn.assert_nothing_left();
+        assert_eq!((listed("/var/lib/cni"), listed("/var/log/cni")), before);
+    }
+}
+
+#[test]
+fn plugins_race_and_are_reported() {
+    let turn = turn();
+    let scenarios = scenarios();
+    let (_, file) = &scenarios[0];
+    // An experiment names its files as seen from where it lies.
+    std::fs::copy(file, turn.out().join("a.conflist")).unwrap();
+    let experiment = turn.out().join("experiment.toml");
+    let text = "schema = 1\nname = \"cni\"\nrounds = 2\nbuilds = 1\nrates = [1000]\n\
+                candidates = [{ cni = \"a.conflist\", required = true }, { cni = \"a.conflist\" }]\n";
+    std::fs::write(&experiment, text).unwrap();
+    let output = turn.run_race(&[experiment.to_str().unwrap(), "--json"]);
+    check_race(&output, "");
+    let result = json(&output);
+    assert_eq!(crate::race::against_the_schema(&result), Vec::<String>::new());
+    let candidates = result["candidates"].as_array().unwrap();
+    let names: Vec<&str> = candidates.iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["host", "host again", "cni:ptp", "cni:ptp-2"]);
+    assert_eq!(candidates[2]["stands_for"], "CNI ptp + host-local");
+    assert_eq!(
+        (&candidates[3]["path"], &candidates[3]["mtu"]),
+        (&"cni:ptp-2".into(), &serde_json::Value::Null)
+    );
+    let commands = candidates[2]["commands"].as_array().unwrap();
+    assert!(
+        commands.last().unwrap().as_str().unwrap().contains("\"subnet\":\"10.244.2.0/24\""),
+        "{commands:?}"
+    );
+    for candidate in candidates {
+        let rate = candidate["rates"].as_array().unwrap().iter().find(|rate| rate["requested_rps"] == 1000.0);
+        let rate = rate.unwrap();
+        assert_eq!(rate["response_ns"]["count"], 100 * rate["trials"].as_u64().unwrap(), "{rate}");
+    }
+    let page = std::fs::read_to_string(turn.record().with_file_name("report.html")).unwrap();
+    assert!(page.contains("CNI ptp + host-local") && page.contains("cni = "));
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn a_configuration_on_the_command_line_races_beside_paths() {
+    let turn = turn();
+    let (_, file) = scenarios().remove(0);
+    let file = file.display().to_string();
+    let output = turn.run_race(&[
+        "--cni",
+        &file,
+        "--paths",
+        "ptp+direct",
+        "--rounds",
+        "1",
+        "--rate",
+        "1k",
+        "--ipv6",
+        "--json",
+    ]);
+    check_race(&output, "");
+    let names = json(&output)["candidates"].as_array().unwrap().clone();
+    let names: Vec<&str> = names.iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["host", "host again", "ptp+direct", "cni:ptp"]);
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn what_cannot_run_says_why_and_touches_nothing() {
+    let turn = turn();
+    let object =
+        r#"{"cniVersion":"1.0.0","code":11,"msg":"out of addresses","details":"10.0.0.0/30 is full"}"#;
+    let script = scripted(&turn, &format!("echo '{object}'; exit 1"));
+    let says = "ADD of scripted for the client's pod failed in cni:scripted: out of addresses: 10.0.0.0/30 is full \
+                (code 11)";
+    check(&up(&turn, &script), 1, says);
+    turn.assert_nothing_left();
+    let missing = [&script[..3], &["/nonexistent:/usr/share".to_owned()]].concat();
+    let text =
+        check(&up(&turn, &missing), 4, "\"scripted\" is in none of the directories /nonexistent:/usr/share");
+    assert!(text.contains("hint: install it (Debian's package containernetworking-plugins"), "{text}");
+    std::fs::write(turn.out().join("scripted.conf"), "{").unwrap();
+    check(&up(&turn, &script), 2, "scripted.conf: it is not JSON: EOF");
+    let both = [&script[..], &["docker".to_owned()]].concat();
+    check(&up(&turn, &both), 2, "cannot be used with");
+    check(&up(&turn, &[]), 2, "<PATH>");
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn after_sigkill_in_the_middle_of_a_plugin_nothing_is_left() {
+    let turn = turn();
+    let before = listed("/var/lib/cni");
+    // It has written state, changed the node, and started something that does not end.
+    let sleep = format!("sleep {}", 100_000 + std::process::id());
+    let script = format!(
+        "mkdir -p /var/lib/cni && echo x >/var/lib/cni/lease && touch /run/xtables.lock\n\
+         ip link add hgt0 type veth peer name hgt1\nsetsid {sleep} & {sleep}"
+    );
+    let options = scripted(&turn, &script);
+    let mut hostgap =
+        turn.command(HOSTGAP).args(["lab", "up", "--steering", "sender"]).args(options).spawn().unwrap();
+    let plugin = || running(&sleep);
+    until("the plugin is at work", || plugin() == 2);
+    assert_eq!(turn.namespaces().len(), 4);
+    hostgap.kill().unwrap();
+    hostgap.wait().unwrap();
+    until("the kernel has ended the plugin and what it started", || plugin() == 0);
+    check(&turn.hostgap(&["clean"]), 0, "");
+    turn.assert_nothing_left();
+    assert_eq!(listed("/var/lib/cni"), before);
+}
+
+/// Plugins see files of their own, so that they are not among the turn's processes.
+fn running(line: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
+    lines.filter(|found| found.trim_end_matches('\0').replace('\0', " ") == line).count()
+}
+
+#[test]
+fn killed_races_of_plugins_are_cleaned() {
+    let turn = turn();
+    let (_, file) = scenarios().remove(0);
+    for after_ms in [300, 700, 1500] {
+        let mut race =
+            turn.start_race(&["--cni", file.to_str().unwrap(), "--rounds", "1000", "--rate", "1k"]);
+        std::thread::sleep(Duration::from_millis(after_ms));
+        race.kill().unwrap();
+        race.wait().unwrap();
+        check(&turn.hostgap(&["clean"]), 0, "");
+        turn.assert_nothing_left();
+    }
+}
+
+#[test]
+fn what_need_not_race_is_shown_with_the_reason() {
+    let turn = turn();
+    let [_, file, option, dirs] = scripted(&turn, "exit 1");
+    let experiment = turn.out().join("experiment.toml");
+    let text = format!(
+        "schema = 1\nname = \"x\"\nrounds = 1\nbuilds = 1\nrates = [1000]\ncandidates = [{{ cni = {file:?} }}]\n"
+    );
+    std::fs::write(&experiment, text).unwrap();
+    let experiment = experiment.to_str().unwrap();
+    let shown = turn.hostgap(&["race", "--show-commands", experiment, &option, &dirs]);
+    check(&shown, 0, "");
+    assert!(
+        stdout(&shown).contains("ip netns exec hg-cni-scripted-n1 env CNI_COMMAND=ADD"),
+        "{}",
+        stdout(&shown)
+    );
+    let reason = "\"scripted\" is in none of the directories /nonexistent";
+    let shown = turn.hostgap(&["race", "--show-commands", experiment, &option, "/nonexistent"]);
+    check(&shown, 0, "");
+    assert!(stdout(&shown).contains(&format!("# cni:scripted: cannot be shown: the CNI plugin {reason}")));
+    let output = turn.run_race(&[experiment, &option, "/nonexistent", "--json"]);
+    check_race(&output, reason);
+    let absent = json(&output)["candidates"][2].clone();
+    assert_eq!(
+        (&absent["runnable"], &absent["commands"]),
+        (&false.into(), &serde_json::json!([])),
+        "{absent}"
+    );
+    turn.assert_nothing_left();
+}

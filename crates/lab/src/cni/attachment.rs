@@ -1,0 +1,310 @@
+//! A pod's attachment to a network: the chain of its plugins, there and back.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use datapath::{NodeSpec, Pod};
+use ipnet::IpNet;
+use plan::Place;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::call::{Subject, Verb};
+use super::{Network, Values, result};
+use crate::LabError;
+
+/// The file in which a topology that is left standing keeps its attachments.
+const FILE: &str = "cni.json";
+/// From this version on plugins are told at DEL what ADD had come to.
+const RESULT_AT_DEL: &str = "0.4.0";
+
+/// One pod and the plugins that join it to its node, with the configuration of each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// For messages: "the server's pod".
+    what: String,
+    name: String,
+    version: String,
+    subject: Subject,
+    links: Vec<Link>,
+    /// What the last plugin answered at ADD.
+    result: Option<Value>,
+    /// ADD was tried, so DEL is due.
+    begun: bool,
+}
+
+/// One plugin of the chain.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Link {
+    kind: String,
+    program: PathBuf,
+    conf: Map<String, Value>,
+}
+
+impl Attachment {
+    /// The attachment of a pod on a node. Nothing is done.
+    pub(crate) fn plan(network: &Network, node: &NodeSpec, pod: &Pod, what: &str) -> Attachment {
+        let values = Values::of(node);
+        let Place::Netns(netns) = &node.place else {
+            unreachable!("the lab builds its nodes in namespaces of its own")
+        };
+        let list = &network.conflist;
+        let links = list.plugins.iter().zip(&network.programs).map(|(plugin, program)| Link {
+            kind: plugin.kind.clone(),
+            program: program.clone(),
+            conf: derived(values.fill(&plugin.conf), &list.name, &list.version, values.pod_cidrs()),
+        });
+        Attachment {
+            what: what.to_owned(),
+            name: list.name.clone(),
+            version: list.version.clone(),
+            subject: Subject {
+                node: netns.clone(),
+                pod: pod.netns.clone(),
+                ifname: pod.ifname.clone(),
+                cni_path: network.dirs.to_string(),
+            },
+            links: links.collect(),
+            result: None,
+            begun: false,
+        }
+    }
+
+    /// For messages: "the server's pod".
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Calls ADD of all plugins in their order; the pod's addresses. On failure it is for the caller to
+    /// [`Attachment::del`].
+    pub(crate) fn add(&mut self, candidate: &str, dir: &Path) -> Result<Vec<IpNet>, LabError> {
+        self.begun = true;
+        let dir = self.dir(dir);
+        let mut previous = None;
+        for link in &self.links {
+            let failed = |why| self.failed(candidate, link, Verb::Add, why);
+            let conf = link.conf(previous.as_ref());
+            let printed = self.subject.call(Verb::Add, &link.program, &conf, &dir).map_err(failed)?;
+            previous = Some(result::read(&printed).map_err(failed)?);
+        }
+        let last = self.links.last().expect("a network has a plugin");
+        let answer = previous.as_ref().expect("a network has a plugin");
+        let addresses = result::addresses(answer, &self.subject.netns_path())
+            .map_err(|why| self.failed(candidate, last, Verb::Add, why))?;
+        self.result = previous;
+        Ok(addresses)
+    }
+
+    /// Calls DEL of all plugins in the opposite order, if ADD was tried. One that fails does not stop the others.
+    pub(crate) fn del(&mut self, candidate: &str, dir: &Path) -> Vec<LabError> {
+        if !std::mem::take(&mut self.begun) {
+            return Vec::new();
+        }
+        let dir = self.dir(dir);
+        let result = self.result.take().filter(|_| newer(&self.version, RESULT_AT_DEL));
+        let mut failures = Vec::new();
+        for link in self.links.iter().rev() {
+            let conf = link.conf(result.as_ref());
+            if let Err(why) = self.subject.call(Verb::Del, &link.program, &conf, &dir) {
+                failures.push(self.failed(candidate, link, Verb::Del, why));
+            }
+        }
+        failures
+    }
+
+    /// The calls of ADD as a person would type them into a POSIX shell as root.
+    ///
+    /// `ip netns exec` begins a mount namespace; with memory over `/var/lib` in it, leases are forgotten with each call,
+    /// and to remove the namespaces takes back all that was done.
+    pub fn commands(&self) -> Vec<String> {
+        let environment: Vec<String> = self.subject.environment(Verb::Add).iter().map(assignment).collect();
+        let call = |link: &Link| {
+            format!(
+                "ip netns exec {} env {} sh -c 'mount -t tmpfs none /var/lib && exec \"$0\"' {}",
+                self.subject.node,
+                environment.join(" "),
+                word(&link.program.display().to_string()),
+            )
+        };
+        let chained = self.links.len() > 1;
+        let command = |(index, link): (usize, &Link)| {
+            let text = Value::Object(link.conf.clone()).to_string();
+            let call = call(link);
+            match index {
+                _ if !chained => format!("{call} <<'EOF'\n{text}\nEOF"),
+                0 => format!("result=$({call} <<'EOF'\n{text}\nEOF\n)"),
+                // The shell puts the result in: what else it would take for its own is escaped.
+                _ => {
+                    let text = text.replace('\\', "\\\\").replace('`', "\\`").replace('$', "\\$");
+                    let open = text.strip_suffix('}').expect("an object ends with a brace");
+                    format!("result=$({call} <<EOF\n{open},\"prevResult\":$result}}\nEOF\n)")
+                }
+            }
+        };
+        let head = format!("# CNI network {}: ADD for {}", self.name, self.what);
+        std::iter::once(head).chain(self.links.iter().enumerate().map(command)).collect()
+    }
+
+    /// Writes the attachments of a topology down, for another process to take back.
+    pub(crate) fn save(all: &[Attachment], dir: &Path) -> Result<(), LabError> {
+        let path = dir.join(FILE);
+        let text = serde_json::to_string(all).expect("texts and JSON values can be written as JSON");
+        fs::write(&path, text).map_err(LabError::file("write", &path))
+    }
+
+    /// Reads what [`Attachment::save`] wrote into a directory; nothing where it wrote nothing.
+    pub(crate) fn saved(dir: &Path) -> Result<Vec<Attachment>, LabError> {
+        let path = dir.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text.map_err(LabError::file("read", &path))?,
+        };
+        serde_json::from_str(&text).map_err(|error| LabError::file("read", &path)(error.into()))
+    }
+
+    /// Each node has a directory for its plugins' state, as two machines have.
+    fn dir(&self, dir: &Path) -> PathBuf {
+        dir.join("cni").join(self.subject.node.as_str())
+    }
+
+    fn failed(&self, candidate: &str, link: &Link, verb: Verb, why: String) -> LabError {
+        LabError::Plugin {
+            candidate: candidate.to_owned(),
+            call: format!("{} of {} for {}", verb, link.kind, self.what),
+            why,
+        }
+    }
+}
+
+impl Link {
+    fn conf(&self, previous: Option<&Value>) -> Value {
+        let mut conf = self.conf.clone();
+        if let Some(previous) = previous {
+            conf.insert("prevResult".to_owned(), previous.clone());
+        }
+        Value::Object(conf)
+    }
+}
+
+/// What a plugin is told, of what the file says of it (specification, section 3): the network's name and version come
+/// in, and of the capabilities those that the runtime serves become `runtimeConfig`. Of these a node has one to offer,
+/// its pods' prefixes; nobody asks for ports, bandwidths or certain addresses.
+fn derived(
+    mut conf: Map<String, Value>,
+    name: &str,
+    version: &str,
+    pod_cidrs: [&str; 2],
+) -> Map<String, Value> {
+    let capabilities = conf.remove("capabilities").unwrap_or_default();
+    if capabilities.get("ipRanges") == Some(&Value::Bool(true)) {
+        let ranges = pod_cidrs.map(|cidr| json!([{ "subnet": cidr }]));
+        conf.insert("runtimeConfig".to_owned(), json!({ "ipRanges": ranges }));
+    }
+    conf.insert("name".to_owned(), name.into());
+    conf.insert("cniVersion".to_owned(), version.into());
+    conf
+}
+
+/// Whether a version is another or later; they are known ones.
+fn newer(version: &str, than: &str) -> bool {
+    let numbers = |text: &str| text.split('.').filter_map(|part| part.parse().ok()).collect::<Vec<u32>>();
+    numbers(version) >= numbers(than)
+}
+
+fn assignment((name, value): &(String, String)) -> String {
+    format!("{name}={}", if value.is_empty() { String::new() } else { word(value) })
+}
+
+/// The text as one word of a POSIX shell.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::{Conflist, PluginDirs};
+    use crate::{NodeCpus, Shape, Topology, family};
+
+    /// A topology of plugins that are never called.
+    fn topology(conf: &str) -> Topology {
+        let conflist = Conflist::parse(conf).unwrap();
+        let programs = conflist.plugins.iter().map(|plugin| format!("/opt/c n i/{}", plugin.kind).into());
+        let network = Network { programs: programs.collect(), dirs: PluginDirs::default(), conflist };
+        let shape = Shape {
+            prefix: "hg-x".to_owned(),
+            path: &datapath::CNI,
+            cni: Some(network.into()),
+            mtu_bytes: 1400,
+            cpus: NodeCpus::split(&"0-1".parse().unwrap()),
+            family: family(false),
+            steered: false,
+        };
+        Topology::plan(shape).unwrap()
+    }
+
+    #[test]
+    fn each_node_has_its_own_values_and_nothing_is_left_of_capabilities() {
+        let topology = topology(
+            r#"{"cniVersion":"0.4.0","name":"a","plugins":[{"type":"x","mtu":"${MTU}",
+                "capabilities":{"ipRanges":true,"portMappings":true},"ipam":{"subnet":"usePodCidr"}}]}"#,
+        );
+        let confs = [0, 1].map(|at| Value::Object(topology.attachments[at].links[0].conf.clone()));
+        for (conf, node) in confs.iter().zip([1, 2]) {
+            let (v4, v6) = (format!("10.244.{node}.0/24"), format!("fd00:244:0:{node}::/64"));
+            let ranges = json!([[{"subnet": v4}], [{"subnet": v6}]]);
+            let expected = json!({
+                "cniVersion": "0.4.0", "name": "a", "type": "x", "mtu": 1400,
+                "runtimeConfig": {"ipRanges": ranges}, "ipam": {"subnet": v4},
+            });
+            assert_eq!(*conf, expected);
+        }
+    }
+
+    #[test]
+    fn a_chain_is_shown_with_each_result_handed_on() {
+        let topology = topology(
+            r#"{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"x"},{"type":"y","z":"`$5\\"}]}"#,
+        );
+        let shown = topology.attachments[1].commands();
+        let call = |plugin: &str| {
+            format!(
+                "result=$(ip netns exec hg-x-n2 env CNI_COMMAND=ADD CNI_CONTAINERID=hg-x-server \
+                 CNI_NETNS=/run/netns/hg-x-server CNI_IFNAME=eth0 CNI_ARGS= CNI_PATH=/opt/cni/bin:/usr/lib/cni \
+                 sh -c 'mount -t tmpfs none /var/lib && exec \"$0\"' '/opt/c n i/{plugin}'"
+            )
+        };
+        let first = r#"{"cniVersion":"1.0.0","name":"a","type":"x"}"#;
+        let second = r#"{"cniVersion":"1.0.0","name":"a","type":"y","z":"\`\$5\\\\","prevResult":$result}"#;
+        let expected = [
+            "# CNI network a: ADD for the server's pod".to_owned(),
+            format!("{} <<'EOF'\n{first}\nEOF\n)", call("x")),
+            format!("{} <<EOF\n{second}\nEOF\n)", call("y")),
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_file_of_attachments_that_is_damaged_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Attachment::saved(dir.path()).unwrap(), []);
+        let whole = topology(r#"{"cniVersion":"1.0.0","name":"a","type":"x"}"#).attachments;
+        Attachment::save(&whole, dir.path()).unwrap();
+        assert_eq!(Attachment::saved(dir.path()).unwrap(), whole);
+        fs::write(dir.path().join(FILE), "[{}]").unwrap();
+        let error = Attachment::saved(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(FILE) && error.contains("missing field"), "{error}");
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        for (version, expected) in [("0.3.1", false), ("0.4.0", true), ("1.0.0", true), ("0.10.0", true)] {
+            assert_eq!(newer(version, RESULT_AT_DEL), expected, "{version}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! One call of one plugin: where it runs, what it is told, what it says.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use linux::process::Spawn;
+use linux::view::{Own, View};
+use linux::{IfName, Netns, NetnsName};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::result;
+
+/// What a plugin is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// Join the pod to the network.
+    Add,
+    /// Take that back.
+    Del,
+}
+
+/// Whom a plugin is told to join to what: its environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Subject {
+    /// The namespace of the pod's node, in which plugins run.
+    pub(super) node: NetnsName,
+    /// The pod's namespace; its name is the container's id as well.
+    pub(super) pod: NetnsName,
+    /// What the pod's interface shall be called.
+    pub(super) ifname: IfName,
+    /// Directories of plugins, with colons.
+    pub(super) cni_path: String,
+}
+
+/// How long a plugin may take. Waiting for IPv6 addresses takes those of the CNI project up to ten seconds.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The longest output that is read, in bytes.
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+/// Where plugins and the programs that they call keep state: a name for the directory in which that is the candidate's
+/// own, the directory, and what of the machine's own must not be seen there.
+const STATE: [(&str, &str, &[&str]); 3] = [
+    ("run", "/run", &["cni", "xtables.lock"]),
+    ("var-lib", "/var/lib", &["cni"]),
+    ("var-log", "/var/log", &["cni"]),
+];
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verb::Add => "ADD",
+            Verb::Del => "DEL",
+        })
+    }
+}
+
+impl Subject {
+    /// The pod's namespace as plugins know it.
+    pub(super) fn netns_path(&self) -> String {
+        format!("/run/netns/{}", self.pod)
+    }
+
+    /// A call's environment, as the specification's section 2 has it. `CNI_ARGS` is empty, lest it be inherited.
+    pub(super) fn environment(&self, verb: Verb) -> Vec<(String, String)> {
+        let pairs = [
+            ("CNI_COMMAND", verb.to_string()),
+            ("CNI_CONTAINERID", self.pod.to_string()),
+            ("CNI_NETNS", self.netns_path()),
+            ("CNI_IFNAME", self.ifname.to_string()),
+            ("CNI_ARGS", String::new()),
+            ("CNI_PATH", self.cni_path.clone()),
+        ];
+        pairs.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// Calls a plugin and waits; what it printed, or why it failed, in words. `dir` is the directory of this node's
+    /// state, where what was said to the plugin and by it lies too.
+    pub(super) fn call(
+        &self,
+        verb: Verb,
+        program: &Path,
+        conf: &Value,
+        dir: &Path,
+    ) -> Result<String, String> {
+        let [input, output, log] = ["conf", "result", "log"].map(|name| dir.join(name));
+        let failed = |what: &str, path: &Path| {
+            let path = path.display().to_string();
+            let what = what.to_owned();
+            move |error: std::io::Error| format!("could not {what} {path}: {error}")
+        };
+        for (name, _, _) in STATE {
+            let state = dir.join(name).join("cni");
+            fs::create_dir_all(&state).map_err(failed("create", &state))?;
+        }
+        fs::write(&input, conf.to_string()).map_err(failed("write", &input))?;
+        fs::write(&log, "").map_err(failed("write", &log))?;
+
+        let mut environment = self.environment(verb);
+        // Shells and compilers of rules write there, and all else is read-only.
+        environment.push(("TMPDIR".to_owned(), "/run/cni".to_owned()));
+        let netns = Netns::open(&self.node).map_err(|error| format!("could not {error}"))?;
+        let spawn = Spawn {
+            env: environment,
+            netns: Some(netns),
+            input: Some(input),
+            output: Some(output.clone()),
+            log: Some(log.clone()),
+            view: Some(view(dir)),
+            // Whatever it starts ends with it: a lease that is renewed for a pod that is gone would be a trace.
+            new_pid_namespace: true,
+            ..Spawn::new(program)
+        };
+        let mut child = spawn.start().map_err(|error| format!("could not {error}"))?;
+        let status = child.wait_for(LIMIT).map_err(|error| format!("could not {error}"))?;
+        let printed = beginning(&output).map_err(failed("read", &output))?;
+        let logged = beginning(&log).map_err(failed("read", &log))?;
+        match status {
+            Some(status) if status.success() => Ok(printed),
+            Some(status) => Err(result::complaint(&printed, &logged, &status.to_string())),
+            // Dropping the child kills it.
+            None => Err(format!("it did not end within {} s", LIMIT.as_secs())),
+        }
+    }
+}
+
+fn view(dir: &Path) -> View {
+    View { own: STATE.map(|(name, at, hidden)| Own::new(at, dir.join(name), hidden)).into() }
+}
+
+fn beginning(path: &PathBuf) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

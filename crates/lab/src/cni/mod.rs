@@ -1,0 +1,84 @@
+//! The runtime's side of the Container Network Interface: pods that other people's plugins join to the lab's nodes.
+//!
+//! What a container runtime does with a network configuration (CNI specification 1.0.0, and the versions from 0.3.0 to
+//! 1.1.0, which differ in fields that are passed on as they are): each plugin is called in turn with the pod's
+//! namespace and what the one before answered; at the end in the opposite order to take it back. A plugin runs in the
+//! network namespace of its node, in a view of the machine's files in which only directories of the candidate are
+//! writable, and in a PID namespace that ends with it. So whatever it does goes with the candidate's namespaces and
+//! directory, and its own way back (DEL) is a courtesy to what it may keep elsewhere, not what the lab relies on.
+
+mod attachment;
+mod call;
+mod conflist;
+mod result;
+mod search;
+mod values;
+
+pub use attachment::Attachment;
+pub use conflist::{Conflist, Plugin};
+pub use search::PluginDirs;
+pub(crate) use values::Values;
+
+use std::path::{Path, PathBuf};
+
+use linux::features::Feature;
+
+use crate::LabError;
+
+/// A network of CNI plugins that are all there.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// What was asked.
+    pub conflist: Conflist,
+    /// The plugins' executables, in the order of the list.
+    pub programs: Vec<PathBuf>,
+    /// Where plugins look for those that they call themselves.
+    pub dirs: PluginDirs,
+}
+
+impl Network {
+    /// Reads a configuration and finds its plugins.
+    ///
+    /// # Errors
+    /// [`LabError::Conflist`] for a file that is none, [`LabError::NoPlugin`] for the first plugin that is missing.
+    pub fn load(file: &Path, dirs: &PluginDirs) -> Result<Network, LabError> {
+        Network::find(Conflist::read(file)?, dirs)
+    }
+
+    /// Finds the plugins of a configuration, those for addresses too, which the others call.
+    pub fn find(conflist: Conflist, dirs: &PluginDirs) -> Result<Network, LabError> {
+        for ipam in conflist.plugins.iter().filter_map(Plugin::ipam) {
+            dirs.find(ipam)?;
+        }
+        let programs = conflist.plugins.iter().map(|plugin| dirs.find(&plugin.kind));
+        Ok(Network { programs: programs.collect::<Result<_, _>>()?, dirs: dirs.clone(), conflist })
+    }
+}
+
+impl Conflist {
+    /// What it stands for: its plugins.
+    pub fn stands_for(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for plugin in &self.plugins {
+            names.push(&plugin.kind);
+            names.extend(plugin.ipam());
+        }
+        format!("CNI {}", names.join(" + "))
+    }
+
+    /// What the well-known plugins among its plugins need of the kernel. What others need, they say when they are
+    /// called.
+    pub fn needs(&self) -> Vec<Feature> {
+        let of = |plugin: &Plugin| match plugin.kind.as_str() {
+            "bridge" => vec![Feature::Veth, Feature::Bridge],
+            "ptp" => vec![Feature::Veth],
+            "macvlan" => vec![Feature::Macvlan],
+            "ipvlan" => vec![Feature::Ipvlan],
+            _ => Vec::new(),
+        };
+        let mut needs: Vec<Feature> = self.plugins.iter().flat_map(of).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        needs
+    }
+}

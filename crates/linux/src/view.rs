@@ -1,0 +1,264 @@
+//! What a foreign program sees of the machine's files: all of it, read-only, with directories of its own where it
+//! wants to write.
+//!
+//! The view is a mount namespace that the program is started in. It ends with the program and whatever that left
+//! running, and nothing of it is seen outside: there is nothing to take back. Where a directory such as `/run` is the
+//! program's own, what is in it stays visible, and what is new goes into a directory that the starter names.
+
+use std::collections::BTreeSet;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, DirEntry, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::thread::UnshareFlags;
+
+use crate::Result;
+use crate::error::Attempt;
+
+/// The machine's files as a program is shown them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// Where it may write.
+    pub own: Vec<Own>,
+}
+
+/// A directory in which the program may make files, which lie elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    /// The directory as the program knows it, `/run` for instance. If the machine has none of that name, this says
+    /// nothing.
+    pub at: PathBuf,
+    /// Where it is in truth; made if need be. What the program leaves here, its next start with the same directory
+    /// finds.
+    pub dir: PathBuf,
+    /// Names in it of which the program shall not see the machine's: it has its own.
+    pub hidden: Vec<OsString>,
+}
+
+/// Nobody makes files without any permission; ours, over which the machine's are mounted, are known by that.
+const PLACEHOLDER_MODE: u32 = 0;
+/// File systems that are no storage: the kernel decides what may be written there.
+const KERNELS_OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// `MOUNT_ATTR_RDONLY` of `linux/mount.h`.
+const MOUNT_ATTR_RDONLY: u64 = 1;
+
+/// `struct mount_attr` of `linux/mount.h`.
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+impl View {
+    /// Puts the calling thread into a mount namespace with this view, for good: for threads started for that. The
+    /// thread must be in the network namespace in which the program will run, whose links `/sys` then shows.
+    pub(crate) fn enter(&self) -> Result<()> {
+        let attempted = || "make a mount namespace";
+        // SAFETY: NEWNS also unshares the thread's root and working directory, and neither the table of descriptors
+        // nor anything else that another thread could rely on; this thread was started to be changed.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.attempt(attempted)?;
+        // Nothing mounted here is seen outside. What is unmounted outside goes here too, so that a namespace of which
+        // the name is deleted does not live on in this copy.
+        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", slave).attempt(attempted)?;
+        let mut writable = BTreeSet::new();
+        for own in &self.own {
+            writable.extend(own.mount()?);
+        }
+        freeze(&writable)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        rustix::mount::mount("sysfs", "/sys", "sysfs", flags, None).attempt(|| "mount /sys")?;
+        // Where the thread was may be covered now.
+        rustix::process::chdir("/").attempt(|| "go to /")
+    }
+}
+
+impl Own {
+    /// A directory of which the program sees the machine's entries but those `hidden`.
+    pub fn new(at: impl Into<PathBuf>, dir: impl Into<PathBuf>, hidden: &[&str]) -> Own {
+        let hidden = hidden.iter().map(|name| OsStr::new(name).to_owned()).collect();
+        Own { at: at.into(), dir: dir.into(), hidden }
+    }
+
+    /// Mounts the directory; where, or `None` if the machine has no such directory.
+    fn mount(&self) -> Result<Option<PathBuf>> {
+        let Ok(at) = fs::canonicalize(&self.at) else { return Ok(None) };
+        let attempted = || format!("give a program a {} of its own in {}", at.display(), self.dir.display());
+        // Once it is covered, the machine's directory is reached by this alone.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let machines = File::from(rustix::fs::open(&at, flags, Mode::empty()).attempt(attempted)?);
+        let entries = fs::read_dir(&at).attempt(attempted)?.collect::<io::Result<Vec<DirEntry>>>();
+        let mut entries = entries.attempt(attempted)?;
+        entries.retain(|entry| !self.hidden.contains(&entry.file_name()));
+
+        fs::create_dir_all(&self.dir).attempt(attempted)?;
+        self.forget_the_vanished(&entries).attempt(attempted)?;
+        let mut shown = Vec::new();
+        for entry in &entries {
+            shown.extend(self.hold_place(entry).attempt(attempted)?);
+        }
+        rustix::mount::mount_bind(&self.dir, &at).attempt(attempted)?;
+        for name in shown {
+            let source = Path::new("/proc/thread-self/fd").join(machines.as_raw_fd().to_string()).join(&name);
+            match rustix::mount::mount_bind_recursive(&source, at.join(&name)) {
+                // It has vanished meanwhile.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno).attempt(attempted),
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// Removes the places of what the machine no longer has.
+    fn forget_the_vanished(&self, entries: &[DirEntry]) -> io::Result<()> {
+        let present: BTreeSet<OsString> = entries.iter().map(DirEntry::file_name).collect();
+        for place in fs::read_dir(&self.dir)? {
+            let place = place?;
+            if present.contains(&place.file_name()) || !is_placeholder(&place.path())? {
+                continue;
+            }
+            match place.file_type()?.is_dir() {
+                true => fs::remove_dir(place.path())?,
+                false => fs::remove_file(place.path())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes something onto which the machine's entry can be mounted; its name, if it is to be. What the program itself
+    /// has made under this name goes before.
+    fn hold_place(&self, entry: &DirEntry) -> io::Result<Option<OsString>> {
+        let place = self.dir.join(entry.file_name());
+        let kind = entry.file_type()?;
+        let made = if kind.is_symlink() {
+            // Nothing can be mounted onto a link, and a copy leads to the same.
+            return match std::os::unix::fs::symlink(fs::read_link(entry.path())?, &place) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(None),
+            };
+        } else if kind.is_dir() {
+            fs::DirBuilder::new().mode(PLACEHOLDER_MODE).create(&place)
+        } else {
+            // Not opened: a child that another thread starts would hold it open for writing until it is another
+            // program, and the mount could not be made read-only.
+            let (kind, mode) = (FileType::RegularFile, Mode::from_raw_mode(PLACEHOLDER_MODE));
+            rustix::fs::mknodat(rustix::fs::CWD, &place, kind, mode, 0).map_err(io::Error::from)
+        };
+        match made {
+            Ok(()) => Ok(Some(entry.file_name())),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(is_placeholder(&place)?.then(|| entry.file_name()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_placeholder(path: &Path) -> io::Result<bool> {
+    Ok(fs::symlink_metadata(path)?.permissions().mode() & 0o7777 == PLACEHOLDER_MODE)
+}
+
+/// Makes every mount read-only but those named and the kernel's own.
+fn freeze(writable: &BTreeSet<PathBuf>) -> Result<()> {
+    let attempted = || "make the machine's files read-only for a program";
+    let table = fs::read("/proc/thread-self/mountinfo").attempt(attempted)?;
+    for mount in mount_points(&table) {
+        if writable.contains(&mount) || KERNELS_OWN.iter().any(|own| mount.starts_with(own)) {
+            continue;
+        }
+        match set_read_only(&mount) {
+            // Covered by another mount, or gone: nobody can reach it.
+            Ok(()) | Err(Errno::NOENT | Errno::INVAL | Errno::NOTDIR) => {}
+            Err(errno) => {
+                return Err(errno).attempt(|| format!("make {} read-only for a program", mount.display()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The fifth field of each line, in which white space and backslashes are octal (proc_pid_mountinfo(5)).
+fn mount_points(table: &[u8]) -> Vec<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescaped).collect()
+}
+
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, behind)) = rest.split_first() {
+        let octal = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+fn set_read_only(mount: &Path) -> rustix::io::Result<()> {
+    let path = CString::new(mount.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    let attr = MountAttr { set: MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: a path that ends with NUL and a structure of the size that is told, both valid for the length of the
+    // call, which writes to neither (mount_setattr(2), Linux 5.12).
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            0_u32,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// Gives a child that begins a PID namespace a `/proc` of that namespace. With the outer one its own number would lead
+/// it to somebody else's process: programs in Go look for their network namespace under `/proc/<getpid>`, would find
+/// the machine's, and go there.
+pub(crate) fn with_its_own_proc(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    let mount = || {
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        let [source, target] = [c"proc".as_ptr(), c"/proc".as_ptr()];
+        // SAFETY: three texts that end with NUL and live for ever, and no data.
+        match unsafe { libc::mount(source, target, source, flags, std::ptr::null()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock.
+    unsafe { command.pre_exec(mount) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_with_their_escapes() {
+        let table =
+            b"22 28 0:21 / /run rw - tmpfs none rw\n30 22 0:5 / /mnt/a\\040b\\134c\\04 rw - ext4 /dev/x rw\n";
+        assert_eq!(mount_points(table), [Path::new("/run"), Path::new("/mnt/a b\\c\\04")]);
+    }
+}

@@ -1,0 +1,94 @@
+//! A program's own view: what it writes stays in its directories, the rest of the machine is read-only.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use linux::process::{Spawn, kill_in};
+use linux::view::{Own, View};
+
+use crate::world::Place;
+
+/// Runs a script in the view and a namespace; its exit code and what it said.
+fn run(place: &Place, view: &View, script: &str) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let log = directory.path().join("log");
+    let mut spawn = Spawn::new("sh");
+    spawn.args = vec!["-c".to_owned(), script.to_owned()];
+    spawn.netns = Some(place.netns.try_clone().expect("a descriptor can be duplicated"));
+    spawn.new_pid_namespace = true;
+    spawn.view = Some(view.clone());
+    spawn.log = Some(log.clone());
+    let code = spawn.start().expect("the shell starts").wait().expect("the shell ends").code();
+    (code, std::fs::read_to_string(log).expect("the log is there"))
+}
+
+/// `/run` is the program's own, but for a name; `/etc` stands for all else.
+fn view(dir: &Path) -> View {
+    View { own: vec![Own::new("/run", dir.join("run"), &["lock"]), Own::new("/nonexistent", dir, &[])] }
+}
+
+#[test]
+fn what_is_new_goes_elsewhere_and_is_found_again() {
+    let place = Place::new("view");
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("hgt-view-{}", std::process::id());
+    let write = format!("echo kept >/run/{name}; mkdir /run/lock && echo own >/run/lock/file");
+    assert_eq!(run(&place, &view(dir.path()), &write), (Some(0), String::new()));
+    assert!(!Path::new("/run").join(&name).exists());
+    assert_eq!(std::fs::read_to_string(dir.path().join("run/lock/file")).unwrap(), "own\n");
+    let read = format!("cat /run/{name} /run/lock/file; test -e /run/netns/{}", place.name);
+    assert_eq!(run(&place, &view(dir.path()), &read), (Some(0), "kept\nown\n".to_owned()));
+}
+
+#[test]
+fn the_rest_of_the_machine_is_read_only() {
+    let place = Place::new("frozen");
+    let dir = tempfile::tempdir().unwrap();
+    let outside = dir.path().join("outside");
+    for path in ["/etc/hgt-frozen", "/usr/hgt-frozen", "/run/netns/hgt-frozen", outside.to_str().unwrap()] {
+        let (code, said) = run(&place, &view(&dir.path().join("own")), &format!("echo x >{path}"));
+        assert_ne!(code, Some(0), "{path}");
+        assert!(said.contains("Read-only file system"), "{path}: {said}");
+        assert!(!Path::new(path).exists(), "{path}");
+    }
+    // This process's own mounts are as they were.
+    std::fs::write(&outside, "x").unwrap();
+}
+
+#[test]
+fn what_the_machine_no_longer_has_is_not_shown() {
+    let place = Place::new("vanished");
+    let machine = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(machine.path().join("folder")).unwrap();
+    std::fs::write(machine.path().join("file"), "x").unwrap();
+    std::os::unix::fs::symlink("/etc", machine.path().join("link")).unwrap();
+    let view = View { own: vec![Own::new(machine.path(), dir.path(), &[])] };
+    let list = format!("ls {} && cat {0}/file", machine.path().display());
+    let expected = "file\nfolder\nlink\nx".to_owned();
+    assert_eq!(run(&place, &view, &list), (Some(0), expected));
+    std::fs::remove_dir(machine.path().join("folder")).unwrap();
+    std::fs::remove_file(machine.path().join("file")).unwrap();
+    let list = format!("ls {}", machine.path().display());
+    assert_eq!(run(&place, &view, &list), (Some(0), "link\n".to_owned()));
+}
+
+#[test]
+fn links_and_processes_are_those_of_its_own_namespaces() {
+    let place = Place::new("own");
+    place.add("hgt-only", linux::LinkKind::Bridge);
+    let dir = tempfile::tempdir().unwrap();
+    let script = "ls /sys/class/net; readlink /proc/$$/ns/net; echo $$; echo /proc/[0-9]*";
+    let (code, said) = run(&place, &view(dir.path()), script);
+    let inode = place.netns.inode().unwrap();
+    assert_eq!((code, said), (Some(0), format!("hgt-only\nlo\nnet:[{inode}]\n1\n/proc/1\n")));
+}
+
+#[test]
+fn what_it_started_ends_with_it() {
+    let place = Place::new("ends");
+    let dir = tempfile::tempdir().unwrap();
+    let (code, _) = run(&place, &view(dir.path()), "setsid sleep 300 & exit 4");
+    assert_eq!(code, Some(4));
+    assert_eq!(kill_in(&BTreeSet::from([place.netns.inode().unwrap()])).unwrap(), 0);
+}
