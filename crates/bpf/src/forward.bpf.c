@@ -23,6 +23,7 @@
 #include "forward.h"
 #include "forward/maps.bpf.h"
 #include "forward/packet.bpf.h"
+#include "forward/pod.bpf.h"
 #include "forward/tunnel.bpf.h"
 #include "forward/route.bpf.h"
 
@@ -40,29 +41,6 @@ static __always_inline int to_pod(const struct endpoint *pod, enum link from)
 	return from == NETKIT ? bpf_redirect(pod->ifindex, 0) : bpf_redirect_peer(pod->ifindex, 0);
 }
 
-/* Whether a pod sends with its own Ethernet address, where it uses none of its IP addresses. */
-static __always_inline bool has_own_mac(struct __sk_buff *skb, const struct ethhdr *eth)
-{
-	__u32 ifindex = skb->ifindex;
-	struct endpoint *own = bpf_map_lookup_elem(&links, &ifindex);
-
-	return own && same_mac(own->mac, eth->h_source);
-}
-
-/* Whether a packet comes from the pod whose address it has; counts it otherwise. */
-static __always_inline bool is_own(struct __sk_buff *skb, const struct ethhdr *eth, const struct endpoint *pod)
-{
-	if (!pod || pod->ifindex != skb->ifindex) {
-		count(DROP_SPOOFED_ADDRESS);
-		return false;
-	}
-	if (!same_mac(pod->mac, eth->h_source)) {
-		count(DROP_SPOOFED_MAC);
-		return false;
-	}
-	return true;
-}
-
 static __always_inline int resolve4(struct __sk_buff *skb, const struct endpoint *own, const struct way4 *way)
 {
 	struct bpf_fib_lookup fib = {
@@ -73,7 +51,7 @@ static __always_inline int resolve4(struct __sk_buff *skb, const struct endpoint
 	long result = find_route(skb, &fib, &prefix, &route);
 
 	if (result != BPF_FIB_LKUP_RET_NO_NEIGH)
-		bpf_map_update_elem(&routes4, way, &route, BPF_ANY);
+		keep_route4(way, &route);
 	return send_first(skb, &route, result);
 }
 
@@ -89,7 +67,7 @@ static __always_inline int resolve6(struct __sk_buff *skb, const struct endpoint
 	__builtin_memcpy(prefix.address, way->to, sizeof(way->to));
 	result = find_route(skb, &fib, &prefix, &route);
 	if (result != BPF_FIB_LKUP_RET_NO_NEIGH)
-		bpf_map_update_elem(&routes6, way, &route, BPF_ANY);
+		keep_route6(way, &route);
 	return send_first(skb, &route, result);
 }
 
@@ -103,7 +81,7 @@ static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct iphdr));
 	bool inside, remote;
-	struct endpoint *own, *pod;
+	const struct endpoint *own, *pod;
 	struct route *route;
 	struct iphdr *ip;
 	struct way4 way;
@@ -116,11 +94,11 @@ static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 	inside = within4(way.to, config.cluster4, config.cluster4_mask);
 	remote = inside && !within4(way.to, config.pods4, config.pods4_mask) && !is_too_big(skb);
 	if (remote) {
-		route = bpf_map_lookup_elem(&routes4, &way);
+		route = find_kept4(&way);
 		if (is_good(route, skb, eth))
 			return send(skb, route, true, ip->tos);
 	}
-	own = bpf_map_lookup_elem(&endpoints4, &way.from);
+	own = pod_at4(way.from);
 	if (!is_own(skb, eth, own))
 		return TC_ACT_SHOT;
 	if (remote)
@@ -129,7 +107,7 @@ static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 		return pass(PASS_OUTSIDE);
 	if (!within4(way.to, config.pods4, config.pods4_mask))
 		return pass(PASS_TOO_BIG);
-	pod = bpf_map_lookup_elem(&endpoints4, &way.to);
+	pod = pod_at4(way.to);
 	return pod ? to_pod(pod, link) : pass(PASS_NODE);
 }
 
@@ -144,7 +122,7 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct ipv6hdr));
 	const struct in6_addr *from, *to;
-	struct endpoint *own, *pod;
+	const struct endpoint *own, *pod;
 	bool inside, remote;
 	struct route *route;
 	struct ipv6hdr *ip;
@@ -159,13 +137,13 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 	inside = within6(to, config.cluster6, config.cluster6_mask);
 	remote = inside && !within6(to, config.pods6, config.pods6_mask) && !is_too_big(skb);
 	if (remote) {
-		route = bpf_map_lookup_elem(&routes6, &way);
+		route = find_kept6(&way);
 		if (is_good(route, skb, eth))
 			return send(skb, route, false, 0);
 	}
 	if (is_link_local(from) || (is_unspecified(from) && is_multicast(to)))
 		return link_scope6(skb, eth);
-	own = bpf_map_lookup_elem(&endpoints6, from);
+	own = pod_at6(from);
 	if (!is_own(skb, eth, own))
 		return TC_ACT_SHOT;
 	if (remote)
@@ -176,7 +154,7 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 		return pass(PASS_OUTSIDE);
 	if (!within6(to, config.pods6, config.pods6_mask))
 		return pass(PASS_TOO_BIG);
-	pod = bpf_map_lookup_elem(&endpoints6, to);
+	pod = pod_at6(to);
 	return pod ? to_pod(pod, link) : pass(PASS_NODE);
 }
 
@@ -233,7 +211,7 @@ static __always_inline int answer_for_gateway(struct __sk_buff *skb, const struc
 static __always_inline int from_pod_arp(struct __sk_buff *skb)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct arp));
-	struct endpoint *own;
+	const struct endpoint *own;
 	struct arp *arp;
 	__be32 sender;
 
@@ -244,7 +222,7 @@ static __always_inline int from_pod_arp(struct __sk_buff *skb)
 		return drop(DROP_SPOOFED_MAC);
 	sender = arp->sender;
 	if (sender) {
-		own = bpf_map_lookup_elem(&endpoints4, &sender);
+		own = pod_at4(sender);
 		if (!own || own->ifindex != skb->ifindex)
 			return drop(DROP_SPOOFED_ADDRESS);
 	}
@@ -275,21 +253,20 @@ static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
  * back, and so on the way in as well: the kernel's connection tracking must see both. */
 static __always_inline int deliver4(const struct iphdr *ip)
 {
-	struct endpoint *pod;
-	__be32 to = ip->daddr;
+	const struct endpoint *pod;
 
 	if (!within4(ip->saddr, config.cluster4, config.cluster4_mask))
 		return pass(PASS_OUTSIDE);
 	if (within4(ip->saddr, config.pods4, config.pods4_mask))
 		return pass(PASS_MARTIAN);
-	pod = bpf_map_lookup_elem(&endpoints4, &to);
+	pod = pod_at4(ip->daddr);
 	return pod ? bpf_redirect_peer(pod->ifindex, 0) : pass(PASS_NODE);
 }
 
 static __always_inline int deliver6(struct __sk_buff *skb)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct ipv6hdr));
-	struct endpoint *pod;
+	const struct endpoint *pod;
 	struct ipv6hdr *ip;
 	struct in6_addr to;
 
@@ -304,7 +281,7 @@ static __always_inline int deliver6(struct __sk_buff *skb)
 		return pass(PASS_OUTSIDE);
 	if (within6(&ip->saddr, config.pods6, config.pods6_mask))
 		return pass(PASS_MARTIAN);
-	pod = bpf_map_lookup_elem(&endpoints6, &to);
+	pod = pod_at6(&to);
 	return pod ? bpf_redirect_peer(pod->ifindex, 0) : pass(PASS_NODE);
 }
 

@@ -34,6 +34,20 @@ struct endpoint {
 	__u16 unused;
 };
 
+/* The same by the lowest bits of the address, which tell the pods of most nodes apart: found without a hash. Who has no
+ * slot, because another pod of these bits came first, is found in the map. Empty: ifindex 0. */
+#define SLOTS 4096
+struct slot4 {
+	struct endpoint pod;
+	__be32 address;
+};
+
+struct slot6 {
+	struct endpoint pod;
+	__u32 unused;
+	__be32 address[4];
+};
+
 /* A tunnel to another node. */
 struct tunnel {
 	__u32 ifindex;       /* of the tunnel's device; 0: no tunnel */
@@ -66,6 +80,18 @@ struct route {
 	__u32 wire;          /* ifindex of the device it leaves by; 0: this is for the kernel to send */
 	__u8 macs[12];       /* destination and source, as they stand in a frame */
 	struct tunnel tunnel;
+};
+
+/* A route that this CPU used lately, found without a hash of the map's quality. */
+#define RECENT 1024
+struct recent4 {
+	struct way4 way;
+	struct route route;
+};
+
+struct recent6 {
+	struct way6 way;
+	struct route route;
 };
 
 /* What is counted. What a program forwards itself is not: that is in the links' own statistics. */

@@ -10,6 +10,9 @@ use linux::{Mac, Result};
 use super::{skeleton, words};
 use crate::ffi;
 
+/// Places in each of the arrays in which the programs look for a pod first, as `SLOTS` in `forward.h`.
+const SLOTS: u32 = 4096;
+
 /// A pod of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
@@ -54,6 +57,9 @@ pub fn add_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
             return Err(error);
         }
     }
+    for slot in endpoint.slots() {
+        slot.take(folder)?;
+    }
     Ok(())
 }
 
@@ -68,6 +74,9 @@ pub fn has_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<Option<bool>> 
 
 /// Takes away those of a pod's entries that are as [`add_endpoint`] writes them.
 pub fn remove_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
+    for slot in endpoint.slots() {
+        slot.free(folder)?;
+    }
     for entry in endpoint.entries().iter().rev() {
         if entry.find(folder)? == Some(true) {
             entry.remove(folder)?;
@@ -108,6 +117,22 @@ impl Endpoint {
         });
         std::iter::once(by_link).chain(by_address).collect()
     }
+
+    /// Where the programs look first.
+    fn slots(&self) -> Vec<Entry> {
+        let pod = bytes_of_endpoint(self.link, self.mac);
+        let slot = |address: &IpAddr| {
+            let (map, bits, value) = match address {
+                IpAddr::V4(v4) => ("slots4", v4.to_bits(), [&pod[..], &v4.octets()].concat()),
+                // Truncated: it is the lowest bits that count.
+                IpAddr::V6(v6) => {
+                    ("slots6", v6.to_bits() as u32, [&pod[..], &[0; 4], &v6.octets()].concat())
+                }
+            };
+            Entry { map, key: (bits % SLOTS).to_ne_bytes().to_vec(), value }
+        };
+        self.addresses.iter().map(slot).collect()
+    }
 }
 
 impl Tunnel {
@@ -117,6 +142,26 @@ impl Tunnel {
 }
 
 impl Entry {
+    /// Takes a slot of an array, if nobody has it: who has none is found in the map.
+    fn take(&self, folder: &Path) -> Result<()> {
+        self.with(folder, "write a slot of", |map| match map.lookup(&self.key, MapFlags::ANY)? {
+            Some(found) if found.iter().all(|byte| *byte == 0) => {
+                map.update(&self.key, &self.value, MapFlags::ANY)
+            }
+            _ => Ok(()),
+        })
+    }
+
+    /// Empties a slot of an array, if it is this one's.
+    fn free(&self, folder: &Path) -> Result<()> {
+        self.with(folder, "empty a slot of", |map| match map.lookup(&self.key, MapFlags::ANY)? {
+            Some(found) if found == self.value => {
+                map.update(&self.key, &vec![0; self.value.len()], MapFlags::ANY)
+            }
+            _ => Ok(()),
+        })
+    }
+
     fn add(&self, folder: &Path) -> Result<()> {
         self.with(folder, "add an entry to", |map| map.update(&self.key, &self.value, MapFlags::NO_EXIST))
     }

@@ -24,6 +24,20 @@ struct {
 	__type(value, struct endpoint);
 } endpoints6 SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct slot4);
+} slots4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct slot6);
+} slots6 SEC(".maps");
+
 /* The same pods by their link, for packets that carry no address of theirs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -54,6 +68,20 @@ struct {
 	__type(key, struct way6);
 	__type(value, struct route);
 } routes6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, RECENT);
+	__type(key, __u32);
+	__type(value, struct recent4);
+} recent4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, RECENT);
+	__type(key, __u32);
+	__type(value, struct recent6);
+} recent6 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

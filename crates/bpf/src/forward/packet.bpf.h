@@ -28,6 +28,17 @@ static __always_inline bool same_mac(const __u8 *one, const __u8 *two)
 	return *(__u32 *)one == *(__u32 *)two && *(__u16 *)(one + 4) == *(__u16 *)(two + 4);
 }
 
+/* `count` is a constant. */
+static __always_inline bool same_words(const __u32 *one, const __u32 *two, int count)
+{
+	__u32 differences = 0;
+
+#pragma unroll
+	for (int word = 0; word < count; word++)
+		differences |= one[word] ^ two[word];
+	return !differences;
+}
+
 static __always_inline bool within4(__be32 address, __be32 net, __be32 mask)
 {
 	return (address & mask) == net;

@@ -11,6 +11,75 @@ static __always_inline bool is_good(const struct route *route, const struct __sk
 	       same_mac(route->from.mac, eth->h_source);
 }
 
+/* A place among RECENT for a way, by multiplicative hashing (Knuth, section 6.4, with the golden ratio). */
+static __always_inline __u32 place(__u32 from, __u32 to)
+{
+	return ((to ^ from << 7) * 0x9e3779b9U) >> 22;
+}
+_Static_assert(RECENT == 1 << (32 - 22), "the place is of RECENT");
+
+/* The route that is known of a way, good or not, or NULL. What is found in the map of all CPUs is copied to where this
+ * CPU finds it faster the next time. */
+static __always_inline struct route *find_kept4(const struct way4 *way)
+{
+	__u32 at = place(way->from, way->to);
+	struct recent4 *recent = bpf_map_lookup_elem(&recent4, &at);
+	struct route *route;
+
+	if (!recent)
+		return NULL;
+	if (recent->way.from == way->from && recent->way.to == way->to)
+		return &recent->route;
+	route = bpf_map_lookup_elem(&routes4, way);
+	if (!route)
+		return NULL;
+	recent->way = *way;
+	recent->route = *route;
+	return &recent->route;
+}
+
+static __always_inline void keep_route4(const struct way4 *way, const struct route *route)
+{
+	__u32 at = place(way->from, way->to);
+	struct recent4 *recent = bpf_map_lookup_elem(&recent4, &at);
+
+	if (recent) {
+		recent->way = *way;
+		recent->route = *route;
+	}
+	bpf_map_update_elem(&routes4, way, route, BPF_ANY);
+}
+
+static __always_inline struct route *find_kept6(const struct way6 *way)
+{
+	__u32 at = place(way->from[3], way->to[3] ^ way->to[1]);
+	struct recent6 *recent = bpf_map_lookup_elem(&recent6, &at);
+	struct route *route;
+
+	if (!recent)
+		return NULL;
+	if (same_words(recent->way.from, way->from, 8))
+		return &recent->route;
+	route = bpf_map_lookup_elem(&routes6, way);
+	if (!route)
+		return NULL;
+	recent->way = *way;
+	recent->route = *route;
+	return &recent->route;
+}
+
+static __always_inline void keep_route6(const struct way6 *way, const struct route *route)
+{
+	__u32 at = place(way->from[3], way->to[3] ^ way->to[1]);
+	struct recent6 *recent = bpf_map_lookup_elem(&recent6, &at);
+
+	if (recent) {
+		recent->way = *way;
+		recent->route = *route;
+	}
+	bpf_map_update_elem(&routes6, way, route, BPF_ANY);
+}
+
 /* Points the look-up at the tunnel's other end, as if the node itself sent there. */
 static __always_inline void aim_at_tunnel(struct bpf_fib_lookup *fib, const struct tunnel *tunnel)
 {

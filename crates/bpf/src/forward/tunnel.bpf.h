@@ -108,9 +108,8 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + WRAPPING_BYTES + sizeof(struct iphdr));
 	struct wrapping *outer;
-	struct endpoint *pod;
+	const struct endpoint *pod;
 	struct iphdr *ip;
-	__be32 to;
 
 	if (!eth || skb->gso_size)
 		return TC_ACT_UNSPEC;
@@ -123,8 +122,7 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 	    outer->vxlan.vni != bpf_htonl(config.vni << 8) || outer->inner.h_proto != bpf_htons(ETH_P_IP))
 		return TC_ACT_UNSPEC;
 	ip = (void *)eth + sizeof(*eth) + WRAPPING_BYTES;
-	to = ip->daddr;
-	pod = bpf_map_lookup_elem(&endpoints4, &to);
+	pod = pod_at4(ip->daddr);
 	if (!pod || !within4(ip->saddr, config.cluster4, config.cluster4_mask) ||
 	    within4(ip->saddr, config.pods4, config.pods4_mask))
 		return TC_ACT_UNSPEC;

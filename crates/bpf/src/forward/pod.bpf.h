@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The pods of this node. */
+#ifndef HOSTGAP_POD_BPF_H
+#define HOSTGAP_POD_BPF_H
+
+/* The pod of an address, or NULL. */
+static __always_inline const struct endpoint *pod_at4(__be32 address)
+{
+	__u32 at = bpf_ntohl(address) % SLOTS;
+	struct slot4 *slot = bpf_map_lookup_elem(&slots4, &at);
+
+	if (slot && slot->address == address && slot->pod.ifindex)
+		return &slot->pod;
+	return bpf_map_lookup_elem(&endpoints4, &address);
+}
+
+static __always_inline const struct endpoint *pod_at6(const struct in6_addr *address)
+{
+	__u32 at = bpf_ntohl(address->s6_addr32[3]) % SLOTS;
+	struct slot6 *slot = bpf_map_lookup_elem(&slots6, &at);
+
+	if (slot && same_words(slot->address, address->s6_addr32, 4) && slot->pod.ifindex)
+		return &slot->pod;
+	return bpf_map_lookup_elem(&endpoints6, address);
+}
+
+/* Whether a pod sends with its own Ethernet address, where it uses none of its IP addresses. */
+static __always_inline bool has_own_mac(struct __sk_buff *skb, const struct ethhdr *eth)
+{
+	__u32 ifindex = skb->ifindex;
+	struct endpoint *own = bpf_map_lookup_elem(&links, &ifindex);
+
+	return own && same_mac(own->mac, eth->h_source);
+}
+
+/* Whether a packet comes from the pod whose address it has; counts it otherwise. */
+static __always_inline bool is_own(struct __sk_buff *skb, const struct ethhdr *eth, const struct endpoint *pod)
+{
+	if (!pod || pod->ifindex != skb->ifindex) {
+		count(DROP_SPOOFED_ADDRESS);
+		return false;
+	}
+	if (!same_mac(pod->mac, eth->h_source)) {
+		count(DROP_SPOOFED_MAC);
+		return false;
+	}
+	return true;
+}
+
+#endif
