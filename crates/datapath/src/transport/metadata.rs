@@ -27,7 +27,7 @@ impl Transport for Metadata {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Vxlan, Feature::Ipv6, Feature::BpfTc]
+        &[Feature::VxlanExternal, Feature::Ipv6, Feature::BpfTc]
     }
 
     fn overhead_bytes(&self, outer: Family) -> u32 {
