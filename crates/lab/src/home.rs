@@ -182,6 +182,11 @@ impl Home {
                 Err(error) => cleaned.failures.push(error.to_string()),
             }
         }
+        for node in bpf::pins::nodes().iter().filter(|node| node.starts_with(&format!("hg-{id}-"))) {
+            if let Err(error) = bpf::pins::remove(&bpf::pins::folder(node)) {
+                cleaned.failures.push(error.to_string());
+            }
+        }
         let left = namespaces_of(id)?.len();
         cleaned.namespaces = (names.len() - left) as u32;
         // While anything of it stands, the directory is how the next try finds it.

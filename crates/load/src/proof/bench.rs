@@ -46,11 +46,7 @@ impl Bench {
         // On a machine of one CPU they share it.
         let server = cpus.next().unwrap_or_else(|| client.clone());
         let alone = client != server;
-        let fifo = thread::scope(|scope| {
-            let tried = scope.spawn(|| cpu::set_current_thread_scheduling(FIFO).is_ok());
-            tried.join().expect("it does not panic")
-        });
-        let scheduling = if fifo && alone { FIFO } else { Scheduling::Normal };
+        let scheduling = if alone && cpu::can_realtime() { FIFO } else { Scheduling::Normal };
         Ok(Bench { client, server, scheduling })
     }
 
