@@ -81,8 +81,9 @@ pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attac
 pub fn detach(how: Attached, ifindex: u32, pin: &Path, made_qdisc: bool) -> Result<()> {
     match how {
         // Nobody else holds the bpf link: with its name it ends.
-        Attached::Link => std::fs::remove_file(pin)
-            .map_err(|error| Error::new(format!("remove {}", pin.display()), error)),
+        Attached::Link => {
+            std::fs::remove_file(pin).map_err(|error| Error::new(format!("remove {}", pin.display()), error))
+        }
         Attached::Filter => {
             ffi::listen();
             let (hook, filter) = (clsact(ifindex.cast_signed()), filter());
