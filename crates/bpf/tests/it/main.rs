@@ -12,3 +12,4 @@ mod reasons;
 mod remote;
 mod run;
 mod tunnel;
+mod vlan;
