@@ -336,8 +336,8 @@ int from_tunnel(struct __sk_buff *skb)
 	__u32 protocol;
 
 	/* A device that takes metadata takes every network's packets. Without a key it is a packet of the node's own. */
-	if (bpf_skb_get_tunnel_key(skb, &key, sizeof(key), 0) &&
-	    bpf_skb_get_tunnel_key(skb, &key, sizeof(key), BPF_F_TUNINFO_IPV6))
+	if (bpf_skb_get_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, 0) &&
+	    bpf_skb_get_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, BPF_F_TUNINFO_IPV6))
 		return TC_ACT_UNSPEC;
 	if (key.tunnel_id != config.vni)
 		return drop(DROP_FOREIGN_VNI);
