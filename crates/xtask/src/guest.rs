@@ -18,7 +18,7 @@ use crate::root;
 use crate::suite::{Kind, Suite};
 
 /// The crates whose integration tests make links, routes and rules.
-const PACKAGES: [&str; 5] = ["linux", "plan", "datapath", "lab", "hostgap"];
+const PACKAGES: [&str; 6] = ["linux", "bpf", "plan", "datapath", "lab", "hostgap"];
 /// Tests that stay out: faults at every step of a plan, and dozens of kills, look at the same code on every kernel, take
 /// minutes natively, and so half an hour here.
 const NATIVE_ALONE: [(&str, &str); 2] = [("plan", "faults::"), ("plan", "killed::")];
