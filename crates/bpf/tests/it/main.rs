@@ -4,6 +4,7 @@
 mod arp;
 mod frame;
 mod limits;
+mod mounts;
 mod node;
 mod odd;
 mod pods;
