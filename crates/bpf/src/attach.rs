@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 
+use linux::netlink::FilterInfo;
 use linux::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +53,7 @@ pub fn attach(program: &Path, hook: Hook, ifindex: u32, pin: &Path) -> Result<At
     // SAFETY: the descriptor is open; no options are given.
     let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, kind, ptr::null()) };
     if link == -NO_TCX.raw_os_error() && hook == Hook::Ingress {
-        return attach_filter(&program, target).map(|()| Attached::Filter);
+        return add_filter(&program, target).map(|()| Attached::Filter);
     }
     let link = ffi::check(link, || format!("attach a program to link {ifindex}"))?;
     // SAFETY: the descriptor was just made and nobody else knows it.
@@ -61,37 +62,81 @@ pub fn attach(program: &Path, hook: Hook, ifindex: u32, pin: &Path) -> Result<At
     Ok(Attached::Link)
 }
 
+/// Attaches a pinned program as [`attach`] does on a kernel without tcx. Kernels with tcx have filters too.
+///
+/// # Errors
+/// Nothing is pinned there, or there is a filter in our place already.
+pub fn attach_filter(program: &Path, ifindex: u32) -> Result<()> {
+    ffi::listen();
+    add_filter(&ffi::open(program)?, ifindex.cast_signed())
+}
+
 /// How a pinned program hangs on a link of the calling thread's namespace, if it does.
 pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attached>> {
     if pin.exists() {
         return Ok(Some(Attached::Link));
     }
-    if !program.exists() {
-        return Ok(None);
-    }
-    let id = ffi::program_info(ffi::open(program)?)?.id;
     let (hook, mut filter) = (clsact(ifindex.cast_signed()), filter());
     ffi::listen();
     // SAFETY: both structures tell their length and outlive the call. An error says that there is no such filter.
     let found = unsafe { libbpf_sys::bpf_tc_query(&raw const hook, &raw mut filter) };
-    Ok((found == 0 && filter.prog_id == id).then_some(Attached::Filter))
+    if found != 0 {
+        return Ok(None);
+    }
+    // A filter outlives the mount of its program, and then has its name to be known by.
+    let is_ours = if program.exists() {
+        ffi::program_info(ffi::open(program)?)?.id == filter.prog_id
+    } else {
+        let name = ffi::name_of(filter.prog_id)?;
+        program.file_name().is_some_and(|file| file == name.as_str())
+    };
+    Ok(is_ours.then_some(Attached::Filter))
 }
 
-/// Takes a program off a link. `made_qdisc`: the clsact qdisc was made for it, and goes too.
-pub fn detach(how: Attached, ifindex: u32, pin: &Path, made_qdisc: bool) -> Result<()> {
+/// Takes a program off a link. `with_qdisc`: the clsact qdisc was made for it and holds nothing else, and they go in one
+/// stroke.
+pub fn detach(how: Attached, ifindex: u32, pin: &Path, with_qdisc: bool) -> Result<()> {
     match how {
         // Nobody else holds the bpf link: with its name it ends.
-        Attached::Link => std::fs::remove_file(pin)
-            .map_err(|error| Error::new(format!("remove {}", pin.display()), error)),
+        Attached::Link => {
+            std::fs::remove_file(pin).map_err(|error| Error::new(format!("remove {}", pin.display()), error))
+        }
+        Attached::Filter if with_qdisc => remove_qdisc(ifindex),
         Attached::Filter => {
             ffi::listen();
             let (hook, filter) = (clsact(ifindex.cast_signed()), filter());
             // SAFETY: both structures tell their length and outlive the call.
             let result = unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const filter) };
-            ffi::check(result, || format!("remove the filter of link {ifindex}"))?;
-            if made_qdisc { remove_qdisc(ifindex) } else { Ok(()) }
+            ffi::check(result, || format!("remove the filter of link {ifindex}")).map(drop)
         }
     }
+}
+
+/// Whether a filter stands where [`attach_filter`] puts ours.
+pub fn is_our_place(filter: FilterInfo) -> bool {
+    let FilterInfo { ingress, priority, handle } = filter;
+    ingress && u32::from(priority) == PRIORITY && [0, HANDLE].contains(&handle)
+}
+
+/// The programs that hang on a link of the calling thread's namespace by tcx or netkit, whoever attached them: hook and
+/// name of each, in the order in which packets meet them. None on a kernel that has neither.
+///
+/// # Errors
+/// This user may not ask, or there is no such link.
+pub fn programs_at(ifindex: u32) -> Result<Vec<(&'static str, String)>> {
+    let hooks = [
+        ("tcx ingress", libbpf_sys::BPF_TCX_INGRESS),
+        ("tcx egress", libbpf_sys::BPF_TCX_EGRESS),
+        ("netkit primary", libbpf_sys::BPF_NETKIT_PRIMARY),
+        ("netkit peer", libbpf_sys::BPF_NETKIT_PEER),
+    ];
+    let mut programs = Vec::new();
+    for (hook, kind) in hooks {
+        for id in ffi::query(ifindex, kind)? {
+            programs.push((hook, ffi::name_of(id)?));
+        }
+    }
+    Ok(programs)
 }
 
 /// Removes the clsact qdisc of a link.
@@ -105,7 +150,7 @@ pub fn remove_qdisc(ifindex: u32) -> Result<()> {
     ffi::check(result, || format!("remove the clsact qdisc of link {ifindex}")).map(drop)
 }
 
-fn attach_filter(program: &OwnedFd, ifindex: i32) -> Result<()> {
+fn add_filter(program: &OwnedFd, ifindex: i32) -> Result<()> {
     let mut hook = clsact(ifindex);
     // SAFETY: the structure tells its length and outlives the call.
     let made = unsafe { libbpf_sys::bpf_tc_hook_create(&raw mut hook) };

@@ -9,6 +9,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use libbpf_rs::PrintLevel;
 use linux::{Error, Result};
+use rustix::io::Errno;
 
 /// What libbpf said last, so that an error can tell it: the verifier's complaint is worth more than an error number.
 static SAID: Mutex<String> = Mutex::new(String::new());
@@ -82,4 +83,41 @@ pub(crate) fn program_info(program: impl AsFd) -> Result<libbpf_sys::bpf_prog_in
     let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut bytes) };
     check(result, || "ask about a program".to_owned())?;
     Ok(info)
+}
+
+/// Programs of one kind at a link; more than anyone stacks there.
+const PROGRAMS_MAX: usize = 64;
+
+/// The programs that hang at a hook of a link, by their numbers. A kernel or a link without that hook has none.
+pub(crate) fn query(ifindex: u32, hook: libbpf_sys::bpf_attach_type) -> Result<Vec<u32>> {
+    let mut ids = [0_u32; PROGRAMS_MAX];
+    let mut options = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as u64,
+        prog_ids: ids.as_mut_ptr(),
+        ..Default::default()
+    };
+    options.__bindgen_anon_1.count = u32::try_from(ids.len()).expect("a few dozen");
+    // SAFETY: the structure tells its length, and the array's is in it; both outlive the call.
+    let result = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex.cast_signed(), hook, &raw mut options) };
+    // INVAL: no such hook in this kernel; NXIO and ACCES: no netkit link, or its inner end.
+    let without = [Errno::INVAL, Errno::NXIO, Errno::ACCESS].map(|errno| -errno.raw_os_error());
+    if without.contains(&result) {
+        return Ok(Vec::new());
+    }
+    check(result, || format!("ask for the programs of link {ifindex}"))?;
+    // SAFETY: both members are the same number.
+    let count = unsafe { options.__bindgen_anon_1.count };
+    Ok(ids[..count as usize].to_vec())
+}
+
+/// The name of a loaded program, up to 15 bytes of it.
+pub(crate) fn name_of(id: u32) -> Result<String> {
+    // SAFETY: the call takes a number.
+    let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    let fd = check(fd, || format!("open program {id}"))?;
+    // SAFETY: the descriptor was just made and nobody else knows it.
+    let program = unsafe { OwnedFd::from_raw_fd(fd) };
+    let name = program_info(&program)?.name;
+    let bytes = name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0);
+    Ok(String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned())
 }

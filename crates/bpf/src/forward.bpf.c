@@ -235,7 +235,7 @@ static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth;
 
-	switch (skb->protocol) {
+	switch (protocol_of(skb)) {
 	case bpf_htons(ETH_P_IP):
 		return from_pod4(skb, link);
 	case bpf_htons(ETH_P_IPV6):
@@ -305,13 +305,15 @@ int from_wire(struct __sk_buff *skb)
 {
 	struct ethhdr *eth;
 	struct iphdr *ip;
+	__u32 protocol;
 
 	/* A promiscuous device also gets what is for others. */
 	if (skb->pkt_type != PACKET_HOST)
 		return TC_ACT_UNSPEC;
-	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+	protocol = protocol_of(skb);
+	if (protocol == bpf_htons(ETH_P_IPV6))
 		return deliver6(skb);
-	if (skb->protocol != bpf_htons(ETH_P_IP))
+	if (protocol != bpf_htons(ETH_P_IP))
 		return TC_ACT_UNSPEC;
 	eth = head(skb, sizeof(*eth) + sizeof(*ip));
 	if (!eth)
@@ -331,18 +333,20 @@ int from_tunnel(struct __sk_buff *skb)
 	struct bpf_tunnel_key key = {};
 	struct ethhdr *eth;
 	struct iphdr *ip;
+	__u32 protocol;
 
 	/* A device that takes metadata takes every network's packets. Without a key it is a packet of the node's own. */
-	if (bpf_skb_get_tunnel_key(skb, &key, sizeof(key), 0) &&
-	    bpf_skb_get_tunnel_key(skb, &key, sizeof(key), BPF_F_TUNINFO_IPV6))
+	if (bpf_skb_get_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, 0) &&
+	    bpf_skb_get_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, BPF_F_TUNINFO_IPV6))
 		return TC_ACT_UNSPEC;
 	if (key.tunnel_id != config.vni)
 		return drop(DROP_FOREIGN_VNI);
 	/* A pod's frame is for the gateway, which to this device is somebody else. */
 	bpf_skb_change_type(skb, PACKET_HOST);
-	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+	protocol = protocol_of(skb);
+	if (protocol == bpf_htons(ETH_P_IPV6))
 		return deliver6(skb);
-	if (skb->protocol != bpf_htons(ETH_P_IP))
+	if (protocol != bpf_htons(ETH_P_IP))
 		return pass(PASS_PROTOCOL);
 	eth = head(skb, sizeof(*eth) + sizeof(*ip));
 	if (!eth)

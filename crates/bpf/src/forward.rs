@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use ipnet::{Ipv4Net, Ipv6Net};
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::MapCore as _;
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use linux::{Mac, Result};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,15 @@ pub use entries::{remove_endpoint, remove_tunnel};
 
 use crate::ffi;
 
-#[expect(unreachable_pub, unused_qualifications, clippy::all, reason = "it is generated")]
+#[expect(
+    unreachable_pub,
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::needless_pass_by_value,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    reason = "it is generated"
+)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
 }

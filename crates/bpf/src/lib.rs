@@ -9,4 +9,5 @@ mod ffi;
 pub mod forward;
 pub mod pins;
 
-pub use attach::{Attached, Hook, attach, attached, detach, remove_qdisc};
+pub use attach::{Attached, Hook, attach, attach_filter, attached, detach};
+pub use attach::{is_our_place, programs_at, remove_qdisc};

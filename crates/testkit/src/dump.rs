@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use linux::sysfs::NetSysfs;
-use linux::{Netns, sysctl};
+use linux::{Netlink, Netns, sysctl};
 use serde_json::Value;
 
 use crate::judge::run;
@@ -79,6 +79,7 @@ pub fn dump(netns: &Netns) -> Dump {
     }
     dump.add_parameters(netns);
     dump.add_queues(netns);
+    dump.add_programs(netns);
     dump
 }
 
@@ -140,6 +141,32 @@ impl Dump {
                 // The only send queue of a link has nothing to choose from and no CPUs.
                 if let Ok(cpus) = sysfs.read_queue_cpus(&link, queue) {
                     self.add(format!("queue {link} {queue} {}", cpus.to_mask()));
+                }
+            }
+        }
+    }
+}
+
+impl Dump {
+    /// Programs at links, by name: `bpftool` is not everywhere, and older ones do not know tcx. Filters by `tc`.
+    fn add_programs(&mut self, netns: &Netns) {
+        let netlink = Netlink::open_in(netns).expect("a socket can be opened in a test's own namespace");
+        for link in netlink.links().expect("links can be listed") {
+            let programs = netns.run(|| bpf::programs_at(link.index));
+            let programs = programs.expect("tests may enter their own namespaces");
+            for (hook, name) in programs.expect("root may ask for programs") {
+                self.add(format!("program {} {hook} {name}", link.name));
+            }
+            if !netlink.has_qdisc(link.index, "clsact").expect("qdiscs can be listed") {
+                continue;
+            }
+            for hook in ["ingress", "egress"] {
+                for filter in list(netns, "tc", &["-j", "filter", "show", "dev", link.name.as_str(), hook]) {
+                    let name = filter["options"]["bpf_name"].as_str().unwrap_or_default();
+                    self.add(format!(
+                        "filter {} {hook} {} {} {name}",
+                        link.name, filter["pref"], filter["kind"]
+                    ));
                 }
             }
         }

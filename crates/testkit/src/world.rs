@@ -1,4 +1,4 @@
-//! Namespaces of one test.
+//! Namespaces of one test, and what is pinned for its nodes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,8 +12,8 @@ use plan::Place;
 /// Every name begins with this; a number of the process and one of the world follow.
 const PREFIX: &str = "hgt-";
 
-/// A set of named namespaces that nobody else has; all are removed when it is dropped, also by a panic, and whoever
-/// made them.
+/// A set of named namespaces that nobody else has, with a bpffs for each that is a node with programs; all are removed
+/// when it is dropped, also by a panic, and whoever made them.
 #[derive(Debug)]
 pub struct World {
     prefix: String,
@@ -62,6 +62,13 @@ impl World {
     pub fn existing(&self) -> Vec<NetnsName> {
         with_prefix(&self.prefix)
     }
+
+    /// The nodes of this world that have pinned programs now: those whose name is a namespace's of this world.
+    pub fn pinned(&self) -> Vec<String> {
+        let mut nodes = bpf::pins::nodes();
+        nodes.retain(|node| node.starts_with(&self.prefix));
+        nodes
+    }
 }
 
 impl Default for World {
@@ -74,6 +81,9 @@ impl Drop for World {
     fn drop(&mut self) {
         for name in with_prefix(&self.prefix) {
             remove(&name);
+        }
+        for node in self.pinned() {
+            unpin(&node);
         }
     }
 }
@@ -100,12 +110,23 @@ fn remove(name: &NetnsName) {
     let _ = netns::delete(name);
 }
 
+/// Takes away what is pinned for a node. Errors are left, as above.
+fn unpin(node: &str) {
+    let _ = bpf::pins::remove(&bpf::pins::folder(node));
+}
+
 /// Removes the worlds of processes that were killed before they could.
 fn sweep() {
-    for name in with_prefix(PREFIX) {
-        let pid = name.as_str().strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
-        if pid.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
-            remove(&name);
-        }
+    for name in with_prefix(PREFIX).iter().filter(|name| is_left(name.as_str())) {
+        remove(name);
     }
+    for node in bpf::pins::nodes().iter().filter(|node| is_left(node)) {
+        unpin(node);
+    }
+}
+
+/// Whether a name is one of ours, and of a process that lives no more.
+fn is_left(name: &str) -> bool {
+    let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+    pid.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
 }

@@ -118,9 +118,10 @@ pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
         let mut counters = Vec::new();
         for counter in Counter::ALL {
             let cpus = map.lookup_percpu(&(*counter as u32).to_ne_bytes(), MapFlags::ANY)?;
-            let each = cpus.into_iter().flatten().map(|value| {
-                u64::from_ne_bytes(value.try_into().expect("a counter has eight bytes"))
-            });
+            let each = cpus
+                .into_iter()
+                .flatten()
+                .map(|value| u64::from_ne_bytes(value.try_into().expect("a counter has eight bytes")));
             counters.push((*counter, each.sum()));
         }
         Ok(counters)

@@ -1,10 +1,11 @@
 //! What a node's maps hold of its pods and of other nodes.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use ipnet::IpNet;
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
 use linux::{Mac, Result};
 
 use super::{skeleton, words};
@@ -163,7 +164,14 @@ impl Entry {
     }
 
     fn add(&self, folder: &Path) -> Result<()> {
-        self.with(folder, "add an entry to", |map| map.update(&self.key, &self.value, MapFlags::NO_EXIST))
+        self.with(folder, "add an entry to", |map| {
+            let added = map.update(&self.key, &self.value, MapFlags::NO_EXIST);
+            added.map_err(|error| match error.kind() {
+                // The kernel's word for it is "argument list too long".
+                ErrorKind::TooBig => io::Error::other(full(map)).into(),
+                _ => error,
+            })
+        })
     }
 
     fn remove(&self, folder: &Path) -> Result<()> {
@@ -189,6 +197,11 @@ impl Entry {
             .and_then(|map| work(&map))
             .map_err(|error| ffi::failed(format!("{attempted} {}", path.display()), &error))
     }
+}
+
+fn full(map: &MapHandle) -> String {
+    let max = map.max_entries();
+    format!("it is full with {max} entries; remove pods or nodes that are no more, or use a second node")
 }
 
 /// As `struct endpoint` lies in memory.

@@ -23,6 +23,13 @@ static __always_inline void *head(struct __sk_buff *skb, __u32 bytes)
 	return data + bytes <= (void *)(long)skb->data_end ? data : NULL;
 }
 
+/* The protocol of a frame. A link takes a VLAN's tag out of the data and keeps it beside; the frame is for that VLAN's
+ * links all the same, and whoever sends it on sends it with its tag. */
+static __always_inline __u32 protocol_of(const struct __sk_buff *skb)
+{
+	return skb->vlan_present ? bpf_htons(ETH_P_8021Q) : skb->protocol;
+}
+
 static __always_inline bool same_mac(const __u8 *one, const __u8 *two)
 {
 	return *(__u32 *)one == *(__u32 *)two && *(__u16 *)(one + 4) == *(__u16 *)(two + 4);

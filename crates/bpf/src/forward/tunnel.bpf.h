@@ -10,6 +10,9 @@
 #define ECN_MASK 3
 #define ECN_CE 3
 
+/* A tunnel's key without the near end's address, which Linux 5.19 added: the kernels before it refuse a longer one. */
+#define TUNNEL_KEY_BYTES offsetof(struct bpf_tunnel_key, local_ipv4)
+
 struct vxlanhdr {
 	__be32 flags;
 	__be32 vni; /* in the upper 24 bits */
@@ -44,7 +47,7 @@ static __always_inline int through_device(struct __sk_buff *skb, const struct ro
 		/* This helper wants the host's order. */
 		key.remote_ipv4 = bpf_ntohl(route->tunnel.remote[0]);
 	}
-	if (bpf_skb_set_tunnel_key(skb, &key, sizeof(key), flags))
+	if (bpf_skb_set_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, flags))
 		return drop(DROP_REWRITE);
 	return bpf_redirect(route->tunnel.ifindex, 0);
 }

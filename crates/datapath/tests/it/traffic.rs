@@ -122,7 +122,9 @@ impl World<'_> {
         let pod = self.pair.inside(1);
         let address = SocketAddr::new(self.pair.pods[1].addresses.of(family), POD_PORT);
         match self.path.attach.name() {
-            "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "netkit" => drop(tcp(&pod, &self.pair.node(1), address)),
+            "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "netkit" => {
+                tcp(&pod, &self.pair.node(1), address);
+            }
             "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}
             other => panic!("say whether nodes reach their own pods by {other}"),
         }

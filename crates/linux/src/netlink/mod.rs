@@ -19,6 +19,7 @@ pub use encap::EncapInfo;
 pub use fdb::FdbInfo;
 pub use link::LinkInfo;
 pub use neighbour::NeighbourInfo;
+pub use qdisc::FilterInfo;
 pub use route::{NextHop, RouteInfo};
 pub use rule::RuleInfo;
 

@@ -91,14 +91,19 @@ pub(super) fn undo_attach(
     match look(kernel, place, attachment, *index)? {
         Some(how) if there || how == Attached::Link => {
             let pin = attachment.link_pin();
-            let netns = &kernel.at(place)?.netns;
-            netns.run(|| bpf::detach(how, *index, &pin, !clsact))??;
+            let opened = kernel.at(place)?;
+            // Others may have found the qdisc there and put their filters on it.
+            let with_qdisc = how == Attached::Filter
+                && !clsact
+                && opened.netlink.filters(*index)?.into_iter().all(bpf::is_our_place);
+            opened.netns.run(|| bpf::detach(how, *index, &pin, with_qdisc))??;
             Ok(Undone::Restored)
         }
         _ => {
             // Between the qdisc and the filter, power may have failed.
             let opened = kernel.at(place)?;
-            if there && !clsact && opened.netlink.has_qdisc(*index, CLSACT)? && after.is_none() {
+            let is_begun = there && !clsact && after.is_none() && opened.netlink.has_qdisc(*index, CLSACT)?;
+            if is_begun && opened.netlink.filters(*index)?.is_empty() {
                 opened.netns.run(|| bpf::remove_qdisc(*index))??;
                 return Ok(Undone::Restored);
             }

@@ -5,6 +5,7 @@ mod identity;
 mod killed;
 mod netkit;
 mod outcomes;
+mod programs;
 mod sample;
 mod scene;
 mod show;

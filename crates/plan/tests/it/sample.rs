@@ -1,13 +1,15 @@
 //! A plan that uses every step, and a namespace with a life of its own to try it in.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use bpf::forward::{Program, TunnelEnd};
 use ipnet::IpNet;
 use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
 use linux::{
     Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Route, VethPeer, Vxlan,
     sysctl,
 };
+use plan::forwarding::{Attachment, Endpoint, Programs, Tunnel};
 use plan::{Place, Plan, Queue, Step};
 use testkit::{World, shell};
 
@@ -118,7 +120,86 @@ impl Sample {
         self.links(&mut plan);
         self.addresses_and_routes(&mut plan);
         self.tunnel_and_settings(&mut plan);
+        self.programs(&mut plan);
         plan
+    }
+
+    /// Those of its steps that a shell can do without the binary that is built from this crate.
+    pub(crate) fn plan_without_programs(&self) -> Plan {
+        let mut plan = self.plan();
+        plan.steps.retain(|placed| match placed.step {
+            Step::LoadPrograms(_) | Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_) => {
+                false
+            }
+            Step::AddNetns
+            | Step::AddLink(_)
+            | Step::MoveLink { .. }
+            | Step::SetLinkUp { .. }
+            | Step::SetLinkMtu { .. }
+            | Step::SetLinkMaster { .. }
+            | Step::SetHairpin { .. }
+            | Step::AddAddress { .. }
+            | Step::AddRoute(_)
+            | Step::AddNeighbour(_)
+            | Step::AddFdb(_)
+            | Step::SetSysctl { .. }
+            | Step::AddNftTable(_)
+            | Step::SetQueueCpus { .. } => true,
+        });
+        plan
+    }
+
+    /// The node of `home` and its folder.
+    pub(crate) fn node(&self) -> String {
+        self.home.to_string()
+    }
+
+    /// Loads the programs of `home`, with a link of its own as the wire.
+    pub(crate) fn load_programs(&self) -> Step {
+        let net6 = |text: &str| text.parse().expect("a sound prefix");
+        let net4 = |text: &str| text.parse().expect("a sound prefix");
+        Step::LoadPrograms(Programs {
+            node: self.node(),
+            wire: ifname("own0"),
+            mtu: 1350,
+            gateway: Ipv4Addr::new(169, 254, 1, 1),
+            gateway_mac: Mac::from_id(2, 1),
+            pods: (net4("10.244.1.0/24"), net6("fd00:1::/64")),
+            cluster: (net4("10.244.0.0/16"), net6("fd00::/16")),
+            tunnel: Some(TunnelEnd { local: ip("192.0.2.1"), vni: 1, port: 8473 }),
+        })
+    }
+
+    pub(crate) fn attach(&self, program: Program, link: &str) -> Step {
+        Step::AttachProgram(Attachment { node: self.node(), program, link: ifname(link) })
+    }
+
+    pub(crate) fn endpoint(&self, link: &str, addresses: &[&str]) -> Step {
+        let addresses = addresses.iter().map(|address| ip(address)).collect();
+        Step::AddEndpoint(Endpoint {
+            node: self.node(),
+            link: ifname(link),
+            mac: Mac::from_id(2, 2),
+            addresses,
+        })
+    }
+
+    pub(crate) fn tunnel(&self, prefix: &str, device: &str, remote: &str) -> Step {
+        let (prefix, remote) = (net(prefix), ip(remote));
+        Step::AddTunnel(Tunnel { node: self.node(), prefix, device: ifname(device), remote })
+    }
+
+    /// A program at a link of either age, a pod and the tunnels.
+    fn programs(&self, plan: &mut Plan) {
+        let home = self.home();
+        plan.push(&home, self.load_programs());
+        plan.push(&home, self.attach(Program::FromWire, "own0"));
+        plan.push(&home, self.attach(Program::FromPod, "hgv0"));
+        plan.push(&home, self.attach(Program::FromTunnel, "hgvx.e"));
+        plan.push(&self.made(), self.attach(Program::FromPod, "hgv1"));
+        plan.push(&home, self.endpoint("hgv0", &["10.244.1.2", "fd00:1::2"]));
+        plan.push(&home, self.tunnel("10.244.4.0/24", "hgvx.e", "192.0.2.2"));
+        plan.push(&home, self.tunnel("fd00:5::/64", "hgvx.e", "2001:db8::2"));
     }
 
     fn links(&self, plan: &mut Plan) {

@@ -70,6 +70,8 @@ impl Scene {
         }
         let existing = self.world.existing();
         assert_eq!(existing.len(), 2, "{when}, there are namespaces {existing:?}");
+        let pinned = self.world.pinned();
+        assert_eq!(pinned, [] as [String; 0], "{when}, programs are pinned");
     }
 }
 

@@ -1,0 +1,16 @@
+//! The programs on the real kernel: crafted packets by `BPF_PROG_TEST_RUN`, with the links, routes and neighbours of a
+//! node in a namespace of its own; and frames through real links where a test run cannot make what a link makes.
+
+mod arp;
+mod frame;
+mod limits;
+mod mounts;
+mod node;
+mod odd;
+mod pods;
+mod preamble;
+mod reasons;
+mod remote;
+mod run;
+mod tunnel;
+mod vlan;

@@ -1,0 +1,120 @@
+//! Packets to a pod of the node: from another pod, from the wire, out of a tunnel. They go as they are.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bpf::forward::Program;
+
+use crate::frame::{self, Ipv4, datagram, ethernet, udp};
+use crate::node::{GATEWAY_MAC, Node, ONE, TWO, VNI, can_run, far, from_hop};
+use crate::run::{Context, Verdict};
+
+/// Bytes of a frame that stands for several segments.
+const LONG: usize = 3000;
+
+/// IPv4 packets that are not plain datagrams and still have two addresses.
+pub(crate) fn odd4(from: Ipv4Addr, to: Ipv4Addr) -> Vec<(&'static str, Vec<u8>)> {
+    let plain = || Ipv4::new(from, to);
+    let payload = udp(4000, 4001, b"some bytes");
+    vec![
+        ("with options", Ipv4 { options: vec![1; 8], ..plain() }.packet(&payload)),
+        ("first fragment", Ipv4 { fragment: 0x2000, ..plain() }.packet(&payload)),
+        ("later fragment", Ipv4 { fragment: 0x2003, ..plain() }.packet(b"twelve bytes")),
+        ("last fragment", Ipv4 { fragment: 0x0006, ..plain() }.packet(b"x")),
+        ("nothing but a header", plain().packet(b"")),
+        ("not to be cut, with congestion", Ipv4 { fragment: 0x4000, tos: 3, ..plain() }.packet(&payload)),
+    ]
+}
+
+/// IPv6 packets with headers between IP and UDP.
+pub(crate) fn odd6(from: Ipv6Addr, to: Ipv6Addr) -> Vec<(&'static str, Vec<u8>)> {
+    let options = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp(4000, 4001, b"x")].concat();
+    let fragment = [&[17, 0, 0, 1, 0, 0, 0, 9][..], &udp(4000, 4001, b"x")].concat();
+    vec![
+        ("hop by hop", frame::ipv6(from, to, 0, &options)),
+        ("destination options", frame::ipv6(from, to, 60, &options)),
+        ("first fragment", frame::ipv6(from, to, 44, &fragment)),
+        ("nothing behind", frame::ipv6(from, to, 59, b"")),
+    ]
+}
+
+fn goes_on(found: crate::node::Outcome, frame: &[u8], what: &str) {
+    assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]), "{what}");
+    assert_eq!(found.frame, frame, "{what}: the frame is as it was");
+}
+
+#[test]
+fn from_pod_to_pod() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let plain = [ONE.to(TWO.v4, b"x"), ONE.to(TWO.v6, b"x"), ONE.to(ONE.v4, b"to itself")];
+    let odd4 = odd4(ONE.v4, TWO.v4).into_iter().map(|(_, packet)| ONE.frame(frame::IPV4, &packet));
+    let odd6 = odd6(ONE.v6, TWO.v6).into_iter().map(|(_, packet)| ONE.frame(frame::IPV6, &packet));
+    let frames: Vec<_> = plain.into_iter().chain(odd4).chain(odd6).collect();
+    for program in [Program::FromPod, Program::FromNetkit] {
+        for frame in &frames {
+            goes_on(node.send(program, ONE.link, frame), frame, &format!("{program:?} {frame:x?}"));
+            // The same on another pod's link is nobody's.
+            let stray = node.send(program, TWO.link, frame);
+            assert_eq!(stray.verdict, Verdict::Drop, "{program:?} {frame:x?}");
+        }
+        // Between pods of a node no MTU is exceeded that the pods' own links do not have.
+        let long = ONE.to(TWO.v4, &[7; LONG]);
+        let context = Context { ifindex: node.index(ONE.link), gso_bytes: 1000 };
+        goes_on(node.send_with(&node.program(program), context, &long).unwrap(), &long, "segments");
+    }
+}
+
+#[test]
+fn from_the_wire_to_a_pod() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let arriving = |kind, packet: &[u8]| ethernet(crate::node::WIRE_MAC, crate::node::HOP_MAC, kind, packet);
+    for frame in [from_hop(far::DIRECT, ONE.v4, b"x"), from_hop(far::DIRECT6, TWO.v6, b"x")] {
+        goes_on(node.send(Program::FromWire, "wire", &frame), &frame, "plain");
+    }
+    for (name, packet) in odd4(far::DIRECT, ONE.v4) {
+        let frame = arriving(frame::IPV4, &packet);
+        goes_on(node.send(Program::FromWire, "wire", &frame), &frame, name);
+    }
+    for (name, packet) in odd6(far::DIRECT6, ONE.v6) {
+        let frame = arriving(frame::IPV6, &packet);
+        goes_on(node.send(Program::FromWire, "wire", &frame), &frame, name);
+    }
+}
+
+#[test]
+fn out_of_the_device_to_a_pod() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    let pairs: [(IpAddr, IpAddr); 2] =
+        [(far::DIRECT.into(), ONE.v4.into()), (far::DIRECT6.into(), ONE.v6.into())];
+    for (from, to) in pairs {
+        let (kind, packet) = datagram(from, to, b"x");
+        for over_ipv6 in [false, true] {
+            let frame = ethernet(GATEWAY_MAC, TWO.mac, kind, &packet);
+            goes_on(node.send_tunnelled(VNI, over_ipv6, &frame), &frame, "out of the device");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_was_taken_away_is_nobody() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let two = node.endpoint(&TWO);
+    bpf::forward::remove_endpoint(&node.folder, &two).unwrap();
+    let to_two = node.send(Program::FromPod, ONE.link, &ONE.to(TWO.v4, b"x"));
+    assert_eq!((to_two.verdict, to_two.counted), (Verdict::Pass, vec![bpf::forward::Counter::PassNode]));
+    for address in [IpAddr::from(ONE.v4), ONE.v6.into()] {
+        let from_two = node.send(Program::FromPod, TWO.link, &TWO.to(address, b"x"));
+        assert_eq!(from_two.verdict, Verdict::Drop);
+    }
+}

@@ -1,0 +1,116 @@
+//! A program that gives a packet what links give it beside its bytes, and goes on in another program: what a test run
+//! cannot say.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+
+/// Bytes of the key that every kernel since Linux 4.3 knows: identifier, other end, and what goes with them.
+const KEY: i32 = 28;
+/// `BPF_F_TUNINFO_IPV6`.
+const OVER_IPV6: i32 = 1;
+/// What the preamble returns if it could not go on: no verdict of ours.
+const STUCK: i32 = 99;
+
+/// One instruction: its code, destination and source registers, offset, number (RFC 9669, section 3).
+fn instruction(code: u8, registers: (u8, u8), offset: i16, number: i32) -> [u8; 8] {
+    let (destination, source) = registers;
+    let mut bytes = [code, source << 4 | destination, 0, 0, 0, 0, 0, 0];
+    bytes[2..4].copy_from_slice(&offset.to_ne_bytes());
+    bytes[4..].copy_from_slice(&number.to_ne_bytes());
+    bytes
+}
+
+/// What a link gives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Given {
+    /// A tunnel's device: the network's identifier.
+    Tunnel { vni: u32, over_ipv6: bool },
+    /// Any link: a VLAN's tag, taken out of the bytes.
+    Vlan(u16),
+}
+
+const MOVE: u8 = 0xbf;
+const SET: u8 = 0xb7;
+const ADD: u8 = 0x07;
+const CALL: u8 = 0x85;
+const STORE: u8 = 0x62;
+const WIDE: u8 = 0x18;
+const EXIT: u8 = 0x95;
+
+/// `give(skb, …); tail_call(skb, programs, 0); return STUCK;`
+fn code(given: Given, programs: BorrowedFd<'_>) -> Vec<[u8; 8]> {
+    let mut code = vec![instruction(MOVE, (6, 1), 0, 0)];
+    code.extend(match given {
+        Given::Tunnel { vni, over_ipv6 } => set_tunnel_key(vni, over_ipv6),
+        Given::Vlan(tag) => vec![
+            instruction(SET, (2, 0), 0, crate::frame::VLAN.to_be().into()),
+            instruction(SET, (3, 0), 0, tag.into()),
+            instruction(CALL, (0, 0), 0, 18), // bpf_skb_vlan_push
+        ],
+    });
+    code.extend([
+        instruction(MOVE, (1, 6), 0, 0),
+        instruction(WIDE, (2, 1), 0, programs.as_raw_fd()),
+        instruction(0, (0, 0), 0, 0),
+        instruction(SET, (3, 0), 0, 0),
+        instruction(CALL, (0, 0), 0, 12), // bpf_tail_call
+        instruction(SET, (0, 0), 0, STUCK),
+        instruction(EXIT, (0, 0), 0, 0),
+    ]);
+    code
+}
+
+fn set_tunnel_key(vni: u32, over_ipv6: bool) -> Vec<[u8; 8]> {
+    let i16_of = |bytes: i32| i16::try_from(bytes).expect("a small frame");
+    let mut code = Vec::new();
+    for at in (-KEY..0).step_by(4) {
+        let word = if at == -KEY { vni.cast_signed() } else { 0 };
+        code.push(instruction(STORE, (10, 0), i16_of(at), word));
+    }
+    let flags = if over_ipv6 { OVER_IPV6 } else { 0 };
+    code.extend([
+        instruction(MOVE, (2, 10), 0, 0),
+        instruction(ADD, (2, 0), 0, -KEY),
+        instruction(SET, (3, 0), 0, KEY),
+        instruction(SET, (4, 0), 0, flags),
+        instruction(CALL, (0, 0), 0, 21), // bpf_skb_set_tunnel_key
+    ]);
+    code
+}
+
+/// The preamble of a program, and what it holds on to.
+pub(crate) struct Preamble {
+    pub(crate) program: OwnedFd,
+    _programs: MapHandle,
+}
+
+/// Loads a preamble for `next`.
+pub(crate) fn load(next: BorrowedFd<'_>, given: Given) -> Preamble {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        ..Default::default()
+    };
+    let programs = MapHandle::create(MapType::ProgArray, Some("next"), 4, 4, 1, &options);
+    let programs = programs.expect("root can make a map");
+    let value = next.as_raw_fd().to_ne_bytes();
+    programs.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).expect("programs of one kind fit");
+    let code = code(given, programs.as_fd());
+    // SAFETY: the strings end with a zero, the instructions are as many as is said, and all outlive the call.
+    let program = unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+            c"preamble".as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            code.as_ptr().cast(),
+            code.len() as u64,
+            ptr::null_mut(),
+        )
+    };
+    assert!(program >= 0, "the preamble: {}", io::Error::from_raw_os_error(-program));
+    // SAFETY: the descriptor was just made and nobody else knows it.
+    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    Preamble { program, _programs: programs }
+}

@@ -1,0 +1,139 @@
+//! Packets to pods of nodes on the same wire: by the kernel's routes, which are kept for a second.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bpf::forward::{Counter, Program};
+use linux::Mac;
+
+use crate::frame::{self, ETHERNET, ethernet};
+use crate::node::{HOP_MAC, MTU, Node, ONE, THERE, WIRE_MAC, can_run, far, to_hop};
+use crate::run::{Context, Verdict};
+
+/// Longer than a route is kept.
+const STALE: Duration = Duration::from_millis(1100);
+
+#[track_caller]
+fn check(node: &Node, frame: &[u8], expected: &[u8]) {
+    let found = node.send(Program::FromPod, ONE.link, frame);
+    assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]));
+    assert_eq!(found.frame, expected);
+}
+
+/// A frame as the next hop gets it.
+fn for_hop(frame: &[u8]) -> Vec<u8> {
+    let kind = u16::from_be_bytes([frame[12], frame[13]]);
+    [&to_hop(kind), &frame[ETHERNET..]].concat()
+}
+
+#[test]
+fn the_first_goes_by_the_neighbour_table_and_the_next_by_its_own_header() {
+    if !can_run() {
+        return;
+    }
+    for program in [Program::FromPod, Program::FromNetkit] {
+        let node = Node::direct();
+        for to in [IpAddr::from(far::DIRECT), far::DIRECT6.into()] {
+            let frame = ONE.to(to, b"some bytes");
+            let first = node.send(program, ONE.link, &frame);
+            assert_eq!((first.verdict, first.counted), (Verdict::Redirect, vec![]), "{to}");
+            assert_eq!(first.frame, frame, "{to}: the kernel writes the header of the first");
+            for _ in 0..2 {
+                let next = node.send(program, ONE.link, &frame);
+                assert_eq!((next.verdict, next.counted), (Verdict::Redirect, vec![]), "{to}");
+                assert_eq!(next.frame, for_hop(&frame), "{to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_odd_goes_all_the_same() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let odd4 = crate::pods::odd4(ONE.v4, far::DIRECT).into_iter().map(|(_, packet)| (frame::IPV4, packet));
+    let odd6 = crate::pods::odd6(ONE.v6, far::DIRECT6).into_iter().map(|(_, packet)| (frame::IPV6, packet));
+    node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, b"x"));
+    node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT6, b"x"));
+    for (kind, packet) in odd4.chain(odd6) {
+        let frame = ONE.frame(kind, &packet);
+        check(&node, &frame, &for_hop(&frame));
+        // A pod that takes the whole link for its gateway.
+        let frame = ethernet(frame::BROADCAST, ONE.mac, kind, &packet);
+        check(&node, &frame, &for_hop(&frame));
+    }
+}
+
+#[test]
+fn a_long_packet_of_short_segments_fits() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let program = node.program(Program::FromPod);
+    let headers = [(IpAddr::from(far::DIRECT), 28), (far::DIRECT6.into(), 48)];
+    for (to, headers) in headers {
+        let longest = MTU as usize - headers;
+        for (payload, gso_bytes, fits) in
+            [(longest, 0, true), (longest + 1, 0, false), (longest + 1, 700, true), (3000, 1400, true)]
+        {
+            let context = Context { ifindex: node.index(ONE.link), gso_bytes };
+            let found = node.send_with(&program, context, &ONE.to(to, &vec![0; payload])).unwrap();
+            let expected = match fits {
+                true => (Verdict::Redirect, vec![]),
+                false => (Verdict::Pass, vec![Counter::PassTooBig]),
+            };
+            assert_eq!((found.verdict, found.counted), expected, "{to}: {payload} bytes in {gso_bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_route_that_changes_is_followed_within_a_second() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let frame = ONE.to(far::DIRECT, b"x");
+    let frame6 = ONE.to(far::DIRECT6, b"x");
+    // Found out, then kept.
+    for frame in [&frame, &frame6] {
+        check(&node, frame, frame);
+        check(&node, frame, &for_hop(frame));
+    }
+    let other = Mac([2, 0, 0, 0, 1, 3]);
+    node.ip(&format!("neighbour replace {THERE} lladdr {other} dev wire"));
+    node.ip("route del fd00:2::/64");
+    std::thread::sleep(STALE);
+    check(&node, &frame, &frame);
+    check(&node, &frame, &ethernet(other, WIRE_MAC, frame::IPV4, &frame[ETHERNET..]));
+    let left = node.send(Program::FromPod, ONE.link, &frame6);
+    assert_eq!((left.verdict, left.counted), (Verdict::Pass, vec![Counter::PassRouted]));
+    assert_eq!(left.frame, frame6);
+}
+
+#[test]
+fn a_neighbour_is_found_as_soon_as_the_kernel_knows_it() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    for (to, hop) in [(IpAddr::from(far::UNRESOLVED), "192.0.2.9"), (far::UNRESOLVED6.into(), "2001:db8::9")]
+    {
+        let frame = ONE.to(to, b"x");
+        for _ in 0..2 {
+            let found = node.send(Program::FromPod, ONE.link, &frame);
+            assert_eq!(
+                (found.verdict, found.counted),
+                (Verdict::Pass, vec![Counter::PassUnresolved]),
+                "{to}"
+            );
+        }
+        // At once: that nobody knew it was not kept.
+        node.ip(&format!("neighbour add {hop} lladdr {HOP_MAC} dev wire"));
+        check(&node, &frame, &frame);
+        check(&node, &frame, &for_hop(&frame));
+    }
+}

@@ -1,0 +1,199 @@
+//! Packets to and from pods of nodes at the other end of a tunnel, down to each byte around them.
+
+use std::net::{IpAddr, SocketAddrV4};
+
+use bpf::forward::{Counter, Program};
+
+use crate::frame::{self, ETHERNET, IP_HEADER, Ipv4, WRAPPING, Wrapped, checksum, datagram, ethernet, udp};
+use crate::node::{
+    GATEWAY_MAC, HERE, HOP_MAC, MTU, Node, ONE, PORT, THERE, VNI, WIRE_MAC, can_run, far, from_hop, to_hop,
+};
+use crate::run::{Context, Verdict};
+
+const END: SocketAddrV4 = SocketAddrV4::new(HERE, PORT);
+const OTHER_END: SocketAddrV4 = SocketAddrV4::new(THERE, PORT);
+
+fn number(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes(bytes.try_into().expect("two bytes"))
+}
+
+/// Takes the frame on the wire apart, and returns the port it is from.
+#[track_caller]
+fn check_wrapped(wrapped: &[u8], inner: &[u8], ecn: u8) -> u16 {
+    let (head, rest) = wrapped.split_at(ETHERNET);
+    assert_eq!(head, to_hop(frame::IPV4), "to the next hop");
+    let (ip, rest) = rest.split_at(IP_HEADER);
+    let bytes = inner.len() + WRAPPING - ETHERNET;
+    assert_eq!(ip[0], 0x45, "IPv4 without options");
+    assert_eq!(ip[1], ecn, "nothing but congestion is told");
+    assert_eq!(usize::from(number(&ip[2..4])), bytes, "the packet's length");
+    assert_eq!(ip[4..10], [0, 0, 0x40, 0, 64, 17], "not to be cut; UDP");
+    assert_eq!(checksum(ip), 0, "the header's checksum");
+    assert_eq!(ip[12..], [HERE.octets(), THERE.octets()].concat(), "from end to end");
+    let (udp, rest) = rest.split_at(8);
+    let port = number(&udp[..2]);
+    assert!(port >= 49152, "a port of the range without services, not {port}");
+    assert_eq!(number(&udp[2..4]), PORT);
+    assert_eq!(usize::from(number(&udp[4..6])), bytes - IP_HEADER, "the datagram's length");
+    assert_eq!(udp[6..], [0, 0], "no checksum");
+    let (vxlan, rest) = rest.split_at(8);
+    assert_eq!(vxlan, [&[frame::VXLAN_FLAGS, 0, 0, 0][..], &(VNI << 8).to_be_bytes()].concat());
+    assert_eq!(rest, inner, "the pod's frame, complete");
+    port
+}
+
+#[test]
+fn a_lone_ipv4_packet_is_wrapped() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    for program in [Program::FromPod, Program::FromNetkit] {
+        let mut ports = Vec::new();
+        for (tos, payload) in [(0, 10), (1, 0), (2, 1), (3, 2), (0xb8 | 2, 100), (0, MTU as usize - 28)] {
+            let packet = Ipv4 { tos, ..Ipv4::new(ONE.v4, far::DIRECT) };
+            let sent = ONE.frame(frame::IPV4, &packet.packet(&udp(4000, 4001, &vec![7; payload])));
+            // The first one found the route out.
+            node.send(program, ONE.link, &sent);
+            let found = node.send(program, ONE.link, &sent);
+            assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]));
+            ports.push(check_wrapped(&found.frame, &sent, tos & 3));
+        }
+        assert!(ports.windows(2).all(|pair| pair[0] == pair[1]), "one flow has one port: {ports:?}");
+        for (name, packet) in crate::pods::odd4(ONE.v4, far::DIRECT) {
+            let sent = ONE.frame(frame::IPV4, &packet);
+            let found = node.send(program, ONE.link, &sent);
+            assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]), "{name}");
+            check_wrapped(&found.frame, &sent, packet[1] & 3);
+        }
+    }
+}
+
+#[test]
+fn flows_have_ports_of_their_own() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, b"x"));
+    let ports = (0..32).map(|flow| {
+        let packet = Ipv4::new(ONE.v4, far::DIRECT).packet(&udp(4000 + flow, 4001, b"x"));
+        let sent = ONE.frame(frame::IPV4, &packet);
+        check_wrapped(&node.send(Program::FromPod, ONE.link, &sent).frame, &sent, 0)
+    });
+    let ports: std::collections::BTreeSet<u16> = ports.collect();
+    assert!(ports.len() > 16, "32 flows have the ports {ports:?}");
+}
+
+/// The device wraps what is not a lone IPv4 packet over IPv4 with a known next hop. It gets the pod's frame.
+#[test]
+fn the_rest_goes_through_the_device() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    let program = node.program(Program::FromPod);
+    for (name, to, gso_bytes) in [
+        ("segments", IpAddr::from(far::DIRECT), 1000),
+        ("IPv6", far::DIRECT6.into(), 0),
+        ("over IPv6", far::OVER_IPV6.into(), 0),
+        ("no neighbour", far::TUNNEL_UNRESOLVED.into(), 0),
+    ] {
+        let sent = ONE.to(to, &vec![7; 1200 + gso_bytes as usize]);
+        let context = Context { ifindex: node.index(ONE.link), gso_bytes };
+        for time in ["first", "second"] {
+            let found = node.send_with(&program, context, &sent).unwrap();
+            assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]), "{name}, {time}");
+            assert_eq!(found.frame, sent, "{name}, {time}");
+        }
+    }
+    // Where no tunnel leads, the kernel's routes do.
+    let routed = node.send(Program::FromPod, ONE.link, &ONE.to(far::ROUTED, b"x"));
+    assert_eq!((routed.verdict, routed.counted), (Verdict::Pass, vec![Counter::PassRouted]));
+}
+
+#[test]
+fn a_packet_for_a_pod_is_unwrapped() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    let plain = datagram(far::DIRECT.into(), ONE.v4.into(), &[7; 333]).1;
+    let packets = crate::pods::odd4(far::DIRECT, ONE.v4).into_iter().chain([("plain", plain)]);
+    for (name, packet) in packets {
+        let inner = ethernet(GATEWAY_MAC, HOP_MAC, frame::IPV4, &packet);
+        for (tos, fragment) in [(0, 0), (0, 0x4000), (2, 0x4000)] {
+            let mut wrapped = Wrapped::between(OTHER_END, END, VNI);
+            wrapped.outer = Ipv4 { tos, fragment, ..wrapped.outer };
+            let arriving = ethernet(WIRE_MAC, HOP_MAC, frame::IPV4, &wrapped.packet(&inner));
+            let found = node.send(Program::FromWire, "wire", &arriving);
+            assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]), "{name}");
+            assert_eq!(found.frame, ethernet(WIRE_MAC, HOP_MAC, frame::IPV4, &packet), "{name}");
+        }
+    }
+}
+
+/// Whatever is not as a program would have wrapped it is the device's, which knows all cases, and is untouched.
+#[test]
+fn what_is_odd_is_left_to_the_device() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    let packet = |from, to| datagram(from, to, b"some bytes").1;
+    let good = packet(far::DIRECT.into(), ONE.v4.into());
+    let inner = |kind, packet: &[u8]| ethernet(GATEWAY_MAC, HOP_MAC, kind, packet);
+    let good = inner(frame::IPV4, &good);
+    let usual = || Wrapped::between(OTHER_END, END, VNI);
+    let outer = |change: fn(&mut Wrapped)| {
+        let mut wrapped = usual();
+        change(&mut wrapped);
+        wrapped.packet(&good)
+    };
+    let cases = [
+        ("congestion", outer(|wrapped| wrapped.outer.tos = 3)),
+        ("first fragment", outer(|wrapped| wrapped.outer.fragment = 0x2000)),
+        ("later fragment", outer(|wrapped| wrapped.outer.fragment = 0x0010)),
+        ("options", outer(|wrapped| wrapped.outer.options = vec![1; 4])),
+        ("another port", outer(|wrapped| wrapped.port = PORT + 1)),
+        ("another network", outer(|wrapped| wrapped.vni ^= 1)),
+        ("no identifier", outer(|wrapped| wrapped.flags = 0)),
+        ("an unknown flag", outer(|wrapped| wrapped.flags |= 0x80)),
+        ("not VXLAN", Ipv4::new(THERE, HERE).packet(&udp(50000, PORT, b"x"))),
+        ("IPv6 inside", usual().packet(&inner(frame::IPV6, &packet(far::DIRECT6.into(), ONE.v6.into())))),
+        ("ARP inside", usual().packet(&crate::arp::question())),
+        ("cut off inside", usual().packet(&good[..ETHERNET + IP_HEADER - 1])),
+        (
+            "to nobody",
+            usual().packet(&inner(frame::IPV4, &packet(far::DIRECT.into(), [10, 244, 1, 99].into()))),
+        ),
+        ("to the node", usual().packet(&inner(frame::IPV4, &packet(far::DIRECT.into(), HERE.into())))),
+        ("from outside", usual().packet(&inner(frame::IPV4, &packet(far::OUTSIDE.into(), ONE.v4.into())))),
+        ("with a pod's address", usual().packet(&inner(frame::IPV4, &packet(ONE.v4.into(), ONE.v4.into())))),
+    ];
+    for (name, packet) in cases {
+        let arriving = ethernet(WIRE_MAC, HOP_MAC, frame::IPV4, &packet);
+        let found = node.send(Program::FromWire, "wire", &arriving);
+        assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![]), "{name}");
+        assert_eq!(found.frame, arriving, "{name}");
+    }
+    let arriving = ethernet(WIRE_MAC, HOP_MAC, frame::IPV4, &usual().packet(&good));
+    let context = Context { ifindex: node.index("wire"), gso_bytes: 60 };
+    let segments = node.send_with(&node.program(Program::FromWire), context, &arriving).unwrap();
+    assert_eq!((segments.verdict, segments.frame), (Verdict::Pass, arriving.clone()), "segments");
+    // Where there is no tunnel, nothing is unwrapped.
+    let found = Node::direct().send(Program::FromWire, "wire", &arriving);
+    assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![]), "no tunnel");
+}
+
+/// With tunnels, what comes by the wire in the clear still reaches the pod: the node's own routes may lead there.
+#[test]
+fn a_bare_packet_is_delivered_too() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    let arriving = from_hop(far::DIRECT, ONE.v4, b"x");
+    let found = node.send(Program::FromWire, "wire", &arriving);
+    assert_eq!((found.verdict, found.frame), (Verdict::Redirect, arriving));
+}
