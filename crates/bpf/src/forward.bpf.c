@@ -35,10 +35,15 @@ enum link {
 	NETKIT, /* while the pod sends: there is no arrival that could be moved to another pod's link */
 };
 
-/* To a pod of this node, past the backlog where the packet is just arriving. */
-static __always_inline int to_pod(const struct endpoint *pod, enum link from)
+/* To a pod of this node. What has just arrived changes over to the pod, past the backlog; what is only being sent is sent
+ * on by the pod's link, with the pod's Ethernet address. */
+static __always_inline int to_pod(struct __sk_buff *skb, const struct endpoint *pod, enum link from)
 {
-	return from == NETKIT ? bpf_redirect(pod->ifindex, 0) : bpf_redirect_peer(pod->ifindex, 0);
+	if (from == VETH)
+		return bpf_redirect_peer(pod->ifindex, 0);
+	if (bpf_skb_store_bytes(skb, 0, pod->mac, sizeof(pod->mac), 0))
+		return drop(DROP_REWRITE);
+	return bpf_redirect(pod->ifindex, 0);
 }
 
 static __always_inline int resolve4(struct __sk_buff *skb, const struct endpoint *own, const struct way4 *way)
@@ -103,12 +108,12 @@ static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 		return TC_ACT_SHOT;
 	if (remote)
 		return resolve4(skb, own, &way);
-	if (!inside)
-		return pass(PASS_OUTSIDE);
-	if (!within4(way.to, config.pods4, config.pods4_mask))
+	pod = inside ? pod_at4(way.to) : NULL;
+	if (pod)
+		return to_pod(skb, pod, link);
+	if (inside && !within4(way.to, config.pods4, config.pods4_mask))
 		return pass(PASS_TOO_BIG);
-	pod = pod_at4(way.to);
-	return pod ? to_pod(pod, link) : pass(PASS_NODE);
+	return is_to_tunnel4(skb, ip) ? drop(DROP_TUNNEL_PORT) : pass(inside ? PASS_NODE : PASS_OUTSIDE);
 }
 
 /* A pod's neighbour discovery, and what else IPv6 says between two neighbours. It cannot leave the link, on which the
@@ -127,10 +132,12 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 	struct route *route;
 	struct ipv6hdr *ip;
 	struct way6 way;
+	__u8 next;
 
 	if (!eth)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
+	next = ip->nexthdr;
 	__builtin_memcpy(&way, &ip->saddr, sizeof(way));
 	from = (void *)way.from;
 	to = (void *)way.to;
@@ -150,12 +157,12 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 		return resolve6(skb, own, &way);
 	if (is_link_local(to) || is_multicast(to))
 		return pass(PASS_LINK_SCOPE);
-	if (!inside)
-		return pass(PASS_OUTSIDE);
-	if (!within6(to, config.pods6, config.pods6_mask))
+	pod = inside ? pod_at6(to) : NULL;
+	if (pod)
+		return to_pod(skb, pod, link);
+	if (inside && !within6(to, config.pods6, config.pods6_mask))
 		return pass(PASS_TOO_BIG);
-	pod = pod_at6(to);
-	return pod ? to_pod(pod, link) : pass(PASS_NODE);
+	return is_to_tunnel6(skb, next) ? drop(DROP_TUNNEL_PORT) : pass(inside ? PASS_NODE : PASS_OUTSIDE);
 }
 
 /* An ARP packet for IPv4 over Ethernet (RFC 826). */
@@ -251,7 +258,7 @@ static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 
 /* To a pod of this node, from another pod. Whoever else sends to a pod may be masqueraded or translated on the way
  * back, and so on the way in as well: the kernel's connection tracking must see both. */
-static __always_inline int deliver4(const struct iphdr *ip)
+static __always_inline int deliver4(struct __sk_buff *skb, const struct iphdr *ip)
 {
 	const struct endpoint *pod;
 
@@ -260,7 +267,9 @@ static __always_inline int deliver4(const struct iphdr *ip)
 	if (within4(ip->saddr, config.pods4, config.pods4_mask))
 		return pass(PASS_MARTIAN);
 	pod = pod_at4(ip->daddr);
-	return pod ? bpf_redirect_peer(pod->ifindex, 0) : pass(PASS_NODE);
+	if (pod)
+		return bpf_redirect_peer(pod->ifindex, 0);
+	return is_to_tunnel4(skb, ip) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
 }
 
 static __always_inline int deliver6(struct __sk_buff *skb)
@@ -282,7 +291,9 @@ static __always_inline int deliver6(struct __sk_buff *skb)
 	if (within6(&ip->saddr, config.pods6, config.pods6_mask))
 		return pass(PASS_MARTIAN);
 	pod = pod_at6(&to);
-	return pod ? bpf_redirect_peer(pod->ifindex, 0) : pass(PASS_NODE);
+	if (pod)
+		return bpf_redirect_peer(pod->ifindex, 0);
+	return is_to_tunnel6(skb, ip->nexthdr) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
 }
 
 /* At the node's end of a pod's veth pair, on arrival. */
@@ -320,7 +331,7 @@ int from_wire(struct __sk_buff *skb)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
 	if (within4(ip->daddr, config.pods4, config.pods4_mask))
-		return deliver4(ip);
+		return deliver4(skb, ip);
 	if (config.tunnel4 && ip->daddr == config.tunnel4)
 		return unwrap(skb);
 	return TC_ACT_UNSPEC;
@@ -354,5 +365,5 @@ int from_tunnel(struct __sk_buff *skb)
 	ip = (void *)(eth + 1);
 	if (!within4(ip->daddr, config.pods4, config.pods4_mask))
 		return TC_ACT_UNSPEC;
-	return deliver4(ip);
+	return deliver4(skb, ip);
 }

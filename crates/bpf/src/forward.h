@@ -101,6 +101,7 @@ enum counter {
 	DROP_SPOOFED_MAC,     /* a pod used another Ethernet address than its own */
 	DROP_SPOOFED_ADDRESS, /* a pod used another IP address than its own */
 	DROP_FOREIGN_VNI,     /* it came by the tunnel with the identifier of another network */
+	DROP_TUNNEL_PORT,     /* a pod sent to the tunnel's port of a node */
 	DROP_REWRITE,         /* the kernel could not change the packet, for want of memory */
 	/* Left to the kernel's path. */
 	PASS_PROTOCOL,        /* neither IP nor ARP */

@@ -19,6 +19,8 @@ pub enum Counter {
     DropSpoofedAddress,
     /// Dropped: it came by the tunnel with the identifier of another network.
     DropForeignVni,
+    /// Dropped: a pod sent to the tunnel's port of a node.
+    DropTunnelPort,
     /// Dropped: the kernel could not change the packet, for want of memory.
     DropRewrite,
     /// Left to the kernel: neither IP nor ARP.
@@ -48,6 +50,7 @@ impl Counter {
         Counter::DropSpoofedMac,
         Counter::DropSpoofedAddress,
         Counter::DropForeignVni,
+        Counter::DropTunnelPort,
         Counter::DropRewrite,
         Counter::PassProtocol,
         Counter::PassArp,
@@ -72,6 +75,7 @@ impl Counter {
             Counter::DropSpoofedMac => "spoofed_mac",
             Counter::DropSpoofedAddress => "spoofed_address",
             Counter::DropForeignVni => "foreign_vni",
+            Counter::DropTunnelPort => "tunnel_port",
             Counter::DropRewrite => "rewrite",
             Counter::PassProtocol => "protocol",
             Counter::PassArp => "arp",
@@ -93,6 +97,7 @@ impl fmt::Display for Counter {
             Counter::DropSpoofedMac => "a pod used another Ethernet address than its own",
             Counter::DropSpoofedAddress => "a pod used another IP address than its own",
             Counter::DropForeignVni => "it came by the tunnel with the identifier of another network",
+            Counter::DropTunnelPort => "a pod sent to the tunnel's port of a node",
             Counter::DropRewrite => "the kernel could not change the packet",
             Counter::PassProtocol => "neither IP nor ARP",
             Counter::PassArp => "ARP",

@@ -6,6 +6,7 @@
 
 #define VXLAN_VALID_VNI 0x08000000
 #define IP_DONT_FRAGMENT 0x4000
+#define IP_OFFSET 0x1fff
 /* The two bits of explicit congestion notification, and the value that says "congestion experienced" (RFC 3168). */
 #define ECN_MASK 3
 #define ECN_CE 3
@@ -33,6 +34,55 @@ struct wrapped_head {
 	struct ethhdr eth;
 	struct wrapping behind;
 };
+
+/* Extension headers of one IPv6 packet that are looked at. */
+#define EXTENSIONS_MAX 8
+
+/* Whether a datagram goes to the tunnel's port. Left to the kernel it could reach a node's own tunnel device, which would
+ * take what a pod wrote for another node's packet: nodes alone send there. `at` is where UDP begins. */
+static __always_inline bool is_to_tunnel(struct __sk_buff *skb, __u32 at, __u8 protocol)
+{
+	__be16 port;
+
+	return protocol == IPPROTO_UDP &&
+	       !bpf_skb_load_bytes(skb, at + offsetof(struct udphdr, dest), &port, sizeof(port)) &&
+	       port == config.tunnel_port;
+}
+
+/* The same of an IPv4 packet. Of one in fragments the first has the port, and without it the others come to nothing. */
+static __always_inline bool is_to_tunnel4(struct __sk_buff *skb, const struct iphdr *ip)
+{
+	if (!config.tunnel_port || ip->frag_off & bpf_htons(IP_OFFSET))
+		return false;
+	return is_to_tunnel(skb, ETH_HLEN + ip->ihl * 4, ip->protocol);
+}
+
+/* The same of an IPv6 packet, behind its extension headers (RFC 8200, section 4). With more of them than anybody needs
+ * it counts as one. */
+static __always_inline bool is_to_tunnel6(struct __sk_buff *skb, __u8 next)
+{
+	__u32 at = ETH_HLEN + sizeof(struct ipv6hdr);
+	__u8 extension[4]; /* next header, length in units of 8 bytes less one; of a fragment the offset */
+
+	if (!config.tunnel_port)
+		return false;
+	for (int seen = 0; seen < EXTENSIONS_MAX; seen++) {
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
+		    next != IPPROTO_FRAGMENT)
+			return is_to_tunnel(skb, at, next);
+		if (bpf_skb_load_bytes(skb, at, extension, sizeof(extension)))
+			return false;
+		if (next == IPPROTO_FRAGMENT) {
+			if (extension[2] || extension[3] & 0xf8)
+				return false;
+			at += 8;
+		} else {
+			at += (extension[1] + 1) * 8;
+		}
+		next = extension[0];
+	}
+	return true;
+}
 
 /* Hands a packet to the tunnel's device. */
 static __always_inline int through_device(struct __sk_buff *skb, const struct route *route)

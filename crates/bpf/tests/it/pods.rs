@@ -1,8 +1,9 @@
-//! Packets to a pod of the node: from another pod, from the wire, out of a tunnel. They go as they are.
+//! Packets to a pod of the node: from another pod, from the wire, out of a tunnel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bpf::forward::Program;
+use linux::Mac;
 
 use crate::frame::{self, Ipv4, datagram, ethernet, udp};
 use crate::node::{GATEWAY_MAC, Node, ONE, TWO, VNI, can_run, far, from_hop};
@@ -39,7 +40,16 @@ pub(crate) fn odd6(from: Ipv6Addr, to: Ipv6Addr) -> Vec<(&'static str, Vec<u8>)>
 
 fn goes_on(found: crate::node::Outcome, frame: &[u8], what: &str) {
     assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]), "{what}");
-    assert_eq!(found.frame, frame, "{what}: the frame is as it was");
+    assert_eq!(found.frame, frame, "{what}");
+}
+
+/// A frame as it goes to another pod of the node: as it is where it changes over, with the pod's Ethernet address where
+/// it is sent on by the pod's link, whose driver looks at it.
+fn at_pod(program: Program, mac: Mac, frame: &[u8]) -> Vec<u8> {
+    match program {
+        Program::FromNetkit => [&mac.0[..], &frame[6..]].concat(),
+        _ => frame.to_vec(),
+    }
 }
 
 #[test]
@@ -48,13 +58,16 @@ fn from_pod_to_pod() {
         return;
     }
     let node = Node::direct();
-    let plain = [ONE.to(TWO.v4, b"x"), ONE.to(TWO.v6, b"x"), ONE.to(ONE.v4, b"to itself")];
+    let plain = [ONE.to(TWO.v4, b"x"), ONE.to(TWO.v6, b"x")];
     let odd4 = odd4(ONE.v4, TWO.v4).into_iter().map(|(_, packet)| ONE.frame(frame::IPV4, &packet));
     let odd6 = odd6(ONE.v6, TWO.v6).into_iter().map(|(_, packet)| ONE.frame(frame::IPV6, &packet));
-    let frames: Vec<_> = plain.into_iter().chain(odd4).chain(odd6).collect();
+    let to_itself = (ONE.mac, ONE.to(ONE.v4, b"to itself"));
+    let to_other = plain.into_iter().chain(odd4).chain(odd6).map(|frame| (TWO.mac, frame));
+    let frames: Vec<_> = to_other.chain([to_itself]).collect();
     for program in [Program::FromPod, Program::FromNetkit] {
-        for frame in &frames {
-            goes_on(node.send(program, ONE.link, frame), frame, &format!("{program:?} {frame:x?}"));
+        for (mac, frame) in &frames {
+            let expected = at_pod(program, *mac, frame);
+            goes_on(node.send(program, ONE.link, frame), &expected, &format!("{program:?} {frame:x?}"));
             // The same on another pod's link is nobody's.
             let stray = node.send(program, TWO.link, frame);
             assert_eq!(stray.verdict, Verdict::Drop, "{program:?} {frame:x?}");
@@ -62,7 +75,8 @@ fn from_pod_to_pod() {
         // Between pods of a node no MTU is exceeded that the pods' own links do not have.
         let long = ONE.to(TWO.v4, &[7; LONG]);
         let context = Context { ifindex: node.index(ONE.link), gso_bytes: 1000 };
-        goes_on(node.send_with(&node.program(program), context, &long).unwrap(), &long, "segments");
+        let found = node.send_with(&node.program(program), context, &long).unwrap();
+        goes_on(found, &at_pod(program, TWO.mac, &long), "segments");
     }
 }
 

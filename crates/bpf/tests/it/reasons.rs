@@ -7,7 +7,7 @@ use bpf::forward::{Counter, Program};
 
 use crate::frame::{self, Ipv4, datagram, ethernet};
 use crate::node::{
-    GATEWAY_MAC, HERE, HOP_MAC, MTU, Node, ONE, THERE, TWO, VNI, WIRE_MAC, can_run, far, from_hop,
+    GATEWAY_MAC, HERE, HOP_MAC, MTU, Node, ONE, PORT, THERE, TWO, VNI, WIRE_MAC, can_run, far, from_hop,
 };
 use crate::run::{Context, Verdict};
 
@@ -216,6 +216,9 @@ fn nothing_counted_at_the_wire(node: &Node) {
 }
 
 fn from_tunnel(node: &Node) {
+    let packet = Ipv4::new(far::DIRECT, [10, 244, 1, 1].into()).packet(&frame::udp(4000, PORT, b"x"));
+    let found = node.send_tunnelled(VNI, false, &ethernet(GATEWAY_MAC, TWO.mac, frame::IPV4, &packet));
+    assert_eq!((found.verdict, found.counted), (Verdict::Drop, vec![Counter::DropTunnelPort]));
     let inner = |from, to| {
         let (kind, packet) = datagram(from, to, b"x");
         ethernet(GATEWAY_MAC, TWO.mac, kind, &packet)

@@ -69,6 +69,53 @@ fn a_lone_ipv4_packet_is_wrapped() {
     }
 }
 
+/// A node's device would take it for another node's, with whatever sender the pod wrote into it.
+#[test]
+fn a_pod_does_not_send_to_the_tunnel_s_port_of_a_node() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    let ours = udp(4000, PORT, b"x");
+    let v4 = |to, fragment, options: &[u8]| {
+        let packet = Ipv4 { fragment, options: options.to_vec(), ..Ipv4::new(ONE.v4, to) };
+        ONE.frame(frame::IPV4, &packet.packet(&ours))
+    };
+    let v6 = |next, extensions: &[u8]| {
+        ONE.frame(frame::IPV6, &frame::ipv6(ONE.v6, far::OUTSIDE6, next, &[extensions, &ours].concat()))
+    };
+    let own = [10, 244, 1, 1].into();
+    let padding = [1; 4];
+    let destination_options = [17, 0, 1, 4, 0, 0, 0, 0];
+    let first_fragment = [17, 0, 0, 1, 0, 0, 0, 9];
+    let many = [[60, 0, 1, 4, 0, 0, 0, 0]; 9].concat();
+    for (name, frame) in [
+        ("of its own node", v4(HERE, 0, &[])),
+        ("of another", v4(THERE, 0, &[])),
+        ("at the node's address among the pods'", v4(own, 0, &[])),
+        ("behind options", v4(HERE, 0, &padding)),
+        ("in a first fragment", v4(HERE, 0x2000, &[])),
+        ("over IPv6", v6(17, &[])),
+        ("behind an extension header", v6(60, &destination_options)),
+        ("in a first fragment of IPv6", v6(44, &first_fragment)),
+        ("behind nine extension headers", v6(60, &many)),
+    ] {
+        for program in [Program::FromPod, Program::FromNetkit] {
+            let found = node.send(program, ONE.link, &frame);
+            assert_eq!((found.verdict, found.counted), (Verdict::Drop, vec![Counter::DropTunnelPort]), "{name}");
+        }
+    }
+    let later_fragment = [17, 0, 0, 8, 0, 0, 0, 9];
+    for (name, frame) in [
+        ("a later fragment", v4(HERE, 1, &[])),
+        ("a later fragment of IPv6", v6(44, &later_fragment)),
+        ("another port", ONE.to(HERE, b"x")),
+    ] {
+        let found = node.send(Program::FromPod, ONE.link, &frame);
+        assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![Counter::PassOutside]), "{name}");
+    }
+}
+
 #[test]
 fn flows_have_ports_of_their_own() {
     if !can_run() {
