@@ -126,9 +126,7 @@ impl Endpoint {
             let (map, bits, value) = match address {
                 IpAddr::V4(v4) => ("slots4", v4.to_bits(), [&pod[..], &v4.octets()].concat()),
                 // Truncated: it is the lowest bits that count.
-                IpAddr::V6(v6) => {
-                    ("slots6", v6.to_bits() as u32, [&pod[..], &[0; 4], &v6.octets()].concat())
-                }
+                IpAddr::V6(v6) => ("slots6", v6.to_bits() as u32, [&pod[..], &[0; 4], &v6.octets()].concat()),
             };
             Entry { map, key: (bits % SLOTS).to_ne_bytes().to_vec(), value }
         };

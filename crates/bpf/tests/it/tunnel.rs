@@ -102,7 +102,11 @@ fn a_pod_does_not_send_to_the_tunnel_s_port_of_a_node() {
     ] {
         for program in [Program::FromPod, Program::FromNetkit] {
             let found = node.send(program, ONE.link, &frame);
-            assert_eq!((found.verdict, found.counted), (Verdict::Drop, vec![Counter::DropTunnelPort]), "{name}");
+            assert_eq!(
+                (found.verdict, found.counted),
+                (Verdict::Drop, vec![Counter::DropTunnelPort]),
+                "{name}"
+            );
         }
     }
     let later_fragment = [17, 0, 0, 8, 0, 0, 0, 9];
