@@ -8,5 +8,6 @@ mod attach;
 mod ffi;
 pub mod forward;
 pub mod pins;
+pub mod splice;
 
 pub use attach::{Attached, Hook, attach, attached, detach, remove_qdisc};
