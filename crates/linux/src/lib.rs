@@ -10,6 +10,7 @@ mod names;
 mod neighbour;
 mod route;
 
+pub mod cgroup;
 pub mod clock;
 pub mod cpu;
 pub mod features;
@@ -22,6 +23,7 @@ pub mod stamps;
 pub mod sysctl;
 pub mod sysfs;
 
+pub use cgroup::Cgroup;
 pub use cpu::CpuSet;
 pub use error::{Error, Result};
 pub use link::{IpvlanMode, Link, LinkKind, MacvlanMode, VethPeer, Vxlan};
