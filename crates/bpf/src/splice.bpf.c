@@ -95,23 +95,24 @@ static __always_inline void count(__u32 what)
 }
 
 /* The contexts of the three kinds of programs have the same fields of a socket under the same names. The kernel gives
- * the remote port in network order in the upper half of a word, the local one in host order. */
+ * the remote port in network order in the upper half of a word, the local one in host order.
+ *
+ * All are read before the family is asked for: of one read in each branch the compiler makes one behind both, at a
+ * computed offset, which the verifier refuses. In an IPv4 socket the fields of IPv6 are there too, and mean nothing. */
+#define READ(context, field) (*(const volatile __typeof__((context)->field) *)&(context)->field)
 #define END(context) ({                                                                                   \
-	struct end end_ = { .local_port = (context)->local_port,                                          \
-			    .remote_port = bpf_ntohl((context)->remote_port) };                           \
-	if ((context)->family == AF_INET6) {                                                              \
-		end_.local.words[0] = (context)->local_ip6[0];                                            \
-		end_.local.words[1] = (context)->local_ip6[1];                                            \
-		end_.local.words[2] = (context)->local_ip6[2];                                            \
-		end_.local.words[3] = (context)->local_ip6[3];                                            \
-		end_.remote.words[0] = (context)->remote_ip6[0];                                          \
-		end_.remote.words[1] = (context)->remote_ip6[1];                                          \
-		end_.remote.words[2] = (context)->remote_ip6[2];                                          \
-		end_.remote.words[3] = (context)->remote_ip6[3];                                          \
-	} else {                                                                                          \
-		end_.local.words[2] = end_.remote.words[2] = bpf_htonl(0xffff);                           \
-		end_.local.words[3] = (context)->local_ip4;                                               \
-		end_.remote.words[3] = (context)->remote_ip4;                                             \
+	struct end end_ = {                                                                               \
+		.local = { { READ(context, local_ip6[0]), READ(context, local_ip6[1]),                    \
+			     READ(context, local_ip6[2]), READ(context, local_ip6[3]) } },                \
+		.remote = { { READ(context, remote_ip6[0]), READ(context, remote_ip6[1]),                 \
+			      READ(context, remote_ip6[2]), READ(context, remote_ip6[3]) } },             \
+		.local_port = READ(context, local_port),                                                  \
+		.remote_port = bpf_ntohl(READ(context, remote_port)),                                     \
+	};                                                                                                \
+	__be32 local4_ = READ(context, local_ip4), remote4_ = READ(context, remote_ip4);                  \
+	if (READ(context, family) != AF_INET6) {                                                          \
+		end_.local = (struct address){ { 0, 0, bpf_htonl(0xffff), local4_ } };                    \
+		end_.remote = (struct address){ { 0, 0, bpf_htonl(0xffff), remote4_ } };                  \
 	}                                                                                                 \
 	end_;                                                                                             \
 })

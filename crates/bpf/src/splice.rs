@@ -30,6 +30,7 @@ const ENDS: &str = "splice_ends";
 /// The bpf link by which it is.
 const LINK: &str = "splice_link";
 const MEMBERS: &str = "splice_members";
+const STREAMS: &str = "splice_streams";
 const COUNTERS: &str = "splice_counters";
 
 /// What the programs count, as `enum splice_counter` of `splice.h` has it.
@@ -253,6 +254,17 @@ pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
         Ok(counters)
     };
     read().map_err(|error| ffi::failed(format!("read the splice's counters of {}", folder.display()), &error))
+}
+
+/// Connections of which at least one end has joined.
+///
+/// # Errors
+/// Nothing is loaded in this folder, or this user may not read it.
+pub fn connections(folder: &Path) -> Result<usize> {
+    ffi::listen();
+    MapHandle::from_pinned_path(folder.join(STREAMS))
+        .map(|map| map.keys().count())
+        .map_err(|error| ffi::failed(format!("count the spliced connections of {}", folder.display()), &error))
 }
 
 fn with_members<T>(

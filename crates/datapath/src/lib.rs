@@ -13,7 +13,7 @@ mod rules;
 mod spec;
 mod transport;
 
-pub use path::{ALL, Between, DataPath, Reach, find};
+pub use path::{ALL, Between, DataPath, Enters, Reach, find};
 pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, PublishedPort, Router, SpecError};
 
 use linux::features::Feature;
