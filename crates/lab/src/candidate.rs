@@ -1,6 +1,6 @@
 //! From names to who races: data paths that can run here, and those that cannot, with the reason.
 
-use datapath::DataPath;
+use datapath::{DataPath, Enters};
 use linux::features::{Facts, Feature};
 use record::Candidate;
 
@@ -21,7 +21,7 @@ pub struct Contender {
 pub const HOST_AGAIN: &str = "host again";
 
 /// Turns names into contenders: the reference, the reference again, then the candidates in the order of the list of
-/// data paths. No names at all stands for all data paths, of which those that cannot run are listed with their
+/// data paths. No names at all stands for all data paths but those that enter by name alone, of which those that cannot run are listed with their
 /// reason; a data path that was named and cannot run is an error.
 pub fn contenders(named: &[Candidate], facts: &Facts) -> Result<Vec<Contender>, LabError> {
     // Nodes have addresses of both families and are joined by veth links, for the reference too.
@@ -35,8 +35,10 @@ pub fn contenders(named: &[Candidate], facts: &Facts) -> Result<Vec<Contender>, 
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
         }
     }
-    let asked =
-        |path: &DataPath| named.is_empty() || named.iter().any(|candidate| candidate.path == path.name);
+    let asked = |path: &DataPath| {
+        named.is_empty() && path.enters == Enters::Always
+            || named.iter().any(|candidate| candidate.path == path.name)
+    };
     let host = find("host")?;
     let mut contenders = vec![
         Contender { name: host.name.to_owned(), path: host, unmet: Vec::new() },
@@ -88,9 +90,17 @@ mod tests {
     #[test]
     fn no_names_stand_for_all_and_what_cannot_run_says_why() {
         let all = contenders(&[], &without(Feature::Ipvlan)).unwrap();
-        assert_eq!(all.len(), datapath::ALL.len() + 1);
+        let always = datapath::ALL.iter().filter(|path| path.enters == Enters::Always).count();
+        assert_eq!(all.len(), always + 1);
+        assert!(all.iter().all(|contender| contender.name != "ebpf+sockmap"), "it enters by name alone");
         let ipvlan = all.iter().find(|c| c.name == "ipvlan-l2").unwrap();
         assert!(ipvlan.unmet[0].contains("ipvlan"), "{:?}", ipvlan.unmet);
+    }
+
+    #[test]
+    fn a_path_for_a_special_case_races_by_name() {
+        let named = contenders(&named(&["ebpf+sockmap"]), &Facts::default()).unwrap();
+        assert_eq!(named.last().unwrap().name, "ebpf+sockmap");
     }
 
     #[test]
