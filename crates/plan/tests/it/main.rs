@@ -8,3 +8,4 @@ mod outcomes;
 mod sample;
 mod scene;
 mod show;
+mod splice;
