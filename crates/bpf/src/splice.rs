@@ -167,9 +167,8 @@ pub fn attach(folder: &Path, cgroup: &Path) -> Result<()> {
     let group = fs::File::open(cgroup).map_err(|error| failed("open", cgroup, error))?;
     let kind = libbpf_sys::BPF_CGROUP_SOCK_OPS;
     // SAFETY: both descriptors are open; no options are given.
-    let link = unsafe {
-        libbpf_sys::bpf_link_create(program.as_raw_fd(), group.as_raw_fd(), kind, ptr::null())
-    };
+    let link =
+        unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), group.as_raw_fd(), kind, ptr::null()) };
     let link = ffi::check(link, || format!("attach the splice to {}", cgroup.display()))?;
     // SAFETY: the descriptor was just made and nobody else knows it.
     let link = unsafe { OwnedFd::from_raw_fd(link) };
@@ -246,9 +245,10 @@ pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
         let mut counters = Vec::new();
         for counter in Counter::ALL {
             let cpus = map.lookup_percpu(&(*counter as u32).to_ne_bytes(), MapFlags::ANY)?;
-            let each = cpus.into_iter().flatten().map(|value| {
-                u64::from_ne_bytes(value.try_into().expect("a counter has eight bytes"))
-            });
+            let each = cpus
+                .into_iter()
+                .flatten()
+                .map(|value| u64::from_ne_bytes(value.try_into().expect("a counter has eight bytes")));
             counters.push((*counter, each.sum()));
         }
         Ok(counters)
@@ -262,9 +262,9 @@ pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
 /// Nothing is loaded in this folder, or this user may not read it.
 pub fn connections(folder: &Path) -> Result<usize> {
     ffi::listen();
-    MapHandle::from_pinned_path(folder.join(STREAMS))
-        .map(|map| map.keys().count())
-        .map_err(|error| ffi::failed(format!("count the spliced connections of {}", folder.display()), &error))
+    MapHandle::from_pinned_path(folder.join(STREAMS)).map(|map| map.keys().count()).map_err(|error| {
+        ffi::failed(format!("count the spliced connections of {}", folder.display()), &error)
+    })
 }
 
 fn with_members<T>(

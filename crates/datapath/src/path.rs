@@ -92,7 +92,12 @@ pub const ALL: &[DataPath] = &[
     routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
     DataPath {
         enters: Enters::Named,
-        ..routed("ebpf+sockmap", "ebpf+direct with TCP cut short between pods of one node", &EBPF_SOCKMAP, &DIRECT)
+        ..routed(
+            "ebpf+sockmap",
+            "ebpf+direct with TCP cut short between pods of one node",
+            &EBPF_SOCKMAP,
+            &DIRECT,
+        )
     },
     routed("netkit+direct", "Cilium with netkit and native routing", &NETKIT, &DIRECT),
     routed("macvlan", "macvlan on the node's wire", &MACVLAN_LINK, &ONLINK),

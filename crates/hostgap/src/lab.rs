@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use ::lab::{Claim, Cleaned, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State};
+use ::record::Placement;
 use anyhow::Context;
 use linux::cpu::Scheduling;
-use ::record::Placement;
 
 use crate::exit::{self, BadInput};
 use crate::{speak, stop, units};

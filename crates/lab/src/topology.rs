@@ -63,10 +63,13 @@ impl Topology {
     pub fn plan(shape: Shape) -> Result<Topology, SpecError> {
         let nodes = [node(&shape, CLIENT_NODE), node(&shape, SERVER_NODE)];
         // The node of each pod: the client's is the first.
-        let homes = [0, match shape.placement {
-            Placement::TwoNodes => 1,
-            Placement::SameNode => 0,
-        }];
+        let homes = [
+            0,
+            match shape.placement {
+                Placement::TwoNodes => 1,
+                Placement::SameNode => 0,
+            },
+        ];
         let pods = [pod(&shape, &nodes[homes[0]], Part::Client), pod(&shape, &nodes[homes[1]], Part::Server)];
         let path = shape.path;
         let pod_mtu_bytes = path.pod_mtu(&nodes[0])?;

@@ -99,9 +99,10 @@ impl Cgroup {
                 let error = io::Error::from_raw_os_error(errno);
                 Err(error).attempt(|| format!("enter control group {}", self.path.display()))
             }
-            Outcome::None => {
-                Err(Error::new(format!("run in control group {}", self.path.display()), io::ErrorKind::Interrupted))
-            }
+            Outcome::None => Err(Error::new(
+                format!("run in control group {}", self.path.display()),
+                io::ErrorKind::Interrupted,
+            )),
         }
     }
 
@@ -126,7 +127,8 @@ impl Cgroup {
 pub fn hierarchy() -> Result<PathBuf> {
     let text = fs::read("/proc/self/mountinfo").attempt(|| "read /proc/self/mountinfo")?;
     mounted(&text).ok_or_else(|| {
-        let why = "no hierarchy of version 2 is mounted; mount -t cgroup2 none /sys/fs/cgroup/unified makes one";
+        let why =
+            "no hierarchy of version 2 is mounted; mount -t cgroup2 none /sys/fs/cgroup/unified makes one";
         Error::new("find control groups", io::Error::new(io::ErrorKind::NotFound, why))
     })
 }
@@ -234,7 +236,8 @@ struct Stack {
 
 impl Stack {
     fn new() -> io::Result<Stack> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
         let low = unsafe { libc::mmap(ptr::null_mut(), STACK_BYTES, protection, flags, -1, 0) };
         if low == libc::MAP_FAILED {
@@ -272,7 +275,10 @@ mod tests {
 
     #[test]
     fn the_hierarchy_is_found_wherever_it_is_mounted() {
-        check("25 30 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n", Some("/sys/fs/cgroup"));
+        check(
+            "25 30 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+            Some("/sys/fs/cgroup"),
+        );
         let beside = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
                       32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       38 31 0:31 / /sys/fs/cgroup/unified rw shared:9 master:1 - cgroup2 cgroup2 rw\n";

@@ -263,7 +263,8 @@ fn ours(place: &Place, verb: &str, node: &str, arguments: &str) -> String {
 fn load_programs(programs: &Programs) -> String {
     let Programs { node: _, wire, mtu, gateway, gateway_mac, pods, cluster, tunnel } = programs;
     let mut text = format!("--wire {} --mtu {mtu} --pods {},{}", word(wire), pods.0, pods.1);
-    text += &format!(" --cluster {},{} --gateway {gateway} --gateway-mac {gateway_mac}", cluster.0, cluster.1);
+    text +=
+        &format!(" --cluster {},{} --gateway {gateway} --gateway-mac {gateway_mac}", cluster.0, cluster.1);
     if let Some(TunnelEnd { local, vni, port }) = tunnel {
         text += &format!(" --tunnel {local} --vni {vni} --port {port}");
     }

@@ -266,7 +266,9 @@ source = "a talk, 2015"
         assert_eq!((experiment.rounds, experiment.builds), (30, 10));
         assert_eq!((experiment.slice_ms, experiment.warmup_ms), (100, 20));
         assert_eq!(experiment.workload.body_bytes, [100]);
-        assert!(experiment.placement.is_usual() && !toml::to_string(&experiment).unwrap().contains("placement"));
+        assert!(
+            experiment.placement.is_usual() && !toml::to_string(&experiment).unwrap().contains("placement")
+        );
         assert!(experiment.rates.is_empty() && experiment.candidates.is_empty() && experiment.seed.is_none());
     }
 

@@ -19,8 +19,7 @@ pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Bes
 /// Veth pairs, to nodes at the other end of a tunnel.
 pub(crate) const EBPF_TUNNEL: Ebpf = Ebpf { name: "ebpf-tunnel", pair: Pair::Veth, beside: Beside::Tunnel };
 /// Veth pairs, and a short cut for TCP between pods of one node, to nodes on the same wire.
-pub(crate) const EBPF_SOCKMAP: Ebpf =
-    Ebpf { name: "ebpf-sockmap", pair: Pair::Veth, beside: Beside::Splice };
+pub(crate) const EBPF_SOCKMAP: Ebpf = Ebpf { name: "ebpf-sockmap", pair: Pair::Veth, beside: Beside::Splice };
 /// Netkit pairs, which hand a packet to the program while the pod sends it.
 pub(crate) const NETKIT: Ebpf = Ebpf { name: "netkit", pair: Pair::Netkit, beside: Beside::Nothing };
 

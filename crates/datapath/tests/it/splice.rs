@@ -38,7 +38,8 @@ impl Node {
         let (plan, mut journal) = (pair.path_plan(), pair.journal());
         pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
         let Place::Netns(name) = &pair.nodes[1].place else { panic!("a node of a test has a namespace") };
-        let (cgroup, folder) = (Splice { node: name.to_string() }.cgroup().unwrap(), bpf::pins::folder(name.as_str()));
+        let (cgroup, folder) =
+            (Splice { node: name.to_string() }.cgroup().unwrap(), bpf::pins::folder(name.as_str()));
         Some(Node { cgroup, folder, pair, journal })
     }
 
@@ -53,7 +54,9 @@ impl Node {
     }
 
     fn listen(&self, any: &str) -> TcpListener {
-        self.member(&self.pair.inside(1), || TcpListener::bind(SocketAddr::new(any.parse().unwrap(), POD_PORT)))
+        self.member(&self.pair.inside(1), || {
+            TcpListener::bind(SocketAddr::new(any.parse().unwrap(), POD_PORT))
+        })
     }
 
     fn address(&self, family: Family) -> SocketAddr {
@@ -357,7 +360,8 @@ fn what_is_no_pods_is_left_alone() {
     let to = node.address(Family::V4);
     let [one, first, second] = [0, 1, 2].map(|pod| node.pair.inside(pod));
     let listener = node.listen("0.0.0.0");
-    let accept = |near: TcpStream| <(TcpStream, TcpStream)>::from(patient([near, listener.accept().unwrap().0]));
+    let accept =
+        |near: TcpStream| <(TcpStream, TcpStream)>::from(patient([near, listener.accept().unwrap().0]));
     // Of a program outside the group; its end alone does not join.
     let (near, far) = accept(second.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap());
     check_left_alone(&node, &near, &far);

@@ -164,9 +164,7 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         Step::SetSysctl { key, value } => parameter::undo(kernel, place, (key, value), before, after)?,
         Step::SetQueueCpus { queue, cpus, .. } => queue::undo(kernel, past, *queue, cpus, moved)?,
         Step::LoadPrograms(programs) => program::undo_load(programs, after)?,
-        Step::AttachProgram(attachment) => {
-            program::undo_attach(kernel, place, attachment, before, after)?
-        }
+        Step::AttachProgram(attachment) => program::undo_attach(kernel, place, attachment, before, after)?,
         Step::AddEndpoint(endpoint) => program::undo_endpoint(endpoint, before, after)?,
         Step::AddTunnel(tunnel) => program::undo_tunnel(tunnel, before, after)?,
         Step::AddCgroup(splice) => splice::undo_cgroup(splice, after)?,

@@ -80,7 +80,10 @@ fn it_comes_back_from_death_after_any_line() {
         let (result, mut journal) = node.apply(Fault::DeadAfterLine(line));
         assert!(matches!(result, Err(ApplyError::Injected { .. })), "{line}: {result:?}");
         let found = outcomes(&mut journal);
-        assert!(found.iter().all(|outcome| matches!(outcome, Undone::Restored | Undone::AlreadySo)), "{found:?}");
+        assert!(
+            found.iter().all(|outcome| matches!(outcome, Undone::Restored | Undone::AlreadySo)),
+            "{found:?}"
+        );
         node.assert_nothing(&format!("dead after line {line}"));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use record::{Capacity, Counters, Experiment, Machine, Placement, Published, Rate, ServerKind, Underlay, Workload};
+use record::{
+    Capacity, Counters, Experiment, Machine, Placement, Published, Rate, ServerKind, Underlay, Workload,
+};
 
 use crate::{
     Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
