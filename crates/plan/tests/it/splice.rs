@@ -7,7 +7,7 @@ use linux::features::{Feature, probe};
 use linux::process::Spawn;
 use plan::forwarding::{Member, Splice};
 use plan::{ApplyError, Fault, Journal, Kernel, Place, Plan, Step, StepError, Undone, apply, undo};
-use testkit::{World, require_root, run};
+use testkit::{World, require_root, shell};
 
 /// A node with its folder of pins, which its forwarding programs would have made, and a pod.
 struct Node {
@@ -27,8 +27,7 @@ impl Node {
         }
         let world = World::new();
         let node = world.name("node").to_string();
-        run("ip", &["netns", "add", &node]);
-        run("ip", &["netns", "add", world.name("pod").as_str()]);
+        shell(&format!("ip netns add {node}; ip netns add {}", world.name("pod")));
         pins::make(&pins::folder(&node)).unwrap();
         Some(Node { world, splice: Splice { node }, directory: tempfile::tempdir().unwrap() })
     }
@@ -98,7 +97,7 @@ fn a_pod_may_go_before_its_entry() {
     let v4: [IpAddr; 1] = ["10.244.1.2".parse().unwrap()];
     assert_eq!(splice::has_member(&folder, cookie, &v4).unwrap(), Some(true));
     assert_eq!(splice::has_member(&folder, cookie + 1, &v4).unwrap(), Some(false), "another namespace's");
-    run("ip", &["netns", "del", pod.as_str()]);
+    shell(&format!("ip netns del {pod}"));
     assert_eq!(outcomes(&mut journal), vec![Undone::Restored; 4]);
     node.assert_nothing("after undo");
 }
