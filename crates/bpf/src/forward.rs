@@ -20,7 +20,15 @@ pub use entries::{remove_endpoint, remove_tunnel};
 
 use crate::ffi;
 
-#[expect(unreachable_pub, unused_qualifications, clippy::all, reason = "it is generated")]
+#[expect(
+    unreachable_pub,
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::needless_pass_by_value,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    reason = "it is generated"
+)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
 }

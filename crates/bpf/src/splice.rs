@@ -18,7 +18,15 @@ use linux::{Error, Result};
 
 use crate::ffi;
 
-#[expect(unreachable_pub, unused_qualifications, clippy::all, reason = "it is generated")]
+#[expect(
+    unreachable_pub,
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::needless_pass_by_value,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    reason = "it is generated"
+)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/splice.skel.rs"));
 }

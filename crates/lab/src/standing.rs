@@ -7,6 +7,7 @@ use linux::Cgroup;
 use linux::cpu::Scheduling;
 use linux::netns::Netns;
 use load::{Client, Expect, LoadError, Target};
+use plan::forwarding::Splice;
 use plan::{Journal, Kernel, Undone};
 
 use crate::server::{Place, Server, ServerChoice};
@@ -139,7 +140,7 @@ impl Standing {
 
     /// The control group of the client (0) or the server (1), if the data path wants one.
     fn group(&self, of: usize) -> Result<Option<Cgroup>, LabError> {
-        Ok(self.topology.groups()[of].map(|splice| splice.cgroup()).transpose()?)
+        Ok(self.topology.groups()[of].map(Splice::cgroup).transpose()?)
     }
 
     /// The client's connections for answers of a size.

@@ -38,24 +38,30 @@ impl Node {
         let (plan, mut journal) = (pair.path_plan(), pair.journal());
         pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
         let Place::Netns(name) = &pair.nodes[1].place else { panic!("a node of a test has a namespace") };
-        let (cgroup, folder) =
-            (Splice { node: name.to_string() }.cgroup().unwrap(), bpf::pins::folder(name.as_str()));
+        let (cgroup, folder) = (
+            Splice { node: name.to_string() }.cgroup().expect("root can do it"),
+            bpf::pins::folder(name.as_str()),
+        );
         Some(Node { cgroup, folder, pair, journal })
     }
 
     fn count(&self, wanted: Counter) -> u64 {
-        let counters = splice::counters(&self.folder).unwrap();
-        counters.iter().find(|(counter, _)| *counter == wanted).unwrap().1
+        let counters = splice::counters(&self.folder).expect("root can do it");
+        counters.iter().find(|(counter, _)| *counter == wanted).expect("root can do it").1
     }
 
     /// What a program in the group opens.
     fn member<T>(&self, netns: &Netns, open: impl FnOnce() -> io::Result<T>) -> T {
-        self.cgroup.run(|| netns.run(open)).unwrap().unwrap().unwrap_or_else(|error| panic!("{error}"))
+        self.cgroup
+            .run(|| netns.run(open))
+            .expect("root can do it")
+            .expect("root can do it")
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     fn listen(&self, any: &str) -> TcpListener {
         self.member(&self.pair.inside(1), || {
-            TcpListener::bind(SocketAddr::new(any.parse().unwrap(), POD_PORT))
+            TcpListener::bind(SocketAddr::new(any.parse().expect("root can do it"), POD_PORT))
         })
     }
 
@@ -67,7 +73,7 @@ impl Node {
     fn connect(&self, listener: &TcpListener, family: Family) -> (TcpStream, TcpStream) {
         let to = self.address(family);
         let near = self.member(&self.pair.inside(2), || TcpStream::connect_timeout(&to, PATIENCE));
-        let (far, _) = listener.accept().unwrap();
+        let (far, _) = listener.accept().expect("root can do it");
         patient([near, far]).into()
     }
 
@@ -83,9 +89,9 @@ impl Node {
 
 fn patient<const N: usize>(streams: [TcpStream; N]) -> [TcpStream; N] {
     for stream in &streams {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).expect("root can do it");
+        stream.set_write_timeout(Some(PATIENCE)).expect("root can do it");
+        stream.set_nodelay(true).expect("root can do it");
     }
     streams
 }
@@ -160,8 +166,8 @@ fn assert_reads(stream: &TcpStream, expected: &[u8], when: &str) {
 fn exchange(near: &TcpStream, far: &TcpStream, bytes: usize, seed: usize) {
     let (there, back) = (noise(seed as u64 * 2, bytes), noise(seed as u64 * 2 + 1, bytes));
     std::thread::scope(|scope| {
-        scope.spawn(|| write_in_pieces(near, &there, seed).unwrap());
-        scope.spawn(|| write_in_pieces(far, &back, seed + 7).unwrap());
+        scope.spawn(|| write_in_pieces(near, &there, seed).expect("root can do it"));
+        scope.spawn(|| write_in_pieces(far, &back, seed + 7).expect("root can do it"));
         scope.spawn(|| assert_reads(far, &there, "client to server"));
         assert_reads(near, &back, "server to client");
     });
@@ -267,7 +273,7 @@ fn a_half_closed_connection_ends_behind_its_last_byte() {
 
 /// Writes as much as the kernel takes.
 fn fill(mut stream: &TcpStream, bytes: &[u8]) -> usize {
-    stream.set_nonblocking(true).unwrap();
+    stream.set_nonblocking(true).expect("root can do it");
     let mut written = 0;
     // What is on its way when the buffer is full makes room a moment later.
     for _ in 0..20 {
@@ -281,7 +287,7 @@ fn fill(mut stream: &TcpStream, bytes: &[u8]) -> usize {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    stream.set_nonblocking(false).unwrap();
+    stream.set_nonblocking(false).expect("root can do it");
     written
 }
 

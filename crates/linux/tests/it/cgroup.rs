@@ -18,8 +18,8 @@ impl Group {
             testkit::skip(&error.to_string());
             return None;
         }
-        let group = Cgroup::named(&format!("hgt-{}-{name}", std::process::id())).unwrap();
-        group.create().unwrap();
+        let group = Cgroup::named(&format!("hgt-{}-{name}", std::process::id())).expect("root can do it");
+        group.create().expect("root can do it");
         Some(Group(group))
     }
 }
@@ -32,8 +32,8 @@ impl Drop for Group {
 
 /// The path of the calling task's group of version 2.
 fn own() -> String {
-    let text = std::fs::read_to_string("/proc/thread-self/cgroup").unwrap();
-    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
+    let text = std::fs::read_to_string("/proc/thread-self/cgroup").expect("root can do it");
+    text.lines().find_map(|line| line.strip_prefix("0::")).expect("root can do it").to_owned()
 }
 
 #[test]
