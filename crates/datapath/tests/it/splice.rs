@@ -87,6 +87,13 @@ impl Node {
     }
 }
 
+impl Drop for Node {
+    /// A control group and a mount do not end with the namespaces of a test that fails.
+    fn drop(&mut self) {
+        self.pair.undo(&mut self.journal);
+    }
+}
+
 fn patient<const N: usize>(streams: [TcpStream; N]) -> [TcpStream; N] {
     for stream in &streams {
         stream.set_read_timeout(Some(PATIENCE)).expect("root can do it");
