@@ -8,6 +8,7 @@ mod attach;
 mod ffi;
 pub mod forward;
 pub mod pins;
+pub mod splice;
 
 pub use attach::{Attached, Hook, attach, attach_filter, attached, detach};
 pub use attach::{is_our_place, programs_at, remove_qdisc};

@@ -13,7 +13,7 @@ mod rules;
 mod spec;
 mod transport;
 
-pub use path::{ALL, Between, CNI, DataPath, Reach, find};
+pub use path::{ALL, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, PublishedPort, Router, SpecError};
 
 use linux::features::Feature;

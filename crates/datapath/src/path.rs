@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use linux::features::{Facts, Feature, Unmet};
 use plan::Plan;
 
-use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_TUNNEL, ELSEWHERE, HOST as NODE_ITSELF};
-use crate::attach::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP};
+use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_SOCKMAP, EBPF_TUNNEL, ELSEWHERE};
+use crate::attach::{
+    HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP,
+};
 use crate::check::MTU_MIN;
 use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
@@ -27,6 +29,17 @@ pub struct DataPath {
     pub reach: Reach,
     /// What must lie between the nodes.
     pub between: Between,
+    /// Whether it is among "all data paths".
+    pub enters: Enters,
+}
+
+/// Whether a data path races where none is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enters {
+    /// It does.
+    Always,
+    /// Only by name: it is for a special case, and elsewhere the same as another.
+    Named,
 }
 
 /// Where clients find what a pod serves.
@@ -58,6 +71,7 @@ pub const ALL: &[DataPath] = &[
         transport: &ONLINK,
         reach: Reach::Node,
         between: Between::Wire,
+        enters: Enters::Always,
     },
     DataPath {
         name: "docker",
@@ -66,6 +80,7 @@ pub const ALL: &[DataPath] = &[
         transport: &ONLINK,
         reach: Reach::PublishedPort,
         between: Between::Wire,
+        enters: Enters::Always,
     },
     routed("bridge+direct", "flannel host-gw", &BRIDGE, &DIRECT),
     DataPath {
@@ -77,6 +92,15 @@ pub const ALL: &[DataPath] = &[
     routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
     routed("ebpf+direct", "Cilium with native routing", &EBPF, &DIRECT),
     routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
+    DataPath {
+        enters: Enters::Named,
+        ..routed(
+            "ebpf+sockmap",
+            "ebpf+direct with TCP cut short between pods of one node",
+            &EBPF_SOCKMAP,
+            &DIRECT,
+        )
+    },
     routed("netkit+direct", "Cilium with netkit and native routing", &NETKIT, &DIRECT),
     routed("macvlan", "macvlan on the node's wire", &MACVLAN_LINK, &ONLINK),
     routed("ipvlan-l2", "ipvlan on the node's wire, switched", &IPVLAN_L2, &ONLINK),
@@ -95,7 +119,8 @@ const fn routed(
     attach: &'static dyn Attach,
     transport: &'static dyn Transport,
 ) -> DataPath {
-    DataPath { name, stands_for, attach, transport, reach: Reach::Pod, between: Between::Wire }
+    let (reach, between, enters) = (Reach::Pod, Between::Wire, Enters::Always);
+    DataPath { name, stands_for, attach, transport, reach, between, enters }
 }
 
 impl fmt::Debug for DataPath {

@@ -1,13 +1,14 @@
 //! `hostgap bpf`: the forwarding programs of nodes, seen and handled one by one.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use lab::LabError;
 use linux::{IfName, Mac, NetnsName};
-use plan::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
 use plan::{Kernel, Place, Placed, Step};
 
 use crate::exit::BadInput;
@@ -71,6 +72,22 @@ enum Command {
         device: IfName,
         /// The tunnel's other end.
         remote: IpAddr,
+    },
+    /// Load the programs that splice TCP between the pods of a node (ebpf+sockmap), or attach them.
+    Splice {
+        /// The name under which the node's programs are pinned.
+        node: String,
+        /// Attach those that are loaded to this control group (of version 2) instead.
+        #[arg(long, value_name = "DIRECTORY")]
+        attach: Option<PathBuf>,
+    },
+    /// Let the sockets of a pod be spliced, if a task in the node's control group opens them. The namespace is the pod's.
+    Member {
+        #[command(flatten)]
+        at: At,
+        /// The pod's addresses.
+        #[arg(required = true)]
+        addresses: Vec<IpAddr>,
     },
     /// Detach and remove the programs of a node. Packets then take the kernel's own path.
     Unload {
@@ -137,6 +154,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Tunnel { at, prefix, device, remote } => {
             by_hand(at.netns, Step::AddTunnel(Tunnel { node: at.node, prefix, device, remote }))?;
         }
+        Command::Splice { node, attach: None } => by_hand(None, Step::LoadSplice(Splice { node }))?,
+        Command::Splice { node, attach: Some(cgroup) } => {
+            ::bpf::splice::attach(&known(&node)?, &cgroup).context("could not attach")?;
+        }
+        Command::Member { at, addresses } => {
+            by_hand(at.netns, Step::AddMember(Member { node: at.node, addresses }))?;
+        }
         Command::Unload { node } => {
             ::bpf::pins::remove(&known(&node)?).context("could not unload")?;
         }
@@ -168,7 +192,7 @@ fn by_hand(netns: Option<NetnsName>, step: Step) -> anyhow::Result<()> {
 }
 
 /// The folder of a node that has programs.
-fn known(node: &str) -> anyhow::Result<std::path::PathBuf> {
+fn known(node: &str) -> anyhow::Result<PathBuf> {
     let nodes = ::bpf::pins::nodes();
     if nodes.iter().any(|known| known == node) {
         return Ok(::bpf::pins::folder(node));
@@ -188,16 +212,21 @@ fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for node in nodes {
         let folder = ::bpf::pins::folder(&node);
-        all.push((node, ::bpf::forward::counters(&folder).context("could not show the counters")?));
+        let counters = ::bpf::forward::counters(&folder).context("could not show the counters")?;
+        let spliced = ::bpf::splice::is_loaded(&folder).then(|| ::bpf::splice::counters(&folder)).transpose();
+        all.push((node, counters, spliced.context("could not show the counters")?));
     }
     if json {
-        let nodes = all.iter().map(|(node, counters)| {
+        let nodes = all.iter().map(|(node, counters, spliced)| {
             let of = |drops| {
                 let those = counters.iter().filter(move |(counter, _)| counter.is_drop() == drops);
                 those.map(|(counter, packets)| (counter.name(), *packets)).collect()
             };
             let [dropped, passed]: [std::collections::BTreeMap<_, _>; 2] = [of(true), of(false)];
-            serde_json::json!({ "node": node, "dropped": dropped, "passed": passed })
+            let spliced: Option<std::collections::BTreeMap<_, _>> = spliced
+                .as_ref()
+                .map(|counters| counters.iter().map(|(counter, number)| (counter.name(), *number)).collect());
+            serde_json::json!({ "node": node, "dropped": dropped, "passed": passed, "spliced": spliced })
         });
         speak::result(serde_json::json!({ "schema": 1, "nodes": nodes.collect::<Vec<_>>() }))?;
         return Ok(());
@@ -205,13 +234,19 @@ fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
     if all.is_empty() {
         speak::result("no node has programs of ours")?;
     }
-    for (node, counters) in all {
+    for (node, counters, spliced) in all {
         speak::result(format_args!("{node}"))?;
         for (drops, title) in [(true, "dropped"), (false, "left to the kernel")] {
             speak::result(format_args!("  {title}"))?;
             for (counter, packets) in counters.iter().filter(|(counter, _)| counter.is_drop() == drops) {
                 speak::result(format_args!("    {packets:>12}  {counter}"))?;
             }
+        }
+        for (at, (counter, number)) in spliced.into_iter().flatten().enumerate() {
+            if at == 0 {
+                speak::result("  spliced")?;
+            }
+            speak::result(format_args!("    {number:>12}  {counter}"))?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use ::lab::{
     Claim, Cleaned, Contender, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State,
 };
-use ::record::Candidate;
+use ::record::{Candidate, Placement};
 use anyhow::Context;
 use linux::cpu::Scheduling;
 
@@ -64,6 +64,9 @@ struct UpArgs {
     /// Clients call, and transports wrap, by IPv6.
     #[arg(long)]
     ipv6: bool,
+    /// Client and server in two pods of one node, instead of on two nodes.
+    #[arg(long)]
+    same_node: bool,
     /// The nginx to use.
     #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
     nginx: Option<PathBuf>,
@@ -159,6 +162,7 @@ fn stand(
         cpus: cpus.clone(),
         family: ::lab::family(args.ipv6),
         steered,
+        placement: if args.same_node { Placement::SameNode } else { Placement::TwoNodes },
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);
     let trying = Staffing { outlives_us: false, ..staffing.clone() };
@@ -195,8 +199,15 @@ fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> St
         format!("  client pod  {client}, CPUs {}", cpus.client),
         format!("  server pod  {}, CPUs {}", topology.server, cpus.server),
     ];
-    let attempt =
-        |url| format!("  try         ip netns exec {client} taskset -c {} curl -s {url}", cpus.client);
+    // A socket belongs to the control group of the task that opens it.
+    let group = topology.groups()[0].map(|splice| format!("{}/cgroup.procs", splice.shell_path()));
+    let attempt = |url| {
+        let ask = format!("ip netns exec {client} taskset -c {} curl -s {url}", cpus.client);
+        match &group {
+            Some(tasks) => format!("  try         sh -c 'echo $$ > {tasks}; exec {ask}'"),
+            None => format!("  try         {ask}"),
+        }
+    };
     lines.extend(urls.iter().map(attempt));
     lines.push(format!("  take down   hostgap lab down {id}"));
     lines.join("\n")

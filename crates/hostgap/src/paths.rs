@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use datapath::DataPath;
+use datapath::{DataPath, Enters};
 use lab::LabError;
 use linux::features::{Facts, probe};
 
@@ -32,6 +32,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let unmet = path.unmet(&facts);
         let mark = if unmet.is_empty() { "can run" } else { "cannot run" };
         speak::result(format_args!("  {:<15} {:<11} {}", path.name, mark, path.stands_for))?;
+        if path.enters == Enters::Named {
+            speak::result(format_args!("  {:<15} {:<11} races only when it is named", "", ""))?;
+        }
         for need in unmet {
             speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
         }
@@ -46,6 +49,7 @@ fn json(path: &DataPath, facts: &Facts) -> serde_json::Value {
         "stands_for": path.stands_for,
         "attach": path.attach.name(),
         "transport": path.transport.name(),
+        "opt_in": path.enters == Enters::Named,
         "runnable": unmet.is_empty(),
         "reasons": unmet,
     })

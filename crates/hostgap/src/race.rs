@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use ::lab::{Finished, Home, LabError, NodeCpus, Race, SERVER_PORT, Settings, Shape, Topology};
-use ::record::{Candidate, Experiment, Rate, ServerKind, Steering};
+use ::record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering};
 use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
@@ -32,6 +32,7 @@ use crate::{report, speak, stop, units};
   hostgap race --quick                      the same in 40 seconds, with wider intervals
   hostgap race --paths docker,macvlan --rate 20k,50%
   hostgap race --body 100,4k --duration 10m
+  hostgap race --same-node --paths ebpf+sockmap,ebpf+direct,bridge+direct
   hostgap race --paths bridge+vxlan --show-commands
   hostgap race --cni ptp.conflist --paths ptp+direct
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
@@ -80,6 +81,9 @@ pub(crate) struct Args {
     /// Whose CPUs work on received packets: the receiver's (by RPS), the sender's, or what this machine is fit for.
     #[arg(long, value_name = "auto|receiver|sender", value_parser = steering)]
     steering: Option<Steering>,
+    /// Client and server in two pods of one node, instead of on two nodes; host: both in the node, over its loopback.
+    #[arg(long)]
+    same_node: bool,
     /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
     #[arg(long, value_name = "CPUS")]
     cpus: Option<String>,
@@ -216,6 +220,9 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     experiment.workload.server = args.server.unwrap_or(experiment.workload.server);
     experiment.underlay.steering = args.steering.unwrap_or(experiment.underlay.steering);
     experiment.workload.ipv6 |= args.ipv6;
+    if args.same_node {
+        experiment.placement = Placement::SameNode;
+    }
     experiment.validate()?;
     Ok(experiment)
 }
@@ -275,7 +282,8 @@ fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCod
             mtu_bytes: experiment.underlay.mtu,
             cpus: cpus.clone(),
             family: ::lab::family(experiment.workload.ipv6),
-            steered: experiment.underlay.steering != Steering::Sender,
+            steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
+            placement: experiment.placement,
         };
         let topology = Topology::plan(shape).map_err(LabError::from)?;
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
@@ -297,10 +305,22 @@ fn usage(topology: &Topology, body_bytes: u32) -> String {
         Step::LoadPrograms(programs) => Some(format!("hostgap bpf unload {}; ", programs.node)),
         _ => None,
     });
+    let mut groups: Vec<_> = topology.groups().into_iter().flatten().collect();
+    groups.dedup();
+    let group = |splice: &plan::forwarding::Splice| {
+        let path = splice.shell_path();
+        format!("# group:  echo $$ > {path}/cgroup.procs, in the shells that serve and ask there\n")
+    };
+    let ungroup = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
+        Step::AddCgroup(splice) => Some(format!("rmdir {}; ", splice.shell_path())),
+        _ => None,
+    });
+    let loaded = loaded.chain(ungroup);
     format!(
-        "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
+        "{}# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
          # ask:    ip netns exec {client} curl -s http://{address}/{body_bytes}\n\
          # remove: {}for name in {}; do ip netns del $name; done\n",
+        groups.into_iter().map(group).collect::<String>(),
         loaded.collect::<String>(),
         names.join(" ")
     )

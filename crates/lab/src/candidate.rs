@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use datapath::DataPath;
+use datapath::{DataPath, Enters};
 use linux::features::{Facts, Feature};
 use record::Candidate;
 
@@ -29,9 +29,9 @@ pub struct Contender {
 pub const HOST_AGAIN: &str = "host again";
 
 /// Turns names into contenders: the reference, the reference again, then the candidates in the order of the list of
-/// data paths, then CNI configurations as they were given. No names at all stands for all data paths, of which those
-/// that cannot run are listed with their reason; what was required and cannot run is an error, and so is a file that is
-/// no CNI configuration. `dirs` is where plugins are looked for.
+/// data paths, then CNI configurations as they were given. No names at all stands for all data paths but those that
+/// enter by name alone, of which those that cannot run are listed with their reason; what was required and cannot run is
+/// an error, and so is a file that is no CNI configuration. `dirs` is where plugins are looked for.
 pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Result<Vec<Contender>, LabError> {
     // Nodes have addresses of both families and are joined by veth links, for the reference too.
     if let Some(unmet) = facts.unmet(&[Feature::Veth, Feature::Ipv6]).into_iter().next() {
@@ -45,7 +45,10 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
         }
     }
-    let asked = |path: &DataPath| named.is_empty() || paths().any(|candidate| candidate.path == path.name);
+    let asked = |path: &DataPath| {
+        named.is_empty() && path.enters == Enters::Always
+            || paths().any(|candidate| candidate.path == path.name)
+    };
     let host = find("host")?;
     let mut contenders = vec![
         Contender::of(host, Vec::new()),
@@ -160,9 +163,17 @@ mod tests {
     #[test]
     fn no_names_stand_for_all_and_what_cannot_run_says_why() {
         let all = resolved(&[], &without(Feature::Ipvlan)).unwrap();
-        assert_eq!(all.len(), datapath::ALL.len() + 1);
+        let always = datapath::ALL.iter().filter(|path| path.enters == Enters::Always).count();
+        assert_eq!(all.len(), always + 1);
+        assert!(all.iter().all(|contender| contender.name != "ebpf+sockmap"), "it enters by name alone");
         let ipvlan = all.iter().find(|c| c.name == "ipvlan-l2").unwrap();
         assert!(ipvlan.unmet[0].contains("ipvlan"), "{:?}", ipvlan.unmet);
+    }
+
+    #[test]
+    fn a_path_for_a_special_case_races_by_name() {
+        let named = resolved(&named(&["ebpf+sockmap"]), &Facts::default()).unwrap();
+        assert_eq!(named.last().unwrap().name, "ebpf+sockmap");
     }
 
     #[test]

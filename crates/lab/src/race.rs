@@ -373,6 +373,7 @@ impl Race {
             cpus: self.method.cpus.clone(),
             family: family(self.experiment.workload.ipv6),
             steered: self.steered,
+            placement: self.experiment.placement,
         }
     }
 }

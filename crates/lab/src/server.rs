@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use linux::cpu::Scheduling;
 use linux::process::{Child, Spawn};
-use linux::{CpuSet, NetnsName, netns::Netns};
+use linux::{Cgroup, CpuSet, NetnsName, netns::Netns};
 use record::ServerKind;
 
 use crate::LabError;
@@ -46,6 +46,8 @@ pub struct Place<'a> {
     pub candidate: &'a str,
     /// The namespace.
     pub netns: &'a NetnsName,
+    /// The control group, if it is to be in one.
+    pub cgroup: Option<Cgroup>,
     /// One worker a CPU.
     pub cpus: &'a CpuSet,
     /// A directory of ours for its files.
@@ -120,6 +122,7 @@ impl ServerChoice {
         let spawn = Spawn {
             args,
             netns: Some(netns),
+            cgroup: place.cgroup.clone(),
             cpus: Some(place.cpus.clone()),
             scheduling: place.scheduling,
             log: Some(log.clone()),

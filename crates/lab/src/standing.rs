@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use datapath::Family;
 use ipnet::IpNet;
+use linux::Cgroup;
 use linux::cpu::Scheduling;
 use linux::netns::Netns;
 use load::{Client, Expect, LoadError, Target};
+use plan::forwarding::Splice;
 use plan::{Journal, Kernel, Undone};
 
 use crate::cni::Attachment;
@@ -94,6 +96,7 @@ impl Standing {
         let place = Place {
             candidate: &self.name,
             netns: &self.topology.server,
+            cgroup: self.group(1)?,
             cpus: &self.topology.shape.cpus.server,
             dir: &self.dir,
             scheduling: staffing.scheduling,
@@ -132,13 +135,13 @@ impl Standing {
         let target = Target::get(address, &address.to_string(), &format!("/{body_bytes}"), expect);
         let cpus = self.topology.shape.cpus.client.len();
         let threads = u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, connections);
-        let netns = Netns::open(&self.topology.client)?;
+        let inside = (Netns::open(&self.topology.client)?, self.group(0)?);
         let deadline = Instant::now() + READY_LIMIT;
         let mut clients = Vec::new();
         for thread in 0..threads {
             // The remainder goes to the first threads, one each.
             let share = connections / threads + u32::from(thread < connections % threads);
-            clients.push(self.connect_one(&netns, &target, share as usize, deadline)?);
+            clients.push(self.connect_one(&inside, &target, share as usize, deadline)?);
         }
         self.clients.push((body_bytes, clients));
         Ok(())
@@ -146,13 +149,19 @@ impl Standing {
 
     fn connect_one(
         &mut self,
-        netns: &Netns,
+        (netns, cgroup): &(Netns, Option<Cgroup>),
         target: &Target,
         connections: usize,
         deadline: Instant,
     ) -> Result<Client, LabError> {
         loop {
-            let error = match netns.run(|| Client::connect(target, connections, Duration::from_secs(1)))? {
+            let connect = || netns.run(|| Client::connect(target, connections, Duration::from_secs(1)));
+            // A socket belongs to the group of the task that opens it.
+            let connected = match cgroup {
+                Some(cgroup) => cgroup.run(connect)?,
+                None => connect(),
+            };
+            let error = match connected? {
                 Ok(client) => return Ok(client),
                 Err(error) => error,
             };
@@ -162,6 +171,11 @@ impl Standing {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The control group of the client (0) or the server (1), if the data path wants one.
+    fn group(&self, of: usize) -> Result<Option<Cgroup>, LabError> {
+        Ok(self.topology.groups()[of].map(Splice::cgroup).transpose()?)
     }
 
     /// The client's connections for answers of a size.

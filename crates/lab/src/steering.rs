@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use record::{Load, Steering};
+use record::{Load, Placement, Steering};
 
 use crate::standing::{Staffing, Standing};
 use crate::trial::{Method, run};
@@ -44,6 +44,9 @@ pub fn choose(
         Steering::Receiver => return Ok(Chosen { steered: true, why: "as asked".to_owned() }),
         Steering::Sender => return Ok(Chosen { steered: false, why: "as asked".to_owned() }),
         Steering::Auto => {}
+    }
+    if shape("", false).placement == Placement::SameNode {
+        return Ok(Chosen { steered: false, why: "nothing crosses the wire".to_owned() });
     }
     if method.cpus.client == method.cpus.server {
         return Ok(Chosen { steered: false, why: "both nodes share one CPU".to_owned() });

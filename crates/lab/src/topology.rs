@@ -8,7 +8,9 @@ use datapath::{
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, Link, LinkKind, NetnsName, Route, VethPeer, sysctl};
+use plan::forwarding::Splice;
 use plan::{Place, Plan, Queue, Step};
+use record::Placement;
 
 use crate::NodeCpus;
 use crate::cni::{Attachment, Network};
@@ -37,6 +39,8 @@ pub struct Shape {
     pub family: Family,
     /// The receiving node's CPUs work on received packets, and not the sender's.
     pub steered: bool,
+    /// Whether the server's pod is on the second node or beside the client's.
+    pub placement: Placement,
 }
 
 /// Where everything of a topology is, and the plan that builds it.
@@ -44,7 +48,7 @@ pub struct Shape {
 pub struct Topology {
     /// What it was made from.
     pub shape: Shape,
-    /// The client's node and the server's.
+    /// The client's node, which on [`Placement::SameNode`] is the server's too, and the other.
     pub nodes: [NodeSpec; 2],
     /// The namespace of the client's process: its pod's, or its node's where pods share it.
     pub client: NetnsName,
@@ -64,7 +68,15 @@ impl Topology {
     /// Makes the plan. Nothing is changed.
     pub fn plan(shape: Shape) -> Result<Topology, SpecError> {
         let nodes = [node(&shape, CLIENT_NODE), node(&shape, SERVER_NODE)];
-        let pods = [pod(&shape, &nodes[0], None), pod(&shape, &nodes[1], Some(published()))];
+        // The node of each pod: the client's is the first.
+        let homes = [
+            0,
+            match shape.placement {
+                Placement::TwoNodes => 1,
+                Placement::SameNode => 0,
+            },
+        ];
+        let pods = [pod(&shape, &nodes[homes[0]], Part::Client), pod(&shape, &nodes[homes[1]], Part::Server)];
         let path = shape.path;
         let pod_mtu_bytes = path.pod_mtu(&nodes[0])?;
 
@@ -73,17 +85,19 @@ impl Topology {
         wires(&shape, &nodes, &mut plan);
         for (here, there) in [(0, 1), (1, 0)] {
             plan.extend(path.node_plan(&nodes[here])?);
-            plan.extend(path.pod_plan(&nodes[here], &pods[here])?);
+            for (pod, _) in pods.iter().zip(homes).filter(|(_, home)| *home == here) {
+                plan.extend(path.pod_plan(&nodes[here], pod)?);
+            }
             plan.extend(path.peer_plan(&nodes[here], &peer(&nodes[there]))?);
         }
         let [client, server] = [0, 1].map(|at| match path.reach {
-            Reach::Node => netns(&nodes[at].place),
+            Reach::Node => netns(&nodes[homes[at]].place),
             Reach::PublishedPort | Reach::Pod => pods[at].netns.clone(),
         });
-        let address = path.address_of(&nodes[1], &pods[1], shape.family, SERVER_PORT)?;
+        let address = path.address_of(&nodes[homes[1]], &pods[1], shape.family, SERVER_PORT)?;
         let attach = |network: &Arc<Network>| {
             let whose = ["the client's pod", "the server's pod"];
-            [0, 1].map(|at| Attachment::plan(network, &nodes[at], &pods[at], whose[at])).to_vec()
+            [0, 1].map(|at| Attachment::plan(network, &nodes[homes[at]], &pods[at], whose[at])).to_vec()
         };
         let attachments = shape.cni.as_ref().map(attach).unwrap_or_default();
         Ok(Topology { client, server, address, pod_mtu_bytes, plan, attachments, nodes, shape })
@@ -93,6 +107,20 @@ impl Topology {
     pub fn commands(&self) -> Vec<String> {
         let plugins = self.attachments.iter().flat_map(Attachment::commands);
         self.plan.commands().into_iter().chain(plugins).collect()
+    }
+
+    /// The control group of the client's node and the server's, where the data path asks that their processes be in one.
+    pub fn groups(&self) -> [Option<&Splice>; 2] {
+        let server = match self.shape.placement {
+            Placement::TwoNodes => 1,
+            Placement::SameNode => 0,
+        };
+        [0, server].map(|node| {
+            self.plan.steps.iter().find_map(|placed| match &placed.step {
+                Step::AddCgroup(splice) if placed.place == self.nodes[node].place => Some(splice),
+                _ => None,
+            })
+        })
     }
 
     /// The namespaces whose counters belong to it.
@@ -168,18 +196,29 @@ fn node(shape: &Shape, id: u16) -> NodeSpec {
     }
 }
 
-fn pod(shape: &Shape, node: &NodeSpec, published: Option<PublishedPort>) -> Pod {
-    let part = if node.id == CLIENT_NODE { "client" } else { "server" };
-    let netns = name(shape, part);
+/// Which of the two pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Client,
+    Server,
+}
+
+fn pod(shape: &Shape, node: &NodeSpec, part: Part) -> Pod {
+    let netns = match part {
+        Part::Client => name(shape, "client"),
+        Part::Server => name(shape, "server"),
+    };
+    // The second of its node is the server beside its client.
+    let id = if part == Part::Server && node.id == CLIENT_NODE { 2 } else { 1 };
     Pod {
-        id: 1,
+        id,
         netns,
         ifname: ifname("eth0"),
         addresses: Addresses {
-            v4: Ipv4Addr::from_bits(node.pods.v4.network().to_bits() + 2),
-            v6: Ipv6Addr::from_bits(node.pods.v6.network().to_bits() + 2),
+            v4: Ipv4Addr::from_bits(node.pods.v4.network().to_bits() + 1 + u32::from(id)),
+            v6: Ipv6Addr::from_bits(node.pods.v6.network().to_bits() + 1 + u128::from(id)),
         },
-        published,
+        published: (part == Part::Server).then(published),
     }
 }
 

@@ -43,6 +43,9 @@ pub enum Feature {
     /// eBPF programs of the kind that tc and netkit run, with `bpf_redirect_peer` (Linux 5.10), and a filesystem that
     /// keeps them.
     BpfTc,
+    /// eBPF programs at the sockets of a control group, which know the kernel's own structures and are told network
+    /// namespaces (Linux 5.15), and maps of sockets.
+    BpfSockets,
 }
 
 impl Feature {
@@ -60,6 +63,7 @@ impl Feature {
         Feature::Nftables,
         Feature::BridgeNetfilter,
         Feature::BpfTc,
+        Feature::BpfSockets,
     ];
 }
 
@@ -78,6 +82,7 @@ impl fmt::Display for Feature {
             Feature::Nftables => "nftables",
             Feature::BridgeNetfilter => "br_netfilter",
             Feature::BpfTc => "eBPF programs at tc",
+            Feature::BpfSockets => "eBPF programs at sockets",
         })
     }
 }
@@ -151,6 +156,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::Nftables => nft::add(world, &translation()).map_err(|error| error.reason()),
         Feature::BridgeNetfilter => bridge_netfilter(world),
         Feature::BpfTc => bpf::try_programs(),
+        Feature::BpfSockets => bpf::try_sockets(),
     }
 }
 

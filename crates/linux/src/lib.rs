@@ -10,6 +10,7 @@ mod names;
 mod neighbour;
 mod route;
 
+pub mod cgroup;
 pub mod clock;
 pub mod cpu;
 pub mod features;
@@ -23,6 +24,7 @@ pub mod sysctl;
 pub mod sysfs;
 pub mod view;
 
+pub use cgroup::Cgroup;
 pub use cpu::CpuSet;
 pub use error::{Error, Result};
 pub use link::{IpvlanMode, Link, LinkKind, MacvlanMode, VethPeer, Vxlan};

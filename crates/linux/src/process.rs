@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, UnshareFlags};
 
+use crate::cgroup::{self, Cgroup};
 use crate::cpu::{self, Scheduling};
 use crate::error::Attempt;
 use crate::view::{self, View};
@@ -30,6 +31,8 @@ pub struct Spawn {
     pub env: Vec<(String, String)>,
     /// The network namespace; `None`: the caller's.
     pub netns: Option<Netns>,
+    /// The control group; `None`: the caller's.
+    pub cgroup: Option<Cgroup>,
     /// The CPUs on which it may run; `None`: as the caller.
     pub cpus: Option<CpuSet>,
     /// How it is scheduled.
@@ -72,6 +75,7 @@ impl Spawn {
             args: Vec::new(),
             env: Vec::new(),
             netns: None,
+            cgroup: None,
             cpus: None,
             scheduling: Scheduling::Normal,
             input: None,
@@ -305,6 +309,9 @@ fn launch(spawn: Spawn) -> Result<std::process::Child> {
     if spawn.die_with_parent {
         die_with_this_process(&mut command).attempt(|| format!("start {name}"))?;
     }
+    if let Some(cgroup) = &spawn.cgroup {
+        start_in(&mut command, cgroup.tasks()?);
+    }
     if let Some(netns) = &spawn.netns {
         netns.enter()?;
     }
@@ -346,6 +353,12 @@ fn outputs(log: Option<PathBuf>) -> Result<(Stdio, Stdio)> {
     let file = OpenOptions::new().create(true).append(true).open(&path).attempt(attempted)?;
     let again = file.try_clone().attempt(attempted)?;
     Ok((file.into(), again.into()))
+}
+
+/// Makes the child enter a control group before it becomes the program.
+fn start_in(command: &mut Command, tasks: File) {
+    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock.
+    unsafe { command.pre_exec(move || cgroup::enter(&tasks)) };
 }
 
 /// Makes the child ask for a SIGKILL at the end of the thread that starts it.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bpf::forward::{Program, TunnelEnd};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use linux::{IfName, Mac};
+use linux::{Cgroup, IfName, Mac};
 use serde::{Deserialize, Serialize};
 
 /// The forwarding programs of a node, pinned in its folder.
@@ -64,6 +64,44 @@ pub struct Tunnel {
     pub device: IfName,
     /// The tunnel's other end.
     pub remote: IpAddr,
+}
+
+/// The short cut of TCP between two pods of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Splice {
+    /// The node: the name of its folder and of its control group.
+    pub node: String,
+}
+
+/// A pod whose connections to other pods of its node take the short cut.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The node: the name of its folder.
+    pub node: String,
+    /// The addresses that are the pod's own.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Splice {
+    /// The control group in which its tasks are.
+    ///
+    /// # Errors
+    /// This machine has no hierarchy of version 2.
+    pub fn cgroup(&self) -> linux::Result<Cgroup> {
+        Cgroup::named(&self.node)
+    }
+
+    /// Where its programs are pinned.
+    pub(crate) fn folder(&self) -> PathBuf {
+        bpf::pins::folder(&self.node)
+    }
+}
+
+impl Member {
+    /// Where the programs are pinned.
+    pub(crate) fn folder(&self) -> PathBuf {
+        bpf::pins::folder(&self.node)
+    }
 }
 
 impl Programs {

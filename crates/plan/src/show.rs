@@ -10,7 +10,7 @@ use linux::{
     Encap, FdbEntry, IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Neighbour, Route, VethPeer, Vxlan, nft,
 };
 
-use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
 use crate::{Place, Placed, Plan, Queue, Step};
 
 impl Plan {
@@ -80,6 +80,19 @@ fn command(place: &Place, step: &Step) -> String {
         Step::AddTunnel(Tunnel { node, prefix, device, remote }) => {
             ours(place, "tunnel", node, &format!("{prefix} {} {remote}", word(device)))
         }
+        Step::AddCgroup(splice) => format!("mkdir -p {}", splice.shell_path()),
+        Step::LoadSplice(Splice { node }) => format!("hostgap bpf splice {}", quoted(node)),
+        Step::AttachSplice(splice) => {
+            format!("hostgap bpf splice {} --attach {}", quoted(&splice.node), splice.shell_path())
+        }
+        Step::AddMember(Member { node, addresses }) => ours(place, "member", node, &joined(addresses)),
+    }
+}
+
+impl Splice {
+    /// The directory of its control group as a word of the shell, which finds out where the hierarchy is mounted.
+    pub fn shell_path(&self) -> String {
+        format!("$(findmnt -fnt cgroup2 -o TARGET)/hostgap/{}", quoted(&self.node))
     }
 }
 
@@ -259,8 +272,11 @@ fn load_programs(programs: &Programs) -> String {
 }
 
 fn add_endpoint(endpoint: &Endpoint) -> String {
-    let addresses: Vec<String> = endpoint.addresses.iter().map(ToString::to_string).collect();
-    format!("{} {} {}", word(&endpoint.link), endpoint.mac, addresses.join(" "))
+    format!("{} {} {}", word(&endpoint.link), endpoint.mac, joined(&endpoint.addresses))
+}
+
+fn joined(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// A link's name as one word of the shell: the kernel allows `$`, quotes and the like in it.

@@ -7,7 +7,7 @@ use linux::sysfs::Queue;
 use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Route, nft, sysctl};
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
 
 /// An ordered list of steps. Making one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -118,6 +118,14 @@ pub enum Step {
     AddEndpoint(Endpoint),
     /// Tell the programs of a node about a tunnel to another.
     AddTunnel(Tunnel),
+    /// Make the control group of a node, whose tasks' sockets may be spliced.
+    AddCgroup(Splice),
+    /// Load the programs that splice the sockets of a node's pods, and pin them beside the forwarding programs.
+    LoadSplice(Splice),
+    /// Attach them to the node's control group.
+    AttachSplice(Splice),
+    /// Let the sockets of a pod be spliced. The step's place is the pod's namespace.
+    AddMember(Member),
 }
 
 impl Plan {

@@ -99,8 +99,10 @@ impl Run<'_> {
             | Step::AddFdb(_)
             | Step::AddNftTable(_)
             | Step::SetQueueCpus { .. } => true,
-            // Pins lie in a mount, which is nobody's but theirs.
-            Step::LoadPrograms(_) => false,
+            // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
+            Step::LoadPrograms(_) | Step::AddCgroup(_) | Step::LoadSplice(_) | Step::AttachSplice(_) => false,
+            // A pod may go while its node and that mount stay.
+            Step::AddMember(_) => false,
             // These end with the links of the namespace and with that mount.
             Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_) => true,
         };
@@ -139,7 +141,7 @@ impl Run<'_> {
     fn attempt(&mut self, past: &Past) -> Result<steps::Outcome, StepError> {
         let gone = Ok(steps::Outcome { undone: Undone::Gone, index: None });
         // What is pinned lies in a mount and not in the namespace: it is still there when that is gone.
-        if let Step::LoadPrograms(_) = past.intent.placed.step {
+        if is_outside(&past.intent.placed.step) {
             return steps::undo(self.kernel, past, &self.moved);
         }
         match (&past.intent.placed.place, past.intent.netns_cookie) {
@@ -187,6 +189,34 @@ impl Run<'_> {
             let failed = Undone::Failed { why: why.to_owned() };
             self.results.insert(intent.seq, (intent.placed, failed));
         }
+    }
+}
+
+/// Whether what the step makes lies in no network namespace.
+fn is_outside(step: &Step) -> bool {
+    match step {
+        Step::LoadPrograms(_)
+        | Step::AddCgroup(_)
+        | Step::LoadSplice(_)
+        | Step::AttachSplice(_)
+        | Step::AddMember(_) => true,
+        Step::AddNetns
+        | Step::AddLink(_)
+        | Step::MoveLink { .. }
+        | Step::SetLinkUp { .. }
+        | Step::SetLinkMtu { .. }
+        | Step::SetLinkMaster { .. }
+        | Step::SetHairpin { .. }
+        | Step::AddAddress { .. }
+        | Step::AddRoute(_)
+        | Step::AddNeighbour(_)
+        | Step::AddFdb(_)
+        | Step::SetSysctl { .. }
+        | Step::AddNftTable(_)
+        | Step::SetQueueCpus { .. }
+        | Step::AttachProgram(_)
+        | Step::AddEndpoint(_)
+        | Step::AddTunnel(_) => false,
     }
 }
 

@@ -39,6 +39,11 @@ pub struct Experiment {
     /// The wire between the nodes.
     #[serde(default)]
     pub underlay: Underlay,
+    /// Where client and server stand.
+    ///
+    /// The usual one is not written, so that a hostgap that does not know the key reads such records.
+    #[serde(default, skip_serializing_if = "Placement::is_usual")]
+    pub placement: Placement,
     /// The seed of the order of trials and of the resampling; chosen and written down when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -113,6 +118,17 @@ pub enum Steering {
     Sender,
 }
 
+/// Where client and server stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// Each on a node of its own: what they say crosses the wire.
+    #[default]
+    TwoNodes,
+    /// Both on one node, in two pods. The reference is both in that node's own namespace, over its loopback.
+    SameNode,
+}
+
 /// A figure that somebody published for the same question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -143,6 +159,13 @@ mod defaults {
     }
 }
 
+impl Placement {
+    /// True on two nodes.
+    pub fn is_usual(&self) -> bool {
+        *self == Placement::TwoNodes
+    }
+}
+
 impl Default for Experiment {
     /// The built-in experiment: every data path, about two minutes.
     fn default() -> Experiment {
@@ -158,6 +181,7 @@ impl Default for Experiment {
             slice_ms: defaults::slice_ms(),
             warmup_ms: defaults::warmup_ms(),
             underlay: Underlay::default(),
+            placement: Placement::default(),
             seed: None,
             published: Vec::new(),
         }

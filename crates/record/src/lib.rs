@@ -12,7 +12,7 @@ mod race;
 mod rate;
 mod trial;
 
-pub use experiment::{Candidate, Experiment, Published, ServerKind, Steering, Underlay, Workload};
+pub use experiment::{Candidate, Experiment, Placement, Published, ServerKind, Steering, Underlay, Workload};
 pub use experiment_file::ExperimentError;
 pub use file::{RecordError, Writer};
 pub use histogram::Histogram;

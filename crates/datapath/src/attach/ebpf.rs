@@ -3,8 +3,8 @@
 
 use bpf::forward::{Program, TunnelEnd};
 use linux::features::Feature;
-use plan::forwarding::{Attachment, Endpoint, Programs};
-use plan::{Plan, Step};
+use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice};
+use plan::{Place, Plan, Step};
 
 use super::ptp::{self, GATEWAY};
 use super::veth::Pair;
@@ -15,17 +15,30 @@ use crate::transport::vxlan;
 use crate::{Attach, NodeSpec, Pod, SpecError};
 
 /// Veth pairs, to nodes on the same wire.
-pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, tunnel: false };
+pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Beside::Nothing };
 /// Veth pairs, to nodes at the other end of a tunnel.
-pub(crate) const EBPF_TUNNEL: Ebpf = Ebpf { name: "ebpf-tunnel", pair: Pair::Veth, tunnel: true };
+pub(crate) const EBPF_TUNNEL: Ebpf = Ebpf { name: "ebpf-tunnel", pair: Pair::Veth, beside: Beside::Tunnel };
+/// Veth pairs, and a short cut for TCP between pods of one node, to nodes on the same wire.
+pub(crate) const EBPF_SOCKMAP: Ebpf = Ebpf { name: "ebpf-sockmap", pair: Pair::Veth, beside: Beside::Splice };
 /// Netkit pairs, which hand a packet to the program while the pod sends it.
-pub(crate) const NETKIT: Ebpf = Ebpf { name: "netkit", pair: Pair::Netkit, tunnel: false };
+pub(crate) const NETKIT: Ebpf = Ebpf { name: "netkit", pair: Pair::Netkit, beside: Beside::Nothing };
 
 /// Routed links with programs. Pods of several such attaches can be on one node, where one has made the node.
 pub(crate) struct Ebpf {
     name: &'static str,
     pair: Pair,
-    tunnel: bool,
+    beside: Beside,
+}
+
+/// What a node has beside the programs at its links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    /// A tunnel's end, of which the programs are told.
+    Tunnel,
+    /// Programs at sockets, by which two pods of the node speak past TCP. The sockets are those that are opened by tasks
+    /// in a control group of the node.
+    Splice,
 }
 
 impl Attach for Ebpf {
@@ -35,6 +48,9 @@ impl Attach for Ebpf {
 
     fn needs(&self) -> &'static [Feature] {
         match self.pair {
+            Pair::Veth if self.beside == Beside::Splice => {
+                &[Feature::Veth, Feature::Ipv6, Feature::Nftables, Feature::BpfTc, Feature::BpfSockets]
+            }
             Pair::Veth => &[Feature::Veth, Feature::Ipv6, Feature::Nftables, Feature::BpfTc],
             Pair::Netkit => &[Feature::Netkit, Feature::Ipv6, Feature::Nftables, Feature::BpfTc],
         }
@@ -44,7 +60,7 @@ impl Attach for Ebpf {
         let mut draft = Draft::at(&node.place);
         draft.forwarding();
         draft.tables(border::tables(node));
-        let tunnel = self.tunnel.then(|| TunnelEnd {
+        let tunnel = (self.beside == Beside::Tunnel).then(|| TunnelEnd {
             local: node.underlay.of(node.outer),
             vni: vxlan::VNI,
             port: vxlan::PORT,
@@ -60,6 +76,12 @@ impl Attach for Ebpf {
             tunnel,
         }));
         draft.program(node, Program::FromWire, &node.wire);
+        if self.beside == Beside::Splice {
+            let splice = Splice { node: links::programs(node) };
+            draft.step(Step::LoadSplice(splice.clone()));
+            draft.step(Step::AddCgroup(splice.clone()));
+            draft.step(Step::AttachSplice(splice));
+        }
         Ok(draft.into_plan())
     }
 
@@ -83,6 +105,10 @@ impl Attach for Ebpf {
         let mut plan = outside.into_plan();
         plan.extend(ptp::inside(pod, links::gateway_mac()));
         plan.extend(ptp::routes(node, pod, &link));
+        if self.beside == Beside::Splice {
+            let member = Member { node: links::programs(node), addresses: pod.addresses.both().to_vec() };
+            plan.push(&Place::Netns(pod.netns.clone()), Step::AddMember(member));
+        }
         Ok(plan)
     }
 }

@@ -1,6 +1,6 @@
 //! The table of data paths and the pages behind it.
 
-use datapath::{ALL, Between, DataPath, Family, Reach};
+use datapath::{ALL, Between, DataPath, Enters, Family, Reach};
 
 use crate::accepted;
 
@@ -49,9 +49,13 @@ fn row(path: &DataPath) -> String {
         Between::Wire => "one Ethernet",
         Between::Router => "a router",
     };
+    let entry = match path.enters {
+        Enters::Always => "",
+        Enters::Named => " (races by name alone)",
+    };
     let needs: Vec<_> = path.needs().iter().map(ToString::to_string).collect();
     format!(
-        "| [`{0}`]({0}.md) | {1} | {2} | {3} | {reach} | {between} | {4} | {5} |\n",
+        "| [`{0}`]({0}.md) | {1}{entry} | {2} | {3} | {reach} | {between} | {4} | {5} |\n",
         path.name,
         path.stands_for,
         path.attach.name(),

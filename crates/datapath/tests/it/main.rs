@@ -8,5 +8,6 @@ mod paths;
 mod probe;
 mod reject;
 mod specs;
+mod splice;
 mod traffic;
 mod undo;

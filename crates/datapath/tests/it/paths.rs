@@ -9,7 +9,7 @@ macro_rules! for_each_path {
         $crate::paths::for_each_path!($check,
             host "host", docker "docker", bridge_direct "bridge+direct", bridge_vpc "bridge+vpc",
             bridge_vxlan "bridge+vxlan", ptp_direct "ptp+direct", ptp_vxlan "ptp+vxlan",
-            ebpf_direct "ebpf+direct", ebpf_vxlan "ebpf+vxlan", netkit_direct "netkit+direct", macvlan "macvlan",
+            ebpf_direct "ebpf+direct", ebpf_vxlan "ebpf+vxlan", ebpf_sockmap "ebpf+sockmap", netkit_direct "netkit+direct", macvlan "macvlan",
             ipvlan_l2 "ipvlan-l2", ipvlan_l3 "ipvlan-l3", ipvlan_l3s "ipvlan-l3s");
     };
     ($check:path, $($test:ident $name:literal),+) => {

@@ -122,7 +122,7 @@ impl World<'_> {
         let pod = self.pair.inside(1);
         let address = SocketAddr::new(self.pair.pods[1].addresses.of(family), POD_PORT);
         match self.path.attach.name() {
-            "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "netkit" => {
+            "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "ebpf-sockmap" | "netkit" => {
                 tcp(&pod, &self.pair.node(1), address);
             }
             "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}
@@ -137,7 +137,10 @@ impl World<'_> {
 
     /// Outside the cluster pods are seen with their node's address, where the path masquerades.
     fn pods_reach_nodes(&self, family: Family) {
-        if matches!(self.path.attach.name(), "bridge" | "docker" | "ebpf" | "ebpf-tunnel" | "netkit") {
+        if matches!(
+            self.path.attach.name(),
+            "bridge" | "docker" | "ebpf" | "ebpf-tunnel" | "ebpf-sockmap" | "netkit"
+        ) {
             let there = SocketAddr::new(self.pair.nodes[1].underlay.of(family), POD_PORT);
             let seen = tcp(&self.pair.node(1), &self.pair.inside(0), there);
             assert_eq!(seen, self.pair.nodes[0].underlay.of(family), "not masqueraded");

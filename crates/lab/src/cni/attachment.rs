@@ -239,6 +239,7 @@ mod tests {
         let shape = Shape {
             prefix: "hg-x".to_owned(),
             path: &datapath::CNI,
+            placement: record::Placement::TwoNodes,
             cni: Some(network.into()),
             mtu_bytes: 1400,
             cpus: NodeCpus::split(&"0-1".parse().unwrap()),

@@ -7,7 +7,7 @@ use lab::{Home, NodeCpus, ServerChoice, Shape, Staffing, Standing, family};
 use linux::cpu::Scheduling;
 use linux::{NetnsName, netns};
 use load::{Run, Schedule, Wait};
-use record::ServerKind;
+use record::{Placement, ServerKind};
 
 pub(crate) fn staffing() -> Staffing {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
@@ -29,6 +29,7 @@ fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
         family: family(ipv6),
         steered: true,
         cni: None,
+        placement: Placement::TwoNodes,
     }
 }
 
@@ -48,8 +49,9 @@ fn every_data_path_answers_over_both_families_and_goes() {
             testkit::skip(&format!("{}: {}", path.name, unmet[0]));
             continue;
         }
-        for ipv6 in [false, true] {
-            let shape = shape(path, claim.id(), ipv6);
+        let ways = [false, true].map(|ipv6| [(ipv6, Placement::TwoNodes), (ipv6, Placement::SameNode)]);
+        for (ipv6, placement) in ways.into_iter().flatten() {
+            let shape = Shape { placement, ..shape(path, claim.id(), ipv6) };
             let dir = claim.dir().join(lab::slug(path.name));
             let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
             for (body_bytes, requests) in [(100, 40), (4096, 20)] {
@@ -61,7 +63,8 @@ fn every_data_path_answers_over_both_families_and_goes() {
                     ..Run::new(schedule, Duration::from_millis(requests))
                 };
                 let outcome = load::run(standing.clients(body_bytes), &run).unwrap();
-                assert_eq!(outcome.answered, requests, "{} IPv6 {ipv6}: {outcome:?}", path.name);
+                let way = format!("{} IPv6 {ipv6} {placement:?}", path.name);
+                assert_eq!(outcome.answered, requests, "{way}: {outcome:?}");
             }
             standing.take_down().unwrap();
             assert_eq!(left(claim.id()), []);

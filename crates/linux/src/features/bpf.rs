@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 /// Commands of bpf(2).
+const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 /// The kind of program that tc and netkit run.
@@ -17,6 +18,17 @@ const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_TCX_INGRESS: u32 = 46;
 /// The helper `bpf_redirect_peer` (Linux 5.10).
 const REDIRECT_PEER: i32 = 155;
+/// The kinds of programs that a control group's sockets meet, and that a message meets on its way into a socket.
+const BPF_PROG_TYPE_SOCK_OPS: u32 = 13;
+const BPF_PROG_TYPE_SK_MSG: u32 = 16;
+/// How the latter is attached; the kernel wants to know when it is loaded.
+const BPF_SK_MSG_VERDICT: u32 = 7;
+/// A map of sockets by a key of any length.
+const BPF_MAP_TYPE_SOCKHASH: u32 = 18;
+/// The helper `bpf_get_netns_cookie` (for both kinds of programs Linux 5.15).
+const GET_NETNS_COOKIE: i32 = 122;
+/// What the kernel tells of its own structures, in which programs find fields when they are loaded.
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// Enough for what the verifier says of four instructions.
 const LOG_BYTES: usize = 4096;
 /// That of the project's programs; some helpers are for programs under the GPL alone.
@@ -32,7 +44,7 @@ struct Instruction {
     immediate: i32,
 }
 
-/// The part of `union bpf_attr` for [`BPF_PROG_LOAD`] that all kernels know.
+/// The part of `union bpf_attr` for [`BPF_PROG_LOAD`] that kernels since 4.17 know.
 #[repr(C)]
 struct LoadProgram {
     kind: u32,
@@ -43,6 +55,19 @@ struct LoadProgram {
     log_bytes: u32,
     log: u64,
     kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    device: u32,
+    attach_type: u32,
+}
+
+/// The part of `union bpf_attr` for [`BPF_MAP_CREATE`] that all kernels know.
+#[repr(C)]
+struct CreateMap {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
     flags: u32,
 }
 
@@ -58,16 +83,33 @@ struct CreateLink {
 /// Tries what the data paths need: a program at tc, one that hands packets to a veth's other end, and a filesystem
 /// that keeps programs. The reason if one of them does not work.
 pub(super) fn try_programs() -> Result<(), String> {
-    load(&[set(0, 0), exit()])?;
+    load(BPF_PROG_TYPE_SCHED_CLS, &[set(0, 0), exit()])?;
     let redirect = [set(1, 1), set(2, 0), call(REDIRECT_PEER), exit()];
-    load(&redirect).map_err(|why| format!("bpf_redirect_peer: {why}"))?;
+    load(BPF_PROG_TYPE_SCHED_CLS, &redirect).map_err(|why| format!("bpf_redirect_peer: {why}"))?;
     mount().map_err(|error| format!("no filesystem of kind bpf: {}", words(error.into())))?;
     Ok(())
 }
 
+/// Tries what splicing two sockets needs: a hierarchy of control groups, the kernel's own types, programs at the sockets
+/// of a group and at messages, both of which are told network namespaces, and maps of sockets. The reason if one of them
+/// is not there.
+pub(super) fn try_sockets() -> Result<(), String> {
+    crate::cgroup::hierarchy().map_err(|error| error.reason())?;
+    if !std::path::Path::new(TYPES).exists() {
+        return Err(format!("there is no {TYPES}: the kernel was built without CONFIG_DEBUG_INFO_BTF"));
+    }
+    let told = [call(GET_NETNS_COOKIE), set(0, 1), exit()];
+    load(BPF_PROG_TYPE_SOCK_OPS, &told).map_err(|why| format!("programs of kind sock_ops: {why}"))?;
+    load(BPF_PROG_TYPE_SK_MSG, &told).map_err(|why| format!("programs of kind sk_msg: {why}"))?;
+    let map = CreateMap { kind: BPF_MAP_TYPE_SOCKHASH, key_bytes: 4, value_bytes: 4, entries: 1, flags: 0 };
+    // SAFETY: `CreateMap` is what this command reads, and has no pointers.
+    let map = unsafe { bpf(BPF_MAP_CREATE, &map) };
+    map.map(drop).map_err(|error| format!("maps of sockets: {}", words(error)))
+}
+
 /// Tries to attach a program as a link (tcx) to the device of that index in the calling thread's namespace.
 pub(super) fn try_tcx(index: u32) -> Result<(), String> {
-    let program = load(&[set(0, 0), exit()])?;
+    let program = load(BPF_PROG_TYPE_SCHED_CLS, &[set(0, 0), exit()])?;
     let program = u32::try_from(program.as_raw_fd()).expect("descriptors are not negative");
     let attributes = CreateLink { program, index, attach_type: BPF_TCX_INGRESS, flags: 0 };
     // SAFETY: `CreateLink` is what this command reads, and has no pointers.
@@ -75,10 +117,10 @@ pub(super) fn try_tcx(index: u32) -> Result<(), String> {
 }
 
 /// Loads a program; it lives as long as its descriptor. The error has the verifier's words, if it has any.
-fn load(instructions: &[Instruction]) -> Result<OwnedFd, String> {
+fn load(kind: u32, instructions: &[Instruction]) -> Result<OwnedFd, String> {
     let mut log = [0_u8; LOG_BYTES];
     let attributes = LoadProgram {
-        kind: BPF_PROG_TYPE_SCHED_CLS,
+        kind,
         instruction_count: u32::try_from(instructions.len()).expect("a few"),
         instructions: instructions.as_ptr() as u64,
         license: LICENSE.as_ptr() as u64,
@@ -87,6 +129,9 @@ fn load(instructions: &[Instruction]) -> Result<OwnedFd, String> {
         log: log.as_mut_ptr() as u64,
         kernel_version: 0,
         flags: 0,
+        name: [0; 16],
+        device: 0,
+        attach_type: if kind == BPF_PROG_TYPE_SK_MSG { BPF_SK_MSG_VERDICT } else { 0 },
     };
     // SAFETY: `LoadProgram` is what this command reads. Its pointers are to the instructions, of which there are as
     // many as it says, to a string that ends with a zero, and to a buffer that is as long as it says, borrowed by no
@@ -163,6 +208,6 @@ mod tests {
     #[test]
     fn structures_have_the_kernels_sizes() {
         assert_eq!(size_of::<Instruction>(), 8);
-        assert_eq!((size_of::<LoadProgram>(), size_of::<CreateLink>()), (48, 16));
+        assert_eq!((size_of::<LoadProgram>(), size_of::<CreateLink>()), (72, 16));
     }
 }

@@ -74,7 +74,13 @@ fn programs_are_probed_as_the_kernel_was_built() {
         return testkit::skip("this kernel does not list its functions");
     };
     let has = |function: &str| symbols.lines().any(|line| line.split(' ').nth(2) == Some(function));
-    let why = probe().unwrap().missing.remove(&Feature::BpfTc);
+    let mut missing = probe().unwrap().missing;
+    let why = missing.remove(&Feature::BpfTc);
     assert_eq!(why.is_none(), has("bpf_prog_load") && has("bpf_redirect_peer"), "{why:?}");
     assert_eq!(tcx().unwrap(), has("tcx_link_attach"));
+    let grouped = std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(" - cgroup2 ");
+    let typed = std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
+    let told = has("bpf_get_netns_cookie_sock_ops") && has("bpf_get_netns_cookie_sk_msg");
+    let why = missing.remove(&Feature::BpfSockets);
+    assert_eq!(why.is_none(), grouped && typed && told && has("sock_hash_alloc"), "{why:?}");
 }

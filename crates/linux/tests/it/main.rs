@@ -1,6 +1,7 @@
 //! The kernel's faces against the real kernel: namespaces of our own, real packets, `ip` and `bridge` as judges.
 //! Needs root.
 
+mod cgroup;
 mod features;
 mod netlink;
 mod netns;

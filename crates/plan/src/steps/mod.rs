@@ -10,6 +10,7 @@ mod parameter;
 mod program;
 mod queue;
 mod setting;
+mod splice;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,6 +65,10 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         Step::AttachProgram(attachment) => program::before_attach(kernel, place, attachment),
         Step::AddEndpoint(endpoint) => program::before_endpoint(kernel, place, endpoint),
         Step::AddTunnel(tunnel) => program::before_tunnel(kernel, place, tunnel),
+        Step::AddCgroup(splice) => splice::before_cgroup(splice),
+        Step::LoadSplice(splice) => splice::before_load(splice),
+        Step::AttachSplice(splice) => splice::before_attach(splice),
+        Step::AddMember(member) => splice::before_member(kernel, place, member),
     }
 }
 
@@ -89,6 +94,10 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
         Step::AttachProgram(attachment) => program::attach(kernel, place, attachment, before),
         Step::AddEndpoint(endpoint) => program::add_endpoint(endpoint, before),
         Step::AddTunnel(tunnel) => program::add_tunnel(tunnel, before),
+        Step::AddCgroup(splice) => Ok(splice.cgroup()?.create()?),
+        Step::LoadSplice(splice) => splice::load(splice),
+        Step::AttachSplice(splice) => splice::attach(splice),
+        Step::AddMember(member) => splice::add_member(kernel, place, member),
     }
 }
 
@@ -111,9 +120,14 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         Step::SetSysctl { key, .. } => parameter::after(kernel, place, key, before),
         Step::SetQueueCpus { link, queue, .. } => queue::after(kernel, place, link, *queue),
         // They return when they have done it, and there is nothing else to read.
-        Step::LoadPrograms(_) | Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_) => {
-            Ok(After::AsPlanned)
-        }
+        Step::LoadPrograms(_)
+        | Step::AttachProgram(_)
+        | Step::AddEndpoint(_)
+        | Step::AddTunnel(_)
+        | Step::AddCgroup(_)
+        | Step::LoadSplice(_)
+        | Step::AttachSplice(_)
+        | Step::AddMember(_) => Ok(After::AsPlanned),
     }
 }
 
@@ -153,6 +167,10 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         Step::AttachProgram(attachment) => program::undo_attach(kernel, place, attachment, before, after)?,
         Step::AddEndpoint(endpoint) => program::undo_endpoint(endpoint, before, after)?,
         Step::AddTunnel(tunnel) => program::undo_tunnel(tunnel, before, after)?,
+        Step::AddCgroup(splice) => splice::undo_cgroup(splice, after)?,
+        Step::LoadSplice(splice) => splice::undo_load(splice, after)?,
+        Step::AttachSplice(splice) => splice::undo_attach(splice, after)?,
+        Step::AddMember(member) => splice::undo_member(past, member)?,
     };
     Ok(Outcome { undone, index: None })
 }

@@ -9,3 +9,4 @@ mod programs;
 mod sample;
 mod scene;
 mod show;
+mod splice;

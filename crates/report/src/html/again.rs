@@ -4,7 +4,7 @@ use super::look;
 use super::markup::Markup;
 use super::text;
 use crate::Summary;
-use record::{Experiment, Rate, ServerKind, Steering};
+use record::{Experiment, Placement, Rate, ServerKind, Steering};
 
 /// Writes the sections.
 pub(super) fn sections(m: &mut Markup, summary: &Summary) {
@@ -86,6 +86,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
     if !rates.is_empty() {
         file += &format!("rates = [{}]\n", rates.join(", "));
     }
+    if experiment.placement == Placement::SameNode {
+        file += "placement = \"same_node\"\n";
+    }
     file += &format!(
         "rounds = {rounds}\nbuilds = {builds}\nslice_ms = {slice_ms}\nwarmup_ms = {warmup_ms}\nseed = {seed}\n\n\
          [workload]\nbody_bytes = {:?}\nconnections = {}\nserver = \"{server}\"\nipv6 = {}\n\n\
@@ -133,6 +136,7 @@ mod tests {
         asked
             .candidates
             .push(record::Candidate { cni: Some("a \"b\".conflist".into()), ..Default::default() });
+        asked.placement = Placement::SameNode;
         asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender };
         let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
         asked.seed = Some(7);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use record::{Capacity, Counters, Experiment, Machine, Published, Rate, ServerKind, Underlay, Workload};
+use record::{
+    Capacity, Counters, Experiment, Machine, Placement, Published, Rate, ServerKind, Underlay, Workload,
+};
 
 use crate::{
     Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
@@ -192,6 +194,13 @@ pub(super) fn hostile() -> Summary {
     summary
 }
 
+/// The same race between two pods of one node.
+pub(super) fn same_node() -> Summary {
+    let mut summary = race();
+    summary.experiment.placement = Placement::SameNode;
+    summary
+}
+
 fn experiment() -> Experiment {
     let paths = PATHS.iter().skip(2).map(|path| path.0).chain(["ipvlan-l2", "ipvlan-l3", "ipvlan-l3s"]);
     Experiment {
@@ -212,6 +221,7 @@ fn experiment() -> Experiment {
         slice_ms: 100,
         warmup_ms: 20,
         underlay: Underlay::default(),
+        placement: Placement::default(),
         seed: None,
         published: Vec::new(),
     }

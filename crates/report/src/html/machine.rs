@@ -61,6 +61,7 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
         ("slice", slice),
         ("rounds asked", text::grouped(u64::from(experiment.rounds))),
         ("builds asked", text::grouped(u64::from(experiment.builds))),
+        ("placement", text::placement(experiment.placement).to_owned()),
         ("MTU of the wire", text::bytes(experiment.underlay.mtu)),
         ("seed", summary.seed.to_string()),
         ("hostgap", summary.hostgap.clone()),

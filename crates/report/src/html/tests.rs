@@ -17,9 +17,10 @@ struct Tag {
 }
 
 /// All scenes under which the page must be good.
-fn scenes() -> [(&'static str, Summary); 7] {
+fn scenes() -> [(&'static str, Summary); 8] {
     [
         ("race", fixture::race()),
+        ("same-node", fixture::same_node()),
         ("host-only", fixture::host_only()),
         ("one-contender", fixture::one_contender()),
         ("crowd", fixture::crowd()),
@@ -54,6 +55,14 @@ fn tag(piece: &str) -> Tag {
         rest = after.trim_start();
     }
     Tag { name: name.to_owned(), attrs, text: unescaped(text), closes }
+}
+
+#[test]
+fn the_page_says_where_the_pods_stood() {
+    let [two, one] = [fixture::race(), fixture::same_node()].map(|summary| page(&summary));
+    assert!(two.contains("joined by a wire") && !two.contains("one node"));
+    assert!(one.contains("Both pods are on one node") && one.contains("placement = &quot;same_node&quot;"));
+    assert!(!one.contains("wire (veth)") && !two.contains("same_node"));
 }
 
 #[test]

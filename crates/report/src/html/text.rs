@@ -1,6 +1,8 @@
 //! Figures as a reader wants them: three significant digits, narrow spaces between thousands, the unit's name left to
 //! the head of the column.
 
+use record::Placement;
+
 use crate::{Load, Quantiles, Ratio};
 
 /// Between groups of three digits: U+202F, narrow and never broken.
@@ -92,6 +94,14 @@ pub(super) fn duration(seconds: f64) -> String {
         60..3600 => two_units(whole / 60, "min", whole % 60, "s"),
         3600..172_800 => two_units(whole / 3600, "h", whole % 3600 / 60, "min"),
         _ => two_units(whole / 86_400, "days", whole % 86_400 / 3600, "h"),
+    }
+}
+
+/// Where the pods stood.
+pub(super) fn placement(placement: Placement) -> &'static str {
+    match placement {
+        Placement::TwoNodes => "client and server on two nodes",
+        Placement::SameNode => "client and server on one node",
     }
 }
 

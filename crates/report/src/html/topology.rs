@@ -6,6 +6,7 @@ use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
 use crate::Summary;
+use record::Placement;
 
 /// A node of the drawing.
 struct Node<'a> {
@@ -24,13 +25,26 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            "Two nodes on one machine, each with network namespaces and CPUs of its own, joined by a wire. The data path \
-             is everything between a pod and the wire, on both nodes. The reference has no pods: client and server sit \
-             on the nodes themselves.",
+            match summary.experiment.placement {
+                Placement::TwoNodes => {
+                    "Two nodes on one machine, each with network namespaces and CPUs of its own, joined by a wire. The \
+                     data path is everything between a pod and the wire, on both nodes. The reference has no pods: \
+                     client and server sit on the nodes themselves."
+                }
+                Placement::SameNode => {
+                    "Both pods are on one node; client and server have CPUs of their own. The data path is everything \
+                     between the two pods. The reference has no pods: client and server sit on the node itself and speak \
+                     over its loopback."
+                }
+            },
         );
         m.within("figure", &[], |m| {
-            m.append(&draw_wide(summary));
-            m.append(&draw_narrow(summary));
+            let (wide, narrow) = match summary.experiment.placement {
+                Placement::TwoNodes => (draw_wide(summary), draw_narrow(summary)),
+                Placement::SameNode => (draw_one_wide(summary), draw_one_narrow(summary)),
+            };
+            m.append(&wide);
+            m.append(&narrow);
         });
         let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {
             name: candidate.name.clone(),
@@ -80,6 +94,52 @@ fn client_text(summary: &Summary) -> String {
 
 fn wire_text(summary: &Summary) -> String {
     format!("MTU {}", text::grouped(u64::from(summary.experiment.underlay.mtu)))
+}
+
+const ONE_NODE: Caption = Caption {
+    title: "Topology of the race",
+    desc: "From left to right, all on one node: the client pod, the data path, the server pod.",
+};
+
+/// The boxes of a race on one node: class, name, detail.
+fn boxes(summary: &Summary, client: &str, most: usize) -> [(&'static str, String, String); 3] {
+    let machine = &summary.machine;
+    let pod = |name: &str, cpus: &str, process: &str| {
+        ("pod", look::fitting(&format!("{name} · CPU {cpus}"), most), look::fitting(process, most))
+    };
+    [
+        pod("client pod", &machine.client_cpus, client),
+        ("under-test", "data path".to_owned(), "what is raced".to_owned()),
+        pod("server pod", &machine.server_cpus, &summary.server),
+    ]
+}
+
+fn draw_one_wide(summary: &Summary) -> Markup {
+    let mut svg = Svg::new();
+    svg.rect("node", Rect { x: 4.0, y: 8.0, width: 1112.0, height: 152.0 });
+    svg.text("strong", at(20.0, 32.0), Anchor::Start, "the node");
+    for (index, (class, name, detail)) in boxes(summary, &client_text(summary), 36).iter().enumerate() {
+        let x = 24.0 + 386.0 * index as f64;
+        draw_box(&mut svg, class, Rect { x, y: 54.0, width: 300.0, height: 80.0 }, (name, detail));
+        if index > 0 {
+            svg.line("wire", at(x - 86.0, 94.0), at(x, 94.0));
+        }
+    }
+    svg.finish(Frame::Wide, 168.0, ONE_NODE)
+}
+
+fn draw_one_narrow(summary: &Summary) -> Markup {
+    let mut svg = Svg::new();
+    svg.rect("node", Rect { x: 4.0, y: 4.0, width: 372.0, height: 270.0 });
+    svg.text("strong", at(18.0, 26.0), Anchor::Start, "the node");
+    for (index, (class, name, detail)) in boxes(summary, &client_text(summary), 32).iter().enumerate() {
+        let y = 40.0 + 78.0 * index as f64;
+        draw_box(&mut svg, class, Rect { x: 60.0, y, width: 260.0, height: 54.0 }, (name, detail));
+        if index > 0 {
+            svg.line("wire", at(190.0, y - 24.0), at(190.0, y));
+        }
+    }
+    svg.finish(Frame::Narrow, 282.0, ONE_NODE)
 }
 
 const CAPTION: Caption = Caption {

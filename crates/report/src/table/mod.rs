@@ -5,6 +5,8 @@ mod grid;
 
 use std::fmt::Write;
 
+use record::Placement;
+
 use crate::figures::{self, counted, span_s};
 use crate::summary::{Candidate, Load, Noise, Precision, RateSummary, Role, Summary};
 use columns::Column;
@@ -48,6 +50,9 @@ fn head(summary: &Summary) -> String {
         machine.kernel,
         counted(machine.cpus.into(), "CPU")
     );
+    if summary.experiment.placement == Placement::SameNode {
+        text.push_str("Both pods on one node; host: client and server in the node, over its loopback.\n");
+    }
     if let Some(stopped) = &progress.stopped {
         let _infallible = writeln!(text, "Stopped early: {stopped}");
     }

@@ -1,0 +1,329 @@
+//! The short cut of TCP between two pods of a node: loaded, attached to a cgroup, told of its members.
+//!
+//! [`load`] pins programs and maps beside the forwarding programs of the node ([`crate::pins`]), under names that begin
+//! with [`PREFIX`]; everything after that finds them there. Which sockets are looked at is decided by the cgroup of the
+//! task that opens them, which of those are spliced by their addresses and network namespaces.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use linux::{Error, Result};
+
+use crate::ffi;
+
+#[expect(
+    unreachable_pub,
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::needless_pass_by_value,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    reason = "it is generated"
+)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/splice.skel.rs"));
+}
+
+/// What the names of all its pins begin with.
+pub const PREFIX: &str = "splice_";
+/// The program that is attached to the cgroup.
+const ENDS: &str = "splice_ends";
+/// The bpf link by which it is.
+const LINK: &str = "splice_link";
+const MEMBERS: &str = "splice_members";
+const STREAMS: &str = "splice_streams";
+const COUNTERS: &str = "splice_counters";
+
+/// What the programs count, as `enum splice_counter` of `splice.h` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Counter {
+    /// Sockets that were put into the map.
+    Joined,
+    /// Messages that went past TCP.
+    Messages,
+    /// Messages left to TCP: the other end is not in the map.
+    Alone,
+    /// Messages left to TCP: earlier ones are on their way there.
+    InFlight,
+    /// Messages left to TCP: the receiver lags behind.
+    Full,
+    /// Sockets that the kernel did not take into the map.
+    Unjoined,
+}
+
+impl Counter {
+    /// Every counter, in the order of `splice.h`.
+    pub const ALL: &[Counter] = &[
+        Counter::Joined,
+        Counter::Messages,
+        Counter::Alone,
+        Counter::InFlight,
+        Counter::Full,
+        Counter::Unjoined,
+    ];
+
+    /// A short name, for tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Counter::Joined => "joined",
+            Counter::Messages => "messages",
+            Counter::Alone => "alone",
+            Counter::InFlight => "in_flight",
+            Counter::Full => "full",
+            Counter::Unjoined => "unjoined",
+        }
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Counter::Joined => "sockets of pods joined",
+            Counter::Messages => "messages past TCP",
+            Counter::Alone => "messages by TCP: the other end is not joined",
+            Counter::InFlight => "messages by TCP: earlier ones are on their way there",
+            Counter::Full => "messages by TCP: the receiver lags behind",
+            Counter::Unjoined => "sockets that the kernel did not take",
+        })
+    }
+}
+
+/// Loads the programs and pins them and their maps in a node's folder. Nothing meets them yet.
+///
+/// # Errors
+/// The kernel refuses a program (the text has the verifier's words) or a map. What was pinned until then is taken away.
+pub fn load(folder: &Path) -> Result<()> {
+    ffi::listen();
+    load_and_pin(folder).or_else(|error| {
+        let failed = ffi::failed(format!("load the splice of {}", folder.display()), &error);
+        remove(folder).and(Err(failed))
+    })
+}
+
+fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
+    let mut object = std::mem::MaybeUninit::uninit();
+    let mut skeleton = skeleton::SpliceSkelBuilder::default().open(&mut object)?.load()?;
+    {
+        let sockets = skeleton.maps.splice_sockets.as_fd();
+        // Before the first socket is in the map: one takes the programs that the map has when it joins.
+        attach_to_map(&skeleton.progs.splice_message, sockets, libbpf_sys::BPF_SK_MSG_VERDICT)?;
+        attach_to_map(&skeleton.progs.splice_from_wire, sockets, libbpf_sys::BPF_SK_SKB_VERDICT)?;
+    }
+    for mut map in skeleton.object_mut().maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        map.pin(folder.join(name))?;
+    }
+    skeleton.progs.splice_ends.pin(folder.join(ENDS))
+}
+
+/// The map holds the programs, and the sockets in it.
+fn attach_to_map(program: impl AsFd, map: impl AsFd, kind: u32) -> libbpf_rs::Result<()> {
+    let (program, map) = (program.as_fd().as_raw_fd(), map.as_fd().as_raw_fd());
+    // SAFETY: both descriptors are open for the length of the call, which has no pointers.
+    let result = unsafe { libbpf_sys::bpf_prog_attach(program, map, kind, 0) };
+    if result < 0 { Err(libbpf_rs::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}
+
+/// Whether anything of it is in the folder.
+pub fn is_loaded(folder: &Path) -> bool {
+    ours(folder).is_ok_and(|pins| !pins.is_empty())
+}
+
+/// Takes it away: no socket joins any more, and those that have are TCP's again. What lies unread in a socket's queue
+/// at that moment is lost.
+///
+/// # Errors
+/// A pin cannot be removed.
+pub fn remove(folder: &Path) -> Result<()> {
+    for pin in ours(folder)? {
+        fs::remove_file(&pin).map_err(|error| failed("remove", &pin, error))?;
+    }
+    Ok(())
+}
+
+fn ours(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| failed("list", folder, error))?,
+    };
+    let mut pins = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| failed("list", folder, error))?;
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            pins.push(entry.path());
+        }
+    }
+    // The link that brings sockets in goes before the maps that hold them.
+    pins.sort_by_key(|pin| !pin.ends_with(LINK));
+    Ok(pins)
+}
+
+/// Attaches it to a cgroup by a pinned bpf link: from now on the sockets that tasks in it open are looked at.
+///
+/// # Errors
+/// Nothing is loaded, or it is attached already.
+pub fn attach(folder: &Path, cgroup: &Path) -> Result<()> {
+    ffi::listen();
+    let program = ffi::open(&folder.join(ENDS))?;
+    let group = fs::File::open(cgroup).map_err(|error| failed("open", cgroup, error))?;
+    let kind = libbpf_sys::BPF_CGROUP_SOCK_OPS;
+    // SAFETY: both descriptors are open; no options are given.
+    let link =
+        unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), group.as_raw_fd(), kind, ptr::null()) };
+    let link = ffi::check(link, || format!("attach the splice to {}", cgroup.display()))?;
+    // SAFETY: the descriptor was just made and nobody else knows it.
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    ffi::pin(&link, &folder.join(LINK))
+}
+
+/// Whether it is attached to a cgroup.
+pub fn is_attached(folder: &Path) -> bool {
+    folder.join(LINK).exists()
+}
+
+/// Detaches it: sockets that have joined stay.
+///
+/// # Errors
+/// It is not attached.
+pub fn detach(folder: &Path) -> Result<()> {
+    let pin = folder.join(LINK);
+    // Nobody else holds the bpf link: with its name it ends.
+    fs::remove_file(&pin).map_err(|error| failed("remove", &pin, error))
+}
+
+/// Lets the sockets of a pod join: those with one of its addresses in the network namespace of this cookie.
+///
+/// # Errors
+/// One of the addresses is a pod's already; nothing is loaded. What was written until then is taken back.
+pub fn add_member(folder: &Path, cookie: u64, addresses: &[IpAddr]) -> Result<()> {
+    with_members(folder, "add a pod to", |map| {
+        for (at, address) in addresses.iter().enumerate() {
+            let value = cookie.to_ne_bytes();
+            if let Err(error) = map.update(&bytes_of(*address), &value, MapFlags::NO_EXIST) {
+                for written in &addresses[..at] {
+                    map.delete(&bytes_of(*written))?;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Whether any of the addresses is a pod's: `Some(true)`, all are this pod's.
+pub fn has_member(folder: &Path, cookie: u64, addresses: &[IpAddr]) -> Result<Option<bool>> {
+    with_members(folder, "look for a pod in", |map| {
+        let mut found = Vec::new();
+        for address in addresses {
+            let value = map.lookup(&bytes_of(*address), MapFlags::ANY)?;
+            found.push(value.map(|value| value == cookie.to_ne_bytes()));
+        }
+        Ok(found.iter().any(Option::is_some).then(|| found.iter().all(|same| *same == Some(true))))
+    })
+}
+
+/// Lets no more sockets of the pod join. Takes away those entries that are as [`add_member`] writes them.
+pub fn remove_member(folder: &Path, cookie: u64, addresses: &[IpAddr]) -> Result<()> {
+    with_members(folder, "remove a pod from", |map| {
+        for address in addresses {
+            let key = bytes_of(*address);
+            if map.lookup(&key, MapFlags::ANY)?.is_some_and(|value| value == cookie.to_ne_bytes()) {
+                map.delete(&key)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The counters of a node, summed over its CPUs, since the programs were loaded.
+///
+/// # Errors
+/// Nothing is loaded in this folder, or this user may not read it.
+pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
+    ffi::listen();
+    let read = || -> libbpf_rs::Result<Vec<(Counter, u64)>> {
+        let map = MapHandle::from_pinned_path(folder.join(COUNTERS))?;
+        let mut counters = Vec::new();
+        for counter in Counter::ALL {
+            let cpus = map.lookup_percpu(&(*counter as u32).to_ne_bytes(), MapFlags::ANY)?;
+            let each = cpus
+                .into_iter()
+                .flatten()
+                .map(|value| u64::from_ne_bytes(value.try_into().expect("a counter has eight bytes")));
+            counters.push((*counter, each.sum()));
+        }
+        Ok(counters)
+    };
+    read().map_err(|error| ffi::failed(format!("read the splice's counters of {}", folder.display()), &error))
+}
+
+/// Connections of which at least one end has joined.
+///
+/// # Errors
+/// Nothing is loaded in this folder, or this user may not read it.
+pub fn connections(folder: &Path) -> Result<usize> {
+    ffi::listen();
+    MapHandle::from_pinned_path(folder.join(STREAMS)).map(|map| map.keys().count()).map_err(|error| {
+        ffi::failed(format!("count the spliced connections of {}", folder.display()), &error)
+    })
+}
+
+fn with_members<T>(
+    folder: &Path,
+    attempted: &str,
+    work: impl FnOnce(&MapHandle) -> libbpf_rs::Result<T>,
+) -> Result<T> {
+    ffi::listen();
+    let path = folder.join(MEMBERS);
+    MapHandle::from_pinned_path(&path)
+        .and_then(|map| work(&map))
+        .map_err(|error| ffi::failed(format!("{attempted} {}", path.display()), &error))
+}
+
+/// As `struct address` lies in memory.
+fn bytes_of(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn failed(what: &str, path: &Path, error: io::Error) -> Error {
+    Error::new(format!("{what} {}", path.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `SPLICE_IN_FLIGHT` is `Counter::InFlight`, and stands at the same place.
+    #[test]
+    fn the_list_is_that_of_the_header() {
+        let header = include_str!("splice.h");
+        let (_, body) = header.split_once("enum splice_counter {").unwrap();
+        let (body, _) = body.split_once("SPLICE_COUNTERS,").unwrap();
+        let names = body.lines().filter_map(|line| {
+            let word = line.trim().split(',').next()?;
+            word.starts_with("SPLICE_").then_some(word)
+        });
+        let ours = Counter::ALL.iter().map(|counter| format!("SPLICE_{}", counter.name().to_uppercase()));
+        assert!(names.eq(ours), "{body}");
+        for (at, counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(*counter as usize, at);
+        }
+    }
+
+    #[test]
+    fn an_address_lies_in_memory_as_the_programs_read_it() {
+        assert_eq!(size_of::<skeleton::types::address>(), bytes_of("::1".parse().unwrap()).len());
+        let v4 = bytes_of("10.244.1.2".parse().unwrap());
+        assert_eq!(v4, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 244, 1, 2]);
+    }
+}

@@ -1,0 +1,291 @@
+//! Control groups of version 2, for one thing alone: a socket belongs to the group of the task that opens it, and eBPF
+//! programs of a group see the sockets of its tasks. No controller is asked for and no limit is set.
+
+use std::ffi::{OsStr, OsString, c_int, c_void};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use crate::error::Attempt;
+use crate::{Error, Result};
+
+/// The parent of all groups of ours.
+const PARENT: &str = "hostgap";
+/// How long [`Cgroup::remove`] waits for tasks that are ending.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The stack of a borrowed task. It is taken page by page as it is used.
+const STACK_BYTES: usize = 2 << 20;
+/// Its last page is nobody's, so that an overflow is a fault and not another's memory.
+const GUARD_BYTES: usize = 4096;
+
+/// A group of ours, `hostgap/NAME` below the root of the hierarchy; it need not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// The group of a name.
+    ///
+    /// # Errors
+    /// No hierarchy of version 2 is mounted here.
+    pub fn named(name: &str) -> Result<Cgroup> {
+        Ok(Cgroup { path: hierarchy()?.join(PARENT).join(name) })
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it exists.
+    pub fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// Makes it. `EEXIST` if it is there already.
+    pub fn create(&self) -> Result<()> {
+        let attempted = || format!("create control group {}", self.path.display());
+        let parent = self.path.parent().expect("it lies below another");
+        loop {
+            fs::create_dir_all(parent).attempt(attempted)?;
+            match fs::create_dir(&self.path) {
+                // Another who removed the last group of ours took the parent away in between.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                created => return created.attempt(attempted),
+            }
+        }
+    }
+
+    /// Removes it, and the groups' parent with the last one. Tasks that are just ending are waited for.
+    ///
+    /// # Errors
+    /// There are tasks in it, which the error names; or it is not there (`ENOENT`).
+    pub fn remove(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match fs::remove_dir(&self.path) {
+                Ok(()) => break,
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => return Err(self.not_removed(error)),
+            }
+        }
+        // The kernel refuses while another's group is in it.
+        let _ = self.path.parent().map(fs::remove_dir);
+        Ok(())
+    }
+
+    /// Runs the closure as a process of this group, on behalf of the calling thread, which waits: what it opens belongs
+    /// to the group. This process itself is not moved, so nothing has to be moved back, and a service manager that
+    /// watches its group notices nothing.
+    ///
+    /// The closure has this process's memory and files, and the calling thread's network namespace. It must start
+    /// neither threads nor processes: they would be children of the short-lived process and members of the group.
+    pub fn run<T>(&self, inside: impl FnOnce() -> T) -> Result<T> {
+        let tasks = self.tasks()?;
+        let mut errand = Errand { tasks: &tasks, work: Some(inside), outcome: Outcome::None };
+        borrow(&mut errand).attempt(|| format!("run in control group {}", self.path.display()))?;
+        match errand.outcome {
+            Outcome::Done(Ok(value)) => Ok(value),
+            Outcome::Done(Err(panic)) => std::panic::resume_unwind(panic),
+            Outcome::Refused(errno) => {
+                let error = io::Error::from_raw_os_error(errno);
+                Err(error).attempt(|| format!("enter control group {}", self.path.display()))
+            }
+            Outcome::None => Err(Error::new(
+                format!("run in control group {}", self.path.display()),
+                io::ErrorKind::Interrupted,
+            )),
+        }
+    }
+
+    /// The file that moves who writes `0` to it.
+    pub(crate) fn tasks(&self) -> Result<File> {
+        let file = self.path.join("cgroup.procs");
+        OpenOptions::new().write(true).open(&file).attempt(|| format!("open {}", file.display()))
+    }
+
+    fn not_removed(&self, error: io::Error) -> Error {
+        let tasks = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        let tasks = tasks.lines().collect::<Vec<_>>().join(", ");
+        let held = if tasks.is_empty() { String::new() } else { format!(", which holds processes {tasks}") };
+        Error::new(format!("remove control group {}{held}", self.path.display()), error)
+    }
+}
+
+/// Where the hierarchy of version 2 is mounted: `/sys/fs/cgroup`, or beside those of version 1.
+///
+/// # Errors
+/// It is mounted nowhere.
+pub fn hierarchy() -> Result<PathBuf> {
+    let text = fs::read("/proc/self/mountinfo").attempt(|| "read /proc/self/mountinfo")?;
+    mounted(&text).ok_or_else(|| {
+        let why =
+            "no hierarchy of version 2 is mounted; mount -t cgroup2 none /sys/fs/cgroup/unified makes one";
+        Error::new("find control groups", io::Error::new(io::ErrorKind::NotFound, why))
+    })
+}
+
+/// The mount point in a mountinfo(5): its fifth field, where the file system's kind, first after the ` - `, is cgroup2.
+fn mounted(mountinfo: &[u8]) -> Option<PathBuf> {
+    mountinfo.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let point = fields.nth(4)?;
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        (kind == b"cgroup2").then(|| PathBuf::from(unescaped(OsStr::from_bytes(point))))
+    })
+}
+
+/// Spaces, tabs, line feeds and backslashes stand as `\` and three octal digits.
+fn unescaped(text: &OsStr) -> OsString {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let digits = bytes.get(at + 1..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match byte.filter(|_| bytes[at] == b'\\') {
+            Some(byte) => {
+                plain.push(byte);
+                at += 4;
+            }
+            None => {
+                plain.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    OsString::from_vec(plain)
+}
+
+/// Moves the calling task to the group whose file this is. Does nothing but one system call, so that it can be used
+/// between fork and exec.
+pub(crate) fn enter(tasks: &File) -> io::Result<()> {
+    let zero = b"0";
+    // SAFETY: the descriptor is open and one byte is readable.
+    let written = unsafe { libc::write(tasks.as_raw_fd(), zero.as_ptr().cast(), 1) };
+    if written == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the borrowed task is to do, and what came of it.
+struct Errand<'a, F, T> {
+    tasks: &'a File,
+    work: Option<F>,
+    outcome: Outcome<T>,
+}
+
+enum Outcome<T> {
+    None,
+    /// It could not enter the group.
+    Refused(i32),
+    Done(std::thread::Result<T>),
+}
+
+/// Runs the errand as a process of its own that shares memory and files with this one, as posix_spawn(3) does before
+/// its exec. The calling thread is stopped until that process has ended, so the two are never at work together: what
+/// belongs to this thread (its thread-local storage, locks that it holds) has one user at a time.
+fn borrow<F: FnOnce() -> T, T>(errand: &mut Errand<'_, F, T>) -> io::Result<()> {
+    let stack = Stack::new()?;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_FS | libc::SIGCHLD;
+    // SAFETY: the stack is ours, aligned, and lives until the child has ended, since CLONE_VFORK stops this thread until
+    // then; `errand` is what `run_errand` takes and is used by nobody else meanwhile. The child shares memory, files and
+    // the working directory, and no signal handlers, whose table it may not change for us.
+    let pid = unsafe { libc::clone(run_errand::<F, T>, stack.top(), flags, ptr::from_mut(errand).cast()) };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut status = 0;
+    loop {
+        // SAFETY: a child of ours, and a status that is writable.
+        let ended = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        if ended == pid {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+extern "C" fn run_errand<F: FnOnce() -> T, T>(argument: *mut c_void) -> c_int {
+    // SAFETY: `borrow` gives a pointer to an errand of these types that nobody else uses until this returns.
+    let errand = unsafe { &mut *argument.cast::<Errand<'_, F, T>>() };
+    errand.outcome = match enter(errand.tasks) {
+        Err(error) => Outcome::Refused(error.raw_os_error().unwrap_or(libc::EIO)),
+        Ok(()) => {
+            let work = errand.work.take().expect("an errand is run once");
+            // A panic must not unwind into the C library.
+            Outcome::Done(std::panic::catch_unwind(AssertUnwindSafe(work)))
+        }
+    };
+    0
+}
+
+/// Memory for a task's stack.
+struct Stack {
+    low: *mut c_void,
+}
+
+impl Stack {
+    fn new() -> io::Result<Stack> {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        let low = unsafe { libc::mmap(ptr::null_mut(), STACK_BYTES, protection, flags, -1, 0) };
+        if low == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let stack = Stack { low };
+        // SAFETY: the first page of the mapping just made, which nobody uses yet.
+        if unsafe { libc::mprotect(low, GUARD_BYTES, libc::PROT_NONE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(stack)
+    }
+
+    /// Stacks grow downwards on every machine that this runs on.
+    fn top(&self) -> *mut c_void {
+        self.low.wrapping_byte_add(STACK_BYTES)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and the task that ran on it has ended.
+        unsafe { libc::munmap(self.low, STACK_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(mountinfo: &str, expected: Option<&str>) {
+        assert_eq!(mounted(mountinfo.as_bytes()).as_deref(), expected.map(Path::new));
+    }
+
+    #[test]
+    fn the_hierarchy_is_found_wherever_it_is_mounted() {
+        check(
+            "25 30 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+            Some("/sys/fs/cgroup"),
+        );
+        let beside = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+                      32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      38 31 0:31 / /sys/fs/cgroup/unified rw shared:9 master:1 - cgroup2 cgroup2 rw\n";
+        check(beside, Some("/sys/fs/cgroup/unified"));
+        check("38 31 0:31 / /mnt/with\\040space rw - cgroup2 none rw\n", Some("/mnt/with space"));
+        // One that has the word in another place.
+        check("38 31 0:31 / /cgroup2 rw - tmpfs cgroup2 rw\n", None);
+        check("", None);
+    }
+}
