@@ -1,6 +1,9 @@
 //! `--show-commands`: a shell that runs them builds what a race builds.
 
+use std::path::Path;
 use std::process::{Child, Command};
+
+use linux::features::Feature;
 
 use crate::turn::{HOSTGAP, Turn, check, stdout, text, turn, until};
 
@@ -11,6 +14,11 @@ fn shown_commands_build_every_path_by_hand() {
     for path in datapath::ALL {
         if let Some(unmet) = path.unmet(&facts).first() {
             testkit::skip(&format!("{}: {unmet}", path.name));
+            continue;
+        }
+        if path.needs().contains(&Feature::Netkit) && !knows_netkit() {
+            // Debian 12's iproute2 is older than the kind. All other commands of this path are another path's too.
+            println!("{}: this iproute2 cannot make netkit links", path.name);
             continue;
         }
         for family in [&[][..], &["--ipv6"]] {
@@ -31,7 +39,7 @@ fn shown_calls_of_plugins_build_by_hand_too() {
             continue;
         }
         by_hand(&turn, &format!("cni:{name}"), &["--cni", file.to_str().unwrap()], &[]);
-        assert!(!std::path::Path::new("/var/lib/cni/networks").join(name).exists());
+        assert!(!Path::new("/var/lib/cni/networks").join(name).exists());
     }
 }
 
@@ -44,7 +52,7 @@ fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     let begin = shown.find(&format!("# {path}: ")).unwrap();
     let shown = shown[begin..].split("\n\n# ").next().unwrap();
 
-    text(turn.command("sh").args(["-e", "-c", shown]));
+    text(shell(turn).args(["-e", "-c", shown]));
     assert!(!turn.namespaces().is_empty());
     let mut server = serve(turn, comment(shown, "serve:"));
     let ask = comment(shown, "ask:");
@@ -57,13 +65,25 @@ fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     assert_eq!(body.len(), 100, "{path} {family:?}");
     server.kill().unwrap();
     server.wait().unwrap();
-    text(turn.command("sh").args(["-e", "-c", comment(shown, "remove:")]));
+    text(shell(turn).args(["-e", "-c", comment(shown, "remove:")]));
     turn.assert_nothing_left();
 }
 
+/// A shell that finds the program under test, as an installed one is found.
+fn shell(turn: &Turn) -> Command {
+    let mut command = turn.command("sh");
+    let folder = Path::new(HOSTGAP).parent().unwrap().display();
+    command.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap()));
+    command
+}
+
+fn knows_netkit() -> bool {
+    let help = Command::new("ip").args(["link", "help"]).output().unwrap();
+    String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).contains("netkit")
+}
+
 fn serve(turn: &Turn, line: &str) -> Child {
-    let line = line.replace(" hostgap ", &format!(" {HOSTGAP} "));
-    let mut command: Command = turn.command("sh");
+    let mut command = shell(turn);
     command.args(["-c", &format!("exec {line}")]).spawn().unwrap()
 }
 

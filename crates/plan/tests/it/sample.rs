@@ -128,9 +128,14 @@ impl Sample {
     pub(crate) fn plan_without_programs(&self) -> Plan {
         let mut plan = self.plan();
         plan.steps.retain(|placed| match placed.step {
-            Step::LoadPrograms(_) | Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_) => {
-                false
-            }
+            Step::LoadPrograms(_)
+            | Step::AttachProgram(_)
+            | Step::AddEndpoint(_)
+            | Step::AddTunnel(_)
+            | Step::AddCgroup(_)
+            | Step::LoadSplice(_)
+            | Step::AttachSplice(_)
+            | Step::AddMember(_) => false,
             Step::AddNetns
             | Step::AddLink(_)
             | Step::MoveLink { .. }
