@@ -21,7 +21,7 @@ fn main() {
             .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &include])
             .build_and_generate(out.join(format!("{program}.skel.rs")))
             .unwrap_or_else(|error| {
-                panic!("{program}.bpf.c: {error:#}\n(needs clang, libelf-dev, zlib1g-dev, linux-libc-dev)")
+                panic!("{program}.bpf.c: {error:#}\n(needs clang and linux-libc-dev)")
             });
     }
 }
