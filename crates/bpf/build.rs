@@ -20,8 +20,6 @@ fn main() {
             // The third instruction set (Linux 5.1) has 32-bit jumps and so needs fewer instructions.
             .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &include])
             .build_and_generate(out.join(format!("{program}.skel.rs")))
-            .unwrap_or_else(|error| {
-                panic!("{program}.bpf.c: {error:#}\n(needs clang and linux-libc-dev)")
-            });
+            .unwrap_or_else(|error| panic!("{program}.bpf.c: {error:#}\n(needs clang and linux-libc-dev)"));
     }
 }
