@@ -193,9 +193,12 @@ fn wire(plan: &mut Plan, ends: [(&Place, &IfName, Addresses); 2]) {
         VethPeer { name: far_name.clone(), netns: Some(place_name(far).clone()), mtu: None, mac: None };
     let kind = LinkKind::Veth { peer };
     plan.push(near, Step::AddLink(Link { name: name.clone(), kind, mtu: None, mac: None }));
-    for (place, link, addresses) in ends {
+    for (place, link, _) in ends {
         plan.push(place, set(&format!("net/ipv6/conf/{link}/accept_dad"), "0"));
         plan.push(place, Step::SetLinkUp { link: link.clone() });
+    }
+    // After both are up: the local route of an address comes later where the link is not ready yet.
+    for (place, link, addresses) in ends {
         let v4 = Ipv4Net::new_assert(addresses.v4, UNDERLAY_PREFIX.0);
         let v6 = Ipv6Net::new_assert(addresses.v6, UNDERLAY_PREFIX.1);
         for address in [IpNet::from(v4), IpNet::from(v6)] {
