@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, Once, PoisonError};
 
-use libbpf_rs::PrintLevel;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, PrintLevel};
 use linux::{Error, Result};
 use rustix::io::Errno;
 
@@ -120,4 +120,16 @@ pub(crate) fn name_of(id: u32) -> Result<String> {
     let name = program_info(&program)?.name;
     let bytes = name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0);
     Ok(String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned())
+}
+
+/// The first counters of a pinned array that each CPU has for itself, summed over the CPUs.
+pub(crate) fn counts(path: &Path, counters: u32) -> libbpf_rs::Result<Vec<u64>> {
+    let map = MapHandle::from_pinned_path(path)?;
+    let mut counts = Vec::new();
+    for counter in 0..counters {
+        let cpus = map.lookup_percpu(&counter.to_ne_bytes(), MapFlags::ANY)?;
+        let each = cpus.into_iter().flatten();
+        counts.push(each.map(|value| u64::from_ne_bytes(value.try_into().expect("eight bytes"))).sum());
+    }
+    Ok(counts)
 }

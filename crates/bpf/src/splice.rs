@@ -248,20 +248,10 @@ pub fn remove_member(folder: &Path, cookie: u64, addresses: &[IpAddr]) -> Result
 /// Nothing is loaded in this folder, or this user may not read it.
 pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
     ffi::listen();
-    let read = || -> libbpf_rs::Result<Vec<(Counter, u64)>> {
-        let map = MapHandle::from_pinned_path(folder.join(COUNTERS))?;
-        let mut counters = Vec::new();
-        for counter in Counter::ALL {
-            let cpus = map.lookup_percpu(&(*counter as u32).to_ne_bytes(), MapFlags::ANY)?;
-            let each = cpus
-                .into_iter()
-                .flatten()
-                .map(|value| u64::from_ne_bytes(value.try_into().expect("a counter has eight bytes")));
-            counters.push((*counter, each.sum()));
-        }
-        Ok(counters)
-    };
-    read().map_err(|error| ffi::failed(format!("read the splice's counters of {}", folder.display()), &error))
+    let counts = ffi::counts(&folder.join(COUNTERS), Counter::ALL.len() as u32).map_err(|error| {
+        ffi::failed(format!("read the splice's counters of {}", folder.display()), &error)
+    })?;
+    Ok(Counter::ALL.iter().copied().zip(counts).collect())
 }
 
 /// Connections of which at least one end has joined.

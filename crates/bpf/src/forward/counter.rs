@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::Path;
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use linux::Result;
 
 use crate::ffi;
@@ -118,20 +117,9 @@ impl fmt::Display for Counter {
 /// Nothing is loaded in this folder, or this user may not read it.
 pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
     ffi::listen();
-    let read = || -> libbpf_rs::Result<Vec<(Counter, u64)>> {
-        let map = MapHandle::from_pinned_path(folder.join("counters"))?;
-        let mut counters = Vec::new();
-        for counter in Counter::ALL {
-            let cpus = map.lookup_percpu(&(*counter as u32).to_ne_bytes(), MapFlags::ANY)?;
-            let each = cpus
-                .into_iter()
-                .flatten()
-                .map(|value| u64::from_ne_bytes(value.try_into().expect("a counter has eight bytes")));
-            counters.push((*counter, each.sum()));
-        }
-        Ok(counters)
-    };
-    read().map_err(|error| ffi::failed(format!("read the counters of {}", folder.display()), &error))
+    let counts = ffi::counts(&folder.join("counters"), Counter::ALL.len() as u32)
+        .map_err(|error| ffi::failed(format!("read the counters of {}", folder.display()), &error))?;
+    Ok(Counter::ALL.iter().copied().zip(counts).collect())
 }
 
 #[cfg(test)]
