@@ -127,29 +127,11 @@ impl Sample {
     /// Those of its steps that a shell can do without the binary that is built from this crate.
     pub(crate) fn plan_without_programs(&self) -> Plan {
         let mut plan = self.plan();
-        plan.steps.retain(|placed| match placed.step {
-            Step::LoadPrograms(_)
-            | Step::AttachProgram(_)
-            | Step::AddEndpoint(_)
-            | Step::AddTunnel(_)
-            | Step::AddCgroup(_)
-            | Step::LoadSplice(_)
-            | Step::AttachSplice(_)
-            | Step::AddMember(_) => false,
-            Step::AddNetns
-            | Step::AddLink(_)
-            | Step::MoveLink { .. }
-            | Step::SetLinkUp { .. }
-            | Step::SetLinkMtu { .. }
-            | Step::SetLinkMaster { .. }
-            | Step::SetHairpin { .. }
-            | Step::AddAddress { .. }
-            | Step::AddRoute(_)
-            | Step::AddNeighbour(_)
-            | Step::AddFdb(_)
-            | Step::SetSysctl { .. }
-            | Step::AddNftTable(_)
-            | Step::SetQueueCpus { .. } => true,
+        plan.steps.retain(|placed| {
+            !matches!(
+                placed.step,
+                Step::LoadPrograms(_) | Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_)
+            )
         });
         plan
     }
