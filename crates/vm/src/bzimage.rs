@@ -12,6 +12,8 @@ use crate::lz4;
 /// Set-up sectors before the protected-mode kernel; zero stands for four.
 const SETUP_SECTS: usize = 0x1f1;
 const MAGIC: usize = 0x202;
+/// Where the offset of the version's text from 0x200 stands.
+const VERSION_OFFSET: usize = 0x20e;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
 /// Far above any kernel; a limit for damaged input.
@@ -36,6 +38,24 @@ pub(crate) fn vmlinux(image: &[u8]) -> Result<Option<Vec<u8>>, String> {
         ));
     };
     if elf.starts_with(b"\x7fELF") { Ok(Some(elf)) } else { Err("what it unpacks to is no ELF file".into()) }
+}
+
+/// What `uname -r` will say: in a bzImage the header tells where it stands, in an ELF file it follows a banner.
+pub(crate) fn release(image: &[u8]) -> Result<String, String> {
+    const BANNER: &[u8] = b"Linux version ";
+    let text = if image.starts_with(b"\x7fELF") {
+        let at = memchr::memmem::find(image, BANNER).ok_or("it does not tell its version")?;
+        &image[at + BANNER.len()..]
+    } else {
+        let field = image.get(VERSION_OFFSET..VERSION_OFFSET + 2).ok_or("its header is cut off")?;
+        let at = usize::from(u16::from_le_bytes([field[0], field[1]])) + 0x200;
+        image.get(at..).filter(|_| at > 0x200).ok_or("it does not tell its version")?
+    };
+    let length = text.iter().take(128).take_while(|byte| byte.is_ascii_graphic()).count();
+    match std::str::from_utf8(&text[..length]) {
+        Ok(release) if !release.is_empty() => Ok(release.to_owned()),
+        _ => Err("it does not tell its version".into()),
+    }
 }
 
 /// The length of the unpacked kernel follows the frame; the decoder stops at the frame's end.
@@ -100,6 +120,19 @@ mod tests {
         payload.extend(b"\x7fELFrest");
         payload.extend(8_u32.to_le_bytes());
         assert_eq!(vmlinux(&image(&payload)).unwrap().unwrap(), b"\x7fELFrest");
+    }
+
+    #[test]
+    fn release_is_read_from_header_and_banner() {
+        let mut bytes = image(&frame(b"\x7fELFrest"));
+        assert!(release(&bytes).is_err());
+        let at = bytes.len();
+        bytes.extend(b"6.9.3-mine (me@here) #1 SMP\0");
+        let offset = u16::try_from(at - 0x200).unwrap().to_le_bytes();
+        bytes[VERSION_OFFSET..VERSION_OFFSET + 2].copy_from_slice(&offset);
+        assert_eq!(release(&bytes).unwrap(), "6.9.3-mine");
+        assert_eq!(release(b"\x7fELF..Linux version 6.1.0-x y").unwrap(), "6.1.0-x");
+        assert!(release(b"\x7fELF").is_err() && release(b"x").is_err());
     }
 
     #[test]

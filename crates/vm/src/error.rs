@@ -57,6 +57,22 @@ pub enum Error {
         /// The folders of the packages searched.
         packages: String,
     },
+    /// A name that stands for no kernel.
+    #[error("there is no kernel {name:?}: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is instead.
+        known: String,
+    },
+    /// A folder does not hold a kernel's modules.
+    #[error("could not use the modules in {}: {reason}", path.display())]
+    Modules {
+        /// The folder.
+        path: PathBuf,
+        /// What about it.
+        reason: String,
+    },
     /// The kernel image is not one we can unpack.
     #[error("could not unpack kernel {}: {reason}", path.display())]
     Kernel {
@@ -80,6 +96,22 @@ pub enum Error {
         limit: Duration,
         /// The end of the guest's console and of QEMU's own messages.
         console: String,
+        /// What the command had written to stdout until then.
+        stdout: Vec<u8>,
+    },
+    /// The guest said nothing for too long.
+    #[error("the guest was ended after {} s without a word; end of its console:\n{console}", limit.as_secs())]
+    Silent {
+        /// The limit.
+        limit: Duration,
+        /// The end of the guest's console and of QEMU's own messages.
+        console: String,
+        /// What the command had written to stdout until then.
+        stdout: Vec<u8>,
+    },
+    /// Whoever watched wanted it to end.
+    #[error("the guest was ended as asked")]
+    Stopped {
         /// What the command had written to stdout until then.
         stdout: Vec<u8>,
     },

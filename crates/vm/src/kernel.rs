@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::apt::run;
 use crate::deb::{self, Program, Request, Suite};
 use crate::initramfs::Early;
+use crate::local;
 use crate::{Cache, Error, Result, bzimage};
 
 /// Which build of Debian's kernel.
@@ -57,10 +58,33 @@ impl Kernel {
         let unpacked = deb::fetch(cache, &request)?;
         let folder = unpacked.folders().iter().find(|folder| folder.join("boot").is_dir());
         let folder = folder.ok_or_else(|| unpacked.absent("boot/vmlinuz"))?;
-        let kmod = Request { name: "kmod", packages: &["kmod"], suite: Suite::Stable, keep: &[] };
-        let kmod = deb::fetch(cache, &kmod)?.program(&["bin/kmod", "usr/bin/kmod"])?;
+        let kmod = kmod(cache)?;
         let _lock = cache.lock("kernel")?;
         Self::make_ready(cache, folder, kmod)
+    }
+
+    /// A kernel of the user's own: a bzImage or an ELF file, and the folder of its modules, which is
+    /// `/lib/modules/<release>` or one that has `lib/modules/<release>` in it. Nothing is written there.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the file is no kernel, [`Error::Modules`] if the folder is not that kernel's, is not indexed,
+    /// or lacks what a guest needs.
+    pub fn local(cache: &Cache, image: &Path, modules: &Path) -> Result<Self> {
+        let content = fs::read(image).map_err(Error::file("read", image))?;
+        let bad = |reason: String| Error::Kernel { path: image.to_owned(), reason };
+        let is_elf = content.starts_with(b"\x7fELF");
+        let elf = if is_elf { None } else { bzimage::vmlinux(&content).map_err(bad)? };
+        let release = bzimage::release(&content).map_err(bad)?;
+        let modules = local::modules(modules, &release)?;
+        let _lock = cache.lock("kernel")?;
+        let folder = cache.folder(&format!("local/{:08x}", local::name(&content, &modules)))?;
+        local::link(&folder, &modules, &release)?;
+        let unpacked = folder.join("image");
+        if !unpacked.is_file() {
+            cache.write(&unpacked, elf.as_deref().unwrap_or(&content))?;
+        }
+        let early = Early::fetch(cache, &modules)?;
+        Ok(Self { release, image: unpacked, modules: folder, kmod: kmod(cache)?, early })
     }
 
     /// Unpacks the image and indexes the modules, once; the image is written last and so vouches for both.
@@ -83,6 +107,12 @@ impl Kernel {
         let early = Early::fetch(cache, &modules.join("lib/modules").join(&release))?;
         Ok(Self { release, image, modules, kmod, early })
     }
+}
+
+/// What loads modules in the guest.
+fn kmod(cache: &Cache) -> Result<Program> {
+    let request = Request { name: "kmod", packages: &["kmod"], suite: Suite::Stable, keep: &[] };
+    deb::fetch(cache, &request)?.program(&["bin/kmod", "usr/bin/kmod"])
 }
 
 /// The release and the path of the one `vmlinuz-<release>` in a folder.

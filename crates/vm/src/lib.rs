@@ -16,11 +16,13 @@ mod error;
 mod guest;
 mod initramfs;
 mod kernel;
+mod local;
 mod lz4;
 mod machine;
 mod process;
 mod qemu;
 mod sources;
+mod wanted;
 mod workdir;
 
 pub mod deb;
@@ -28,8 +30,9 @@ pub mod deb;
 pub use cache::Cache;
 pub use error::Error;
 pub use kernel::{Flavour, Kernel};
-pub use machine::{Limits, Output, Timing, Vm};
+pub use machine::{Accelerator, Limits, Output, Timing, Vm, Watch};
 pub use qemu::Qemu;
+pub use wanted::{Wanted, names};
 
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;

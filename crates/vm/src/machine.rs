@@ -21,12 +21,45 @@ const SERVER_START_MAX: Duration = Duration::from_secs(10);
 /// How much of the console an error shows.
 const CONSOLE_LINES: usize = 80;
 
+/// How long a kernel may take to boot under KVM and say so. One that hangs there hangs for good.
+const KVM_TRIAL: Duration = Duration::from_secs(20);
+
 /// A kernel and an emulator, ready to run commands.
 #[derive(Clone, Debug)]
 pub struct Vm {
     cache: Cache,
     kernel: Kernel,
     qemu: Qemu,
+    accelerator: Accelerator,
+}
+
+/// Who executes a guest's instructions in real time. Instructions are always counted by the emulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor itself.
+    Kvm,
+    /// QEMU's software emulation, about ten times slower. Times in such a guest mean little.
+    Emulation,
+}
+
+/// Whoever looks on while a command runs. A closure that takes bytes sees what goes to stdout.
+pub trait Watch {
+    /// What the command wrote to stdout since the last call.
+    fn stdout(&mut self, bytes: &[u8]);
+    /// What it wrote to stderr.
+    fn stderr(&mut self, bytes: &[u8]) {
+        let _ = bytes;
+    }
+    /// True ends the guest at once.
+    fn stops(&mut self) -> bool {
+        false
+    }
+}
+
+impl<F: FnMut(&[u8])> Watch for F {
+    fn stdout(&mut self, bytes: &[u8]) {
+        self(bytes);
+    }
 }
 
 /// What a guest may use.
@@ -34,6 +67,8 @@ pub struct Vm {
 pub struct Limits {
     /// Wall time from start to power off.
     pub time: Duration,
+    /// Wall time without a word on stdout or stderr, after which the guest is taken for hung.
+    pub silence: Duration,
     /// Memory, in MiB; three quarters of it at most can be taken by files the guest writes.
     pub memory_mib: u32,
     /// How many virtual CPUs, and what their clock counts.
@@ -77,6 +112,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             time: Duration::from_secs(300),
+            silence: Duration::MAX,
             memory_mib: 2048,
             timing: Timing::RealTime { cpus: 2 },
             output_bytes: 64 << 20,
@@ -90,9 +126,38 @@ impl Vm {
     /// # Errors
     /// If packages cannot be had (see [`deb::fetch`](crate::deb::fetch)) or the kernel cannot be unpacked.
     pub fn fetch(cache: &Cache, suite: Suite, flavour: Flavour) -> Result<Self> {
-        let kernel = Kernel::fetch(cache, suite, flavour)?;
+        Self::with(cache, Kernel::fetch(cache, suite, flavour)?)
+    }
+
+    /// The same with a kernel that is there already; only QEMU is fetched.
+    ///
+    /// # Errors
+    /// If QEMU cannot be had.
+    pub fn with(cache: &Cache, kernel: Kernel) -> Result<Self> {
         let qemu = Qemu::fetch(cache)?;
-        Ok(Self { cache: cache.clone(), kernel, qemu })
+        Ok(Self { cache: cache.clone(), kernel, qemu, accelerator: Accelerator::Emulation })
+    }
+
+    /// Boots once under KVM and keeps to it if that works. That `/dev/kvm` is there says little: under some hypervisors
+    /// it opens, and the guest hangs before its first line.
+    #[must_use]
+    pub fn tried_with_kvm(mut self) -> Self {
+        let usable = File::options().read(true).write(true).open("/dev/kvm").is_ok();
+        if usable {
+            self.accelerator = Accelerator::Kvm;
+            let limits = Limits { time: KVM_TRIAL, ..Limits::default() };
+            let worked = self.run(&Command::new("true"), &limits).is_ok_and(|output| output.status == 0);
+            if !worked {
+                self.accelerator = Accelerator::Emulation;
+            }
+        }
+        self
+    }
+
+    /// Who executes the guest's instructions where time is real.
+    #[must_use]
+    pub fn accelerator(&self) -> Accelerator {
+        self.accelerator
     }
 
     /// The kernel it boots.
@@ -110,19 +175,14 @@ impl Vm {
     /// [`Error::Died`] if the kernel panicked, [`Error::TimedOut`] and [`Error::TooMuchOutput`] at a limit; all three
     /// carry what was written until then. Other errors if the guest could not be started.
     pub fn run(&self, command: &Command, limits: &Limits) -> Result<Output> {
-        self.run_watched(command, limits, &mut |_| {})
+        self.run_watched(command, limits, &mut |_: &[u8]| {})
     }
 
-    /// Like [`Vm::run`], and hands what the command writes to stdout to `watch` while it runs.
+    /// Like [`Vm::run`], and hands what the command writes to `watch` while it runs.
     ///
     /// # Errors
-    /// Those of [`Vm::run`].
-    pub fn run_watched(
-        &self,
-        command: &Command,
-        limits: &Limits,
-        watch: &mut dyn FnMut(&[u8]),
-    ) -> Result<Output> {
+    /// Those of [`Vm::run`], and [`Error::Stopped`] if the watch says so.
+    pub fn run_watched(&self, command: &Command, limits: &Limits, watch: &mut dyn Watch) -> Result<Output> {
         let deadline = Instant::now() + limits.time;
         let workdir = Workdir::create(&self.cache, &std::env::temp_dir())?;
         let folder = workdir.path();
@@ -132,9 +192,11 @@ impl Vm {
 
         let mut server = Process::start(&self.qemu.file_server(folder), "qemu-system-common", &log)?;
         wait_for_server(&mut server, folder)?;
-        let guest = self.qemu.guest(&self.kernel, limits, folder);
+        let guest = self.qemu.guest(&self.kernel, limits, self.accelerator, folder);
         let guest = Process::start(&guest, "qemu-system-x86", &log)?;
-        Run { folder, limits, deadline, guest, server, seen: 0, stdout: Vec::new() }.finish(watch)?;
+        let heard = Instant::now();
+        Run { folder, limits, deadline, guest, server, seen: [0; 2], heard, stdout: Vec::new() }
+            .finish(watch)?;
         collect(folder, limits)
     }
 }
@@ -157,18 +219,27 @@ struct Run<'a> {
     deadline: Instant,
     guest: Process,
     server: Process,
-    seen: u64,
+    /// Bytes of stdout and stderr that were handed on.
+    seen: [u64; 2],
+    heard: Instant,
     stdout: Vec<u8>,
 }
 
 impl Run<'_> {
     /// Returns when the guest has powered off; whatever else happens is an error.
-    fn finish(mut self, watch: &mut dyn FnMut(&[u8])) -> Result<()> {
+    fn finish(mut self, watch: &mut dyn Watch) -> Result<()> {
         loop {
             let ended = self.guest.wait(TICK).is_some();
             self.read_on(watch)?;
             if ended {
                 return Ok(());
+            }
+            if self.heard.elapsed() > self.limits.silence {
+                let (limit, console) = (self.limits.silence, console(self.folder));
+                return Err(Error::Silent { limit, console, stdout: self.stdout });
+            }
+            if watch.stops() {
+                return Err(Error::Stopped { stdout: self.stdout });
             }
             if self.size(names::STDOUT) + self.size(names::STDERR) > self.limits.output_bytes
                 || self.size(names::FILES) > self.limits.output_bytes
@@ -189,24 +260,39 @@ impl Run<'_> {
         }
     }
 
-    fn read_on(&mut self, watch: &mut dyn FnMut(&[u8])) -> Result<()> {
-        use std::os::unix::fs::FileExt;
-        let path = self.folder.join(names::STDOUT);
-        let Ok(file) = File::open(&path) else { return Ok(()) };
-        let mut buffer = [0; 64 * 1024];
-        loop {
-            let length = file.read_at(&mut buffer, self.seen).map_err(Error::file("read", &path))?;
-            if length == 0 {
-                return Ok(());
-            }
-            self.seen += length as u64;
-            self.stdout.extend_from_slice(&buffer[..length]);
-            watch(&buffer[..length]);
+    fn read_on(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        let before = self.seen;
+        let stdout = &mut self.stdout;
+        self.seen[0] += more(&self.folder.join(names::STDOUT), self.seen[0], &mut |bytes| {
+            stdout.extend_from_slice(bytes);
+            watch.stdout(bytes);
+        })?;
+        let stderr = self.folder.join(names::STDERR);
+        self.seen[1] += more(&stderr, self.seen[1], &mut |bytes| watch.stderr(bytes))?;
+        if self.seen != before {
+            self.heard = Instant::now();
         }
+        Ok(())
     }
 
     fn size(&self, name: &str) -> u64 {
         fs::metadata(self.folder.join(name)).map_or(0, |metadata| metadata.len())
+    }
+}
+
+/// Hands on what a file has from an offset to its end; how much that was. No file is an empty one.
+fn more(path: &Path, from: u64, take: &mut dyn FnMut(&[u8])) -> Result<u64> {
+    use std::os::unix::fs::FileExt;
+    let Ok(file) = File::open(path) else { return Ok(0) };
+    let mut buffer = [0; 64 * 1024];
+    let mut taken = 0;
+    loop {
+        let length = file.read_at(&mut buffer, from + taken).map_err(Error::file("read", path))?;
+        if length == 0 {
+            return Ok(taken);
+        }
+        taken += length as u64;
+        take(&buffer[..length]);
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::deb::{self, Program, Request, Suite, Unpacked};
-use crate::machine::{Limits, Timing};
+use crate::machine::{Accelerator, Limits, Timing};
 use crate::{Cache, Kernel, Result};
 
 /// The emulator and the file server.
@@ -74,7 +74,13 @@ impl Qemu {
     }
 
     /// The guest.
-    pub(crate) fn guest(&self, kernel: &Kernel, limits: &Limits, folder: &Path) -> Command {
+    pub(crate) fn guest(
+        &self,
+        kernel: &Kernel,
+        limits: &Limits,
+        accelerator: Accelerator,
+        folder: &Path,
+    ) -> Command {
         let mut command = start(&self.emulator);
         if let Some(modules) = self.packages.find(MODULES).next() {
             command.env("QEMU_MODULE_DIR", modules);
@@ -82,8 +88,8 @@ impl Qemu {
         for firmware in FIRMWARE.iter().flat_map(|path| self.packages.find(path)) {
             command.arg("-L").arg(firmware);
         }
-        command.args(["-machine", "q35", "-cpu", "max", "-m", &format!("{}M", limits.memory_mib)]);
-        processors(&mut command, limits.timing);
+        command.args(["-machine", "q35", "-m", &format!("{}M", limits.memory_mib)]);
+        processors(&mut command, limits.timing, accelerator);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-device", "virtio-rng-pci"]);
         command.arg("-serial").arg(joined("file:", &folder.join(names::CONSOLE)));
@@ -111,15 +117,19 @@ fn start(program: &Program) -> Command {
 }
 
 /// How many processors there are, and what their clock counts.
-fn processors(command: &mut Command, timing: Timing) {
+fn processors(command: &mut Command, timing: Timing, accelerator: Accelerator) {
     match timing {
         Timing::RealTime { cpus } => {
-            command.args(["-accel", "tcg,thread=multi", "-smp", &cpus.to_string()]);
+            let (accel, cpu) = match accelerator {
+                Accelerator::Kvm => ("kvm", "host"),
+                Accelerator::Emulation => ("tcg,thread=multi", "max"),
+            };
+            command.args(["-accel", accel, "-cpu", cpu, "-smp", &cpus.to_string()]);
         }
         // A shift of 0 is 2⁰ ns an instruction; without sleep the clock jumps over what the guest would sleep. The seed
         // is for what a guest takes from the processor as random: the same in each run.
         Timing::Counted => {
-            command.args(["-accel", "tcg,thread=single", "-smp", "1"]);
+            command.args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1"]);
             command.args(["-icount", "shift=0,sleep=off", "-seed", "1"]);
         }
     }

@@ -117,7 +117,7 @@ pub(crate) fn run(guest: &Guest, suites: &[Suite], filters: &[String]) -> Result
     let lists = suites.iter().zip(&arguments).map(|(suite, arguments)| libtest::list(suite, arguments));
     let mut log = Log::new(guest.lane, suites, lists.collect::<Result<Vec<_>>>()?);
     let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, ..Limits::default() };
-    let outcome = vm.run_watched(&command(suites, &arguments), &limits, &mut |bytes| log.feed(bytes));
+    let outcome = vm.run_watched(&command(suites, &arguments), &limits, &mut |bytes: &[u8]| log.feed(bytes));
     let trouble = match outcome {
         Ok(output) if output.status == 0 => log.unfinished().map(Trouble::Died),
         Ok(output) => Some(Trouble::Died(format!("its script ended with {}", output.status))),

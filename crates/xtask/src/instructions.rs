@@ -126,7 +126,7 @@ fn measure(vm: &Vm, hostgap: &Path, paths: &[String]) -> Result<Figures> {
     let limits =
         Limits { time: BOOT_TIME_MAX + PATH_TIME_MAX * count, timing: Timing::Counted, ..Limits::default() };
     let (start, mut seen) = (Instant::now(), String::new());
-    let outcome = vm.run_watched(&command, &limits, &mut |bytes| {
+    let outcome = vm.run_watched(&command, &limits, &mut |bytes: &[u8]| {
         let before = Measured::all(&seen).len();
         seen.push_str(&String::from_utf8_lossy(bytes));
         for measured in &Measured::all(&seen)[before..] {

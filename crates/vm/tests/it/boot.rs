@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use vm::deb::Suite;
-use vm::{Cache, Error, Flavour, Limits, Timing, Vm};
+use vm::{Cache, Error, Flavour, Limits, Timing, Vm, Wanted, Watch};
 
 /// Two cores are not enough for two emulated machines at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -70,7 +70,7 @@ fn results_come_back(vm: &Vm) {
     let mut command = shell(script);
     command.env("GREETING", "hello 'there'");
     let mut watched: Vec<u8> = Vec::new();
-    let output = vm.run_watched(&command, &limits(), &mut |bytes| watched.extend(bytes)).unwrap();
+    let output = vm.run_watched(&command, &limits(), &mut |bytes: &[u8]| watched.extend(bytes)).unwrap();
     assert_eq!(text(&output.stdout).trim(), vm.kernel().release);
     assert_eq!(watched, output.stdout);
     assert_eq!(text(&output.stderr), "hello 'there'\n");
@@ -98,6 +98,53 @@ fn links_are_made(vm: &Vm) {
     for expected in ["ipvlan  mode l3s", "qdisc netem", "table ip t"] {
         assert!(stdout.contains(expected), "no {expected:?} in {stdout}");
     }
+}
+
+/// An image and its modules, as a user would name them; and whether it runs under KVM or not, it runs.
+#[test]
+fn a_kernel_of_one_s_own_boots() {
+    with_vm(|vm| {
+        let kernel = vm.kernel();
+        let modules = kernel.modules.join("lib/modules").join(&kernel.release);
+        let wanted = Wanted::parse(kernel.image.to_str().unwrap(), Some(&modules)).unwrap();
+        let own = wanted.fetch(&Cache::open().unwrap()).unwrap().tried_with_kvm();
+        assert_eq!(own.kernel().release, kernel.release);
+        let output = own.run(&shell("uname -r; modprobe dummy && echo loaded"), &limits()).unwrap();
+        assert_eq!(text(&output.stdout), format!("{}\nloaded\n", kernel.release));
+        let other =
+            Wanted::parse(kernel.image.to_str().unwrap(), Some(std::path::Path::new("/etc"))).unwrap();
+        let message = other.fetch(&Cache::open().unwrap()).unwrap_err().to_string();
+        assert!(message.contains(&kernel.release) && message.contains("/etc"), "{message}");
+    });
+}
+
+/// Whoever watches sees both streams, and can end it.
+#[test]
+fn a_watch_ends_the_guest() {
+    struct UntilBoth([bool; 2]);
+    impl Watch for UntilBoth {
+        fn stdout(&mut self, bytes: &[u8]) {
+            self.0[0] |= bytes.starts_with(b"out");
+        }
+        fn stderr(&mut self, bytes: &[u8]) {
+            self.0[1] |= bytes.starts_with(b"err");
+        }
+        fn stops(&mut self) -> bool {
+            self.0 == [true; 2]
+        }
+    }
+    with_vm(|vm| {
+        let command = shell("echo out; echo err >&2; sleep 600");
+        let error = vm.run_watched(&command, &limits(), &mut UntilBoth([false; 2])).unwrap_err();
+        let Error::Stopped { stdout } = error else { panic!("{error}") };
+        assert_eq!(text(&stdout), "out\n");
+        assert_eq!(left_behind(), Vec::<String>::new());
+
+        // A boot is silent too, and takes half of that on a busy machine.
+        let quiet = Limits { silence: Duration::from_secs(25), ..limits() };
+        let error = vm.run(&shell("echo once; sleep 600"), &quiet).unwrap_err();
+        assert!(matches!(error, Error::Silent { .. }), "{error}");
+    });
 }
 
 /// A fixed loop, and a sleep longer than the guest may live.
