@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Rate;
+use crate::{Machines, Rate};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Experiment {
     /// The usual one is not written, so that a hostgap that does not know the key reads such records.
     #[serde(default, skip_serializing_if = "Placement::is_usual")]
     pub placement: Placement,
+    /// The virtual machines to race in; absent: this machine races.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<Machines>,
     /// The seed of the order of trials and of the resampling; chosen and written down when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -182,6 +185,7 @@ impl Default for Experiment {
             warmup_ms: defaults::warmup_ms(),
             underlay: Underlay::default(),
             placement: Placement::default(),
+            vm: None,
             seed: None,
             published: Vec::new(),
         }

@@ -64,6 +64,14 @@ impl Experiment {
         Ok(experiment)
     }
 
+    /// The text of a file that is read as this experiment.
+    ///
+    /// # Panics
+    /// If a text of it is none that TOML can carry, which none read from a file is.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("all keys and values of an experiment are TOML's")
+    }
+
     /// Checks the ranges of all figures, wherever the experiment came from.
     ///
     /// # Errors
@@ -85,6 +93,7 @@ impl Experiment {
         // them over IPv4, 70 over IPv6.
         let mtu_min = if self.workload.ipv6 { 1_350 } else { 1_330 };
         within("underlay.mtu", self.underlay.mtu, mtu_min..=65_535)?;
+        self.vm.as_ref().map_or(Ok(()), crate::Machines::validate)?;
         self.validate_candidates()?;
         self.validate_loads()?;
         self.validate_published()
@@ -164,14 +173,14 @@ impl Experiment {
     }
 }
 
-fn within(key: &str, value: u32, range: RangeInclusive<u32>) -> Result<(), ExperimentError> {
+pub(crate) fn within(key: &str, value: u32, range: RangeInclusive<u32>) -> Result<(), ExperimentError> {
     if range.contains(&value) {
         return Ok(());
     }
     Err(out_of_range(key, value, format!("{} to {} is expected", range.start(), range.end())))
 }
 
-fn out_of_range(key: &str, value: impl Display, why: impl Into<String>) -> ExperimentError {
+pub(crate) fn out_of_range(key: &str, value: impl Display, why: impl Into<String>) -> ExperimentError {
     ExperimentError::Range { key: key.to_owned(), value: value.to_string(), why: why.into() }
 }
 

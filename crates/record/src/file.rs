@@ -99,7 +99,7 @@ const MIDDLE: &[u8] = b"\",\"line\":";
 pub struct Writer {
     file: File,
     path: PathBuf,
-    empty: bool,
+    lines: usize,
 }
 
 impl Writer {
@@ -114,7 +114,7 @@ impl Writer {
         // Without this the file's name may be gone after a loss of power, with all its synced lines.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
-        Ok(Writer { file, path: path.to_owned(), empty: true })
+        Ok(Writer { file, path: path.to_owned(), lines: 0 })
     }
 
     /// Where the record is.
@@ -124,7 +124,7 @@ impl Writer {
 
     /// True until a line was written.
     pub fn is_empty(&self) -> bool {
-        self.empty
+        self.lines == 0
     }
 
     /// Appends a line and waits until it is on the disk.
@@ -135,10 +135,25 @@ impl Writer {
     pub fn append(&mut self, line: &Line) -> Result<(), RecordError> {
         let bytes =
             encode(line).map_err(|source| RecordError::Unwritable { path: self.path.clone(), source })?;
-        self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).map_err(|source| {
+        self.write(&bytes)
+    }
+
+    /// Appends a line of another record, as it stands there, without its newline.
+    ///
+    /// # Errors
+    ///
+    /// It is not whole, or the disk refused.
+    pub fn copy(&mut self, line: &[u8]) -> Result<(), RecordError> {
+        let damaged = |why| RecordError::Damaged { path: self.path.clone(), line: self.lines + 1, why };
+        decode(line).map_err(damaged)?;
+        self.write(&[line, b"\n"].concat())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
+        self.file.write_all(bytes).and_then(|()| self.file.sync_data()).map_err(|source| {
             RecordError::Io { doing: "append to record", path: self.path.clone(), source }
         })?;
-        self.empty = false;
+        self.lines += 1;
         Ok(())
     }
 }

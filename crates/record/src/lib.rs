@@ -11,6 +11,7 @@ mod histogram;
 mod race;
 mod rate;
 mod trial;
+mod vm;
 
 pub use experiment::{Candidate, Experiment, Placement, Published, ServerKind, Steering, Underlay, Workload};
 pub use experiment_file::ExperimentError;
@@ -19,6 +20,7 @@ pub use histogram::Histogram;
 pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
 pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
+pub use vm::Machines;
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
 pub const SCHEMA: u32 = 1;

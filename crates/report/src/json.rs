@@ -8,3 +8,16 @@ pub fn json(summary: &Summary) -> String {
     text.push('\n');
     text
 }
+
+/// The summaries of one experiment on several kernels, in the order of the kernels, as one JSON object.
+pub fn json_of_all(summaries: &[Summary]) -> String {
+    #[derive(serde::Serialize)]
+    struct All<'a> {
+        schema: u32,
+        races: &'a [Summary],
+    }
+    let all = All { schema: crate::SCHEMA, races: summaries };
+    let mut text = serde_json::to_string_pretty(&all).expect("a summary has text keys only");
+    text.push('\n');
+    text
+}

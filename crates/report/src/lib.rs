@@ -10,9 +10,9 @@ mod summary;
 mod table;
 
 pub use analyse::analyse;
-pub use json::json;
+pub use json::{json, json_of_all};
 pub use summary::{
-    Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
-    Role, SCHEMA, Summary, Verdict, VoidReason,
+    Candidate, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
+    RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
 };
-pub use table::{Style, table};
+pub use table::{Style, kernels, table};

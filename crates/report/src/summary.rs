@@ -34,6 +34,10 @@ pub struct Summary {
     pub candidates: Vec<Candidate>,
     /// The reference against itself, one entry a load.
     pub noise: Vec<Noise>,
+    /// Instructions per request, one entry a load, where a virtual machine's clock counted them; then nothing else of a
+    /// load means anything.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exact: Vec<Exact>,
     /// Figures that somebody published for the same question.
     pub published: Vec<Published>,
     /// The race in a sentence or two.
@@ -301,4 +305,32 @@ pub struct Noise {
     /// Whether the control can be told from the reference, judged by the interval alone. Anything but
     /// [`Verdict::Indistinguishable`] says that the race did not treat all alike.
     pub verdict: Option<Verdict>,
+}
+
+/// What a request costs in instructions, all candidates.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Exact {
+    /// Bytes of the answer's body.
+    pub body_bytes: u32,
+    /// Those that were counted, in display order; the reference is the first.
+    pub candidates: Vec<Instructions>,
+}
+
+/// What a request costs in instructions: of client, server and both nodes' kernels together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Instructions {
+    /// The candidate.
+    pub name: String,
+    /// The median of the repetitions.
+    pub per_request: f64,
+    /// The greatest repetition less the least, as a share of the median: 0.001 is a thousandth.
+    pub spread: f64,
+    /// Trials that count.
+    pub repetitions: u64,
+    /// More than the reference.
+    pub more: Option<f64>,
+    /// The same as a share of the reference's.
+    pub over: Option<f64>,
+    /// Against the reference: a difference counts where it is greater than what the reference differs from itself.
+    pub verdict: Verdict,
 }

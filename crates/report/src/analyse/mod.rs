@@ -2,6 +2,7 @@
 
 mod compare;
 mod describe;
+mod exact;
 mod merged;
 mod rates;
 mod sentence;
@@ -21,6 +22,7 @@ pub fn analyse(race: &Race) -> Summary {
     let noise = noise(race, &comparisons);
     let mut experiment = race.header.experiment.clone();
     let published = std::mem::take(&mut experiment.published);
+    let exact = exact::exact(race);
     Summary {
         schema: SCHEMA,
         hostgap: race.header.hostgap.clone(),
@@ -32,8 +34,12 @@ pub fn analyse(race: &Race) -> Summary {
         progress: progress(race),
         capacities: race.capacities.clone(),
         loads: race.loads.iter().map(load).collect(),
-        verdict: sentence::verdict(race, &comparisons),
+        verdict: match exact.as_slice() {
+            [] => sentence::verdict(race, &comparisons),
+            counted => exact::sentence(counted),
+        },
         notes: notes(race, &units, &noise),
+        exact,
         candidates,
         noise,
         published,
@@ -110,6 +116,12 @@ fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
     let mut notes = race.notes.clone();
     if race.end.is_none() {
         notes.push("the record has no end: the race was cut off, or is still running".to_owned());
+    }
+    if race.header.experiment.exact() {
+        return notes;
+    }
+    if let Some(machine) = race.header.machine.facts.get("virtual machine") {
+        notes.push(format!("this race ran in a virtual machine, {machine}"));
     }
     match (units.unit, units.count) {
         (_, 0 | 1) => notes.push("one round gives no interval, so nothing is compared".to_owned()),

@@ -65,6 +65,7 @@ pub(super) fn race() -> Summary {
             .to_vec(),
         candidates,
         noise: LOADS.map(noise).to_vec(),
+        exact: Vec::new(),
         published: vec![Published {
             path: "bridge+vxlan".to_owned(),
             what: "p99 ms at 150k req/s".to_owned(),
@@ -222,6 +223,7 @@ fn experiment() -> Experiment {
         warmup_ms: 20,
         underlay: Underlay::default(),
         placement: Placement::default(),
+        vm: None,
         seed: None,
         published: Vec::new(),
     }

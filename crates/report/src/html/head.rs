@@ -131,11 +131,11 @@ fn absent(m: &mut Markup, summary: &Summary) {
 
 fn contents(m: &mut Markup, summary: &Summary) {
     let ratio = format!("Relative to {}", look::reference(summary));
+    let measured =
+        [("#ratio", ratio.as_str()), ("#curves", "Percentiles"), ("#cpu", "CPU"), ("#capacity", "Capacity")];
+    let counted = [("#exact", "Instructions")];
+    let figures = if summary.exact.is_empty() { measured.as_slice() } else { counted.as_slice() };
     let parts = [
-        ("#ratio", ratio.as_str()),
-        ("#curves", "Percentiles"),
-        ("#cpu", "CPU"),
-        ("#capacity", "Capacity"),
         ("#topology", "Topology"),
         ("#paths", "Each data path"),
         ("#machine", "Machine and settings"),
@@ -143,7 +143,7 @@ fn contents(m: &mut Markup, summary: &Summary) {
         ("#again", "Run it again"),
     ];
     m.within("nav", &[("aria-label", "Parts of this page")], |m| {
-        for (place, name) in parts {
+        for (place, name) in figures.iter().chain(&parts) {
             m.leaf("a", &[("href", place)], name);
             m.text(" ");
         }

@@ -8,6 +8,7 @@ mod capacity;
 mod cpu;
 mod curve;
 mod details;
+mod exact;
 #[cfg(test)]
 mod fixture;
 mod head;
@@ -59,10 +60,14 @@ fn head(m: &mut Markup, summary: &Summary) {
 
 fn body(m: &mut Markup, summary: &Summary) {
     head::section(m, summary);
-    ratio::section(m, summary);
-    curve::section(m, summary);
-    cpu::section(m, summary);
-    capacity::section(m, summary);
+    if summary.exact.is_empty() {
+        ratio::section(m, summary);
+        curve::section(m, summary);
+        cpu::section(m, summary);
+        capacity::section(m, summary);
+    } else {
+        exact::section(m, summary);
+    }
     topology::section(m, summary);
     details::section(m, summary);
     machine::section(m, summary);

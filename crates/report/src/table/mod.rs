@@ -1,6 +1,7 @@
 //! The summary on a terminal: a table for each load, what could not run, the noise, and the verdict.
 
 mod columns;
+mod exact;
 mod grid;
 
 use std::fmt::Write;
@@ -10,6 +11,7 @@ use record::Placement;
 use crate::figures::{self, counted, span_s};
 use crate::summary::{Candidate, Load, Noise, Precision, RateSummary, Role, Summary};
 use columns::Column;
+pub use exact::kernels;
 use grid::{Ink, Row};
 
 /// How to draw.
@@ -26,7 +28,10 @@ pub fn table(summary: &Summary, style: Style) -> String {
     let mut text = head(summary);
     for (index, load) in summary.loads.iter().enumerate() {
         text.push('\n');
-        text.push_str(&block(summary, index, load, style));
+        match summary.exact.get(index) {
+            Some(counts) => text.push_str(&exact::block(counts, style)),
+            None => text.push_str(&block(summary, index, load, style)),
+        }
     }
     text.push_str(&cannot_run(summary));
     text.push_str(&published(summary));

@@ -1,0 +1,119 @@
+//! The virtual machines that an experiment may ask for: other kernels than this machine's, and the exact mode.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Experiment;
+use crate::experiment_file::{ExperimentError, out_of_range, within};
+
+/// What races in a virtual machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Machines {
+    /// Kernels, each of which gets a race of its own: `debian:6.12`, or the path of an image.
+    pub kernels: Vec<String>,
+    /// The folder of the modules of kernels that are given by their path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modules: Option<String>,
+    /// Instructions are counted instead of time: see [`Experiment::exact`].
+    pub exact: bool,
+    /// Virtual CPUs; the exact mode always has one.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+}
+
+impl Default for Machines {
+    fn default() -> Machines {
+        Machines { kernels: Vec::new(), modules: None, exact: false, cpus: 2, memory_mib: 2048 }
+    }
+}
+
+impl Machines {
+    /// The most kernels of one experiment.
+    pub const KERNELS_MAX: usize = 8;
+
+    pub(crate) fn validate(&self) -> Result<(), ExperimentError> {
+        if self.kernels.is_empty() || self.kernels.len() > Machines::KERNELS_MAX {
+            let why = format!("1 to {} kernels are expected, as in [\"debian:6.12\"]", Machines::KERNELS_MAX);
+            return Err(out_of_range("vm.kernels", format!("a list of {}", self.kernels.len()), why));
+        }
+        for (index, kernel) in self.kernels.iter().enumerate() {
+            if self.kernels[..index].contains(kernel) {
+                return Err(out_of_range("vm.kernels", kernel, "it is listed twice"));
+            }
+        }
+        within("vm.cpus", self.cpus, 1..=64)?;
+        within("vm.memory_mib", self.memory_mib, 512..=262_144)
+    }
+}
+
+/// Rounds of the exact mode where nobody says how many: they differ by a few thousandths, so three tell how much.
+const EXACT_ROUNDS: u32 = 3;
+
+impl Experiment {
+    /// Whether instructions are counted instead of time.
+    ///
+    /// The virtual machine's clock then takes a nanosecond for an instruction and none for sleep. On one connection each
+    /// request follows the answer before, so that somebody always works: the client, the server, or one of both nodes'
+    /// kernels between them. The time of a request is the number of instructions that all of them spend on it.
+    pub fn exact(&self) -> bool {
+        self.vm.as_ref().is_some_and(|vm| vm.exact)
+    }
+
+    /// The experiment as it is raced in the virtual machine of one of its kernels.
+    ///
+    /// # Panics
+    /// If it has no virtual machines.
+    #[must_use]
+    pub fn on(&self, kernel: &str) -> Experiment {
+        let mut one = self.clone();
+        one.vm.as_mut().expect("the experiment has virtual machines").kernels = vec![kernel.to_owned()];
+        if self.exact() {
+            one.workload.connections = 1;
+            // There is one processor, and it is never idle: a rate would measure sleep.
+            one.rates = Vec::new();
+            one.underlay.steering = crate::Steering::Sender;
+            one.builds = 1;
+            one.rounds = one.rounds.min(EXACT_ROUNDS);
+        }
+        one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(lines: &str) -> Result<Experiment, ExperimentError> {
+        Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{lines}"))
+    }
+
+    #[test]
+    fn machines_are_read_written_and_checked() {
+        let read = experiment("[vm]\nkernels = [\"debian:6.1\", \"debian:6.12\"]\nexact = true").unwrap();
+        assert!(read.exact() && read.vm.as_ref().unwrap().cpus == 2);
+        assert_eq!(Experiment::from_toml(&toml::to_string(&read).unwrap()).unwrap(), read);
+        let plain = experiment("").unwrap();
+        assert!(!plain.exact() && !toml::to_string(&plain).unwrap().contains("vm"));
+        for (lines, what) in [
+            ("[vm]\nexact = true", "1 to 8 kernels are expected"),
+            ("[vm]\nkernels = [\"a\", \"a\"]", "`vm.kernels` is a: it is listed twice"),
+            ("[vm]\nkernels = [\"a\"]\ncpus = 0", "`vm.cpus` is 0"),
+            ("[vm]\nkernels = [\"a\"]\nmemory_mib = 1", "`vm.memory_mib` is 1"),
+            ("[vm]\nkernel = \"a\"", "did you mean `kernels`?"),
+        ] {
+            let message = experiment(lines).unwrap_err().to_string();
+            assert!(message.contains(what), "{message}");
+        }
+    }
+
+    #[test]
+    fn one_kernel_s_race_asks_for_that_kernel() {
+        let both = experiment("rounds = 12\n[vm]\nkernels = [\"a\", \"b\"]\n").unwrap();
+        let one = both.on("b");
+        assert_eq!((one.rounds, one.vm.unwrap().kernels), (12, vec!["b".to_owned()]));
+        let exact = experiment("rates = [5]\n[vm]\nkernels = [\"a\", \"b\"]\nexact = true").unwrap().on("a");
+        assert_eq!((exact.rounds, exact.builds, exact.workload.connections), (3, 1, 1));
+        assert!(exact.rates.is_empty());
+    }
+}

@@ -1,0 +1,89 @@
+//! Instructions per request, where a virtual machine's clock counted them.
+//!
+//! On one connection in a closed loop somebody always works, and a nanosecond is an instruction: the time of a trial ÷ its
+//! answers is what client, server and both nodes' kernels executed for one request. The mean and not a percentile: the
+//! histograms have three digits, this has five.
+
+use record::{Entrant, Race};
+
+use crate::figures;
+use crate::summary::{Exact, Instructions, Verdict};
+
+/// One entry a load; empty where time was measured.
+pub(super) fn exact(race: &Race) -> Vec<Exact> {
+    if !race.header.experiment.exact() {
+        return Vec::new();
+    }
+    let of_load = |(index, load): (usize, &record::Load)| Exact {
+        body_bytes: load.body_bytes,
+        candidates: instructions(race, index),
+    };
+    race.loads.iter().enumerate().map(of_load).collect()
+}
+
+fn instructions(race: &Race, load: usize) -> Vec<Instructions> {
+    let entrants = race.header.entrants.iter().enumerate();
+    let runs: Vec<(&Entrant, Vec<f64>)> =
+        entrants.map(|(index, entrant)| (entrant, runs(race, load, index))).collect();
+    let figure = |at: usize| runs.get(at).and_then(|(_, runs)| stats::median(runs));
+    let reference = figure(0);
+    let spread_of = |runs: &[f64]| {
+        let most = runs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let least = runs.iter().copied().fold(f64::INFINITY, f64::min);
+        stats::median(runs).map(|median| (most - least) / median)
+    };
+    // What the reference differs by from itself, whether from one repetition to the next or from one topology to another.
+    let again = figure(1).zip(reference).map_or(0.0, |(again, reference)| (again / reference - 1.0).abs());
+    let noise = runs.first().and_then(|(_, runs)| spread_of(runs)).unwrap_or(0.0).max(again);
+    let of = |(index, (entrant, runs)): (usize, &(&Entrant, Vec<f64>))| {
+        let per_request = stats::median(runs)?;
+        let over = reference.map(|reference| per_request / reference - 1.0);
+        let spread = spread_of(runs).unwrap_or(0.0);
+        Some(Instructions {
+            name: entrant.name.clone(),
+            per_request,
+            spread,
+            repetitions: runs.len() as u64,
+            more: reference.map(|reference| per_request - reference),
+            over,
+            verdict: match over {
+                _ if index == 0 => Verdict::Reference,
+                Some(over) if over > noise.max(spread) => Verdict::Worse,
+                Some(over) if -over > noise.max(spread) => Verdict::Better,
+                _ => Verdict::Indistinguishable,
+            },
+        })
+    };
+    runs.iter().enumerate().filter_map(of).collect()
+}
+
+/// Instructions per request of each trial that counts.
+fn runs(race: &Race, load: usize, entrant: usize) -> Vec<f64> {
+    let trials = race.rounds.iter().flat_map(|round| &round.trials);
+    trials
+        .filter(|trial| trial.entrant == entrant && trial.load == load && trial.void.is_none())
+        .filter(|trial| trial.answered_in_time > 0)
+        .map(|trial| trial.duration_ns as f64 / trial.answered_in_time as f64)
+        .collect()
+}
+
+/// The counts in a sentence: the cheapest contender and the dearest.
+pub(super) fn sentence(exact: &[Exact]) -> String {
+    let Some((counts, reference)) =
+        exact.first().and_then(|counts| Some((counts, counts.candidates.first()?)))
+    else {
+        return "nothing was counted yet".to_owned();
+    };
+    let mut contenders: Vec<&Instructions> = counts.candidates.iter().skip(2).collect();
+    contenders.sort_by(|a, b| a.per_request.total_cmp(&b.per_request));
+    let told = |contender: &Instructions| match contender.over {
+        Some(over) => format!("{} {}", contender.name, figures::change(1.0 + over)),
+        None => contender.name.clone(),
+    };
+    let figure = format!("{} takes {:.0} instructions a request", reference.name, reference.per_request);
+    match contenders.as_slice() {
+        [] => figure,
+        [only] => format!("{figure}; {}", told(only)),
+        [least, .., most] => format!("{figure}; least over it {}, most {}", told(least), told(most)),
+    }
+}

@@ -1,0 +1,76 @@
+//! Counted instructions: a made record with known counts becomes the table of one kernel and that of two.
+
+use record::{Machines, Race};
+use report::{Style, Verdict, analyse, html, json, json_of_all, kernels, table};
+
+use crate::made::{Plan, Truth};
+
+const STYLE: Style = Style { colour: false, width: 100 };
+
+/// Three repetitions at exactly so many instructions a request, those of the second and third apart by a thousandth of
+/// the first's at most.
+fn counted(kernel: &str, truths: &[(&'static str, u64)]) -> Race {
+    let contenders = truths[2..].iter().map(|(name, _)| Truth::of(name, 1.0)).collect();
+    let plan = Plan { loads: vec![None], builds: 1, rounds_a_build: 3, ..Plan::of(7, contenders) };
+    let mut race = plan.race();
+    race.header.machine.kernel = kernel.to_owned();
+    race.header.experiment.vm =
+        Some(Machines { kernels: vec!["debian:6.1".to_owned()], exact: true, ..Machines::default() });
+    for round in &mut race.rounds {
+        for trial in &mut round.trials {
+            let (_, instructions) = truths[trial.entrant];
+            trial.answered_in_time = 1000;
+            trial.duration_ns = 1000 * instructions + 20_000 * u64::from(round.round);
+        }
+    }
+    race
+}
+
+fn old() -> Race {
+    counted("6.1", &[("host", 50_000), ("host again", 50_010), ("macvlan", 51_500), ("docker", 90_000)])
+}
+
+fn new() -> Race {
+    counted("6.12", &[("host", 40_000), ("host again", 40_004), ("macvlan", 40_010), ("docker", 70_000)])
+}
+
+#[test]
+fn counts_are_compared_with_what_the_host_differs_from_itself() {
+    let summary = analyse(&old());
+    let verdicts: Vec<(&str, Verdict)> =
+        summary.exact[0].candidates.iter().map(|of| (of.name.as_str(), of.verdict)).collect();
+    let expected = [
+        ("host", Verdict::Reference),
+        ("host again", Verdict::Indistinguishable),
+        ("macvlan", Verdict::Worse),
+        ("docker", Verdict::Worse),
+    ];
+    assert_eq!(verdicts, expected);
+    let macvlan = &summary.exact[0].candidates[2];
+    assert_eq!((macvlan.per_request, macvlan.more, macvlan.repetitions), (51_520.0, Some(1500.0), 3));
+    // On the other kernel it costs a quarter of a thousandth, and the host's own repetitions are a thousandth apart.
+    assert_eq!(analyse(&new()).exact[0].candidates[2].verdict, Verdict::Indistinguishable);
+}
+
+#[test]
+fn the_tables_of_counts() {
+    let (old, new) = (analyse(&old()), analyse(&new()));
+    insta::assert_snapshot!("exact", table(&old, STYLE));
+    insta::assert_snapshot!("exact_kernels", kernels(&[old.clone(), new.clone()], STYLE).unwrap());
+    assert!(kernels(&[analyse(&crate::made::eventful())], STYLE).is_none());
+    let page = html::page(&old);
+    assert!(page.contains("Instructions per request") && !page.contains("id=\"curves\""));
+    let all: serde_json::Value = serde_json::from_str(&json_of_all(&[old.clone(), new])).unwrap();
+    assert_eq!(all["races"][0], serde_json::from_str::<serde_json::Value>(&json(&old)).unwrap());
+}
+
+#[test]
+fn the_json_of_counts_is_what_its_schema_says() {
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let whole = serde_json::to_value(analyse(&old())).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&whole).map(|error| error.to_string()).collect();
+    assert_eq!(errors, Vec::<String>::new());
+    assert!(whole["exact"].is_array());
+}
