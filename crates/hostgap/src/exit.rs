@@ -123,11 +123,37 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
             UNABLE,
             Some("install nginx, give its path with --nginx, or use our own responder with --server hostgap"),
         ),
+        Some(LabError::Vm(error)) => machine(error),
+        // It has given its hint already.
+        Some(LabError::Guest { status, .. }) => (*status, None),
         Some(LabError::UnknownPath { .. }) => (BAD_INPUT, Some("`hostgap paths` lists all data paths")),
         Some(LabError::Experiment { .. } | LabError::Spec(_)) => (BAD_INPUT, None),
         Some(LabError::NotUndone { .. }) => (
             FAILURE,
             Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap"),
+        ),
+        _ => (FAILURE, None),
+    }
+}
+
+/// What can be done about a virtual machine that is not to be had, or died.
+fn machine(error: &vm::Error) -> (u8, Option<&'static str>) {
+    use vm::Error;
+    const SPACE: &str = "free some space, or put the cache on a larger disk with HOSTGAP_CACHE=DIR; kernel and QEMU take half \
+                         a gigabyte";
+    match error {
+        Error::Unknown { .. } | Error::Modules { .. } | Error::Kernel { .. } => (BAD_INPUT, None),
+        Error::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            (FAILURE, Some(SPACE))
+        }
+        Error::Failed { stderr, .. }
+            if stderr.contains("No space left") || stderr.contains("enough free space") =>
+        {
+            (FAILURE, Some(SPACE))
+        }
+        Error::Unsupported { .. } | Error::Program { .. } | Error::Failed { .. } | Error::Absent { .. } => (
+            UNABLE,
+            Some("QEMU and Debian's kernels come from Debian 12's archive, by apt; no package is installed"),
         ),
         _ => (FAILURE, None),
     }

@@ -35,6 +35,7 @@ impl Progress {
                     "another race (process {pid}) measures on this machine; waiting until it ends"
                 ));
             }
+            Event::Booting { release, how } => self.line(&format!("booting Linux {release}: {how}")),
             Event::CannotRun { name, reasons } => {
                 self.line(&format!("{name} cannot run here: {}", reasons.join("; ")));
             }

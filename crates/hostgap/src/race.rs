@@ -1,5 +1,7 @@
 //! `hostgap race`: the main job.
 
+mod elsewhere;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,6 +50,8 @@ pub(crate) struct Args {
     cni: Vec<String>,
     #[command(flatten)]
     plugins: PluginArgs,
+    #[command(flatten)]
+    vm: elsewhere::VmArgs,
     /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas.
     #[arg(long, value_delimiter = ',', value_name = "RATES")]
     rate: Vec<String>,
@@ -101,6 +105,9 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
+/// The record's name in its directory.
+const RECORD: &str = "race.jsonl";
+
 /// Rounds and builds of `--quick`.
 const QUICK: (u32, u32) = (10, 5);
 
@@ -111,6 +118,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return show_commands(&experiment, args);
     }
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    if experiment.vm.is_some() && !args.vm.is_guest() {
+        return elsewhere::race(&experiment, args);
+    }
     let facts = linux::features::probe()?;
     let stop = stop::on_signals()?;
     let dir = fresh_dir(&args.out, &experiment.name)?;
@@ -128,34 +138,43 @@ fn race(
     stop: Arc<AtomicBool>,
 ) -> anyhow::Result<ExitCode> {
     let settings = Settings {
-        record: dir.join("race.jsonl"),
+        record: dir.join(RECORD),
         nginx: args.nginx.clone(),
         own: std::env::current_exe().context("could not find this executable")?,
         plugins: args.plugins.dirs(),
         cpus: cpus(args)?,
         scheduling: scheduling(args),
+        guest: args.vm.in_guest.clone(),
         stop,
     };
     let experiment = with_duration(experiment, args, facts)?;
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
+    if args.vm.is_guest() {
+        return elsewhere::tell_outward(race, &dir.join(RECORD));
+    }
     let mut progress = Progress::new();
     let result = race.run(&mut |event| progress.tell(&event));
     progress.finish();
-    finish(args, dir, result)
+    finish(dir, result, &mut |summary| report::show(&summary, args.json))
 }
 
-/// Shows what there is to show, then says how the race ended.
-fn finish(args: &Args, dir: &Path, result: Result<Finished, LabError>) -> anyhow::Result<ExitCode> {
-    let record = dir.join("race.jsonl");
+/// Renders what there is, lets it be shown, then says how the race ended.
+fn finish(
+    dir: &Path,
+    result: Result<Finished, LabError>,
+    show: &mut dyn FnMut(::report::Summary) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    let record = dir.join(RECORD);
     let page = dir.join(report::PAGE);
     let rounds = ::record::Race::read(&record).map_or(0, |race| race.rounds.len());
-    let show = || {
+    let mut render = || {
         let summary = report::render(&record, &page)?;
-        report::show(&summary, args.json)?;
+        let valid = counts(&summary);
+        show(summary)?;
         speak::aside(format_args!("page:   {}\nrecord: {}", page.display(), record.display()));
-        anyhow::Ok(if counts(&summary) { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
+        anyhow::Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
     };
-    let shown = if rounds > 0 { show() } else { Ok(ExitCode::SUCCESS) };
+    let shown = if rounds > 0 { render() } else { Ok(ExitCode::SUCCESS) };
     let kept = match rounds {
         0 => "no round was finished".to_owned(),
         1 => "the one finished round is kept".to_owned(),
@@ -223,6 +242,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     if args.same_node {
         experiment.placement = Placement::SameNode;
     }
+    args.vm.apply(&mut experiment);
     experiment.validate()?;
     Ok(experiment)
 }

@@ -1,5 +1,6 @@
 //! `hostgap report`: render a record file again, on any machine.
 
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -51,17 +52,31 @@ pub(crate) fn render(file: &Path, page: &Path) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
+/// Prints the summaries of the same experiment on several kernels.
+pub(crate) fn show_all(summaries: &[Summary], json: bool) -> anyhow::Result<()> {
+    match summaries {
+        [one] => show(one, json),
+        all if json => write(&::report::json_of_all(all)),
+        all => {
+            all.iter().try_for_each(|summary| show(summary, false))?;
+            ::report::kernels(all, style()).map_or(Ok(()), |text| write(&text))
+        }
+    }
+}
+
 /// Prints a summary to stdout.
 pub(crate) fn show(summary: &Summary, json: bool) -> anyhow::Result<()> {
-    use std::io::{IsTerminal, Write};
-    let stdout = std::io::stdout();
-    let text = if json {
-        ::report::json(summary)
-    } else {
-        let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        ::report::table(summary, Style { colour, width: terminal_width() })
-    };
-    let mut stdout = stdout.lock();
+    if json { write(&::report::json(summary)) } else { write(&::report::table(summary, style())) }
+}
+
+/// How to draw on this stdout.
+fn style() -> Style {
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    Style { colour, width: terminal_width() }
+}
+
+fn write(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
         stdout.write_all(b"\n")?;

@@ -95,6 +95,19 @@ pub enum LabError {
         /// What was seen.
         what: String,
     },
+    /// No virtual machine could be had, or it died.
+    #[error(transparent)]
+    Vm(#[from] vm::Error),
+    /// The race in a virtual machine ended with an error of its own.
+    #[error("the race on Linux {release}: {said}")]
+    Guest {
+        /// The guest's kernel.
+        release: String,
+        /// The exit status of its hostgap.
+        status: u8,
+        /// What that said last.
+        said: String,
+    },
     /// Something could not be taken down; its journal is kept.
     #[error("could not take down {candidate}: {failures}")]
     NotUndone {

@@ -4,12 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use record::{Capacity, Load, Void};
+use serde::{Deserialize, Serialize};
 
 use crate::Chosen;
 
 /// Something that a person who waits would like to know.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Event {
+    /// A virtual machine boots, in which the race will run.
+    Booting {
+        /// The kernel's release.
+        release: String,
+        /// Who executes its instructions, and what its clock counts.
+        how: String,
+    },
     /// The remains of a dead race were removed before this one began.
     CleanedUp {
         /// Its id.

@@ -39,6 +39,8 @@ pub struct Settings {
     pub cpus: CpuSet,
     /// Policy of the threads of client and server.
     pub scheduling: Scheduling,
+    /// What virtual machine this is, if it is one of ours.
+    pub guest: Option<String>,
     /// Set from outside to end the race after the running trial.
     pub stop: Arc<AtomicBool>,
 }
@@ -150,6 +152,9 @@ impl Race {
         self.steered = chosen.steered;
         let mut header = self.header()?;
         header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        if let Some(guest) = &self.settings.guest {
+            header.machine.facts.insert("virtual machine".to_owned(), guest.clone());
+        }
         writer.append(&Line::Header(Box::new(header)))?;
         tell(Event::Steering { chosen });
         self.builds(claim, writer, tell)
@@ -249,6 +254,10 @@ impl Race {
         };
         let mut loads = Vec::new();
         for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
+            if self.experiment.exact() {
+                loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
+                continue;
+            }
             let (_, reference) = &mut runners[0];
             let stop = || self.settings.stop.load(Ordering::Relaxed);
             let Some(found) = capacity(reference, &self.method, body_bytes, stop)? else { return Ok(None) };
@@ -379,7 +388,7 @@ impl Race {
 }
 
 /// Ends a record. One without its first line is none, and is taken away: the race could not begin.
-fn close(mut writer: Writer, end: &Line) -> Result<(), LabError> {
+pub(crate) fn close(mut writer: Writer, end: &Line) -> Result<(), LabError> {
     if writer.is_empty() {
         let path = writer.path();
         return std::fs::remove_file(path).map_err(LabError::file("remove", path));

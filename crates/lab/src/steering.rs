@@ -10,13 +10,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use record::{Load, Placement, Steering};
+use serde::{Deserialize, Serialize};
 
 use crate::standing::{Staffing, Standing};
 use crate::trial::{Method, run};
 use crate::{LabError, Shape};
 
 /// What was chosen, and why.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chosen {
     /// The receiving node's CPUs work on received packets.
     pub steered: bool,

@@ -1,0 +1,184 @@
+//! `hostgap race --kernel`: the race in virtual machines, and its side in there.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ::lab::{Finished, GuestRace, LabError, Outward, Race};
+use ::record::{Experiment, Machines};
+use ::report::Summary;
+use anyhow::Context;
+use vm::{Cache, Vm, Wanted};
+
+use crate::exit;
+use crate::progress::Progress;
+use crate::{report, speak, stop};
+
+use super::{Args, RECORD};
+
+/// The kernel that is raced on where `--exact` comes without one.
+const USUAL: &str = "debian:6.12";
+
+/// Where to race.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Another kernel")]
+pub(crate) struct VmArgs {
+    /// Race on these kernels instead of this machine's, each in a virtual machine; joined by commas.
+    #[arg(long, value_delimiter = ',', value_name = "KERNELS", long_help = KERNEL)]
+    kernel: Vec<String>,
+    /// The modules of a kernel that is given as a file: /lib/modules/RELEASE, or what lib/modules/RELEASE is in.
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
+    /// Count instructions per request instead of time, in a virtual machine (without --kernel: debian:6.12).
+    #[arg(long, long_help = EXACT)]
+    exact: bool,
+    /// Virtual CPUs of those machines (2).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    vm_cpus: Option<u32>,
+    /// This is such a machine, described so.
+    #[arg(long, hide = true, value_name = "TEXT")]
+    pub(super) in_guest: Option<String>,
+}
+
+const KERNEL: &str = "Race on these kernels instead of this machine's, each in a virtual machine of its own; joined by \
+commas. debian:6.12 and debian:6.1 are fetched as Debian packages into a cache (~/.cache/hostgap, or HOSTGAP_CACHE) and not \
+installed; a path is that of an image of your own, with --modules. The machine is QEMU, with KVM where that works. Without \
+KVM it emulates, and the report says so: data paths that this kernel lacks can be tried, but times mean little. --exact \
+counts instead.";
+
+const EXACT: &str = "Count instructions per request instead of time. The virtual machine has one CPU and a clock that \
+counts instructions, so a figure holds what client, server and both nodes' stacks execute for a request, the same to about \
+a thousandth in every repetition and on every machine. Caches, locks and other processors are not in it. Without --kernel: \
+debian:6.12.";
+
+impl VmArgs {
+    /// Whether this process races in a virtual machine of ours.
+    pub(super) fn is_guest(&self) -> bool {
+        self.in_guest.is_some()
+    }
+
+    /// What the options change of an experiment.
+    pub(super) fn apply(&self, experiment: &mut Experiment) {
+        let asked = !self.kernel.is_empty() || self.exact || self.vm_cpus.is_some();
+        if !asked || self.is_guest() {
+            return;
+        }
+        let usual = || Machines { kernels: vec![USUAL.to_owned()], ..Machines::default() };
+        let machines = experiment.vm.get_or_insert_with(usual);
+        if !self.kernel.is_empty() {
+            machines.kernels.clone_from(&self.kernel);
+        }
+        if let Some(modules) = &self.modules {
+            machines.modules = Some(modules.display().to_string());
+        }
+        machines.exact |= self.exact;
+        machines.cpus = self.vm_cpus.unwrap_or(machines.cpus);
+    }
+}
+
+/// Races on each kernel in turn.
+pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
+    let stop = stop::on_signals()?;
+    let machines = experiment.vm.clone().unwrap_or_default();
+    let modules = machines.modules.as_deref().map(Path::new);
+    // All names are looked at before the first machine boots.
+    let wanted = machines.kernels.iter().map(|name| Wanted::parse(name, modules));
+    let wanted: Vec<Wanted> = wanted.collect::<Result<_, _>>().map_err(LabError::from)?;
+    let dir = super::fresh_dir(&args.out, &experiment.name)?;
+    let mut shown = Vec::new();
+    let mut code = ExitCode::SUCCESS;
+    for (name, wanted) in machines.kernels.iter().zip(&wanted) {
+        let dir = if wanted_alone(&machines) { dir.clone() } else { dir.join(slug(name)) };
+        std::fs::create_dir_all(&dir).with_context(|| format!("could not create {}", dir.display()))?;
+        let result = machine(name, wanted, machines.exact).and_then(|vm| {
+            let guest = GuestRace {
+                vm: &vm,
+                experiment: &experiment.on(name),
+                record: dir.join(RECORD),
+                own: std::env::current_exe().map_err(|source| LabError::File {
+                    verb: "find",
+                    path: "this executable".into(),
+                    source,
+                })?,
+                nginx: args.nginx.clone(),
+                plugins: &args.plugins.dirs(),
+                scheduling: super::scheduling(args),
+                stop: stop.clone(),
+            };
+            let mut progress = Progress::new();
+            let result = guest.run(&mut |event| progress.tell(&event));
+            progress.finish();
+            result
+        });
+        let stopped = matches!(result, Ok(Finished::Stopped));
+        let ended = super::finish(&dir, result, &mut |summary| keep(&mut shown, summary));
+        if ended.is_err() {
+            // What other kernels gave is shown all the same.
+            report::show_all(&shown, args.json)?;
+            // They go only if they are empty: what was written is kept.
+            let _ =
+                std::fs::remove_dir(&dir).and_then(|()| std::fs::remove_dir(dir.parent().unwrap_or(&dir)));
+        }
+        let ended = ended?;
+        if ended != ExitCode::SUCCESS {
+            code = ended;
+        }
+        if stopped {
+            break;
+        }
+    }
+    report::show_all(&shown, args.json)?;
+    Ok(code)
+}
+
+fn keep(shown: &mut Vec<Summary>, summary: Summary) -> anyhow::Result<()> {
+    shown.push(summary);
+    Ok(())
+}
+
+fn wanted_alone(machines: &Machines) -> bool {
+    machines.kernels.len() == 1
+}
+
+/// A machine with a kernel, made ready to boot.
+fn machine(name: &str, wanted: &Wanted, exact: bool) -> Result<Vm, LabError> {
+    speak::aside(format_args!("{name}: kernel and QEMU are fetched where they are not in the cache"));
+    let vm = wanted.fetch(&Cache::open()?)?;
+    Ok(if exact { vm } else { vm.tried_with_kvm() })
+}
+
+/// A kernel's name as that of a directory.
+fn slug(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+    name.trim_start_matches('/').chars().map(plain).collect()
+}
+
+/// Races in here, and says everything to the program that started this machine.
+pub(super) fn tell_outward(race: Race, record: &Path) -> anyhow::Result<ExitCode> {
+    let mut outward = Outward::new(record);
+    let mut unheard = None;
+    let result = race.run(&mut |event| {
+        let told = outward.tell(&event, &mut std::io::stdout());
+        unheard = unheard.take().or(told.err());
+    });
+    outward.lines(&mut std::io::stdout())?;
+    std::io::stdout().flush()?;
+    if let Some(error) = unheard {
+        return Err(error).context("could not say what happens");
+    }
+    match result? {
+        Finished::Whole => Ok(ExitCode::SUCCESS),
+        Finished::Stopped => Ok(ExitCode::from(exit::INTERRUPTED)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_have_directories() {
+        assert_eq!(slug("debian:6.12"), "debian-6.12");
+        assert_eq!(slug("/boot/vmlinuz-6.9.3"), "boot-vmlinuz-6.9.3");
+    }
+}

@@ -1,0 +1,349 @@
+//! A race in a virtual machine: the very same program races there, and what it tells and writes comes back line by line.
+//!
+//! The guest sees this machine's files, so that program, nginx and plugins are at their usual paths; its network is its
+//! own. Its hostgap says two kinds of things on stdout: events, as JSON, and the lines of its record as they are written.
+//! So progress shows here as that of any race, and a guest that dies leaves the rounds that it had finished.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use linux::cpu::Scheduling;
+use record::{Experiment, Line, Writer};
+use vm::{Accelerator, Limits, Timing, Vm, Watch};
+
+use crate::cni::PluginDirs;
+use crate::race::{Finished, close};
+use crate::{Event, LabError};
+
+/// What stands before an event on the guest's stdout.
+const EVENT: &str = "event ";
+/// What stands before a line of its record.
+const RECORD: &str = "record ";
+/// A race says something with every trial. Between its words lie at most the boot and the building of all topologies,
+/// which emulation makes minutes of.
+const SILENCE_MAX: Duration = Duration::from_secs(600);
+/// Nobody waits longer than that for a race.
+const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Loaded before the race. Hosts of containers have the first, by Docker or by what Kubernetes demands; nothing loads it by
+/// itself. The other comes with the first rule that needs it, and its parameters then appear in every namespace.
+const MODULES: &str = "br_netfilter nf_conntrack";
+/// Where in a line of a record its content begins (docs/record.md), and how its last line's does.
+const PAYLOAD: usize = r#"{"crc32":"01234567","line":"#.len();
+const END: &[u8] = br#"{"end":"#;
+/// Lines of the guest's stderr that an error tells.
+const SAID_LINES: usize = 6;
+
+/// A race that runs in a virtual machine.
+#[derive(Debug)]
+pub struct GuestRace<'a> {
+    /// The machine.
+    pub vm: &'a Vm,
+    /// What is raced there: [`Experiment::on`] its kernel.
+    pub experiment: &'a Experiment,
+    /// The record file to write; it must not exist yet. The experiment is written beside it, for the guest to read.
+    pub record: PathBuf,
+    /// This executable.
+    pub own: PathBuf,
+    /// The nginx to use, where not the one in `PATH`.
+    pub nginx: Option<PathBuf>,
+    /// Where CNI plugins are looked for.
+    pub plugins: &'a PluginDirs,
+    /// Policy of the threads of client and server.
+    pub scheduling: Scheduling,
+    /// Set from outside to end the race.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl GuestRace<'_> {
+    /// Runs it. What the guest had finished is in the record file, whatever happens.
+    ///
+    /// # Errors
+    /// Those of the virtual machine, and [`LabError::Guest`] if the race in there failed.
+    pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+        let release = self.vm.kernel().release.clone();
+        tell(Event::Booting { release: release.clone(), how: self.describe() });
+        let writer = Writer::create(&self.record)?;
+        tell(Event::Recording { path: self.record.clone() });
+        let command = self.command()?;
+        let started = Instant::now();
+        let mut listener = Listener {
+            writer,
+            tell,
+            stop: &self.stop,
+            line: Vec::new(),
+            said: VecDeque::new(),
+            failed: None,
+            racing: None,
+        };
+        let outcome = self.vm.run_watched(&command, &self.limits(), &mut listener);
+        let finished = listener.finish(outcome, release);
+        let stopped = match &finished {
+            Ok(Finished::Whole) => None,
+            Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
+            Err(error) => Some(error.to_string().lines().next().unwrap_or_default().to_owned()),
+        };
+        let ended = close(listener.writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
+        let finished = finished?;
+        ended.map(|()| finished)
+    }
+
+    /// The machine in words, for the record.
+    fn describe(&self) -> String {
+        if self.experiment.exact() {
+            return "QEMU, one virtual CPU whose clock counts instructions".to_owned();
+        }
+        match self.vm.accelerator() {
+            Accelerator::Kvm => "QEMU with KVM".to_owned(),
+            Accelerator::Emulation => {
+                "QEMU in software emulation: times mean little, and ratios not much more".to_owned()
+            }
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let asked = self.experiment.vm.clone().unwrap_or_default();
+        let timing = if asked.exact { Timing::Counted } else { Timing::RealTime { cpus: asked.cpus } };
+        // Histograms of every trial come back; the limit is against a guest gone mad.
+        let output_bytes = 4 << 30;
+        Limits { time: TIME_MAX, silence: SILENCE_MAX, memory_mib: asked.memory_mib, timing, output_bytes }
+    }
+
+    fn command(&self) -> Result<Command, LabError> {
+        let file = self.record.with_file_name("experiment.toml");
+        std::fs::write(&file, self.experiment.to_toml()).map_err(LabError::file("write", &file))?;
+        let file = std::fs::canonicalize(&file).map_err(LabError::file("resolve", &file))?;
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(format!("modprobe --all {MODULES}; exec \"$@\"")).arg("race");
+        command.arg(&self.own).arg("race").arg(file).arg("--in-guest").arg(self.describe());
+        command.args(["--out", "/run/results", "--cni-bin"]).arg(self.plugins.to_string());
+        if let Some(nginx) = &self.nginx {
+            command.arg("--nginx").arg(nginx);
+        }
+        if self.scheduling == Scheduling::Normal {
+            command.arg("--no-realtime");
+        }
+        command.env("HOME", "/root");
+        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        Ok(command)
+    }
+}
+
+/// The guest's side: says what happens, and what has been written to the record since.
+#[derive(Debug)]
+pub struct Outward {
+    path: PathBuf,
+    record: Option<BufReader<File>>,
+}
+
+impl Outward {
+    /// For a record that may not be there yet.
+    pub fn new(record: &Path) -> Outward {
+        Outward { path: record.to_owned(), record: None }
+    }
+
+    /// Says an event, and before it the lines of the record that are new.
+    ///
+    /// # Errors
+    /// Nobody listens, or the record cannot be read.
+    pub fn tell(&mut self, event: &Event, to: &mut dyn Write) -> io::Result<()> {
+        self.lines(to)?;
+        writeln!(to, "{EVENT}{}", serde_json::to_string(event)?)
+    }
+
+    /// Says the lines of the record that are new.
+    ///
+    /// # Errors
+    /// Those of [`Outward::tell`].
+    pub fn lines(&mut self, to: &mut dyn Write) -> io::Result<()> {
+        if self.record.is_none() {
+            self.record = match File::open(&self.path) {
+                Ok(file) => Some(BufReader::new(file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            };
+        }
+        let Some(record) = &mut self.record else { return Ok(()) };
+        let mut line = Vec::new();
+        // Each is appended by one write of this very process, so none is seen half.
+        while record.read_until(b'\n', &mut line)? > 0 {
+            to.write_all(RECORD.as_bytes())?;
+            to.write_all(&line)?;
+            line.clear();
+        }
+        Ok(())
+    }
+}
+
+/// This side: takes the guest's words apart.
+struct Listener<'a> {
+    writer: Writer,
+    tell: &'a mut dyn FnMut(Event),
+    stop: &'a AtomicBool,
+    /// What of a line has come so far.
+    line: Vec<u8>,
+    /// The last lines of stderr.
+    said: VecDeque<String>,
+    /// Why nothing more is written down.
+    failed: Option<LabError>,
+    /// When the first round began, by this machine's clock.
+    racing: Option<Instant>,
+}
+
+impl Watch for Listener<'_> {
+    fn stdout(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(piece);
+            if self.line.ends_with(b"\n") {
+                self.line.pop();
+                let line = std::mem::take(&mut self.line);
+                self.take(&line);
+            }
+        }
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) {
+        for line in String::from_utf8_lossy(bytes).lines().filter(|line| !line.is_empty()) {
+            self.said.push_back(line.to_owned());
+        }
+        while self.said.len() > SAID_LINES {
+            self.said.pop_front();
+        }
+    }
+
+    fn stops(&mut self) -> bool {
+        self.failed.is_some() || self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Listener<'_> {
+    fn take(&mut self, line: &[u8]) {
+        if let Some(line) = line.strip_prefix(RECORD.as_bytes()) {
+            // Its end is written here, with the time that has passed here.
+            let is_end = line.get(PAYLOAD..).is_some_and(|payload| payload.starts_with(END));
+            if !is_end && self.failed.is_none() {
+                self.failed = self.writer.copy(line).err().map(LabError::from);
+            }
+        } else if let Some(event) = line.strip_prefix(EVENT.as_bytes()) {
+            match serde_json::from_slice(event) {
+                // The file that it writes there is gone with it.
+                Ok(Event::Recording { .. }) => {}
+                Ok(Event::Round { done, of, .. }) => {
+                    let left = self
+                        .racing
+                        .map_or(Duration::ZERO, |since| since.elapsed() * (of - done) / done.max(1));
+                    (self.tell)(Event::Round { done, of, left });
+                }
+                Ok(event) => {
+                    if matches!(event, Event::Trial { .. }) {
+                        self.racing.get_or_insert_with(Instant::now);
+                    }
+                    (self.tell)(event);
+                }
+                // Both sides are one program; a line that a dying guest tore is no loss.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// What became of the race.
+    fn finish(&mut self, outcome: vm::Result<vm::Output>, release: String) -> Result<Finished, LabError> {
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
+        match outcome {
+            Err(vm::Error::Stopped { .. }) => Ok(Finished::Stopped),
+            Err(error) => Err(error.into()),
+            Ok(output) if output.status == 0 => Ok(Finished::Whole),
+            Ok(output) => {
+                let said: Vec<&str> =
+                    self.said.iter().map(|line| line.trim_start_matches("hostgap: ")).collect();
+                Err(LabError::Guest { release, status: output.status, said: said.join("; ") })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Line {
+        let machine = record::Machine { kernel: "6.12".to_owned(), ..record::Machine::default() };
+        Line::Header(Box::new(record::Header {
+            schema: record::SCHEMA,
+            hostgap: "0".to_owned(),
+            started_unix_s: 1,
+            seed: 7,
+            experiment: Experiment::default(),
+            machine,
+            server: "nginx".to_owned(),
+            entrants: vec![],
+        }))
+    }
+
+    /// Hands everything over in small pieces, as it comes from a port.
+    fn listen(words: &[u8], record: &Path) -> (Vec<Event>, Result<Finished, LabError>, Vec<String>) {
+        let mut events = Vec::new();
+        let mut tell = |event| events.push(event);
+        let stop = AtomicBool::new(false);
+        let mut listener = Listener {
+            writer: Writer::create(record).unwrap(),
+            tell: &mut tell,
+            stop: &stop,
+            line: Vec::new(),
+            said: VecDeque::new(),
+            failed: None,
+            racing: None,
+        };
+        for piece in words.chunks(7) {
+            listener.stdout(piece);
+        }
+        listener.stderr(b"round 1/3 done\nhostgap: nothing to race\n");
+        let output = vm::Output { status: 4, stdout: vec![], stderr: vec![], files: Default::default() };
+        let finished = listener.finish(Ok(output), "6.12".to_owned());
+        let said = listener.said.into_iter().collect();
+        (events, finished, said)
+    }
+
+    #[test]
+    fn what_one_side_says_the_other_writes_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let (theirs, ours) = (dir.path().join("theirs"), dir.path().join("ours"));
+        let mut words = b"modprobe: not our business\n".to_vec();
+        let mut outward = Outward::new(&theirs);
+        let building = Event::Building { build: 0, of: 3 };
+        outward.tell(&building, &mut words).unwrap();
+        let mut writer = Writer::create(&theirs).unwrap();
+        writer.append(&header()).unwrap();
+        let round = Event::Round { done: 1, of: 3, left: Duration::from_secs(9) };
+        outward.tell(&round, &mut words).unwrap();
+        writer.append(&Line::Loads(vec![])).unwrap();
+        writer.append(&Line::End { wall_s: 1.0, stopped: None }).unwrap();
+        outward.lines(&mut words).unwrap();
+
+        let (events, finished, said) = listen(&words, &ours);
+        assert_eq!(events[0], building);
+        assert!(matches!(events[1], Event::Round { done: 1, of: 3, .. }));
+        let expected = std::fs::read(&theirs).unwrap();
+        let end = expected.split_inclusive(|byte| *byte == b'\n').next_back().unwrap().len();
+        assert_eq!(std::fs::read(&ours).unwrap(), expected[..expected.len() - end], "all but the end");
+        let error = finished.unwrap_err();
+        assert!(matches!(&error, LabError::Guest { status: 4, .. }));
+        assert!(error.to_string().ends_with("nothing to race"), "{error}");
+        assert_eq!(said.len(), 2);
+    }
+
+    #[test]
+    fn a_torn_line_of_the_record_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, finished, _) =
+            listen(b"record {\"crc32\":\"00000000\",\"line\":{}}\n", &dir.path().join("r"));
+        assert!(matches!(finished, Err(LabError::Record(_))), "{finished:?}");
+    }
+}
