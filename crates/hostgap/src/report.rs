@@ -55,6 +55,7 @@ pub(crate) fn render(file: &Path, page: &Path) -> anyhow::Result<Summary> {
 /// Prints the summaries of the same experiment on several kernels.
 pub(crate) fn show_all(summaries: &[Summary], json: bool) -> anyhow::Result<()> {
     match summaries {
+        [] => Ok(()),
         [one] => show(one, json),
         all if json => write(&::report::json_of_all(all)),
         all => {

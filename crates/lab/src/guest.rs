@@ -46,7 +46,7 @@ pub struct GuestRace<'a> {
     pub vm: &'a Vm,
     /// What is raced there: [`Experiment::on`] its kernel.
     pub experiment: &'a Experiment,
-    /// The record file to write; it must not exist yet. The experiment is written beside it, for the guest to read.
+    /// The record file to write; it must not exist yet. Meanwhile the experiment lies beside it, for the guest to read.
     pub record: PathBuf,
     /// This executable.
     pub own: PathBuf,
@@ -70,7 +70,9 @@ impl GuestRace<'_> {
         tell(Event::Booting { release: release.clone(), how: self.describe() });
         let writer = Writer::create(&self.record)?;
         tell(Event::Recording { path: self.record.clone() });
-        let command = self.command()?;
+        let file = self.record.with_file_name("experiment.toml");
+        std::fs::write(&file, self.experiment.to_toml()).map_err(LabError::file("write", &file))?;
+        let command = self.command(&file)?;
         let started = Instant::now();
         let mut listener = Listener {
             writer,
@@ -82,6 +84,8 @@ impl GuestRace<'_> {
             racing: None,
         };
         let outcome = self.vm.run_watched(&command, &self.limits(), &mut listener);
+        // What was asked is in the record.
+        let removed = std::fs::remove_file(&file).map_err(LabError::file("remove", &file));
         let finished = listener.finish(outcome, release);
         let stopped = match &finished {
             Ok(Finished::Whole) => None,
@@ -90,7 +94,7 @@ impl GuestRace<'_> {
         };
         let ended = close(listener.writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
         let finished = finished?;
-        ended.map(|()| finished)
+        ended.and(removed).map(|()| finished)
     }
 
     /// The machine in words, for the record.
@@ -114,10 +118,8 @@ impl GuestRace<'_> {
         Limits { time: TIME_MAX, silence: SILENCE_MAX, memory_mib: asked.memory_mib, timing, output_bytes }
     }
 
-    fn command(&self) -> Result<Command, LabError> {
-        let file = self.record.with_file_name("experiment.toml");
-        std::fs::write(&file, self.experiment.to_toml()).map_err(LabError::file("write", &file))?;
-        let file = std::fs::canonicalize(&file).map_err(LabError::file("resolve", &file))?;
+    fn command(&self, experiment: &Path) -> Result<Command, LabError> {
+        let file = std::fs::canonicalize(experiment).map_err(LabError::file("resolve", experiment))?;
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(format!("modprobe --all {MODULES}; exec \"$@\"")).arg("race");
         command.arg(&self.own).arg("race").arg(file).arg("--in-guest").arg(self.describe());

@@ -63,7 +63,7 @@ const MEMORY_MIB: u32 = 3072;
 /// Loaded before any test. `br_netfilter` is built into many hosts' kernels and loaded by Docker on the others; nothing
 /// loads it by itself. `nf_conntrack` is loaded by the first rule that needs it, and its parameters then appear in every
 /// namespace: between the two looks of a test, that would be a difference.
-pub(crate) const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
+const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
 /// Starts a line that is ours and no test's.
 const MARK: &str = "@@hostgap";
 /// Variables of ours that tests look at, handed on.
@@ -143,8 +143,8 @@ fn command(suites: &[Suite], arguments: &[Vec<String>]) -> Command {
     command
 }
 
-/// The variables that every command in a guest has.
-pub(crate) fn environment(command: &mut Command) {
+/// The variables that the command has.
+fn environment(command: &mut Command) {
     command.env("HOME", "/root");
     command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     for name in VARIABLES {

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test | vm-test | fuzz | instructions | lint | tidy | golden | ci`.
+//! The project's own chores: `cargo xtask test | vm-test | fuzz | lint | tidy | golden | ci`.
 //!
 //! What CI runs is here, so that it can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
@@ -6,7 +6,6 @@
 mod fuzz;
 mod golden;
 mod guest;
-mod instructions;
 mod ledger;
 mod libtest;
 mod lint;
@@ -25,15 +24,12 @@ use crate::test::Selection;
 const USAGE: &str = "\
 usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
        cargo xtask fuzz [SECONDS]
-       cargo xtask instructions [--kernel stable|backports] [PATH...]
 
   test      all tests: natively, and those of namespaces once more on Debian kernels in QEMU; the fuzzers for a moment
   vm-test   only the latter
   fuzz      the parsers of foreign bytes, for SECONDS each (600)
   lint      format, tidy, clippy, documentation, dependencies
   tidy      what of our style can be checked
-  instructions
-            what a request costs on each data path, counted in instructions in QEMU, on two Debian kernels
   golden    accept what the tests found as the new golden files
   ci        lint and test, and a look whether the checkout is as it was
 
@@ -53,7 +49,6 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(packages),
         "lint" => lint::run(),
         "tidy" => tidy::run(),
-        "instructions" => instructions::run(packages),
         "golden" => golden::run(packages),
         "ci" => ci(),
         "help" | "-h" | "--help" => {

@@ -84,11 +84,11 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     // All names are looked at before the first machine boots.
     let wanted = machines.kernels.iter().map(|name| Wanted::parse(name, modules));
     let wanted: Vec<Wanted> = wanted.collect::<Result<_, _>>().map_err(LabError::from)?;
-    let dir = super::fresh_dir(&args.out, &experiment.name)?;
+    let top = super::fresh_dir(&args.out, &experiment.name)?;
     let mut shown = Vec::new();
     let mut code = ExitCode::SUCCESS;
     for (name, wanted) in machines.kernels.iter().zip(&wanted) {
-        let dir = if wanted_alone(&machines) { dir.clone() } else { dir.join(slug(name)) };
+        let dir = if machines.kernels.len() == 1 { top.clone() } else { top.join(slug(name)) };
         std::fs::create_dir_all(&dir).with_context(|| format!("could not create {}", dir.display()))?;
         let result = machine(name, wanted, machines.exact).and_then(|vm| {
             let guest = GuestRace {
@@ -116,8 +116,8 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             // What other kernels gave is shown all the same.
             report::show_all(&shown, args.json)?;
             // They go only if they are empty: what was written is kept.
-            let _ =
-                std::fs::remove_dir(&dir).and_then(|()| std::fs::remove_dir(dir.parent().unwrap_or(&dir)));
+            let _ = std::fs::remove_dir(&dir);
+            let _ = std::fs::remove_dir(&top);
         }
         let ended = ended?;
         if ended != ExitCode::SUCCESS {
@@ -134,10 +134,6 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
 fn keep(shown: &mut Vec<Summary>, summary: Summary) -> anyhow::Result<()> {
     shown.push(summary);
     Ok(())
-}
-
-fn wanted_alone(machines: &Machines) -> bool {
-    machines.kernels.len() == 1
 }
 
 /// A machine with a kernel, made ready to boot.

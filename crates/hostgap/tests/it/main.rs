@@ -6,6 +6,7 @@ mod bad_input;
 mod cni;
 mod commands;
 mod ending;
+mod kernel;
 mod lab;
 mod load;
 mod pages;

@@ -1,0 +1,104 @@
+//! Races in virtual machines: the same binary there, its record here, and what bad input says.
+//!
+//! What needs a machine to boot takes a minute, so there is one test of each kind.
+
+use rustix::process::Signal;
+
+use crate::turn::{HOSTGAP, check, kill, turn};
+
+/// The machine that emulates is fetched from Debian's archive; where there is none, nothing can be tried.
+fn is_debian() -> bool {
+    let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    text.contains("VERSION_CODENAME=bookworm") || {
+        testkit::skip("kernels and QEMU come from Debian 12's archive");
+        false
+    }
+}
+
+#[test]
+fn instructions_are_counted_and_a_data_path_costs_more() {
+    if !is_debian() {
+        return;
+    }
+    let turn = turn();
+    let output = turn.run_race(&["--exact", "--paths", "bridge+direct", "--rounds", "2", "--json"]);
+    check(&output, 0, "booting Linux 6.12");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let counted = json["exact"][0]["candidates"].as_array().unwrap();
+    let names: Vec<&str> = counted.iter().map(|of| of["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["host", "host again", "bridge+direct"]);
+    for of in counted {
+        assert_eq!(of["repetitions"], 2);
+        // A boot leaves traces of the host's time; seen are one or two thousandths.
+        assert!(of["spread"].as_f64().unwrap() < 0.01, "{of}");
+    }
+    // A request crosses wire and stacks twice: no fewer than thousands of instructions, and a bridge adds to it.
+    assert!(counted[0]["per_request"].as_f64().unwrap() > 10_000.0, "{}", counted[0]);
+    assert_eq!(counted[1]["verdict"], "indistinguishable", "{}", counted[1]);
+    assert_eq!(counted[2]["verdict"], "worse", "{}", counted[2]);
+    let facts = &json["machine"]["facts"];
+    assert!(facts["virtual machine"].as_str().unwrap().contains("counts instructions"), "{facts}");
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn a_race_in_emulation_says_so_and_can_be_interrupted() {
+    if !is_debian() {
+        return;
+    }
+    let turn = turn();
+    let args = ["--kernel", "debian:6.12", "--paths", "ipvlan-l2", "--rounds", "500", "--rate", "200"];
+    let race = turn.start_race(&args);
+    turn.until_a_round_is_done();
+    kill(race.id(), Signal::INT);
+    let output = race.wait_with_output().unwrap();
+    check(&output, 130, "interrupted");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        stdout.contains("ipvlan-l2") && stdout.contains("this race ran in a virtual machine"),
+        "{stdout}"
+    );
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn bad_input_is_told_before_anything_boots() {
+    let turn = turn();
+    let bad: [(&[&str], i32, &str); 6] = [
+        (
+            &["--kernel", "debian:5.10"],
+            2,
+            "there is no kernel \"debian:5.10\": there are debian:6.1, debian:6.12",
+        ),
+        (&["--kernel", "6.12"], 2, "there is no kernel"),
+        (&["--kernel", "/boot/vmlinuz"], 2, "needs the folder of its modules"),
+        (&["--kernel", "/etc/passwd", "--modules", "/etc"], 2, "could not unpack kernel /etc/passwd"),
+        (&["--kernel", "/nowhere/bzImage", "--modules", "/etc"], 1, "could not read /nowhere/bzImage"),
+        (&["--kernel", "a,a"], 2, "`vm.kernels` is a: it is listed twice"),
+    ];
+    for (args, code, says) in bad {
+        check(&turn.run_race(args), code, says);
+        turn.assert_nothing_left();
+        assert_eq!(std::fs::read_dir(turn.out()).unwrap().count(), 0, "{args:?} left a directory");
+    }
+}
+
+/// A cache on a file system of two mebibytes, and one that nobody can fill because apt is not there.
+#[test]
+fn no_space_and_no_packages_are_told_with_a_way_out() {
+    if !is_debian() {
+        return;
+    }
+    let turn = turn();
+    let small = "mkdir /run/small && mount -t tmpfs -o size=2m none /run/small";
+    assert!(turn.command("sh").args(["-c", small]).status().unwrap().success());
+    let race = |settings: &[&str]| {
+        let mut command = turn.command("/usr/bin/env");
+        command.args(settings).args([HOSTGAP, "race", "--kernel", "debian:6.12", "--out"]).arg(turn.out());
+        command.output().unwrap()
+    };
+    let text = check(&race(&["HOSTGAP_CACHE=/run/small"]), 1, "HOSTGAP_CACHE=DIR");
+    assert!(text.contains("/run/small"), "{text}");
+    check(&race(&["HOSTGAP_CACHE=/run/empty", "PATH=/nowhere"]), 4, "could not start apt-get");
+    turn.assert_nothing_left();
+}
