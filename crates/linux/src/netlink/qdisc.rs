@@ -40,13 +40,8 @@ impl QdiscInfo {
         if !REPEATABLE.contains(&self.kind.as_str()) {
             return Some("its options are not told as they are given");
         }
-        match self.qdisc() {
-            Some(Qdisc::Netem(netem)) if netem.jitter_ns == 0 => None,
-            // Nor could somebody else's netem of which not all is understood.
-            Some(Qdisc::Netem(_)) => Some("the kernel does not tell how its jitter is spread"),
-            None if self.kind == "netem" => Some("it has options that are not known"),
-            _ => None,
-        }
+        let spread = self.kind == "netem" && qdisc_message::is_spread(&self.options);
+        spread.then_some("the kernel does not tell how its jitter is spread")
     }
 }
 

@@ -13,6 +13,7 @@ mod netem {
     pub(super) const RATE64: u16 = 8;
     pub(super) const LATENCY64: u16 = 10;
     pub(super) const JITTER64: u16 = 11;
+    pub(super) const SLOT: u16 = 12;
     /// Bytes of `struct tc_netem_qopt`: six words, which are latency, limit, loss, gap, duplicate, jitter.
     pub(super) const HEAD: usize = 24;
 }
@@ -125,6 +126,12 @@ fn read_netem(options: &[u8]) -> Option<Netem> {
         rate_bytes_per_s: rate,
         limit,
     })
+}
+
+/// Whether a netem draws times from a distribution, which the kernel takes and does not tell.
+pub(super) fn is_spread(options: &[u8]) -> bool {
+    let Some(found) = options.get(netem::HEAD..).and_then(attributes) else { return true };
+    long(&found, netem::JITTER64) != Some(0) || found.iter().any(|(kind, _)| *kind == netem::SLOT)
 }
 
 /// The options with which a queueing discipline of the kind becomes again what the kernel told of it.
@@ -242,6 +249,14 @@ mod tests {
             assert_eq!(word(&found, 2), Some(9));
         }
         assert_eq!(repeated("pfifo", &[1, 2, 3, 4]), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn times_from_a_distribution_are_found() {
+        let told = |jitter_ns| options(&Qdisc::Netem(Netem { jitter_ns, ..Netem::default() })).unwrap();
+        assert!(!is_spread(&told(0)) && is_spread(&told(1)));
+        assert!(is_spread(&[told(0), nla(12, &[0; 48])].concat()));
+        assert!(is_spread(&[0; 9]) && is_spread(&[told(0), vec![9, 0, 1, 0, 5]].concat()));
     }
 
     #[test]
