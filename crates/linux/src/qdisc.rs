@@ -115,7 +115,7 @@ impl Qdisc {
 
     /// Whether what the kernel tells is what was asked for: what was left to the kernel may be anything.
     pub fn is_met_by(&self, found: &Qdisc) -> bool {
-        fn met<T: PartialEq>(asked: Option<T>, found: Option<T>) -> bool {
+        fn met<T: PartialEq + Copy>(asked: Option<T>, found: Option<T>) -> bool {
             asked.is_none() || asked == found
         }
         match (self, found) {
@@ -140,7 +140,7 @@ impl Qdisc {
 /// What CoDel tells of a time that it was given: it counts in units of 1024 ns and rounds down both ways
 /// (`CODEL_SHIFT` in include/net/codel.h), so that tc shows 4999 µs for 5 ms.
 fn codel_told_us(asked_us: u32) -> u32 {
-    let units = u64::from(asked_us) * 1000 >> 10;
+    let units = (u64::from(asked_us) * 1000) >> 10;
     u32::try_from((units << 10) / 1000).expect("rounded down from a figure that fits")
 }
 
@@ -208,14 +208,14 @@ impl fmt::Display for Probability {
 /// The greatest unit that divides it.
 fn time(ns: u64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-    let whole = units.into_iter().find(|(unit, _)| ns % unit == 0);
+    let whole = units.into_iter().find(|(unit, _)| ns.is_multiple_of(*unit));
     whole.map_or_else(|| format!("{ns}ns"), |(unit, name)| format!("{}{name}", ns / unit))
 }
 
 fn bits(bytes_per_s: u64) -> String {
     let bits = u128::from(bytes_per_s) * 8;
     let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1_000, "kbit")];
-    let whole = units.into_iter().find(|(unit, _)| bits % unit == 0);
+    let whole = units.into_iter().find(|(unit, _)| bits.is_multiple_of(*unit));
     whole.map_or_else(|| format!("{bits}bit"), |(unit, name)| format!("{}{name}", bits / unit))
 }
 
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(qdisc: Qdisc, text: &str) {
+    fn check(qdisc: &Qdisc, text: &str) {
         assert_eq!(qdisc.to_string(), text);
     }
 
@@ -238,16 +238,16 @@ mod tests {
             rate_bytes_per_s: Some(12_500_000),
             limit: 1000,
         };
-        check(Qdisc::Netem(wan), "netem limit 1000 delay 40ms 1500us loss 0.2% reorder 1% rate 100mbit");
+        check(&Qdisc::Netem(wan), "netem limit 1000 delay 40ms 1500us loss 0.2% reorder 1% rate 100mbit");
         let slow = Netem { delay_ns: 1, rate_bytes_per_s: Some(1), limit: 7, ..Netem::default() };
-        check(Qdisc::Netem(slow), "netem limit 7 delay 1ns rate 8bit");
-        check(Qdisc::Fq(Fq::default()), "fq");
+        check(&Qdisc::Netem(slow), "netem limit 7 delay 1ns rate 8bit");
+        check(&Qdisc::Fq(Fq::default()), "fq");
         let fq = Fq { limit: Some(1), flow_limit: Some(2), quantum: Some(3), pacing: Some(false) };
-        check(Qdisc::Fq(fq), "fq limit 1 flow_limit 2 quantum 3 nopacing");
+        check(&Qdisc::Fq(fq), "fq limit 1 flow_limit 2 quantum 3 nopacing");
         let codel = FqCodel { target_us: Some(5000), ecn: Some(true), ..FqCodel::default() };
-        check(Qdisc::FqCodel(codel), "fq_codel target 5000us ecn");
-        check(Qdisc::Pfifo { limit: 5 }, "pfifo limit 5");
-        check(Qdisc::PfifoFast, "pfifo_fast");
+        check(&Qdisc::FqCodel(codel), "fq_codel target 5000us ecn");
+        check(&Qdisc::Pfifo { limit: 5 }, "pfifo limit 5");
+        check(&Qdisc::PfifoFast, "pfifo_fast");
     }
 
     #[test]

@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn codels_times_are_repeated_so_that_they_stay() {
         // The kernel's arithmetic (codel_time_to_us and its inverse).
-        let told = |us: u32| ((u64::from(us) * 1000 >> 10) << 10) / 1000;
+        let told = |us: u32| (((u64::from(us) * 1000) >> 10) << 10) / 1000;
         for asked in (1..3000).chain([4999, 5000, 100_000, 999_999]) {
             let first = u32::try_from(told(asked)).unwrap();
             let again = repeated("fq_codel", &[nla(1, &words(&[first])), nla(2, &words(&[9]))].concat());

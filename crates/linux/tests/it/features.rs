@@ -49,7 +49,7 @@ fn queueing_disciplines_are_probed_as_tc_finds_them() {
         let run =
             || std::process::Command::new("tc").args(["qdisc", "add", "dev", "p0", "root", kind]).output();
         let added = place.netns.run(run).unwrap().expect("tc is installed").status.success();
-        assert_eq!(missing.get(&feature).is_none(), added, "{feature}: {:?}", missing.get(&feature));
+        assert_eq!(!missing.contains_key(&feature), added, "{feature}: {missing:?}");
     }
 }
 

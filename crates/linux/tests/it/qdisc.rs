@@ -10,6 +10,8 @@ use serde_json::Value;
 
 use crate::world::{PATIENCE, Place, ifname};
 
+const READ: &str = "queueing disciplines can be listed";
+
 /// A namespace with a link, `p0`, and its other end.
 fn with_link() -> (Place, u32) {
     let place = Place::new("qdisc");
@@ -40,19 +42,19 @@ fn is_missing(feature: Feature) -> bool {
 fn check(qdisc: &Qdisc, other: &Qdisc, expected: &[(&str, Value)]) {
     let (place, index) = with_link();
     let kernels = root(&place, "p0");
-    assert_eq!(place.netlink.root_qdisc(index).unwrap(), None);
-    place.netlink.set_root_qdisc(index, other).unwrap();
-    place.netlink.set_root_qdisc(index, qdisc).unwrap();
-    let found = place.netlink.root_qdisc(index).unwrap().unwrap();
-    assert!(qdisc.is_met_by(&found.qdisc().unwrap()), "{qdisc} is told as {found:?}");
+    assert_eq!(place.netlink.root_qdisc(index).expect(READ), None);
+    place.netlink.set_root_qdisc(index, other).expect("root may change its own links");
+    place.netlink.set_root_qdisc(index, qdisc).expect("root may change its own links");
+    let found = place.netlink.root_qdisc(index).expect(READ).expect("it was put there");
+    assert!(qdisc.is_met_by(&found.qdisc().expect("its kind is ours")), "{qdisc} is told as {found:?}");
     let told = root(&place, "p0");
     assert_eq!(told["kind"], qdisc.kind());
     for (name, value) in expected {
         assert_eq!(told["options"][name], *value, "{name} of {told}");
     }
-    place.netlink.delete_root_qdisc(index).unwrap();
+    place.netlink.delete_root_qdisc(index).expect(READ);
     assert_eq!(root(&place, "p0")["kind"], kernels["kind"]);
-    assert!(place.netlink.delete_root_qdisc(index).unwrap_err().is(libc::ENOENT));
+    assert!(place.netlink.delete_root_qdisc(index).expect_err("nothing is left to take").is(libc::ENOENT));
 }
 
 #[test]
@@ -119,12 +121,12 @@ fn check_restored(words: &str) {
     let add = format!("qdisc add dev p0 root handle 7: {words}");
     place.judge("tc", &add.split(' ').collect::<Vec<_>>());
     let before = root(&place, "p0");
-    let old = place.netlink.root_qdisc(index).unwrap().unwrap();
+    let old = place.netlink.root_qdisc(index).expect(READ).expect("it was put there");
     assert_eq!((old.major, old.irretrievable()), (7, None), "{words}");
-    place.netlink.set_root_qdisc(index, &Qdisc::Pfifo { limit: 2 }).unwrap();
+    place.netlink.set_root_qdisc(index, &Qdisc::Pfifo { limit: 2 }).expect("root may change its own links");
     assert_ne!(root(&place, "p0"), before);
-    place.netlink.restore_root_qdisc(index, &old).unwrap();
-    assert_eq!(place.netlink.root_qdisc(index).unwrap().as_ref(), Some(&old), "{words}");
+    place.netlink.restore_root_qdisc(index, &old).expect("root may change its own links");
+    assert_eq!(place.netlink.root_qdisc(index).expect(READ).as_ref(), Some(&old), "{words}");
     let after = root(&place, "p0");
     assert_eq!([&after["handle"], &after["options"]], [&before["handle"], &before["options"]], "{words}");
 }
@@ -199,7 +201,10 @@ fn wire(netem: &Netem) -> [Place; 2] {
     let places = [Place::new("near"), Place::new("far")];
     places[0].wire(&places[1], "w0", "192.0.2.1/24", "192.0.2.2/24");
     for place in &places {
-        place.netlink.set_root_qdisc(place.index("w0"), &Qdisc::Netem(netem.clone())).unwrap();
+        place
+            .netlink
+            .set_root_qdisc(place.index("w0"), &Qdisc::Netem(netem.clone()))
+            .expect("root may change its own links");
     }
     places
 }

@@ -136,7 +136,7 @@ fn check_typed(feature: Feature, qdisc: &Qdisc) {
     let mut plan = Plan::new();
     plan.push(&by_hand.home(), root(qdisc.clone()));
     shell(&plan.commands().join("\n"));
-    applied.apply_steps(&[applied.home(root(qdisc.clone()))]).unwrap();
+    applied.apply_steps(&[applied.home(root(qdisc.clone()))]).expect("the kernel has the kind");
     let told = run(&typed.open("home"), "tc", &["qdisc", "show", "dev", "own0"]);
     assert!(told.contains(qdisc.kind()), "{told}");
     let dumps = [&typed, &applied.world].map(|world| dump(&world.open("home")));
