@@ -4,7 +4,6 @@ use ::record::{BitRate, Delay, Share, Underlay, Wire};
 
 /// What the wire between the nodes does to packets. It takes netem in the kernel.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "The wire between the nodes")]
 pub(crate) struct WireArgs {
     /// How long packets are under way, each way (40ms): a round trip takes it twice.
     #[arg(long, value_name = "TIME")]
