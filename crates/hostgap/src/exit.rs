@@ -102,6 +102,13 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
         Some(LabError::NoTopology(unmet)) if unmet.feature == Feature::Ipv6 => {
             (UNABLE, Some("IPv6 is switched off on this machine: start it without ipv6.disable=1"))
         }
+        Some(LabError::NoTopology(unmet)) if unmet.feature == Feature::Netem => (
+            UNABLE,
+            Some(
+                "delay, loss and rate of the wire are netem's work: load the module (modprobe sch_netem), or race on a \
+                 kernel that has it, --kernel debian:6.12",
+            ),
+        ),
         Some(LabError::NoTopology(_)) => {
             (UNABLE, Some("load the module (modprobe veth) or use a kernel with CONFIG_VETH"))
         }

@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering;
 
 use ::lab::{
     Claim, Cleaned, Contender, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State,
+    Wires,
 };
-use ::record::{Candidate, Placement};
+use ::record::{Candidate, Experiment, ExperimentError, Placement};
 use anyhow::Context;
 use linux::cpu::Scheduling;
+use linux::features::Facts;
 
 use crate::exit::{self, BadInput};
 use crate::plugins::{self, PluginArgs};
+use crate::wire::WireArgs;
 use crate::{speak, stop, units};
 
 /// Build the topology of a data path and keep it standing, for any program to run in it.
@@ -67,6 +70,8 @@ struct UpArgs {
     /// Client and server in two pods of one node, instead of on two nodes.
     #[arg(long)]
     same_node: bool,
+    #[command(flatten)]
+    wire: WireArgs,
     /// The nginx to use.
     #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
     nginx: Option<PathBuf>,
@@ -94,7 +99,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
-    let contender = contender(args)?;
+    let wires = wires(args)?;
+    let facts = linux::features::probe()?;
+    wires.possible(&facts)?;
+    let contender = contender(args, &facts)?;
     let sizes = args.body.iter().map(|text| units::bytes(text).map_err(BadInput));
     let realtime = !args.no_realtime && linux::cpu::can_realtime();
     let stop = stop::on_signals()?;
@@ -113,7 +121,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     };
     let claim = home.claim()?;
-    let standing = match stand(args, &claim, &contender, &staffing) {
+    let standing = match stand(args, wires, &claim, &contender, &staffing) {
         Ok(standing) => standing,
         Err(error) => {
             // What could not be undone stays for `hostgap clean`; the first error is the one to tell.
@@ -135,19 +143,30 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What is to stand. A configuration comes last of all contenders; a path is known by its name.
-fn contender(args: &UpArgs) -> anyhow::Result<Contender> {
-    let facts = linux::features::probe()?;
+fn contender(args: &UpArgs, facts: &Facts) -> anyhow::Result<Contender> {
     let named = match (&args.path, &args.cni) {
         (_, Some(file)) => plugins::candidate(file),
         (path, None) => Candidate { path: path.clone().unwrap_or_default(), required: true, cni: None },
     };
-    let contenders = ::lab::contenders(&[named], &facts, &args.plugins.dirs())?;
+    let contenders = ::lab::contenders(&[named], facts, &args.plugins.dirs())?;
     let asked = |c: &Contender| args.cni.is_some() || args.path.as_ref() == Some(&c.name);
     Ok(contenders.into_iter().rfind(asked).expect("what was named and can run is among the contenders"))
 }
 
+fn placement(args: &UpArgs) -> Placement {
+    if args.same_node { Placement::SameNode } else { Placement::TwoNodes }
+}
+
+/// What the wire does, within the ranges of an experiment.
+fn wires(args: &UpArgs) -> Result<Wires, ExperimentError> {
+    let mut experiment = Experiment { placement: placement(args), ..Experiment::default() };
+    args.wire.change(&mut experiment.underlay);
+    experiment.validate().map(|()| Wires::of(&experiment.underlay))
+}
+
 fn stand(
     args: &UpArgs,
+    wires: Wires,
     claim: &Claim,
     contender: &Contender,
     staffing: &Staffing,
@@ -162,13 +181,15 @@ fn stand(
         cpus: cpus.clone(),
         family: ::lab::family(args.ipv6),
         steered,
-        placement: if args.same_node { Placement::SameNode } else { Placement::TwoNodes },
+        placement: placement(args),
+        wires: Wires::default(),
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);
     let trying = Staffing { outlives_us: false, ..staffing.clone() };
     let chosen = ::lab::choose(args.steering, CONNECTIONS, &method, &trying, claim.dir(), shape)?;
     let slug = ::lab::slug(&contender.name);
-    let shape = Shape { path: contender.path, cni: contender.cni.clone(), ..shape(&slug, chosen.steered) };
+    let (path, cni) = (contender.path, contender.cni.clone());
+    let shape = Shape { path, cni, wires, ..shape(&slug, chosen.steered) };
     Standing::build(&contender.name, shape, staffing, &claim.dir().join(&slug))
 }
 

@@ -17,6 +17,7 @@ mod serve;
 mod speak;
 mod stop;
 mod units;
+mod wire;
 
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use ::lab::{Finished, Home, LabError, NodeCpus, Race, SERVER_PORT, Settings, Shape, Topology};
+use ::lab::{Finished, Home, LabError, NodeCpus, Race, SERVER_PORT, Settings, Shape, Topology, Wires};
 use ::record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering};
 use anyhow::Context;
 use linux::CpuSet;
@@ -18,6 +18,7 @@ use plan::{Place, Step};
 use crate::exit::{self, BadInput};
 use crate::plugins::{self, PluginArgs};
 use crate::progress::Progress;
+use crate::wire::WireArgs;
 use crate::{report, speak, stop, units};
 
 /// Race container data paths by tail latency at a constant request rate, against the host.
@@ -35,6 +36,7 @@ use crate::{report, speak, stop, units};
   hostgap race --paths docker,macvlan --rate 20k,50%
   hostgap race --body 100,4k --duration 10m
   hostgap race --same-node --paths ebpf+sockmap,ebpf+direct,bridge+direct
+  hostgap race --delay 40ms --loss 0.2% --bandwidth 100mbit --no-gso
   hostgap race --paths bridge+vxlan --show-commands
   hostgap race --cni ptp.conflist --paths ptp+direct
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
@@ -85,6 +87,8 @@ pub(crate) struct Args {
     /// Whose CPUs work on received packets: the receiver's (by RPS), the sender's, or what this machine is fit for.
     #[arg(long, value_name = "auto|receiver|sender", value_parser = steering)]
     steering: Option<Steering>,
+    #[command(flatten)]
+    wire: WireArgs,
     /// Client and server in two pods of one node, instead of on two nodes; host: both in the node, over its loopback.
     #[arg(long)]
     same_node: bool,
@@ -238,6 +242,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     experiment.workload.connections = args.connections.unwrap_or(experiment.workload.connections);
     experiment.workload.server = args.server.unwrap_or(experiment.workload.server);
     experiment.underlay.steering = args.steering.unwrap_or(experiment.underlay.steering);
+    args.wire.change(&mut experiment.underlay);
     experiment.workload.ipv6 |= args.ipv6;
     if args.same_node {
         experiment.placement = Placement::SameNode;
@@ -276,7 +281,11 @@ fn with_duration(
     let rates = if experiment.rates.is_empty() { 2 } else { experiment.rates.len() };
     let trials = racing * experiment.workload.body_bytes.len() * (rates + 1);
     // Beside its two slices a trial takes a few milliseconds to read counters and to wait for the last answers.
-    let trial = Duration::from_millis(u64::from(experiment.slice_ms + experiment.warmup_ms) + 5);
+    let patience = Wires::of(&experiment.underlay).patience();
+    let [slice, warmup] =
+        [experiment.slice_ms, experiment.warmup_ms].map(|ms| Duration::from_millis(ms.into()));
+    let trial =
+        patience.slice(slice) + patience.warmup(warmup) + patience.answer() + Duration::from_millis(5);
     let rounds = duration.as_secs_f64() / (trial.as_secs_f64() * trials as f64);
     experiment.rounds = (rounds.round() as u32).max(1);
     experiment.builds = experiment.builds.min(experiment.rounds);
@@ -304,6 +313,7 @@ fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCod
             family: ::lab::family(experiment.workload.ipv6),
             steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
             placement: experiment.placement,
+            wires: Wires::of(&experiment.underlay),
         };
         let topology = Topology::plan(shape).map_err(LabError::from)?;
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;

@@ -9,7 +9,7 @@ use crate::{LabError, Standing};
 
 /// Slices of closed loop from which the search starts.
 const SAMPLES: usize = 9;
-/// A slice of the search.
+/// A slice of the search, at least.
 const SLICE: Duration = Duration::from_millis(150);
 /// A rate is sustained if this share of it finds a free connection within the schedule's time and nothing is missed.
 const SUSTAINED: f64 = 0.99;
@@ -27,13 +27,14 @@ pub(crate) fn capacity(
     body_bytes: u32,
     stop: impl Fn() -> bool,
 ) -> Result<Option<Capacity>, LabError> {
+    let slice = standing.topology.shape.wires.patience().slice(SLICE);
     let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
     let mut samples_per_s = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
         if stop() {
             return Ok(None);
         }
-        let outcome = run(standing, method, &saturate, SLICE)?;
+        let outcome = run(standing, method, &saturate, slice)?;
         samples_per_s.push(outcome.answered_per_s());
     }
     let most = stats::median(&samples_per_s).expect("there are samples");
@@ -47,7 +48,7 @@ pub(crate) fn capacity(
         }
         let rate_per_s = most * STEP.powi(step);
         let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
-        let outcome = run(standing, method, &load, SLICE)?;
+        let outcome = run(standing, method, &load, slice)?;
         let in_time = outcome.sent_in_schedule as f64 >= SUSTAINED * outcome.intended as f64;
         if in_time && outcome.missed.count() == 0 {
             return Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }));

@@ -22,7 +22,7 @@ use crate::standing::{Staffing, Standing};
 use crate::steering::choose;
 use crate::topology::family;
 use crate::trial::{Method, measure};
-use crate::{Event, LabError, NodeCpus, Shape, Topology};
+use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires};
 
 /// What a race needs beside its experiment.
 #[derive(Debug, Clone)]
@@ -88,6 +88,7 @@ impl Race {
         facts: &Facts,
         home: Home,
     ) -> Result<Race, LabError> {
+        Wires::of(&experiment.underlay).possible(facts)?;
         let contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
         let server =
             ServerChoice::decide(experiment.workload.server, settings.nginx.as_deref(), &settings.own)?;
@@ -145,6 +146,8 @@ impl Race {
         let shape = |name: &str, steered| Shape {
             prefix: format!("hg-{}-{name}", claim.id()),
             steered,
+            // It is the nodes' CPUs that are asked about.
+            wires: Wires::default(),
             ..self.shape(&self.contenders[0], None)
         };
         let (asked, connections) = (self.experiment.underlay.steering, self.experiment.workload.connections);
@@ -383,6 +386,7 @@ impl Race {
             family: family(self.experiment.workload.ipv6),
             steered: self.steered,
             placement: self.experiment.placement,
+            wires: Wires::of(&self.experiment.underlay),
         }
     }
 }

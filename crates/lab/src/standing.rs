@@ -45,9 +45,6 @@ pub struct Standing {
     dir: PathBuf,
 }
 
-/// How long a fresh server may take until it answers.
-const READY_LIMIT: Duration = Duration::from_secs(5);
-
 impl Standing {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
     /// journal and the server's files. On failure everything that was done is undone before the error is returned.
@@ -136,7 +133,7 @@ impl Standing {
         let cpus = self.topology.shape.cpus.client.len();
         let threads = u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, connections);
         let inside = (Netns::open(&self.topology.client)?, self.group(0)?);
-        let deadline = Instant::now() + READY_LIMIT;
+        let deadline = Instant::now() + self.topology.shape.wires.patience().ready();
         let mut clients = Vec::new();
         for thread in 0..threads {
             // The remainder goes to the first threads, one each.
@@ -154,8 +151,9 @@ impl Standing {
         connections: usize,
         deadline: Instant,
     ) -> Result<Client, LabError> {
+        let limit = self.topology.shape.wires.patience().connect();
         loop {
-            let connect = || netns.run(|| Client::connect(target, connections, Duration::from_secs(1)));
+            let connect = || netns.run(|| Client::connect(target, connections, limit));
             // A socket belongs to the group of the task that opens it.
             let connected = match cgroup {
                 Some(cgroup) => cgroup.run(connect)?,

@@ -7,13 +7,13 @@ use datapath::{
     Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, PublishedPort, Reach, Router, SpecError,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use linux::{IfName, Link, LinkKind, NetnsName, Route, VethPeer, sysctl};
+use linux::{IfName, Link, LinkKind, NetnsName, Qdisc, Route, VethPeer, sysctl};
 use plan::forwarding::Splice;
 use plan::{Place, Plan, Queue, Step};
 use record::Placement;
 
-use crate::NodeCpus;
 use crate::cni::{Attachment, Network};
+use crate::{NodeCpus, Wires};
 
 /// The port on which the server answers in its pod.
 pub const SERVER_PORT: u16 = 80;
@@ -41,6 +41,8 @@ pub struct Shape {
     pub steered: bool,
     /// Whether the server's pod is on the second node or beside the client's.
     pub placement: Placement,
+    /// What the wire does to packets beside carrying them.
+    pub wires: Wires,
 }
 
 /// Where everything of a topology is, and the plan that builds it.
@@ -232,6 +234,8 @@ fn namespaces(shape: &Shape, nodes: &[NodeSpec; 2], pods: &[Pod; 2], plan: &mut 
     }
     if let Some(router) = &nodes[0].router {
         plan.push(&router.place, Step::AddNetns);
+    } else if shape.wires.is_shaped() {
+        plan.push(&wan(shape), Step::AddNetns);
     }
     if shape.path.reach != Reach::Node {
         for pod in pods {
@@ -240,7 +244,12 @@ fn namespaces(shape: &Shape, nodes: &[NodeSpec; 2], pods: &[Pod; 2], plan: &mut 
     }
 }
 
-/// One veth pair between the nodes, or one from each node to the router. A veth hands a packet to the backlog of the
+/// The namespace of the bridge in the middle of a wire that is longer or worse than one of this machine.
+fn wan(shape: &Shape) -> Place {
+    Place::Netns(name(shape, "wan"))
+}
+
+/// One veth pair between the nodes, or one from each node to the router or bridge between them. A veth hands a packet to the backlog of the
 /// CPU that sent it; RPS on each node's end steers it on to that node's CPUs, so that a node pays for its own receive
 /// path as a machine of its own would.
 fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
@@ -260,11 +269,21 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
             let key = sysctl::Key::new(key).expect("a constant key is a path");
             plan.push(&near.place, Step::SetSysctl { key, value: "1".to_owned() });
         }
+        worsen(shape, [(&far.place, &far.wire), (&near.place, &near.wire)], plan);
     } else {
-        wire(shape, (&client.place, &client.wire), (&server.place, &server.wire), plan);
+        if shape.wires.is_shaped() {
+            long_wire(shape, nodes, plan);
+        } else {
+            wire(shape, (&client.place, &client.wire), (&server.place, &server.wire), plan);
+        }
         for node in nodes {
             address(&node.place, &node.wire, node.underlay, plan);
         }
+    }
+    let ways = [(client, shape.wires.to_server), (server, shape.wires.to_client)];
+    for (node, _) in ways.into_iter().filter(|(_, way)| way.gso == Some(false)) {
+        // Here, and not where packets are made: a pod's own packets are cut on their way out of the node too.
+        plan.push(&node.place, Step::SetGsoMaxSegs { link: node.wire.clone(), segments: 1 });
     }
     if !shape.steered {
         return;
@@ -272,6 +291,35 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     for (node, cpus) in [(client, &shape.cpus.client), (server, &shape.cpus.server)] {
         let step = Step::SetQueueCpus { link: node.wire.clone(), queue: Queue::Rx(0), cpus: cpus.clone() };
         plan.push(&node.place, step);
+    }
+}
+
+/// A wire through a bridge whose ports delay what they send towards a node. On the nodes' own ends netem would be part of
+/// the sender's host: TCP counts what waits in the host's queue as unsent and stops to fill it, and a discipline that is
+/// to be tried there has to stand at that place itself.
+fn long_wire(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
+    let (wan, bridge) = (wan(shape), ifname("br0"));
+    // Nobody lives here; without an address of its own the bridge sends nothing by itself.
+    let key = sysctl::Key::new("net/ipv6/conf/all/disable_ipv6").expect("a constant key is a path");
+    plan.push(&wan, Step::SetSysctl { key, value: "1".to_owned() });
+    let mtu = Some(shape.mtu_bytes);
+    plan.push(&wan, Step::AddLink(Link { name: bridge.clone(), kind: LinkKind::Bridge, mtu, mac: None }));
+    let ports = nodes.each_ref().map(|node| ifname(&format!("eth{}", node.id)));
+    for (node, port) in nodes.iter().zip(&ports) {
+        wire(shape, (&node.place, &node.wire), (&wan, port), plan);
+        plan.push(&wan, Step::SetLinkMaster { link: port.clone(), master: bridge.clone() });
+    }
+    plan.push(&wan, Step::SetLinkUp { link: bridge });
+    let [to_client, to_server] = &ports;
+    worsen(shape, [(&wan, to_server), (&wan, to_client)], plan);
+}
+
+/// Lets the last link towards the server and the last towards the client do what the wire does.
+fn worsen(shape: &Shape, ends: [(&Place, &IfName); 2], plan: &mut Plan) {
+    for ((place, link), netem) in ends.into_iter().zip(shape.wires.netem(shape.mtu_bytes)) {
+        if let Some(netem) = netem {
+            plan.push(place, Step::SetRootQdisc { link: link.clone(), qdisc: Qdisc::Netem(netem) });
+        }
     }
 }
 

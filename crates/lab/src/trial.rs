@@ -12,9 +12,9 @@ use crate::{LabError, NodeCpus, Standing};
 /// How a trial is run.
 #[derive(Debug, Clone)]
 pub struct Method {
-    /// Load before the measured part; not counted.
+    /// Load before the measured part; not counted. Longer where the wire is long.
     pub warmup: Duration,
-    /// The measured part.
+    /// The measured part. Longer where the wire is long.
     pub slice: Duration,
     /// The nodes' CPUs.
     pub cpus: NodeCpus,
@@ -28,10 +28,6 @@ impl Method {
         Method { warmup: Duration::from_millis(20), slice: Duration::from_millis(100), cpus, scheduling }
     }
 }
-
-/// How long answers are waited for after the schedule's end: two doublings of Linux's minimum RTO (200 ms), so that a
-/// request whose packet was lost once or twice is still measured and not missed.
-const DRAIN: Duration = Duration::from_millis(1500);
 
 /// The limit of the p99 of the generator's own lateness. Measured on a virtual machine of two CPUs under `SCHED_FIFO`,
 /// 32 connections, 17 000, 35 000 and 60 000 requests/s: 19 to 64 µs in 47 of 48 runs with hybrid waiting, 38 to 99 µs
@@ -61,10 +57,12 @@ pub(crate) fn measure(
     load: &Load,
     (entrant, load_index): (usize, usize),
 ) -> Result<TrialRecord, LabError> {
-    let warmup = warmup(method, load, standing.clients(load.body_bytes));
+    let asked = standing.topology.shape.wires.patience().warmup(method.warmup);
+    let warmup = warmup(asked, load, standing.clients(load.body_bytes));
     run(standing, method, load, warmup)?;
     let before = Snapshot::take(&standing.topology)?;
-    let outcome = run(standing, method, load, method.slice)?;
+    let slice = standing.topology.shape.wires.patience().slice(method.slice);
+    let outcome = run(standing, method, load, slice)?;
     let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
     standing.check_server()?;
     broken(standing, &outcome)?;
@@ -74,10 +72,10 @@ pub(crate) fn measure(
 
 /// Long enough for two requests on each connection, whatever the rate: a TCP connection that was idle for longer than
 /// its time-out acknowledges at once for a while and starts again with a small window, and that is not what is asked.
-fn warmup(method: &Method, load: &Load, clients: &[Client]) -> Duration {
+fn warmup(asked: Duration, load: &Load, clients: &[Client]) -> Duration {
     let connections: usize = clients.iter().map(Client::connections).sum();
     let twice = load.rate_per_s.map_or(0.0, |rate| 2.0 * connections as f64 / rate);
-    method.warmup.max(Duration::from_secs_f64(twice))
+    asked.max(Duration::from_secs_f64(twice))
 }
 
 /// Sends one slice of load and waits for the answers.
@@ -95,9 +93,11 @@ pub(crate) fn run(
         Some(rate_per_s) => Schedule::Constant { rate_per_s },
         None => Schedule::Saturate,
     };
+    let patience = standing.topology.shape.wires.patience();
     let clients = standing.clients(load.body_bytes);
+    let connections = clients.iter().map(Client::connections).sum();
     let run = Run {
-        drain: DRAIN,
+        drain: patience.drain(load.body_bytes, connections),
         wait: Wait::Sleep,
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),

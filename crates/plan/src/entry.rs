@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use linux::netlink::QdiscInfo;
 use linux::{CpuSet, sysctl};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +127,21 @@ pub enum Before {
         /// The CPUs.
         cpus: CpuSet,
     },
+    /// How many segments a packet may have that a link takes.
+    GsoMaxSegs {
+        /// The link's index.
+        index: u32,
+        /// Segments.
+        segments: u32,
+    },
+    /// The queueing discipline at the root of a link.
+    RootQdisc {
+        /// The link's index.
+        index: u32,
+        /// What somebody has put there; `None`: the kernel's own choice.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        qdisc: Option<QdiscInfo>,
+    },
     /// A link that gets a program.
     Unattached {
         /// The link's index.
@@ -172,6 +188,11 @@ pub enum After {
     QueueCpus {
         /// What the kernel took.
         cpus: CpuSet,
+    },
+    /// A queueing discipline was put at the root of a link.
+    RootQdisc {
+        /// What the kernel made of it.
+        qdisc: QdiscInfo,
     },
 }
 

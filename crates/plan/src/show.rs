@@ -37,7 +37,7 @@ impl Placed {
     }
 }
 
-/// `ip` or `bridge`, which can enter a namespace themselves.
+/// `ip`, `bridge` or `tc`, which can enter a namespace themselves.
 struct Tool<'a>(&'static str, &'a Place);
 
 impl Tool<'_> {
@@ -72,6 +72,12 @@ fn command(place: &Place, step: &Step) -> String {
         Step::SetSysctl { key, value } => inside(place, &write_sysctl(key, value)),
         Step::AddNftTable(table) => inside(place, &feed_nft(table)),
         Step::SetQueueCpus { link, queue, cpus } => write_queue(place, link, *queue, cpus),
+        Step::SetGsoMaxSegs { link, segments } => {
+            ip.run(&format!("link set dev {} gso_max_segs {segments}", word(link)))
+        }
+        Step::SetRootQdisc { link, qdisc } => {
+            Tool("tc", place).run(&format!("qdisc replace dev {} root {qdisc}", word(link)))
+        }
         Step::LoadPrograms(programs) => ours(place, "load", &programs.node, &load_programs(programs)),
         Step::AttachProgram(Attachment { node, program, link }) => {
             ours(place, "attach", node, &format!("{} {}", program.name(), word(link)))

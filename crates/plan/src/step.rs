@@ -4,7 +4,7 @@ use std::fmt;
 
 use ipnet::IpNet;
 use linux::sysfs::Queue;
-use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Route, nft, sysctl};
+use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Qdisc, Route, nft, sysctl};
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
@@ -109,6 +109,20 @@ pub enum Step {
         queue: Queue,
         /// The CPUs; the empty set turns steering off.
         cpus: CpuSet,
+    },
+    /// Let a link take packets of so many segments from above; more are cut on their way in.
+    SetGsoMaxSegs {
+        /// The link.
+        link: IfName,
+        /// Segments, from 1, which is each packet as it will be on the wire.
+        segments: u32,
+    },
+    /// Put a queueing discipline at the root of a link, in place of what is there.
+    SetRootQdisc {
+        /// The link.
+        link: IfName,
+        /// The queueing discipline.
+        qdisc: Qdisc,
     },
     /// Load the programs of a node and pin them in a bpffs of their own.
     LoadPrograms(Programs),

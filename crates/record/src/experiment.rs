@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Machines, Rate};
+use crate::{BitRate, Delay, Machines, Rate, Share, Wire};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,6 +104,31 @@ pub struct Underlay {
     pub mtu: u32,
     /// Whose CPUs work on received packets.
     pub steering: Steering,
+    /// [`Wire::delay`] of both directions. This and what follows is written only where it is said, so that a hostgap that
+    /// does not know it reads records of plain wires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
+    /// [`Wire::jitter`] of both directions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Delay>,
+    /// [`Wire::loss`] of both directions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Share>,
+    /// [`Wire::reorder`] of both directions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<Share>,
+    /// [`Wire::rate`] of either direction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<BitRate>,
+    /// [`Wire::gso`] of both directions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gso: Option<bool>,
+    /// What the way to the server does otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_server: Option<Wire>,
+    /// What the way to the client does otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_client: Option<Wire>,
 }
 
 /// Whose CPUs work on the packets that a node receives. A veth hands a packet to the CPU that sent it; receive packet
@@ -200,6 +225,35 @@ impl Default for Workload {
 
 impl Default for Underlay {
     fn default() -> Underlay {
-        Underlay { mtu: 1500, steering: Steering::Auto }
+        Underlay {
+            mtu: 1500,
+            steering: Steering::Auto,
+            delay: None,
+            jitter: None,
+            loss: None,
+            reorder: None,
+            rate: None,
+            gso: None,
+            to_server: None,
+            to_client: None,
+        }
+    }
+}
+
+impl Underlay {
+    /// What happens to packets on their way to the server.
+    pub fn to_server(&self) -> Wire {
+        self.to_server.unwrap_or_default().or(self.both_ways())
+    }
+
+    /// What happens to packets on their way to the client.
+    pub fn to_client(&self) -> Wire {
+        self.to_client.unwrap_or_default().or(self.both_ways())
+    }
+
+    /// What is said of both directions.
+    pub fn both_ways(&self) -> Wire {
+        let Underlay { delay, jitter, loss, reorder, rate, gso, .. } = *self;
+        Wire { delay, jitter, loss, reorder, rate, gso }
     }
 }

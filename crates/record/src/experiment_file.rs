@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use crate::{Experiment, Rate, SCHEMA};
+use crate::{Experiment, Rate, SCHEMA, Wire};
 
 /// Why a text is not an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,9 +94,27 @@ impl Experiment {
         let mtu_min = if self.workload.ipv6 { 1_350 } else { 1_330 };
         within("underlay.mtu", self.underlay.mtu, mtu_min..=65_535)?;
         self.vm.as_ref().map_or(Ok(()), crate::Machines::validate)?;
+        self.validate_wires()?;
         self.validate_candidates()?;
         self.validate_loads()?;
         self.validate_published()
+    }
+
+    fn validate_wires(&self) -> Result<(), ExperimentError> {
+        let underlay = &self.underlay;
+        let ways = [
+            ("underlay", underlay.both_ways()),
+            ("underlay.to_server", underlay.to_server()),
+            ("underlay.to_client", underlay.to_client()),
+        ];
+        for (table, wire) in ways {
+            wire.validate(table)?;
+            if wire != Wire::default() && !self.placement.is_usual() {
+                let why = "with `placement = \"same_node\"` nothing crosses the wire";
+                return Err(out_of_range(table, wire, why));
+            }
+        }
+        Ok(())
     }
 
     fn validate_candidates(&self) -> Result<(), ExperimentError> {

@@ -4,6 +4,7 @@
 //! round at most, and a damaged last line is as if it had never been written. This is the project's one stable file
 //! format beside the experiment file; both carry a version.
 
+mod decimal;
 mod experiment;
 mod experiment_file;
 mod file;
@@ -12,6 +13,7 @@ mod race;
 mod rate;
 mod trial;
 mod vm;
+mod wire;
 
 pub use experiment::{Candidate, Experiment, Placement, Published, ServerKind, Steering, Underlay, Workload};
 pub use experiment_file::ExperimentError;
@@ -21,6 +23,7 @@ pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round}
 pub use rate::{Rate, RateError};
 pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
 pub use vm::Machines;
+pub use wire::{BitRate, Delay, FigureError, Share, Wire};
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
 pub const SCHEMA: u32 = 1;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::{Home, NodeCpus, ServerChoice, Shape, Staffing, Standing, family};
+use lab::{Home, NodeCpus, ServerChoice, Shape, Staffing, Standing, Wires, family};
 use linux::cpu::Scheduling;
 use linux::{NetnsName, netns};
 use load::{Run, Schedule, Wait};
@@ -20,7 +20,7 @@ pub(crate) fn staffing() -> Staffing {
     }
 }
 
-fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
+pub(crate) fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
     Shape {
         prefix: format!("hg-{id}-{}", lab::slug(path.name)),
         path,
@@ -30,6 +30,7 @@ fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
         steered: true,
         cni: None,
         placement: Placement::TwoNodes,
+        wires: Wires::default(),
     }
 }
 

@@ -8,6 +8,7 @@ mod netns;
 mod object;
 mod parameter;
 mod program;
+mod qdisc;
 mod queue;
 mod setting;
 mod splice;
@@ -61,6 +62,8 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         | Step::AddNftTable(_) => object::before(kernel, place, step),
         Step::SetSysctl { key, value } => parameter::before(kernel, place, key, value),
         Step::SetQueueCpus { link, queue, .. } => queue::before(kernel, place, link, *queue),
+        Step::SetGsoMaxSegs { link, .. } => setting::before_gso(kernel, place, link),
+        Step::SetRootQdisc { link, .. } => qdisc::before(kernel, place, link),
         Step::LoadPrograms(programs) => program::before_load(programs),
         Step::AttachProgram(attachment) => program::before_attach(kernel, place, attachment),
         Step::AddEndpoint(endpoint) => program::before_endpoint(kernel, place, endpoint),
@@ -90,6 +93,8 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
         | Step::AddNftTable(_) => object::act(kernel, place, step),
         Step::SetSysctl { key, value } => parameter::write(kernel, place, key, value),
         Step::SetQueueCpus { link, queue, cpus } => queue::write(kernel, place, link, *queue, cpus),
+        Step::SetGsoMaxSegs { link, segments } => setting::act_gso(kernel, place, link, *segments),
+        Step::SetRootQdisc { link, qdisc } => qdisc::act(kernel, place, link, qdisc),
         Step::LoadPrograms(programs) => program::load(kernel, place, programs),
         Step::AttachProgram(attachment) => program::attach(kernel, place, attachment, before),
         Step::AddEndpoint(endpoint) => program::add_endpoint(endpoint, before),
@@ -119,6 +124,8 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         | Step::AddNftTable(_) => object::after(kernel, place, step),
         Step::SetSysctl { key, .. } => parameter::after(kernel, place, key, before),
         Step::SetQueueCpus { link, queue, .. } => queue::after(kernel, place, link, *queue),
+        Step::SetGsoMaxSegs { link, segments } => setting::after_gso(kernel, place, link, *segments),
+        Step::SetRootQdisc { link, .. } => qdisc::after(kernel, place, link),
         // They return when they have done it, and there is nothing else to read.
         Step::LoadPrograms(_)
         | Step::AttachProgram(_)
@@ -138,6 +145,7 @@ pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
             parameter::verify(value, found)
         }
         (Step::SetQueueCpus { cpus, .. }, After::QueueCpus { cpus: found }) => queue::verify(cpus, found),
+        (Step::SetRootQdisc { qdisc, .. }, After::RootQdisc { qdisc: found }) => qdisc::verify(qdisc, found),
         _ => Ok(()),
     }
 }
@@ -155,7 +163,8 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         Step::SetLinkUp { .. }
         | Step::SetLinkMtu { .. }
         | Step::SetLinkMaster { .. }
-        | Step::SetHairpin { .. } => setting::undo(kernel, past, moved)?,
+        | Step::SetHairpin { .. }
+        | Step::SetGsoMaxSegs { .. } => setting::undo(kernel, past, moved)?,
         Step::AddAddress { .. }
         | Step::AddRoute(_)
         | Step::AddNeighbour(_)
@@ -163,6 +172,7 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         | Step::AddNftTable(_) => object::undo(kernel, place, step, after)?,
         Step::SetSysctl { key, value } => parameter::undo(kernel, place, (key, value), before, after)?,
         Step::SetQueueCpus { queue, cpus, .. } => queue::undo(kernel, past, *queue, cpus, moved)?,
+        Step::SetRootQdisc { qdisc, .. } => qdisc::undo(kernel, past, qdisc, moved)?,
         Step::LoadPrograms(programs) => program::undo_load(programs, after)?,
         Step::AttachProgram(attachment) => program::undo_attach(kernel, place, attachment, before, after)?,
         Step::AddEndpoint(endpoint) => program::undo_endpoint(endpoint, before, after)?,

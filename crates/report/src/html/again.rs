@@ -95,6 +95,11 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
          [underlay]\nmtu = {}\nsteering = \"{steering}\"\n",
         workload.body_bytes, workload.connections, workload.ipv6, experiment.underlay.mtu
     );
+    file += &experiment.underlay.both_ways().to_toml();
+    let ways = [("to_server", experiment.underlay.to_server), ("to_client", experiment.underlay.to_client)];
+    for (name, way) in ways {
+        file += &way.map_or_else(String::new, |way| format!("\n[underlay.{name}]\n{}", way.to_toml()));
+    }
     for candidate in &experiment.candidates {
         file += "\n[[candidates]]\n";
         file += &match &candidate.cni {
@@ -137,9 +142,14 @@ mod tests {
             .candidates
             .push(record::Candidate { cni: Some("a \"b\".conflist".into()), ..Default::default() });
         asked.placement = Placement::SameNode;
-        asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender };
+        asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender, ..Underlay::default() };
         let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
         asked.seed = Some(7);
         assert_eq!(read, asked);
+        asked.placement = Placement::TwoNodes;
+        asked.underlay.delay = Some(record::Delay { ns: 40_000_000 });
+        let loss = Some(record::Share { billionths: 2_000_000 });
+        asked.underlay.to_client = Some(record::Wire { loss, gso: Some(false), ..record::Wire::default() });
+        assert_eq!(Experiment::from_toml(&toml(&asked, 7)).unwrap(), asked);
     }
 }

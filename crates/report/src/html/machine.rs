@@ -63,6 +63,8 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
         ("builds asked", text::grouped(u64::from(experiment.builds))),
         ("placement", text::placement(experiment.placement).to_owned()),
         ("MTU of the wire", text::bytes(experiment.underlay.mtu)),
+        ("way to the server", experiment.underlay.to_server().to_string()),
+        ("way to the client", experiment.underlay.to_client().to_string()),
         ("seed", summary.seed.to_string()),
         ("hostgap", summary.hostgap.clone()),
     ]

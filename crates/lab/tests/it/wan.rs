@@ -1,0 +1,170 @@
+//! A wire that is longer, worse or narrower: what is built for it, and that packets feel it.
+
+use std::time::Duration;
+
+use lab::{Home, Shape, Staffing, Standing, Topology, Wires};
+use linux::Netns;
+use linux::features::{Feature, probe};
+use load::{Outcome, Run, Schedule, Wait};
+use record::{Placement, Wire};
+use testkit::run;
+
+use crate::standing::{left, shape, staffing};
+
+fn wire(delay: Option<&str>, loss: Option<&str>, rate: Option<&str>) -> Wire {
+    Wire {
+        delay: delay.map(|text| text.parse().unwrap()),
+        loss: loss.map(|text| text.parse().unwrap()),
+        rate: rate.map(|text| text.parse().unwrap()),
+        ..Wire::default()
+    }
+}
+
+fn on(path: &str, id: &str, wires: Wires) -> Shape {
+    Shape { wires, steered: false, ..shape(datapath::find(path).unwrap(), id, false) }
+}
+
+/// The commands that differ from those of a plain wire.
+#[track_caller]
+fn check_commands(path: &str, wires: Wires, expected: &[&str]) {
+    let commands = |wires| Topology::plan(on(path, "id", wires)).unwrap().commands();
+    let plain = commands(Wires::default());
+    let own: Vec<String> = commands(wires).into_iter().filter(|line| !plain.contains(line)).collect();
+    assert_eq!(own, expected);
+}
+
+#[test]
+fn a_bridge_between_the_nodes_does_what_the_wire_does() {
+    let to_server = wire(Some("40ms"), Some("0.2%"), Some("100mbit"));
+    let to_client = Wire { gso: Some(false), ..wire(Some("10ms"), None, None) };
+    check_commands(
+        "host",
+        Wires { to_server, to_client },
+        &[
+            "ip netns add hg-id-host-wan",
+            "ip -n hg-id-host-wan link set dev lo up",
+            "ip netns exec hg-id-host-wan sysctl -w net.ipv6.conf.all.disable_ipv6=1",
+            "ip -n hg-id-host-wan link add name br0 mtu 1500 type bridge",
+            "ip -n hg-id-host-n1 link add name eth0 mtu 1500 type veth peer name eth1 mtu 1500 netns hg-id-host-wan",
+            "ip netns exec hg-id-host-wan sysctl -w net.ipv6.conf.eth1.accept_dad=0",
+            "ip -n hg-id-host-wan link set dev eth1 up",
+            "ip -n hg-id-host-wan link set dev eth1 master br0",
+            "ip -n hg-id-host-n2 link add name eth0 mtu 1500 type veth peer name eth2 mtu 1500 netns hg-id-host-wan",
+            "ip netns exec hg-id-host-wan sysctl -w net.ipv6.conf.eth2.accept_dad=0",
+            "ip -n hg-id-host-wan link set dev eth2 up",
+            "ip -n hg-id-host-wan link set dev eth2 master br0",
+            "ip -n hg-id-host-wan link set dev br0 up",
+            "tc -n hg-id-host-wan qdisc replace dev eth2 root netem limit 2365 delay 40ms loss 0.2% rate 100mbit",
+            "tc -n hg-id-host-wan qdisc replace dev eth1 root netem limit 1000000 delay 10ms",
+            "ip -n hg-id-host-n2 link set dev eth0 gso_max_segs 1",
+        ],
+    );
+}
+
+#[test]
+fn a_router_between_the_nodes_does_what_the_wire_does() {
+    let wires = Wires { to_server: wire(Some("40ms"), None, None), to_client: wire(None, Some("1%"), None) };
+    check_commands(
+        "bridge+vpc",
+        wires,
+        &[
+            "tc -n hg-id-bridge-vpc-router qdisc replace dev eth2 root netem limit 1000000 delay 40ms",
+            "tc -n hg-id-bridge-vpc-router qdisc replace dev eth1 root netem limit 1000000 loss 1%",
+        ],
+    );
+}
+
+#[test]
+fn packets_that_are_cut_need_nothing_in_between() {
+    let cut = Wire { gso: Some(false), ..Wire::default() };
+    check_commands(
+        "host",
+        Wires { to_server: cut, to_client: cut },
+        &[
+            "ip -n hg-id-host-n1 link set dev eth0 gso_max_segs 1",
+            "ip -n hg-id-host-n2 link set dev eth0 gso_max_segs 1",
+        ],
+    );
+}
+
+/// Builds a path on a wire, asks for 20 answers of a size, looks, and takes everything down.
+fn asked(path: &str, wires: Wires, body_bytes: u32, look: impl FnOnce(&Standing)) -> Outcome {
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    let dir = claim.dir().join(lab::slug(path));
+    let staffing = Staffing { body_bytes: vec![body_bytes], ..staffing() };
+    let mut standing = Standing::build(path, on(path, claim.id(), wires), &staffing, &dir).unwrap();
+    standing.connect(body_bytes, 4).unwrap();
+    let run = Run {
+        drain: wires.patience().drain(body_bytes, 4) + Duration::from_secs(10),
+        wait: Wait::Sleep,
+        ..Run::new(Schedule::Constant { rate_per_s: 20.0 }, Duration::from_secs(1))
+    };
+    let outcome = load::run(standing.clients(body_bytes), &run).unwrap();
+    look(&standing);
+    standing.take_down().unwrap();
+    assert_eq!(left(claim.id()), []);
+    claim.release().unwrap();
+    outcome
+}
+
+fn has_netem() -> bool {
+    let why = probe().unwrap().missing.remove(&Feature::Netem);
+    if let Some(why) = &why {
+        testkit::skip(&format!("netem not available: {why}"));
+    }
+    why.is_none()
+}
+
+/// No answer can come sooner than the wire is long: that no machine is too slow for.
+#[test]
+fn every_kind_of_underlay_delays_each_way() {
+    if !has_netem() {
+        return;
+    }
+    let facts = probe().unwrap();
+    let (there, back) = (Some("40ms"), Some("20ms"));
+    let wires = Wires { to_server: wire(there, None, None), to_client: wire(back, None, None) };
+    for path in ["host", "bridge+vxlan", "bridge+vpc", "macvlan", "ipvlan-l2"] {
+        if let Some(unmet) = datapath::find(path).unwrap().unmet(&facts).first() {
+            testkit::skip(&format!("{path}: {unmet}"));
+            continue;
+        }
+        let outcome = asked(path, wires, 4096, |_| {});
+        assert_eq!((outcome.answered, outcome.missed.count()), (20, 0), "{path}: {outcome:?}");
+        let shortest = outcome.service.min();
+        assert!(shortest >= 59_000_000, "{path} answered within {shortest} ns");
+    }
+}
+
+/// Counters of a link: packets and bytes that it sent.
+fn sent(standing: &Standing, place: &plan::Place) -> (u64, u64) {
+    let plan::Place::Netns(name) = place else { panic!("the lab builds in namespaces") };
+    let netns = Netns::open(name).unwrap();
+    let read = |what: &str| {
+        let text = run(&netns, "ip", &["-s", "-j", "link", "show", "dev", "eth0"]);
+        let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+        rows[0]["stats64"]["tx"][what].as_u64().unwrap()
+    };
+    assert_eq!(standing.topology.shape.placement, Placement::TwoNodes);
+    (read("packets"), read("bytes"))
+}
+
+/// An answer of 64 KiB is cut into 46 segments where it enters a wire that takes no more than one; also where it is a pod
+/// behind a bridge that sends it. Else TCP sends at least two at a time (`tcp_min_tso_segs`).
+#[test]
+fn packets_are_cut_where_they_enter_the_wire() {
+    let cut = Wire { gso: Some(false), ..Wire::default() };
+    for path in ["host", "bridge+direct"] {
+        let [(whole, _), (cut, bytes)] = [Wire::default(), cut].map(|wire| {
+            let mut found = (0, 0);
+            let outcome = asked(path, Wires { to_server: wire, to_client: wire }, 65_536, |standing| {
+                found = sent(standing, &standing.topology.nodes[1].place);
+            });
+            assert_eq!(outcome.answered, 20, "{path}");
+            found
+        });
+        assert!(cut >= 20 * 46 && cut * 2 >= whole * 3, "{path}: {whole} packets and {cut}");
+        assert!((20 * 65_536..=cut * 1514).contains(&bytes), "{path}: {bytes} bytes in {cut} packets");
+    }
+}
