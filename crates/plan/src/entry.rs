@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use linux::netlink::MetricState;
 use linux::{CpuSet, sysctl};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +127,20 @@ pub enum Before {
         /// The CPUs.
         cpus: CpuSet,
     },
+    /// The flows that a queue keeps track of.
+    QueueFlows {
+        /// The link's index.
+        index: u32,
+        /// How many.
+        flows: u32,
+    },
+    /// What a route tells connections.
+    RouteMetric {
+        /// The link's index.
+        index: u32,
+        /// What it said.
+        state: MetricState,
+    },
     /// A link that gets a program.
     Unattached {
         /// The link's index.
@@ -172,6 +187,16 @@ pub enum After {
     QueueCpus {
         /// What the kernel took.
         cpus: CpuSet,
+    },
+    /// The flows of a queue were written.
+    QueueFlows {
+        /// What the kernel took.
+        flows: u32,
+    },
+    /// A route's property was written.
+    RouteMetric {
+        /// What the kernel took.
+        state: MetricState,
     },
 }
 

@@ -98,7 +98,9 @@ impl Run<'_> {
             | Step::AddNeighbour(_)
             | Step::AddFdb(_)
             | Step::AddNftTable(_)
-            | Step::SetQueueCpus { .. } => true,
+            | Step::SetQueueCpus { .. }
+            | Step::SetQueueFlows { .. }
+            | Step::SetRouteMetric { .. } => true,
             // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
             Step::LoadPrograms(_) | Step::AddCgroup(_) | Step::LoadSplice(_) | Step::AttachSplice(_) => false,
             // A pod may go while its node and that mount stay.
@@ -214,6 +216,8 @@ fn is_outside(step: &Step) -> bool {
         | Step::SetSysctl { .. }
         | Step::AddNftTable(_)
         | Step::SetQueueCpus { .. }
+        | Step::SetQueueFlows { .. }
+        | Step::SetRouteMetric { .. }
         | Step::AttachProgram(_)
         | Step::AddEndpoint(_)
         | Step::AddTunnel(_) => false,

@@ -11,6 +11,7 @@ mod link_message;
 mod neighbour;
 mod qdisc;
 mod route;
+mod route_metric;
 mod rule;
 mod socket;
 
@@ -21,6 +22,7 @@ pub use link::LinkInfo;
 pub use neighbour::NeighbourInfo;
 pub use qdisc::FilterInfo;
 pub use route::{NextHop, RouteInfo};
+pub use route_metric::{MetricState, MetricValue, RouteMetric};
 pub use rule::RuleInfo;
 
 use std::net::IpAddr;
