@@ -139,7 +139,10 @@ fn contender(args: &UpArgs) -> anyhow::Result<Contender> {
     let facts = linux::features::probe()?;
     let named = match (&args.path, &args.cni) {
         (_, Some(file)) => plugins::candidate(file),
-        (path, None) => Candidate { path: path.clone().unwrap_or_default(), required: true, cni: None },
+        (path, None) => {
+            let path = path.clone().unwrap_or_default();
+            Candidate { path, required: true, ..Candidate::default() }
+        }
     };
     let contenders = ::lab::contenders(&[named], &facts, &args.plugins.dirs())?;
     let asked = |c: &Contender| args.cni.is_some() || args.path.as_ref() == Some(&c.name);
@@ -162,6 +165,7 @@ fn stand(
         cpus: cpus.clone(),
         family: ::lab::family(args.ipv6),
         steered,
+        settings: tune::Settings::default(),
         placement: if args.same_node { Placement::SameNode } else { Placement::TwoNodes },
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);

@@ -17,6 +17,7 @@ use crate::cni::PluginDirs;
 use crate::home::{Claim, Home};
 use crate::limits::{answers_suffice, files_suffice, possible};
 use crate::machine::{drifted, machine};
+use crate::proving::prove;
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
 use crate::steering::choose;
@@ -88,7 +89,8 @@ impl Race {
         facts: &Facts,
         home: Home,
     ) -> Result<Race, LabError> {
-        let contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
+        let mut contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
+        prove(&mut contenders, facts)?;
         let server =
             ServerChoice::decide(experiment.workload.server, settings.nginx.as_deref(), &settings.own)?;
         let method = Method {
@@ -100,7 +102,10 @@ impl Race {
         files_suffice(&experiment, racing)?;
         answers_suffice(&experiment, &server)?;
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
-        Ok(Race { experiment, settings, home, contenders, server, method, seed, steered: false })
+        let race = Race { experiment, settings, home, contenders, server, method, seed, steered: false };
+        // Settings may have no place in this arrangement.
+        race.contenders.iter().try_for_each(|contender| race.entrant(contender).map(drop))?;
+        Ok(race)
     }
 
     /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
@@ -367,6 +372,7 @@ impl Race {
             stands_for: contender.stands_for.clone(),
             unmet: contender.unmet.clone(),
             commands: if contender.is_known() { topology.commands() } else { Vec::new() },
+            settings: contender.settings.recorded(),
             mtu: (contender.unmet.is_empty() && contender.cni.is_none()).then_some(topology.pod_mtu_bytes),
         })
     }
@@ -383,6 +389,7 @@ impl Race {
             family: family(self.experiment.workload.ipv6),
             steered: self.steered,
             placement: self.experiment.placement,
+            settings: contender.settings.clone(),
         }
     }
 }

@@ -14,6 +14,7 @@ use record::Placement;
 
 use crate::NodeCpus;
 use crate::cni::{Attachment, Network};
+use crate::sides;
 
 /// The port on which the server answers in its pod.
 pub const SERVER_PORT: u16 = 80;
@@ -41,6 +42,8 @@ pub struct Shape {
     pub steered: bool,
     /// Whether the server's pod is on the second node or beside the client's.
     pub placement: Placement,
+    /// What is set otherwise than the kernel has it.
+    pub settings: tune::Settings,
 }
 
 /// Where everything of a topology is, and the plan that builds it.
@@ -67,6 +70,7 @@ pub struct Topology {
 impl Topology {
     /// Makes the plan. Nothing is changed.
     pub fn plan(shape: Shape) -> Result<Topology, SpecError> {
+        let shape = sides::with_its_mtu(shape)?;
         let nodes = [node(&shape, CLIENT_NODE), node(&shape, SERVER_NODE)];
         // The node of each pod: the client's is the first.
         let homes = [
@@ -94,6 +98,9 @@ impl Topology {
             Reach::Node => netns(&nodes[homes[at]].place),
             Reach::PublishedPort | Reach::Pod => pods[at].netns.clone(),
         });
+        // After everything that they act on, and before the first socket.
+        let of = |at: usize, process| (&nodes[homes[at]], &pods[at], process);
+        plan.extend(sides::plan(&shape, [of(0, &client), of(1, &server)], &plan)?);
         let address = path.address_of(&nodes[homes[1]], &pods[1], shape.family, SERVER_PORT)?;
         let attach = |network: &Arc<Network>| {
             let whose = ["the client's pod", "the server's pod"];

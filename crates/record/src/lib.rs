@@ -4,6 +4,7 @@
 //! round at most, and a damaged last line is as if it had never been written. This is the project's one stable file
 //! format beside the experiment file; both carry a version.
 
+mod candidates;
 mod experiment;
 mod experiment_file;
 mod file;
@@ -11,6 +12,7 @@ mod histogram;
 mod race;
 mod rate;
 mod trial;
+mod tuning;
 mod vm;
 
 pub use experiment::{Candidate, Experiment, Placement, Published, ServerKind, Steering, Underlay, Workload};
@@ -20,6 +22,7 @@ pub use histogram::Histogram;
 pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
 pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
+pub use tuning::{Asked, Setting, Side, Tuning};
 pub use vm::Machines;
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
