@@ -8,9 +8,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
+use crate::qdisc::{Fq, FqCodel, Netem};
 use crate::{
-    Encap, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Result, Route, VethPeer,
-    Vxlan, sysctl,
+    Encap, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Qdisc, Result, Route,
+    VethPeer, Vxlan, sysctl,
 };
 
 /// Something that a data path or a knob may need of the kernel or of the machine.
@@ -40,6 +41,12 @@ pub enum Feature {
     Nftables,
     /// Bridged packets pass netfilter (`br_netfilter`).
     BridgeNetfilter,
+    /// Queueing discipline netem: delay, loss and rate of a wire.
+    Netem,
+    /// Queueing discipline fq.
+    Fq,
+    /// Queueing discipline fq_codel.
+    FqCodel,
     /// eBPF programs of the kind that tc and netkit run, with `bpf_redirect_peer` (Linux 5.10), and a filesystem that
     /// keeps them.
     BpfTc,
@@ -62,6 +69,9 @@ impl Feature {
         Feature::Ipv6,
         Feature::Nftables,
         Feature::BridgeNetfilter,
+        Feature::Netem,
+        Feature::Fq,
+        Feature::FqCodel,
         Feature::BpfTc,
         Feature::BpfSockets,
     ];
@@ -81,6 +91,9 @@ impl fmt::Display for Feature {
             Feature::Ipv6 => "IPv6",
             Feature::Nftables => "nftables",
             Feature::BridgeNetfilter => "br_netfilter",
+            Feature::Netem => "netem",
+            Feature::Fq => "fq",
+            Feature::FqCodel => "fq_codel",
             Feature::BpfTc => "eBPF programs at tc",
             Feature::BpfSockets => "eBPF programs at sockets",
         })
@@ -155,6 +168,9 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::Ipv6 => ipv6(netlink),
         Feature::Nftables => nft::add(world, &translation()).map_err(|error| error.reason()),
         Feature::BridgeNetfilter => bridge_netfilter(world),
+        Feature::Netem => at_root(netlink, &Qdisc::Netem(Netem { limit: 1, ..Netem::default() })),
+        Feature::Fq => at_root(netlink, &Qdisc::Fq(Fq::default())),
+        Feature::FqCodel => at_root(netlink, &Qdisc::FqCodel(FqCodel::default())),
         Feature::BpfTc => bpf::try_programs(),
         Feature::BpfSockets => bpf::try_sockets(),
     }
@@ -198,6 +214,12 @@ fn vxlan_external(netlink: &Netlink) -> Result<(), String> {
     let routed = up.and_then(|()| netlink.route_add(&route)).map_err(|error| error.reason());
     // The route goes with the link.
     remove(netlink, index).and(routed)
+}
+
+fn at_root(netlink: &Netlink, qdisc: &Qdisc) -> Result<(), String> {
+    let parent = netlink.index_of(&name(PARENT)).map_err(|error| error.reason())?;
+    let placed = netlink.set_root_qdisc(parent, qdisc).map_err(|error| error.reason());
+    placed.and_then(|()| netlink.delete_root_qdisc(parent).map_err(|error| error.to_string()))
 }
 
 fn ipv6(netlink: &Netlink) -> Result<(), String> {

@@ -44,6 +44,8 @@ pub struct LinkInfo {
     pub rx_queues: u32,
     /// Send queues.
     pub tx_queues: u32,
+    /// The most segments of a packet that it takes; larger ones are cut into segments before they reach it.
+    pub gso_max_segs: u32,
 }
 
 impl Netlink {
@@ -100,6 +102,15 @@ impl Netlink {
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::Mtu(mtu));
         self.change(Message::SetLink(message), 0, format!("set the MTU of link {index} to {mtu}"))
+    }
+
+    /// Sets the most segments of a packet that a link takes, from 1; larger ones, of its own namespace or forwarded, are
+    /// cut into segments before they reach it (`gso_features_check` in net/core/dev.c).
+    pub fn link_set_gso_max_segs(&self, index: u32, segments: u32) -> Result<()> {
+        let mut message = indexed(index);
+        message.attributes.push(LinkAttribute::GsoMaxSegs(segments));
+        let attempted = format!("let link {index} take packets of up to {segments} segments");
+        self.change(Message::SetLink(message), 0, attempted)
     }
 
     /// Makes a link a port of a bridge, or takes it out.

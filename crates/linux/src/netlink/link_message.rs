@@ -21,6 +21,9 @@ pub(super) struct Resolved {
     pub(super) peer_netns: Option<Netns>,
 }
 
+/// The kernel's default of the segments of one packet (`GSO_MAX_SEGS` in include/linux/netdevice.h).
+const GSO_MAX_SEGS: u32 = 65_535;
+
 /// The message that makes a link.
 pub(super) fn creation(link: &Link, found: &Resolved) -> LinkMessage {
     let mut message = named(&link.name, link.mtu, link.mac);
@@ -67,6 +70,7 @@ pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
         hairpin: None,
         rx_queues: 1,
         tx_queues: 1,
+        gso_max_segs: GSO_MAX_SEGS,
     };
     for attribute in &message.attributes {
         match attribute {
@@ -79,6 +83,7 @@ pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
             LinkAttribute::LinkNetNsId(id) => link.parent_netns = Some(*id),
             LinkAttribute::NumRxQueues(count) => link.rx_queues = *count,
             LinkAttribute::NumTxQueues(count) => link.tx_queues = *count,
+            LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = *segments,
             LinkAttribute::LinkInfo(infos) => read_infos(infos, &mut link),
             _ => {}
         }

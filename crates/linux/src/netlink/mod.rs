@@ -1,4 +1,5 @@
-//! rtnetlink: links, addresses, routes, neighbours, forwarding entries and policy rules, one file a noun.
+//! rtnetlink: links, addresses, routes, neighbours, forwarding entries, policy rules and queueing disciplines, one file a
+//! noun.
 //!
 //! Verbs that add refuse what is already there (`EEXIST`); verbs that delete refuse what is not (`ESRCH`, `ENOENT` or
 //! `EADDRNOTAVAIL`, whichever the kernel says). Dumps are complete or an error.
@@ -10,6 +11,7 @@ mod link;
 mod link_message;
 mod neighbour;
 mod qdisc;
+mod qdisc_message;
 mod route;
 mod route_metric;
 mod rule;
@@ -20,7 +22,7 @@ pub use encap::EncapInfo;
 pub use fdb::FdbInfo;
 pub use link::LinkInfo;
 pub use neighbour::NeighbourInfo;
-pub use qdisc::FilterInfo;
+pub use qdisc::{FilterInfo, QdiscInfo};
 pub use route::{NextHop, RouteInfo};
 pub use route_metric::{MetricState, MetricValue, RouteMetric};
 pub use rule::RuleInfo;

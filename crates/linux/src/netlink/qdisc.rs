@@ -1,10 +1,54 @@
-//! Queueing disciplines, as far as others' must be told from ours.
+//! Queueing disciplines: the one at the root of a link, and filters at its clsact qdisc.
 
+use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE, Nla};
 use netlink_packet_route::RouteNetlinkMessage as Message;
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+use serde::{Deserialize, Serialize};
 
-use super::Netlink;
-use crate::Result;
+use super::{Netlink, qdisc_message};
+use crate::{Qdisc, Result};
+
+/// A queueing discipline that somebody has put at the root of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QdiscInfo {
+    /// The kernel's name of its kind.
+    pub kind: String,
+    /// Its number, `1:` in tc's way of writing it; never 0, which is that of those that the kernel chose.
+    pub major: u16,
+    /// Its options as the kernel tells them.
+    pub options: Vec<u8>,
+    /// Others stand below it, or filters that send packets to its queues.
+    pub branched: bool,
+}
+
+/// Kinds whose options the kernel reads as it tells them.
+const REPEATABLE: [&str; 7] = ["bfifo", "fq", "fq_codel", "netem", "noqueue", "pfifo", "pfifo_fast"];
+/// The attribute with a queueing discipline's options.
+const TCA_OPTIONS: u16 = 2;
+
+impl QdiscInfo {
+    /// What it is; `None` for a kind, or an option of a kind, that ours never have.
+    pub fn qdisc(&self) -> Option<Qdisc> {
+        qdisc_message::read(&self.kind, &self.options)
+    }
+
+    /// Why it could not be put back once it is gone; `None` if it could.
+    pub fn irretrievable(&self) -> Option<&'static str> {
+        if self.branched {
+            return Some("others or filters stand below it");
+        }
+        if !REPEATABLE.contains(&self.kind.as_str()) {
+            return Some("its options are not told as they are given");
+        }
+        match self.qdisc() {
+            Some(Qdisc::Netem(netem)) if netem.jitter_ns == 0 => None,
+            // Nor could somebody else's netem of which not all is understood.
+            Some(Qdisc::Netem(_)) => Some("the kernel does not tell how its jitter is spread"),
+            None if self.kind == "netem" => Some("it has options that are not known"),
+            _ => None,
+        }
+    }
+}
 
 /// What packets of a direction meet at a link's clsact qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,31 +70,123 @@ impl Netlink {
     pub fn filters(&self, index: u32) -> Result<Vec<FilterInfo>> {
         let mut filters = Vec::new();
         for minor in [INGRESS, EGRESS] {
-            let mut question = TcMessage::default();
-            question.header.index = index.cast_signed();
-            question.header.parent = TcHandle { major: u16::MAX, minor };
-            let answers = self.dump(&Message::GetTrafficFilter(question), "list filters")?;
-            filters.extend(answers.iter().filter_map(|answer| {
-                let Message::NewTrafficFilter(filter) = answer else { return None };
+            let found = self.filters_at(index, TcHandle { major: u16::MAX, minor })?;
+            filters.extend(found.iter().map(|filter| {
                 let priority = u16::try_from(filter.header.info >> 16).expect("sixteen bits are left");
                 let handle = filter.header.handle.into();
-                let is_at_link = filter.header.index == index.cast_signed();
-                is_at_link.then_some(FilterInfo { ingress: minor == INGRESS, priority, handle })
+                FilterInfo { ingress: minor == INGRESS, priority, handle }
             }));
         }
         Ok(filters)
     }
 
+    fn filters_at(&self, index: u32, parent: TcHandle) -> Result<Vec<TcMessage>> {
+        let mut question = TcMessage::with_index(index.cast_signed());
+        question.header.parent = parent;
+        let answers = self.dump(&Message::GetTrafficFilter(question), "list filters")?;
+        let filters = answers.into_iter().filter_map(|answer| match answer {
+            Message::NewTrafficFilter(filter) => Some(filter),
+            _ => None,
+        });
+        Ok(filters.filter(|filter| filter.header.index == index.cast_signed()).collect())
+    }
+
     /// Whether a link has a queueing discipline of a kind, `clsact` for instance.
     pub fn has_qdisc(&self, index: u32, kind: &str) -> Result<bool> {
-        let mut question = TcMessage::default();
-        question.header.index = index.cast_signed();
+        let is_kind = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(name) if name == kind);
+        Ok(self.qdiscs(index)?.iter().any(|qdisc| qdisc.attributes.iter().any(is_kind)))
+    }
+
+    /// What somebody has put at the root of a link; `None` if the kernel's own choice is there.
+    pub fn root_qdisc(&self, index: u32) -> Result<Option<QdiscInfo>> {
+        let qdiscs = self.qdiscs(index)?;
+        let root = qdiscs.iter().find(|qdisc| qdisc.header.parent == TcHandle::ROOT);
+        let Some(root) = root.filter(|root| root.header.handle.major != 0) else { return Ok(None) };
+        let major = root.header.handle.major;
+        let parents = qdiscs.iter().any(|qdisc| qdisc.header.parent.major == major);
+        let mut info = QdiscInfo { kind: String::new(), major, options: Vec::new(), branched: parents };
+        for attribute in &root.attributes {
+            match attribute {
+                TcAttribute::Kind(kind) => info.kind.clone_from(kind),
+                TcAttribute::Options(options) => info.options = raw(options),
+                _ => {}
+            }
+        }
+        // The others of those that can be put back have no filters.
+        if info.kind == "fq_codel" {
+            info.branched |= !self.filters_at(index, root.header.handle)?.is_empty();
+        }
+        Ok(Some(info))
+    }
+
+    /// Puts a queueing discipline at the root of a link, in place of whatever is there. It is a new one, without what
+    /// packets or options the old one had, even if that was of the same kind. `ENOENT` if this kernel lacks the kind.
+    pub fn set_root_qdisc(&self, index: u32, qdisc: &Qdisc) -> Result<()> {
+        let attempted = format!("put {qdisc} at the root of link {index}");
+        let taken: Vec<u16> = self.qdiscs(index)?.iter().map(|qdisc| qdisc.header.handle.major).collect();
+        let major = (1..).find(|major| !taken.contains(major)).expect("a link has few of them");
+        self.place_qdisc(index, major, (qdisc.kind(), qdisc_message::options(qdisc)), attempted)
+    }
+
+    /// Puts back what [`Netlink::root_qdisc`] has told, with its number.
+    pub fn restore_root_qdisc(&self, index: u32, old: &QdiscInfo) -> Result<()> {
+        let attempted = format!("put {} {:x}: back at the root of link {index}", old.kind, old.major);
+        let options = qdisc_message::repeated(&old.kind, &old.options);
+        self.place_qdisc(index, old.major, (&old.kind, Some(options)), attempted)
+    }
+
+    /// Removes what somebody has put at the root of a link, so that the kernel's own choice comes back: `noqueue` for
+    /// links without a queue, else what `net.core.default_qdisc` says, one for each send queue. `ENOENT` if nobody has.
+    pub fn delete_root_qdisc(&self, index: u32) -> Result<()> {
+        let attempted = format!("remove the queueing discipline at the root of link {index}");
+        self.change(Message::DelQueueDiscipline(at_root(index)), 0, attempted)
+    }
+
+    /// With a number that no other of the link has it is made anew. Without one the kernel would change an old one of the
+    /// same kind, which keeps the options that are not named (`tc_modify_qdisc` in net/sched/sch_api.c).
+    fn place_qdisc(
+        &self,
+        index: u32,
+        major: u16,
+        (kind, options): (&str, Option<Vec<u8>>),
+        attempted: String,
+    ) -> Result<()> {
+        let mut message = at_root(index);
+        message.header.handle = TcHandle { major, minor: 0 };
+        message.attributes.push(TcAttribute::Kind(kind.to_owned()));
+        let options = options.filter(|options| !options.is_empty());
+        let options = options.map(|options| TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options)));
+        message.attributes.extend(options);
+        self.change(Message::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE, attempted)
+    }
+
+    /// Every queueing discipline of a link.
+    fn qdiscs(&self, index: u32) -> Result<Vec<TcMessage>> {
+        let question = TcMessage::with_index(index.cast_signed());
         let answers = self.dump(&Message::GetQueueDiscipline(question), "list queueing disciplines")?;
-        Ok(answers.iter().any(|answer| {
-            let Message::NewQueueDiscipline(qdisc) = answer else { return false };
-            let is_kind =
-                |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(name) if name == kind);
-            qdisc.header.index == index.cast_signed() && qdisc.attributes.iter().any(is_kind)
-        }))
+        let of_link = answers.into_iter().filter_map(|answer| match answer {
+            Message::NewQueueDiscipline(qdisc) => Some(qdisc),
+            _ => None,
+        });
+        // The kernel tells those of all links.
+        Ok(of_link.filter(|qdisc| qdisc.header.index == index.cast_signed()).collect())
+    }
+}
+
+fn at_root(index: u32) -> TcMessage {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.parent = TcHandle::ROOT;
+    message
+}
+
+/// Options as they came: the library takes those of some kinds apart and holds the others as one attribute.
+fn raw(options: &[TcOption]) -> Vec<u8> {
+    match options {
+        [TcOption::Other(whole)] => {
+            let mut bytes = vec![0; Nla::value_len(whole)];
+            whole.emit_value(&mut bytes);
+            bytes
+        }
+        parts => qdisc_message::bytes(parts),
     }
 }

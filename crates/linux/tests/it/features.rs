@@ -41,6 +41,19 @@ fn links_are_probed_as_ip_finds_them() {
 }
 
 #[test]
+fn queueing_disciplines_are_probed_as_tc_finds_them() {
+    let missing = probe().unwrap().missing;
+    for (feature, kind) in [(Feature::Netem, "netem"), (Feature::Fq, "fq"), (Feature::FqCodel, "fq_codel")] {
+        let place = Place::new("qdiscs");
+        place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
+        let run =
+            || std::process::Command::new("tc").args(["qdisc", "add", "dev", "p0", "root", kind]).output();
+        let added = place.netns.run(run).unwrap().expect("tc is installed").status.success();
+        assert_eq!(missing.get(&feature).is_none(), added, "{feature}: {:?}", missing.get(&feature));
+    }
+}
+
+#[test]
 fn the_rest_is_probed_as_the_files_say() {
     let facts = probe().unwrap();
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

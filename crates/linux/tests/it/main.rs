@@ -8,6 +8,7 @@ mod netns;
 mod nft;
 mod process;
 mod proxy;
+mod qdisc;
 mod steering;
 mod tunnel;
 mod view;

@@ -1,0 +1,261 @@
+//! Options of queueing disciplines as `TCA_OPTIONS` holds them, both ways. The library knows fq_codel's alone.
+//!
+//! Layouts and numbers: include/uapi/linux/pkt_sched.h. Numbers are in the machine's byte order.
+
+use netlink_packet_core::{DefaultNla, Emitable, Nla, NlasIterator};
+
+use crate::qdisc::{Fq, FqCodel, Netem, Probability, Qdisc};
+
+/// Of netem, behind `struct tc_netem_qopt`.
+mod netem {
+    pub(super) const REORDER: u16 = 3;
+    pub(super) const RATE: u16 = 6;
+    pub(super) const RATE64: u16 = 8;
+    pub(super) const LATENCY64: u16 = 10;
+    pub(super) const JITTER64: u16 = 11;
+    /// Bytes of `struct tc_netem_qopt`: six words, which are latency, limit, loss, gap, duplicate, jitter.
+    pub(super) const HEAD: usize = 24;
+}
+
+mod fq {
+    pub(super) const LIMIT: u16 = 1;
+    pub(super) const FLOW_LIMIT: u16 = 2;
+    pub(super) const QUANTUM: u16 = 3;
+    pub(super) const PACING: u16 = 5;
+}
+
+mod codel {
+    pub(super) const TARGET: u16 = 1;
+    pub(super) const LIMIT: u16 = 2;
+    pub(super) const INTERVAL: u16 = 3;
+    pub(super) const ECN: u16 = 4;
+    pub(super) const QUANTUM: u16 = 6;
+    pub(super) const CE_THRESHOLD: u16 = 7;
+}
+
+/// What the kernel is told about a queueing discipline beside its kind; `None` where it takes no options.
+pub(super) fn options(qdisc: &Qdisc) -> Option<Vec<u8>> {
+    let word = |(kind, value): (u16, Option<u32>)| Some(DefaultNla::new(kind, value?.to_ne_bytes().to_vec()));
+    let words =
+        |list: &[(u16, Option<u32>)]| -> Vec<DefaultNla> { list.iter().copied().filter_map(word).collect() };
+    Some(match qdisc {
+        Qdisc::Netem(netem) => netem_options(netem),
+        Qdisc::Fq(Fq { limit, flow_limit, quantum, pacing }) => bytes(&words(&[
+            (fq::LIMIT, *limit),
+            (fq::FLOW_LIMIT, *flow_limit),
+            (fq::QUANTUM, *quantum),
+            (fq::PACING, pacing.map(u32::from)),
+        ])),
+        Qdisc::FqCodel(FqCodel { limit, target_us, interval_us, quantum, ecn }) => bytes(&words(&[
+            (codel::TARGET, *target_us),
+            (codel::LIMIT, *limit),
+            (codel::INTERVAL, *interval_us),
+            (codel::ECN, ecn.map(u32::from)),
+            (codel::QUANTUM, *quantum),
+        ])),
+        Qdisc::Pfifo { limit } => limit.to_ne_bytes().to_vec(),
+        Qdisc::PfifoFast => return None,
+    })
+}
+
+/// The times go as 64 bits of nanoseconds (Linux 4.15): the words of the head count in units of 64 ns and end at 275 s.
+fn netem_options(netem: &Netem) -> Vec<u8> {
+    let Netem { delay_ns, jitter_ns, loss, reorder, rate_bytes_per_s, limit } = netem;
+    // A packet that overtakes is looked for only with a gap; 1 is what tc says where nobody asked for another.
+    let gap = u32::from(!reorder.is_zero());
+    let head = [0, *limit, loss.0, gap, 0, 0];
+    let mut told = head.map(u32::to_ne_bytes).concat();
+    let mut attributes = vec![
+        DefaultNla::new(netem::LATENCY64, delay_ns.to_ne_bytes().to_vec()),
+        DefaultNla::new(netem::JITTER64, jitter_ns.to_ne_bytes().to_vec()),
+    ];
+    if !reorder.is_zero() {
+        // `struct tc_netem_reorder`: the share, and how much it depends on the packet before.
+        attributes.push(DefaultNla::new(netem::REORDER, [reorder.0, 0].map(u32::to_ne_bytes).concat()));
+    }
+    if let Some(rate) = rate_bytes_per_s {
+        let short = u32::try_from(*rate).unwrap_or(u32::MAX);
+        // `struct tc_netem_rate`: the rate, then bytes added to each packet, and the size and overhead of cells.
+        attributes.push(DefaultNla::new(netem::RATE, [short, 0, 0, 0].map(u32::to_ne_bytes).concat()));
+        if short == u32::MAX {
+            attributes.push(DefaultNla::new(netem::RATE64, rate.to_ne_bytes().to_vec()));
+        }
+    }
+    told.extend(bytes(&attributes));
+    told
+}
+
+/// A queueing discipline as the kernel tells it. `None`: a kind, or an option of a kind, that ours never have.
+pub(super) fn read(kind: &str, options: &[u8]) -> Option<Qdisc> {
+    match kind {
+        "netem" => read_netem(options).map(Qdisc::Netem),
+        "fq" => {
+            let found = attributes(options)?;
+            let pacing = word(&found, fq::PACING).map(|on| on != 0);
+            let [limit, flow_limit, quantum] =
+                [fq::LIMIT, fq::FLOW_LIMIT, fq::QUANTUM].map(|kind| word(&found, kind));
+            Some(Qdisc::Fq(Fq { limit, flow_limit, quantum, pacing }))
+        }
+        "fq_codel" => {
+            let found = attributes(options)?;
+            let ecn = word(&found, codel::ECN).map(|on| on != 0);
+            let [limit, target_us, interval_us, quantum] =
+                [codel::LIMIT, codel::TARGET, codel::INTERVAL, codel::QUANTUM].map(|kind| word(&found, kind));
+            Some(Qdisc::FqCodel(FqCodel { limit, target_us, interval_us, quantum, ecn }))
+        }
+        "pfifo" => Some(Qdisc::Pfifo { limit: u32::from_ne_bytes(options.try_into().ok()?) }),
+        "pfifo_fast" => Some(Qdisc::PfifoFast),
+        _ => None,
+    }
+}
+
+fn read_netem(options: &[u8]) -> Option<Netem> {
+    let (head, rest) = options.split_at_checked(netem::HEAD)?;
+    let mut head = head.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().expect("four bytes")));
+    let [_latency, limit, loss, _gap, duplicate, _jitter] = std::array::from_fn(|_| head.next().unwrap_or(0));
+    let found = attributes(rest)?;
+    let [delay_ns, jitter_ns] = [netem::LATENCY64, netem::JITTER64].map(|kind| long(&found, kind));
+    let short = word(&found, netem::RATE).map(u64::from);
+    let rate = long(&found, netem::RATE64).or(short).filter(|rate| *rate > 0);
+    (duplicate == 0).then_some(Netem {
+        delay_ns: delay_ns?,
+        jitter_ns: jitter_ns?,
+        loss: Probability(loss),
+        reorder: Probability(word(&found, netem::REORDER).unwrap_or(0)),
+        rate_bytes_per_s: rate,
+        limit,
+    })
+}
+
+/// The options with which a queueing discipline of the kind becomes again what the kernel told of it.
+///
+/// CoDel's times are told rounded down, and would be rounded down once more; one microsecond more is rounded to what it
+/// was. With k the time in its units of 1024 ns, it tells ⌊1.024 k⌋ µs, and ⌊(⌊1.024 k⌋ + 1) / 1.024⌋ is k.
+pub(super) fn repeated(kind: &str, options: &[u8]) -> Vec<u8> {
+    let Some(mut found) = attributes(options).filter(|_| kind == "fq_codel") else { return options.to_vec() };
+    for (kind, value) in &mut found {
+        if [codel::TARGET, codel::INTERVAL, codel::CE_THRESHOLD].contains(kind)
+            && let Ok(told) = <[u8; 4]>::try_from(value.as_slice())
+        {
+            *value = u32::from_ne_bytes(told).saturating_add(1).to_ne_bytes().to_vec();
+        }
+    }
+    let found: Vec<DefaultNla> =
+        found.into_iter().map(|(kind, value)| DefaultNla::new(kind, value)).collect();
+    bytes(&found)
+}
+
+/// The bytes of options that the library has taken apart.
+pub(super) fn bytes<T: Nla>(options: &[T]) -> Vec<u8> {
+    let mut bytes = vec![0; options.buffer_len()];
+    options.emit(&mut bytes);
+    bytes
+}
+
+fn attributes(bytes: &[u8]) -> Option<Vec<(u16, Vec<u8>)>> {
+    let found = NlasIterator::new(bytes).map(|nla| nla.map(|nla| (nla.kind(), nla.value().to_vec())));
+    found.collect::<Result<_, _>>().ok()
+}
+
+/// The first four bytes of an attribute.
+fn word(found: &[(u16, Vec<u8>)], kind: u16) -> Option<u32> {
+    let (_, value) = found.iter().find(|(found, _)| *found == kind)?;
+    Some(u32::from_ne_bytes(*value.first_chunk()?))
+}
+
+/// The first eight bytes of an attribute.
+fn long(found: &[(u16, Vec<u8>)], kind: u16) -> Option<u64> {
+    let (_, value) = found.iter().find(|(found, _)| *found == kind)?;
+    Some(u64::from_ne_bytes(*value.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// An attribute's header is its length with itself, then its kind.
+    fn nla(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(4 + value.len()).unwrap();
+        [length.to_ne_bytes(), kind.to_ne_bytes()].concat().into_iter().chain(value.iter().copied()).collect()
+    }
+
+    #[track_caller]
+    fn check(qdisc: &Qdisc, expected: &[u8]) {
+        let told = options(qdisc).unwrap();
+        assert_eq!(told, expected);
+        assert!(qdisc.is_met_by(&read(qdisc.kind(), &told).unwrap()));
+    }
+
+    #[test]
+    fn netem_has_the_kernels_layout() {
+        let wan = Netem {
+            delay_ns: 40_000_000,
+            jitter_ns: 5,
+            loss: Probability(0x0102_0304),
+            reorder: Probability(9),
+            rate_bytes_per_s: Some(12_500_000),
+            limit: 1000,
+        };
+        let expected = [
+            words(&[0, 1000, 0x0102_0304, 1, 0, 0]),
+            nla(10, &40_000_000_u64.to_ne_bytes()),
+            nla(11, &5_u64.to_ne_bytes()),
+            nla(3, &words(&[9, 0])),
+            nla(6, &words(&[12_500_000, 0, 0, 0])),
+        ];
+        check(&Qdisc::Netem(wan.clone()), &expected.concat());
+        let fast = Netem { rate_bytes_per_s: Some(1 << 33), reorder: Probability(0), ..wan };
+        let told = options(&Qdisc::Netem(fast.clone())).unwrap();
+        let rates = [nla(6, &words(&[u32::MAX, 0, 0, 0])), nla(8, &(1_u64 << 33).to_ne_bytes())].concat();
+        assert!(told.ends_with(&rates), "{told:?}");
+        assert_eq!(read("netem", &told), Some(Qdisc::Netem(fast)));
+        let plain = Netem { limit: 1, ..Netem::default() };
+        let times = [nla(10, &[0; 8]), nla(11, &[0; 8])].concat();
+        check(&Qdisc::Netem(plain), &[words(&[0, 1, 0, 0, 0, 0]), times].concat());
+    }
+
+    #[test]
+    fn queues_of_flows_have_the_kernels_numbers() {
+        let fq = Fq { limit: Some(100), flow_limit: Some(7), quantum: None, pacing: Some(false) };
+        let expected = [nla(1, &words(&[100])), nla(2, &words(&[7])), nla(5, &words(&[0]))];
+        check(&Qdisc::Fq(fq), &expected.concat());
+        let codel = FqCodel { limit: Some(10), ecn: Some(true), quantum: Some(300), ..FqCodel::default() };
+        let expected = [nla(2, &words(&[10])), nla(4, &words(&[1])), nla(6, &words(&[300]))];
+        check(&Qdisc::FqCodel(codel), &expected.concat());
+        check(&Qdisc::Pfifo { limit: 3 }, &words(&[3]));
+        assert_eq!(options(&Qdisc::PfifoFast), None);
+    }
+
+    #[test]
+    fn codels_times_are_repeated_so_that_they_stay() {
+        // The kernel's arithmetic (codel_time_to_us and its inverse).
+        let told = |us: u32| ((u64::from(us) * 1000 >> 10) << 10) / 1000;
+        for asked in (1..3000).chain([4999, 5000, 100_000, 999_999]) {
+            let first = u32::try_from(told(asked)).unwrap();
+            let again = repeated("fq_codel", &[nla(1, &words(&[first])), nla(2, &words(&[9]))].concat());
+            let found = attributes(&again).unwrap();
+            assert_eq!(told(word(&found, 1).unwrap()), u64::from(first), "{asked} µs");
+            assert_eq!(word(&found, 2), Some(9));
+        }
+        assert_eq!(repeated("pfifo", &[1, 2, 3, 4]), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn foreign_bytes_are_nothing_and_no_panic() {
+        for kind in ["netem", "fq", "fq_codel", "pfifo", "cake"] {
+            for bytes in [&[][..], &[1, 2, 3], &[9, 0, 1, 0, 5], &[0xff; 40], &[3, 0, 1, 0, 0]] {
+                if let Some(found) = read(kind, bytes) {
+                    assert!(bytes.is_empty() && kind.starts_with("fq"), "{kind} {bytes:?}: {found:?}");
+                }
+                let _unread = repeated(kind, bytes);
+            }
+        }
+        // Duplicates are nothing that ours have.
+        let twice = [words(&[0, 1, 0, 0, 77, 0]), nla(10, &[0; 8]), nla(11, &[0; 8])].concat();
+        assert_eq!(read("netem", &twice), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! Queueing disciplines at the root of links: put there, read back, put back; `tc` is the judge.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use linux::Qdisc;
+use linux::features::{Feature, probe};
+use linux::qdisc::{Fq, FqCodel, Netem, Probability};
+use serde_json::Value;
+
+use crate::world::{PATIENCE, Place};
+
+/// A namespace with a link, `p0`, and its other end.
+fn with_link() -> (Place, u32) {
+    let place = Place::new("qdisc");
+    place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
+    let index = place.index("p0");
+    place.up("p0", &[]);
+    place.up("p1", &[]);
+    (place, index)
+}
+
+/// What `tc` says of the queueing discipline at the root of a link.
+fn root(place: &Place, link: &str) -> Value {
+    let text = place.judge("tc", &["-s", "-j", "qdisc", "show", "dev", link]);
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("asked for JSON");
+    rows.into_iter().find(|row| row["root"] == true).expect("every link that is up has one")
+}
+
+fn is_missing(feature: Feature) -> bool {
+    let missing = probe().expect("root can probe").missing.remove(&feature);
+    if let Some(why) = &missing {
+        testkit::skip(&format!("{feature} not available: {why}"));
+    }
+    missing.is_some()
+}
+
+/// Puts it there, over something of the same kind with other options, reads it back, and takes it away.
+#[track_caller]
+fn check(qdisc: &Qdisc, other: &Qdisc, expected: &[(&str, Value)]) {
+    let (place, index) = with_link();
+    let kernels = root(&place, "p0");
+    assert_eq!(place.netlink.root_qdisc(index).unwrap(), None);
+    place.netlink.set_root_qdisc(index, other).unwrap();
+    place.netlink.set_root_qdisc(index, qdisc).unwrap();
+    let found = place.netlink.root_qdisc(index).unwrap().unwrap();
+    assert!(qdisc.is_met_by(&found.qdisc().unwrap()), "{qdisc} is told as {found:?}");
+    let told = root(&place, "p0");
+    assert_eq!(told["kind"], qdisc.kind());
+    for (name, value) in expected {
+        assert_eq!(told["options"][name], *value, "{name} of {told}");
+    }
+    place.netlink.delete_root_qdisc(index).unwrap();
+    assert_eq!(root(&place, "p0")["kind"], kernels["kind"]);
+    assert!(place.netlink.delete_root_qdisc(index).unwrap_err().is(libc::ENOENT));
+}
+
+#[test]
+fn simple_queues_are_put_and_taken() {
+    check(&Qdisc::Pfifo { limit: 7 }, &Qdisc::Pfifo { limit: 8 }, &[("limit", 7.into())]);
+    check(&Qdisc::PfifoFast, &Qdisc::Pfifo { limit: 8 }, &[("bands", 3.into())]);
+}
+
+#[test]
+fn netem_is_put_and_taken() {
+    if is_missing(Feature::Netem) {
+        return;
+    }
+    let wan = Netem {
+        delay_ns: 40_000_001,
+        jitter_ns: 0,
+        loss: Probability::from_ratio(0.002),
+        reorder: Probability::from_ratio(0.01),
+        rate_bytes_per_s: Some(12_500_000),
+        limit: 5000,
+    };
+    let expected = [("limit", 5000.into()), ("gap", 1.into())];
+    check(&Qdisc::Netem(wan.clone()), &Qdisc::Netem(Netem::default()), &expected);
+    // What is not named is not there any more.
+    let fast = Netem { rate_bytes_per_s: Some(5 << 32), limit: 1, ..Netem::default() };
+    check(&Qdisc::Netem(fast), &Qdisc::Netem(wan.clone()), &[("loss-random", Value::Null)]);
+    let long = Netem { delay_ns: 3_600_000_000_000, jitter_ns: 1_000_000_000, limit: 1, ..Netem::default() };
+    check(&Qdisc::Netem(long), &Qdisc::Netem(wan), &[]);
+}
+
+#[test]
+fn fq_is_put_and_taken() {
+    if is_missing(Feature::Fq) {
+        return;
+    }
+    let fq = Fq { limit: Some(999), flow_limit: Some(50), quantum: Some(3000), pacing: Some(false) };
+    let expected = [("limit", 999.into()), ("flow_limit", 50.into()), ("quantum", 3000.into())];
+    check(&Qdisc::Fq(fq.clone()), &Qdisc::Fq(Fq::default()), &expected);
+    check(&Qdisc::Fq(Fq::default()), &Qdisc::Fq(fq), &[("limit", 10_000.into())]);
+}
+
+#[test]
+fn fq_codel_is_put_and_taken() {
+    if is_missing(Feature::FqCodel) {
+        return;
+    }
+    let codel = FqCodel {
+        limit: Some(999),
+        target_us: Some(15_000),
+        interval_us: Some(150_000),
+        quantum: Some(3000),
+        ecn: Some(false),
+    };
+    let expected = [("limit", 999.into()), ("target", 14_999.into()), ("ecn", Value::Null)];
+    check(&Qdisc::FqCodel(codel.clone()), &Qdisc::FqCodel(FqCodel::default()), &expected);
+    let expected = [("limit", 10_240.into()), ("ecn", true.into())];
+    check(&Qdisc::FqCodel(FqCodel::default()), &Qdisc::FqCodel(codel), &expected);
+}
+
+/// Somebody's own, as `tc` makes it, comes back exactly: number and options.
+#[track_caller]
+fn check_restored(words: &str) {
+    let (place, index) = with_link();
+    let add = format!("qdisc add dev p0 root handle 7: {words}");
+    place.judge("tc", &add.split(' ').collect::<Vec<_>>());
+    let before = root(&place, "p0");
+    let old = place.netlink.root_qdisc(index).unwrap().unwrap();
+    assert_eq!((old.major, old.irretrievable()), (7, None), "{words}");
+    place.netlink.set_root_qdisc(index, &Qdisc::Pfifo { limit: 2 }).unwrap();
+    assert_ne!(root(&place, "p0"), before);
+    place.netlink.restore_root_qdisc(index, &old).unwrap();
+    assert_eq!(place.netlink.root_qdisc(index).unwrap().as_ref(), Some(&old), "{words}");
+    let after = root(&place, "p0");
+    assert_eq!([&after["handle"], &after["options"]], [&before["handle"], &before["options"]], "{words}");
+}
+
+#[test]
+fn others_simple_queues_are_put_back() {
+    check_restored("pfifo limit 33");
+    check_restored("bfifo limit 3300");
+    check_restored("pfifo_fast");
+    check_restored("noqueue");
+}
+
+#[test]
+fn others_netem_is_put_back() {
+    if !is_missing(Feature::Netem) {
+        check_restored("netem delay 300s loss 0.3% 25% duplicate 1% rate 5gbit 20");
+        check_restored("netem delay 1ms reorder 25% 50% gap 5 limit 77");
+        check_restored("netem loss gemodel 1% 10% 70% 0.1%");
+    }
+}
+
+#[test]
+fn others_queues_of_flows_are_put_back() {
+    if !is_missing(Feature::Fq) {
+        check_restored("fq limit 77 maxrate 5mbit ce_threshold 3ms");
+    }
+    if !is_missing(Feature::FqCodel) {
+        check_restored("fq_codel limit 77 flows 16 target 3ms interval 33ms ce_threshold 1ms");
+    }
+}
+
+#[test]
+fn what_could_not_be_put_back_is_told() {
+    let (place, index) = with_link();
+    let told = |words: &str| {
+        let replace = format!("qdisc replace dev p0 root handle 7: {words}");
+        place.judge("tc", &replace.split(' ').collect::<Vec<_>>());
+        place.netlink.root_qdisc(index).unwrap().unwrap().irretrievable()
+    };
+    assert_eq!(told("htb"), Some("its options are not told as they are given"));
+    place.judge(
+        "tc",
+        &["class", "add", "dev", "p0", "parent", "7:", "classid", "7:1", "htb", "rate", "1mbit"],
+    );
+    place.judge("tc", &["qdisc", "add", "dev", "p0", "parent", "7:1", "pfifo", "limit", "3"]);
+    let found = place.netlink.root_qdisc(index).unwrap().unwrap();
+    assert_eq!(found.irretrievable(), Some("others or filters stand below it"));
+    if !is_missing(Feature::Netem) {
+        let why = Some("the kernel does not tell how its jitter is spread");
+        assert_eq!(told("netem delay 9ms 1ms distribution normal"), why);
+    }
+}
+
+#[test]
+fn a_kind_that_is_missing_is_named() {
+    let missing = probe().unwrap().missing;
+    let (place, index) = with_link();
+    let netem = Qdisc::Netem(Netem { limit: 1, ..Netem::default() });
+    match place.netlink.set_root_qdisc(index, &netem) {
+        Ok(()) => assert!(!missing.contains_key(&Feature::Netem)),
+        Err(error) => {
+            assert!(missing.contains_key(&Feature::Netem) && error.is(libc::ENOENT), "{error}");
+            let expected = format!("put netem limit 1 at the root of link {index}");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
+    }
+}
+
+/// Two places on a wire, with netem at either end.
+fn wire(netem: &Netem) -> [Place; 2] {
+    let places = [Place::new("near"), Place::new("far")];
+    places[0].wire(&places[1], "w0", "192.0.2.1/24", "192.0.2.2/24");
+    for place in &places {
+        place.netlink.set_root_qdisc(place.index("w0"), &Qdisc::Netem(netem.clone())).unwrap();
+    }
+    places
+}
+
+fn bound(place: &Place, address: &str) -> UdpSocket {
+    let bind = || UdpSocket::bind(address);
+    let socket = place.netns.run(bind).expect("the namespace is there").expect("the place has the address");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
+    socket
+}
+
+/// A packet that goes and comes back waits at least twice as long: that no machine is too slow for.
+#[test]
+fn netem_delays() {
+    if is_missing(Feature::Netem) {
+        return;
+    }
+    let delay = Duration::from_millis(30);
+    let [near, far] = wire(&Netem { delay_ns: 30_000_000, limit: 100, ..Netem::default() });
+    let [ours, theirs] = [bound(&near, "192.0.2.1:0"), bound(&far, "192.0.2.2:0")];
+    let mut byte = [0];
+    for _ in 0..3 {
+        let start = Instant::now();
+        ours.send_to(&[1], theirs.local_addr().unwrap()).unwrap();
+        let (_, from) = theirs.recv_from(&mut byte).unwrap();
+        theirs.send_to(&[1], from).unwrap();
+        ours.recv_from(&mut byte).unwrap();
+        assert!(start.elapsed() >= 2 * delay, "{:?}", start.elapsed());
+    }
+}
+
+/// Of 4000 packets of which each is lost with 20 %, 800 are, give or take six standard deviations (152): all but one in
+/// half a billion runs.
+#[test]
+fn netem_loses() {
+    if is_missing(Feature::Netem) {
+        return;
+    }
+    let [near, far] = wire(&Netem { loss: Probability::from_ratio(0.2), limit: 10_000, ..Netem::default() });
+    let (ours, theirs) = (bound(&near, "192.0.2.1:0"), bound(&far, "192.0.2.2:0"));
+    // So that nobody has to ask for the neighbour while questions are lost too.
+    let mac = far.judge("cat", &["/sys/class/net/w0/address"]);
+    near.judge("ip", &["neighbour", "replace", "192.0.2.2", "lladdr", mac.trim(), "dev", "w0"]);
+    let counters = || {
+        let told = root(&near, "w0");
+        ["packets", "drops"].map(|name| told[name].as_u64().expect("tc counts"))
+    };
+    let before = counters();
+    let address = theirs.local_addr().unwrap();
+    for _ in 0..4000 {
+        // The sender is told of a loss here and not on a wire.
+        let _lost = ours.send_to(&[0; 100], address);
+    }
+    let after = counters();
+    let [passed, lost] = [after[0] - before[0], after[1] - before[1]];
+    // The kernel says something of its own now and then.
+    assert!((4000..4020).contains(&(passed + lost)), "{passed} passed and {lost} were lost");
+    assert!((648..=952).contains(&lost), "{lost} of {} were lost", passed + lost);
+}
+
+/// 50 000 bytes at 100 000 bytes a second take half a second, of which the last packet must have waited all but its own
+/// share; it cannot come earlier.
+#[test]
+fn netem_has_a_rate() {
+    if is_missing(Feature::Netem) {
+        return;
+    }
+    let rate = Netem { rate_bytes_per_s: Some(100_000), limit: 1000, ..Netem::default() };
+    let [near, far] = wire(&rate);
+    let (ours, theirs) = (bound(&near, "192.0.2.1:0"), bound(&far, "192.0.2.2:0"));
+    let address = theirs.local_addr().unwrap();
+    let start = Instant::now();
+    for _ in 0..50 {
+        // With the headers of UDP, IP and Ethernet it is 1000 bytes.
+        ours.send_to(&[0; 958], address).unwrap();
+    }
+    for _ in 0..50 {
+        theirs.recv_from(&mut [0; 1000]).unwrap();
+    }
+    assert!(start.elapsed() >= Duration::from_millis(500), "{:?}", start.elapsed());
+}
