@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use linux::netlink::MetricState;
+use linux::netlink::{MetricState, QdiscInfo};
 use linux::{CpuSet, sysctl};
 use serde::{Deserialize, Serialize};
 
@@ -141,6 +141,21 @@ pub enum Before {
         /// What it said.
         state: MetricState,
     },
+    /// How many segments a packet may have that a link takes.
+    GsoMaxSegs {
+        /// The link's index.
+        index: u32,
+        /// Segments.
+        segments: u32,
+    },
+    /// The queueing discipline at the root of a link.
+    RootQdisc {
+        /// The link's index.
+        index: u32,
+        /// What somebody has put there; `None`: the kernel's own choice.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        qdisc: Option<QdiscInfo>,
+    },
     /// A link that gets a program.
     Unattached {
         /// The link's index.
@@ -197,6 +212,11 @@ pub enum After {
     RouteMetric {
         /// What the kernel took.
         state: MetricState,
+    },
+    /// A queueing discipline was put at the root of a link.
+    RootQdisc {
+        /// What the kernel made of it.
+        qdisc: QdiscInfo,
     },
 }
 

@@ -37,7 +37,7 @@ impl Placed {
     }
 }
 
-/// `ip` or `bridge`, which can enter a namespace themselves.
+/// `ip`, `bridge` or `tc`, which can enter a namespace themselves.
 struct Tool<'a>(&'static str, &'a Place);
 
 impl Tool<'_> {
@@ -77,6 +77,12 @@ fn command(place: &Place, step: &Step) -> String {
         }
         Step::SetRouteMetric { dst, link, metric, value } => {
             change_route(place, dst, link, &format!("{} {value}", metric.word()))
+        }
+        Step::SetGsoMaxSegs { link, segments } => {
+            ip.run(&format!("link set dev {} gso_max_segs {segments}", word(link)))
+        }
+        Step::SetRootQdisc { link, qdisc } => {
+            Tool("tc", place).run(&format!("qdisc replace dev {} root {qdisc}", word(link)))
         }
         Step::LoadPrograms(programs) => ours(place, "load", &programs.node, &load_programs(programs)),
         Step::AttachProgram(Attachment { node, program, link }) => {

@@ -5,7 +5,7 @@ use std::fmt;
 use ipnet::IpNet;
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::sysfs::Queue;
-use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Route, nft, sysctl};
+use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Qdisc, Route, nft, sysctl};
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
@@ -130,6 +130,20 @@ pub enum Step {
         metric: RouteMetric,
         /// The new value.
         value: MetricValue,
+    },
+    /// Let a link take packets of so many segments from above; more are cut on their way in.
+    SetGsoMaxSegs {
+        /// The link.
+        link: IfName,
+        /// Segments, from 1, which is each packet as it will be on the wire.
+        segments: u32,
+    },
+    /// Put a queueing discipline at the root of a link, in place of what is there.
+    SetRootQdisc {
+        /// The link.
+        link: IfName,
+        /// The queueing discipline.
+        qdisc: Qdisc,
     },
     /// Load the programs of a node and pin them in a bpffs of their own.
     LoadPrograms(Programs),

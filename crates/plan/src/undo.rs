@@ -100,7 +100,9 @@ impl Run<'_> {
             | Step::AddNftTable(_)
             | Step::SetQueueCpus { .. }
             | Step::SetQueueFlows { .. }
-            | Step::SetRouteMetric { .. } => true,
+            | Step::SetRouteMetric { .. }
+            | Step::SetGsoMaxSegs { .. }
+            | Step::SetRootQdisc { .. } => true,
             // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
             Step::LoadPrograms(_) | Step::AddCgroup(_) | Step::LoadSplice(_) | Step::AttachSplice(_) => false,
             // A pod may go while its node and that mount stay.
@@ -218,6 +220,8 @@ fn is_outside(step: &Step) -> bool {
         | Step::SetQueueCpus { .. }
         | Step::SetQueueFlows { .. }
         | Step::SetRouteMetric { .. }
+        | Step::SetGsoMaxSegs { .. }
+        | Step::SetRootQdisc { .. }
         | Step::AttachProgram(_)
         | Step::AddEndpoint(_)
         | Step::AddTunnel(_) => false,

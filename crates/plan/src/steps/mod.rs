@@ -8,6 +8,7 @@ mod netns;
 mod object;
 mod parameter;
 mod program;
+mod qdisc;
 mod queue;
 mod route;
 mod setting;
@@ -64,6 +65,8 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         Step::SetQueueCpus { link, queue, .. } => queue::before(kernel, place, link, *queue),
         Step::SetQueueFlows { link, rx, .. } => queue::before_flows(kernel, place, link, *rx),
         Step::SetRouteMetric { dst, link, metric, .. } => route::before(kernel, place, (dst, link), *metric),
+        Step::SetGsoMaxSegs { link, .. } => setting::before_gso(kernel, place, link),
+        Step::SetRootQdisc { link, .. } => qdisc::before(kernel, place, link),
         Step::LoadPrograms(programs) => program::before_load(programs),
         Step::AttachProgram(attachment) => program::before_attach(kernel, place, attachment),
         Step::AddEndpoint(endpoint) => program::before_endpoint(kernel, place, endpoint),
@@ -97,6 +100,8 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
         Step::SetRouteMetric { dst, metric, value, .. } => {
             route::act(kernel, place, dst, *metric, value, before)
         }
+        Step::SetGsoMaxSegs { link, segments } => setting::act_gso(kernel, place, link, *segments),
+        Step::SetRootQdisc { link, qdisc } => qdisc::act(kernel, place, link, qdisc),
         Step::LoadPrograms(programs) => program::load(kernel, place, programs),
         Step::AttachProgram(attachment) => program::attach(kernel, place, attachment, before),
         Step::AddEndpoint(endpoint) => program::add_endpoint(endpoint, before),
@@ -128,6 +133,8 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         Step::SetQueueCpus { link, queue, .. } => queue::after(kernel, place, link, *queue),
         Step::SetQueueFlows { link, rx, .. } => queue::after_flows(kernel, place, link, *rx),
         Step::SetRouteMetric { dst, link, metric, .. } => route::after(kernel, place, (dst, link), *metric),
+        Step::SetGsoMaxSegs { link, segments } => setting::after_gso(kernel, place, link, *segments),
+        Step::SetRootQdisc { link, .. } => qdisc::after(kernel, place, link),
         // They return when they have done it, and there is nothing else to read.
         Step::LoadPrograms(_)
         | Step::AttachProgram(_)
@@ -153,6 +160,7 @@ pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
         (Step::SetRouteMetric { metric, value, .. }, After::RouteMetric { state }) => {
             route::verify(*metric, value, state)
         }
+        (Step::SetRootQdisc { qdisc, .. }, After::RootQdisc { qdisc: found }) => qdisc::verify(qdisc, found),
         _ => Ok(()),
     }
 }
@@ -170,7 +178,8 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         Step::SetLinkUp { .. }
         | Step::SetLinkMtu { .. }
         | Step::SetLinkMaster { .. }
-        | Step::SetHairpin { .. } => setting::undo(kernel, past, moved)?,
+        | Step::SetHairpin { .. }
+        | Step::SetGsoMaxSegs { .. } => setting::undo(kernel, past, moved)?,
         Step::AddAddress { .. }
         | Step::AddRoute(_)
         | Step::AddNeighbour(_)
@@ -182,6 +191,7 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         Step::SetRouteMetric { dst, metric, value, .. } => {
             route::undo(kernel, past, (dst, *metric, value), moved)?
         }
+        Step::SetRootQdisc { qdisc, .. } => qdisc::undo(kernel, past, qdisc, moved)?,
         Step::LoadPrograms(programs) => program::undo_load(programs, after)?,
         Step::AttachProgram(attachment) => program::undo_attach(kernel, place, attachment, before, after)?,
         Step::AddEndpoint(endpoint) => program::undo_endpoint(endpoint, before, after)?,

@@ -1,4 +1,4 @@
-//! Settings of a link: up, MTU, bridge, hairpin.
+//! Settings of a link: up, MTU, bridge, hairpin, segmentation.
 
 use std::collections::BTreeMap;
 
@@ -112,12 +112,38 @@ pub(super) fn after_hairpin(kernel: &mut Kernel, place: &Place, link: &IfName) -
     as_planned(found == Some(true), || "hairpin mode on", || "hairpin mode off".to_owned())
 }
 
+pub(super) fn before_gso(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<Before, StepError> {
+    let LinkInfo { index, gso_max_segs, .. } = existing(kernel, place, link)?;
+    Ok(Before::GsoMaxSegs { index, segments: gso_max_segs })
+}
+
+pub(super) fn act_gso(
+    kernel: &mut Kernel,
+    place: &Place,
+    link: &IfName,
+    segments: u32,
+) -> Result<(), StepError> {
+    let index = existing(kernel, place, link)?.index;
+    Ok(kernel.at(place)?.netlink.link_set_gso_max_segs(index, segments)?)
+}
+
+pub(super) fn after_gso(
+    kernel: &mut Kernel,
+    place: &Place,
+    link: &IfName,
+    segments: u32,
+) -> Result<After, StepError> {
+    let found = existing(kernel, place, link)?.gso_max_segs;
+    as_planned(found == segments, || "packets of that many segments", || format!("up to {found}"))
+}
+
 pub(super) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Undone, StepError> {
     let Intent { placed: Placed { place, step }, before, .. } = &past.intent;
     let (Before::Up { index, .. }
     | Before::Mtu { index, .. }
     | Before::Master { index, .. }
-    | Before::Hairpin { index, .. }) = before
+    | Before::Hairpin { index, .. }
+    | Before::GsoMaxSegs { index, .. }) = before
     else {
         unreachable!("a setting's intent holds another state")
     };
@@ -151,6 +177,10 @@ pub(super) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
             let word = |on| if on { "on" } else { "off" };
             let write = || Ok(netlink.link_set_hairpin(index, *on)?);
             put_back(&word(found), &word(*on), &word(true), write)
+        }
+        (Before::GsoMaxSegs { segments, .. }, Step::SetGsoMaxSegs { segments: ours, .. }) => {
+            let write = || Ok(netlink.link_set_gso_max_segs(index, *segments)?);
+            put_back(&now.gso_max_segs, segments, ours, write)
         }
         _ => unreachable!("the intent's step and state belong together"),
     }

@@ -6,6 +6,7 @@ mod killed;
 mod netkit;
 mod outcomes;
 mod programs;
+mod qdisc;
 mod sample;
 mod scene;
 mod show;

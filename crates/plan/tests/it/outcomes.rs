@@ -15,7 +15,7 @@ fn plan_of(steps: &[(Place, Step)]) -> Plan {
 }
 
 impl Scene {
-    fn apply_steps(&self, steps: &[(Place, Step)]) -> Result<(), ApplyError> {
+    pub(crate) fn apply_steps(&self, steps: &[(Place, Step)]) -> Result<(), ApplyError> {
         self.apply(&plan_of(steps), Fault::None).map(drop)
     }
 
@@ -23,13 +23,17 @@ impl Scene {
         self.undo().0.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    fn home(&self, step: Step) -> (Place, Step) {
+    pub(crate) fn home(&self, step: Step) -> (Place, Step) {
         (self.sample.home(), step)
     }
 
     /// Does the step, lets somebody type a command in `home` and `away`, undoes.
     #[track_caller]
-    fn check(step: impl FnOnce(&Scene) -> Step, command: &str, expected: impl FnOnce(&Undone) -> bool) {
+    pub(crate) fn check(
+        step: impl FnOnce(&Scene) -> Step,
+        command: &str,
+        expected: impl FnOnce(&Undone) -> bool,
+    ) {
         let scene = Scene::new();
         scene.apply_steps(&[scene.home(step(&scene))]).expect("the step can be done");
         let Sample { home, away, .. } = &scene.sample;
@@ -43,15 +47,15 @@ impl Scene {
     }
 }
 
-fn is_changed(words: &str) -> impl FnOnce(&Undone) -> bool {
+pub(crate) fn is_changed(words: &str) -> impl FnOnce(&Undone) -> bool {
     move |outcome| matches!(outcome, Undone::ChangedByOther { found } if found.contains(words))
 }
 
-fn is_gone(outcome: &Undone) -> bool {
+pub(crate) fn is_gone(outcome: &Undone) -> bool {
     *outcome == Undone::Gone
 }
 
-fn is_so(outcome: &Undone) -> bool {
+pub(crate) fn is_so(outcome: &Undone) -> bool {
     *outcome == Undone::AlreadySo
 }
 

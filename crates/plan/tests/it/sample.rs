@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
 use linux::{
-    Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Route, VethPeer, Vxlan,
-    sysctl,
+    Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Qdisc, Route, VethPeer,
+    Vxlan, sysctl,
 };
 use plan::forwarding::{Attachment, Endpoint, Programs, Tunnel};
 use plan::{Place, Plan, Queue, Step};
@@ -262,6 +262,13 @@ impl Sample {
         plan.push(&made, queue("hgv1", Queue::Rx(0), "0-1"));
         plan.push(&home, Step::SetQueueFlows { link: ifname("own0"), rx: 0, flows: 512 });
         self.route_metrics(plan);
+        // Those of wide areas are not in every kernel; they have tests of their own.
+        let root = |link: &str, qdisc| Step::SetRootQdisc { link: ifname(link), qdisc };
+        plan.push(&home, root("own0", Qdisc::Pfifo { limit: 77 }));
+        plan.push(&home, root("port0", Qdisc::PfifoFast));
+        plan.push(&made, root("hgv1", Qdisc::Pfifo { limit: 78 }));
+        plan.push(&home, Step::SetGsoMaxSegs { link: ifname("own0"), segments: 1 });
+        plan.push(&made, Step::SetGsoMaxSegs { link: ifname("hgv1"), segments: 17 });
     }
 
     /// Of a route that the plan made, of others', of one that the kernel made; the same one twice; two of one route.
@@ -318,6 +325,7 @@ ip -n {home} link add ownbr address 02:aa:00:00:00:06 type bridge
 ip -n {home} link set port0 master ownbr up
 ip -n {home} link set ownbr up
 ip -n {home} link set own0 up
+tc -n {home} qdisc add dev port0 root handle 7: pfifo limit 33
 ip -n {away} link set own1 up
 ip -n {home} address add 192.0.2.1/24 dev own0
 ip -n {home} address add 2001:db8::1/64 dev own0 nodad

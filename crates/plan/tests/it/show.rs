@@ -1,6 +1,7 @@
 //! Plans as commands: how they look, and that they do what they say.
 
-use linux::NetnsName;
+use linux::qdisc::Netem;
+use linux::{NetnsName, Qdisc};
 use plan::{Journal, Kernel, Place, Plan, Queue, Step, apply};
 use testkit::{World, dump, require_root, shell};
 
@@ -23,6 +24,8 @@ fn on_the_host_nothing_enters_a_namespace() {
     plan.push(&host, Step::AddNftTable(table("hostgap")));
     let cpus = "0-3,32".parse().unwrap();
     plan.push(&host, Step::SetQueueCpus { link: ifname("eth0"), queue: Queue::Tx(3), cpus });
+    let netem = Netem { delay_ns: 40_000_000, limit: 2000, ..Netem::default() };
+    plan.push(&host, Step::SetRootQdisc { link: ifname("eth0"), qdisc: Qdisc::Netem(netem) });
     insta::assert_snapshot!(plan.commands().join("\n"));
 }
 
