@@ -8,7 +8,7 @@ use linux::features::{Feature, probe};
 use linux::qdisc::{Fq, FqCodel, Netem, Probability};
 use serde_json::Value;
 
-use crate::world::{PATIENCE, Place};
+use crate::world::{PATIENCE, Place, ifname};
 
 /// A namespace with a link, `p0`, and its other end.
 fn with_link() -> (Place, u32) {
@@ -140,7 +140,7 @@ fn others_simple_queues_are_put_back() {
 #[test]
 fn others_netem_is_put_back() {
     if !is_missing(Feature::Netem) {
-        check_restored("netem delay 300s loss 0.3% 25% duplicate 1% rate 5gbit 20");
+        check_restored("netem delay 100s loss 0.3% 25% duplicate 1% rate 5gbit 20");
         check_restored("netem delay 1ms reorder 25% 50% gap 5 limit 77");
         check_restored("netem loss gemodel 1% 10% 70% 0.1%");
     }
@@ -173,6 +173,7 @@ fn what_could_not_be_put_back_is_told() {
     let found = place.netlink.root_qdisc(index).unwrap().unwrap();
     assert_eq!(found.irretrievable(), Some("others or filters stand below it"));
     if !is_missing(Feature::Netem) {
+        place.netlink.delete_root_qdisc(index).unwrap();
         let why = Some("the kernel does not tell how its jitter is spread");
         assert_eq!(told("netem delay 9ms 1ms distribution normal"), why);
     }
@@ -240,8 +241,8 @@ fn netem_loses() {
     let [near, far] = wire(&Netem { loss: Probability::from_ratio(0.2), limit: 10_000, ..Netem::default() });
     let (ours, theirs) = (bound(&near, "192.0.2.1:0"), bound(&far, "192.0.2.2:0"));
     // So that nobody has to ask for the neighbour while questions are lost too.
-    let mac = far.judge("cat", &["/sys/class/net/w0/address"]);
-    near.judge("ip", &["neighbour", "replace", "192.0.2.2", "lladdr", mac.trim(), "dev", "w0"]);
+    let mac = far.netlink.link(&ifname("w0")).unwrap().unwrap().mac.unwrap().to_string();
+    near.judge("ip", &["neighbour", "replace", "192.0.2.2", "lladdr", &mac, "dev", "w0"]);
     let counters = || {
         let told = root(&near, "w0");
         ["packets", "drops"].map(|name| told[name].as_u64().expect("tc counts"))

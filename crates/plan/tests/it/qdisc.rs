@@ -43,7 +43,9 @@ fn a_root_qdisc_that_could_not_be_put_back_is_refused() {
     let ApplyError::Step { why: StepError::Refused { why }, .. } = refused else { panic!("{refused:?}") };
     let expected = "link own0 has queueing discipline htb 1a: at its root, which could not be put back";
     assert!(why.starts_with(expected) && why.contains("tc qdisc del dev own0 root"), "{why}");
-    scene.assert_as_before("after a refusal");
+    // htb counts packets, so that whole namespaces cannot be compared.
+    let told = run(&scene.world.open("home"), "tc", &["qdisc", "show", "dev", "own0", "root"]);
+    assert!(told.starts_with("qdisc htb 1a: "), "{told}");
 }
 
 #[test]
@@ -91,8 +93,8 @@ fn is_missing(feature: Feature) -> bool {
     probe().expect("root can probe").missing.contains_key(&feature)
 }
 
-/// Over the kernel's own choice and over one of each kind that somebody else has made; also where nobody could write
-/// down what the kernel made of it.
+/// Over one of each kind that somebody else has made, number and options come back, also where nobody could write down
+/// what the kernel made of ours; over the kernel's own choice, all of the namespace does.
 #[track_caller]
 fn check_identity(feature: Feature) {
     if !require_root() {
@@ -102,25 +104,26 @@ fn check_identity(feature: Feature) {
         return skip(&format!("{feature} is not in this kernel"));
     }
     let (_, qdisc) = wide().into_iter().find(|(kind, _)| *kind == feature).expect("one of each");
-    let before = ["true".to_owned()].into_iter();
-    let others = wide().into_iter().filter(|(kind, _)| !is_missing(*kind));
-    let others = others.map(|(_, other)| {
+    let scene = Scene::new();
+    let mut plan = Plan::new();
+    let (place, step) = scene.home(root(qdisc.clone()));
+    plan.push(&place, step);
+    for (_, other) in wide().into_iter().filter(|(kind, _)| !is_missing(*kind)) {
         let other = other.to_string().replace("limit 500", "limit 501").replace("limit 2000", "limit 2001");
-        format!("tc -n HOME qdisc add dev own0 root handle 5: {other}")
-    });
-    for command in before.chain(others) {
-        let scene = Scene::with(&command);
-        let mut plan = Plan::new();
-        let (place, step) = scene.home(root(qdisc.clone()));
-        plan.push(&place, step);
+        shell(&format!("tc -n {} qdisc add dev own0 root handle 5: {other}", scene.sample.home));
+        let told = || run(&scene.world.open("home"), "tc", &["qdisc", "show", "dev", "own0", "root"]);
+        let before = told();
         for fault in [Fault::None, Fault::AfterStep(0)] {
-            assert_eq!(scene.apply(&plan, fault).is_ok(), fault == Fault::None, "{command}");
-            assert!(scene.is_changed(), "{command}");
-            let (results, _) = scene.undo();
-            assert_eq!(results[0].1, Undone::Restored, "{command}");
-            scene.assert_as_before(&command);
+            assert_eq!(scene.apply(&plan, fault).is_ok(), fault == Fault::None, "over {other}");
+            assert!(told() != before && told().contains(qdisc.kind()), "over {other}");
+            assert_eq!(scene.undo().0[0].1, Undone::Restored, "over {other}");
+            assert_eq!(told(), before, "over {other}");
         }
+        shell(&format!("tc -n {} qdisc del dev own0 root", scene.sample.home));
     }
+    scene.apply(&plan, Fault::None).expect("the kernel has the kind");
+    assert_eq!(scene.undo().0[0].1, Undone::Restored);
+    scene.assert_as_before("after undo");
     check_typed(feature, &qdisc);
 }
 
