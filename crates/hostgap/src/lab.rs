@@ -165,7 +165,7 @@ fn stand(
         cpus: cpus.clone(),
         family: ::lab::family(args.ipv6),
         steered,
-        settings: tune::Settings::default(),
+        settings: ::tune::Settings::default(),
         placement: if args.same_node { Placement::SameNode } else { Placement::TwoNodes },
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);

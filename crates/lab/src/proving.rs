@@ -12,7 +12,7 @@ use crate::{Contender, LabError};
 ///
 /// # Errors
 /// A contender that must be able to run cannot; or there can be no namespace.
-pub(crate) fn prove(contenders: &mut [Contender], facts: &Facts) -> Result<(), LabError> {
+pub fn prove(contenders: &mut [Contender], facts: &Facts) -> Result<(), LabError> {
     for contender in contenders.iter_mut().filter(|contender| !contender.settings.is_empty()) {
         let ground = Ground::new(facts)?;
         let Settings { client, server } = &mut contender.settings;

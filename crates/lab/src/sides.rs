@@ -7,13 +7,13 @@ use ipnet::IpNet;
 use linux::{IfName, NetnsName};
 use plan::{Place, Plan, Step};
 use record::Placement;
-use tune::{Lives, Scope, Settings, Site, Value};
+use tune::{Lives, Settings, Site, Value};
 
 use crate::Shape;
 
 /// The shape with the MTU that its settings ask for.
 pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
-    if !uses(&shape.settings, Scope::Link) {
+    if !uses(&shape.settings, |lives| lives == Lives::Mtu) {
         return Ok(shape);
     }
     match shape.settings.of_both(Lives::Mtu) {
@@ -46,6 +46,10 @@ pub(crate) fn plan(
         if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {
             return Err(refused("routes", "no route is known that leads from the one side to the other"));
         }
+        let wants_queue = settings.iter().any(|setting| setting.lives == Lives::RootQdisc);
+        if wants_queue && is_queued(plan, &node.place, &node.wire) {
+            return Err(refused("qdisc", "the root of the wire has what makes the underlay long or lossy"));
+        }
         let site =
             Site { process, routes, node: node.place.clone(), wire: node.wire.clone(), cpus: cpus.clone() };
         for placed in settings.iter().flat_map(|setting| setting.plan(&site).steps) {
@@ -61,19 +65,19 @@ pub(crate) fn plan(
 /// Refuses settings that have no place in this arrangement.
 fn possible(shape: &Shape) -> Result<(), SpecError> {
     let Settings { client, server } = &shape.settings;
-    if shape.cni.is_some() && uses(&shape.settings, Scope::Route) {
+    if shape.cni.is_some() && uses(&shape.settings, |lives| matches!(lives, Lives::Route(_))) {
         return Err(refused("routes", "CNI plugins make them, so that nobody knows them before"));
     }
     if shape.placement == Placement::TwoNodes {
         return Ok(());
     }
-    if uses(&shape.settings, Scope::Queue) {
+    if uses(&shape.settings, |lives| matches!(lives, Lives::Queue(_) | Lives::RootQdisc)) {
         return Err(refused("queues", "on one node nothing crosses the wire whose queues would be set"));
     }
     if shape.path.reach != Reach::Node {
         return Ok(());
     }
-    if uses(&shape.settings, Scope::Route) {
+    if uses(&shape.settings, |lives| matches!(lives, Lives::Route(_))) {
         return Err(refused("routes", "what the host says to itself takes no route that could be set"));
     }
     if client != server {
@@ -82,12 +86,14 @@ fn possible(shape: &Shape) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn uses(settings: &Settings, scope: Scope) -> bool {
-    let lives = |setting: &tune::Setting| match setting.lives {
-        Lives::Route(_) => Scope::Route,
-        _ => setting.knob.scope().expect("a setting is none of a knob that is gone"),
-    };
-    settings.client.iter().chain(&settings.server).any(|setting| lives(setting) == scope)
+fn uses(settings: &Settings, is_meant: impl Fn(Lives) -> bool) -> bool {
+    settings.client.iter().chain(&settings.server).any(|setting| is_meant(setting.lives))
+}
+
+/// Whether the steps have put a queueing discipline at the root of the link already.
+fn is_queued(plan: &Plan, place: &Place, wire: &IfName) -> bool {
+    let is_there = |step: &Step| matches!(step, Step::SetRootQdisc { link, .. } if link == wire);
+    plan.steps.iter().any(|placed| placed.place == *place && is_there(&placed.step))
 }
 
 fn refused(what: &str, why: &str) -> SpecError {

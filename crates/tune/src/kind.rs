@@ -32,6 +32,8 @@ pub enum Kind {
     Ports,
     /// The name of a congestion control algorithm.
     Algorithm,
+    /// One of these words.
+    Choice(&'static [&'static str]),
     /// CPUs.
     Cpus,
 }
@@ -97,6 +99,7 @@ impl Kind {
                 let fits = (1..=ALGORITHM_BYTES_MAX).contains(&text.len()) && text.bytes().all(sound);
                 fits.then(|| Value::Name(text.to_owned()))
             }
+            Kind::Choice(words) => words.contains(&text).then(|| Value::Name(text.to_owned())),
             Kind::Cpus => match text {
                 "none" => Some(Value::Cpus(Cpus::None)),
                 "node" => Some(Value::Cpus(Cpus::Node)),
@@ -128,6 +131,7 @@ impl fmt::Display for Kind {
             Kind::Sizes => f.write_str("three ascending numbers of bytes, \"least first most\""),
             Kind::Ports => f.write_str("two ascending ports, \"first last\""),
             Kind::Algorithm => f.write_str("the name of a congestion control algorithm"),
+            Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for the node's own, or \"none\""),
         }
     }
@@ -182,6 +186,8 @@ mod tests {
         check(Kind::Algorithm, "bbr", Some("bbr"));
         check(Kind::Algorithm, "a b", None);
         check(Kind::Algorithm, "a_name_of_16_byt", None);
+        check(Kind::Choice(&["fq", "pfifo"]), "fq", Some("fq"));
+        check(Kind::Choice(&["fq", "pfifo"]), "f", None);
         check(Kind::Cpus, "0-2,4", Some("0-2,4"));
         check(Kind::Cpus, "none", Some("none"));
         check(Kind::Cpus, "", None);

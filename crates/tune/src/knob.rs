@@ -53,6 +53,8 @@ pub enum Lives {
     Route(RouteMetric),
     /// A file of each queue of the node's link to the other nodes.
     Queue(QueueFile),
+    /// The queueing discipline at the root of that link.
+    RootQdisc,
     /// The MTU of that link.
     Mtu,
     /// Nowhere any more.
@@ -124,7 +126,7 @@ impl Knob {
             Lives::Machine(_) => Some(Scope::Machine),
             Lives::Route(_) => Some(Scope::Route),
             Lives::Queue(_) => Some(Scope::Queue),
-            Lives::Mtu => Some(Scope::Link),
+            Lives::RootQdisc | Lives::Mtu => Some(Scope::Link),
             Lives::Nowhere { .. } => None,
         }
     }
@@ -147,6 +149,7 @@ impl fmt::Display for Lives {
             Lives::Queue(QueueFile::RpsCpus) => f.write_str("/sys/class/net/LINK/queues/rx-0/rps_cpus"),
             Lives::Queue(QueueFile::RpsFlows) => f.write_str("/sys/class/net/LINK/queues/rx-0/rps_flow_cnt"),
             Lives::Queue(QueueFile::XpsCpus) => f.write_str("/sys/class/net/LINK/queues/tx-0/xps_cpus"),
+            Lives::RootQdisc => f.write_str("tc qdisc … root"),
             Lives::Mtu => f.write_str("ip link … mtu"),
             Lives::Nowhere { gone, .. } => f.write_str(gone),
         }

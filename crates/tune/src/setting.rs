@@ -1,7 +1,8 @@
 //! Knobs with values: read, and turned into steps.
 
 use linux::netlink::{MetricValue, RouteMetric};
-use linux::{CpuSet, sysctl};
+use linux::qdisc::{Fq, FqCodel};
+use linux::{CpuSet, Qdisc, sysctl};
 use plan::{Place, Plan, Queue, Step};
 use record::{Asked, Side, Tuning};
 
@@ -170,6 +171,10 @@ impl Setting {
                 }
             }
             Lives::Queue(file) => plan.push(&site.node, self.queue(file, site)),
+            Lives::RootQdisc => {
+                let (link, qdisc) = (site.wire.clone(), self.qdisc());
+                plan.push(&site.node, Step::SetRootQdisc { link, qdisc });
+            }
             Lives::Mtu => {
                 plan.push(&site.node, Step::SetLinkMtu { link: site.wire.clone(), mtu: self.number() });
             }
@@ -203,6 +208,17 @@ impl Setting {
             QueueFile::RpsCpus => Step::SetQueueCpus { link, queue: Queue::Rx(0), cpus: cpus() },
             QueueFile::XpsCpus => Step::SetQueueCpus { link, queue: Queue::Tx(0), cpus: cpus() },
             QueueFile::RpsFlows => Step::SetQueueFlows { link, rx: 0, flows: self.number() },
+        }
+    }
+
+    /// With the kernel's own options. A pfifo is as long as a queue of a network card usually is.
+    fn qdisc(&self) -> Qdisc {
+        match self.value.to_string().as_str() {
+            "fq" => Qdisc::Fq(Fq::default()),
+            "fq_codel" => Qdisc::FqCodel(FqCodel::default()),
+            "pfifo" => Qdisc::Pfifo { limit: 1000 },
+            "pfifo_fast" => Qdisc::PfifoFast,
+            other => unreachable!("the table does not take {other}"),
         }
     }
 

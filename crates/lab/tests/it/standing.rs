@@ -20,7 +20,7 @@ pub(crate) fn staffing() -> Staffing {
     }
 }
 
-fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
+pub(crate) fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
     Shape {
         prefix: format!("hg-{id}-{}", lab::slug(path.name)),
         path,

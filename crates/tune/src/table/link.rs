@@ -55,6 +55,19 @@ pub(super) const FAMILY: Family = Family {
             ..USUAL
         },
         Knob {
+            id: "qdisc",
+            lives: Lives::RootQdisc,
+            kind: Kind::Choice(&["fq", "fq_codel", "pfifo", "pfifo_fast"]),
+            example: "pfifo",
+            reaches: Reaches::All,
+            risk: Risk::Medium,
+            why: "The queue before the link. fq paces each connection, which spares the queues behind it; fq_codel keeps \
+                the wait short where this link is the narrowest of its path; the others are plain queues. A veth link has \
+                none by default, so that this adds one.",
+            source: "tc-fq(8), tc-fq_codel(8); net/sched/sch_generic.c",
+            ..USUAL
+        },
+        Knob {
             id: "mtu",
             lives: Lives::Mtu,
             kind: from_to(1_280, 65_535, "bytes"),

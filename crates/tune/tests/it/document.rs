@@ -55,7 +55,9 @@ fn section(knob: &Knob) -> String {
     let kernels = if kernels.is_empty() { String::new() } else { format!(" · {}", kernels.join(", ")) };
     let example = match knob.kind {
         Kind::Number { .. } | Kind::PowerOfTwo { .. } | Kind::Switch => knob.example.to_owned(),
-        Kind::Sizes | Kind::Ports | Kind::Algorithm | Kind::Cpus => format!("\"{}\"", knob.example),
+        Kind::Sizes | Kind::Ports | Kind::Algorithm | Kind::Choice(_) | Kind::Cpus => {
+            format!("\"{}\"", knob.example)
+        }
     };
     format!(
         "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{kernels}\n\nSource: {}.\n",
