@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn text(knob: &Knob) -> String {
     let mut text = format!("  {}\n{}", knob.id, paragraph(knob.why));
     if let Lives::Nowhere { gone, instead } = knob.lives {
-        return format!("{text}{}{}", paragraph(&format!("Now {gone}: {instead}.")), source(knob));
+        return format!("{text}{}{}", paragraph(&format!("Today: {gone}; {instead}.")), source(knob));
     }
     text += &format!("      takes   {}, for example {}\n", knob.kind, knob.example);
     text += &format!("      lives   {}, felt {}, risk {}\n", knob.lives, knob.reaches, knob.risk);

@@ -31,7 +31,7 @@ pub use event::Event;
 pub use guest::{GuestRace, Outward};
 pub use home::{Claim, Cleaned, Home, Remains, State};
 pub use machine::machine;
-pub use proving::prove;
+pub use proving::{Machine, prove};
 pub use race::{Finished, Race, Settings};
 pub use server::{Nginx, ServerChoice};
 pub use standing::{Staffing, Standing};

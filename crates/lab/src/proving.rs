@@ -8,13 +8,22 @@ use tune::{Kind, Lives, QueueFile, Setting, Settings, Since, Site};
 
 use crate::{Contender, LabError};
 
+/// Whose the machine is on which settings are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// Others' too: what all of it shares is left alone.
+    Shared,
+    /// Ours as a whole: a VM that was booted for the race.
+    Ours,
+}
+
 /// Adds to contenders with settings why these cannot be made here, and sends settings by the way that is open.
 ///
 /// # Errors
 /// A contender that must be able to run cannot; or there can be no namespace.
-pub fn prove(contenders: &mut [Contender], facts: &Facts) -> Result<(), LabError> {
+pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: Machine) -> Result<(), LabError> {
     for contender in contenders.iter_mut().filter(|contender| !contender.settings.is_empty()) {
-        let ground = Ground::new(facts)?;
+        let ground = Ground::new(facts, machine)?;
         let Settings { client, server } = &mut contender.settings;
         let flows = client.iter().chain(server.iter()).any(|one| matches!(one.lives, Lives::Machine(_)));
         let mut unmet = Vec::new();
@@ -40,10 +49,11 @@ struct Ground {
     site: Site,
     /// The kernel's version, where its release begins with one.
     kernel: Option<Since>,
+    machine: Machine,
 }
 
 impl Ground {
-    fn new(facts: &Facts) -> Result<Ground, LabError> {
+    fn new(facts: &Facts, machine: Machine) -> Result<Ground, LabError> {
         let name = |text| IfName::new(text).expect("a constant name is valid");
         let netns = Netns::anonymous()?;
         let netlink = Netlink::open_in(&netns)?;
@@ -67,7 +77,7 @@ impl Ground {
             wire,
             cpus: linux::cpu::allowed()?,
         };
-        Ok(Ground { netns, site, kernel: Since::of_release(&facts.kernel) })
+        Ok(Ground { netns, site, kernel: Since::of_release(&facts.kernel), machine })
     }
 
     /// The setting as it can be made here, or why it cannot. `flows`: the table of flows is set as well.
@@ -77,7 +87,7 @@ impl Ground {
             return Ok(Err(format!("no kernel from {until} heeds it")));
         }
         if let Lives::Machine(key) = setting.lives {
-            return Ok(of_machine(key).map(|()| setting.clone()));
+            return Ok(of_machine(key, self.machine).map(|()| setting.clone()));
         }
         let Err(why) = self.attempt(setting)? else {
             let off =
@@ -120,8 +130,8 @@ fn machine_has_flows() -> Result<bool, LabError> {
 
 /// Whether a parameter of the whole machine may be set: where the machine is a VM that was booted for us, and we are in
 /// its first namespace, which alone has it.
-fn of_machine(key: &str) -> Result<(), String> {
-    if std::env::var_os("HOSTGAP_VM").is_none() {
+fn of_machine(key: &str, machine: Machine) -> Result<(), String> {
+    if machine == Machine::Shared {
         return Err(
             "all of this machine shares it; it is set only in a VM that hostgap has booted".to_owned()
         );

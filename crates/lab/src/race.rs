@@ -17,7 +17,7 @@ use crate::cni::PluginDirs;
 use crate::home::{Claim, Home};
 use crate::limits::{answers_suffice, files_suffice, possible};
 use crate::machine::{drifted, machine};
-use crate::proving::prove;
+use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
 use crate::steering::choose;
@@ -90,7 +90,8 @@ impl Race {
         home: Home,
     ) -> Result<Race, LabError> {
         let mut contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
-        prove(&mut contenders, facts)?;
+        let whose = if settings.guest.is_some() { Machine::Ours } else { Machine::Shared };
+        prove(&mut contenders, facts, whose)?;
         let server =
             ServerChoice::decide(experiment.workload.server, settings.nginx.as_deref(), &settings.own)?;
         let method = Method {

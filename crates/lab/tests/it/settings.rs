@@ -1,6 +1,6 @@
 //! Settings are in force where they are meant to be, before the first socket; what this kernel does not take says why.
 
-use lab::{Contender, Home, PluginDirs, Shape, Standing};
+use lab::{Contender, Home, Machine, PluginDirs, Shape, Standing};
 use linux::features::{Facts, probe};
 use linux::{Netns, NetnsName};
 use record::{Asked, Candidate, Placement, Tuning};
@@ -21,7 +21,7 @@ fn tuned(path: &str, both: &[(&str, &str)]) -> Candidate {
 fn proved(candidate: &Candidate, facts: &Facts) -> Contender {
     let mut contenders =
         lab::contenders(std::slice::from_ref(candidate), facts, &PluginDirs::default()).unwrap();
-    lab::prove(&mut contenders, facts).unwrap();
+    lab::prove(&mut contenders, facts, Machine::Shared).unwrap();
     contenders.pop().unwrap()
 }
 
@@ -123,16 +123,19 @@ fn what_this_kernel_does_not_take_says_why() {
         assert!(found.unmet.len() == 1 && found.unmet[0].contains(expected), "{:?}", found.unmet);
         let required = Candidate { required: true, ..tuned("host", &[knob]) };
         let mut contenders = lab::contenders(&[required], facts, &PluginDirs::default()).unwrap();
-        let error = lab::prove(&mut contenders, facts).unwrap_err().to_string();
+        let error = lab::prove(&mut contenders, facts, Machine::Shared).unwrap_err().to_string();
         assert!(error.starts_with("tuned cannot run here: ") && error.contains(expected), "{error}");
     }
     check(&facts, ("congctl", "hgnothing"), "congctl = hgnothing: could not set congctl");
     check(&facts, ("tcp_congestion_control", "hgnothing"), "lack the module tcp_hgnothing");
     let newest = Facts { kernel: "6.18.0".to_owned(), ..facts.clone() };
     check(&newest, ("tcp_adv_win_scale", "2"), "no kernel from 6.6 heeds it");
-    if std::env::var_os("HOSTGAP_VM").is_none() {
-        check(&facts, ("rps_sock_flow_entries", "1024"), "all of this machine shares it");
-    }
+    check(&facts, ("rps_sock_flow_entries", "1024"), "all of this machine shares it");
+    // Where the machine is ours the table can be set, and with it what needs one.
+    let asked = tuned("host", &[("rps_sock_flow_entries", "1024"), ("rps_flow_cnt", "1024")]);
+    let mut contenders = lab::contenders(&[asked], &facts, &PluginDirs::default()).unwrap();
+    lab::prove(&mut contenders, &facts, Machine::Ours).unwrap();
+    assert_eq!(contenders.last().unwrap().unmet, [] as [String; 0]);
     let flows = std::fs::read_to_string("/proc/sys/net/core/rps_sock_flow_entries").unwrap();
     if flows.trim() == "0" {
         check(&facts, ("rps_flow_cnt", "1024"), "following of flows is off on this machine");

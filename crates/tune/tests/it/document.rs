@@ -44,7 +44,7 @@ fn section(knob: &Knob) -> String {
     let Some(scope) = knob.scope() else {
         let Lives::Nowhere { gone, instead } = knob.lives else { unreachable!("only these have no scope") };
         return format!(
-            "\n### `{}`\n\n{} Now {gone}: {instead}.\n\nSource: {}.\n",
+            "\n### `{}`\n\n{} Today: {gone}; {instead}.\n\nSource: {}.\n",
             knob.id, knob.why, knob.source
         );
     };
