@@ -134,7 +134,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
         // It has given its hint already.
         Some(LabError::Guest { status, .. }) => (*status, None),
         Some(LabError::UnknownPath { .. }) => (BAD_INPUT, Some("`hostgap paths` lists all data paths")),
-        Some(LabError::Experiment { .. } | LabError::Spec(_)) => (BAD_INPUT, None),
+        Some(LabError::Experiment { .. } | LabError::Spec(_) | LabError::Settings { .. }) => {
+            (BAD_INPUT, None)
+        }
         Some(LabError::NotUndone { .. }) => (
             FAILURE,
             Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap"),

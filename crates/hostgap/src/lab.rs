@@ -146,7 +146,10 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
 fn contender(args: &UpArgs, facts: &Facts) -> anyhow::Result<Contender> {
     let named = match (&args.path, &args.cni) {
         (_, Some(file)) => plugins::candidate(file),
-        (path, None) => Candidate { path: path.clone().unwrap_or_default(), required: true, cni: None },
+        (path, None) => {
+            let path = path.clone().unwrap_or_default();
+            Candidate { path, required: true, ..Candidate::default() }
+        }
     };
     let contenders = ::lab::contenders(&[named], facts, &args.plugins.dirs())?;
     let asked = |c: &Contender| args.cni.is_some() || args.path.as_ref() == Some(&c.name);
@@ -183,6 +186,7 @@ fn stand(
         steered,
         placement: placement(args),
         wires: Wires::default(),
+        settings: ::tune::Settings::default(),
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);
     let trying = Staffing { outlives_us: false, ..staffing.clone() };

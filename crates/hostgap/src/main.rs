@@ -16,6 +16,7 @@ mod report;
 mod serve;
 mod speak;
 mod stop;
+mod tune;
 mod units;
 mod wire;
 
@@ -39,6 +40,7 @@ enum Command {
     Race(race::Args),
     Report(report::Args),
     Paths(paths::Args),
+    Tune(tune::Args),
     Load(load::Args),
     Serve(serve::Args),
     Lab(lab::Args),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Race(args) => race::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Paths(args) => paths::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Load(args) => load::run(args),
         Command::Serve(args) => serve::run(&args),
         Command::Lab(args) => lab::run(&args),

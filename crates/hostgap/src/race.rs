@@ -314,6 +314,7 @@ fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCod
             steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
             placement: experiment.placement,
             wires: Wires::of(&experiment.underlay),
+            settings: contender.settings.clone(),
         };
         let topology = Topology::plan(shape).map_err(LabError::from)?;
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datapath::{DataPath, Enters};
 use linux::features::{Facts, Feature};
 use record::Candidate;
+use tune::Settings;
 
 use crate::LabError;
 use crate::cni::{Conflist, Network, PluginDirs};
@@ -21,6 +22,10 @@ pub struct Contender {
     pub cni: Option<Arc<Network>>,
     /// What it stands for in the world.
     pub stands_for: String,
+    /// What is set otherwise than the kernel has it.
+    pub settings: Settings,
+    /// That it cannot run is an error.
+    pub required: bool,
     /// Why it cannot run here; empty: it races.
     pub unmet: Vec<String>,
 }
@@ -37,31 +42,34 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
     if let Some(unmet) = facts.unmet(&[Feature::Veth, Feature::Ipv6]).into_iter().next() {
         return Err(LabError::NoTopology(unmet));
     }
-    let paths = || named.iter().filter(|candidate| candidate.cni.is_none());
-    for candidate in paths() {
-        let path = find(&candidate.path)?;
-        let unmet = reasons(path, facts);
-        if candidate.required && !unmet.is_empty() {
-            return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
-        }
+    for candidate in named.iter().filter(|candidate| candidate.cni.is_none()) {
+        find(&candidate.path)?;
     }
-    let asked = |path: &DataPath| {
-        named.is_empty() && path.enters == Enters::Always
-            || paths().any(|candidate| candidate.path == path.name)
-    };
     let host = find("host")?;
     let mut contenders = vec![
         Contender::of(host, Vec::new()),
         Contender { name: HOST_AGAIN.to_owned(), ..Contender::of(host, Vec::new()) },
     ];
-    for path in datapath::ALL.iter().filter(|path| path.name != host.name && asked(path)) {
-        contenders.push(Contender::of(path, reasons(path, facts)));
+    for path in datapath::ALL {
+        if named.is_empty() && path.enters == Enters::Always && path.name != host.name {
+            contenders.push(Contender::of(path, reasons(path, facts)));
+        }
+        for candidate in named.iter().filter(|candidate| candidate.path == path.name) {
+            // The host as it is races anyway.
+            if path.name != host.name || candidate.name.is_some() || !candidate.tune.is_empty() {
+                contenders.push(Contender::asked(path, candidate, facts)?);
+            }
+        }
     }
     for candidate in named {
         let Some(file) = &candidate.cni else { continue };
         let contender = plugins(Path::new(file), candidate.required, facts, dirs)?;
-        let name = free_name(&contender.name, &contenders);
-        contenders.push(Contender { name, ..contender });
+        let name = match &candidate.name {
+            Some(name) => name.clone(),
+            None => free_name(&contender.name, &contenders),
+        };
+        let settings = settings(candidate, &name)?;
+        contenders.push(Contender { name, settings, required: candidate.required, ..contender });
     }
     Ok(contenders)
 }
@@ -77,15 +85,33 @@ impl Contender {
         self.cni.is_some() || self.path.name != datapath::CNI.name
     }
 
+    /// A data path as an experiment asks for it.
+    fn asked(path: &'static DataPath, candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
+        let unmet = reasons(path, facts);
+        if candidate.required && !unmet.is_empty() {
+            return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
+        }
+        let (name, required) = (candidate.title(), candidate.required);
+        let settings = settings(candidate, &name)?;
+        Ok(Contender { name, settings, required, ..Contender::of(path, unmet) })
+    }
+
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
         Contender {
             name: path.name.to_owned(),
             stands_for: path.stands_for.to_owned(),
             path,
             cni: None,
+            settings: Settings::default(),
+            required: false,
             unmet,
         }
     }
+}
+
+fn settings(candidate: &Candidate, name: &str) -> Result<Settings, LabError> {
+    let failed = |source| LabError::Settings { candidate: name.to_owned(), source };
+    Settings::read(&candidate.tune).map_err(failed)
 }
 
 /// The contender of a CNI configuration.
@@ -106,7 +132,7 @@ fn plugins(file: &Path, required: bool, facts: &Facts, dirs: &PluginDirs) -> Res
             None
         }
     };
-    Ok(Contender { name, path: &datapath::CNI, cni, stands_for, unmet })
+    Ok(Contender { name, cni, stands_for, ..Contender::of(&datapath::CNI, unmet) })
 }
 
 /// `cni:a`, then `cni:a-2`: names tell candidates and their namespaces apart.
@@ -125,10 +151,21 @@ pub fn find(name: &str) -> Result<&'static DataPath, LabError> {
     })
 }
 
-/// A candidate's name as part of a namespace's name.
+/// A candidate's name as part of a namespace's name. The record sees to it that names differ in more than signs.
 pub fn slug(name: &str) -> String {
-    name.replace(['+', ' ', ':'], "-")
+    let sound = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '.' | '_' | '-');
+    let slug: String = name.chars().map(|sign| if sound(sign) { sign } else { '-' }).collect();
+    if slug.len() <= SLUG_BYTES_MAX {
+        return slug;
+    }
+    // FNV-1a, 32 bits: long names often differ at their ends alone.
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{}-{hash:08x}", &slug[..SLUG_BYTES_MAX - 9])
 }
+
+/// With the owner's id before it and a part behind it, a namespace's name has at most 64 bytes.
+const SLUG_BYTES_MAX: usize = 40;
 
 fn reasons(path: &DataPath, facts: &Facts) -> Vec<String> {
     path.unmet(facts).iter().map(ToString::to_string).collect()
@@ -158,6 +195,46 @@ mod tests {
         let names: Vec<String> =
             resolved(&named(&["docker"]), &Facts::default()).unwrap().into_iter().map(|c| c.name).collect();
         assert_eq!(names, ["host", HOST_AGAIN, "docker"]);
+    }
+
+    #[test]
+    fn a_path_with_settings_races_beside_itself_and_the_host_stays_untouched() {
+        let tuned = |path: &str, name: Option<&str>, knob: &str| Candidate {
+            path: path.to_owned(),
+            name: name.map(str::to_owned),
+            tune: record::Tuning {
+                both: [(knob.to_owned(), record::Asked::Number(1))].into(),
+                ..record::Tuning::default()
+            },
+            ..Candidate::default()
+        };
+        let asked = [
+            tuned("docker", None, "tcp_sack"),
+            named(&["docker"]).remove(0),
+            tuned("host", Some("tuned host"), "tcp_sack"),
+            named(&["host"]).remove(0),
+        ];
+        let found = resolved(&asked, &Facts::default()).unwrap();
+        let names: Vec<&str> = found.iter().map(|contender| contender.name.as_str()).collect();
+        assert_eq!(names, ["host", HOST_AGAIN, "tuned host", "docker tcp_sack=1", "docker"]);
+        let set: Vec<usize> = found.iter().map(|contender| contender.settings.server.len()).collect();
+        assert_eq!(set, [0, 0, 1, 1, 0]);
+        assert_eq!(found[2].path_name(), "host");
+        let error =
+            resolved(&[tuned("docker", None, "tcp_sakc")], &Facts::default()).unwrap_err().to_string();
+        assert!(
+            error.contains("docker tcp_sakc=1: there is no knob") && error.contains("\"tcp_sack\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn slugs_are_short_and_sound() {
+        assert_eq!(slug("host tcp_sack=0"), "host-tcp_sack-0");
+        let long = ["é".repeat(60), format!("{}1", "a".repeat(59)), format!("{}2", "a".repeat(59))]
+            .map(|name| slug(&name));
+        assert!(long.iter().all(|slug| linux::NetnsName::new(format!("hg-0123456-{slug}-client")).is_ok()));
+        assert_ne!(long[1], long[2]);
     }
 
     #[test]

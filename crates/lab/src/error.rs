@@ -14,7 +14,7 @@ pub enum LabError {
     #[error("this kernel lacks what every topology is made of: {0}")]
     NoTopology(Unmet),
     /// A candidate that was named cannot run here.
-    #[error("data path {path} cannot run here: {reasons}")]
+    #[error("{path} cannot run here: {reasons}")]
     CannotRun {
         /// Its name.
         path: String,
@@ -28,6 +28,14 @@ pub enum LabError {
         name: String,
         /// The most similar name, if one is similar.
         nearest: Option<String>,
+    },
+    /// A candidate asks for a setting that there is not.
+    #[error("the settings of {candidate}: {source}")]
+    Settings {
+        /// Whose.
+        candidate: String,
+        /// Which, and why.
+        source: tune::TuneError,
     },
     /// A file is no network configuration.
     #[error("could not use the CNI configuration {}: {why}", file.display())]

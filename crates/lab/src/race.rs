@@ -17,6 +17,7 @@ use crate::cni::PluginDirs;
 use crate::home::{Claim, Home};
 use crate::limits::{answers_suffice, files_suffice, possible};
 use crate::machine::{drifted, machine};
+use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
 use crate::steering::choose;
@@ -89,7 +90,9 @@ impl Race {
         home: Home,
     ) -> Result<Race, LabError> {
         Wires::of(&experiment.underlay).possible(facts)?;
-        let contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
+        let mut contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
+        let whose = if settings.guest.is_some() { Machine::Ours } else { Machine::Shared };
+        prove(&mut contenders, facts, whose)?;
         let server =
             ServerChoice::decide(experiment.workload.server, settings.nginx.as_deref(), &settings.own)?;
         let method = Method {
@@ -101,7 +104,10 @@ impl Race {
         files_suffice(&experiment, racing)?;
         answers_suffice(&experiment, &server)?;
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
-        Ok(Race { experiment, settings, home, contenders, server, method, seed, steered: false })
+        let race = Race { experiment, settings, home, contenders, server, method, seed, steered: false };
+        // Settings may have no place in this arrangement.
+        race.contenders.iter().try_for_each(|contender| race.entrant(contender).map(drop))?;
+        Ok(race)
     }
 
     /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
@@ -370,6 +376,7 @@ impl Race {
             stands_for: contender.stands_for.clone(),
             unmet: contender.unmet.clone(),
             commands: if contender.is_known() { topology.commands() } else { Vec::new() },
+            settings: contender.settings.recorded(),
             mtu: (contender.unmet.is_empty() && contender.cni.is_none()).then_some(topology.pod_mtu_bytes),
         })
     }
@@ -387,6 +394,7 @@ impl Race {
             steered: self.steered,
             placement: self.experiment.placement,
             wires: Wires::of(&self.experiment.underlay),
+            settings: contender.settings.clone(),
         }
     }
 }

@@ -13,7 +13,7 @@ use plan::{Place, Plan, Queue, Step};
 use record::Placement;
 
 use crate::cni::{Attachment, Network};
-use crate::{NodeCpus, Wires};
+use crate::{NodeCpus, Wires, sides};
 
 /// The port on which the server answers in its pod.
 pub const SERVER_PORT: u16 = 80;
@@ -43,6 +43,8 @@ pub struct Shape {
     pub placement: Placement,
     /// What the wire does to packets beside carrying them.
     pub wires: Wires,
+    /// What is set otherwise than the kernel has it.
+    pub settings: tune::Settings,
 }
 
 /// Where everything of a topology is, and the plan that builds it.
@@ -69,6 +71,7 @@ pub struct Topology {
 impl Topology {
     /// Makes the plan. Nothing is changed.
     pub fn plan(shape: Shape) -> Result<Topology, SpecError> {
+        let shape = sides::with_its_mtu(shape)?;
         let nodes = [node(&shape, CLIENT_NODE), node(&shape, SERVER_NODE)];
         // The node of each pod: the client's is the first.
         let homes = [
@@ -96,6 +99,9 @@ impl Topology {
             Reach::Node => netns(&nodes[homes[at]].place),
             Reach::PublishedPort | Reach::Pod => pods[at].netns.clone(),
         });
+        // After everything that they act on, and before the first socket.
+        let of = |at: usize, process| (&nodes[homes[at]], &pods[at], process);
+        plan.extend(sides::plan(&shape, [of(0, &client), of(1, &server)], &plan)?);
         let address = path.address_of(&nodes[homes[1]], &pods[1], shape.family, SERVER_PORT)?;
         let attach = |network: &Arc<Network>| {
             let whose = ["the client's pod", "the server's pod"];

@@ -74,6 +74,22 @@ impl NetSysfs {
         file.write_all(cpus.to_mask().as_bytes()).attempt(attempted)
     }
 
+    /// How many flows a receive queue keeps track of, to send each to the CPU of the thread that reads it (RFS); 0: it
+    /// does not. `ENOENT` without the link or the queue, and in kernels without receive steering.
+    pub fn read_queue_flows(&self, link: &IfName, rx: u16) -> Result<u32> {
+        let path = flows_path(link, rx);
+        let text = self.read(&path)?;
+        text.trim().parse().map_err(|_| Error::invalid(self.attempted("read", &path), "a number is expected"))
+    }
+
+    /// Sets the same. The kernel rounds it up to a power of two.
+    pub fn write_queue_flows(&self, link: &IfName, rx: u16, flows: u32) -> Result<()> {
+        let path = flows_path(link, rx);
+        let attempted = || self.attempted(&format!("write {flows} to"), &path);
+        let mut file = self.file(&path, OFlags::WRONLY).attempt(attempted)?;
+        file.write_all(flows.to_string().as_bytes()).attempt(attempted)
+    }
+
     fn read(&self, path: &str) -> Result<String> {
         let attempted = || self.attempted("read", path);
         let mut text = String::new();
@@ -121,6 +137,10 @@ impl Queue {
         };
         format!("class/net/{link}/queues/{self}/{file}")
     }
+}
+
+fn flows_path(link: &IfName, rx: u16) -> String {
+    format!("class/net/{link}/queues/{}/rps_flow_cnt", Queue::Rx(rx))
 }
 
 impl fmt::Display for Queue {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use linux::netlink::QdiscInfo;
+use linux::netlink::{MetricState, QdiscInfo};
 use linux::{CpuSet, sysctl};
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +127,20 @@ pub enum Before {
         /// The CPUs.
         cpus: CpuSet,
     },
+    /// The flows that a queue keeps track of.
+    QueueFlows {
+        /// The link's index.
+        index: u32,
+        /// How many.
+        flows: u32,
+    },
+    /// What a route tells connections.
+    RouteMetric {
+        /// The link's index.
+        index: u32,
+        /// What it said.
+        state: MetricState,
+    },
     /// How many segments a packet may have that a link takes.
     GsoMaxSegs {
         /// The link's index.
@@ -188,6 +202,16 @@ pub enum After {
     QueueCpus {
         /// What the kernel took.
         cpus: CpuSet,
+    },
+    /// The flows of a queue were written.
+    QueueFlows {
+        /// What the kernel took.
+        flows: u32,
+    },
+    /// A route's property was written.
+    RouteMetric {
+        /// What the kernel took.
+        state: MetricState,
     },
     /// A queueing discipline was put at the root of a link.
     RootQdisc {

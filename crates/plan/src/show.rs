@@ -72,6 +72,12 @@ fn command(place: &Place, step: &Step) -> String {
         Step::SetSysctl { key, value } => inside(place, &write_sysctl(key, value)),
         Step::AddNftTable(table) => inside(place, &feed_nft(table)),
         Step::SetQueueCpus { link, queue, cpus } => write_queue(place, link, *queue, cpus),
+        Step::SetQueueFlows { link, rx, flows } => {
+            echo(place, &flows.to_string(), link, &format!("{}/rps_flow_cnt", Queue::Rx(*rx)))
+        }
+        Step::SetRouteMetric { dst, link, metric, value } => {
+            change_route(place, dst, link, &format!("{} {value}", metric.word()))
+        }
         Step::SetGsoMaxSegs { link, segments } => {
             ip.run(&format!("link set dev {} gso_max_segs {segments}", word(link)))
         }
@@ -247,13 +253,28 @@ fn write_queue(place: &Place, link: &IfName, queue: Queue, cpus: &CpuSet) -> Str
         Queue::Rx(n) => format!("rx-{n}/rps_cpus"),
         Queue::Tx(n) => format!("tx-{n}/xps_cpus"),
     };
+    echo(place, &cpus.to_mask(), link, &file)
+}
+
+/// Writes a file of a link's queue.
+fn echo(place: &Place, value: &str, link: &IfName, file: &str) -> String {
     let path = format!("/sys/class/net/{link}/queues/{file}");
-    let script = format!("echo {} > {}", cpus.to_mask(), quoted(&path));
+    let script = format!("echo {value} > {}", quoted(&path));
     match place {
         Place::Host => script,
         // The redirection must happen inside, where `ip netns exec` has mounted the namespace's own /sys.
         Place::Netns(_) => inside(place, &format!("sh -c {}", quoted(&script))),
     }
+}
+
+/// `change` puts a route in the place of another, so what it is has to be said again. `ip` does not read all that it
+/// prints: that a timeout is locked goes without saying, and that the link is down is no property of the route.
+fn change_route(place: &Place, dst: &IpNet, link: &IfName, what: &str) -> String {
+    let family = if dst.addr().is_ipv6() { "-6 " } else { "" };
+    let ip = |arguments: &str| Tool("ip", place).run(arguments).replacen("ip ", &format!("ip {family}"), 1);
+    let now = ip(&format!("route show exact {dst}"));
+    let readable = "sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//'";
+    ip(&format!("route change $({now} | {readable}) dev {} {what}", word(link)))
 }
 
 /// A command of hostgap's own: nothing else knows its programs. It enters the namespace by itself, since a mount that is

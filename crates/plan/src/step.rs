@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ipnet::IpNet;
+use linux::netlink::{MetricValue, RouteMetric};
 use linux::sysfs::Queue;
 use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Qdisc, Route, nft, sysctl};
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,26 @@ pub enum Step {
         queue: Queue,
         /// The CPUs; the empty set turns steering off.
         cpus: CpuSet,
+    },
+    /// Let a receive queue keep track of so many flows, a power of two (RFS).
+    SetQueueFlows {
+        /// The link.
+        link: IfName,
+        /// The receive queue.
+        rx: u16,
+        /// How many; 0 turns it off.
+        flows: u32,
+    },
+    /// Set what a route of the main table tells connections; the rest of the route stays.
+    SetRouteMetric {
+        /// Where the route leads.
+        dst: IpNet,
+        /// By which link.
+        link: IfName,
+        /// What.
+        metric: RouteMetric,
+        /// The new value.
+        value: MetricValue,
     },
     /// Let a link take packets of so many segments from above; more are cut on their way in.
     SetGsoMaxSegs {

@@ -99,6 +99,8 @@ impl Run<'_> {
             | Step::AddFdb(_)
             | Step::AddNftTable(_)
             | Step::SetQueueCpus { .. }
+            | Step::SetQueueFlows { .. }
+            | Step::SetRouteMetric { .. }
             | Step::SetGsoMaxSegs { .. }
             | Step::SetRootQdisc { .. } => true,
             // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
@@ -216,6 +218,8 @@ fn is_outside(step: &Step) -> bool {
         | Step::SetSysctl { .. }
         | Step::AddNftTable(_)
         | Step::SetQueueCpus { .. }
+        | Step::SetQueueFlows { .. }
+        | Step::SetRouteMetric { .. }
         | Step::SetGsoMaxSegs { .. }
         | Step::SetRootQdisc { .. }
         | Step::AttachProgram(_)

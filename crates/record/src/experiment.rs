@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BitRate, Delay, Machines, Rate, Share, Wire};
+use crate::{BitRate, Delay, Machines, Rate, Share, Tuning, Wire};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,7 +55,8 @@ pub struct Experiment {
     pub published: Vec<Published>,
 }
 
-/// A contender: a data path or the plugins of a CNI configuration, later also settings and a kernel.
+/// A contender: a data path or the plugins of a CNI configuration, with settings of its own if it is to have any; later
+/// also a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
@@ -65,6 +66,12 @@ pub struct Candidate {
     /// The file of a CNI network configuration, instead of a data path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cni: Option<String>,
+    /// The name in tables, where not the one that path and settings make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its settings; without any, everything is as the kernel has it.
+    #[serde(default, skip_serializing_if = "Tuning::is_empty")]
+    pub tune: Tuning,
     /// True: if it cannot run here, the race is an error instead of a race without it.
     #[serde(default)]
     pub required: bool,
@@ -184,6 +191,17 @@ mod defaults {
     }
     pub(super) fn warmup_ms() -> u32 {
         20
+    }
+}
+
+impl Candidate {
+    /// The name in tables: the one that was given, else the data path with its settings. Empty for a CNI configuration
+    /// without a name or settings, which is called as its file says.
+    pub fn title(&self) -> String {
+        match &self.name {
+            Some(name) => name.clone(),
+            None => self.tune.name_on(&self.path),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The experiment file: TOML that becomes an [`Experiment`], with the place and a suggestion for what is wrong in it,
 //! and the ranges of all its figures.
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -47,8 +46,6 @@ fn hint(nearest: Option<&str>) -> String {
 
 /// The greatest body in bytes: what an answer of a service with a tail can be, and far below a socket's limits.
 const BODY_BYTES_MAX: u32 = 16 << 20;
-/// The most candidates: each stands with four namespaces of its own at the same time.
-const CANDIDATES_MAX: usize = 64;
 /// The most loads: body sizes × rates.
 const LOADS_MAX: usize = 64;
 
@@ -112,41 +109,6 @@ impl Experiment {
             if wire != Wire::default() && !self.placement.is_usual() {
                 let why = "with `placement = \"same_node\"` nothing crosses the wire";
                 return Err(out_of_range(table, wire, why));
-            }
-        }
-        Ok(())
-    }
-
-    fn validate_candidates(&self) -> Result<(), ExperimentError> {
-        if self.candidates.len() > CANDIDATES_MAX {
-            let count = format!("a list of {}", self.candidates.len());
-            return Err(out_of_range(
-                "candidates",
-                count,
-                format!("{CANDIDATES_MAX} can stand at the same time"),
-            ));
-        }
-        let mut seen = BTreeSet::new();
-        for candidate in &self.candidates {
-            match (candidate.path.as_str(), candidate.cni.as_deref()) {
-                ("", None) => {
-                    let why =
-                        "the name of a data path is expected, or `cni` with the file of a CNI configuration";
-                    return Err(out_of_range("candidates.path", "empty", why));
-                }
-                ("", Some("")) => {
-                    return Err(out_of_range("candidates.cni", "empty", "the path of a file is expected"));
-                }
-                // The same file may race twice, as the host does.
-                ("", Some(_)) => continue,
-                (path, Some(_)) => {
-                    let why = "a candidate is a data path or a CNI configuration; write two candidates";
-                    return Err(out_of_range("candidates.path", path, why));
-                }
-                (_, None) => {}
-            }
-            if !seen.insert(&candidate.path) {
-                return Err(out_of_range("candidates.path", &candidate.path, "it races already"));
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! round at most, and a damaged last line is as if it had never been written. This is the project's one stable file
 //! format beside the experiment file; both carry a version.
 
+mod candidates;
 mod decimal;
 mod experiment;
 mod experiment_file;
@@ -12,6 +13,7 @@ mod histogram;
 mod race;
 mod rate;
 mod trial;
+mod tuning;
 mod vm;
 mod wire;
 
@@ -22,6 +24,7 @@ pub use histogram::Histogram;
 pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
 pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
+pub use tuning::{Asked, Setting, Side, Tuning};
 pub use vm::Machines;
 pub use wire::{BitRate, Delay, FigureError, Share, Wire};
 

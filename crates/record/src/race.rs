@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, TrialRecord};
+use crate::{Experiment, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entrant {
-    /// The name in tables: the data path's, or "host again".
+    /// The name in tables: the data path's, "host again", or what a candidate with settings is called.
     pub name: String,
     /// The data path; for CNI plugins the same as the name.
     pub path: String,
@@ -90,6 +90,9 @@ pub struct Entrant {
     pub unmet: Vec<String>,
     /// The commands that a person would type to build the same, in order.
     pub commands: Vec<String>,
+    /// The settings that make it differ from its data path, in the order in which they are made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<Setting>,
     /// The pod's MTU in bytes; `None` where it cannot run, and where CNI plugins choose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,

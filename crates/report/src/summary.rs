@@ -1,7 +1,7 @@
 //! What a race says, as plain values: everything that the table, the JSON and the page show is in here, and nothing in
 //! here is a text to be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
 
-use record::{Capacity, Counters, Experiment, Machine, Published};
+use record::{Capacity, Counters, Experiment, Machine, Published, Setting};
 use serde::Serialize;
 
 /// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
@@ -105,6 +105,8 @@ pub struct Candidate {
     pub reasons: Vec<String>,
     /// The commands that a person would type to build the same, in order.
     pub commands: Vec<String>,
+    /// The settings that make it differ from its data path; empty: everything is as the kernel has it.
+    pub settings: Vec<Setting>,
     /// The pod's MTU in bytes.
     pub mtu: Option<u32>,
     /// Answers per second where every connection sends again at once, at the first such load; for the reference, else,

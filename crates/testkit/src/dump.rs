@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use linux::sysfs::NetSysfs;
+use linux::sysfs::{NetSysfs, Queue};
 use linux::{Netlink, Netns, sysctl};
 use serde_json::Value;
 
@@ -139,6 +139,11 @@ impl Dump {
         for link in sysfs.links().expect("sysfs lists links") {
             for queue in sysfs.queues(&link).expect("a link has queues") {
                 // The only send queue of a link has nothing to choose from and no CPUs.
+                if let Queue::Rx(rx) = queue
+                    && let Ok(flows) = sysfs.read_queue_flows(&link, rx)
+                {
+                    self.add(format!("queue {link} {queue} flows {flows}"));
+                }
                 if let Ok(cpus) = sysfs.read_queue_cpus(&link, queue) {
                     self.add(format!("queue {link} {queue} {}", cpus.to_mask()));
                 }

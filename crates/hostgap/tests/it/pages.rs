@@ -60,6 +60,26 @@ fn paths_are_listed_as_the_program_knows_them() {
 }
 
 #[test]
+fn knobs_are_listed_as_the_table_has_them() {
+    let turn = turn();
+    let list = json(&turn.hostgap(&["tune", "knobs", "--json"]));
+    assert_eq!(list["schema"], 1);
+    let listed = list["knobs"].as_array().unwrap();
+    assert_eq!(listed.len(), tune::all().count());
+    for (knob, listed) in tune::all().zip(listed) {
+        assert_eq!((listed["id"].as_str(), listed["why"].as_str()), (Some(knob.id), Some(knob.why)));
+        assert_eq!(listed["obsolete"].is_null(), knob.scope().is_some(), "{}", knob.id);
+    }
+    let text = stdout(&turn.hostgap(&["tune", "knobs"]));
+    assert!(tune::all().all(|knob| text.contains(&format!("  {}\n", knob.id))), "{text}");
+    let one = stdout(&turn.hostgap(&["tune", "knobs", "recycle"]));
+    assert!(
+        one.contains("tcp_tw_recycle") && one.contains("tcp_tw_reuse") && !one.contains("initcwnd"),
+        "{one}"
+    );
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let turn = turn();
     for args in ["paths", "lab list", "clean", "race --show-commands", "completions zsh"] {

@@ -246,6 +246,7 @@ mod tests {
             family: family(false),
             steered: false,
             wires: crate::Wires::default(),
+            settings: tune::Settings::default(),
         };
         Topology::plan(shape).unwrap()
     }

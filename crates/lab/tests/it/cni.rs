@@ -24,6 +24,7 @@ fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
         family: family(ipv6),
         steered: true,
         wires: lab::Wires::default(),
+        settings: tune::Settings::default(),
     }
 }
 

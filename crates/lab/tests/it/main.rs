@@ -5,5 +5,6 @@
 mod cni;
 mod home;
 mod race;
+mod settings;
 mod standing;
 mod wan;

@@ -18,6 +18,7 @@ fn a_race_that_could_not_begin_leaves_no_record() {
         plugins: lab::PluginDirs::default(),
         record: root.path().join("race.jsonl"),
         nginx: None,
+        guest: None,
         // An executable that ends at once instead of serving.
         own: "/bin/false".into(),
         cpus,

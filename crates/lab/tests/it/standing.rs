@@ -28,6 +28,7 @@ pub(crate) fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> 
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
         family: family(ipv6),
         steered: true,
+        settings: tune::Settings::default(),
         cni: None,
         placement: Placement::TwoNodes,
         wires: Wires::default(),

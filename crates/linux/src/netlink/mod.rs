@@ -13,6 +13,7 @@ mod neighbour;
 mod qdisc;
 mod qdisc_message;
 mod route;
+mod route_metric;
 mod rule;
 mod socket;
 
@@ -23,6 +24,7 @@ pub use link::LinkInfo;
 pub use neighbour::NeighbourInfo;
 pub use qdisc::{FilterInfo, QdiscInfo};
 pub use route::{NextHop, RouteInfo};
+pub use route_metric::{MetricState, MetricValue, RouteMetric};
 pub use rule::RuleInfo;
 
 use std::net::IpAddr;

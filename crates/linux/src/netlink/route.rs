@@ -129,7 +129,7 @@ fn describe(route: &Route) -> String {
 }
 
 /// `None` for what is not an IP route, and for what the kernel noted by itself (exceptions, path MTUs).
-fn read(answer: &Message) -> Option<RouteInfo> {
+pub(super) fn read(answer: &Message) -> Option<RouteInfo> {
     let Message::NewRoute(message) = answer else { return None };
     let header = &message.header;
     if header.flags.contains(RouteFlags::Cloned) {

@@ -10,6 +10,7 @@ mod parameter;
 mod program;
 mod qdisc;
 mod queue;
+mod route;
 mod setting;
 mod splice;
 
@@ -62,6 +63,8 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         | Step::AddNftTable(_) => object::before(kernel, place, step),
         Step::SetSysctl { key, value } => parameter::before(kernel, place, key, value),
         Step::SetQueueCpus { link, queue, .. } => queue::before(kernel, place, link, *queue),
+        Step::SetQueueFlows { link, rx, .. } => queue::before_flows(kernel, place, link, *rx),
+        Step::SetRouteMetric { dst, link, metric, .. } => route::before(kernel, place, (dst, link), *metric),
         Step::SetGsoMaxSegs { link, .. } => setting::before_gso(kernel, place, link),
         Step::SetRootQdisc { link, .. } => qdisc::before(kernel, place, link),
         Step::LoadPrograms(programs) => program::before_load(programs),
@@ -93,6 +96,10 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
         | Step::AddNftTable(_) => object::act(kernel, place, step),
         Step::SetSysctl { key, value } => parameter::write(kernel, place, key, value),
         Step::SetQueueCpus { link, queue, cpus } => queue::write(kernel, place, link, *queue, cpus),
+        Step::SetQueueFlows { link, rx, flows } => queue::write_flows(kernel, place, link, *rx, *flows),
+        Step::SetRouteMetric { dst, metric, value, .. } => {
+            route::act(kernel, place, dst, *metric, value, before)
+        }
         Step::SetGsoMaxSegs { link, segments } => setting::act_gso(kernel, place, link, *segments),
         Step::SetRootQdisc { link, qdisc } => qdisc::act(kernel, place, link, qdisc),
         Step::LoadPrograms(programs) => program::load(kernel, place, programs),
@@ -124,6 +131,8 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         | Step::AddNftTable(_) => object::after(kernel, place, step),
         Step::SetSysctl { key, .. } => parameter::after(kernel, place, key, before),
         Step::SetQueueCpus { link, queue, .. } => queue::after(kernel, place, link, *queue),
+        Step::SetQueueFlows { link, rx, .. } => queue::after_flows(kernel, place, link, *rx),
+        Step::SetRouteMetric { dst, link, metric, .. } => route::after(kernel, place, (dst, link), *metric),
         Step::SetGsoMaxSegs { link, segments } => setting::after_gso(kernel, place, link, *segments),
         Step::SetRootQdisc { link, .. } => qdisc::after(kernel, place, link),
         // They return when they have done it, and there is nothing else to read.
@@ -145,6 +154,12 @@ pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
             parameter::verify(value, found)
         }
         (Step::SetQueueCpus { cpus, .. }, After::QueueCpus { cpus: found }) => queue::verify(cpus, found),
+        (Step::SetQueueFlows { flows, .. }, After::QueueFlows { flows: found }) => {
+            queue::verify_flows(*flows, *found)
+        }
+        (Step::SetRouteMetric { metric, value, .. }, After::RouteMetric { state }) => {
+            route::verify(*metric, value, state)
+        }
         (Step::SetRootQdisc { qdisc, .. }, After::RootQdisc { qdisc: found }) => qdisc::verify(qdisc, found),
         _ => Ok(()),
     }
@@ -172,6 +187,10 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         | Step::AddNftTable(_) => object::undo(kernel, place, step, after)?,
         Step::SetSysctl { key, value } => parameter::undo(kernel, place, (key, value), before, after)?,
         Step::SetQueueCpus { queue, cpus, .. } => queue::undo(kernel, past, *queue, cpus, moved)?,
+        Step::SetQueueFlows { rx, flows, .. } => queue::undo_flows(kernel, past, *rx, *flows, moved)?,
+        Step::SetRouteMetric { dst, metric, value, .. } => {
+            route::undo(kernel, past, (dst, *metric, value), moved)?
+        }
         Step::SetRootQdisc { qdisc, .. } => qdisc::undo(kernel, past, qdisc, moved)?,
         Step::LoadPrograms(programs) => program::undo_load(programs, after)?,
         Step::AttachProgram(attachment) => program::undo_attach(kernel, place, attachment, before, after)?,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bpf::forward::{Program, TunnelEnd};
 use ipnet::IpNet;
+use linux::netlink::{MetricValue, RouteMetric};
 use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
 use linux::{
     Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Qdisc, Route, VethPeer,
@@ -259,6 +260,8 @@ impl Sample {
         plan.push(&home, queue("own0", Queue::Rx(0), "1"));
         plan.push(&home, queue("own0", Queue::Tx(0), "0"));
         plan.push(&made, queue("hgv1", Queue::Rx(0), "0-1"));
+        plan.push(&home, Step::SetQueueFlows { link: ifname("own0"), rx: 0, flows: 512 });
+        self.route_metrics(plan);
         // Those of wide areas are not in every kernel; they have tests of their own.
         let root = |link: &str, qdisc| Step::SetRootQdisc { link: ifname(link), qdisc };
         plan.push(&home, root("own0", Qdisc::Pfifo { limit: 77 }));
@@ -266,6 +269,23 @@ impl Sample {
         plan.push(&made, root("hgv1", Qdisc::Pfifo { limit: 78 }));
         plan.push(&home, Step::SetGsoMaxSegs { link: ifname("own0"), segments: 1 });
         plan.push(&made, Step::SetGsoMaxSegs { link: ifname("hgv1"), segments: 17 });
+    }
+
+    /// Of a route that the plan made, of others', of one that the kernel made; the same one twice; two of one route.
+    fn route_metrics(&self, plan: &mut Plan) {
+        let home = self.home();
+        let number = MetricValue::Number;
+        for (dst, link, metric, value) in [
+            ("10.244.3.0/24", "own0", RouteMetric::InitCwnd, number(20)),
+            ("198.51.100.0/24", "own0", RouteMetric::RtoMin, number(10)),
+            ("198.51.100.0/24", "own0", RouteMetric::RtoMin, number(5)),
+            ("198.51.100.0/24", "own0", RouteMetric::QuickAck, number(1)),
+            ("192.0.2.0/24", "own0", RouteMetric::CongestionControl, MetricValue::Name("reno".to_owned())),
+            ("2001:db8:9::/48", "own0", RouteMetric::InitRwnd, number(30)),
+            ("2001:db8::/64", "own0", RouteMetric::RtoMin, number(10)),
+        ] {
+            plan.push(&home, Step::SetRouteMetric { dst: net(dst), link: ifname(link), metric, value });
+        }
     }
 
     /// Each family in a tunnel over each family.

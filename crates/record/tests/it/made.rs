@@ -12,6 +12,7 @@ fn entrant(name: &str, unmet: &[&str]) -> Entrant {
         stands_for: "something of the world".to_owned(),
         unmet: unmet.iter().map(ToString::to_string).collect(),
         commands: vec!["ip link add a type veth peer name b".to_owned()],
+        settings: Vec::new(),
         mtu: unmet.is_empty().then_some(1500),
     }
 }

@@ -77,6 +77,7 @@ fn candidates(race: &Race, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<
             runnable,
             reasons: entrant.unmet.clone(),
             commands: entrant.commands.clone(),
+            settings: entrant.settings.clone(),
             mtu: entrant.mtu,
             capacity_rps: closed.and_then(|rate| rate.achieved_rps).or(found_before),
             capacity_ratio: closed.and_then(|rate| rate.rps_ratio),

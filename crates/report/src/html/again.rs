@@ -4,7 +4,7 @@ use super::look;
 use super::markup::Markup;
 use super::text;
 use crate::Summary;
-use record::{Experiment, Placement, Rate, ServerKind, Steering};
+use record::{Asked, Experiment, Placement, Rate, ServerKind, Steering, Tuning};
 
 /// Writes the sections.
 pub(super) fn sections(m: &mut Markup, summary: &Summary) {
@@ -109,8 +109,25 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
         if candidate.required {
             file += "required = true\n";
         }
+        if let Some(name) = &candidate.name {
+            file += &format!("name = {}\n", string(name));
+        }
+        let Tuning { both, client, server } = &candidate.tune;
+        for (side, knobs) in [("", both), ("client.", client), ("server.", server)] {
+            for (knob, value) in knobs {
+                file += &format!("tune.{side}{} = {}\n", string(knob), asked(value));
+            }
+        }
     }
     file
+}
+
+fn asked(value: &Asked) -> String {
+    match value {
+        Asked::Switch(on) => on.to_string(),
+        Asked::Number(number) => number.to_string(),
+        Asked::Text(text) => string(text),
+    }
 }
 
 fn rate(rate: &Rate) -> String {
@@ -141,6 +158,16 @@ mod tests {
         asked
             .candidates
             .push(record::Candidate { cni: Some("a \"b\".conflist".into()), ..Default::default() });
+        let knobs = |values: &[Asked]| {
+            values.iter().enumerate().map(|(at, value)| (format!("knob {at}"), value.clone())).collect()
+        };
+        let tune = Tuning {
+            both: knobs(&[Asked::Switch(true), Asked::Number(-1), Asked::Text("4096 \"x\"".into())]),
+            client: knobs(&[]),
+            server: knobs(&[Asked::Number(7)]),
+        };
+        let name = Some("tuned \"host\"".to_owned());
+        asked.candidates.push(record::Candidate { path: "host".into(), name, tune, ..Default::default() });
         asked.placement = Placement::SameNode;
         asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender, ..Underlay::default() };
         let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();

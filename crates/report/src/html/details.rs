@@ -50,6 +50,11 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
     } else if let Some(mtu) = candidate.mtu {
         m.leaf("p", &[], &format!("MTU: {} bytes.", text::grouped(u64::from(mtu))));
     }
+    if !candidate.settings.is_empty() {
+        m.leaf("h4", &[], "Settings");
+        let setting = |one: &record::Setting| format!("{} = {}, {}", one.knob, one.value, one.side);
+        list(m, &candidate.settings.iter().map(setting).collect::<Vec<_>>());
+    }
     if candidate.runnable && !candidate.rates.is_empty() {
         verdicts(m, summary, candidate);
         times(m, summary, candidate);

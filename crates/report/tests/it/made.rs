@@ -116,6 +116,7 @@ impl Plan {
             stands_for: format!("what {path} stands for"),
             unmet: unmet.into_iter().map(str::to_owned).collect(),
             commands: vec![format!("ip link add name {path}0 type dummy")],
+            settings: Vec::new(),
             mtu: unmet.is_none().then_some(1500),
         };
         let hosts = [entrant("host", "host", None), entrant("host again", "host", None)];

@@ -1,0 +1,145 @@
+//! Whether this kernel takes a setting: found out by making it, in a namespace that ends with the question.
+
+use linux::features::Facts;
+use linux::netlink::Netlink;
+use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
+use plan::{ApplyError, Kernel, Place};
+use tune::{Kind, Lives, QueueFile, Setting, Settings, Since, Site};
+
+use crate::{Contender, LabError};
+
+/// Whose the machine is on which settings are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// Others' too: what all of it shares is left alone.
+    Shared,
+    /// Ours as a whole: a VM that was booted for the race.
+    Ours,
+}
+
+/// Adds to contenders with settings why these cannot be made here, and sends settings by the way that is open.
+///
+/// # Errors
+/// A contender that must be able to run cannot; or there can be no namespace.
+pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: Machine) -> Result<(), LabError> {
+    for contender in contenders.iter_mut().filter(|contender| !contender.settings.is_empty()) {
+        let ground = Ground::new(facts, machine)?;
+        let Settings { client, server } = &mut contender.settings;
+        let flows = client.iter().chain(server.iter()).any(|one| matches!(one.lives, Lives::Machine(_)));
+        let mut unmet = Vec::new();
+        for setting in client.iter_mut().chain(server) {
+            match ground.settle(setting, flows)? {
+                Ok(settled) => *setting = settled,
+                Err(why) => unmet.push(format!("{} = {}: {why}", setting.knob.id, setting.value)),
+            }
+        }
+        unmet.dedup();
+        contender.unmet.extend(unmet);
+        if contender.required && !contender.unmet.is_empty() {
+            let reasons = contender.unmet.join("; ");
+            return Err(LabError::CannotRun { path: contender.name.clone(), reasons });
+        }
+    }
+    Ok(())
+}
+
+/// A namespace with what settings need: a link that is up, and a route.
+struct Ground {
+    netns: Netns,
+    site: Site,
+    /// The kernel's version, where its release begins with one.
+    kernel: Option<Since>,
+    machine: Machine,
+}
+
+impl Ground {
+    fn new(facts: &Facts, machine: Machine) -> Result<Ground, LabError> {
+        let name = |text| IfName::new(text).expect("a constant name is valid");
+        let netns = Netns::anonymous()?;
+        let netlink = Netlink::open_in(&netns)?;
+        let peer = VethPeer { name: name("peer0"), netns: None, mtu: None, mac: None };
+        let wire = name("wire0");
+        netlink.link_add(&Link {
+            name: wire.clone(),
+            kind: LinkKind::Veth { peer },
+            mtu: None,
+            mac: None,
+        })?;
+        for end in ["wire0", "peer0"] {
+            netlink.link_set_up(netlink.index_of(&name(end))?, true)?;
+        }
+        let address = "192.0.2.1/24".parse().expect("a constant prefix is valid");
+        netlink.address_add(netlink.index_of(&wire)?, &address)?;
+        let site = Site {
+            process: Place::Host,
+            routes: vec![(address.trunc(), wire.clone())],
+            node: Place::Host,
+            wire,
+            cpus: linux::cpu::allowed()?,
+        };
+        Ok(Ground { netns, site, kernel: Since::of_release(&facts.kernel), machine })
+    }
+
+    /// The setting as it can be made here, or why it cannot. `flows`: the table of flows is set as well.
+    fn settle(&self, setting: &Setting, flows: bool) -> Result<Result<Setting, String>, LabError> {
+        if let Some(until) = setting.knob.until.filter(|until| self.kernel.is_some_and(|here| here >= *until))
+        {
+            return Ok(Err(format!("no kernel from {until} heeds it")));
+        }
+        if let Lives::Machine(key) = setting.lives {
+            return Ok(of_machine(key, self.machine).map(|()| setting.clone()));
+        }
+        let Err(why) = self.attempt(setting)? else {
+            let off =
+                matches!(setting.lives, Lives::Queue(QueueFile::RpsFlows)) && !flows && !machine_has_flows()?;
+            return Ok(if off { Err(NO_FLOWS.to_owned()) } else { Ok(setting.clone()) });
+        };
+        if let Some(by_route) = setting.by_route()
+            && self.attempt(&by_route)?.is_ok()
+        {
+            return Ok(Ok(by_route));
+        }
+        let module = match setting.knob.kind {
+            Kind::Algorithm => format!("; this kernel seems to lack the module tcp_{}", setting.value),
+            _ => String::new(),
+        };
+        Ok(Err(format!("{why}{module}")))
+    }
+
+    fn attempt(&self, setting: &Setting) -> Result<Result<(), String>, LabError> {
+        let steps = setting.plan(&self.site).steps;
+        let tried = self.netns.run(|| {
+            let mut kernel = Kernel::new()?;
+            Ok::<_, linux::Error>(steps.iter().try_for_each(|placed| plan::by_hand(placed, &mut kernel)))
+        })??;
+        Ok(tried.map_err(|error| match error {
+            ApplyError::Step { why, .. } => why.to_string(),
+            other => other.to_string(),
+        }))
+    }
+}
+
+/// The parameter that turns following of flows on, for all namespaces.
+const FLOWS: &str = "net/core/rps_sock_flow_entries";
+const NO_FLOWS: &str = "following of flows is off on this machine: net/core/rps_sock_flow_entries, which all namespaces share, is 0";
+
+fn machine_has_flows() -> Result<bool, LabError> {
+    let key = sysctl::Key::new(FLOWS).expect("a constant key is a path");
+    Ok(sysctl::read(&key)?.is_some_and(|value| value.trim() != "0"))
+}
+
+/// Whether a parameter of the whole machine may be set: where the machine is a VM that was booted for us, and we are in
+/// its first namespace, which alone has it.
+fn of_machine(key: &str, machine: Machine) -> Result<(), String> {
+    if machine == Machine::Shared {
+        return Err(
+            "all of this machine shares it; it is set only in a VM that hostgap has booted".to_owned()
+        );
+    }
+    let key = sysctl::Key::new(key).expect("the table's keys are paths");
+    match sysctl::read(&key) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err("this is not the machine's first network namespace, which alone has it".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,131 @@
+//! Where the settings of a candidate go: the two sides of its topology.
+
+use std::net::IpAddr;
+
+use datapath::{NodeSpec, Pod, Reach, SpecError};
+use ipnet::IpNet;
+use linux::{IfName, NetnsName};
+use plan::{Place, Plan, Step};
+use record::Placement;
+use tune::{Lives, Settings, Site, Value};
+
+use crate::Shape;
+
+/// The shape with the MTU that its settings ask for.
+pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
+    if !uses(&shape.settings, |lives| lives == Lives::Mtu) {
+        return Ok(shape);
+    }
+    match shape.settings.of_both(Lives::Mtu) {
+        Some(Value::Number(mtu)) => {
+            shape.mtu_bytes = u32::try_from(*mtu).expect("the table keeps it within 32 bits");
+            Ok(shape)
+        }
+        _ => {
+            Err(refused("mtu", "a wire has one for both of its ends: set it for both sides, with `tune.mtu`"))
+        }
+    }
+}
+
+/// What makes the settings, once everything else of a topology is in `plan`. `pods` is the client's and the server's, each
+/// with its node and the namespace of its process.
+pub(crate) fn plan(
+    shape: &Shape,
+    pods: [(&NodeSpec, &Pod, &NetnsName); 2],
+    plan: &Plan,
+) -> Result<Plan, SpecError> {
+    let Settings { client, server } = &shape.settings;
+    possible(shape)?;
+    let mut made = Plan::new();
+    for (at, settings) in [client, server].into_iter().enumerate() {
+        let cpus = [&shape.cpus.client, &shape.cpus.server][at];
+        let (node, _, process) = pods[at];
+        let process = Place::Netns(process.clone());
+        let others = others_addresses(shape, pods[1 - at]);
+        let routes = routes(plan, &process, &others);
+        if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {
+            return Err(refused("routes", "no route is known that leads from the one side to the other"));
+        }
+        let wants_queue = settings.iter().any(|setting| setting.lives == Lives::RootQdisc);
+        if wants_queue && is_queued(plan, &node.place, &node.wire) {
+            return Err(refused("qdisc", "the root of the wire has what makes the underlay long or lossy"));
+        }
+        let site =
+            Site { process, routes, node: node.place.clone(), wire: node.wire.clone(), cpus: cpus.clone() };
+        for placed in settings.iter().flat_map(|setting| setting.plan(&site).steps) {
+            // Both sides in one namespace, or a parameter of the whole machine.
+            if !made.steps.contains(&placed) {
+                made.steps.push(placed);
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Refuses settings that have no place in this arrangement.
+fn possible(shape: &Shape) -> Result<(), SpecError> {
+    let Settings { client, server } = &shape.settings;
+    if shape.cni.is_some() && uses(&shape.settings, |lives| matches!(lives, Lives::Route(_))) {
+        return Err(refused("routes", "CNI plugins make them, so that nobody knows them before"));
+    }
+    if shape.placement == Placement::TwoNodes {
+        return Ok(());
+    }
+    if uses(&shape.settings, |lives| matches!(lives, Lives::Queue(_) | Lives::RootQdisc)) {
+        return Err(refused("queues", "on one node nothing crosses the wire whose queues would be set"));
+    }
+    if shape.path.reach != Reach::Node {
+        return Ok(());
+    }
+    if uses(&shape.settings, |lives| matches!(lives, Lives::Route(_))) {
+        return Err(refused("routes", "what the host says to itself takes no route that could be set"));
+    }
+    if client != server {
+        return Err(refused("one side", "on one node the host is client and server in the same namespace"));
+    }
+    Ok(())
+}
+
+fn uses(settings: &Settings, is_meant: impl Fn(Lives) -> bool) -> bool {
+    settings.client.iter().chain(&settings.server).any(|setting| is_meant(setting.lives))
+}
+
+/// Whether the steps have put a queueing discipline at the root of the link already.
+fn is_queued(plan: &Plan, place: &Place, wire: &IfName) -> bool {
+    let is_there = |step: &Step| matches!(step, Step::SetRootQdisc { link, .. } if link == wire);
+    plan.steps.iter().any(|placed| placed.place == *place && is_there(&placed.step))
+}
+
+fn refused(what: &str, why: &str) -> SpecError {
+    SpecError { what: format!("the settings of {what}"), why: why.to_owned() }
+}
+
+/// The addresses by which packets are sent to a side: its pod's and, for what is published or masqueraded, its node's.
+fn others_addresses(shape: &Shape, (node, pod, _): (&NodeSpec, &Pod, &NetnsName)) -> Vec<IpAddr> {
+    let node = node.underlay.of(shape.family);
+    match shape.path.reach {
+        Reach::Node => vec![node],
+        Reach::PublishedPort | Reach::Pod => vec![pod.addresses.of(shape.family), node],
+    }
+}
+
+/// The routes of a namespace to these addresses, as the kernel chooses: the longest prefix. Those that an address of a
+/// link brings along are among them.
+fn routes(plan: &Plan, place: &Place, to: &[IpAddr]) -> Vec<(IpNet, IfName)> {
+    let steps = plan.steps.iter().filter(|placed| placed.place == *place);
+    let known: Vec<(IpNet, IfName)> = steps
+        .filter_map(|placed| match &placed.step {
+            Step::AddRoute(route) => Some((route.dst.trunc(), route.dev.clone())),
+            Step::AddAddress { link, address } => Some((address.trunc(), link.clone())),
+            _ => None,
+        })
+        .filter(|(dst, _)| dst.prefix_len() < dst.max_prefix_len() || dst.addr().is_unspecified())
+        .collect();
+    let mut found: Vec<(IpNet, IfName)> = Vec::new();
+    for address in to {
+        let best =
+            known.iter().filter(|(dst, _)| dst.contains(address)).max_by_key(|(dst, _)| dst.prefix_len());
+        found.extend(best.filter(|best| !found.contains(best)).cloned());
+    }
+    found
+}

@@ -1,0 +1,164 @@
+//! Settings are in force where they are meant to be, before the first socket; what this kernel does not take says why.
+
+use lab::{Contender, Home, Machine, PluginDirs, Shape, Standing};
+use linux::features::{Facts, probe};
+use linux::{Netns, NetnsName};
+use record::{Asked, Candidate, Placement, Tuning};
+use testkit::run;
+
+use crate::standing::{left, shape, staffing};
+
+fn knobs(knobs: &[(&str, &str)]) -> std::collections::BTreeMap<String, Asked> {
+    knobs.iter().map(|(knob, value)| ((*knob).to_owned(), Asked::Text((*value).to_owned()))).collect()
+}
+
+fn tuned(path: &str, both: &[(&str, &str)]) -> Candidate {
+    let tune = Tuning { both: knobs(both), ..Tuning::default() };
+    Candidate { path: path.to_owned(), name: Some("tuned".to_owned()), tune, ..Candidate::default() }
+}
+
+/// The last contender, after this kernel has been asked.
+fn proved(candidate: &Candidate, facts: &Facts) -> Contender {
+    let mut contenders =
+        lab::contenders(std::slice::from_ref(candidate), facts, &PluginDirs::default()).unwrap();
+    lab::prove(&mut contenders, facts, Machine::Shared).unwrap();
+    contenders.pop().unwrap()
+}
+
+fn sockets(netns: &NetnsName) -> String {
+    run(&Netns::open(netns).unwrap(), "ss", &["-Htin", "state", "established"])
+}
+
+/// Stands it up with four connections, and shows the sockets of both ends; the server's too are fresh.
+fn with_sockets(contender: &Contender, look: impl Fn(&Standing, [String; 2])) {
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    let shape = Shape { settings: contender.settings.clone(), ..shape(contender.path, claim.id(), false) };
+    let mut standing =
+        Standing::build(&contender.name, shape, &staffing(), &claim.dir().join("tuned")).unwrap();
+    standing.connect(100, 4).unwrap();
+    let ends = [&standing.topology.client, &standing.topology.server].map(sockets);
+    look(&standing, ends);
+    standing.take_down().unwrap();
+    assert_eq!(left(claim.id()), []);
+    claim.release().unwrap();
+}
+
+#[test]
+fn both_ends_of_every_data_path_have_what_was_set() {
+    let facts = probe().unwrap();
+    for path in datapath::ALL {
+        if let Some(unmet) = path.unmet(&facts).first() {
+            testkit::skip(&format!("{}: {unmet}", path.name));
+            continue;
+        }
+        let asked =
+            [("tcp_congestion_control", "reno"), ("initcwnd", "23"), ("rto_min", "17"), ("rps_cpus", "none")];
+        let mut candidate = tuned(path.name, &asked);
+        candidate.tune.server.insert("initcwnd".to_owned(), Asked::Number(31));
+        let contender = proved(&candidate, &facts);
+        assert_eq!(contender.unmet, [] as [String; 0], "{}", path.name);
+        with_sockets(&contender, |_, [client, server]| {
+            for (end, cwnd) in [(client, "cwnd:23 "), (server, "cwnd:31 ")] {
+                let found = [" reno ", cwnd].map(|word| end.matches(word).count());
+                assert_eq!(found, [4, 4], "{}: {end}", path.name);
+            }
+        });
+    }
+}
+
+/// Where namespaces may not make it their default, the routes have it.
+#[test]
+fn an_algorithm_is_in_force_whoever_may_choose_it() {
+    let facts = probe().unwrap();
+    for name in ["cubic", "illinois"] {
+        for path in ["host", "ptp+direct"] {
+            let contender = proved(&tuned(path, &[("tcp_congestion_control", name)]), &facts);
+            if let [why] = contender.unmet.as_slice() {
+                testkit::skip(why);
+                continue;
+            }
+            with_sockets(&contender, |standing, ends| {
+                for end in ends {
+                    assert_eq!(end.matches(&format!(" {name} ")).count(), 4, "{path}: {end}");
+                }
+                let commands = standing.topology.commands().join("\n");
+                let ways = [format!("congctl {name}"), format!("tcp_congestion_control={name}")];
+                assert!(ways.iter().any(|way| commands.contains(way)), "{commands}");
+            });
+        }
+    }
+}
+
+#[test]
+fn one_side_alone_has_what_was_set_for_it() {
+    let facts = probe().unwrap();
+    let tune = Tuning { server: knobs(&[("initcwnd", "29"), ("qdisc", "pfifo")]), ..Tuning::default() };
+    let candidate = Candidate { tune, ..tuned("host", &[]) };
+    with_sockets(&proved(&candidate, &facts), |standing, [client, server]| {
+        assert_eq!((client.matches("cwnd:29 ").count(), server.matches("cwnd:29 ").count()), (0, 4));
+        let queues = [&standing.topology.client, &standing.topology.server]
+            .map(|netns| run(&Netns::open(netns).unwrap(), "tc", &["qdisc", "show", "dev", "eth0"]));
+        assert!(!queues[0].contains("pfifo ") && queues[1].contains("qdisc pfifo "), "{queues:?}");
+    });
+}
+
+#[test]
+fn an_mtu_is_that_of_all_that_is_above_it() {
+    let facts = probe().unwrap();
+    with_sockets(&proved(&tuned("ptp+vxlan", &[("mtu", "9001")]), &facts), |standing, _| {
+        assert_eq!(standing.topology.pod_mtu_bytes, 8951);
+        let link =
+            |netns: &NetnsName| run(&Netns::open(netns).unwrap(), "ip", &["link", "show", "dev", "eth0"]);
+        assert!(link(&standing.topology.server).contains("mtu 8951"));
+    });
+}
+
+#[test]
+fn what_this_kernel_does_not_take_says_why() {
+    let facts = probe().unwrap();
+    #[track_caller]
+    fn check(facts: &Facts, knob: (&str, &str), expected: &str) {
+        let found = proved(&tuned("host", &[knob]), facts);
+        assert!(found.unmet.len() == 1 && found.unmet[0].contains(expected), "{:?}", found.unmet);
+        let required = Candidate { required: true, ..tuned("host", &[knob]) };
+        let mut contenders = lab::contenders(&[required], facts, &PluginDirs::default()).unwrap();
+        let error = lab::prove(&mut contenders, facts, Machine::Shared).unwrap_err().to_string();
+        assert!(error.starts_with("tuned cannot run here: ") && error.contains(expected), "{error}");
+    }
+    check(&facts, ("congctl", "hgnothing"), "congctl = hgnothing: could not set congctl");
+    check(&facts, ("tcp_congestion_control", "hgnothing"), "lack the module tcp_hgnothing");
+    let newest = Facts { kernel: "6.18.0".to_owned(), ..facts.clone() };
+    check(&newest, ("tcp_adv_win_scale", "2"), "no kernel from 6.6 heeds it");
+    check(&facts, ("rps_sock_flow_entries", "1024"), "all of this machine shares it");
+    // Where the machine is ours the table can be set, and with it what needs one.
+    let asked = tuned("host", &[("rps_sock_flow_entries", "1024"), ("rps_flow_cnt", "1024")]);
+    let mut contenders = lab::contenders(&[asked], &facts, &PluginDirs::default()).unwrap();
+    lab::prove(&mut contenders, &facts, Machine::Ours).unwrap();
+    assert_eq!(contenders.last().unwrap().unmet, [] as [String; 0]);
+    let flows = std::fs::read_to_string("/proc/sys/net/core/rps_sock_flow_entries").unwrap();
+    if flows.trim() == "0" {
+        check(&facts, ("rps_flow_cnt", "1024"), "following of flows is off on this machine");
+    }
+}
+
+#[test]
+fn what_has_no_place_in_an_arrangement_is_refused() {
+    #[track_caller]
+    fn check(path: &str, placement: Placement, tune: &Tuning, expected: &str) {
+        let settings = tune::Settings::read(tune).unwrap();
+        let shape = Shape { placement, settings, ..shape(datapath::find(path).unwrap(), "x", false) };
+        let error = lab::Topology::plan(shape).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let both = |knob: (&str, &str)| Tuning { both: knobs(&[knob]), ..Tuning::default() };
+    let one = |knob: (&str, &str)| Tuning { client: knobs(&[knob]), ..Tuning::default() };
+    let (same, two) = (Placement::SameNode, Placement::TwoNodes);
+    check("host", same, &both(("initcwnd", "16")), "what the host says to itself takes no route");
+    check("host", same, &one(("tcp_sack", "0")), "the host is client and server in the same namespace");
+    check("docker", same, &both(("rps_cpus", "node")), "nothing crosses the wire");
+    check("docker", two, &one(("mtu", "9000")), "set it for both sides");
+    let settings = tune::Settings::read(&one(("tcp_sack", "0"))).unwrap();
+    let shape = Shape { placement: same, settings, ..shape(datapath::find("docker").unwrap(), "x", false) };
+    assert!(lab::Topology::plan(shape).is_ok());
+}

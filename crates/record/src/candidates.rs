@@ -1,0 +1,157 @@
+//! What an experiment may say of its candidates: one origin each, and names that tell them apart.
+
+use std::collections::BTreeSet;
+
+use crate::experiment_file::out_of_range;
+use crate::{Candidate, Experiment, ExperimentError};
+
+/// The most candidates: each stands with four namespaces of its own at the same time.
+const CANDIDATES_MAX: usize = 64;
+/// The longest name of a candidate in characters: a column of tables.
+const NAME_CHARS_MAX: usize = 60;
+/// The names of the reference and of its control, as [`bare`] has them.
+const REFERENCE: [&str; 2] = ["host", "host-again"];
+
+impl Experiment {
+    /// Checks that each candidate is one thing, and that all have names of their own.
+    pub(crate) fn validate_candidates(&self) -> Result<(), ExperimentError> {
+        if self.candidates.len() > CANDIDATES_MAX {
+            let count = format!("a list of {}", self.candidates.len());
+            return Err(out_of_range(
+                "candidates",
+                count,
+                format!("{CANDIDATES_MAX} can stand at the same time"),
+            ));
+        }
+        let mut seen = BTreeSet::new();
+        for candidate in &self.candidates {
+            validate_origin(candidate)?;
+            validate_name(candidate)?;
+            // The same file may race twice, as the host does, and gets a number.
+            if candidate.cni.is_some() && candidate.name.is_none() {
+                continue;
+            }
+            let title = candidate.title();
+            let why = match (&candidate.name, candidate.tune.is_empty()) {
+                (None, true) => "it races already",
+                _ => "another candidate is called so, or differs in signs alone; give each a `name`",
+            };
+            if !seen.insert(bare(&title)) {
+                return Err(out_of_range("candidates.path", title, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A candidate has one origin.
+fn validate_origin(candidate: &Candidate) -> Result<(), ExperimentError> {
+    match (candidate.path.as_str(), candidate.cni.as_deref()) {
+        ("", None) => {
+            let why = "the name of a data path is expected, or `cni` with the file of a CNI configuration";
+            Err(out_of_range("candidates.path", "empty", why))
+        }
+        ("", Some("")) => Err(out_of_range("candidates.cni", "empty", "the path of a file is expected")),
+        ("", Some(_)) | (_, None) => Ok(()),
+        (path, Some(_)) => {
+            let why = "a candidate is a data path or a CNI configuration; write two candidates";
+            Err(out_of_range("candidates.path", path, why))
+        }
+    }
+}
+
+fn validate_name(candidate: &Candidate) -> Result<(), ExperimentError> {
+    let Some(name) = &candidate.name else {
+        if candidate.cni.is_some() && !candidate.tune.is_empty() {
+            let why = "a CNI configuration with settings needs a `name`";
+            return Err(out_of_range("candidates.name", "missing", why));
+        }
+        return Ok(());
+    };
+    let refused = |why: &str| Err(out_of_range("candidates.name", name, why));
+    let chars = name.chars().count();
+    if !(1..=NAME_CHARS_MAX).contains(&chars) || name.chars().any(char::is_control) || name.trim() != name {
+        return refused("1 to 60 printable characters are expected");
+    }
+    if !bare(name).contains(|sign: char| sign.is_ascii_alphanumeric()) {
+        return refused("at least one letter or digit is expected");
+    }
+    if REFERENCE.contains(&bare(name).as_str()) {
+        return refused("the reference is called so, which stays untouched");
+    }
+    Ok(())
+}
+
+/// What is left of a name where only letters and digits count, as in the names of namespaces and directories.
+fn bare(name: &str) -> String {
+    name.chars()
+        .map(|sign| if sign.is_ascii_alphanumeric() { sign.to_ascii_lowercase() } else { '-' })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Asked;
+
+    /// The smallest file with lines added.
+    fn with(lines: &str) -> String {
+        format!("schema = 1\nname = \"x\"\n{lines}")
+    }
+
+    #[track_caller]
+    fn check(text: &str, message: &str) {
+        let error = Experiment::from_toml(text).expect_err(text);
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn settings_are_read_for_both_sides_and_for_one() {
+        let text = with(
+            "[[candidates]]\npath = \"host\"\nname = \"illinois\"\ntune.tcp_congestion_control = \"illinois\"\n\
+             tune.tcp_sack = false\ntune.server.tcp_wmem = \"4096 65536 1048576\"\ntune.client.initcwnd = 16",
+        );
+        let experiment = Experiment::from_toml(&text).unwrap();
+        let tune = &experiment.candidates[0].tune;
+        assert_eq!(tune.both["tcp_congestion_control"], Asked::Text("illinois".to_owned()));
+        assert_eq!(tune.both["tcp_sack"], Asked::Switch(false));
+        assert_eq!(tune.client["initcwnd"], Asked::Number(16));
+        assert_eq!((tune.both.len(), tune.client.len(), tune.server.len()), (2, 1, 1));
+        let again = toml::to_string(&experiment).unwrap();
+        assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");
+        let json = serde_json::to_string(&experiment).unwrap();
+        assert_eq!(serde_json::from_str::<Experiment>(&json).unwrap(), experiment, "{json}");
+        let error =
+            Experiment::from_toml(&with("candidates = [{ path = \"a\", tune.b = 1.5 }]")).unwrap_err();
+        assert!(error.to_string().contains("a string, an integer, true or false"), "{error}");
+    }
+
+    #[test]
+    fn a_path_may_race_several_times_under_several_names() {
+        let candidate = |rest: &str| format!("[[candidates]]\npath = \"host\"\n{rest}\n");
+        let titles = |text: &str| -> Vec<String> {
+            let experiment = Experiment::from_toml(&with(text)).unwrap();
+            experiment.candidates.iter().map(Candidate::title).collect()
+        };
+        let long =
+            candidate("tune.tcp_rmem = \"4096 131072 33554432\"\ntune.tcp_wmem = \"4096 65536 1048576\"");
+        let three = [candidate("tune.tcp_sack = 0"), candidate("tune.server.tcp_sack = 0"), long.clone()];
+        assert_eq!(titles(&three.concat()), ["host tcp_sack=0", "host server.tcp_sack=0", "host tuned"]);
+        assert_eq!(titles(&candidate("name = \"x y\"")), ["x y"]);
+        let taken = "another candidate is called so, or differs in signs alone; give each a `name`";
+        check(&with(&[long.clone(), long].concat()), &format!("`candidates.path` is host tuned: {taken}"));
+        let alike = [candidate("name = \"a b\""), candidate("name = \"A-b\"")].concat();
+        check(&with(&alike), &format!("`candidates.path` is A-b: {taken}"));
+        let cni = "candidates = [{ cni = \"a\", tune.tcp_sack = 0 }]";
+        let why = "a CNI configuration with settings needs a `name`";
+        check(&with(cni), &format!("`candidates.name` is missing: {why}"));
+        for (name, why) in [
+            ("Host again", "the reference is called so, which stays untouched"),
+            ("++", "at least one letter or digit is expected"),
+            (" x", "1 to 60 printable characters are expected"),
+        ] {
+            let text = with(&candidate(&format!("name = {name:?}")));
+            check(&text, &format!("`candidates.name` is {name}: {why}"));
+        }
+    }
+}

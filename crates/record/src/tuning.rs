@@ -1,0 +1,99 @@
+//! Settings of a candidate as they are asked for. What the knobs are, and what they take, is not known here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The settings of a candidate: knobs by name, for both sides or for one.
+///
+/// In a file: `tune.KNOB = value`, `tune.client.KNOB = value`, `tune.server.KNOB = value`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Tuning {
+    /// For the client's side and for the server's.
+    #[serde(flatten)]
+    pub both: BTreeMap<String, Asked>,
+    /// For the client's side alone; these count more than those for both.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub client: BTreeMap<String, Asked>,
+    /// For the server's side alone, likewise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub server: BTreeMap<String, Asked>,
+}
+
+/// A value as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "the value of a knob is a string, an integer, true or false")]
+pub enum Asked {
+    /// On or off.
+    Switch(bool),
+    /// An integer.
+    Number(i64),
+    /// Anything else.
+    Text(String),
+}
+
+/// A setting as it was made, for the record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setting {
+    /// The knob.
+    pub knob: String,
+    /// Its value.
+    pub value: String,
+    /// Whose it is.
+    pub side: Side,
+}
+
+/// Whose a setting is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The client's and the server's.
+    Both,
+    /// The client's.
+    Client,
+    /// The server's.
+    Server,
+}
+
+/// The longest name that settings make by themselves, in characters: the width of a column that can be read.
+const NAME_CHARS_MAX: usize = 44;
+
+impl Tuning {
+    /// True if everything is as the kernel has it.
+    pub fn is_empty(&self) -> bool {
+        self.both.is_empty() && self.client.is_empty() && self.server.is_empty()
+    }
+
+    /// The name of a candidate that was given none: `host tcp_sack=0`, or `host tuned` where that would be long.
+    pub(crate) fn name_on(&self, path: &str) -> String {
+        let of = |side: &'static str, knobs: &BTreeMap<String, Asked>| -> Vec<String> {
+            knobs.iter().map(|(knob, value)| format!(" {side}{knob}={value}")).collect()
+        };
+        let settings =
+            [of("", &self.both), of("client.", &self.client), of("server.", &self.server)].concat().concat();
+        let name = format!("{path}{settings}");
+        if name.chars().count() > NAME_CHARS_MAX { format!("{path} tuned") } else { name }
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Asked::Switch(on) => f.write_str(if *on { "1" } else { "0" }),
+            Asked::Number(number) => number.fmt(f),
+            Asked::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::Both => "both sides",
+            Side::Client => "the client's side",
+            Side::Server => "the server's side",
+        })
+    }
+}

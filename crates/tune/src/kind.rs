@@ -1,0 +1,204 @@
+//! What knobs take, and how it is read.
+
+use std::fmt;
+
+use linux::CpuSet;
+use record::Asked;
+
+/// The values that a knob takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// On or off.
+    Switch,
+    /// A number.
+    Number {
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+        /// What is counted; empty for levels, modes and sets of bits.
+        unit: &'static str,
+    },
+    /// A power of two, or 0 for none.
+    PowerOfTwo {
+        /// The most.
+        max: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// Three numbers of bytes, none less than the one before: least, first, most.
+    Sizes,
+    /// The first and the last of a range of ports.
+    Ports,
+    /// The name of a congestion control algorithm.
+    Algorithm,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// CPUs.
+    Cpus,
+}
+
+/// A value that a knob takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A number; 0 or 1 for a switch.
+    Number(u64),
+    /// Several numbers.
+    Numbers(Vec<u64>),
+    /// A name.
+    Name(String),
+    /// CPUs.
+    Cpus(Cpus),
+}
+
+/// Which CPUs are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cpus {
+    /// None: the kernel does as if nothing were set.
+    None,
+    /// Those of the node, whichever these are.
+    Node,
+    /// These.
+    These(CpuSet),
+}
+
+/// Bytes of the longest name of an algorithm (`TCP_CA_NAME_MAX` in net/tcp.h, with the NUL at its end).
+const ALGORITHM_BYTES_MAX: usize = 15;
+/// The most that a number of bytes in `tcp_rmem` and its like can be (`int` in the kernel).
+const SIZE_MAX: u64 = i32::MAX as u64;
+
+impl Kind {
+    /// Reads a value as it was written.
+    ///
+    /// # Errors
+    /// What is expected instead, in words.
+    pub fn read(self, asked: &Asked) -> Result<Value, String> {
+        let text = asked.to_string();
+        let text = text.trim();
+        self.read_text(text).ok_or_else(|| format!("{self} is expected"))
+    }
+
+    fn read_text(self, text: &str) -> Option<Value> {
+        match self {
+            Kind::Switch => match text {
+                "0" | "off" => Some(Value::Number(0)),
+                "1" | "on" => Some(Value::Number(1)),
+                _ => None,
+            },
+            Kind::Number { min, max, .. } => {
+                text.parse().ok().filter(|number| (min..=max).contains(number)).map(Value::Number)
+            }
+            Kind::PowerOfTwo { max, .. } => {
+                let fits = |number: &u64| *number <= max && (*number == 0 || number.is_power_of_two());
+                text.parse().ok().filter(fits).map(Value::Number)
+            }
+            Kind::Sizes => numbers(text, 3, 1, SIZE_MAX),
+            Kind::Ports => numbers(text, 2, 1, u16::MAX.into()),
+            Kind::Algorithm => {
+                let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+                let fits = (1..=ALGORITHM_BYTES_MAX).contains(&text.len()) && text.bytes().all(sound);
+                fits.then(|| Value::Name(text.to_owned()))
+            }
+            Kind::Choice(words) => words.contains(&text).then(|| Value::Name(text.to_owned())),
+            Kind::Cpus => match text {
+                "none" => Some(Value::Cpus(Cpus::None)),
+                "node" => Some(Value::Cpus(Cpus::Node)),
+                list => {
+                    let cpus: CpuSet = list.parse().ok()?;
+                    (!cpus.is_empty()).then_some(Value::Cpus(Cpus::These(cpus)))
+                }
+            },
+        }
+    }
+}
+
+/// A list of numbers, none less than the one before.
+fn numbers(text: &str, count: usize, min: u64, max: u64) -> Option<Value> {
+    let numbers: Vec<u64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let fits = numbers.len() == count
+        && numbers.is_sorted()
+        && numbers.iter().all(|number| (min..=max).contains(number));
+    fits.then_some(Value::Numbers(numbers))
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |unit: &str| if unit.is_empty() { String::new() } else { format!(" ({unit})") };
+        match self {
+            Kind::Switch => f.write_str("0 or 1"),
+            Kind::Number { min, max, unit } => write!(f, "a number from {min} to {max}{}", of(unit)),
+            Kind::PowerOfTwo { max, unit } => write!(f, "0 or a power of two up to {max}{}", of(unit)),
+            Kind::Sizes => f.write_str("three ascending numbers of bytes, \"least first most\""),
+            Kind::Ports => f.write_str("two ascending ports, \"first last\""),
+            Kind::Algorithm => f.write_str("the name of a congestion control algorithm"),
+            Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
+            Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for the node's own, or \"none\""),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => number.fmt(f),
+            Value::Numbers(numbers) => {
+                let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
+                f.write_str(&words.join(" "))
+            }
+            Value::Name(name) => f.write_str(name),
+            Value::Cpus(Cpus::None) => f.write_str("none"),
+            Value::Cpus(Cpus::Node) => f.write_str("node"),
+            Value::Cpus(Cpus::These(cpus)) => cpus.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: Kind, text: &str, expected: Option<&str>) {
+        let found = kind.read(&Asked::Text(text.to_owned())).ok().map(|value| value.to_string());
+        assert_eq!(found.as_deref(), expected, "{kind:?} {text:?}");
+    }
+
+    #[test]
+    fn values_are_read_and_what_is_none_is_refused() {
+        check(Kind::Switch, "on", Some("1"));
+        check(Kind::Switch, "2", None);
+        let number = Kind::Number { min: 1, max: 255, unit: "segments" };
+        check(number, " 255 ", Some("255"));
+        check(number, "0", None);
+        check(number, "-1", None);
+        check(number, "1k", None);
+        let power = Kind::PowerOfTwo { max: 4096, unit: "flows" };
+        check(power, "0", Some("0"));
+        check(power, "4096", Some("4096"));
+        check(power, "4095", None);
+        check(power, "8192", None);
+        check(Kind::Sizes, "4096\t131072  6291456", Some("4096 131072 6291456"));
+        check(Kind::Sizes, "4096 131072", None);
+        check(Kind::Sizes, "131072 4096 6291456", None);
+        check(Kind::Sizes, "4096 131072 4294967296", None);
+        check(Kind::Ports, "1024 65535", Some("1024 65535"));
+        check(Kind::Ports, "1024 65536", None);
+        check(Kind::Algorithm, "bbr", Some("bbr"));
+        check(Kind::Algorithm, "a b", None);
+        check(Kind::Algorithm, "a_name_of_16_byt", None);
+        check(Kind::Choice(&["fq", "pfifo"]), "fq", Some("fq"));
+        check(Kind::Choice(&["fq", "pfifo"]), "f", None);
+        check(Kind::Cpus, "0-2,4", Some("0-2,4"));
+        check(Kind::Cpus, "none", Some("none"));
+        check(Kind::Cpus, "", None);
+        check(Kind::Cpus, "3-1", None);
+    }
+
+    #[test]
+    fn booleans_and_integers_of_a_file_are_values_too() {
+        assert_eq!(Kind::Switch.read(&Asked::Switch(true)), Ok(Value::Number(1)));
+        let number = Kind::Number { min: 0, max: 9, unit: "" };
+        assert_eq!(number.read(&Asked::Number(7)), Ok(Value::Number(7)));
+        assert_eq!(number.read(&Asked::Number(-7)), Err("a number from 0 to 9 is expected".to_owned()));
+    }
+}

@@ -1,0 +1,208 @@
+//! A row of the table.
+
+use std::fmt;
+
+use linux::netlink::RouteMetric;
+
+use crate::Kind;
+
+/// Knobs that belong together, under a heading.
+#[derive(Debug)]
+pub struct Family {
+    /// The heading.
+    pub title: &'static str,
+    /// What they have in common, in a sentence.
+    pub about: &'static str,
+    /// The rows, in display order.
+    pub knobs: &'static [Knob],
+}
+
+/// Something that can be set.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Knob {
+    /// The name by which users call it: that of the kernel or of `ip`, where they have one.
+    pub id: &'static str,
+    /// Where it lives.
+    pub lives: Lives,
+    /// What it takes.
+    pub kind: Kind,
+    /// A value that it takes and that no kernel has by default.
+    pub example: &'static str,
+    /// The first kernel that has it for each namespace, where that is younger than the oldest supported, 5.15.
+    pub since: Option<Since>,
+    /// The first kernel that does not heed it, though it takes values still.
+    pub until: Option<Since>,
+    /// Who feels a change.
+    pub reaches: Reaches,
+    /// What a bad value can do.
+    pub risk: Risk,
+    /// Why anybody would turn it, and when rather not, in a sentence or two.
+    pub why: &'static str,
+    /// Who says so.
+    pub source: &'static str,
+}
+
+/// Where a knob lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lives {
+    /// A kernel parameter below `/proc/sys` of each network namespace.
+    Sysctl(&'static str),
+    /// A kernel parameter below `/proc/sys` that the whole machine shares: new namespaces do not have it.
+    Machine(&'static str),
+    /// A property of the routes to the other side.
+    Route(RouteMetric),
+    /// A file of each queue of the node's link to the other nodes.
+    Queue(QueueFile),
+    /// The queueing discipline at the root of that link.
+    RootQdisc,
+    /// The MTU of that link.
+    Mtu,
+    /// Nowhere any more.
+    Nowhere {
+        /// What became of it.
+        gone: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
+}
+
+/// A file of a queue in `/sys/class/net/LINK/queues`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueFile {
+    /// Which CPUs receive (`rx-0/rps_cpus`).
+    RpsCpus,
+    /// How many flows are followed to their readers' CPUs (`rx-0/rps_flow_cnt`).
+    RpsFlows,
+    /// Which CPUs send by it (`tx-0/xps_cpus`).
+    XpsCpus,
+}
+
+/// For whom one value counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Everything on the machine.
+    Machine,
+    /// A network namespace: a pod, or a node.
+    Netns,
+    /// A destination.
+    Route,
+    /// A queue of a link.
+    Queue,
+    /// A link.
+    Link,
+}
+
+/// A kernel version, major and minor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Since(pub u32, pub u32);
+
+/// Who feels a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaches {
+    /// Everything, at once.
+    All,
+    /// Connections that begin later.
+    NewConnections,
+    /// Sockets that begin to listen later.
+    NewListeners,
+}
+
+/// What a bad value can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Risk {
+    /// Little: some speed or some memory.
+    Low,
+    /// Much speed, or memory under load, or neighbours in the network suffer.
+    Medium,
+    /// Some peers cannot be reached, or the machine runs out of memory.
+    High,
+}
+
+impl Knob {
+    /// For whom one value counts; `None` for one that is gone.
+    pub fn scope(&self) -> Option<Scope> {
+        match self.lives {
+            Lives::Sysctl(_) => Some(Scope::Netns),
+            Lives::Machine(_) => Some(Scope::Machine),
+            Lives::Route(_) => Some(Scope::Route),
+            Lives::Queue(_) => Some(Scope::Queue),
+            Lives::RootQdisc | Lives::Mtu => Some(Scope::Link),
+            Lives::Nowhere { .. } => None,
+        }
+    }
+}
+
+impl Since {
+    /// The version at the beginning of a release, `6.12.74+deb13-amd64`.
+    pub fn of_release(release: &str) -> Option<Since> {
+        let mut numbers =
+            release.split(|sign: char| !sign.is_ascii_digit()).map(|number| number.parse().ok());
+        Some(Since(numbers.next()??, numbers.next()??))
+    }
+}
+
+impl fmt::Display for Lives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lives::Sysctl(key) | Lives::Machine(key) => write!(f, "/proc/sys/{key}"),
+            Lives::Route(metric) => write!(f, "ip route … {}", metric.word()),
+            Lives::Queue(QueueFile::RpsCpus) => f.write_str("/sys/class/net/LINK/queues/rx-0/rps_cpus"),
+            Lives::Queue(QueueFile::RpsFlows) => f.write_str("/sys/class/net/LINK/queues/rx-0/rps_flow_cnt"),
+            Lives::Queue(QueueFile::XpsCpus) => f.write_str("/sys/class/net/LINK/queues/tx-0/xps_cpus"),
+            Lives::RootQdisc => f.write_str("tc qdisc … root"),
+            Lives::Mtu => f.write_str("ip link … mtu"),
+            Lives::Nowhere { gone, .. } => f.write_str(gone),
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Scope::Machine => "machine",
+            Scope::Netns => "namespace",
+            Scope::Route => "route",
+            Scope::Queue => "queue",
+            Scope::Link => "link",
+        })
+    }
+}
+
+impl fmt::Display for Since {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+impl fmt::Display for Reaches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reaches::All => "at once",
+            Reaches::NewConnections => "for new connections",
+            Reaches::NewListeners => "for new listeners",
+        })
+    }
+}
+
+impl fmt::Display for Risk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Risk::Low => "low",
+            Risk::Medium => "medium",
+            Risk::High => "high",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(Since::of_release("6.12.74+deb13-amd64"), Some(Since(6, 12)));
+        assert_eq!(Since::of_release("5.15-rc1"), Some(Since(5, 15)));
+        assert_eq!(Since::of_release("next"), None);
+        assert!(Since(6, 6) < Since(6, 12) && Since(5, 15) < Since(6, 1));
+    }
+}

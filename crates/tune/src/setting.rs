@@ -1,0 +1,241 @@
+//! Knobs with values: read, and turned into steps.
+
+use linux::netlink::{MetricValue, RouteMetric};
+use linux::qdisc::{Fq, FqCodel};
+use linux::{CpuSet, Qdisc, sysctl};
+use plan::{Place, Plan, Queue, Step};
+use record::{Asked, Side, Tuning};
+
+use crate::kind::{Cpus, Value};
+use crate::knob::{Knob, Lives, QueueFile};
+use crate::{Site, all, find};
+
+/// A knob and the value it is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The knob.
+    pub knob: &'static Knob,
+    /// The value, which the knob takes.
+    pub value: Value,
+    /// Where it is set: where the knob lives, or for congestion control also the routes, see [`Setting::by_route`].
+    pub lives: Lives,
+}
+
+/// The settings of both sides, each side's in the order of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// The client's.
+    pub client: Vec<Setting>,
+    /// The server's.
+    pub server: Vec<Setting>,
+}
+
+/// Why a text is no setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TuneError {
+    /// There is no such knob.
+    #[error("there is no knob {knob:?}{}; `hostgap tune knobs` lists them", hint(.nearest.as_deref()))]
+    Unknown {
+        /// What was asked for.
+        knob: String,
+        /// The knob that is nearest in spelling, if one is near.
+        nearest: Option<String>,
+    },
+    /// The knob is gone.
+    #[error("{knob} cannot be set: {gone}; {instead}")]
+    Obsolete {
+        /// The knob.
+        knob: String,
+        /// What became of it.
+        gone: String,
+        /// What to do instead.
+        instead: String,
+    },
+    /// The knob does not take the value.
+    #[error("{knob} cannot be {value:?}: {why}")]
+    Value {
+        /// The knob.
+        knob: String,
+        /// What it was to be.
+        value: String,
+        /// What is expected.
+        why: String,
+    },
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |knob| format!(", did you mean {knob:?}?"))
+}
+
+impl Settings {
+    /// Reads what was asked for. A knob that is set for one side has that value there, whatever is set for both.
+    ///
+    /// # Errors
+    /// The first knob that is unknown, gone, or does not take its value.
+    pub fn read(asked: &Tuning) -> Result<Settings, TuneError> {
+        let known = [&asked.both, &asked.client, &asked.server].into_iter().flat_map(|knobs| knobs.keys());
+        for knob in known {
+            if find(knob).is_none() {
+                return Err(TuneError::Unknown { knob: knob.clone(), nearest: nearest(knob) });
+            }
+        }
+        let side = |own: &std::collections::BTreeMap<String, Asked>| -> Result<Vec<Setting>, TuneError> {
+            let asked = |knob: &'static Knob| {
+                own.get(knob.id).or_else(|| asked.both.get(knob.id)).map(|value| (knob, value))
+            };
+            all().filter_map(asked).map(|(knob, value)| Setting::read(knob, value)).collect()
+        };
+        Ok(Settings { client: side(&asked.client)?, server: side(&asked.server)? })
+    }
+
+    /// True if there is nothing to set.
+    pub fn is_empty(&self) -> bool {
+        self.client.is_empty() && self.server.is_empty()
+    }
+
+    /// The value of a knob on both sides; `None` where they differ or it is not set.
+    pub fn of_both(&self, lives: Lives) -> Option<&Value> {
+        let of = |settings: &'_ [Setting]| settings.iter().position(|setting| setting.lives == lives);
+        let client = &self.client[of(&self.client)?].value;
+        (self.server[of(&self.server)?].value == *client).then_some(client)
+    }
+
+    /// For the record, in the order of the table; what both sides have in common once.
+    pub fn recorded(&self) -> Vec<record::Setting> {
+        let entry = |setting: &Setting, side| record::Setting {
+            knob: setting.knob.id.to_owned(),
+            value: setting.value.to_string(),
+            side,
+        };
+        let on = |settings: &'_ [Setting], knob: &Knob| settings.iter().position(|one| one.knob == knob);
+        let of = |knob: &'static Knob| {
+            let client = on(&self.client, knob).map(|at| &self.client[at]);
+            let server = on(&self.server, knob).map(|at| &self.server[at]);
+            match (client, server) {
+                (Some(client), Some(server)) if client.value == server.value => {
+                    vec![entry(client, Side::Both)]
+                }
+                (client, server) => {
+                    let client = client.map(|setting| entry(setting, Side::Client));
+                    client.into_iter().chain(server.map(|setting| entry(setting, Side::Server))).collect()
+                }
+            }
+        };
+        all().flat_map(of).collect()
+    }
+}
+
+impl Setting {
+    /// Reads a value for a knob.
+    ///
+    /// # Errors
+    /// The knob is gone, or does not take the value.
+    pub fn read(knob: &'static Knob, value: &Asked) -> Result<Setting, TuneError> {
+        if let Lives::Nowhere { gone, instead } = knob.lives {
+            return Err(TuneError::Obsolete {
+                knob: knob.id.to_owned(),
+                gone: gone.to_owned(),
+                instead: instead.to_owned(),
+            });
+        }
+        let read = knob.kind.read(value).map_err(|why| TuneError::Value {
+            knob: knob.id.to_owned(),
+            value: value.to_string(),
+            why,
+        })?;
+        Ok(Setting { knob, value: read, lives: knob.lives })
+    }
+
+    /// The same by way of the routes to the other side, for what a namespace may not do and its routes may: algorithms
+    /// that the machine keeps to itself can be the default of its first namespace alone, but a route may name them
+    /// (`tcp_set_default_congestion_control` and `ip_metrics_convert` in the kernel). `None` if there is no such way.
+    pub fn by_route(&self) -> Option<Setting> {
+        match self.lives {
+            Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
+                Some(Setting { lives: Lives::Route(RouteMetric::CongestionControl), ..self.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// What sets it on one side. Nothing for a route's property where no route leads to the other side.
+    pub fn plan(&self, site: &Site) -> Plan {
+        let mut plan = Plan::new();
+        match self.lives {
+            Lives::Sysctl(key) => plan.push(&site.process, self.write(key)),
+            Lives::Machine(key) => plan.push(&Place::Host, self.write(key)),
+            Lives::Route(metric) => {
+                for (dst, link) in &site.routes {
+                    let (dst, link, value) = (*dst, link.clone(), self.metric());
+                    plan.push(&site.process, Step::SetRouteMetric { dst, link, metric, value });
+                }
+            }
+            Lives::Queue(file) => plan.push(&site.node, self.queue(file, site)),
+            Lives::RootQdisc => {
+                let (link, qdisc) = (site.wire.clone(), self.qdisc());
+                plan.push(&site.node, Step::SetRootQdisc { link, qdisc });
+            }
+            Lives::Mtu => {
+                plan.push(&site.node, Step::SetLinkMtu { link: site.wire.clone(), mtu: self.number() });
+            }
+            Lives::Nowhere { .. } => unreachable!("no value is read for a knob that is gone"),
+        }
+        plan
+    }
+
+    fn write(&self, key: &'static str) -> Step {
+        let key = sysctl::Key::new(key).expect("the table's keys are paths");
+        Step::SetSysctl { key, value: self.value.to_string() }
+    }
+
+    fn metric(&self) -> MetricValue {
+        match &self.value {
+            Value::Name(name) => MetricValue::Name(name.clone()),
+            Value::Number(_) | Value::Numbers(_) | Value::Cpus(_) => MetricValue::Number(self.number()),
+        }
+    }
+
+    fn queue(&self, file: QueueFile, site: &Site) -> Step {
+        let link = site.wire.clone();
+        let cpus = || match &self.value {
+            Value::Cpus(Cpus::Node) => site.cpus.clone(),
+            Value::Cpus(Cpus::These(cpus)) => cpus.clone(),
+            Value::Cpus(Cpus::None) | Value::Number(_) | Value::Numbers(_) | Value::Name(_) => {
+                CpuSet::default()
+            }
+        };
+        match file {
+            QueueFile::RpsCpus => Step::SetQueueCpus { link, queue: Queue::Rx(0), cpus: cpus() },
+            QueueFile::XpsCpus => Step::SetQueueCpus { link, queue: Queue::Tx(0), cpus: cpus() },
+            QueueFile::RpsFlows => Step::SetQueueFlows { link, rx: 0, flows: self.number() },
+        }
+    }
+
+    /// With the kernel's own options. A pfifo is as long as a queue of a network card usually is.
+    fn qdisc(&self) -> Qdisc {
+        match self.value.to_string().as_str() {
+            "fq" => Qdisc::Fq(Fq::default()),
+            "fq_codel" => Qdisc::FqCodel(FqCodel::default()),
+            "pfifo" => Qdisc::Pfifo { limit: 1000 },
+            "pfifo_fast" => Qdisc::PfifoFast,
+            other => unreachable!("the table does not take {other}"),
+        }
+    }
+
+    /// A number of a kind whose most fits; a test of the table sees to that.
+    fn number(&self) -> u32 {
+        match self.value {
+            Value::Number(number) => u32::try_from(number).expect("the table keeps it within 32 bits"),
+            Value::Numbers(_) | Value::Name(_) | Value::Cpus(_) => {
+                unreachable!("the table gives it a number")
+            }
+        }
+    }
+}
+
+/// The knob that is nearest in spelling, if one is near: Jaro-Winkler above 0.8, as for keys of a file.
+fn nearest(unknown: &str) -> Option<String> {
+    let likeness = |knob: &&Knob| strsim::jaro_winkler(unknown, knob.id);
+    let best = all().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(&best) > 0.8).then(|| best.id.to_owned())
+}

@@ -1,0 +1,109 @@
+//! How fast TCP sends.
+
+use super::{BYTES, USUAL, from_to, up_to};
+use crate::{Family, Kind, Knob, Lives, Reaches, Risk};
+
+pub(super) const FAMILY: Family = Family {
+    title: "How fast TCP sends",
+    about: "Congestion control, and what it may do with the packets that it lets go.",
+    knobs: &[
+        Knob {
+            id: "tcp_congestion_control",
+            lives: Lives::Sysctl("net/ipv4/tcp_congestion_control"),
+            kind: Kind::Algorithm,
+            example: "reno",
+            risk: Risk::Medium,
+            why: "The algorithm that new sockets have: bbr and illinois keep a fast path full in spite of \
+                random loss, where cubic halves its window; dctcp wants a network that marks. An algorithm \
+                that the machine does not allow to everybody is set on the routes instead.",
+            source: "Documentation/networking/ip-sysctl.rst; tcp_set_default_congestion_control in net/ipv4/tcp_cong.c",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_slow_start_after_idle",
+            lives: Lives::Sysctl("net/ipv4/tcp_slow_start_after_idle"),
+            example: "0",
+            reaches: Reaches::All,
+            risk: Risk::Medium,
+            why: "0 keeps the window over a pause instead of beginning anew, which is what permanent \
+                connections with bursts want; the burst may meet a path that has changed.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_pacing_ss_ratio",
+            lives: Lives::Sysctl("net/ipv4/tcp_pacing_ss_ratio"),
+            kind: up_to(1000),
+            example: "250",
+            reaches: Reaches::All,
+            why: "Percent of the current rate at which packets are paced in slow start, where pacing is on \
+                (bbr, the fq qdisc).",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_pacing_ca_ratio",
+            lives: Lives::Sysctl("net/ipv4/tcp_pacing_ca_ratio"),
+            kind: up_to(1000),
+            example: "150",
+            reaches: Reaches::All,
+            why: "The same after slow start: less is smoother, more fills gaps sooner.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_ecn",
+            lives: Lives::Sysctl("net/ipv4/tcp_ecn"),
+            kind: up_to(5),
+            example: "1",
+            risk: Risk::Medium,
+            why: "1 asks peers for explicit congestion marks, so that a queue can slow a connection down \
+                without a loss; 3 to 5 are accurate ECN, from Linux 6.18.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_autocorking",
+            lives: Lives::Sysctl("net/ipv4/tcp_autocorking"),
+            example: "0",
+            reaches: Reaches::All,
+            why: "0 sends small writes at once instead of gathering them while packets wait in a queue below.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_limit_output_bytes",
+            lives: Lives::Sysctl("net/ipv4/tcp_limit_output_bytes"),
+            kind: BYTES,
+            example: "131072",
+            reaches: Reaches::All,
+            why: "How much of a connection may wait below TCP. Less keeps queues of this machine short; too \
+                little starves links that tell late what they have sent.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_min_tso_segs",
+            lives: Lives::Sysctl("net/ipv4/tcp_min_tso_segs"),
+            kind: from_to(1, 65_535, "segments"),
+            example: "4",
+            reaches: Reaches::All,
+            why: "The least number of segments in a packet that is cut later: more costs less CPU and sends in \
+                larger bursts.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_tso_win_divisor",
+            lives: Lives::Sysctl("net/ipv4/tcp_tso_win_divisor"),
+            kind: from_to(0, 255, ""),
+            example: "8",
+            reaches: Reaches::All,
+            why: "The share of the window that one such packet may be: 3 is a third, larger is smoother.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_fastopen",
+            lives: Lives::Sysctl("net/ipv4/tcp_fastopen"),
+            kind: up_to(0x7fff),
+            example: "3",
+            risk: Risk::Medium,
+            why: "3 lets servers take data with the first packet too, which saves a round trip for clients \
+                that come again; some boxes on the way drop such packets.",
+            ..USUAL
+        },
+    ],
+};

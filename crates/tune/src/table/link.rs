@@ -1,0 +1,84 @@
+//! Queues and links of a node.
+
+use super::{SCALING, USUAL, from_to};
+use crate::{Family, Kind, Knob, Lives, QueueFile, Reaches, Risk};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Queues and links of the node",
+    about: "Which CPUs work on packets, and how large these are: at the link to the other nodes.",
+    knobs: &[
+        Knob {
+            id: "rps_sock_flow_entries",
+            lives: Lives::Machine("net/core/rps_sock_flow_entries"),
+            kind: Kind::PowerOfTwo { max: 1 << 29, unit: "flows" },
+            example: "32768",
+            reaches: Reaches::All,
+            why: "The table in which threads leave word of the CPU on which they read (RFS). One for the whole \
+                machine; 32768 is right up to some ten thousand connections. A queue uses it where \
+                rps_flow_cnt is set.",
+            source: SCALING,
+            ..USUAL
+        },
+        Knob {
+            id: "rps_cpus",
+            lives: Lives::Queue(QueueFile::RpsCpus),
+            kind: Kind::Cpus,
+            example: "node",
+            reaches: Reaches::All,
+            risk: Risk::Medium,
+            why: "The CPUs on which received packets are worked on (RPS). It spreads the load of one queue; \
+                each hand-over costs an interrupt between CPUs, so that it is worth it only where one CPU is \
+                full.",
+            source: SCALING,
+            ..USUAL
+        },
+        Knob {
+            id: "rps_flow_cnt",
+            lives: Lives::Queue(QueueFile::RpsFlows),
+            kind: Kind::PowerOfTwo { max: 1 << 29, unit: "flows" },
+            example: "4096",
+            reaches: Reaches::All,
+            why: "The flows of this queue whose packets follow their readers from CPU to CPU (RFS): \
+                rps_sock_flow_entries divided by the number of queues.",
+            source: SCALING,
+            ..USUAL
+        },
+        Knob {
+            id: "xps_cpus",
+            lives: Lives::Queue(QueueFile::XpsCpus),
+            kind: Kind::Cpus,
+            example: "node",
+            reaches: Reaches::All,
+            why: "The CPUs that send by this queue (XPS); only a link with several queues has something to \
+                choose.",
+            source: SCALING,
+            ..USUAL
+        },
+        Knob {
+            id: "qdisc",
+            lives: Lives::RootQdisc,
+            kind: Kind::Choice(&["fq", "fq_codel", "pfifo", "pfifo_fast"]),
+            example: "pfifo",
+            reaches: Reaches::All,
+            risk: Risk::Medium,
+            why: "The queue before the link. fq paces each connection, which spares the queues behind it; fq_codel keeps \
+                the wait short where this link is the narrowest of its path; the others are plain queues. A veth link has \
+                none by default, so that this adds one.",
+            source: "tc-fq(8), tc-fq_codel(8); net/sched/sch_generic.c",
+            ..USUAL
+        },
+        Knob {
+            id: "mtu",
+            lives: Lives::Mtu,
+            kind: from_to(1_280, 65_535, "bytes"),
+            example: "9001",
+            reaches: Reaches::All,
+            risk: Risk::High,
+            why: "Bytes of a packet without the Ethernet header. Jumbo packets cost less CPU a byte and lose \
+                less to a path with loss; a path that does not carry them swallows them. In a race it is \
+                that of the wire and of all that is above it, on both sides.",
+            source: "ip-link(8); RFC 8200, section 5",
+            ..USUAL
+        },
+    ],
+};

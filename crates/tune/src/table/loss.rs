@@ -1,0 +1,144 @@
+//! What TCP does about lost packets.
+
+use super::{USUAL, from_to, up_to};
+use crate::{Family, Knob, Lives, Reaches, Risk, Since};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Loss and time-outs",
+    about: "How soon a loss is seen, and how long it is waited for.",
+    knobs: &[
+        Knob {
+            id: "tcp_sack",
+            lives: Lives::Sysctl("net/ipv4/tcp_sack"),
+            example: "0",
+            risk: Risk::Medium,
+            why: "Selective acknowledgements tell which packets are missing. Without them a loss costs many \
+                more.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_dsack",
+            lives: Lives::Sysctl("net/ipv4/tcp_dsack"),
+            example: "0",
+            why: "They also tell what came twice, from which a sender learns that it was too eager.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_timestamps",
+            lives: Lives::Sysctl("net/ipv4/tcp_timestamps"),
+            kind: up_to(2),
+            example: "0",
+            risk: Risk::Medium,
+            why: "Each packet carries the time: round trips are measured well, and old packets are known. 0 \
+                saves 12 bytes a packet and makes tcp_tw_reuse do nothing.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_recovery",
+            lives: Lives::Sysctl("net/ipv4/tcp_recovery"),
+            kind: up_to(7),
+            example: "0",
+            reaches: Reaches::All,
+            why: "1 finds losses by time (RACK), which bears reordering; 0 counts acknowledgements.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_early_retrans",
+            lives: Lives::Sysctl("net/ipv4/tcp_early_retrans"),
+            kind: up_to(4),
+            example: "0",
+            reaches: Reaches::All,
+            why: "3 asks again for a loss at the end of an answer after two round trips, instead of waiting \
+                for the time-out (tail loss probe). Guides that say 0 lengthen the tail.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_frto",
+            lives: Lives::Sysctl("net/ipv4/tcp_frto"),
+            kind: up_to(2),
+            example: "0",
+            reaches: Reaches::All,
+            why: "2 finds out whether a time-out was too early, before it sends everything again.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_reordering",
+            lives: Lives::Sysctl("net/ipv4/tcp_reordering"),
+            kind: from_to(1, 127, "packets"),
+            example: "10",
+            why: "How far packets may overtake each other before it counts as loss, at first; more for \
+                networks that spread a connection over several ways.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_thin_linear_timeouts",
+            lives: Lives::Sysctl("net/ipv4/tcp_thin_linear_timeouts"),
+            example: "1",
+            reaches: Reaches::All,
+            why: "1 does not double the time-out for connections that have less than four packets on their \
+                way: steady small streams recover sooner.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_rto_min_us",
+            lives: Lives::Sysctl("net/ipv4/tcp_rto_min_us"),
+            kind: from_to(1, 10_000_000, "microseconds"),
+            example: "10000",
+            since: Some(Since(6, 11)),
+            risk: Risk::Medium,
+            why: "The least retransmission time-out. 200 ms by default, a thousand round trips of a data \
+                centre: a tail that ends there is lost packets. Less than what the peer waits with its \
+                acknowledgements (40 ms) sends twice what was not lost.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_rto_max_ms",
+            lives: Lives::Sysctl("net/ipv4/tcp_rto_max_ms"),
+            kind: from_to(1_000, 120_000, "milliseconds"),
+            example: "30000",
+            since: Some(Since(6, 15)),
+            risk: Risk::Medium,
+            why: "The most that doubling makes of the time-out.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_retries2",
+            lives: Lives::Sysctl("net/ipv4/tcp_retries2"),
+            kind: from_to(1, 255, "attempts"),
+            example: "8",
+            reaches: Reaches::All,
+            risk: Risk::Medium,
+            why: "After how many time-outs a connection is given up: 15 is a quarter of an hour, 8 about 100 \
+                s.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_syn_retries",
+            lives: Lives::Sysctl("net/ipv4/tcp_syn_retries"),
+            kind: from_to(1, 127, "attempts"),
+            example: "3",
+            why: "How often a connection is asked for until that fails.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_comp_sack_delay_ns",
+            lives: Lives::Sysctl("net/ipv4/tcp_comp_sack_delay_ns"),
+            kind: from_to(0, 100_000_000, "nanoseconds"),
+            example: "500000",
+            reaches: Reaches::All,
+            why: "How long selective acknowledgements may wait to be sent together; less sees losses sooner.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_pingpong_thresh",
+            lives: Lives::Sysctl("net/ipv4/tcp_pingpong_thresh"),
+            kind: from_to(1, 255, "answers"),
+            example: "3",
+            since: Some(Since(6, 7)),
+            reaches: Reaches::All,
+            why: "After how many quick answers a connection counts as a dialogue, whose acknowledgements wait \
+                for the next answer.",
+            ..USUAL
+        },
+    ],
+};

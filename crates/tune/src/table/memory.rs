@@ -1,0 +1,77 @@
+//! Buffers and windows of sockets.
+
+use super::{USUAL, from_to, up_to};
+use crate::{Family, Kind, Knob, Lives, Reaches, Risk, Since};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Buffers and windows",
+    about: "How much may be on its way, and how much may wait.",
+    knobs: &[
+        Knob {
+            id: "tcp_rmem",
+            lives: Lives::Sysctl("net/ipv4/tcp_rmem"),
+            kind: Kind::Sizes,
+            example: "4096 262144 16777216",
+            risk: Risk::Medium,
+            why: "Receive buffers. The most bounds the window, about half of it: a path of 80 ms and 1 Gbit/s \
+                holds 10 MB. Old guides set less than what kernels from 6.16 have by themselves (32 MiB).",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_wmem",
+            lives: Lives::Sysctl("net/ipv4/tcp_wmem"),
+            kind: Kind::Sizes,
+            example: "4096 65536 8388608",
+            risk: Risk::Medium,
+            why: "Send buffers. The first size bounds what one write can hand over; the most, what is kept for \
+                sending again on a long path.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_moderate_rcvbuf",
+            lives: Lives::Sysctl("net/ipv4/tcp_moderate_rcvbuf"),
+            example: "0",
+            why: "1 lets receive buffers grow with what is read. 0 pins them to their first size, which only \
+                experiments want.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_window_scaling",
+            lives: Lives::Sysctl("net/ipv4/tcp_window_scaling"),
+            example: "0",
+            risk: Risk::Medium,
+            why: "Without it windows end at 64 KiB. 0 is for experiments.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_notsent_lowat",
+            lives: Lives::Sysctl("net/ipv4/tcp_notsent_lowat"),
+            kind: from_to(1, 4_294_967_295, "bytes"),
+            example: "131072",
+            reaches: Reaches::All,
+            why: "What may wait unsent in a socket before a writer is told to wait: little lets a server of \
+                HTTP/2 choose late what goes first, and saves memory.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_shrink_window",
+            lives: Lives::Sysctl("net/ipv4/tcp_shrink_window"),
+            example: "1",
+            since: Some(Since(6, 5)),
+            risk: Risk::Medium,
+            why: "1 lets a receiver take back window that it has no memory for, instead of dropping what \
+                comes.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_adv_win_scale",
+            lives: Lives::Sysctl("net/ipv4/tcp_adv_win_scale"),
+            kind: up_to(31),
+            example: "2",
+            until: Some(Since(6, 6)),
+            reaches: Reaches::All,
+            why: "The share of a receive buffer that is not window. From 6.6 the kernel measures it.",
+            ..USUAL
+        },
+    ],
+};

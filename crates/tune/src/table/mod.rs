@@ -1,0 +1,66 @@
+//! The list of knobs, and the starting points of its rows.
+
+mod congestion;
+mod connections;
+mod link;
+mod loss;
+mod memory;
+mod obsolete;
+mod path;
+mod route;
+
+use crate::{Family, Kind, Knob, Lives, Reaches, Risk};
+
+/// Every knob, by family, in display order. A family's order is the order in which its settings are made.
+pub const TABLE: &[Family] = &[
+    congestion::FAMILY,
+    memory::FAMILY,
+    loss::FAMILY,
+    connections::FAMILY,
+    path::FAMILY,
+    route::FAMILY,
+    link::FAMILY,
+    obsolete::FAMILY,
+];
+
+/// Every knob, in the order of [`TABLE`].
+pub fn all() -> impl Iterator<Item = &'static Knob> {
+    TABLE.iter().flat_map(|family| family.knobs)
+}
+
+/// The knob of a name.
+pub fn find(id: &str) -> Option<&'static Knob> {
+    all().find(|knob| knob.id == id)
+}
+
+/// The kernel's own page on its parameters of TCP and IP.
+const IP_SYSCTL: &str = "Documentation/networking/ip-sysctl.rst";
+/// The kernel's own page on spreading packets over CPUs.
+const SCALING: &str = "Documentation/networking/scaling.rst";
+
+/// What most parameters have in common.
+const USUAL: Knob = Knob {
+    id: "",
+    lives: Lives::Nowhere { gone: "", instead: "" },
+    kind: Kind::Switch,
+    example: "1",
+    since: None,
+    until: None,
+    reaches: Reaches::NewConnections,
+    risk: Risk::Low,
+    why: "",
+    source: IP_SYSCTL,
+};
+
+/// A number of bytes that the kernel keeps in an `int`.
+const BYTES: Kind = Kind::Number { min: 1, max: i32::MAX as u64, unit: "bytes" };
+
+/// A mode or level from 0.
+const fn up_to(max: u64) -> Kind {
+    Kind::Number { min: 0, max, unit: "" }
+}
+
+/// So many of something.
+const fn from_to(min: u64, max: u64, unit: &'static str) -> Kind {
+    Kind::Number { min, max, unit }
+}

@@ -1,0 +1,57 @@
+//! What TCP remembers and finds out of a path.
+
+use super::{USUAL, from_to, up_to};
+use crate::{Family, Knob, Lives, Reaches, Risk};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Paths",
+    about: "What is found out about a path, and what is remembered of it.",
+    knobs: &[
+        Knob {
+            id: "tcp_mtu_probing",
+            lives: Lives::Sysctl("net/ipv4/tcp_mtu_probing"),
+            kind: up_to(2),
+            example: "1",
+            risk: Risk::Low,
+            why: "1 tries smaller packets when large ones vanish without a word, as behind a tunnel whose ICMP \
+                is filtered; 2 always.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_base_mss",
+            lives: Lives::Sysctl("net/ipv4/tcp_base_mss"),
+            kind: from_to(48, 65_535, "bytes"),
+            example: "1200",
+            why: "Where that begins.",
+            ..USUAL
+        },
+        Knob {
+            id: "ip_no_pmtu_disc",
+            lives: Lives::Sysctl("net/ipv4/ip_no_pmtu_disc"),
+            kind: up_to(3),
+            example: "1",
+            risk: Risk::Medium,
+            why: "1 sends packets that may be cut on the way instead of finding out what fits; a long road \
+                without need.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_no_metrics_save",
+            lives: Lives::Sysctl("net/ipv4/tcp_no_metrics_save"),
+            example: "1",
+            reaches: Reaches::All,
+            why: "1 begins every connection afresh instead of with what the last one to that host had learnt. \
+                For measurements.",
+            ..USUAL
+        },
+        Knob {
+            id: "tcp_no_ssthresh_metrics_save",
+            lives: Lives::Sysctl("net/ipv4/tcp_no_ssthresh_metrics_save"),
+            example: "0",
+            reaches: Reaches::All,
+            why: "0 remembers of a host where slow start ended, too; one bad minute then slows down whoever \
+                comes next.",
+            ..USUAL
+        },
+    ],
+};

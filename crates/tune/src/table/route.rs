@@ -1,0 +1,64 @@
+//! What routes tell connections.
+
+use linux::netlink::RouteMetric;
+
+use super::{USUAL, from_to};
+use crate::{Family, Kind, Knob, Lives, Risk};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Routes",
+    about: "For one destination alone, and stronger than what is set for a whole namespace: set on the routes to the other side.",
+    knobs: &[
+        Knob {
+            id: "congctl",
+            lives: Lives::Route(RouteMetric::CongestionControl),
+            kind: Kind::Algorithm,
+            example: "reno",
+            risk: Risk::Medium,
+            why: "The congestion control of connections to there. Any algorithm that the kernel has or can \
+                load, allowed to everybody or not.",
+            source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
+            ..USUAL
+        },
+        Knob {
+            id: "initcwnd",
+            lives: Lives::Route(RouteMetric::InitCwnd),
+            kind: from_to(1, 1_000, "segments"),
+            example: "16",
+            risk: Risk::Medium,
+            why: "How much is sent before the first acknowledgement: 10 segments are 14 kB, and an answer of \
+                20 kB takes one round trip less with 16. More is a burst, which thin paths lose.",
+            source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
+            ..USUAL
+        },
+        Knob {
+            id: "initrwnd",
+            lives: Lives::Route(RouteMetric::InitRwnd),
+            kind: from_to(1, 1_000, "segments"),
+            example: "32",
+            why: "The same for what the other side may send: the first window. The first size of tcp_rmem must \
+                have room for twice as much.",
+            source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
+            ..USUAL
+        },
+        Knob {
+            id: "rto_min",
+            lives: Lives::Route(RouteMetric::RtoMin),
+            kind: from_to(1, 10_000, "milliseconds"),
+            example: "10",
+            risk: Risk::Medium,
+            why: "As tcp_rto_min_us, for a destination: 10 ms within a data centre and never across the world.",
+            source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
+            ..USUAL
+        },
+        Knob {
+            id: "quickack",
+            lives: Lives::Route(RouteMetric::QuickAck),
+            example: "1",
+            why: "Acknowledge every segment at once: a peer that waits for acknowledgements goes on sooner, \
+                for more packets.",
+            source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
+            ..USUAL
+        },
+    ],
+};

@@ -1,0 +1,66 @@
+//! The page of knobs is what the table says.
+
+use std::path::Path;
+
+use tune::{Kind, Knob, Lives, TABLE};
+
+const PAGE: &str = "../../docs/knobs.md";
+
+#[test]
+fn the_page_is_what_the_table_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let got = page();
+    if std::env::var_os("HOSTGAP_ACCEPT").is_some() {
+        std::fs::write(&path, got).unwrap();
+        return;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == got,
+        "docs/knobs.md is not what the table says now; to accept: HOSTGAP_ACCEPT=1 cargo test -p tune --test it\n\
+         --- it would be\n{got}"
+    );
+}
+
+fn page() -> String {
+    let mut text = String::from(
+        "# Knobs\n\n\
+         What a candidate of a race can set, with `tune.KNOB = value` in an [experiment](experiment.md). \
+         `hostgap tune knobs` prints the same.\n\
+         This page is made from the table in `crates/tune/src/table` by a test; to make it again: \
+         `HOSTGAP_ACCEPT=1 cargo test -p tune --test it`.\n\n\
+         A knob of a *namespace* is set where the process runs whose sockets it is for: in the pod, or in the node for \
+         `host`. One of a *route* is set on the routes of that namespace that lead to the other side. One of a *queue* or a \
+         *link* is set at the node's link to the other nodes. One of the *machine* counts for every candidate at once.\n",
+    );
+    for family in TABLE {
+        text.push_str(&format!("\n## {}\n\n{}\n", family.title, family.about));
+        family.knobs.iter().for_each(|knob| text.push_str(&section(knob)));
+    }
+    text
+}
+
+fn section(knob: &Knob) -> String {
+    let Some(scope) = knob.scope() else {
+        let Lives::Nowhere { gone, instead } = knob.lives else { unreachable!("only these have no scope") };
+        return format!(
+            "\n### `{}`\n\n{} Today: {gone}; {instead}.\n\nSource: {}.\n",
+            knob.id, knob.why, knob.source
+        );
+    };
+    let since = knob.since.map(|since| format!("from Linux {since}")).unwrap_or_default();
+    let until = knob.until.map(|until| format!("no effect from Linux {until}")).unwrap_or_default();
+    let kernels: Vec<&str> =
+        [since.as_str(), until.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
+    let kernels = if kernels.is_empty() { String::new() } else { format!(" · {}", kernels.join(", ")) };
+    let example = match knob.kind {
+        Kind::Number { .. } | Kind::PowerOfTwo { .. } | Kind::Switch => knob.example.to_owned(),
+        Kind::Sizes | Kind::Ports | Kind::Algorithm | Kind::Choice(_) | Kind::Cpus => {
+            format!("\"{}\"", knob.example)
+        }
+    };
+    format!(
+        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{kernels}\n\nSource: {}.\n",
+        knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.source
+    )
+}

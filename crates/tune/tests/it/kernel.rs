@@ -1,0 +1,195 @@
+//! Every knob on the real kernel: it is where the table says, it touches nothing but its place, and undo brings back
+//! what was, wherever apply stopped.
+
+use linux::{NetnsName, sysctl};
+use plan::{Fault, Journal, Kernel, Place, Plan, apply, undo};
+use record::Asked;
+use testkit::{World, dump, require_root, shell};
+use tune::{Family, Lives, Setting, Since, Site, TABLE, all};
+
+/// A namespace with a link to another, and routes of both families to what lies behind it.
+struct Scene {
+    world: World,
+    site: Site,
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let world = World::new();
+        let (home, away) = (world.name("home"), world.name("away"));
+        shell(&format!(
+            "ip netns add {home}
+ip netns add {away}
+ip -n {home} link set lo up
+ip -n {home} link add wire0 type veth peer name wire0 netns {away}
+ip -n {away} link set wire0 up
+ip -n {home} link set wire0 up
+ip -n {home} address add 192.0.2.1/24 dev wire0
+ip -n {home} address add 2001:db8::1/64 dev wire0 nodad
+ip -n {home} route add 198.51.100.0/24 via 192.0.2.2 mtu lock 1400
+ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2"
+        ));
+        let wire = linux::IfName::new("wire0").unwrap();
+        let routes = ["192.0.2.0/24", "198.51.100.0/24", "2001:db8::/64", "2001:db8:9::/48"];
+        let site = Site {
+            process: Place::Netns(home.clone()),
+            routes: routes.map(|dst| (dst.parse().unwrap(), wire.clone())).to_vec(),
+            node: Place::Netns(home),
+            wire,
+            cpus: linux::cpu::online().unwrap(),
+        };
+        Scene { world, site, directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn home(&self) -> NetnsName {
+        self.world.name("home")
+    }
+
+    /// Applies up to a fault, and undoes from the file.
+    fn there_and_back(&self, plan: &Plan, fault: Fault, between: impl FnOnce()) {
+        let path = self.directory.path().join("journal");
+        let _ = std::fs::remove_file(&path);
+        let mut journal = Journal::create(&path).unwrap();
+        let mut kernel = Kernel::new().unwrap();
+        kernel.inject(fault);
+        let applied = apply(plan, &mut journal, &mut kernel);
+        assert_eq!(applied.is_ok(), fault == Fault::None, "{applied:?}");
+        between();
+        drop(journal);
+        let mut journal = Journal::open(&path).unwrap();
+        let results = undo(&mut journal, &mut Kernel::new().unwrap());
+        assert!(results.iter().all(|(_, undone)| undone.is_final()), "{results:?}");
+        assert!(journal.is_undone());
+    }
+}
+
+fn example(knob: &'static tune::Knob) -> Setting {
+    Setting::read(knob, &Asked::Text(knob.example.to_owned())).unwrap()
+}
+
+fn key(text: &str) -> sysctl::Key {
+    sysctl::Key::new(text).unwrap()
+}
+
+/// Those of a family that this kernel has for each namespace; one that it lacks must be younger.
+fn of_this_kernel(family: &Family, scene: &Scene) -> Vec<Setting> {
+    let kernel = linux::features::probe().unwrap().kernel;
+    let here = Since::of_release(&kernel).unwrap();
+    let netns = scene.world.open("home");
+    let mut settings = Vec::new();
+    for knob in family.knobs {
+        if let Lives::Sysctl(path) = knob.lives {
+            let there = netns.run(|| sysctl::read(&key(path))).unwrap().unwrap().is_some();
+            assert!(there || knob.since.is_some_and(|since| since > here), "{} on {kernel}", knob.id);
+            if !there {
+                continue;
+            }
+        }
+        match knob.lives {
+            Lives::Machine(_) | Lives::Nowhere { .. } => {}
+            Lives::Sysctl(_) | Lives::Route(_) | Lives::Queue(_) | Lives::RootQdisc | Lives::Mtu => {
+                settings.push(example(knob))
+            }
+        }
+    }
+    settings
+}
+
+#[test]
+fn a_parameter_of_a_namespace_is_its_own() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let mut tried = 0;
+    for setting in TABLE.iter().flat_map(|family| of_this_kernel(family, &scene)) {
+        let Lives::Sysctl(path) = setting.knob.lives else { continue };
+        let id = setting.knob.id;
+        let (inside, outside) = (scene.world.open("home"), || sysctl::read(&key(path)).unwrap());
+        let read = || inside.run(|| sysctl::read(&key(path))).unwrap().unwrap().unwrap();
+        let (before, host) = (read(), outside());
+        scene.there_and_back(&setting.plan(&scene.site), Fault::None, || {
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words(&read()), words(setting.knob.example), "{id}");
+            assert_ne!(read(), before, "{id}: the example is what it was");
+            assert_eq!(outside(), host, "{id}: the value of this machine changed");
+        });
+        assert_eq!(read(), before, "{id}");
+        tried += 1;
+    }
+    assert!(tried >= 40, "only {tried} parameters were tried");
+}
+
+#[test]
+fn undo_brings_back_what_was_wherever_apply_stopped() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let before = dump(&scene.world.open("home"));
+    for family in TABLE {
+        let mut plan = Plan::new();
+        of_this_kernel(family, &scene).iter().for_each(|setting| plan.extend(setting.plan(&scene.site)));
+        let changed = || {
+            let now = dump(&scene.world.open("home"));
+            assert!(plan.is_empty() || !before.diff(&now).is_empty(), "{}: nothing changed", family.title);
+        };
+        scene.there_and_back(&plan, Fault::None, changed);
+        for step in 0..plan.steps.len() {
+            scene.there_and_back(&plan, Fault::AfterStep(step), || {});
+        }
+        before.assert_same(&dump(&scene.world.open("home")), &format!("after undo of {}", family.title));
+    }
+}
+
+/// In a VM of ours they are set too.
+#[test]
+fn a_parameter_of_the_machine_is_in_no_new_namespace() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    for knob in all() {
+        let Lives::Machine(path) = knob.lives else { continue };
+        let inside = scene.world.open("home").run(|| sysctl::read(&key(path))).unwrap().unwrap();
+        assert_eq!(inside, None, "{}", knob.id);
+        let read = || sysctl::read(&key(path)).unwrap();
+        let before = read().unwrap_or_else(|| panic!("{} is nowhere on this machine", knob.id));
+        if std::env::var_os("HOSTGAP_VM").is_some() {
+            let setting = example(knob);
+            scene.there_and_back(&setting.plan(&scene.site), Fault::None, || {
+                assert_eq!(read().as_deref(), Some(knob.example), "{}", knob.id);
+            });
+            assert_eq!(read(), Some(before), "{}", knob.id);
+        }
+    }
+}
+
+/// What a namespace may not do by its parameter, its routes may.
+#[test]
+fn an_algorithm_that_is_kept_from_namespaces_goes_by_route() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let available = sysctl::read(&key("net/ipv4/tcp_available_congestion_control")).unwrap().unwrap();
+    let allowed = sysctl::read(&key("net/ipv4/tcp_allowed_congestion_control")).unwrap().unwrap();
+    let is_allowed = |name: &&str| allowed.split_whitespace().any(|other| other == *name);
+    let Some(kept) = available.split_whitespace().find(|name| !is_allowed(name)) else {
+        return testkit::skip("this machine allows every algorithm that it has to everybody");
+    };
+    let asked = Asked::Text(kept.to_owned());
+    let setting = Setting::read(tune::find("tcp_congestion_control").unwrap(), &asked).unwrap();
+    let path = scene.directory.path().join("refused");
+    let mut journal = Journal::create(&path).unwrap();
+    let refused = apply(&setting.plan(&scene.site), &mut journal, &mut Kernel::new().unwrap());
+    assert!(refused.unwrap_err().to_string().contains("not permitted"), "{kept}");
+    undo(&mut journal, &mut Kernel::new().unwrap());
+    let plan = setting.by_route().unwrap().plan(&scene.site);
+    scene.there_and_back(&plan, Fault::None, || {
+        let routes = shell(&format!("ip -n {} route", scene.home()));
+        assert_eq!(routes.matches(&format!("congctl {kept}")).count(), 2, "{routes}");
+    });
+    assert!(!shell(&format!("ip -n {} route", scene.home())).contains("congctl"));
+}

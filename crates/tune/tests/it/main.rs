@@ -1,0 +1,8 @@
+//! The table of knobs from outside: what it promises, its documentation, and every knob on the real kernel.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod document;
+mod kernel;
+mod reading;
+mod rows;

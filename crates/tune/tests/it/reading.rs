@@ -1,0 +1,110 @@
+//! From what was asked to settings and steps.
+
+use std::collections::BTreeMap;
+
+use plan::{Place, Plan};
+use record::{Asked, Side, Tuning};
+use tune::{Lives, Settings, Site, Value};
+
+fn asked(knobs: &[(&str, &str)]) -> BTreeMap<String, Asked> {
+    knobs.iter().map(|(knob, value)| ((*knob).to_owned(), Asked::Text((*value).to_owned()))).collect()
+}
+
+fn tuning(both: &[(&str, &str)], client: &[(&str, &str)], server: &[(&str, &str)]) -> Tuning {
+    Tuning { both: asked(both), client: asked(client), server: asked(server) }
+}
+
+#[track_caller]
+fn refused(knob: &str, value: &str, text: &str) {
+    let error = Settings::read(&tuning(&[(knob, value)], &[], &[])).unwrap_err();
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn what_cannot_be_set_says_why() {
+    refused(
+        "tcp_congestion_controll",
+        "bbr",
+        "there is no knob \"tcp_congestion_controll\", did you mean \"tcp_congestion_control\"?; \
+         `hostgap tune knobs` lists them",
+    );
+    refused("quux", "1", "there is no knob \"quux\"; `hostgap tune knobs` lists them");
+    refused(
+        "tcp_tw_recycle",
+        "1",
+        "tcp_tw_recycle cannot be set: it was removed in Linux 4.12; it broke clients behind address translation; \
+         tcp_tw_reuse = 1 is for clients that run out of ports",
+    );
+    refused(
+        "tcp_low_latency",
+        "1",
+        "tcp_low_latency cannot be set: it does nothing since Linux 4.14; the way around the prequeue that it chose is \
+         the only one now; there is nothing to set",
+    );
+    refused("initcwnd", "0", "initcwnd cannot be \"0\": a number from 1 to 1000 (segments) is expected");
+}
+
+#[test]
+fn one_side_counts_more_than_both() {
+    let asked = tuning(
+        &[("tcp_sack", "0"), ("initcwnd", "16"), ("mtu", "9001")],
+        &[("tcp_sack", "1"), ("tcp_dsack", "0")],
+        &[("initcwnd", "32"), ("tcp_dsack", "0")],
+    );
+    let settings = Settings::read(&asked).unwrap();
+    let told: Vec<String> = settings
+        .recorded()
+        .iter()
+        .map(|setting| format!("{}={} {:?}", setting.knob, setting.value, setting.side))
+        .collect();
+    let expected = [
+        "tcp_sack=1 Client",
+        "tcp_sack=0 Server",
+        "tcp_dsack=0 Both",
+        "initcwnd=16 Client",
+        "initcwnd=32 Server",
+        "mtu=9001 Both",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(settings.recorded()[2].side, Side::Both);
+    assert_eq!(settings.of_both(Lives::Mtu), Some(&Value::Number(9001)));
+    assert_eq!(settings.of_both(Lives::Sysctl("net/ipv4/tcp_sack")), None);
+}
+
+#[test]
+fn each_scope_has_its_place() {
+    let place = |name: &str| Place::Netns(linux::NetnsName::new(name).unwrap());
+    let link = |name: &str| linux::IfName::new(name).unwrap();
+    let site = Site {
+        process: place("pod"),
+        routes: vec![("0.0.0.0/0".parse().unwrap(), link("eth0"))],
+        node: place("node"),
+        wire: link("wire0"),
+        cpus: "0-1".parse().unwrap(),
+    };
+    let asked = [
+        ("tcp_congestion_control", "bbr"),
+        ("tcp_rmem", "4096 131072 16777216"),
+        ("rto_min", "10"),
+        ("rps_sock_flow_entries", "1024"),
+        ("rps_cpus", "node"),
+        ("rps_flow_cnt", "1024"),
+        ("mtu", "9001"),
+    ];
+    let settings = Settings::read(&tuning(&asked, &[], &[])).unwrap();
+    let mut plan = Plan::new();
+    settings.client.iter().for_each(|setting| plan.extend(setting.plan(&site)));
+    let expected = "\
+ip netns exec pod sysctl -w net.ipv4.tcp_congestion_control=bbr
+ip netns exec pod sysctl -w 'net.ipv4.tcp_rmem=4096 131072 16777216'
+ip -n pod route change $(ip -n pod route show exact 0.0.0.0/0 | sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//') \
+dev eth0 rto_min 10
+sysctl -w net.core.rps_sock_flow_entries=1024
+ip netns exec node sh -c 'echo 3 > /sys/class/net/wire0/queues/rx-0/rps_cpus'
+ip netns exec node sh -c 'echo 1024 > /sys/class/net/wire0/queues/rx-0/rps_flow_cnt'
+ip -n node link set dev wire0 mtu 9001";
+    assert_eq!(plan.commands().join("\n"), expected);
+    let by_route = settings.client[0].by_route().unwrap().plan(&site);
+    assert!(by_route.commands()[0].ends_with("dev eth0 congctl bbr"), "{:?}", by_route.commands());
+    assert!(settings.client[1].by_route().is_none());
+}

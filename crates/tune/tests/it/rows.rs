@@ -1,0 +1,79 @@
+//! What every row promises.
+
+use std::collections::BTreeSet;
+
+use record::Asked;
+use tune::{Kind, Lives, Setting, Site, TABLE, Value, all, find};
+
+#[test]
+fn names_are_unique_and_found() {
+    let names: BTreeSet<&str> = all().map(|knob| knob.id).collect();
+    assert_eq!(names.len(), all().count());
+    assert!(all().all(|knob| std::ptr::eq(find(knob.id).unwrap(), knob)));
+    // Words that mean something else where knobs are named.
+    assert!(!names.contains("client") && !names.contains("server"));
+    let homes: BTreeSet<String> = all().map(|knob| knob.lives.to_string()).collect();
+    assert!(homes.len() + 1 >= names.len(), "two knobs live in one place");
+}
+
+#[test]
+fn every_row_explains_itself() {
+    for knob in all() {
+        let sentences =
+            knob.why.ends_with('.') && knob.why.chars().next().is_some_and(|c| !c.is_whitespace());
+        assert!(sentences && !knob.why.contains("  "), "{}: {:?}", knob.id, knob.why);
+        assert!(!knob.source.is_empty(), "{}", knob.id);
+        if let Lives::Sysctl(key) | Lives::Machine(key) = knob.lives {
+            assert!(key.ends_with(&format!("/{}", knob.id)), "{key}");
+        }
+    }
+    assert!(TABLE.iter().all(|family| !family.knobs.is_empty() && family.about.ends_with('.')));
+}
+
+#[test]
+fn every_row_takes_its_example() {
+    for knob in all().filter(|knob| knob.scope().is_some()) {
+        let setting = Setting::read(knob, &Asked::Text(knob.example.to_owned())).unwrap();
+        assert_eq!(setting.value.to_string(), knob.example, "{}", knob.id);
+    }
+}
+
+/// What becomes a number of 32 bits in the kernel is read as one, and what becomes a list of CPUs as one.
+#[test]
+fn the_kind_fits_the_place() {
+    for knob in all() {
+        let fits = |max: u64| u32::try_from(max).is_ok();
+        let is_right = match (knob.lives, knob.kind) {
+            (Lives::Route(linux::netlink::RouteMetric::CongestionControl), kind) => kind == Kind::Algorithm,
+            (Lives::Queue(tune::QueueFile::RpsCpus | tune::QueueFile::XpsCpus), kind) => kind == Kind::Cpus,
+            // Each word becomes a queueing discipline, or the plan panics.
+            (Lives::RootQdisc, Kind::Choice(words)) => words.iter().all(|word| {
+                let setting = Setting::read(knob, &Asked::Text((*word).to_owned())).unwrap();
+                setting.plan(&site()).commands()[0].ends_with(&format!("root {word}"))
+                    || setting.plan(&site()).commands()[0].contains(&format!("root {word} "))
+            }),
+            (Lives::RootQdisc, _) => false,
+            (Lives::Route(_) | Lives::Queue(_) | Lives::Mtu, Kind::Switch) => true,
+            (
+                Lives::Route(_) | Lives::Queue(_) | Lives::Mtu,
+                Kind::Number { max, .. } | Kind::PowerOfTwo { max, .. },
+            ) => fits(max),
+            (Lives::Route(_) | Lives::Queue(_) | Lives::Mtu, _) => false,
+            (Lives::Sysctl(_) | Lives::Machine(_), kind) => kind != Kind::Cpus,
+            (Lives::Nowhere { .. }, _) => true,
+        };
+        assert!(is_right, "{} lives at {:?} and takes {:?}", knob.id, knob.lives, knob.kind);
+        if let Kind::Number { min, max, .. } = knob.kind {
+            assert!(min < max, "{}", knob.id);
+            let read = |number: u64| knob.kind.read(&Asked::Text(number.to_string()));
+            assert_eq!((read(min), read(max)), (Ok(Value::Number(min)), Ok(Value::Number(max))));
+            assert!(read(max + 1).is_err(), "{}", knob.id);
+        }
+    }
+}
+
+fn site() -> Site {
+    let link = linux::IfName::new("wire0").unwrap();
+    let cpus = linux::CpuSet::default();
+    Site { process: plan::Place::Host, routes: Vec::new(), node: plan::Place::Host, wire: link, cpus }
+}
