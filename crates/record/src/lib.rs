@@ -19,7 +19,7 @@ pub use experiment::{Candidate, Experiment, Placement, ServerKind, Steering, Und
 pub use experiment_file::ExperimentError;
 pub use file::{RecordError, Writer};
 pub use histogram::Histogram;
-pub use published::{Metric, Published};
+pub use published::{Metric, Published, RATIO};
 pub use quick::Quick;
 pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};

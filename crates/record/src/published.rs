@@ -27,7 +27,10 @@ pub struct Published {
     /// What it is compared by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
-    /// The unit of the value; see [`Metric::units`].
+    /// Whom it is divided by; absent: the reference of the race.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+    /// The unit of the value, see [`Metric::units`]; or [`RATIO`], if the figure is such a ratio already.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
     /// The rate of ours that it belongs to, as it stands in the experiment's `rates`; absent: as many as go.
@@ -43,6 +46,9 @@ pub struct Published {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub setting: String,
 }
+
+/// The unit of a figure that was published as a multiple of another candidate's.
+pub const RATIO: &str = "ratio";
 
 /// What a published figure is compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -137,6 +143,11 @@ impl Metric {
 }
 
 impl Published {
+    /// Whether the figure is a multiple of another candidate's already.
+    pub fn is_ratio(&self) -> bool {
+        self.unit == RATIO
+    }
+
     /// How many of the record's base unit the figure's unit is; `None` without a metric or with a unit that is none of
     /// its.
     pub fn scale(&self) -> Option<f64> {
@@ -165,9 +176,9 @@ impl Published {
         if self.value < 0.0 {
             return fault("published.value", &self.value, "what is compared as a ratio is not negative");
         }
-        if self.scale().is_none() {
+        if self.scale().is_none() && !self.is_ratio() {
             let known: Vec<&str> = metric.units().iter().map(|(unit, _)| *unit).collect();
-            let why = format!("{} is told in {}", metric.name(), known.join(" or "));
+            let why = format!("{} is told in {} or {RATIO}", metric.name(), known.join(" or "));
             return fault("published.unit", &format!("`{}`", self.unit), &why);
         }
         None
@@ -219,6 +230,8 @@ source = "a talk, 2015"
 
     #[test]
     fn what_cannot_be_compared_is_told() {
+        let ratio: Published = toml::from_str(&WHOLE.replace("\"ms\"", "\"ratio\"")).unwrap();
+        assert_eq!((ratio.fault(), ratio.scale()), (None, None));
         check("value = 1.6", "value = inf", "published.value is inf: a finite number is expected");
         check(
             "value = 1.6",
@@ -228,9 +241,13 @@ source = "a talk, 2015"
         check(
             "\"ms\"",
             "\"Mbit/s\"",
-            "published.unit is `Mbit/s`: p99.5 is told in ns or us or µs or ms or s",
+            "published.unit is `Mbit/s`: p99.5 is told in ns or us or µs or ms or s or ratio",
         );
-        check("unit = \"ms\"", "", "published.unit is ``: p99.5 is told in ns or us or µs or ms or s");
+        check(
+            "unit = \"ms\"",
+            "",
+            "published.unit is ``: p99.5 is told in ns or us or µs or ms or s or ratio",
+        );
         check(
             "rounded_to = 0.1",
             "rounded_to = 0",

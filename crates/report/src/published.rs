@@ -25,9 +25,11 @@ pub struct PublishedFigure {
     pub load: Option<usize>,
     /// Our figure, in the same unit; `None` where it is not known.
     pub ours: Option<f64>,
-    /// The published figure ÷ the one that was published for the reference. The interval is what rounding leaves open.
+    /// The name of the candidate that both are divided by.
+    pub against: String,
+    /// The published figure ÷ the one that was published for `against`. The interval is what rounding leaves open.
     pub published_ratio: Option<Ratio>,
-    /// Our figure ÷ the reference's, with its 95 % interval.
+    /// Our figure ÷ that of `against`, with its 95 % interval.
     pub ratio: Option<Ratio>,
     /// How the two ratios stand to each other.
     pub agreement: Agreement,
@@ -39,7 +41,7 @@ pub struct PublishedFigure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Agreement {
-    /// It is the reference's: what others are divided by.
+    /// It is what others are divided by, the reference's mostly.
     Reference,
     /// The published ratio lies within our interval, or is nearer to ours than the noise.
     Agrees,

@@ -37,6 +37,8 @@ pub(super) fn figures(race: &Race, cells: &Cells<'_>) -> Vec<PublishedFigure> {
 impl Source<'_> {
     fn beside(&mut self, figure: &Published, all: &[Published]) -> PublishedFigure {
         let load = self.load(figure);
+        let reference = &self.race.header.entrants[0].name;
+        let against = figure.against.as_ref().unwrap_or(reference).clone();
         let mut beside = PublishedFigure {
             path: figure.candidate.clone(),
             what: figure.what.clone(),
@@ -47,26 +49,29 @@ impl Source<'_> {
             setting: figure.setting.clone(),
             load: load.filter(|_| figure.metric.is_some()),
             ours: None,
+            against: against.clone(),
             published_ratio: None,
             ratio: None,
             agreement: Agreement::Shown,
             reason: String::new(),
         };
         let Some(metric) = figure.metric else { return beside };
-        let reference = &self.race.header.entrants[0].name;
-        let entrant = self.entrant(&figure.candidate);
-        if figure.candidate != *reference {
-            beside.published_ratio = published_ratio(figure, reference, all);
+        let entrants = [self.entrant(&figure.candidate), self.entrant(&against)];
+        let is_divisor = figure.candidate == against;
+        if !is_divisor {
+            beside.published_ratio = published_ratio(figure, &against, all);
         }
-        if let (Ok(entrant), Some(load)) = (&entrant, load) {
-            let scale = figure.scale().unwrap_or(1.0);
-            beside.ours = self.known(*entrant, load, metric).as_ref().ok().map(|ours| ours.value / scale);
-            beside.ratio = self.ratio(*entrant, load, metric).map(|spread| ratio(&spread));
+        if let (Ok(entrant), Some(load)) = (&entrants[0], load) {
+            let known = self.known(*entrant, load, metric).as_ref().ok();
+            beside.ours = known.zip(figure.scale()).map(|(ours, scale)| ours.value / scale);
         }
-        (beside.agreement, beside.reason) = if figure.candidate == *reference {
-            (Agreement::Reference, "all others are divided by it".to_owned())
+        if let ([Ok(entrant), Ok(against)], Some(load), false) = (&entrants, load, is_divisor) {
+            beside.ratio = self.ratio([*entrant, *against], load, metric).map(|spread| ratio(&spread));
+        }
+        (beside.agreement, beside.reason) = if is_divisor {
+            (Agreement::Reference, "others are divided by it".to_owned())
         } else {
-            match self.obstacle(&beside, entrant, metric) {
+            match self.obstacle(&beside, entrants, metric) {
                 Some(why) => (Agreement::NotComparable, why),
                 None => self.judged(&beside, metric),
             }
@@ -78,19 +83,21 @@ impl Source<'_> {
     fn obstacle(
         &mut self,
         beside: &PublishedFigure,
-        entrant: Result<usize, String>,
+        entrants: [Result<usize, String>; 2],
         metric: Metric,
     ) -> Option<String> {
-        let entrant = match entrant {
-            Ok(entrant) => entrant,
+        let entrants: Vec<usize> = match entrants.into_iter().collect() {
+            Ok(entrants) => entrants,
             Err(why) => return Some(why),
         };
         let Some(load) = beside.load else { return Some("no such load was raced".to_owned()) };
         if beside.published_ratio.is_none() {
-            let reference = &self.race.header.entrants[0].name;
-            return Some(format!("no figure of {reference} to divide it by is published for this load"));
+            return Some(format!(
+                "no figure of {} to divide it by is published for this load",
+                beside.against
+            ));
         }
-        for entrant in [entrant, 0] {
+        for entrant in entrants {
             let name = self.race.header.entrants[entrant].name.clone();
             if let Err(why) = self.known(entrant, load, metric) {
                 return Some(format!("{why}, {name}"));
@@ -106,7 +113,7 @@ impl Source<'_> {
             return (Agreement::NotComparable, "a ratio is missing".to_owned());
         };
         // Against the control: what the race cannot tell from nothing.
-        let floor = self.ratio(1, load, metric).map_or(0.0, |spread| noise_floor(&spread));
+        let floor = self.ratio([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
         (agreement(&theirs, &ours, floor), told(&theirs, &ours, floor))
     }
 
@@ -117,13 +124,14 @@ impl Source<'_> {
             .or_insert_with(|| Ours::of(cells.cell(entrant, load), metric, resamples))
     }
 
-    /// Our ratio to the reference.
-    fn ratio(&mut self, entrant: usize, load: usize, metric: Metric) -> Option<Spread> {
-        for entrant in [entrant, 0] {
+    /// The ratio of our figures of two candidates.
+    fn ratio(&mut self, entrants: [usize; 2], load: usize, metric: Metric) -> Option<Spread> {
+        for entrant in entrants {
             let _computed = self.known(entrant, load, metric);
         }
         let of = |entrant: usize| self.known.get(&(entrant, load, metric))?.as_ref().ok();
-        let (above, below) = (of(entrant)?, of(0)?);
+        let [above, below] = entrants.map(of);
+        let (above, below) = (above?, below?);
         let resampled =
             above.resampled.iter().zip(&below.resampled).map(|(above, below)| Some((*above)? / (*below)?));
         Spread::new(above.value / below.value, resampled, self.cells.units)
@@ -158,10 +166,16 @@ impl Source<'_> {
     }
 }
 
-/// The published figure ÷ the reference's in the same place, and between what the two can lie before they are rounded.
-fn published_ratio(figure: &Published, reference: &str, all: &[Published]) -> Option<Ratio> {
+/// The published figure ÷ that of another candidate in the same place, and between what the two can lie before they are
+/// rounded. What was published as a ratio is one.
+fn published_ratio(figure: &Published, against: &str, all: &[Published]) -> Option<Ratio> {
+    let open = figure.rounded_to.unwrap_or(0.0) / 2.0;
+    if figure.is_ratio() {
+        return valid(Ratio { value: figure.value, low: figure.value - open, high: figure.value + open });
+    }
     let same_place = |other: &&Published| {
-        other.candidate == reference
+        other.candidate == against
+            && !other.is_ratio()
             && (other.metric, other.rate, other.body_bytes) == (figure.metric, figure.rate, figure.body_bytes)
             && other.source == figure.source
     };
@@ -173,8 +187,13 @@ fn published_ratio(figure: &Published, reference: &str, all: &[Published]) -> Op
     let ((above, above_open), (below, below_open)) = (in_base(figure), in_base(below));
     let low = (above - above_open) / (below + below_open);
     let high = (above + above_open) / (below - below_open);
-    let ratio = Ratio { value: above / below, low, high };
-    [ratio.value, low, high].iter().all(|part| part.is_finite() && *part > 0.0).then_some(ratio)
+    valid(Ratio { value: above / below, low, high })
+}
+
+/// A ratio that has a logarithm, all of it.
+fn valid(ratio: Ratio) -> Option<Ratio> {
+    let parts = [ratio.value, ratio.low, ratio.high];
+    parts.iter().all(|part| part.is_finite() && *part > 0.0).then_some(ratio)
 }
 
 fn ratio(spread: &Spread) -> Ratio {

@@ -178,7 +178,7 @@ pub(super) fn hostile() -> Summary {
     summary.experiment.reading = evil();
     for figure in &mut summary.published {
         (figure.path, figure.what, figure.unit, figure.source) = (evil(), evil(), evil(), evil());
-        (figure.setting, figure.reason) = (evil(), evil());
+        (figure.setting, figure.reason, figure.against) = (evil(), evil(), evil());
         (figure.value, figure.ours) = (f64::NAN, Some(f64::INFINITY));
         figure.ratio = Some(Ratio { value: 0.0, low: f64::NEG_INFINITY, high: f64::NAN });
     }
@@ -254,6 +254,7 @@ fn published() -> Vec<PublishedFigure> {
         setting: "150,000 requests/s".to_owned(),
         load: Some(1),
         ours: Some(value / 10.0),
+        against: "host".to_owned(),
         published_ratio: Some(interval(value, 0.05)),
         ratio: Some(interval(1.4, 0.1)),
         agreement,

@@ -83,14 +83,14 @@ fn block(m: &mut Markup, summary: &Summary, load: &str, figures: &[&PublishedFig
         m.leaf("p", &[("class", "aside")], &format!("Published for: {}", settings[0]));
     }
     let row = |figure: &&PublishedFigure| row(summary, figure, !one, sources);
-    let (times, reference) = ("×", look::reference(summary));
     let head = [
         "data path".to_owned(),
         "figure".to_owned(),
         "published".to_owned(),
-        format!("{times} {reference}"),
         "ours".to_owned(),
-        format!("{times} {reference} (95 %)"),
+        "÷".to_owned(),
+        "published ratio".to_owned(),
+        "our ratio (95 %)".to_owned(),
         "ours to theirs".to_owned(),
         "why".to_owned(),
     ];
@@ -99,7 +99,8 @@ fn block(m: &mut Markup, summary: &Summary, load: &str, figures: &[&PublishedFig
 }
 
 fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources: &[&str]) -> Row {
-    let value = |value: f64| format!("{} {}", text::significant_short(value), figure.unit);
+    let unit = if figure.unit == record::RATIO { "" } else { &*figure.unit };
+    let value = |value: f64| format!("{} {unit}", text::significant_short(value)).trim_end().to_owned();
     let mut name = [figure.metric.unwrap_or_default(), &figure.what].join(" ").trim().to_owned();
     if with_setting && !figure.setting.is_empty() {
         name = format!("{name}, {}", figure.setting);
@@ -113,8 +114,9 @@ fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources:
         cells: vec![
             Cell::words(name),
             Cell::figure(value(figure.value)),
-            Cell::figure(ratio(&figure.published_ratio)),
             Cell::figure(figure.ours.map_or_else(|| text::NONE.to_owned(), value)),
+            Cell::classed(&figure.against, "v-none"),
+            Cell::figure(ratio(&figure.published_ratio)),
             Cell::figure(ratio(&figure.ratio)),
             Cell::classed(figure.agreement.word(), class(figure.agreement)),
             // What is told of a comparison stands in its row already.

@@ -13,9 +13,7 @@ use crate::summary::Summary;
 pub(super) fn blocks(summary: &Summary, style: Style) -> String {
     let mut text = String::new();
     if let Some(sentence) = &summary.agreement {
-        text.push_str(
-            "\nPublished ratios to the reference | ours: = agrees, ~ same direction, ! contradicts\n",
-        );
+        text.push_str("\nPublished ratios | ours: = agrees, ~ same direction, ! contradicts\n");
         for (index, load) in summary.loads.iter().enumerate() {
             let rows = rows(summary, index);
             if rows.len() > 1 {
@@ -40,11 +38,12 @@ fn rows(summary: &Summary, load: usize) -> Vec<Row> {
         .iter()
         .filter(|figure| figure.load == Some(load) && figure.is_comparison() && figure.ratio.is_some())
         .collect();
-    let (mut names, mut metrics): (Vec<&str>, Vec<&str>) = (vec![], vec![]);
+    let (mut names, mut metrics): (Vec<(&str, &str)>, Vec<&str>) = (vec![], vec![]);
     for figure in &here {
         let metric = figure.metric.unwrap_or_default();
-        if !names.contains(&&*figure.path) {
-            names.push(&figure.path);
+        let pair = (&*figure.path, &*figure.against);
+        if !names.contains(&pair) {
+            names.push(pair);
         }
         if !metrics.contains(&metric) {
             metrics.push(metric);
@@ -52,11 +51,14 @@ fn rows(summary: &Summary, load: usize) -> Vec<Row> {
     }
     let head = std::iter::once("candidate").chain(metrics.iter().copied()).map(str::to_owned);
     let mut rows = vec![Row { cells: head.collect(), ink: Ink::Dim }];
-    for name in names {
-        let of =
-            |metric: &&str| here.iter().find(|figure| figure.path == name && figure.metric == Some(*metric));
+    for (path, against) in names {
+        let of = |metric: &&str| {
+            let is = |figure: &&&PublishedFigure| figure.path == path && figure.against == against;
+            here.iter().filter(is).find(|figure| figure.metric == Some(*metric))
+        };
         let cells = metrics.iter().map(|metric| of(metric).map_or_else(String::new, |figure| cell(figure)));
-        rows.push(Row { cells: std::iter::once(name.to_owned()).chain(cells).collect(), ink: Ink::Plain });
+        let name = format!("{path} ÷ {against}");
+        rows.push(Row { cells: std::iter::once(name).chain(cells).collect(), ink: Ink::Plain });
     }
     rows
 }

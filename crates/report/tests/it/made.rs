@@ -161,6 +161,7 @@ pub(crate) fn published() -> Vec<Published> {
         value,
         source: "a talk, 2015".to_owned(),
         metric,
+        against: None,
         unit: unit.to_owned(),
         rate,
         body_bytes: None,
@@ -183,6 +184,10 @@ pub(crate) fn published() -> Vec<Published> {
         of("host", Some(Metric::Max), 10.0, "ms", slow),
         of("host", Some(Metric::Requests), 500_000.0, "requests/s", None),
         of("bridge+vxlan", Some(Metric::Requests), 350_000.0, "requests/s", None),
+        Published {
+            against: Some("bridge+vxlan".to_owned()),
+            ..of("bridge+direct", Some(Metric::Requests), 1.27, "ratio", None)
+        },
         of("bridge+vxlan", Some(Metric::CpuSoftirq), 15.3, "%", Some(Rate::PerSecond(7.0))),
         shown,
     ]

@@ -19,6 +19,14 @@ fn each_kind_of_agreement_is_found() {
     assert_eq!(of("bridge+vxlan", Metric::P95), Agreement::SameDirection, "2.4 and 1.45");
     assert_eq!(of("macvlan", Metric::P95), Agreement::Contradicts, "1.8 and 1.03");
     assert_eq!(of("bridge+vxlan", Metric::Requests), Agreement::Agrees, "0.70 and 0.69");
+    let against = figure(&summary, "bridge+direct", Metric::Requests);
+    assert_eq!(
+        (&*against.against, against.agreement),
+        ("bridge+vxlan", Agreement::Agrees),
+        "{}",
+        against.reason
+    );
+    assert!((against.ratio.unwrap().value - 1.45 / 1.15).abs() < 0.05, "{:?}", against.ratio);
     for (candidate, metric, why) in [
         ("ipvlan-l2", Metric::P95, "cannot run here"),
         ("docker", Metric::P95, "was not in this race"),
@@ -32,7 +40,7 @@ fn each_kind_of_agreement_is_found() {
     }
     let sentence = summary.agreement.unwrap();
     assert!(
-        sentence.starts_with("Of 9 published comparisons: 2 agree, 1 has the same direction"),
+        sentence.starts_with("Of 10 published comparisons: 3 agree, 1 has the same direction"),
         "{sentence}"
     );
     assert!(sentence.contains("Farthest apart: macvlan p95 with 100 B at 30 %"), "{sentence}");
