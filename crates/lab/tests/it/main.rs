@@ -5,4 +5,5 @@
 mod cni;
 mod home;
 mod race;
+mod scenarios;
 mod standing;
