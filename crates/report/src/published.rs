@@ -49,6 +49,8 @@ pub enum Agreement {
     SameDirection,
     /// One says that there is a difference, the other that there is none or the opposite one.
     Contradicts,
+    /// Our interval, or the noise, holds the published ratio and 1: it takes more rounds to tell.
+    Undecided,
     /// One of the ratios is not there.
     NotComparable,
     /// It is a figure without a metric, to be read.
@@ -70,6 +72,7 @@ impl Agreement {
             Agreement::Agrees => "agrees",
             Agreement::SameDirection => "same direction",
             Agreement::Contradicts => "contradicts",
+            Agreement::Undecided => "undecided",
             Agreement::NotComparable => "not comparable",
             Agreement::Shown => "",
         }

@@ -207,14 +207,15 @@ const NOTHING: f64 = 0.001;
 /// How a published ratio and ours stand to each other. `floor` is what ours must differ by to be more than noise, in
 /// the logarithm.
 fn agreement(theirs: &Ratio, ours: &Ratio, floor: f64) -> Agreement {
-    let overlap = theirs.low <= ours.high && ours.low <= theirs.high;
-    if overlap || (theirs.value / ours.value).ln().abs() <= floor.max(NOTHING) {
-        return Agreement::Agrees;
-    }
+    let meet = theirs.low <= ours.high && ours.low <= theirs.high;
+    let near = meet || (theirs.value / ours.value).ln().abs() <= floor.max(NOTHING);
     let ours_way = if ours.value.ln().abs() <= floor { 0 } else { way(ours) };
-    match (way(theirs), ours_way) {
-        (theirs, ours) if theirs == ours && theirs != 0 => Agreement::SameDirection,
-        _ => Agreement::Contradicts,
+    match (near, way(theirs), ours_way) {
+        // An interval that holds the published difference and none at all says nothing about it.
+        (true, -1 | 1, 0) => Agreement::Undecided,
+        (true, _, _) => Agreement::Agrees,
+        (false, -1, -1) | (false, 1, 1) => Agreement::SameDirection,
+        (false, _, _) => Agreement::Contradicts,
     }
 }
 
@@ -256,6 +257,10 @@ pub(super) fn sentence(race: &Race, figures: &[PublishedFigure]) -> Option<Strin
         ),
         verb(count(Agreement::Contradicts), "contradicts", "contradict"),
     );
+    match count(Agreement::Undecided) {
+        0 => {}
+        open => text.push_str(&format!(", {}", verb(open, "is undecided", "are undecided"))),
+    }
     match count(Agreement::NotComparable) {
         0 => {}
         not => text.push_str(&format!(", {} be made here", verb(not, "cannot", "cannot"))),
@@ -308,6 +313,14 @@ mod tests {
         check([1.4, 1.18, 1.67], [1.1, 1.05, 1.2], 0.0, Agreement::Agrees);
         check([1.4, 1.4, 1.4], [1.3, 1.28, 1.32], 0.08, Agreement::Agrees);
         check([1.4, 1.4, 1.4], [1.3, 1.28, 1.32], 0.02, Agreement::SameDirection);
+    }
+
+    #[test]
+    fn what_may_be_anything_agrees_with_nothing() {
+        check([1.8, 1.6, 2.0], [2.2, 0.2, 35.0], 0.0, Agreement::Undecided);
+        check([1.2, 1.2, 1.2], [1.1, 1.05, 1.15], 0.4, Agreement::Undecided);
+        // Nor is there a difference in theirs.
+        check([1.0, 0.9, 1.1], [1.05, 0.95, 1.15], 0.0, Agreement::Agrees);
     }
 
     #[test]

@@ -57,7 +57,8 @@ fn compared(m: &mut Markup, summary: &Summary, sources: &[&str]) {
              path stands to {reference} at the same load: the published figure ÷ the one published for {reference}, \
              and ours with its 95 % interval. Agrees: the published ratio, within its rounding, meets our interval or \
              is nearer than the noise. Same direction: both above 1 or both below, and of another size. Contradicts: \
-             one finds a difference, the other none or the opposite one."
+             one finds a difference, the other none or the opposite one. Undecided: our interval holds 1 and the \
+             published ratio too."
         ),
     );
     let at = |load: Option<usize>| -> Vec<&PublishedFigure> {
@@ -83,19 +84,25 @@ fn block(m: &mut Markup, summary: &Summary, load: &str, figures: &[&PublishedFig
         m.leaf("p", &[("class", "aside")], &format!("Published for: {}", settings[0]));
     }
     let row = |figure: &&PublishedFigure| row(summary, figure, !one, sources);
-    let head = [
-        "data path".to_owned(),
-        "figure".to_owned(),
-        "published".to_owned(),
-        "ours".to_owned(),
-        "÷".to_owned(),
-        "published ratio".to_owned(),
-        "our ratio (95 %)".to_owned(),
-        "ours to theirs".to_owned(),
-        "why".to_owned(),
-    ];
-    let caption = format!("Published figures and ours, {load}");
-    Table { caption: &caption, head: head.to_vec(), rows: figures.iter().map(row).collect() }.write(m);
+    let (absent, present): (Vec<&PublishedFigure>, Vec<&PublishedFigure>) =
+        figures.iter().partition(|figure| figure.agreement == Agreement::NotComparable);
+    let head = |last: &str| {
+        let first = ["data path", "figure", "published", "ours", "published ratio", "our ratio (95 %)"];
+        first.into_iter().chain([last]).map(str::to_owned).collect()
+    };
+    if !present.is_empty() {
+        let caption = format!("Published figures and ours, {load}");
+        let rows = present.iter().map(row).collect();
+        Table { caption: &caption, head: head("ours to theirs"), rows }.write(m);
+    }
+    if !absent.is_empty() {
+        let caption = format!("Published figures that cannot be compared, {load}");
+        m.within("details", &[], |m| {
+            m.leaf("summary", &[], &format!("{} that cannot be compared, and why", absent.len()));
+            Table { caption: &caption, head: head("because"), rows: absent.iter().map(row).collect() }
+                .write(m);
+        });
+    }
 }
 
 fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources: &[&str]) -> Row {
@@ -108,21 +115,23 @@ fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources:
     name.push_str(&number(figure, sources));
     let ratio =
         |ratio: &Option<Ratio>| plottable(ratio.as_ref()).map_or_else(|| text::NONE.to_owned(), text::ratio);
+    // What both are divided by goes without saying where it is the reference.
+    let divided = match figure.against == look::reference(summary) {
+        true => String::new(),
+        false => format!(" ÷ {}", figure.against),
+    };
     Row {
-        name: figure.path.clone(),
+        name: format!("{}{divided}", figure.path),
         candidate: summary.candidates.iter().position(|candidate| candidate.name == figure.path),
         cells: vec![
             Cell::words(name),
             Cell::figure(value(figure.value)),
             Cell::figure(figure.ours.map_or_else(|| text::NONE.to_owned(), value)),
-            Cell::classed(&figure.against, "v-none"),
             Cell::figure(ratio(&figure.published_ratio)),
             Cell::figure(ratio(&figure.ratio)),
-            Cell::classed(figure.agreement.word(), class(figure.agreement)),
-            // What is told of a comparison stands in its row already.
             match figure.agreement {
                 Agreement::NotComparable => Cell::words(&*figure.reason),
-                _ => Cell::words(""),
+                agreement => Cell::classed(agreement.word(), class(agreement)),
             },
         ],
     }
@@ -133,6 +142,7 @@ fn class(agreement: Agreement) -> &'static str {
         Agreement::Agrees => "v-agrees",
         Agreement::SameDirection => "v-ref",
         Agreement::Contradicts => "v-worse",
+        Agreement::Undecided => "v-same",
         Agreement::Reference | Agreement::NotComparable | Agreement::Shown => "v-none",
     }
 }

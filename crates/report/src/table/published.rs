@@ -13,7 +13,7 @@ use crate::summary::Summary;
 pub(super) fn blocks(summary: &Summary, style: Style) -> String {
     let mut text = String::new();
     if let Some(sentence) = &summary.agreement {
-        text.push_str("\nPublished ratios | ours: = agrees, ~ same direction, ! contradicts\n");
+        text.push_str("\nPublished ratios | ours: = agrees, ~ same direction, ! contradicts, ? undecided\n");
         for (index, load) in summary.loads.iter().enumerate() {
             let rows = rows(summary, index);
             if rows.len() > 1 {
@@ -70,6 +70,7 @@ fn cell(figure: &PublishedFigure) -> String {
         Agreement::Agrees => "=",
         Agreement::SameDirection => "~",
         Agreement::Contradicts => "!",
+        Agreement::Undecided => "?",
         Agreement::Reference | Agreement::NotComparable | Agreement::Shown => " ",
     };
     let [theirs, ours] = [figure.published_ratio, figure.ratio].map(|of| ratio(of.map(|of| of.value)));
