@@ -23,6 +23,7 @@ fn a_race_that_could_not_begin_leaves_no_record() {
         cpus,
         scheduling: Scheduling::Normal,
         stop: Arc::default(),
+        guest: None,
     };
     let mut experiment = Experiment::default();
     experiment.workload.server = ServerKind::Hostgap;
