@@ -39,6 +39,8 @@ use crate::{report, speak, stop, units};
   hostgap race --delay 40ms --loss 0.2% --bandwidth 100mbit --no-gso
   hostgap race --paths bridge+vxlan --show-commands
   hostgap race --cni ptp.conflist --paths ptp+direct
+  hostgap race scenarios/machine-zone.toml --quick
+                                            an experiment that was published, its figures beside yours
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
 pub(crate) struct Args {
     /// An experiment file (TOML). Options below override what it says.
@@ -72,7 +74,7 @@ pub(crate) struct Args {
     /// The seed of the order of trials and of the resampling.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// About 40 seconds instead of two minutes.
+    /// About 40 seconds instead of two minutes; of a file, what its `[quick]` table says.
     #[arg(long, conflicts_with_all = ["duration", "rounds"])]
     quick: bool,
     /// Who answers.
@@ -112,7 +114,7 @@ pub(crate) struct Args {
 /// The record's name in its directory.
 const RECORD: &str = "race.jsonl";
 
-/// Rounds and builds of `--quick`.
+/// Rounds and builds of `--quick`, where a file does not say what it is.
 const QUICK: (u32, u32) = (10, 5);
 
 /// `hostgap race`.
@@ -210,7 +212,7 @@ fn counts(summary: &::report::Summary) -> bool {
 
 /// The experiment of the file or the built-in one, with the command line's changes.
 fn experiment(args: &Args) -> anyhow::Result<Experiment> {
-    let mut experiment = match &args.experiment {
+    let experiment = match &args.experiment {
         None => Experiment::default(),
         Some(path) => {
             let text = std::fs::read_to_string(path)
@@ -219,6 +221,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
             with_files_beside(experiment, path)
         }
     };
+    let mut experiment = if args.quick { quick(experiment)? } else { experiment };
     let named = |path: &String| Candidate { path: path.clone(), required: true, ..Candidate::default() };
     if !args.paths.is_empty() || !args.cni.is_empty() {
         let files = args.cni.iter().map(|file| plugins::candidate(file));
@@ -231,15 +234,15 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         let sizes = args.body.iter().map(|text| units::bytes(text).map_err(BadInput));
         experiment.workload.body_bytes = sizes.collect::<Result<_, _>>()?;
     }
-    if args.quick {
-        (experiment.rounds, experiment.builds) = QUICK;
-    }
     if let Some(rounds) = args.rounds {
         experiment.rounds = rounds;
         experiment.builds = experiment.builds.min(rounds);
     }
     experiment.seed = args.seed.or(experiment.seed);
-    experiment.workload.connections = args.connections.unwrap_or(experiment.workload.connections);
+    if let Some(connections) = args.connections {
+        // Who names a number means it.
+        (experiment.workload.connections, experiment.workload.connections_min) = (connections, None);
+    }
     experiment.workload.server = args.server.unwrap_or(experiment.workload.server);
     experiment.underlay.steering = args.steering.unwrap_or(experiment.underlay.steering);
     args.wire.change(&mut experiment.underlay);
@@ -250,6 +253,17 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     args.vm.apply(&mut experiment);
     experiment.validate()?;
     Ok(experiment)
+}
+
+/// The quick form: what the file says of it, or fewer rounds.
+fn quick(experiment: Experiment) -> anyhow::Result<Experiment> {
+    match experiment.quick()? {
+        Some(quick) => Ok(quick),
+        None => {
+            let (rounds, builds) = QUICK;
+            Ok(Experiment { rounds, builds, ..experiment })
+        }
+    }
 }
 
 /// Files that an experiment names lie beside it, wherever it is raced from.

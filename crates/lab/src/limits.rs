@@ -6,20 +6,40 @@ use record::{Capacity, Experiment, Rate};
 use crate::LabError;
 use crate::server::ServerChoice;
 
+/// The connections that each candidate gets.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) connections: u32,
+    /// Why they are fewer than asked for, if they are.
+    pub(crate) fewer: Option<String>,
+}
+
+/// Files that are open beside connections: namespaces, journals, epolls, the record.
+const OTHER_FILES: u64 = 256;
+
 /// All candidates keep all their connections open at the same time, and each takes a file.
-pub(crate) fn files_suffice(experiment: &Experiment, racing: usize) -> Result<(), LabError> {
-    let workload = &experiment.workload;
-    let needed = workload.connections as usize * workload.body_bytes.len() * racing + 256;
-    let limit = linux::process::raise_open_files()?;
-    if needed as u64 <= limit {
-        return Ok(());
+pub(crate) fn connections(experiment: &Experiment, racing: usize) -> Result<Granted, LabError> {
+    let needed = u64::from(experiment.workload.connections) * racing as u64 + OTHER_FILES;
+    let limit = linux::process::allow_open_files(needed)?;
+    share(experiment, racing as u64, limit)
+}
+
+fn share(experiment: &Experiment, racing: u64, limit: u64) -> Result<Granted, LabError> {
+    let asked = experiment.workload.connections;
+    let allowed = u32::try_from(limit.saturating_sub(OTHER_FILES) / racing.max(1)).unwrap_or(u32::MAX);
+    if asked <= allowed {
+        return Ok(Granted { connections: asked, fewer: None });
+    }
+    let why = format!("{racing} candidates share the {limit} files that this process may have open");
+    if allowed >= experiment.workload.connections_min.unwrap_or(asked) {
+        let fewer = Some(format!("{allowed} a candidate instead of {asked}: {why}"));
+        return Ok(Granted { connections: allowed, fewer });
     }
     Err(LabError::Experiment {
-        what: format!("{} connections", workload.connections),
+        what: format!("{asked} connections"),
         why: format!(
-            "{racing} candidates × {} body sizes need {needed} open files, the limit is {limit}: \
-             race fewer candidates at once or raise the limit (ulimit -Hn)",
-            workload.body_bytes.len()
+            "{why}, which is {allowed} connections each: race fewer candidates at once, raise the limit (ulimit -Hn), \
+             or let workload.connections_min in the experiment's file allow fewer"
         ),
     })
 }
@@ -56,6 +76,26 @@ pub(crate) fn answers_suffice(experiment: &Experiment, server: &ServerChoice) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_shared_by_all_candidates() {
+        let mut experiment = Experiment::default();
+        experiment.workload.connections = 10_000;
+        let all = Granted { connections: 10_000, fewer: None };
+        assert_eq!(share(&experiment, 6, 60_256).unwrap(), all);
+        let error = share(&experiment, 6, 60_255).unwrap_err().to_string();
+        assert!(error.contains("9999 connections each") && error.contains("connections_min"), "{error}");
+        experiment.workload.connections_min = Some(3_000);
+        let fewer = share(&experiment, 6, 20_000).unwrap();
+        assert_eq!(fewer.connections, 3_290);
+        assert!(
+            fewer
+                .fewer
+                .unwrap()
+                .starts_with("3290 a candidate instead of 10000: 6 candidates share the 20000")
+        );
+        assert!(share(&experiment, 7, 20_000).is_err(), "2820 are fewer than the fewest");
+    }
 
     #[test]
     fn no_rate_above_what_the_reference_answers_at_all() {

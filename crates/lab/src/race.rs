@@ -15,7 +15,7 @@ use crate::candidate::{Contender, contenders, slug};
 use crate::capacity::capacity;
 use crate::cni::PluginDirs;
 use crate::home::{Claim, Home};
-use crate::limits::{answers_suffice, files_suffice, possible};
+use crate::limits::{answers_suffice, connections, possible};
 use crate::machine::{drifted, machine};
 use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
@@ -56,6 +56,8 @@ pub struct Race {
     server: ServerChoice,
     method: Method,
     seed: u64,
+    /// Why candidates have fewer connections than asked for.
+    fewer_connections: Option<String>,
     /// Chosen before the first trial.
     steered: bool,
 }
@@ -84,7 +86,7 @@ struct Course<'a> {
 impl Race {
     /// Checks everything that can be checked before the first change.
     pub fn prepare(
-        experiment: Experiment,
+        mut experiment: Experiment,
         settings: Settings,
         facts: &Facts,
         home: Home,
@@ -101,10 +103,14 @@ impl Race {
             ..Method::new(NodeCpus::split(&settings.cpus), settings.scheduling)
         };
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
-        files_suffice(&experiment, racing)?;
+        let granted = connections(&experiment, racing)?;
+        experiment.workload.connections = granted.connections;
         answers_suffice(&experiment, &server)?;
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
-        let race = Race { experiment, settings, home, contenders, server, method, seed, steered: false };
+        let fewer_connections = granted.fewer;
+        let steered = false;
+        let race =
+            Race { experiment, settings, home, contenders, server, method, seed, fewer_connections, steered };
         // Settings may have no place in this arrangement.
         race.contenders.iter().try_for_each(|contender| race.entrant(contender).map(drop))?;
         Ok(race)
@@ -163,6 +169,9 @@ impl Race {
         header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
         if let Some(guest) = &self.settings.guest {
             header.machine.facts.insert("virtual machine".to_owned(), guest.clone());
+        }
+        if let Some(fewer) = &self.fewer_connections {
+            header.machine.facts.insert("connections".to_owned(), fewer.clone());
         }
         writer.append(&Line::Header(Box::new(header)))?;
         tell(Event::Steering { chosen });
@@ -240,9 +249,8 @@ impl Race {
             let shape = self.shape(contender, Some(claim.id()));
             let dir = claim.dir().join(slug(&contender.name));
             let mut standing = Standing::build(&contender.name, shape, &staffing, &dir)?;
-            for body in &self.experiment.workload.body_bytes {
-                standing.connect(*body, self.experiment.workload.connections)?;
-            }
+            let workload = &self.experiment.workload;
+            standing.connect(workload.body_bytes[0], workload.connections)?;
             runners.push((index, standing));
         }
         runners.sort_by_key(|(index, _)| *index);
@@ -346,8 +354,7 @@ impl Race {
         Staffing {
             server: self.server.clone(),
             scheduling: self.settings.scheduling,
-            connections: self.experiment.workload.connections
-                * self.experiment.workload.body_bytes.len() as u32,
+            connections: self.experiment.workload.connections,
             outlives_us: false,
             body_bytes: self.experiment.workload.body_bytes.clone(),
         }

@@ -172,7 +172,7 @@ fn nginx_args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
     let locations: String = place.body_bytes.iter().map(|size| location(*size as usize)).collect();
     let workers = place.cpus.len();
     // The kernel spreads connections over workers by a hash, so one worker may get nearly all of them.
-    let connections = place.connections + 64;
+    let connections = worker_connections(place.connections);
     let files = connections + 64;
     let affinity: Vec<String> = place.cpus.iter().map(affinity_mask).collect();
     let affinity = affinity.join(" ");
@@ -219,6 +219,13 @@ http {{
     ])
 }
 
+/// What a worker is told for a number of connections. nginx closes idle connections of the kind that stays open as soon
+/// as a sixteenth or less of its places is free (`ngx_drain_connections`), so an eighth is added, and some for what is
+/// no connection of a client.
+fn worker_connections(connections: u32) -> u32 {
+    connections.saturating_add(connections / 8).saturating_add(64)
+}
+
 /// The answer of a size. A word of nginx's configuration must be shorter than 4 KiB, so a longer body is written as
 /// repetitions of `$k`, and put together for each request by one copy.
 fn location(size: usize) -> String {
@@ -259,6 +266,14 @@ mod tests {
             let body = body.trim_end_matches("\"; }\n");
             assert!(body.len() < 4000);
             assert_eq!(body.matches("$k").count() * CHUNK_BYTES + body.matches('x').count(), size);
+        }
+    }
+
+    #[test]
+    fn nginx_has_places_enough_to_keep_all_connections() {
+        for connections in [1, 32, 960, 1_000, 3_290, 20_000] {
+            let places = worker_connections(connections);
+            assert!(places - connections - 8 > places / 16, "{connections}");
         }
     }
 

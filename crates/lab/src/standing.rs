@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use linux::Cgroup;
 use linux::cpu::Scheduling;
 use linux::netns::Netns;
-use load::{Client, Expect, LoadError, Target};
+use load::{Ask, Client, Expect, LoadError, Request, Target};
 use plan::forwarding::Splice;
 use plan::{Journal, Kernel, Undone};
 
@@ -24,7 +24,7 @@ pub struct Staffing {
     pub server: ServerChoice,
     /// Policy of the server's threads.
     pub scheduling: Scheduling,
-    /// The most connections that the server is given, over all sizes.
+    /// The most connections that the server is given.
     pub connections: u32,
     /// The server goes on when this process ends.
     pub outlives_us: bool,
@@ -39,11 +39,17 @@ pub struct Standing {
     /// What stands.
     pub topology: Topology,
     server: Option<Server>,
-    clients: Vec<(u32, Vec<Client>)>,
+    clients: Vec<Client>,
+    /// The size of the answers that they ask for.
+    asked_bytes: u32,
     journal: Option<Journal>,
     kernel: Kernel,
     dir: PathBuf,
 }
+
+/// How much longer than a few everything may take for each connection. A connection takes some tens of microseconds; a CPU
+/// that is busy with other things makes ten times of it.
+const CONNECT_LIMIT: Duration = Duration::from_millis(1);
 
 impl Standing {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
@@ -57,6 +63,7 @@ impl Standing {
             topology,
             server: None,
             clients: Vec::new(),
+            asked_bytes: 0,
             journal: Some(journal),
             kernel: Kernel::new()?,
             dir: dir.to_owned(),
@@ -124,23 +131,25 @@ impl Standing {
         LabError::Unreachable { candidate: self.name.clone(), what }
     }
 
-    /// Opens the client's connections for answers of a size, spread over one thread a CPU of the client's node. Tried
-    /// again until the server is ready.
+    /// Opens the client's connections, spread over one thread a CPU of the client's node, and asks for answers of a size.
+    /// Tried again until the server is ready. Connections that there were are closed.
     pub fn connect(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
+        self.clients.clear();
         let address = self.topology.address;
-        let expect = Expect { status: 200, body_bytes: Some(body_bytes.into()) };
-        let target = Target::get(address, &address.to_string(), &format!("/{body_bytes}"), expect);
+        let Request { host, path, expect, .. } = self.request(body_bytes);
+        let target = Target::get(address, &host, &path, expect);
         let cpus = self.topology.shape.cpus.client.len();
         let threads = u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, connections);
         let inside = (Netns::open(&self.topology.client)?, self.group(0)?);
-        let deadline = Instant::now() + self.topology.shape.wires.patience().ready();
+        let deadline =
+            Instant::now() + self.topology.shape.wires.patience().ready() + CONNECT_LIMIT * connections;
         let mut clients = Vec::new();
         for thread in 0..threads {
             // The remainder goes to the first threads, one each.
             let share = connections / threads + u32::from(thread < connections % threads);
             clients.push(self.connect_one(&inside, &target, share as usize, deadline)?);
         }
-        self.clients.push((body_bytes, clients));
+        (self.clients, self.asked_bytes) = (clients, body_bytes);
         Ok(())
     }
 
@@ -151,7 +160,8 @@ impl Standing {
         connections: usize,
         deadline: Instant,
     ) -> Result<Client, LabError> {
-        let limit = self.topology.shape.wires.patience().connect();
+        let many = CONNECT_LIMIT * u32::try_from(connections).unwrap_or(u32::MAX);
+        let limit = self.topology.shape.wires.patience().connect() + many;
         loop {
             let connect = || netns.run(|| Client::connect(target, connections, limit));
             // A socket belongs to the group of the task that opens it.
@@ -176,10 +186,23 @@ impl Standing {
         Ok(self.topology.groups()[of].map(Splice::cgroup).transpose()?)
     }
 
-    /// The client's connections for answers of a size.
+    /// The client's connections, which ask for answers of a size from now on. All sizes have the same ones: as many for
+    /// each would take as many open files, and a client has one pool.
     pub fn clients(&mut self, body_bytes: u32) -> &mut [Client] {
-        let found = self.clients.iter_mut().find(|(body, _)| *body == body_bytes);
-        &mut found.expect("connections are opened for every size before the first trial").1
+        if self.asked_bytes != body_bytes {
+            let ask = Ask::Http(vec![self.request(body_bytes)]);
+            for client in &mut self.clients {
+                client.ask_for(ask.clone()).expect("a size makes no other kind of answer of it");
+            }
+            self.asked_bytes = body_bytes;
+        }
+        &mut self.clients
+    }
+
+    /// The request for an answer of a size.
+    fn request(&self, body_bytes: u32) -> Request {
+        let expect = Expect { status: 200, body_bytes: Some(body_bytes.into()) };
+        Request::get(&self.topology.address.to_string(), &format!("/{body_bytes}"), expect)
     }
 
     /// An error if the server has ended.

@@ -72,11 +72,17 @@ pub(crate) fn measure(
 
 /// Long enough for two requests on each connection, whatever the rate: a TCP connection that was idle for longer than
 /// its time-out acknowledges at once for a while and starts again with a small window, and that is not what is asked.
+/// Where there are so many connections that each is idle for so long between any two of its requests, it is, and no
+/// warm-up makes another of it.
 fn warmup(asked: Duration, load: &Load, clients: &[Client]) -> Duration {
     let connections: usize = clients.iter().map(Client::connections).sum();
-    let twice = load.rate_per_s.map_or(0.0, |rate| 2.0 * connections as f64 / rate);
+    let between = load.rate_per_s.map_or(0.0, |rate| connections as f64 / rate);
+    let twice = if between < RTO_MIN_S { 2.0 * between } else { 0.0 };
     asked.max(Duration::from_secs_f64(twice))
 }
+
+/// Linux's minimum retransmission time-out (`TCP_RTO_MIN`), in seconds.
+const RTO_MIN_S: f64 = 0.2;
 
 /// Sends one slice of load and waits for the answers.
 ///

@@ -267,6 +267,21 @@ pub fn raise_open_files() -> Result<u64> {
     Ok(now.maximum.unwrap_or(u64::MAX))
 }
 
+/// Raises the limit of open files as far as it goes, and that itself if it is less than `wanted` and this process may
+/// (`CAP_SYS_RESOURCE`, and `fs.nr_open` allows it); the limit in force afterwards.
+pub fn allow_open_files(wanted: u64) -> Result<u64> {
+    let limit = raise_open_files()?;
+    if limit >= wanted {
+        return Ok(limit);
+    }
+    let more = Rlimit { current: Some(wanted), maximum: Some(wanted) };
+    match rustix::process::setrlimit(Resource::Nofile, more) {
+        Ok(()) => Ok(wanted),
+        Err(rustix::io::Errno::PERM) => Ok(limit),
+        Err(errno) => Err(Error::new("raise the limit of open files", errno)),
+    }
+}
+
 /// The life of the keeper thread: start the child, say so, wait, say how it ended.
 fn keep(
     spawn: Spawn,
@@ -422,5 +437,8 @@ mod tests {
     fn open_files_go_up_to_the_hard_limit() {
         let limit = raise_open_files().unwrap();
         assert_eq!(rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), limit);
+        assert_eq!(allow_open_files(limit).unwrap(), limit, "what there is suffices");
+        // A process without the privilege keeps what it has.
+        assert!([limit, limit + 1].contains(&allow_open_files(limit + 1).unwrap()));
     }
 }

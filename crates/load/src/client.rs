@@ -16,7 +16,7 @@ use crate::ask::{Asks, Reply};
 use crate::connection::{Connection, Phase};
 use crate::error::system;
 use crate::response::Learned;
-use crate::{Address, Fault, LoadError, Target};
+use crate::{Address, Ask, Fault, LoadError, Target};
 
 /// Bytes that one read can take. Larger bodies take several.
 const BUFFER_BYTES: usize = 65_536;
@@ -125,6 +125,28 @@ impl Client {
         };
         client.make_ready()?;
         Ok(client)
+    }
+
+    /// From now on asks the same server for something else, over the connections that there are.
+    ///
+    /// # Errors
+    /// If such a request cannot be made, or if its answers would have to be read in another way than those so far:
+    /// HTTP instead of plain bytes, or plain bytes of another length. Then nothing has changed.
+    pub fn ask_for(&mut self, ask: Ask) -> Result<(), LoadError> {
+        let target = Target { ask, ..self.target.clone() };
+        let asks = target.asks()?;
+        if asks.reply != self.asks.reply {
+            return Err(LoadError::Shape("connections keep the kind of answer that they were opened for"));
+        }
+        // A run does not allocate. Datagrams have their bytes in here, and their length.
+        if asks.reply == Reply::Datagram {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(&asks.kinds[0].bytes);
+        } else {
+            self.scratch.reserve(asks.longest().saturating_mul(self.pool.depth));
+        }
+        (self.target, self.asks) = (target, asks);
+        Ok(())
     }
 
     /// How many connections there are.

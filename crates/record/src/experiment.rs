@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BitRate, Delay, Machines, Rate, Share, Tuning, Wire};
+use crate::quick::Quick;
+use crate::{BitRate, Delay, Machines, Published, Rate, Share, Tuning, Wire};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +54,12 @@ pub struct Experiment {
     /// Figures of a publication, to be shown beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
+    /// What its author, having run it, makes of the result: why it agrees with what was published or does not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reading: String,
+    /// What is other in the quick form; of files alone, a record has what was raced.
+    #[serde(default, skip_serializing)]
+    pub quick: Option<Quick>,
 }
 
 /// A contender: a data path or the plugins of a CNI configuration, with settings of its own if it is to have any; later
@@ -83,8 +90,12 @@ pub struct Candidate {
 pub struct Workload {
     /// Sizes of the answers' bodies in bytes; each size is a load of its own.
     pub body_bytes: Vec<u32>,
-    /// Permanent connections of the client.
+    /// Permanent connections of the client, to each candidate.
     pub connections: u32,
+    /// The fewest of them, where this machine does not allow as many open files as all candidates need; absent: as many
+    /// as asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_min: Option<u32>,
     /// Who answers.
     pub server: ServerKind,
     /// Requests go over IPv6.
@@ -164,20 +175,6 @@ pub enum Placement {
     SameNode,
 }
 
-/// A figure that somebody published for the same question.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Published {
-    /// The data path it was measured on.
-    pub path: String,
-    /// What was measured, with its unit: "p99 ms at 150k req/s".
-    pub what: String,
-    /// The figure.
-    pub value: f64,
-    /// Where it was published.
-    pub source: String,
-}
-
 /// Defaults that the experiment file's documentation names too.
 mod defaults {
     pub(super) fn rounds() -> u32 {
@@ -231,13 +228,21 @@ impl Default for Experiment {
             vm: None,
             seed: None,
             published: Vec::new(),
+            reading: String::new(),
+            quick: None,
         }
     }
 }
 
 impl Default for Workload {
     fn default() -> Workload {
-        Workload { body_bytes: vec![100], connections: 32, server: ServerKind::Auto, ipv6: false }
+        Workload {
+            body_bytes: vec![100],
+            connections: 32,
+            connections_min: None,
+            server: ServerKind::Auto,
+            ipv6: false,
+        }
     }
 }
 

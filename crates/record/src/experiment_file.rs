@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use crate::{Experiment, Rate, SCHEMA, Wire};
+use crate::{Experiment, Published, Rate, SCHEMA, Wire};
 
 /// Why a text is not an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +26,12 @@ pub enum ExperimentError {
     Schema {
         /// What the file says.
         found: u32,
+    },
+    /// What `[quick]` says is not an experiment's.
+    #[error("[quick]: {what}")]
+    Quick {
+        /// What is wrong.
+        what: String,
     },
     /// A value is outside of what can be raced.
     #[error("`{key}` is {value}: {why}")]
@@ -58,6 +64,7 @@ impl Experiment {
     pub fn from_toml(text: &str) -> Result<Experiment, ExperimentError> {
         let experiment: Experiment = toml::from_str(text).map_err(|error| located(text, &error))?;
         experiment.validate()?;
+        experiment.quick()?;
         Ok(experiment)
     }
 
@@ -136,20 +143,16 @@ impl Experiment {
                 return Err(out_of_range("rates", rate, "it is listed twice"));
             }
         }
-        within("workload.connections", self.workload.connections, 1..=20_000)
+        within("workload.connections", self.workload.connections, 1..=20_000)?;
+        let fewest = self.workload.connections_min.unwrap_or(1);
+        within("workload.connections_min", fewest, 1..=self.workload.connections)
     }
 
     fn validate_published(&self) -> Result<(), ExperimentError> {
-        for figure in &self.published {
-            if !figure.value.is_finite() {
-                return Err(out_of_range("published.value", figure.value, "a finite number is expected"));
-            }
-            if figure.source.is_empty() || figure.what.is_empty() {
-                let why = "a figure without what it is and where it was published cannot be checked";
-                return Err(out_of_range("published", figure.value, why));
-            }
+        match self.published.iter().find_map(Published::fault) {
+            Some((key, value, why)) => Err(out_of_range(key, value, why)),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -242,6 +245,10 @@ path = "bridge+vxlan"
 what = "p99 ms at 150k req/s"
 value = 1.5
 source = "a talk, 2015"
+
+[quick]
+rounds = 3
+builds = 3
 "#;
 
     #[track_caller]
@@ -265,7 +272,8 @@ source = "a talk, 2015"
         assert_eq!((experiment.underlay.mtu, experiment.seed), (9001, Some(7)));
         assert_eq!(experiment.placement, crate::Placement::SameNode);
         let again = toml::to_string(&experiment).unwrap();
-        assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");
+        let without_quick = Experiment { quick: None, ..experiment };
+        assert_eq!(Experiment::from_toml(&again).unwrap(), without_quick, "{again}");
     }
 
     /// Records of races without CNI plugins are the same as before there were any, for older readers.
@@ -319,6 +327,10 @@ source = "a talk, 2015"
             "`underlay.mtu` is 1349: 1350 to 65535 is expected",
         );
         check(&with("workload = { connections = 0 }"), "`workload.connections` is 0: 1 to 20000 is expected");
+        check(
+            &with("workload = { connections = 9, connections_min = 10 }"),
+            "`workload.connections_min` is 10: 1 to 9 is expected",
+        );
         check(
             &with("workload = { body_bytes = [] }"),
             "`workload.body_bytes` is empty: at least one size is expected",

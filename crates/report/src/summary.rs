@@ -1,8 +1,10 @@
 //! What a race says, as plain values: everything that the table, the JSON and the page show is in here, and nothing in
 //! here is a text to be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
 
-use record::{Capacity, Counters, Experiment, Machine, Published, Setting};
+use record::{Capacity, Counters, Experiment, Machine, Setting};
 use serde::Serialize;
+
+use crate::published::PublishedFigure;
 
 /// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
 pub const SCHEMA: u32 = 1;
@@ -39,7 +41,9 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exact: Vec<Exact>,
     /// Figures that somebody published for the same question.
-    pub published: Vec<Published>,
+    pub published: Vec<PublishedFigure>,
+    /// How many of those agree with ours, in a sentence; `None` where nothing comparable was published.
+    pub agreement: Option<String>,
     /// The race in a sentence or two.
     pub verdict: String,
     /// What a reader must know to believe the figures: a cut file, few builds, a single round.

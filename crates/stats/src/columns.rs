@@ -126,7 +126,7 @@ mod tests {
             samples.sort_unstable();
             let columns = Columns::new(&sparse);
             prop_assert_eq!(columns.count(weights), samples.len() as u64);
-            for percentile in Percentile::ALL {
+            for percentile in Percentile::LADDER {
                 let expected = percentile.rank(samples.len() as u64).checked_sub(1).map(|index| samples[index as usize]);
                 prop_assert_eq!(columns.percentile(*percentile, weights), expected);
             }

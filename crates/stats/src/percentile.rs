@@ -7,8 +7,12 @@ pub enum Percentile {
     P50,
     /// 90 %.
     P90,
+    /// 95 %.
+    P95,
     /// 99 %.
     P99,
+    /// 99.5 %.
+    P99_5,
     /// 99.9 %.
     P99_9,
     /// 99.99 %.
@@ -18,8 +22,9 @@ pub enum Percentile {
 }
 
 impl Percentile {
-    /// All of them, ascending.
-    pub const ALL: &[Percentile] = &[
+    /// Those that are told everywhere, ascending: the median and a nine more each. The others are told where somebody
+    /// published them.
+    pub const LADDER: &[Percentile] = &[
         Percentile::P50,
         Percentile::P90,
         Percentile::P99,
@@ -37,7 +42,9 @@ impl Percentile {
         match self {
             Percentile::P50 => 2,
             Percentile::P90 => 10,
+            Percentile::P95 => 20,
             Percentile::P99 => 100,
+            Percentile::P99_5 => 200,
             Percentile::P99_9 => 1_000,
             Percentile::P99_99 => 10_000,
             Percentile::P99_999 => 100_000,
@@ -54,7 +61,9 @@ impl Percentile {
         match self {
             Percentile::P50 => "p50",
             Percentile::P90 => "p90",
+            Percentile::P95 => "p95",
             Percentile::P99 => "p99",
+            Percentile::P99_5 => "p99.5",
             Percentile::P99_9 => "p99.9",
             Percentile::P99_99 => "p99.99",
             Percentile::P99_999 => "p99.999",
@@ -72,9 +81,9 @@ impl Percentile {
         count >= self.samples_needed()
     }
 
-    /// This one, or else the highest below it that `count` samples allow; `None` if they allow none.
+    /// This one, or else the highest of the ladder below it that `count` samples allow; `None` if they allow none.
     pub fn or_lower(self, count: u64) -> Option<Percentile> {
-        Percentile::ALL.iter().rev().copied().find(|lower| *lower <= self && lower.is_valid(count))
+        Percentile::LADDER.iter().rev().copied().find(|lower| *lower <= self && lower.is_valid(count))
     }
 
     /// From how many samples on it is told.
@@ -89,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_percentile_is_valid_from_ten_samples_beyond_on() {
-        for percentile in Percentile::ALL {
+        for percentile in Percentile::LADDER.iter().chain(&[Percentile::P95, Percentile::P99_5]) {
             let needed = percentile.samples_needed();
             for count in needed - 1..needed + 2 * percentile.one_in() {
                 let beyond = count - percentile.rank(count);
@@ -97,6 +106,7 @@ mod tests {
             }
         }
         assert_eq!(Percentile::P99_999.samples_needed(), 1_000_000);
+        assert_eq!(Percentile::P99_5.samples_needed(), 2_000);
     }
 
     #[test]
@@ -105,6 +115,8 @@ mod tests {
         assert_eq!(Percentile::P50.rank(5), 3);
         assert_eq!(Percentile::P99.rank(1_000), 990);
         assert_eq!(Percentile::P99_9.rank(999), 999);
+        assert_eq!(Percentile::P95.rank(100), 95);
+        assert_eq!(Percentile::P99_5.rank(1_000), 995);
         assert_eq!(Percentile::P99.rank(0), 0);
     }
 
@@ -118,7 +130,7 @@ mod tests {
 
     #[test]
     fn labels_and_quantiles_agree() {
-        for percentile in Percentile::ALL {
+        for percentile in Percentile::LADDER.iter().chain(&[Percentile::P95, Percentile::P99_5]) {
             let told: f64 = percentile.label()[1..].parse().unwrap();
             assert!((told / 100.0 - percentile.quantile()).abs() < 1e-12, "{percentile:?}");
         }

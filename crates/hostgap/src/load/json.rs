@@ -91,7 +91,7 @@ fn distribution(times: &Histogram<u64>, independent: Option<u64>) -> Value {
     let mut map = Map::new();
     let mut intervals = Map::new();
     map.insert("count".to_owned(), times.len().into());
-    for percentile in Percentile::ALL {
+    for percentile in Percentile::LADDER {
         let name = percentile.label().replace('.', "_");
         let told = told(times, *percentile, independent);
         let interval = told.and_then(|told| told.interval_ns);

@@ -56,7 +56,7 @@ fn percentile_lines(text: &mut String, outcome: &Outcome, independent: Option<u6
     };
     let names = ["response", "service", "lag", "late"].map(str::to_owned);
     text.write_str(&row("", names, "95 % interval"))?;
-    for percentile in Percentile::ALL {
+    for percentile in Percentile::LADDER {
         let all = columns.map(|times| told(times, *percentile, independent));
         let interval = match all[0].map(|told| told.interval_ns) {
             Some(Some((low, high))) => format!("{} – {}", time(low), time(high)),

@@ -5,6 +5,7 @@
 mod cni;
 mod home;
 mod race;
+mod scenarios;
 mod settings;
 mod standing;
 mod wan;

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::{Client, Live, LoadError, Run, Schedule, Wait};
+use load::{Ask, Client, Expect, Live, LoadError, Request, Run, Schedule, Sizes, Wait};
 
 use crate::servers::{OK, at, check, client, run, serve, target};
 
@@ -18,6 +18,28 @@ fn a_good_server_answers_everything() {
         assert_eq!(outcome.duration, Duration::from_millis(300));
         assert!(outcome.kept() > 0.0);
     }
+}
+
+#[test]
+fn connections_ask_for_something_else() {
+    // A new connection would count from 0 again; the answer's length tells how far this one has come.
+    let address = serve(|request| {
+        let body = "x".repeat(1 + usize::from(request.on_connection >= 100));
+        request.answer(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+    });
+    let expecting = |body_bytes| {
+        let expect = Expect { status: 200, body_bytes: Some(body_bytes) };
+        Ask::Http(vec![Request::get("x", &format!("/{body_bytes}"), expect)])
+    };
+    let mut clients = [client(address, 1)];
+    for body_bytes in [1, 2] {
+        clients[0].ask_for(expecting(body_bytes)).unwrap();
+        let outcome = run(&mut clients, &at(500.0, 200));
+        assert_eq!((outcome.answered, outcome.unexpected.count(), outcome.reconnects), (100, 0, 0));
+    }
+    let raw = Ask::Raw(Sizes { request_bytes: 1, response_bytes: 1 });
+    assert!(matches!(clients[0].ask_for(raw), Err(LoadError::Shape(_))));
+    assert_eq!(run(&mut clients, &at(500.0, 20)).answered, 10, "a refusal changes nothing");
 }
 
 #[test]

@@ -191,8 +191,7 @@ impl Comparisons {
     /// What a statistic must differ by, in the logarithm, to be more than noise: half the interval of the reference
     /// against itself, or the difference between the two if that is more.
     pub(super) fn floor(&self, load: usize, of: Statistic) -> Option<f64> {
-        let interval = self.spread(1, load, of)?.interval(0.05);
-        Some(interval.half_width_ln().max(interval.value.ln().abs()))
+        self.spread(1, load, of).as_ref().map(noise_floor)
     }
 
     /// How many tests a candidate undergoes; its intervals are adjusted for that (Bonferroni), so that of all verdicts
@@ -233,6 +232,12 @@ impl Comparisons {
         let ratio = Ratio { value: interval.value, low: interval.low, high: interval.high };
         Some(Test { of, verdict, ratio, alpha, floor, excludes_one: !interval.holds(1.0) })
     }
+}
+
+/// The floor that the ratio of the control to the reference gives.
+pub(super) fn noise_floor(control: &Spread) -> f64 {
+    let interval = control.interval(0.05);
+    interval.half_width_ln().max(interval.value.ln().abs())
 }
 
 /// One statistic's test.

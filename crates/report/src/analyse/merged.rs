@@ -51,6 +51,8 @@ type Tried<'a> = (usize, &'a TrialRecord);
 pub(super) struct Cell<'a> {
     /// Trials that count.
     pub(super) trials: Vec<&'a TrialRecord>,
+    /// The unit of each of them.
+    pub(super) unit_of: Vec<usize>,
     /// Trials that do not.
     pub(super) void: Vec<&'a TrialRecord>,
     pub(super) response: Hdr<u64>,
@@ -132,6 +134,7 @@ impl<'a> Cell<'a> {
         Cell {
             columns: Columns::new(&sparse),
             beyond: by_unit.iter().map(|(_, beyond)| beyond).sum(),
+            unit_of: counted.iter().map(|(unit, _)| *unit).collect(),
             trials: counted.into_iter().map(|(_, trial)| trial).collect(),
             void: void.into_iter().map(|(_, trial)| trial).collect(),
             response,

@@ -4,6 +4,8 @@ mod compare;
 mod describe;
 mod exact;
 mod merged;
+mod ours;
+mod published;
 mod rates;
 mod sentence;
 
@@ -21,7 +23,8 @@ pub fn analyse(race: &Race) -> Summary {
     let candidates = candidates(race, &cells, &comparisons);
     let noise = noise(race, &comparisons);
     let mut experiment = race.header.experiment.clone();
-    let published = std::mem::take(&mut experiment.published);
+    experiment.published.clear();
+    let published = published::figures(race, &cells);
     let exact = exact::exact(race);
     Summary {
         schema: SCHEMA,
@@ -42,6 +45,7 @@ pub fn analyse(race: &Race) -> Summary {
         exact,
         candidates,
         noise,
+        agreement: published::sentence(race, &published),
         published,
     }
 }
@@ -115,6 +119,7 @@ fn noise(race: &Race, comparisons: &Comparisons) -> Vec<Noise> {
 /// What a reader must know to believe the figures.
 fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
     let mut notes = race.notes.clone();
+    notes.extend(race.header.machine.facts.get("connections").map(|fewer| format!("connections: {fewer}")));
     if race.end.is_none() {
         notes.push("the record has no end: the race was cut off, or is still running".to_owned());
     }

@@ -146,7 +146,7 @@ fn needs(cell: &Cell<'_>, rounds: usize) -> Vec<Need> {
             rounds: (count > 0).then(|| (share * rounds as f64).ceil() as u64),
         }
     };
-    Percentile::ALL.iter().filter(|percentile| !percentile.is_valid(count)).map(need).collect()
+    Percentile::LADDER.iter().filter(|percentile| !percentile.is_valid(count)).map(need).collect()
 }
 
 fn precision(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize) -> Vec<Precision> {

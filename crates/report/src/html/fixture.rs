@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use record::{
-    Capacity, Counters, Experiment, Machine, Placement, Published, Rate, ServerKind, Underlay, Workload,
-};
+use record::{Capacity, Counters, Experiment, Machine, Placement, Rate, ServerKind, Underlay, Workload};
 
 use crate::{
-    Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
-    Role, SCHEMA, Summary, Verdict, VoidReason,
+    Agreement, Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, PublishedFigure, Quantiles,
+    RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
 };
 
 /// Name, meaning, MTU, and p50, p99 and capacity relative to the host.
@@ -66,12 +64,12 @@ pub(super) fn race() -> Summary {
         candidates,
         noise: LOADS.map(noise).to_vec(),
         exact: Vec::new(),
-        published: vec![Published {
-            path: "bridge+vxlan".to_owned(),
-            what: "p99 ms at 150k req/s".to_owned(),
-            value: 9.2,
-            source: "Machine Zone 2015".to_owned(),
-        }],
+        published: published(),
+        agreement: Some(
+            "Of 3 published comparisons: 1 agrees, 1 has the same direction and another size, 0 contradict, 1 cannot be \
+             made here."
+                .to_owned(),
+        ),
         verdict:
             "macvlan and ptp+direct come closest to the host: p50 at 50 % of capacity differs by −1.8 % and \
                   +8.1 %. bridge+vxlan costs 36 % of p50 and 41 % of capacity."
@@ -85,6 +83,7 @@ pub(super) fn host_only() -> Summary {
     let mut summary = race();
     summary.candidates.truncate(2);
     summary.published.clear();
+    summary.agreement = None;
     summary.notes.clear();
     summary
 }
@@ -175,7 +174,14 @@ pub(super) fn hostile() -> Summary {
     summary.machine.client_cpus = evil();
     summary.machine.server_cpus = evil();
     summary.machine.facts.insert(evil(), evil());
-    summary.published = vec![Published { path: evil(), what: evil(), value: f64::NAN, source: evil() }];
+    summary.agreement = Some(evil());
+    summary.experiment.reading = evil();
+    for figure in &mut summary.published {
+        (figure.path, figure.what, figure.unit, figure.source) = (evil(), evil(), evil(), evil());
+        (figure.setting, figure.reason, figure.against) = (evil(), evil(), evil());
+        (figure.value, figure.ours) = (f64::NAN, Some(f64::INFINITY));
+        figure.ratio = Some(Ratio { value: 0.0, low: f64::NEG_INFINITY, high: f64::NAN });
+    }
     summary.noise[0].p50_floor = Some(f64::INFINITY);
     for candidate in &mut summary.candidates {
         (candidate.name, candidate.path, candidate.stands_for) = (evil(), evil(), evil());
@@ -215,7 +221,12 @@ fn experiment() -> Experiment {
                 ..record::Candidate::default()
             })
             .collect(),
-        workload: Workload { body_bytes: vec![100], connections: 32, server: ServerKind::Auto, ipv6: false },
+        workload: Workload {
+            body_bytes: vec![100],
+            connections: 32,
+            server: ServerKind::Auto,
+            ..Workload::default()
+        },
         rates: vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
         rounds: 30,
         builds: 6,
@@ -226,7 +237,54 @@ fn experiment() -> Experiment {
         vm: None,
         seed: None,
         published: Vec::new(),
+        reading: String::new(),
+        quick: None,
     }
+}
+
+/// One figure of each kind, of two sources.
+fn published() -> Vec<PublishedFigure> {
+    let of = |path: &str, metric, value, agreement, reason: &str| PublishedFigure {
+        path: path.to_owned(),
+        what: String::new(),
+        metric: Some(metric),
+        value,
+        unit: "ms".to_owned(),
+        source: "Machine Zone 2015".to_owned(),
+        setting: "150,000 requests/s".to_owned(),
+        load: Some(1),
+        ours: Some(value / 10.0),
+        against: "host".to_owned(),
+        published_ratio: Some(interval(value, 0.05)),
+        ratio: Some(interval(1.4, 0.1)),
+        agreement,
+        reason: reason.to_owned(),
+    };
+    let unknown = PublishedFigure {
+        ours: None,
+        ratio: None,
+        load: None,
+        ..of("bridge+vpc", "p99.999", 9.8, Agreement::NotComparable, "no such load was raced")
+    };
+    let shown = PublishedFigure {
+        what: "maximum of requests/s".to_owned(),
+        metric: None,
+        value: 450_000.0,
+        unit: String::new(),
+        source: "a talk, 2021".to_owned(),
+        load: None,
+        ours: None,
+        published_ratio: None,
+        ratio: None,
+        ..of("bridge+direct", "", 0.0, Agreement::Shown, "")
+    };
+    vec![
+        of("host", "p95", 1.0, Agreement::Reference, "all others are divided by it"),
+        of("bridge+direct", "p95", 1.42, Agreement::Agrees, "published × 1.42, ours × 1.4"),
+        of("bridge+vxlan", "p99", 2.4, Agreement::SameDirection, "published × 2.4, ours × 1.4"),
+        unknown,
+        shown,
+    ]
 }
 
 fn machine() -> Machine {

@@ -135,6 +135,8 @@ fn contents(m: &mut Markup, summary: &Summary) {
         [("#ratio", ratio.as_str()), ("#curves", "Percentiles"), ("#cpu", "CPU"), ("#capacity", "Capacity")];
     let counted = [("#exact", "Instructions")];
     let figures = if summary.exact.is_empty() { measured.as_slice() } else { counted.as_slice() };
+    let has_published = !summary.published.is_empty() || !summary.experiment.reading.is_empty();
+    let published = has_published.then_some(("#published", "Published figures"));
     let parts = [
         ("#topology", "Topology"),
         ("#paths", "Each data path"),
@@ -143,7 +145,7 @@ fn contents(m: &mut Markup, summary: &Summary) {
         ("#again", "Run it again"),
     ];
     m.within("nav", &[("aria-label", "Parts of this page")], |m| {
-        for (place, name) in figures.iter().chain(&parts) {
+        for (place, name) in published.iter().chain(figures).chain(&parts) {
             m.leaf("a", &[("href", place)], name);
             m.text(" ");
         }

@@ -1,11 +1,10 @@
-//! What the figures hold for: the machine, the settings of the race, figures that others published, how sure the race
-//! is, and what it could not do.
+//! What the figures hold for: the machine, the settings of the race, how sure the race is, and what it could not do.
 
 use super::look;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Precision, Quantiles, Summary};
+use crate::{Precision, Summary};
 
 /// What [`Precision`] is given of, as it is named there.
 const PRECISE: [&str; 3] = ["p50", "p99", "req/s"];
@@ -18,7 +17,6 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             facts(m, "Machine", machine(summary));
             facts(m, "Experiment", experiment(summary));
         });
-        published(m, summary);
         precision(m, summary);
         absent(m, summary);
     });
@@ -72,43 +70,6 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
     .filter(|(_, value)| !value.is_empty())
     .map(|(name, value)| (name.to_owned(), value))
     .collect()
-}
-
-/// Published figures beside ours on the same data path.
-fn published(m: &mut Markup, summary: &Summary) {
-    if summary.published.is_empty() {
-        return;
-    }
-    m.leaf("h3", &[("id", "published")], "Published figures beside ours");
-    m.leaf(
-        "p",
-        &[("class", "aside")],
-        "Theirs come from other machines and years: compare the order of data paths and their ratios, not microseconds.",
-    );
-    let mut head = ["data path", "published", "figure", "source"].map(str::to_owned).to_vec();
-    head.extend(summary.loads.iter().map(|load| format!("ours, {}", text::load_short(load))));
-    let rows = summary.published.iter().map(|published| {
-        let ours = summary.candidates.iter().find(|candidate| candidate.path == published.path);
-        let mut cells = vec![
-            Cell::words(&*published.what),
-            Cell::figure(text::significant(published.value)),
-            Cell::words(&*published.source),
-        ];
-        cells.extend((0..summary.loads.len()).map(|load| {
-            let quantiles = ours.and_then(|candidate| candidate.rates.get(load)).map(|rate| rate.response_ns);
-            Cell::figure(p50_and_p99(quantiles.as_ref()))
-        }));
-        Row { name: published.path.clone(), candidate: None, cells }
-    });
-    Table {
-        caption: "Published figures beside ours, which are p50 / p99 in µs", rows: rows.collect(), head
-    }
-    .write(m);
-}
-
-fn p50_and_p99(quantiles: Option<&Quantiles>) -> String {
-    let Some(quantiles) = quantiles else { return text::NONE.to_owned() };
-    format!("{} / {}", text::micros_or_none(quantiles.p50), text::micros_or_none(quantiles.p99))
 }
 
 /// How long a race would have to be to know the ratios to ±3 %.

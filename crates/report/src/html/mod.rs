@@ -15,6 +15,7 @@ mod head;
 mod look;
 mod machine;
 mod markup;
+mod published;
 mod ratio;
 mod rows;
 mod scale;
@@ -60,6 +61,7 @@ fn head(m: &mut Markup, summary: &Summary) {
 
 fn body(m: &mut Markup, summary: &Summary) {
     head::section(m, summary);
+    published::section(m, summary);
     if summary.exact.is_empty() {
         ratio::section(m, summary);
         curve::section(m, summary);

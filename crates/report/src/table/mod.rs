@@ -3,6 +3,7 @@
 mod columns;
 mod exact;
 mod grid;
+mod published;
 
 use std::fmt::Write;
 
@@ -34,7 +35,7 @@ pub fn table(summary: &Summary, style: Style) -> String {
         }
     }
     text.push_str(&cannot_run(summary));
-    text.push_str(&published(summary));
+    text.push_str(&published::blocks(summary, style));
     text.push_str(&list("Note", &summary.notes));
     let _infallible = writeln!(text, "\n{}", grid::ink(&sentence(&summary.verdict), Ink::Bold, style.colour));
     text
@@ -223,15 +224,6 @@ fn cannot_run(summary: &Summary) -> String {
     let lines: Vec<String> =
         unable.map(|candidate| format!("{}: {}", candidate.name, candidate.reasons.join("; "))).collect();
     list("Cannot run here", &lines)
-}
-
-fn published(summary: &Summary) -> String {
-    let lines: Vec<String> = summary
-        .published
-        .iter()
-        .map(|figure| format!("{}, {}: {} ({})", figure.path, figure.what, figure.value, figure.source))
-        .collect();
-    list("Published", &lines)
 }
 
 /// A heading with lines under it; nothing without lines.

@@ -3,7 +3,7 @@
 
 use record::{
     Capacity, Counters, CpuTime, End, Entrant, Experiment, Header, Histogram, Latencies, Load, Machine,
-    Published, Race, Round, SCHEMA, TrialRecord, Void,
+    Metric, Published, Race, Rate, Round, SCHEMA, TrialRecord, Void,
 };
 use stats::Random;
 
@@ -132,12 +132,7 @@ impl Plan {
         experiment.rounds = self.builds * self.rounds_a_build;
         experiment.builds = self.builds;
         experiment.seed = Some(self.seed);
-        experiment.published = vec![Published {
-            path: "bridge+vxlan".to_owned(),
-            what: "p99 ms at 150k req/s".to_owned(),
-            value: 1.5,
-            source: "a talk, 2015".to_owned(),
-        }];
+        experiment.published = published();
         Header {
             schema: SCHEMA,
             hostgap: "0.0.0".to_owned(),
@@ -157,6 +152,46 @@ impl Plan {
             entrants,
         }
     }
+}
+
+/// A figure of each kind, at the loads of [`eventful`].
+pub(crate) fn published() -> Vec<Published> {
+    let of = |candidate: &str, metric, value, unit: &str, rate| Published {
+        candidate: candidate.to_owned(),
+        what: String::new(),
+        value,
+        source: "a talk, 2015".to_owned(),
+        metric,
+        against: None,
+        unit: unit.to_owned(),
+        rate,
+        body_bytes: None,
+        rounded_to: None,
+        setting: String::new(),
+    };
+    let slow = Some(Rate::OfCapacity(20_000.0 / 66_000.0));
+    let shown =
+        Published { what: "p99 ms at 150k req/s".to_owned(), ..of("bridge+vxlan", None, 1.5, "", None) };
+    vec![
+        of("host", Some(Metric::P95), 0.5, "ms", slow),
+        Published { rounded_to: Some(0.1), ..of("bridge+direct", Some(Metric::P95), 0.6, "ms", slow) },
+        of("bridge+vxlan", Some(Metric::P95), 1200.0, "us", slow),
+        of("macvlan", Some(Metric::P95), 0.9, "ms", slow),
+        of("ipvlan-l2", Some(Metric::P95), 0.7, "ms", slow),
+        of("docker", Some(Metric::P95), 0.7, "ms", slow),
+        of("bridge+vxlan", Some(Metric::P99_99), 9.0, "ms", slow),
+        of("host", Some(Metric::P99_99), 3.0, "ms", slow),
+        of("bridge+vxlan", Some(Metric::Max), 400.0, "ms", slow),
+        of("host", Some(Metric::Max), 10.0, "ms", slow),
+        of("host", Some(Metric::Requests), 500_000.0, "requests/s", None),
+        of("bridge+vxlan", Some(Metric::Requests), 350_000.0, "requests/s", None),
+        Published {
+            against: Some("bridge+vxlan".to_owned()),
+            ..of("bridge+direct", Some(Metric::Requests), 1.27, "ratio", None)
+        },
+        of("bridge+vxlan", Some(Metric::CpuSoftirq), 15.3, "%", Some(Rate::PerSecond(7.0))),
+        shown,
+    ]
 }
 
 fn load(rate_per_s: Option<f64>) -> Load {

@@ -7,4 +7,6 @@ mod goldens;
 #[cfg(test)]
 mod made;
 #[cfg(test)]
+mod published;
+#[cfg(test)]
 mod verdicts;

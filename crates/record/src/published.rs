@@ -1,0 +1,275 @@
+//! Figures that somebody published for the question of an experiment, and what makes them comparable with ours.
+//!
+//! Absolute values of other machines and years cannot agree. What can is how a candidate stands to the reference at the
+//! same load: the published figure ÷ the one published for the reference, beside our ratio.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Rate;
+
+/// A figure that somebody published for the same question.
+///
+/// Without a metric it is a text to be read beside ours; with one it is compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The name of the candidate that it is about; of one without a name of its own, its data path.
+    // Records of the first version have `path`, and readers of that time know no other key.
+    #[serde(rename = "path", alias = "candidate")]
+    pub candidate: String,
+    /// What was measured, where the other keys do not tell it: "p99 ms at 150k req/s".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub what: String,
+    /// The figure, in `unit`.
+    pub value: f64,
+    /// Where it was published.
+    pub source: String,
+    /// What it is compared by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
+    /// Whom it is divided by; absent: the reference of the race.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+    /// The unit of the value, see [`Metric::units`]; or [`RATIO`], if the figure is such a ratio already.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unit: String,
+    /// The rate of ours that it belongs to, as it stands in the experiment's `rates`; absent: as many as go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// The size of ours that it belongs to; absent: the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_bytes: Option<u32>,
+    /// What the figure is rounded to, in its unit; absent: it is taken as exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounded_to: Option<f64>,
+    /// The circumstances that it was measured under: "150,000 requests/s, 30 % of the most".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub setting: String,
+}
+
+/// The unit of a figure that was published as a multiple of another candidate's.
+pub const RATIO: &str = "ratio";
+
+/// What a published figure is compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Metric {
+    /// The median response time.
+    #[serde(rename = "p50")]
+    P50,
+    /// 90 % of response times are at most this.
+    #[serde(rename = "p90")]
+    P90,
+    /// 95 %.
+    #[serde(rename = "p95")]
+    P95,
+    /// 99 %.
+    #[serde(rename = "p99")]
+    P99,
+    /// 99.5 %.
+    #[serde(rename = "p99.5")]
+    P99_5,
+    /// 99.9 %.
+    #[serde(rename = "p99.9")]
+    P99_9,
+    /// 99.99 %.
+    #[serde(rename = "p99.99")]
+    P99_99,
+    /// 99.999 %.
+    #[serde(rename = "p99.999")]
+    P99_999,
+    /// The greatest response time.
+    #[serde(rename = "max")]
+    Max,
+    /// The mean response time, which is compared where somebody published one, and is a headline nowhere.
+    #[serde(rename = "mean")]
+    Mean,
+    /// Answers per second.
+    #[serde(rename = "requests")]
+    Requests,
+    /// Bits per second that were delivered.
+    #[serde(rename = "bandwidth")]
+    Bandwidth,
+    /// The share of packets that were not delivered.
+    #[serde(rename = "loss")]
+    Loss,
+    /// The share of the time of the server's CPUs that they spend in softirq.
+    #[serde(rename = "cpu_softirq")]
+    CpuSoftirq,
+}
+
+/// Units with how many of the base unit each is.
+type Units = &'static [(&'static str, f64)];
+
+/// Base: a nanosecond.
+const TIMES: Units = &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+/// Base: one a second.
+const COUNTS: Units = &[("requests/s", 1.0)];
+/// Base: a bit a second.
+const BITS: Units = &[("Mbit/s", 1e6), ("Gbit/s", 1e9)];
+/// Base: the whole.
+const SHARES: Units = &[("%", 0.01)];
+
+impl Metric {
+    /// Its name, as in the experiment file, and its units with how many of the base unit each is. Base units are those
+    /// of the record: nanoseconds, one a second, bits a second, shares from 0 to 1.
+    fn row(self) -> (&'static str, Units) {
+        match self {
+            Metric::P50 => ("p50", TIMES),
+            Metric::P90 => ("p90", TIMES),
+            Metric::P95 => ("p95", TIMES),
+            Metric::P99 => ("p99", TIMES),
+            Metric::P99_5 => ("p99.5", TIMES),
+            Metric::P99_9 => ("p99.9", TIMES),
+            Metric::P99_99 => ("p99.99", TIMES),
+            Metric::P99_999 => ("p99.999", TIMES),
+            Metric::Max => ("max", TIMES),
+            Metric::Mean => ("mean", TIMES),
+            Metric::Requests => ("requests", COUNTS),
+            Metric::Bandwidth => ("bandwidth", BITS),
+            Metric::Loss => ("loss", SHARES),
+            Metric::CpuSoftirq => ("cpu_softirq", SHARES),
+        }
+    }
+
+    /// Its name, as in the experiment file.
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The units that a figure of it can have, each with how many of the record's base unit it is.
+    pub fn units(self) -> &'static [(&'static str, f64)] {
+        self.row().1
+    }
+}
+
+impl Published {
+    /// Whether the figure is a multiple of another candidate's already.
+    pub fn is_ratio(&self) -> bool {
+        self.unit == RATIO
+    }
+
+    /// How many of the record's base unit the figure's unit is; `None` without a metric or with a unit that is none of
+    /// its.
+    pub fn scale(&self) -> Option<f64> {
+        let units = self.metric?.units();
+        units.iter().find(|(unit, _)| *unit == self.unit).map(|(_, scale)| *scale)
+    }
+
+    /// Why the figure cannot stand: its key, its value there, and what is expected.
+    pub(crate) fn fault(&self) -> Option<(&'static str, String, String)> {
+        let fault = |key, value: &dyn ToString, why: &str| Some((key, value.to_string(), why.to_owned()));
+        if !self.value.is_finite() {
+            return fault("published.value", &self.value, "a finite number is expected");
+        }
+        if self.source.is_empty() || (self.what.is_empty() && self.metric.is_none()) {
+            let why = "a figure without what it is and where it was published cannot be checked";
+            return fault("published", &self.value, why);
+        }
+        if self.rounded_to.is_some_and(|step| !step.is_finite() || step <= 0.0) {
+            return fault(
+                "published.rounded_to",
+                &self.rounded_to.unwrap_or(0.0),
+                "a number above 0 is expected",
+            );
+        }
+        let metric = self.metric?;
+        if self.value < 0.0 {
+            return fault("published.value", &self.value, "what is compared as a ratio is not negative");
+        }
+        if self.scale().is_none() && !self.is_ratio() {
+            let known: Vec<&str> = metric.units().iter().map(|(unit, _)| *unit).collect();
+            let why = format!("{} is told in {} or {RATIO}", metric.name(), known.join(" or "));
+            return fault("published.unit", &format!("`{}`", self.unit), &why);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+path = "bridge+vxlan"
+metric = "p99.5"
+value = 1.6
+unit = "ms"
+rate = "30%"
+body_bytes = 100
+rounded_to = 0.1
+setting = "150,000 requests/s"
+source = "a talk, 2015"
+"#;
+
+    #[track_caller]
+    fn check(from: &str, to: &str, expected: &str) {
+        let text = WHOLE.replace(from, to);
+        assert!(from.is_empty() || text != WHOLE, "{from} is in the text");
+        let (key, value, why) = toml::from_str::<Published>(&text).unwrap().fault().expect(&text);
+        assert_eq!(format!("{key} is {value}: {why}"), expected);
+    }
+
+    #[test]
+    fn a_figure_is_read_under_either_name_of_its_candidate() {
+        let by_path: Published = toml::from_str(WHOLE).unwrap();
+        let by_name: Published = toml::from_str(&WHOLE.replace("path", "candidate")).unwrap();
+        assert_eq!(by_path, by_name);
+        assert_eq!((by_path.fault(), by_path.scale()), (None, Some(1e6)));
+        let again: Published = toml::from_str(&toml::to_string(&by_path).unwrap()).unwrap();
+        assert_eq!(again, by_path);
+    }
+
+    /// Readers of the first version know these four keys and no other.
+    #[test]
+    fn a_figure_that_is_only_shown_is_written_as_it_always_was() {
+        let old = r#"{"path":"docker","what":"p99 ms","value":1.5,"source":"a talk"}"#;
+        let figure: Published = serde_json::from_str(old).unwrap();
+        assert_eq!((figure.metric, figure.fault()), (None, None));
+        assert_eq!(serde_json::to_string(&figure).unwrap(), old);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_told() {
+        let ratio: Published = toml::from_str(&WHOLE.replace("\"ms\"", "\"ratio\"")).unwrap();
+        assert_eq!((ratio.fault(), ratio.scale()), (None, None));
+        check("value = 1.6", "value = inf", "published.value is inf: a finite number is expected");
+        check(
+            "value = 1.6",
+            "value = -1",
+            "published.value is -1: what is compared as a ratio is not negative",
+        );
+        check(
+            "\"ms\"",
+            "\"Mbit/s\"",
+            "published.unit is `Mbit/s`: p99.5 is told in ns or us or µs or ms or s or ratio",
+        );
+        check(
+            "unit = \"ms\"",
+            "",
+            "published.unit is ``: p99.5 is told in ns or us or µs or ms or s or ratio",
+        );
+        check(
+            "rounded_to = 0.1",
+            "rounded_to = 0",
+            "published.rounded_to is 0: a number above 0 is expected",
+        );
+        let nothing =
+            "published is 1.6: a figure without what it is and where it was published cannot be checked";
+        check("a talk, 2015", "", nothing);
+        check("metric = \"p99.5\"", "", nothing);
+    }
+
+    #[test]
+    fn every_metric_is_called_as_it_is_written() {
+        for name in ["p50", "p90", "p95", "p99", "p99.5", "p99.9", "p99.99", "p99.999", "max", "mean"] {
+            let metric: Metric = serde_json::from_str(&format!("\"{name}\"")).unwrap();
+            assert_eq!((metric.name(), metric.units()), (name, TIMES));
+        }
+        for (name, unit) in
+            [("requests", COUNTS), ("bandwidth", BITS), ("loss", SHARES), ("cpu_softirq", SHARES)]
+        {
+            let metric: Metric = serde_json::from_str(&format!("\"{name}\"")).unwrap();
+            assert_eq!((metric.name(), metric.units()), (name, unit));
+        }
+    }
+}

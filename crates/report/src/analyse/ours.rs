@@ -1,0 +1,115 @@
+//! Our figure for a metric that somebody published: of all trials of a candidate at a load, and of each resample.
+
+use record::{Metric, TrialRecord};
+use stats::{Percentile, Resamples};
+
+use super::merged::Cell;
+use crate::figures::counted;
+
+/// How a metric comes out of a cell.
+enum Formula {
+    Percentile(Percentile),
+    /// A sum over the trials ÷ another sum over them, in the record's base units.
+    Quotient(fn(&TrialRecord) -> (f64, f64)),
+    /// The greatest response time, of which no resample knows more than the race.
+    Max,
+    /// The trials do not hold it.
+    Unmeasured,
+}
+
+/// The one place that knows which metrics can be computed.
+fn formula(metric: Metric) -> Formula {
+    match metric {
+        Metric::P50 => Formula::Percentile(Percentile::P50),
+        Metric::P90 => Formula::Percentile(Percentile::P90),
+        Metric::P95 => Formula::Percentile(Percentile::P95),
+        Metric::P99 => Formula::Percentile(Percentile::P99),
+        Metric::P99_5 => Formula::Percentile(Percentile::P99_5),
+        Metric::P99_9 => Formula::Percentile(Percentile::P99_9),
+        Metric::P99_99 => Formula::Percentile(Percentile::P99_99),
+        Metric::P99_999 => Formula::Percentile(Percentile::P99_999),
+        Metric::Max => Formula::Max,
+        Metric::Mean => Formula::Quotient(response_time),
+        Metric::Requests => {
+            Formula::Quotient(|trial| (trial.answered_in_time as f64, trial.duration_ns as f64 / 1e9))
+        }
+        Metric::CpuSoftirq => Formula::Quotient(|trial| {
+            let cpu = trial.server_cpu;
+            (cpu.softirq_ns as f64, (cpu.busy_ns() + cpu.idle_ns) as f64)
+        }),
+        Metric::Bandwidth | Metric::Loss => Formula::Unmeasured,
+    }
+}
+
+/// The sum of the response times and how many there are.
+fn response_time(trial: &TrialRecord) -> (f64, f64) {
+    let bins = trial.latencies.response.bins().iter();
+    bins.fold((0.0, 0.0), |(sum, count), (ns, times)| (sum + (ns * times) as f64, count + *times as f64))
+}
+
+/// Our figure in the record's base unit, with its resamples.
+pub(super) struct Ours {
+    pub(super) value: f64,
+    pub(super) resampled: Vec<Option<f64>>,
+}
+
+impl Ours {
+    /// Of a cell; otherwise why there is none. Without resamples it is known, and nobody knows how well.
+    pub(super) fn of(cell: &Cell<'_>, metric: Metric, resamples: &Resamples) -> Result<Ours, String> {
+        if cell.trials.is_empty() {
+            return Err("no trial counts".to_owned());
+        }
+        match formula(metric) {
+            Formula::Percentile(percentile) => of_percentile(cell, percentile, resamples),
+            Formula::Max => Ok(Ours { value: cell.response.max() as f64, resampled: vec![] }),
+            Formula::Quotient(_) if metric == Metric::Mean && cell.beyond > 0 => {
+                Err(format!("{} without an answer have no mean", counted(cell.beyond, "request")))
+            }
+            Formula::Quotient(of) => of_quotient(cell, of, resamples),
+            Formula::Unmeasured => Err(format!("this race measured no {}", metric.name())),
+        }
+    }
+
+    /// Why there is no interval, where there is none.
+    pub(super) fn without_interval(metric: Metric, units: usize) -> String {
+        match (metric, units) {
+            (Metric::Max, _) => "the greatest of many is the luck of one, and has no interval".to_owned(),
+            (_, 0 | 1) => "one round gives no interval".to_owned(),
+            _ => "resamples without a value leave no interval".to_owned(),
+        }
+    }
+}
+
+fn of_percentile(cell: &Cell<'_>, percentile: Percentile, resamples: &Resamples) -> Result<Ours, String> {
+    let at = |weights: &[u64]| cell.columns.percentile(percentile, weights).map(|ns| ns as f64);
+    let all = vec![1; resamples.units()];
+    let count = cell.columns.count(&all);
+    if !percentile.is_valid(count) {
+        let needed = percentile.samples_needed();
+        return Err(format!("too few samples for {} ({count} of {needed})", percentile.label()));
+    }
+    let value =
+        at(&all).ok_or_else(|| format!("{} lies among requests without an answer", percentile.label()))?;
+    Ok(Ours { value, resampled: resamples.iter().map(at).collect() })
+}
+
+fn of_quotient(
+    cell: &Cell<'_>,
+    of: fn(&TrialRecord) -> (f64, f64),
+    resamples: &Resamples,
+) -> Result<Ours, String> {
+    let mut by_unit = vec![(0.0, 0.0); resamples.units()];
+    for (trial, unit) in cell.trials.iter().zip(&cell.unit_of) {
+        let (above, below) = of(trial);
+        by_unit[*unit].0 += above;
+        by_unit[*unit].1 += below;
+    }
+    let at = |weights: &[u64]| {
+        let weighed = by_unit.iter().zip(weights).map(|(unit, weight)| (unit, *weight as f64));
+        let (above, below) = weighed
+            .fold((0.0, 0.0), |sum, (unit, weight)| (sum.0 + unit.0 * weight, sum.1 + unit.1 * weight));
+        (below > 0.0).then(|| above / below)
+    };
+    let value = at(&vec![1; resamples.units()]).ok_or("nothing was counted")?;
+    Ok(Ours { value, resampled: resamples.iter().map(at).collect() })
+}

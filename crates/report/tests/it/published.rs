@@ -1,0 +1,96 @@
+//! Published figures beside those of races with known truth.
+
+use record::{Metric, Published};
+use report::{Agreement, PublishedFigure, Summary, analyse};
+
+use crate::made::{Plan, Truth, eventful, published};
+
+fn figure<'a>(summary: &'a Summary, candidate: &str, metric: Metric) -> &'a PublishedFigure {
+    let is = |figure: &&PublishedFigure| figure.path == candidate && figure.metric == Some(metric.name());
+    summary.published.iter().find(is).unwrap()
+}
+
+#[test]
+fn each_kind_of_agreement_is_found() {
+    let summary = analyse(&eventful());
+    let of = |candidate: &str, metric| figure(&summary, candidate, metric).agreement;
+    assert_eq!(of("host", Metric::P95), Agreement::Reference);
+    assert_eq!(of("bridge+direct", Metric::P95), Agreement::Agrees, "1.2 by rounding, and 1.15 in truth");
+    assert_eq!(of("bridge+vxlan", Metric::P95), Agreement::SameDirection, "2.4 and 1.45");
+    assert_eq!(of("macvlan", Metric::P95), Agreement::Contradicts, "1.8 and 1.03");
+    assert_eq!(of("bridge+vxlan", Metric::Requests), Agreement::Agrees, "0.70 and 0.69");
+    let against = figure(&summary, "bridge+direct", Metric::Requests);
+    assert_eq!(
+        (&*against.against, against.agreement),
+        ("bridge+vxlan", Agreement::Agrees),
+        "{}",
+        against.reason
+    );
+    assert!((against.ratio.unwrap().value - 1.45 / 1.15).abs() < 0.05, "{:?}", against.ratio);
+    for (candidate, metric, why) in [
+        ("ipvlan-l2", Metric::P95, "cannot run here"),
+        ("docker", Metric::P95, "was not in this race"),
+        ("bridge+vxlan", Metric::P99_99, "too few samples"),
+        ("bridge+vxlan", Metric::Max, "has no interval"),
+        ("bridge+vxlan", Metric::CpuSoftirq, "no such load"),
+    ] {
+        let figure = figure(&summary, candidate, metric);
+        assert_eq!(figure.agreement, Agreement::NotComparable, "{candidate} {}", metric.name());
+        assert!(figure.reason.contains(why), "{}", figure.reason);
+    }
+    let sentence = summary.agreement.unwrap();
+    assert!(
+        sentence.starts_with("Of 10 published comparisons: 3 agree, 1 has the same direction"),
+        "{sentence}"
+    );
+    assert!(sentence.contains("Farthest apart: macvlan p95 with 100 B at 30 %"), "{sentence}");
+}
+
+#[test]
+fn percentiles_beside_published_ones_are_those_of_the_merged_samples() {
+    let race = eventful();
+    let summary = analyse(&race);
+    let mut samples = vec![];
+    let trials = race.rounds.iter().flat_map(|round| &round.trials);
+    for trial in trials.filter(|trial| (trial.entrant, trial.load) == (2, 0) && trial.void.is_none()) {
+        for (ns, count) in trial.latencies.response.bins() {
+            samples.extend(std::iter::repeat_n(*ns, *count as usize));
+        }
+    }
+    samples.sort_unstable();
+    let p95 = samples[samples.len() - samples.len() / 20 - 1];
+    let figure = figure(&summary, "bridge+direct", Metric::P95);
+    assert_eq!(figure.ours, Some(p95 as f64 / 1e6), "in milliseconds, as published");
+}
+
+/// A path that takes twice as long, as fast as it goes.
+#[test]
+fn means_and_shares_are_quotients_of_sums() {
+    let mut race = Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("x", 2.0)]) }.race();
+    let figure_of = |candidate: &str, metric, value, unit: &str| Published {
+        candidate: candidate.to_owned(),
+        metric: Some(metric),
+        value,
+        unit: unit.to_owned(),
+        rate: None,
+        ..published().remove(0)
+    };
+    race.header.experiment.published = vec![
+        figure_of("host", Metric::Mean, 1.0, "s"),
+        figure_of("x", Metric::Mean, 2.0, "s"),
+        figure_of("host", Metric::CpuSoftirq, 10.0, "%"),
+        figure_of("x", Metric::CpuSoftirq, 10.0, "%"),
+        figure_of("x", Metric::Bandwidth, 9.0, "Mbit/s"),
+        figure_of("host", Metric::Bandwidth, 10.0, "Mbit/s"),
+    ];
+    let summary = analyse(&race);
+    let mean = figure(&summary, "x", Metric::Mean);
+    assert_eq!(mean.agreement, Agreement::Agrees, "{}", mean.reason);
+    assert!((mean.ratio.unwrap().value - 2.0).abs() < 0.1, "{:?}", mean.ratio);
+    // Twice the time a request and half of the requests: the CPUs are as busy.
+    let softirq = figure(&summary, "x", Metric::CpuSoftirq);
+    assert_eq!(softirq.agreement, Agreement::Agrees, "{}", softirq.reason);
+    assert!(softirq.ours.is_some_and(|percent| (1.0..100.0).contains(&percent)), "{:?}", softirq.ours);
+    let bandwidth = figure(&summary, "x", Metric::Bandwidth);
+    assert!(bandwidth.reason.contains("this race measured no bandwidth"), "{}", bandwidth.reason);
+}
