@@ -226,6 +226,11 @@ impl Connection {
         is_idle && (matches!(self.reader, Reader::Datagram) || self.link.as_mut().is_some_and(Link::is_quiet))
     }
 
+    /// Whether the connection resumed a session; `None` without TLS, and before its handshake is done.
+    pub(crate) fn resumed(&self) -> Option<bool> {
+        self.link.as_ref()?.resumed()
+    }
+
     fn link(&mut self) -> Result<&mut Link, Fault> {
         self.link.as_mut().ok_or(Fault::System(Errno::NOTCONN.raw_os_error()))
     }

@@ -5,6 +5,7 @@
 mod accounting;
 mod busy;
 mod faults;
+mod fresh;
 mod netns;
 mod protocols;
 mod responder;
