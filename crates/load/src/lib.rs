@@ -27,6 +27,7 @@
 mod ask;
 mod client;
 mod connection;
+pub mod download;
 mod error;
 mod fault;
 mod link;
@@ -44,6 +45,7 @@ pub mod proof;
 pub mod response;
 pub mod schedule;
 pub mod serve;
+pub mod stream;
 pub mod target;
 
 pub use client::{Client, Pool};

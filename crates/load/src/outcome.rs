@@ -284,7 +284,7 @@ impl Live {
 }
 
 /// Three significant digits, as the record file has them. All memory is taken here.
-fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     let mut histogram =
         Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("1 ns to 1 h in 3 digits are valid bounds");
     // Writes to every page, so that none of them is first touched while a request waits.

@@ -10,5 +10,6 @@ mod netns;
 mod protocols;
 mod responder;
 mod servers;
+mod stream;
 mod stubborn;
 mod transports;
