@@ -20,6 +20,7 @@ mod steering;
 mod topology;
 mod trial;
 mod usage;
+mod workload;
 
 pub use candidate::{Contender, HOST_AGAIN, contenders, find, slug};
 pub use cni::{Attachment, Conflist, Network, Plugin, PluginDirs};
@@ -35,3 +36,4 @@ pub use standing::{Staffing, Standing};
 pub use steering::{Chosen, choose};
 pub use topology::{PUBLISHED_PORT, SERVER_PORT, Shape, Topology, family};
 pub use trial::Method;
+pub use workload::protocol;

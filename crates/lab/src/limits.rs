@@ -9,6 +9,9 @@ use crate::server::ServerChoice;
 /// All candidates keep all their connections open at the same time, and each takes a file.
 pub(crate) fn files_suffice(experiment: &Experiment, racing: usize) -> Result<(), LabError> {
     let workload = &experiment.workload;
+    if workload.kind.makes_connections() || workload.kind.is_stream() {
+        return one_at_a_time(workload.connections);
+    }
     let needed = workload.connections as usize * workload.body_bytes.len() * racing + 256;
     let limit = linux::process::raise_open_files()?;
     if needed as u64 <= limit {
@@ -21,6 +24,18 @@ pub(crate) fn files_suffice(experiment: &Experiment, racing: usize) -> Result<()
              race fewer candidates at once or raise the limit (ulimit -Hn)",
             workload.body_bytes.len()
         ),
+    })
+}
+
+/// Connections of a trial that go with it: those of one candidate at a time. Both ends of a stream are ours.
+fn one_at_a_time(connections: u32) -> Result<(), LabError> {
+    let (needed, limit) = (2 * u64::from(connections) + 256, linux::process::raise_open_files()?);
+    if needed <= limit {
+        return Ok(());
+    }
+    Err(LabError::Experiment {
+        what: format!("{connections} connections"),
+        why: format!("they need {needed} open files, the limit is {limit}: raise it (ulimit -Hn)"),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Machines, Rate};
+use crate::{Machines, Rate, Workload};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,32 +68,6 @@ pub struct Candidate {
     /// True: if it cannot run here, the race is an error instead of a race without it.
     #[serde(default)]
     pub required: bool,
-}
-
-/// The content of the load.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Workload {
-    /// Sizes of the answers' bodies in bytes; each size is a load of its own.
-    pub body_bytes: Vec<u32>,
-    /// Permanent connections of the client.
-    pub connections: u32,
-    /// Who answers.
-    pub server: ServerKind,
-    /// Requests go over IPv6.
-    pub ipv6: bool,
-}
-
-/// Who answers the requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServerKind {
-    /// nginx if it is installed, else our own responder, and the report says which.
-    Auto,
-    /// nginx; an error if it is not installed.
-    Nginx,
-    /// Our own responder.
-    Hostgap,
 }
 
 /// What lies between the nodes.
@@ -189,12 +163,6 @@ impl Default for Experiment {
             seed: None,
             published: Vec::new(),
         }
-    }
-}
-
-impl Default for Workload {
-    fn default() -> Workload {
-        Workload { body_bytes: vec![100], connections: 32, server: ServerKind::Auto, ipv6: false }
     }
 }
 

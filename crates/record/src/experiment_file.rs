@@ -45,8 +45,6 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |key| format!("; did you mean `{key}`?"))
 }
 
-/// The greatest body in bytes: what an answer of a service with a tail can be, and far below a socket's limits.
-const BODY_BYTES_MAX: u32 = 16 << 20;
 /// The most candidates: each stands with four namespaces of its own at the same time.
 const CANDIDATES_MAX: usize = 64;
 /// The most loads: body sizes × rates.
@@ -144,19 +142,13 @@ impl Experiment {
             let count = format!("{} sizes × {} rates", bodies.len(), self.rates.len());
             return Err(out_of_range("rates", count, format!("at most {LOADS_MAX} loads can be raced")));
         }
-        for (index, body) in bodies.iter().enumerate() {
-            within("workload.body_bytes", *body, 0..=BODY_BYTES_MAX)?;
-            if bodies[..index].contains(body) {
-                return Err(out_of_range("workload.body_bytes", body, "it is listed twice"));
-            }
-        }
         for (index, rate) in self.rates.iter().enumerate() {
             rate.checked().map_err(|error| out_of_range("rates", rate, error.why))?;
             if self.rates[..index].iter().any(|other: &Rate| other == rate) {
                 return Err(out_of_range("rates", rate, "it is listed twice"));
             }
         }
-        within("workload.connections", self.workload.connections, 1..=20_000)
+        self.workload.validate(&self.rates)
     }
 
     fn validate_published(&self) -> Result<(), ExperimentError> {

@@ -12,15 +12,17 @@ mod race;
 mod rate;
 mod trial;
 mod vm;
+mod workload;
 
-pub use experiment::{Candidate, Experiment, Placement, Published, ServerKind, Steering, Underlay, Workload};
+pub use experiment::{Candidate, Experiment, Placement, Published, Steering, Underlay};
 pub use experiment_file::ExperimentError;
 pub use file::{RecordError, Writer};
 pub use histogram::Histogram;
 pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
-pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
+pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
 pub use vm::Machines;
+pub use workload::{Measure, ServerKind, Workload, WorkloadKind};
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
 pub const SCHEMA: u32 = 1;

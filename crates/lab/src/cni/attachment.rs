@@ -245,6 +245,7 @@ mod tests {
             cpus: NodeCpus::split(&"0-1".parse().unwrap()),
             family: family(false),
             steered: false,
+            protocol: datapath::Protocol::Tcp,
         };
         Topology::plan(shape).unwrap()
     }

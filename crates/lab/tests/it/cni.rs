@@ -23,6 +23,7 @@ fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
         family: family(ipv6),
         steered: true,
+        protocol: datapath::Protocol::Tcp,
     }
 }
 

@@ -6,3 +6,4 @@ mod cni;
 mod home;
 mod race;
 mod standing;
+mod workloads;

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{
-    Capacity, Counters, Experiment, Machine, Placement, Published, Rate, ServerKind, Underlay, Workload,
-};
+use record::{Capacity, Counters, Experiment, Machine, Placement, Published, Rate, Underlay, Workload};
 
 use crate::{
     Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
@@ -215,7 +213,7 @@ fn experiment() -> Experiment {
                 ..record::Candidate::default()
             })
             .collect(),
-        workload: Workload { body_bytes: vec![100], connections: 32, server: ServerKind::Auto, ipv6: false },
+        workload: Workload::default(),
         rates: vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
         rounds: 30,
         builds: 6,
