@@ -3,6 +3,7 @@
 //! This crate reads no kernel: a record file is enough, on any machine.
 
 mod analyse;
+mod carried;
 mod figures;
 pub mod html;
 mod json;
@@ -12,7 +13,7 @@ mod table;
 pub use analyse::analyse;
 pub use json::{json, json_of_all};
 pub use summary::{
-    Candidate, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
+    Candidate, Carried, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
     RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
 };
 pub use table::{Style, kernels, table};

@@ -14,3 +14,4 @@ mod race;
 mod serve;
 mod soak;
 mod turn;
+mod workloads;
