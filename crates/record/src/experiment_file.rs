@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use crate::{Experiment, Rate, SCHEMA};
+use crate::{Experiment, Measure, Rate, SCHEMA};
 
 /// Why a text is not an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -148,7 +148,13 @@ impl Experiment {
                 return Err(out_of_range("rates", rate, "it is listed twice"));
             }
         }
-        self.workload.validate(&self.rates)
+        self.workload.validate(&self.rates)?;
+        if self.exact() && self.workload.kind.measure() != Measure::Latency {
+            let why =
+                "instructions are counted for a request, and this workload has none that wait for an answer";
+            return Err(out_of_range("workload.kind", self.workload.kind.name(), why));
+        }
+        Ok(())
     }
 
     fn validate_published(&self) -> Result<(), ExperimentError> {

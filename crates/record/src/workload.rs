@@ -368,6 +368,11 @@ mod tests {
             "workload = { kind = \"tcp-stream\", server = \"hostgap\" }",
             "`workload.server` is hostgap: a stream is received by this process",
         );
+        check(
+            "workload.kind = \"tcp-stream\"\nvm = { kernels = [\"debian:6.12\"], exact = true }",
+            "`workload.kind` is tcp-stream: instructions are counted for a request, and this workload has none that wait \
+             for an answer",
+        );
         assert!(read("workload = { kind = \"connect\", tls = true, session_reuse = false }").is_ok());
     }
 
