@@ -15,6 +15,7 @@ fn raced(kind: WorkloadKind, ipv6: bool) -> record::Race {
     let path = root.path().join("race.jsonl");
     let settings = Settings {
         plugins: lab::PluginDirs::default(),
+        guest: None,
         record: path.clone(),
         nginx: std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from),
         // Nothing that these workloads need.
