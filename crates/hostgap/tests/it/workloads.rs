@@ -243,7 +243,8 @@ fn port() -> String {
 fn once_ready(up: &Up<'_>, program: &[&str]) -> String {
     for _ in 0..50 {
         let output = up.inside("client_netns", program).output().unwrap();
-        if output.status.success() {
+        // iperf3 tells errors in its JSON, and may call that a success.
+        if output.status.success() && !stdout(&output).contains("\"error\":") {
             return stdout(&output);
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
