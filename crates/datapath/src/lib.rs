@@ -14,7 +14,7 @@ mod spec;
 mod transport;
 
 pub use path::{ALL, Between, CNI, DataPath, Enters, Reach, find};
-pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, PublishedPort, Router, SpecError};
+pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router, SpecError};
 
 use linux::features::Feature;
 use plan::Plan;

@@ -90,6 +90,18 @@ pub struct PublishedPort {
     pub node: u16,
     /// In the pod.
     pub pod: u16,
+    /// What comes in on it.
+    pub protocol: Protocol,
+}
+
+/// What a port is one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
 }
 
 /// Another node, as seen from one.

@@ -8,7 +8,7 @@ use ::lab::{
     Claim, Cleaned, Contender, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State,
     Wires,
 };
-use ::record::{Candidate, Experiment, ExperimentError, Placement};
+use ::record::{Candidate, Experiment, ExperimentError, Placement, Workload, WorkloadKind};
 use anyhow::Context;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
@@ -61,6 +61,12 @@ struct UpArgs {
     /// Sizes of the answer's body, joined by commas (100,4k); each is found at its number of bytes, /100.
     #[arg(long, value_delimiter = ',', default_value = "100", value_name = "SIZES")]
     body: Vec<String>,
+    /// What the server is to answer: http, connect, download, tcp-rr or udp-rr.
+    #[arg(long, value_name = "KIND", default_value = "http")]
+    workload: WorkloadKind,
+    /// The server speaks TLS, with a certificate made for the occasion.
+    #[arg(long)]
+    tls: bool,
     /// Bytes of a packet on the wire between the nodes.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65535))]
     mtu: u32,
@@ -104,15 +110,22 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     wires.possible(&facts)?;
     let contender = contender(args, &facts)?;
     let sizes = args.body.iter().map(|text| units::bytes(text).map_err(BadInput));
+    let body_bytes = sizes.collect::<Result<_, _>>()?;
+    let workload = Workload { body_bytes, ipv6: args.ipv6, tls: args.tls, ..Workload::of(args.workload) };
+    if workload.kind.is_stream() {
+        let why = "nothing stands for a stream: its receiver is a part of the race";
+        return Err(BadInput(format!("--workload {}: {why}", workload.kind.name())).into());
+    }
+    ::record::Experiment { workload: workload.clone(), ..::record::Experiment::default() }.validate()?;
     let realtime = !args.no_realtime && linux::cpu::can_realtime();
     let stop = stop::on_signals()?;
     let own = std::env::current_exe().context("could not find this executable")?;
     let staffing = Staffing {
-        server: ::lab::ServerChoice::decide(::record::ServerKind::Auto, args.nginx.as_deref(), &own)?,
+        server: ::lab::ServerChoice::of(&workload, args.nginx.as_deref(), &own)?,
         scheduling: if realtime { Scheduling::Fifo(10) } else { Scheduling::Normal },
         connections: 16_000,
         outlives_us: true,
-        body_bytes: sizes.collect::<Result<_, _>>()?,
+        workload,
     };
     // It takes both nodes' CPUs for a second to see what steering costs, which would disturb a race.
     let waiting =
@@ -187,9 +200,10 @@ fn stand(
         placement: placement(args),
         wires: Wires::default(),
         settings: ::tune::Settings::default(),
+        protocol: ::lab::protocol(args.workload),
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);
-    let trying = Staffing { outlives_us: false, ..staffing.clone() };
+    let trying = staffing.trying();
     let chosen = ::lab::choose(args.steering, CONNECTIONS, &method, &trying, claim.dir(), shape)?;
     let slug = ::lab::slug(&contender.name);
     let (path, cni) = (contender.path, contender.cni.clone());
@@ -204,11 +218,14 @@ const CONNECTIONS: u32 = 32;
 fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> String {
     let topology = &standing.topology;
     let address = topology.address;
-    let urls: Vec<String> =
-        staffing.body_bytes.iter().map(|size| format!("http://{address}/{size}")).collect();
+    let workload = &staffing.workload;
+    let scheme = if workload.tls { "https" } else { "http" };
+    let sizes: &[u32] = if workload.kind.is_http() { &workload.body_bytes } else { &[] };
+    let urls: Vec<String> = sizes.iter().map(|size| format!("{scheme}://{address}/{size}")).collect();
     if args.json {
         let value = serde_json::json!({
             "schema": 1, "id": id, "path": standing.name, "server": staffing.server.describe(), "urls": urls,
+            "address": address,
             "client_netns": topology.client, "server_netns": topology.server,
             "node_netns": topology.nodes.each_ref().map(|node| match &node.place {
                 plan::Place::Netns(name) => Some(name),
@@ -227,13 +244,18 @@ fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> St
     // A socket belongs to the control group of the task that opens it.
     let group = topology.groups()[0].map(|splice| format!("{}/cgroup.procs", splice.shell_path()));
     let attempt = |url| {
-        let ask = format!("ip netns exec {client} taskset -c {} curl -s {url}", cpus.client);
+        // Nobody signed the certificate.
+        let trust = if workload.tls { "k" } else { "" };
+        let ask = format!("ip netns exec {client} taskset -c {} curl -s{trust} {url}", cpus.client);
         match &group {
             Some(tasks) => format!("  try         sh -c 'echo $$ > {tasks}; exec {ask}'"),
             None => format!("  try         {ask}"),
         }
     };
     lines.extend(urls.iter().map(attempt));
+    if urls.is_empty() {
+        lines.push(format!("  answers     {} at {address}", workload.kind.name()));
+    }
     lines.push(format!("  take down   hostgap lab down {id}"));
     lines.join("\n")
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use ::lab::{Finished, Home, LabError, NodeCpus, Race, SERVER_PORT, Settings, Shape, Topology, Wires};
-use ::record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering};
+use ::record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering, Workload, WorkloadKind};
 use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
@@ -35,6 +35,8 @@ use crate::{report, speak, stop, units};
   hostgap race --quick                      the same in 40 seconds, with wider intervals
   hostgap race --paths docker,macvlan --rate 20k,50%
   hostgap race --body 100,4k --duration 10m
+  hostgap race --workload connect --tls --paths docker,bridge+direct
+  hostgap race --workload udp-stream --body 64,512,1472 --connections 2
   hostgap race --same-node --paths ebpf+sockmap,ebpf+direct,bridge+direct
   hostgap race --delay 40ms --loss 0.2% --bandwidth 100mbit --no-gso
   hostgap race --paths bridge+vxlan --show-commands
@@ -68,7 +70,20 @@ pub(crate) struct Args {
     /// Permanent connections of the client.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
-    /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own.
+    /// What is done: http, connect, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
+    #[arg(long, value_name = "KIND")]
+    workload: Option<WorkloadKind>,
+    /// Connections are in TLS; for http, connect and download.
+    #[arg(long)]
+    tls: bool,
+    /// Every handshake is a whole one: no session is resumed.
+    #[arg(long)]
+    no_session_reuse: bool,
+    /// Objects that each client of `download` fetches in a trial.
+    #[arg(long, value_name = "N")]
+    objects: Option<u32>,
+    /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own. Of downloads the object's, of
+    /// rr the request's and the answer's, of streams a write's or a packet's.
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     body: Vec<String>,
     /// The seed of the order of trials and of the resampling.
@@ -230,6 +245,16 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     if !args.rate.is_empty() {
         experiment.rates = args.rate.iter().map(|text| rate(text)).collect::<Result<_, _>>()?;
     }
+    if let Some(kind) = args.workload.filter(|kind| *kind != experiment.workload.kind) {
+        // What the file says of another kind is not meant for this one.
+        let ipv6 = experiment.workload.ipv6;
+        experiment.workload = Workload { ipv6, ..Workload::of(kind) };
+    }
+    experiment.workload.tls |= args.tls;
+    experiment.workload.objects = args.objects.or(experiment.workload.objects);
+    if args.no_session_reuse {
+        experiment.workload.session_reuse = Some(false);
+    }
     if !args.body.is_empty() {
         let sizes = args.body.iter().map(|text| units::bytes(text).map_err(BadInput));
         experiment.workload.body_bytes = sizes.collect::<Result<_, _>>()?;
@@ -290,9 +315,14 @@ fn with_duration(
     if duration.is_zero() {
         return Err(BadInput("--duration must be more than zero".to_owned()).into());
     }
+    if experiment.workload.kind == WorkloadKind::Download {
+        let why = "a trial is as long as its objects take; say with --rounds how many there are to be";
+        return Err(BadInput(format!("--duration does not apply to downloads: {why}")).into());
+    }
     let contenders = ::lab::contenders(&experiment.candidates, facts, &args.plugins.dirs())?;
     let racing = contenders.iter().filter(|c| c.unmet.is_empty()).count();
-    let rates = if experiment.rates.is_empty() { 2 } else { experiment.rates.len() };
+    let streams = experiment.workload.kind.is_stream();
+    let rates = if experiment.rates.is_empty() && !streams { 2 } else { experiment.rates.len() };
     let trials = racing * experiment.workload.body_bytes.len() * (rates + 1);
     // Beside its two slices a trial takes a few milliseconds to read counters and to wait for the last answers.
     let patience = Wires::of(&experiment.underlay).patience();
@@ -329,6 +359,7 @@ fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCod
             placement: experiment.placement,
             wires: Wires::of(&experiment.underlay),
             settings: contender.settings.clone(),
+            protocol: ::lab::protocol(experiment.workload.kind),
         };
         let topology = Topology::plan(shape).map_err(LabError::from)?;
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;

@@ -47,6 +47,10 @@ pub(crate) struct Args {
     /// Size of a response on tcp: and udp: addresses.
     #[arg(long, value_name = "SIZE", default_value = "64")]
     response_bytes: String,
+    /// On tcp: addresses a request begins with its own length (4 bytes, least significant first) and its answer is as
+    /// long; on udp: addresses a datagram is answered by one as long.
+    #[arg(long, conflicts_with_all = ["request_bytes", "response_bytes"])]
+    echo: bool,
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
@@ -111,7 +115,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     let listen = args.listen.iter().map(|text| listen(text, certificate.is_some()));
     let listen = listen.collect::<Result<Vec<_>, _>>().map_err(BadInput)?;
     let faults = faults::faults(&args.faults).map_err(BadInput)?;
-    Ok(Config { listen, body_bytes, raw, certificate, faults, cpus })
+    Ok(Config { listen, body_bytes, raw, echo: args.echo, certificate, faults, cpus })
 }
 
 fn certificate(args: &TlsArgs) -> anyhow::Result<Option<Certificate>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use record::{Capacity, Load};
+use record::{Capacity, Experiment, Load, Rate};
 
 use crate::trial::{Method, run};
 use crate::{LabError, Standing};
@@ -57,4 +57,37 @@ pub(crate) fn capacity(
     // Nothing was sustained: the machine is not quiet. The next step down is the best guess that is left.
     let rate_per_s = most * STEP.powi(STEPS);
     Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }))
+}
+
+/// The loads of a workload whose rates are not shares of anything: as many as go, then the rates.
+pub(crate) fn without_capacity(experiment: &Experiment) -> Vec<Load> {
+    let rates = || {
+        let asked = experiment.rates.iter().filter_map(|rate| match rate {
+            Rate::PerSecond(rate) => Some(Some(*rate)),
+            Rate::OfCapacity(_) => None,
+        });
+        std::iter::once(None).chain(asked)
+    };
+    let sizes = experiment.workload.body_bytes.iter().copied();
+    sizes
+        .flat_map(|body_bytes| {
+            rates().map(move |rate_per_s| Load { body_bytes, rate_per_s, of_capacity: None })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{Workload, WorkloadKind};
+
+    use super::*;
+
+    #[test]
+    fn streams_go_as_fast_as_they_can_and_at_the_rates() {
+        let workload = Workload { body_bytes: vec![64, 512], ..Workload::of(WorkloadKind::UdpStream) };
+        let rates = vec![Rate::PerSecond(5000.0)];
+        let loads = without_capacity(&Experiment { workload, rates, ..Experiment::default() });
+        let told: Vec<_> = loads.iter().map(|load| (load.body_bytes, load.rate_per_s)).collect();
+        assert_eq!(told, [(64, None), (64, Some(5000.0)), (512, None), (512, Some(5000.0))]);
+    }
 }

@@ -23,6 +23,7 @@ mod topology;
 mod trial;
 mod usage;
 mod wire;
+mod workload;
 
 pub use candidate::{Contender, HOST_AGAIN, contenders, find, slug};
 pub use cni::{Attachment, Conflist, Network, Plugin, PluginDirs};
@@ -40,3 +41,4 @@ pub use steering::{Chosen, choose};
 pub use topology::{PUBLISHED_PORT, SERVER_PORT, Shape, Topology, family};
 pub use trial::Method;
 pub use wire::{Patience, Wires};
+pub use workload::protocol;

@@ -1,7 +1,7 @@
 //! What an experiment may ask for and this machine or its server cannot give.
 
 use load::serve::BODY_BYTES_MAX;
-use record::{Capacity, Experiment, Rate};
+use record::{Capacity, Experiment, Rate, Workload};
 
 use crate::LabError;
 use crate::server::ServerChoice;
@@ -19,14 +19,26 @@ const OTHER_FILES: u64 = 256;
 
 /// All candidates keep all their connections open at the same time, and each takes a file.
 pub(crate) fn connections(experiment: &Experiment, racing: usize) -> Result<Granted, LabError> {
-    let needed = u64::from(experiment.workload.connections) * racing as u64 + OTHER_FILES;
+    let workload = &experiment.workload;
+    if workload.kind.makes_connections() || workload.kind.is_stream() {
+        return one_at_a_time(workload.connections);
+    }
+    let pools = racing as u64 * pools(workload);
+    let needed = u64::from(workload.connections) * pools + OTHER_FILES;
     let limit = linux::process::allow_open_files(needed)?;
     share(experiment, racing as u64, limit)
 }
 
+/// How many pools of connections a candidate has: of HTTP one for all sizes; plain bytes have a length, and so each size a
+/// pool of its own.
+fn pools(workload: &Workload) -> u64 {
+    if workload.kind.is_http() { 1 } else { workload.body_bytes.len() as u64 }
+}
+
 fn share(experiment: &Experiment, racing: u64, limit: u64) -> Result<Granted, LabError> {
     let asked = experiment.workload.connections;
-    let allowed = u32::try_from(limit.saturating_sub(OTHER_FILES) / racing.max(1)).unwrap_or(u32::MAX);
+    let each = racing.max(1) * pools(&experiment.workload);
+    let allowed = u32::try_from(limit.saturating_sub(OTHER_FILES) / each).unwrap_or(u32::MAX);
     if asked <= allowed {
         return Ok(Granted { connections: asked, fewer: None });
     }
@@ -41,6 +53,19 @@ fn share(experiment: &Experiment, racing: u64, limit: u64) -> Result<Granted, La
             "{why}, which is {allowed} connections each: race fewer candidates at once, raise the limit (ulimit -Hn), \
              or let workload.connections_min in the experiment's file allow fewer"
         ),
+    })
+}
+
+/// Connections of a trial that go with it: those of one candidate at a time. Both ends of a stream are ours.
+fn one_at_a_time(connections: u32) -> Result<Granted, LabError> {
+    let needed = 2 * u64::from(connections) + OTHER_FILES;
+    let limit = linux::process::allow_open_files(needed)?;
+    if needed <= limit {
+        return Ok(Granted { connections, fewer: None });
+    }
+    Err(LabError::Experiment {
+        what: format!("{connections} connections"),
+        why: format!("they need {needed} open files, the limit is {limit}: raise it (ulimit -Hn)"),
     })
 }
 

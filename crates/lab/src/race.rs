@@ -12,7 +12,7 @@ use record::{Entrant, Experiment, Header, Line, Load, Rate, Round, TrialRecord, 
 use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
-use crate::capacity::capacity;
+use crate::capacity::{capacity, without_capacity};
 use crate::cni::PluginDirs;
 use crate::home::{Claim, Home};
 use crate::limits::{answers_suffice, connections, possible};
@@ -22,7 +22,8 @@ use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
 use crate::steering::choose;
 use crate::topology::family;
-use crate::trial::{Method, measure};
+use crate::trial::Method;
+use crate::workload;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires};
 
 /// What a race needs beside its experiment.
@@ -95,8 +96,7 @@ impl Race {
         let mut contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
         let whose = if settings.guest.is_some() { Machine::Ours } else { Machine::Shared };
         prove(&mut contenders, facts, whose)?;
-        let server =
-            ServerChoice::decide(experiment.workload.server, settings.nginx.as_deref(), &settings.own)?;
+        let server = ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own)?;
         let method = Method {
             warmup: Duration::from_millis(experiment.warmup_ms.into()),
             slice: Duration::from_millis(experiment.slice_ms.into()),
@@ -109,11 +109,36 @@ impl Race {
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let fewer_connections = granted.fewer;
         let steered = false;
-        let race =
+        let mut race =
             Race { experiment, settings, home, contenders, server, method, seed, fewer_connections, steered };
+        race.leave_out_groups()?;
         // Settings may have no place in this arrangement.
         race.contenders.iter().try_for_each(|contender| race.entrant(contender).map(drop))?;
         Ok(race)
+    }
+
+    /// Says of contenders that cannot do the workload why; an error where one is required. Where connections are made
+    /// within a trial, it is many threads that make them, and none of those is in a control group of a data path.
+    fn leave_out_groups(&mut self) -> Result<(), LabError> {
+        if !self.experiment.workload.kind.makes_connections() {
+            return Ok(());
+        }
+        for at in 0..self.contenders.len() {
+            let contender = &self.contenders[at];
+            let topology = Topology::plan(self.shape(contender, None))?;
+            if topology.groups() == [None, None] {
+                continue;
+            }
+            let why = "it passes on what connections say that were made in its control group, and this workload makes \
+                       its own"
+                .to_owned();
+            let names = |candidate: &&record::Candidate| candidate.path == contender.path.name;
+            if self.experiment.candidates.iter().find(names).is_some_and(|candidate| candidate.required) {
+                return Err(LabError::CannotRun { path: contender.name.clone(), reasons: why });
+            }
+            self.contenders[at].unmet.push(why);
+        }
+        Ok(())
     }
 
     /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
@@ -162,8 +187,9 @@ impl Race {
             wires: Wires::default(),
             ..self.shape(&self.contenders[0], None)
         };
-        let (asked, connections) = (self.experiment.underlay.steering, self.experiment.workload.connections);
-        let chosen = choose(asked, connections, &self.method, &self.staffing(), claim.dir(), shape)?;
+        let trying = self.staffing().trying();
+        let (asked, connections) = (self.experiment.underlay.steering, trying.workload.connections);
+        let chosen = choose(asked, connections, &self.method, &trying, claim.dir(), shape)?;
         self.steered = chosen.steered;
         let mut header = self.header()?;
         header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
@@ -249,8 +275,9 @@ impl Race {
             let shape = self.shape(contender, Some(claim.id()));
             let dir = claim.dir().join(slug(&contender.name));
             let mut standing = Standing::build(&contender.name, shape, &staffing, &dir)?;
-            let workload = &self.experiment.workload;
-            standing.connect(workload.body_bytes[0], workload.connections)?;
+            for body in &self.experiment.workload.body_bytes {
+                standing.open(*body, self.experiment.workload.connections)?;
+            }
             runners.push((index, standing));
         }
         runners.sort_by_key(|(index, _)| *index);
@@ -265,6 +292,9 @@ impl Race {
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Vec<Load>>, LabError> {
+        if !workload::of(self.experiment.workload.kind).has_capacity() {
+            return self.announce(without_capacity(&self.experiment), writer, tell).map(Some);
+        }
         let asked = match self.experiment.rates.as_slice() {
             [] => vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
             rates => rates.to_vec(),
@@ -290,9 +320,19 @@ impl Race {
                 }
             }));
         }
+        self.announce(loads, writer, tell).map(Some)
+    }
+
+    /// Writes down and tells what will be raced.
+    fn announce(
+        &self,
+        loads: Vec<Load>,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Vec<Load>, LabError> {
         writer.append(&Line::Loads(loads.clone()))?;
         tell(Event::Loads(loads.clone()));
-        Ok(Some(loads))
+        Ok(loads)
     }
 
     /// Every candidate once at every load: loads in shuffled order, and for each the candidates in shuffled order, so
@@ -339,7 +379,7 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
         for _ in 0..=REPEATS {
-            let trial = measure(standing, &self.method, load, indexes)?;
+            let trial = workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes)?;
             let void = trial.void.clone();
             trials.push(trial);
             match void {
@@ -356,7 +396,7 @@ impl Race {
             scheduling: self.settings.scheduling,
             connections: self.experiment.workload.connections,
             outlives_us: false,
-            body_bytes: self.experiment.workload.body_bytes.clone(),
+            workload: self.experiment.workload.clone(),
         }
     }
 
@@ -370,7 +410,10 @@ impl Race {
             seed: self.seed,
             experiment: self.experiment.clone(),
             machine: machine(&self.method.cpus, self.settings.scheduling)?,
-            server: self.server.describe(),
+            server: match self.experiment.workload.kind.is_stream() {
+                true => format!("a receiver of hostgap {}", env!("CARGO_PKG_VERSION")),
+                false => self.server.describe(),
+            },
             entrants: entrants.collect::<Result<_, LabError>>()?,
         })
     }
@@ -402,6 +445,7 @@ impl Race {
             placement: self.experiment.placement,
             wires: Wires::of(&self.experiment.underlay),
             settings: contender.settings.clone(),
+            protocol: workload::protocol(self.experiment.workload.kind),
         }
     }
 }

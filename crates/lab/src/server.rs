@@ -1,5 +1,7 @@
 //! The server in the server's pod: real nginx, or our own responder where it is not installed.
 
+mod nginx;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +10,11 @@ use std::time::Duration;
 use linux::cpu::Scheduling;
 use linux::process::{Child, Spawn};
 use linux::{Cgroup, CpuSet, NetnsName, netns::Netns};
-use record::ServerKind;
+use record::{ServerKind, Workload, WorkloadKind};
 
 use crate::LabError;
 use crate::topology::SERVER_PORT;
+use crate::workload::Secret;
 
 /// Who will answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +61,10 @@ pub struct Place<'a> {
     pub connections: u32,
     /// It goes on when this process ends.
     pub outlives_us: bool,
-    /// Sizes of the bodies that it must be able to answer with; each is found at `/<size>`.
-    pub body_bytes: &'a [u32],
+    /// What it is asked; over HTTP a body of a size is found at `/<size>`.
+    pub workload: &'a Workload,
+    /// With what it says who it is, in TLS.
+    pub(crate) secret: Option<&'a Secret>,
 }
 
 impl Nginx {
@@ -88,7 +93,13 @@ impl Nginx {
 }
 
 impl ServerChoice {
-    /// Decides who answers. `own` is this executable.
+    /// Decides who answers, if anybody is to. `own` is this executable.
+    pub fn of(workload: &Workload, nginx: Option<&Path>, own: &Path) -> Result<ServerChoice, LabError> {
+        let kind = if workload.kind.is_http() { workload.server } else { ServerKind::Hostgap };
+        ServerChoice::decide(kind, nginx, own)
+    }
+
+    /// Decides who answers over HTTP. `own` is this executable.
     pub fn decide(kind: ServerKind, nginx: Option<&Path>, own: &Path) -> Result<ServerChoice, LabError> {
         match kind {
             ServerKind::Nginx => Nginx::find(nginx).map(ServerChoice::Nginx),
@@ -116,7 +127,7 @@ impl ServerChoice {
         let log = place.dir.join("server.log");
         let netns = Netns::open(place.netns)?;
         let (program, args) = match self {
-            ServerChoice::Nginx(nginx) => (nginx.program.clone(), nginx_args(place)?),
+            ServerChoice::Nginx(nginx) => (nginx.program.clone(), nginx::args(place)?),
             ServerChoice::Hostgap(program) => (program.clone(), own_args(place)),
         };
         let spawn = Spawn {
@@ -164,90 +175,24 @@ impl Server {
     }
 }
 
-/// A minimal configuration of our own: nothing of the machine's is read, all files are under our directory. The
-/// answer is made in memory; its header is filled up to what a small static file gets, so that a body of 100 bytes
-/// makes about 350 on the wire, as in the published comparisons.
-fn nginx_args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
-    let dir = place.dir.display();
-    let locations: String = place.body_bytes.iter().map(|size| location(*size as usize)).collect();
-    let workers = place.cpus.len();
-    // The kernel spreads connections over workers by a hash, so one worker may get nearly all of them.
-    let connections = worker_connections(place.connections);
-    let files = connections + 64;
-    let affinity: Vec<String> = place.cpus.iter().map(affinity_mask).collect();
-    let affinity = affinity.join(" ");
-    let config = format!(
-        "daemon off;
-user root;
-worker_processes {workers};
-worker_cpu_affinity {affinity};
-worker_rlimit_nofile {files};
-pid {dir}/nginx.pid;
-error_log {dir}/server.log;
-events {{ worker_connections {connections}; }}
-http {{
-  access_log off;
-  default_type text/plain;
-  keepalive_timeout 24h;
-  keepalive_time 24h;
-  keepalive_requests 4294967295;
-  client_body_temp_path {dir}/body;
-  proxy_temp_path {dir}/proxy;
-  fastcgi_temp_path {dir}/fastcgi;
-  uwsgi_temp_path {dir}/uwsgi;
-  scgi_temp_path {dir}/scgi;
-  server {{
-    listen {SERVER_PORT} reuseport backlog=4096;
-    listen [::]:{SERVER_PORT} reuseport backlog=4096;
-    add_header Last-Modified \"Thu, 01 Jan 2015 00:00:00 GMT\";
-    add_header ETag \"\\\"54a48e00-64\\\"\";
-    add_header Accept-Ranges bytes;
-{locations}  }}
-}}
-"
-    );
-    let path = place.dir.join("nginx.conf");
-    fs::write(&path, config).map_err(LabError::file("write", &path))?;
-    let text = |path: PathBuf| path.display().to_string();
-    Ok(vec![
-        "-e".to_owned(),
-        text(place.dir.join("server.log")),
-        "-p".to_owned(),
-        text(place.dir.to_owned()),
-        "-c".to_owned(),
-        text(path),
-    ])
-}
-
-/// What a worker is told for a number of connections. nginx closes idle connections of the kind that stays open as soon
-/// as a sixteenth or less of its places is free (`ngx_drain_connections`), so an eighth is added, and some for what is
-/// no connection of a client.
-fn worker_connections(connections: u32) -> u32 {
-    connections.saturating_add(connections / 8).saturating_add(64)
-}
-
-/// The answer of a size. A word of nginx's configuration must be shorter than 4 KiB, so a longer body is written as
-/// repetitions of `$k`, and put together for each request by one copy.
-fn location(size: usize) -> String {
-    let body = "x".repeat(size % CHUNK_BYTES) + &"$k".repeat(size / CHUNK_BYTES);
-    if size < CHUNK_BYTES {
-        return format!("    location = /{size} {{ return 200 \"{body}\"; }}\n");
-    }
-    let chunk = "x".repeat(CHUNK_BYTES);
-    format!("    location = /{size} {{ set $k \"{chunk}\"; return 200 \"{body}\"; }}\n")
-}
-
-/// The length of `$k`.
-const CHUNK_BYTES: usize = 2000;
-
-/// nginx's own format: a binary number in which the lowest bit is CPU 0.
-fn affinity_mask(cpu: u16) -> String {
-    format!("1{}", "0".repeat(cpu.into()))
-}
-
 fn own_args(place: &Place<'_>) -> Vec<String> {
-    let listen = |host: &str| ["--listen".to_owned(), format!("{host}:{SERVER_PORT}")];
+    let speaks = match place.workload.kind {
+        WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download if place.secret.is_some() => {
+            "https:"
+        }
+        WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download => "",
+        WorkloadKind::TcpRr | WorkloadKind::TcpStream => "tcp:",
+        WorkloadKind::UdpRr | WorkloadKind::UdpStream => "udp:",
+    };
+    let listen = |host: &str| ["--listen".to_owned(), format!("{speaks}{host}:{SERVER_PORT}")];
     let mut args = vec!["serve".to_owned()];
+    if !place.workload.kind.is_http() {
+        args.push("--echo".to_owned());
+    }
+    if let Some(Secret { chain, key }) = place.secret {
+        let file = |path: &Path| path.display().to_string();
+        args.extend(["--tls-cert".to_owned(), file(chain), "--tls-key".to_owned(), file(key)]);
+    }
     args.extend(listen("0.0.0.0"));
     args.extend(listen("[::]"));
     args.extend(["--cpus".to_owned(), place.cpus.to_string()]);
@@ -257,31 +202,6 @@ fn own_args(place: &Place<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_body_is_made_of_short_words() {
-        for size in [0, 100, 1999, 2000, 4096, 1 << 20] {
-            let location = location(size);
-            let (_, body) = location.split_once("return 200 \"").unwrap();
-            let body = body.trim_end_matches("\"; }\n");
-            assert!(body.len() < 4000);
-            assert_eq!(body.matches("$k").count() * CHUNK_BYTES + body.matches('x').count(), size);
-        }
-    }
-
-    #[test]
-    fn nginx_has_places_enough_to_keep_all_connections() {
-        for connections in [1, 32, 960, 1_000, 3_290, 20_000] {
-            let places = worker_connections(connections);
-            assert!(places - connections - 8 > places / 16, "{connections}");
-        }
-    }
-
-    #[test]
-    fn nginx_counts_cpus_from_the_right() {
-        assert_eq!(affinity_mask(0), "1");
-        assert_eq!(affinity_mask(3), "1000");
-    }
 
     #[test]
     fn a_given_nginx_that_is_none_is_an_error_even_where_any_server_would_do() {

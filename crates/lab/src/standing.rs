@@ -9,12 +9,14 @@ use ipnet::IpNet;
 use linux::Cgroup;
 use linux::cpu::Scheduling;
 use linux::netns::Netns;
-use load::{Ask, Client, Expect, LoadError, Request, Target};
+use load::{Address, Client, LoadError, Pool, Run, Schedule, Target, Tls};
 use plan::forwarding::Splice;
 use plan::{Journal, Kernel, Undone};
+use record::{Workload, WorkloadKind};
 
 use crate::cni::Attachment;
 use crate::server::{Place, Server, ServerChoice};
+use crate::workload::{self, Inside, Secret};
 use crate::{LabError, Shape, Topology};
 
 /// What a topology is stood up with.
@@ -28,8 +30,29 @@ pub struct Staffing {
     pub connections: u32,
     /// The server goes on when this process ends.
     pub outlives_us: bool,
-    /// Sizes of the answers' bodies.
-    pub body_bytes: Vec<u32>,
+    /// What is done with it.
+    pub workload: Workload,
+}
+
+impl Staffing {
+    /// With what it is tried what steering costs: requests in the clear, whatever is raced afterwards.
+    #[must_use]
+    pub fn trying(&self) -> Staffing {
+        let of = &self.workload;
+        let usual = Workload { server: of.server, ipv6: of.ipv6, ..Workload::default() };
+        let workload = match of.kind {
+            WorkloadKind::Http | WorkloadKind::Connect => {
+                Workload { body_bytes: of.body_bytes.clone(), connections: of.connections, ..usual }
+            }
+            WorkloadKind::Download
+            | WorkloadKind::TcpRr
+            | WorkloadKind::UdpRr
+            | WorkloadKind::TcpStream
+            | WorkloadKind::UdpStream => usual,
+        };
+        let connections = self.connections.max(workload.connections * workload.body_bytes.len() as u32);
+        Staffing { connections, workload, outlives_us: false, ..self.clone() }
+    }
 }
 
 /// A topology in the kernel.
@@ -38,10 +61,13 @@ pub struct Standing {
     pub name: String,
     /// What stands.
     pub topology: Topology,
+    /// What is done with it.
+    pub workload: Workload,
+    /// How clients speak TLS with the server, if they do.
+    tls: Option<Tls>,
     server: Option<Server>,
-    clients: Vec<Client>,
-    /// The size of the answers that they ask for.
-    asked_bytes: u32,
+    /// The client's connections, each pool with the size that it asks for.
+    pools: Vec<(u32, Vec<Client>)>,
     journal: Option<Journal>,
     kernel: Kernel,
     dir: PathBuf,
@@ -61,9 +87,10 @@ impl Standing {
         let mut standing = Standing {
             name: name.to_owned(),
             topology,
+            workload: staffing.workload.clone(),
+            tls: None,
             server: None,
-            clients: Vec::new(),
-            asked_bytes: 0,
+            pools: Vec::new(),
             journal: Some(journal),
             kernel: Kernel::new()?,
             dir: dir.to_owned(),
@@ -97,6 +124,16 @@ impl Standing {
     }
 
     fn start_server(&mut self, staffing: &Staffing) -> Result<(), LabError> {
+        let kind = self.workload.kind;
+        let body = self.workload.body_bytes.first().copied().unwrap_or(100);
+        if !workload::of(kind).is_served() {
+            return self.open(body, 1).map_err(|error| self.of_plugins(error));
+        }
+        let secret = self.workload.tls.then(|| Secret::make(&self.name, &self.dir)).transpose()?;
+        if let Some(secret) = &secret {
+            let tls = workload::tls(secret, &self.workload).map_err(|error| self.load_error(error))?;
+            self.tls = Some(tls);
+        }
         let place = Place {
             candidate: &self.name,
             netns: &self.topology.server,
@@ -106,12 +143,12 @@ impl Standing {
             scheduling: staffing.scheduling,
             connections: staffing.connections,
             outlives_us: staffing.outlives_us,
-            body_bytes: &staffing.body_bytes,
+            workload: &self.workload,
+            secret: secret.as_ref(),
         };
         self.server = Some(staffing.server.start(&place)?);
-        let body = staffing.body_bytes.first().copied().unwrap_or(100);
         self.connect(body, 1).map_err(|error| self.of_plugins(error))?;
-        self.clients.clear();
+        self.pools.clear();
         Ok(())
     }
 
@@ -131,45 +168,58 @@ impl Standing {
         LabError::Unreachable { candidate: self.name.clone(), what }
     }
 
-    /// Opens the client's connections, spread over one thread a CPU of the client's node, and asks for answers of a size.
-    /// Tried again until the server is ready. Connections that there were are closed.
+    /// Opens what stays open for a size between trials; tried again until the server is ready.
+    pub fn open(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
+        workload::of(self.workload.kind).open(self, body_bytes, connections)
+    }
+
+    /// What is asked for a size.
+    pub(crate) fn target(&self, body_bytes: u32) -> Target {
+        workload::target(self.workload.kind, self.topology.address, body_bytes, self.tls.clone())
+    }
+
+    /// Where sockets of the client (0) or the server (1) are opened.
+    pub(crate) fn inside(&self, of: usize) -> Result<Inside, LabError> {
+        let netns = if of == 0 { &self.topology.client } else { &self.topology.server };
+        Ok(Inside(Netns::open(netns)?, self.group(of)?))
+    }
+
+    /// Opens the client's connections for answers of a size, spread over one thread a CPU of the client's node. Tried
+    /// again until the server is ready. Of HTTP all sizes have the same ones: as many for each would take as many open
+    /// files.
     pub fn connect(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
-        self.clients.clear();
-        let address = self.topology.address;
-        let Request { host, path, expect, .. } = self.request(body_bytes);
-        let target = Target::get(address, &host, &path, expect);
+        if self.workload.kind.is_http() && !self.pools.is_empty() {
+            return Ok(());
+        }
+        let target = self.target(body_bytes);
         let cpus = self.topology.shape.cpus.client.len();
         let threads = u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, connections);
-        let inside = (Netns::open(&self.topology.client)?, self.group(0)?);
-        let deadline =
-            Instant::now() + self.topology.shape.wires.patience().ready() + CONNECT_LIMIT * connections;
+        let inside = self.inside(0)?;
+        let deadline = Instant::now() + self.ready_limit() + CONNECT_LIMIT * connections;
         let mut clients = Vec::new();
         for thread in 0..threads {
             // The remainder goes to the first threads, one each.
             let share = connections / threads + u32::from(thread < connections % threads);
             clients.push(self.connect_one(&inside, &target, share as usize, deadline)?);
         }
-        (self.clients, self.asked_bytes) = (clients, body_bytes);
+        self.pools.push((body_bytes, clients));
         Ok(())
     }
 
     fn connect_one(
         &mut self,
-        (netns, cgroup): &(Netns, Option<Cgroup>),
+        inside: &Inside,
         target: &Target,
         connections: usize,
         deadline: Instant,
     ) -> Result<Client, LabError> {
         let many = CONNECT_LIMIT * u32::try_from(connections).unwrap_or(u32::MAX);
         let limit = self.topology.shape.wires.patience().connect() + many;
+        let fresh = self.workload.kind.makes_connections();
+        let pool = Pool { fresh, ..Pool::of(connections, limit) };
         loop {
-            let connect = || netns.run(|| Client::connect(target, connections, limit));
-            // A socket belongs to the group of the task that opens it.
-            let connected = match cgroup {
-                Some(cgroup) => cgroup.run(connect)?,
-                None => connect(),
-            };
-            let error = match connected? {
+            let connected = inside.run(|| Client::open(target, pool))?;
+            let error = match connected.and_then(|client| answered(client, target)) {
                 Ok(client) => return Ok(client),
                 Err(error) => error,
             };
@@ -186,23 +236,24 @@ impl Standing {
         Ok(self.topology.groups()[of].map(Splice::cgroup).transpose()?)
     }
 
-    /// The client's connections, which ask for answers of a size from now on. All sizes have the same ones: as many for
-    /// each would take as many open files, and a client has one pool.
+    /// The client's connections, which ask for answers of a size from now on.
     pub fn clients(&mut self, body_bytes: u32) -> &mut [Client] {
-        if self.asked_bytes != body_bytes {
-            let ask = Ask::Http(vec![self.request(body_bytes)]);
-            for client in &mut self.clients {
+        if self.workload.kind.is_http() && self.pools.iter().all(|(asked, _)| *asked != body_bytes) {
+            let ask = self.target(body_bytes).ask;
+            let (asked, clients) =
+                self.pools.first_mut().expect("connections are opened before the first trial");
+            for client in clients {
                 client.ask_for(ask.clone()).expect("a size makes no other kind of answer of it");
             }
-            self.asked_bytes = body_bytes;
+            *asked = body_bytes;
         }
-        &mut self.clients
+        let found = self.pools.iter_mut().find(|(asked, _)| *asked == body_bytes);
+        &mut found.expect("connections are opened for every size before the first trial").1
     }
 
-    /// The request for an answer of a size.
-    fn request(&self, body_bytes: u32) -> Request {
-        let expect = Expect { status: 200, body_bytes: Some(body_bytes.into()) };
-        Request::get(&self.topology.address.to_string(), &format!("/{body_bytes}"), expect)
+    /// How long a fresh server may take until it answers.
+    pub(crate) fn ready_limit(&self) -> Duration {
+        self.topology.shape.wires.patience().ready()
     }
 
     /// An error if the server has ended.
@@ -222,7 +273,7 @@ impl Standing {
 
     /// Lets everything stand when this process ends.
     pub fn leave_standing(mut self) {
-        self.clients.clear();
+        self.pools.clear();
         if let Some(server) = self.server.take() {
             server.leave_running();
         }
@@ -231,7 +282,7 @@ impl Standing {
 
     fn undo(&mut self) -> Result<(), LabError> {
         let Some(mut journal) = self.journal.take() else { return Ok(()) };
-        self.clients.clear();
+        self.pools.clear();
         let stopped = self.server.take().map_or(Ok(()), Server::stop);
         let attachments = self.topology.attachments.iter_mut().rev();
         let attached: Vec<LabError> =
@@ -258,6 +309,26 @@ impl Standing {
         attached.into_iter().next().map_or(stopped, Err)
     }
 }
+
+/// A client that can be answered. A datagram socket is connected although nobody may be there yet.
+fn answered(mut client: Client, target: &Target) -> Result<Client, LoadError> {
+    let Address::Udp(_) = target.address else { return Ok(client) };
+    let run = Run { drain: KNOCK, ..Run::new(Schedule::Saturate, KNOCK) };
+    let outcome = load::run(std::slice::from_mut(&mut client), &run)?;
+    if outcome.answered > 0 {
+        return Ok(client);
+    }
+    let wanted = client.connections();
+    Err(LoadError::ConnectTimeout {
+        address: target.address.clone(),
+        connected: 0,
+        wanted,
+        waited: 2 * KNOCK,
+    })
+}
+
+/// How long a server of datagrams is asked, and waited for, until it is asked again.
+const KNOCK: Duration = Duration::from_millis(10);
 
 /// The server's address in a family, if the client's pod has another.
 fn callable(client: &[IpNet], server: &[IpNet], family: Family) -> Result<IpAddr, String> {

@@ -52,7 +52,7 @@ pub fn choose(
     if method.cpus.client == method.cpus.server {
         return Ok(Chosen { steered: false, why: "both nodes share one CPU".to_owned() });
     }
-    let body_bytes = staffing.body_bytes[0];
+    let body_bytes = staffing.workload.body_bytes[0];
     let build = |name: &str, steered| {
         let mut standing = Standing::build("host", shape(name, steered), staffing, &dir.join(name))?;
         standing.connect(body_bytes, connections).map(|()| standing)

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use datapath::{
-    Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, PublishedPort, Reach, Router, SpecError,
+    Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Reach, Router,
+    SpecError,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, Link, LinkKind, NetnsName, Qdisc, Route, VethPeer, sysctl};
@@ -45,6 +46,8 @@ pub struct Shape {
     pub wires: Wires,
     /// What is set otherwise than the kernel has it.
     pub settings: tune::Settings,
+    /// What clients call by, where a port of it is published.
+    pub protocol: Protocol,
 }
 
 /// Where everything of a topology is, and the plan that builds it.
@@ -147,8 +150,8 @@ pub fn family(ipv6: bool) -> Family {
     if ipv6 { Family::V6 } else { Family::V4 }
 }
 
-fn published() -> PublishedPort {
-    PublishedPort { node: PUBLISHED_PORT, pod: SERVER_PORT }
+fn published(protocol: Protocol) -> PublishedPort {
+    PublishedPort { node: PUBLISHED_PORT, pod: SERVER_PORT, protocol }
 }
 
 fn netns(place: &Place) -> NetnsName {
@@ -226,7 +229,7 @@ fn pod(shape: &Shape, node: &NodeSpec, part: Part) -> Pod {
             v4: Ipv4Addr::from_bits(node.pods.v4.network().to_bits() + 1 + u32::from(id)),
             v6: Ipv6Addr::from_bits(node.pods.v6.network().to_bits() + 1 + u128::from(id)),
         },
-        published: (part == Part::Server).then(published),
+        published: (part == Part::Server).then(|| published(shape.protocol)),
     }
 }
 

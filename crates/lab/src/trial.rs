@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linux::cpu::Scheduling;
 use load::{Client, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
-use record::{Histogram, Latencies, Load, TrialRecord, Void};
+use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::usage::{Snapshot, Usage};
 use crate::{LabError, NodeCpus, Standing};
@@ -39,7 +39,7 @@ const LATE_LIMIT_NS: u64 = 150_000;
 /// blind to that while all connections are busy, and answers that lie unread make the candidate slow. In the good runs
 /// it was 0 to 10 ‰, which is waking up; a real-time thread that the kernel stops for 50 ms in each second has 50 ‰,
 /// and was seen with a p99 of 77 µs of lateness and 25 ms of lag.
-const STARVED_LIMIT_PERMILLE: u32 = 30;
+pub(crate) const STARVED_LIMIT_PERMILLE: u32 = 30;
 
 /// The limit of the generator threads' busy share, in permille. They sleep between requests, so a thread without any
 /// idle time measures its own queue. Short of that it is lateness that tells, and that is measured directly: where the
@@ -148,9 +148,8 @@ fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
 }
 
 fn void(load: &Load, outcome: &Outcome, usage: &Usage) -> Option<Void> {
-    let steal_permille = usage.steal_permille();
-    if steal_permille > STEAL_LIMIT_PERMILLE {
-        return Some(Void::Stolen { steal_permille });
+    if let Some(void) = stolen(usage) {
+        return Some(void);
     }
     // A closed loop has no schedule to be late for, and is meant to take all of the client's CPUs.
     load.rate_per_s?;
@@ -168,18 +167,20 @@ fn void(load: &Load, outcome: &Outcome, usage: &Usage) -> Option<Void> {
     (late_p99_ns > LATE_LIMIT_NS).then_some(Void::GeneratorLate { late_p99_ns, limit_ns: LATE_LIMIT_NS })
 }
 
+/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: who sends as much as goes
+/// is not late, and has no idle time to lack.
+pub(crate) fn stolen(usage: &Usage) -> Option<Void> {
+    let steal_permille = usage.steal_permille();
+    (steal_permille > STEAL_LIMIT_PERMILLE).then_some(Void::Stolen { steal_permille })
+}
+
 fn record(
     outcome: &Outcome,
     usage: &Usage,
     (entrant, load): (usize, usize),
     void: Option<Void>,
 ) -> TrialRecord {
-    let mut counters = usage.counters;
-    for thread in &outcome.threads {
-        counters.client_switches += thread.voluntary_switches + thread.involuntary_switches;
-        counters.client_involuntary_switches += thread.involuntary_switches;
-        counters.client_runqueue_ns += thread.run_queue_ns;
-    }
+    let handshakes = outcome.handshakes;
     TrialRecord {
         entrant,
         load,
@@ -199,7 +200,10 @@ fn record(
         },
         client_cpu: usage.client,
         server_cpu: usage.server,
-        counters,
+        counters: usage.with_threads(&outcome.threads),
+        carried: None,
+        handshakes: (handshakes != load::Handshakes::default())
+            .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
         void,
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use linux::CpuSet;
 use linux::netns::Netns;
 use linux::procfs::{CpuTicks, Procfs, Stat};
+use load::ThreadCost;
 use record::{Counters, CpuTime};
 
 use crate::{LabError, NodeCpus, Topology};
@@ -102,6 +103,17 @@ impl Snapshot {
 }
 
 impl Usage {
+    /// The stacks' counters with those of the generator's threads.
+    pub(crate) fn with_threads(&self, threads: &[ThreadCost]) -> Counters {
+        let mut counters = self.counters;
+        for thread in threads {
+            counters.client_switches += thread.voluntary_switches + thread.involuntary_switches;
+            counters.client_involuntary_switches += thread.involuntary_switches;
+            counters.client_runqueue_ns += thread.run_queue_ns;
+        }
+        counters
+    }
+
     /// The share of stolen time in the nodes' CPU time, in permille.
     pub(crate) fn steal_permille(&self) -> u32 {
         let steal = self.client.steal_ns + self.server.steal_ns;

@@ -59,7 +59,11 @@ impl Asks {
         if sizes.request_bytes as usize > REQUEST_BYTES_MAX {
             return Err(LoadError::Shape("a request of at most 1048576 bytes is possible"));
         }
-        Ok(Asks::filled(sizes, Reply::Stream(u64::from(sizes.response_bytes))))
+        let mut asks = Asks::filled(sizes, Reply::Stream(u64::from(sizes.response_bytes)));
+        if let Some(length) = asks.kinds[0].bytes.first_chunk_mut::<{ Sizes::LENGTH_BYTES }>() {
+            *length = sizes.request_bytes.to_le_bytes();
+        }
+        Ok(asks)
     }
 
     pub(crate) fn datagrams(sizes: Sizes) -> Result<Asks, LoadError> {

@@ -38,12 +38,15 @@ pub struct Pool {
     /// The kernel stamps packets, so that the time on the wire can be told from the client's own. For plain TCP and
     /// UDP with a depth of one; costs two system calls a request.
     pub stamps: bool,
+    /// Each request opens a connection of its own, and its time begins with that. The server is asked to close it, as
+    /// a client that keeps none would; so ports are free again at once. Needs a depth of one.
+    pub fresh: bool,
 }
 
 impl Pool {
     /// A number of connections, one request on each at a time, no more than those.
     pub fn of(connections: usize, timeout: Duration) -> Pool {
-        Pool { connections, connections_max: connections, depth: 1, timeout, stamps: false }
+        Pool { connections, connections_max: connections, depth: 1, timeout, stamps: false, fresh: false }
     }
 }
 
@@ -95,6 +98,9 @@ impl Client {
         if pool.connections == 0 || pool.depth == 0 || u32::try_from(connections_max).is_err() {
             return Err(LoadError::Shape("a client needs at least one connection"));
         }
+        if pool.fresh && (pool.depth > 1 || matches!(target.address, Address::Udp(_))) {
+            return Err(LoadError::Shape("a connection for each request carries one, and UDP has none"));
+        }
         if pool.stamps
             && (pool.depth > 1 || target.tls.is_some() || matches!(target.address, Address::Unix(_)))
         {
@@ -124,6 +130,12 @@ impl Client {
             pool: Pool { connections_max, ..pool },
         };
         client.make_ready()?;
+        if pool.fresh {
+            // Whether anybody is there is known before the first run, as it is of connections that stay.
+            client.reopen(0).map_err(|fault| client.refused(&fault))?;
+            client.wait_until_up()?;
+            client.close_leftovers();
+        }
         Ok(client)
     }
 
@@ -159,6 +171,11 @@ impl Client {
         self.pool.stamps
     }
 
+    /// Whether each request opens a connection of its own.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.pool.fresh
+    }
+
     /// How many requests may be open on one connection.
     pub(crate) fn depth(&self) -> usize {
         self.pool.depth
@@ -177,16 +194,15 @@ impl Client {
     /// its run, is made anew.
     pub(crate) fn make_ready(&mut self) -> Result<(), LoadError> {
         self.retry.clear();
-        for index in 0..self.connections.len() as u32 {
-            if !self.connections[index as usize].is_clean() {
-                self.reopen(index).map_err(|fault| self.refused(&fault))?;
+        if self.pool.fresh {
+            self.connections.iter_mut().for_each(Connection::close);
+        } else {
+            for index in 0..self.connections.len() as u32 {
+                if !self.connections[index as usize].is_clean() {
+                    self.reopen(index).map_err(|fault| self.refused(&fault))?;
+                }
             }
-        }
-        let deadline_ns = clock::now_ns().saturating_add(self.pool.timeout.as_nanos() as u64);
-        let mut events = Vec::with_capacity(EVENTS);
-        let mut missing = self.count(|connection| connection.phase != Phase::Up);
-        while missing > 0 {
-            missing -= self.established(&mut events, deadline_ns)?;
+            self.wait_until_up()?;
         }
         self.idle.clear();
         self.roomy.clear();
@@ -198,10 +214,21 @@ impl Client {
         Ok(())
     }
 
+    /// Waits until everything that is on its way is there.
+    fn wait_until_up(&mut self) -> Result<(), LoadError> {
+        let deadline_ns = clock::now_ns().saturating_add(self.pool.timeout.as_nanos() as u64);
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut missing = self.count(|connection| connection.phase == Phase::Connecting);
+        while missing > 0 {
+            missing -= self.established(&mut events, deadline_ns)?;
+        }
+        Ok(())
+    }
+
     /// Closes what cannot be used again: an answer to this run's request must not be taken for one of the next run.
     pub(crate) fn close_leftovers(&mut self) {
         for connection in &mut self.connections {
-            if connection.phase != Phase::Up || !connection.open.is_empty() {
+            if self.pool.fresh || connection.phase != Phase::Up || !connection.open.is_empty() {
                 connection.close();
             }
         }
@@ -224,10 +251,11 @@ impl Client {
 
     /// A connection that can take a request. If nothing is idle, one with room.
     pub(crate) fn take(&mut self) -> Option<u32> {
+        let waits = self.idle_phase();
         while let Some(index) = self.idle.pop_front() {
             let connection = &mut self.connections[index as usize];
             connection.in_idle = false;
-            if connection.phase == Phase::Up && connection.open.is_empty() {
+            if connection.phase == waits && connection.open.is_empty() {
                 return Some(index);
             }
         }
@@ -243,8 +271,9 @@ impl Client {
 
     /// Puts a connection where [`Client::take`] finds it, if it has room.
     pub(crate) fn offer(&mut self, index: u32) {
+        let waits = self.idle_phase();
         let connection = &mut self.connections[index as usize];
-        if connection.phase != Phase::Up || connection.open.len() >= self.limit {
+        if connection.phase != waits || connection.open.len() >= self.limit {
             return;
         }
         if !connection.open.is_empty() {
@@ -256,6 +285,11 @@ impl Client {
             connection.in_idle = true;
             self.idle.push_back(index);
         }
+    }
+
+    /// How a connection waits for a request: made, or not yet made.
+    fn idle_phase(&self) -> Phase {
+        if self.pool.fresh { Phase::Down } else { Phase::Up }
     }
 
     /// True if [`Client::take`] may find something.

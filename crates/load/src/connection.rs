@@ -112,9 +112,13 @@ impl Connection {
     /// The index of the connection that an event is for, if it is its socket's.
     pub(crate) fn of_event(connections: &[Connection], event: Event) -> Option<u32> {
         let data = { event.data }.u64();
-        let (generation, index) = ((data >> 32) as u32, data as u32);
-        let connection = connections.get(index as usize)?;
-        (connection.generation == generation && connection.link.is_some()).then_some(index)
+        let index = data as u32;
+        connections.get(index as usize)?.is_of(event).then_some(index)
+    }
+
+    /// Whether an event is for this socket, and not for one before it.
+    pub(crate) fn is_of(&self, event: Event) -> bool {
+        self.generation == ({ event.data }.u64() >> 32) as u32 && self.link.is_some()
     }
 
     /// Gives the socket up, and with it what was open on it.
@@ -224,6 +228,11 @@ impl Connection {
         let is_idle = self.phase == Phase::Up && self.open.is_empty();
         // What is left in a datagram socket is known by its number and does no harm.
         is_idle && (matches!(self.reader, Reader::Datagram) || self.link.as_mut().is_some_and(Link::is_quiet))
+    }
+
+    /// Whether the connection resumed a session; `None` without TLS, and before its handshake is done.
+    pub(crate) fn resumed(&self) -> Option<bool> {
+        self.link.as_ref()?.resumed()
     }
 
     fn link(&mut self) -> Result<&mut Link, Fault> {

@@ -67,6 +67,18 @@ pub enum LoadError {
         /// How long it was waited.
         waited: Duration,
     },
+    /// Not everything was fetched.
+    #[error("could not fetch all of {wanted} objects from {address}, {objects} are there: {why}")]
+    Download {
+        /// From whom.
+        address: Address,
+        /// Objects of this thread's clients that came whole.
+        objects: u64,
+        /// Objects that they were to fetch.
+        wanted: u64,
+        /// What happened to the next.
+        why: String,
+    },
     /// A namespace, a CPU or a scheduling class could not be had.
     #[error(transparent)]
     Linux(#[from] linux::Error),

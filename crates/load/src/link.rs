@@ -126,6 +126,11 @@ impl Link {
         self.came??.since(linux::stamps::sent(self.socket.as_fd())?)
     }
 
+    /// Whether a session was resumed; `None` without TLS, and before the handshake is done.
+    pub(crate) fn resumed(&self) -> Option<bool> {
+        self.tls.as_ref()?.resumed()
+    }
+
     /// True if a read that did not fill the buffer has emptied the socket.
     pub(crate) fn short_read_empties(&self) -> bool {
         self.tls.is_none()

@@ -68,6 +68,8 @@ pub struct Outcome {
     /// Connections that were made after the start: anew after an error or because the server had closed one, or more
     /// than there were.
     pub reconnects: u64,
+    /// How those in TLS among them began.
+    pub handshakes: Handshakes,
     /// Connections that there are more than at the start ([`crate::WhenBusy::Grow`]).
     pub grown: u64,
     /// The most requests of one thread that at one instant were overdue behind another that waited too.
@@ -85,6 +87,15 @@ pub struct Split {
     pub wire: Histogram<u64>,
     /// The rest, in nanoseconds: the client's own stack, both ways, and the wait until it read.
     pub client: Histogram<u64>,
+}
+
+/// How connections in TLS began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Handshakes {
+    /// With certificates and keys.
+    pub full: u64,
+    /// By a session of before.
+    pub resumed: u64,
 }
 
 /// Requests without an answer: never sent, still open at the end, or lost with their connection.
@@ -138,6 +149,7 @@ impl Outcome {
             faults: Faults::default(),
             first_fault: None,
             reconnects: 0,
+            handshakes: Handshakes::default(),
             grown: 0,
             backlog_max: 0,
             series: Vec::new(),
@@ -222,6 +234,8 @@ impl Outcome {
             self.first_fault.clone_from(&other.first_fault);
         }
         self.reconnects += other.reconnects;
+        self.handshakes.full += other.handshakes.full;
+        self.handshakes.resumed += other.handshakes.resumed;
         self.grown += other.grown;
         self.series.extend_from_slice(&other.series);
         self.backlog_max = self.backlog_max.max(other.backlog_max);
@@ -270,7 +284,7 @@ impl Live {
 }
 
 /// Three significant digits, as the record file has them. All memory is taken here.
-fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     let mut histogram =
         Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("1 ns to 1 h in 3 digits are valid bounds");
     // Writes to every page, so that none of them is first touched while a request waits.

@@ -60,6 +60,9 @@ pub struct Config {
     pub body_bytes: u32,
     /// Sizes on raw addresses.
     pub raw: Raw,
+    /// Instead of those: a raw request over TCP begins with its own length, [`crate::Sizes::LENGTH_BYTES`] bytes, least
+    /// significant first, and is answered by as many bytes; a datagram is answered by one as long.
+    pub echo: bool,
     /// What it shows on HTTPS addresses, which need one.
     pub certificate: Option<Certificate>,
     /// What goes wrong on purpose.
@@ -239,6 +242,7 @@ impl Default for Config {
             listen: vec![Listen::Http((Ipv4Addr::LOCALHOST, 0).into())],
             body_bytes: 100,
             raw: Raw::default(),
+            echo: false,
             certificate: None,
             faults: Faults::default(),
             cpus: CpuSet::default(),

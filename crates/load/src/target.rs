@@ -57,7 +57,8 @@ pub struct Request {
     pub expect: Expect,
 }
 
-/// The sizes of a raw exchange in bytes. Over TCP and Unix sockets a request is as many bytes and so is its answer.
+/// The sizes of a raw exchange in bytes. Over TCP and Unix sockets a request is as many bytes and so is its answer; a
+/// request of 4 bytes or more begins with its own length in [`Sizes::LENGTH_BYTES`] bytes, for servers that ask for it.
 /// Over UDP both are one datagram that starts with the request's number in [`Sizes::NUMBER_BYTES`] bytes, which the
 /// server gives back; so answers that come late, twice or in another order are known as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,9 @@ impl Default for Expect {
 }
 
 impl Sizes {
+    /// Bytes of a request's length at its start over TCP and Unix sockets.
+    pub const LENGTH_BYTES: usize = 4;
+
     /// Bytes of a request's number at the start of a datagram.
     pub const NUMBER_BYTES: usize = 8;
 }

@@ -10,20 +10,33 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, RootCertStore, SignatureScheme,
+};
 
 use crate::link::{receive, send};
+use crate::tickets::Tickets;
 use crate::{Fault, LoadError};
 
-/// How to speak TLS with a server. All connections of a run share its session tickets.
+/// How to speak TLS with a server. All connections of a target and its copies share its sessions.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+}
+
+/// What becomes of the sessions that a server offers to go on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sessions {
+    /// A new connection goes on with one, as long as there are any. This is the usual.
+    Resumed,
+    /// None is kept: every handshake is a whole one.
+    Forgotten,
 }
 
 /// Whose word is taken for the server's identity.
@@ -58,7 +71,19 @@ impl Tls {
         }
         .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = Resumption::store(Arc::new(Tickets::default()));
         Ok(Tls { config: Arc::new(config), name: server })
+    }
+
+    /// The same with no sessions yet, and a word on what becomes of those that come.
+    #[must_use]
+    pub fn with_sessions(&self, sessions: Sessions) -> Tls {
+        let mut config = (*self.config).clone();
+        config.resumption = match sessions {
+            Sessions::Resumed => Resumption::store(Arc::new(Tickets::default())),
+            Sessions::Forgotten => Resumption::disabled(),
+        };
+        Tls { config: Arc::new(config), name: self.name.clone() }
     }
 }
 
@@ -152,6 +177,14 @@ impl Session {
             }
         }
         Ok(true)
+    }
+
+    /// Whether a session was resumed; `None` before the handshake is done.
+    pub(crate) fn resumed(&self) -> Option<bool> {
+        Some(match self.0.handshake_kind()? {
+            HandshakeKind::Resumed => true,
+            HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest => false,
+        })
     }
 
     /// Takes bytes to send; what the socket does not take stays here and goes with [`Session::flush`].

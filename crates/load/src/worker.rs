@@ -180,6 +180,11 @@ impl<'a> Worker<'a> {
 
     fn reopen(&mut self, index: u32, now_ns: u64) {
         self.give_up(index, now_ns);
+        if self.client.is_fresh() {
+            // The next request makes it anew.
+            self.client.connections[index as usize].close();
+            return self.on_room(index, now_ns);
+        }
         if let Err(fault) = self.client.reopen(index) {
             self.on_fault(index, fault, now_ns);
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
-use crate::{BitRate, Delay, Machines, Published, Rate, Share, Tuning, Wire};
+use crate::{BitRate, Delay, Machines, Published, Rate, Share, Tuning, Wire, Workload};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,36 +82,6 @@ pub struct Candidate {
     /// True: if it cannot run here, the race is an error instead of a race without it.
     #[serde(default)]
     pub required: bool,
-}
-
-/// The content of the load.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Workload {
-    /// Sizes of the answers' bodies in bytes; each size is a load of its own.
-    pub body_bytes: Vec<u32>,
-    /// Permanent connections of the client, to each candidate.
-    pub connections: u32,
-    /// The fewest of them, where this machine does not allow as many open files as all candidates need; absent: as many
-    /// as asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connections_min: Option<u32>,
-    /// Who answers.
-    pub server: ServerKind,
-    /// Requests go over IPv6.
-    pub ipv6: bool,
-}
-
-/// Who answers the requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServerKind {
-    /// nginx if it is installed, else our own responder, and the report says which.
-    Auto,
-    /// nginx; an error if it is not installed.
-    Nginx,
-    /// Our own responder.
-    Hostgap,
 }
 
 /// What lies between the nodes.
@@ -230,18 +200,6 @@ impl Default for Experiment {
             published: Vec::new(),
             reading: String::new(),
             quick: None,
-        }
-    }
-}
-
-impl Default for Workload {
-    fn default() -> Workload {
-        Workload {
-            body_bytes: vec![100],
-            connections: 32,
-            connections_min: None,
-            server: ServerKind::Auto,
-            ipv6: false,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use crate::{Experiment, Published, Rate, SCHEMA, Wire};
+use crate::{Experiment, Measure, Published, Rate, SCHEMA, Wire};
 
 /// Why a text is not an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,8 +50,6 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |key| format!("; did you mean `{key}`?"))
 }
 
-/// The greatest body in bytes: what an answer of a service with a tail can be, and far below a socket's limits.
-const BODY_BYTES_MAX: u32 = 16 << 20;
 /// The most loads: body sizes × rates.
 const LOADS_MAX: usize = 64;
 
@@ -131,21 +129,19 @@ impl Experiment {
             let count = format!("{} sizes × {} rates", bodies.len(), self.rates.len());
             return Err(out_of_range("rates", count, format!("at most {LOADS_MAX} loads can be raced")));
         }
-        for (index, body) in bodies.iter().enumerate() {
-            within("workload.body_bytes", *body, 0..=BODY_BYTES_MAX)?;
-            if bodies[..index].contains(body) {
-                return Err(out_of_range("workload.body_bytes", body, "it is listed twice"));
-            }
-        }
         for (index, rate) in self.rates.iter().enumerate() {
             rate.checked().map_err(|error| out_of_range("rates", rate, error.why))?;
             if self.rates[..index].iter().any(|other: &Rate| other == rate) {
                 return Err(out_of_range("rates", rate, "it is listed twice"));
             }
         }
-        within("workload.connections", self.workload.connections, 1..=20_000)?;
-        let fewest = self.workload.connections_min.unwrap_or(1);
-        within("workload.connections_min", fewest, 1..=self.workload.connections)
+        self.workload.validate(&self.rates)?;
+        if self.exact() && self.workload.kind.measure() != Measure::Latency {
+            let why =
+                "instructions are counted for a request, and this workload has none that wait for an answer";
+            return Err(out_of_range("workload.kind", self.workload.kind.name(), why));
+        }
+        Ok(())
     }
 
     fn validate_published(&self) -> Result<(), ExperimentError> {

@@ -18,8 +18,9 @@ mod trial;
 mod tuning;
 mod vm;
 mod wire;
+mod workload;
 
-pub use experiment::{Candidate, Experiment, Placement, ServerKind, Steering, Underlay, Workload};
+pub use experiment::{Candidate, Experiment, Placement, Steering, Underlay};
 pub use experiment_file::ExperimentError;
 pub use file::{RecordError, Writer};
 pub use histogram::Histogram;
@@ -27,10 +28,11 @@ pub use published::{Metric, Published, RATIO};
 pub use quick::Quick;
 pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
-pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};
+pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use vm::Machines;
 pub use wire::{BitRate, Delay, FigureError, Share, Wire};
+pub use workload::{Measure, ServerKind, Workload, WorkloadKind};
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
 pub const SCHEMA: u32 = 1;

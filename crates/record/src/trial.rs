@@ -38,9 +38,56 @@ pub struct TrialRecord {
     pub server_cpu: CpuTime,
     /// What the stacks counted.
     pub counters: Counters,
+    /// What was carried; of downloads and streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Carried>,
+    /// TLS handshakes within the trial, where connections are made in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<Handshakes>,
     /// Why it does not count, if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void: Option<Void>,
+}
+
+/// What a download or a stream carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Carried {
+    /// Bytes of content that arrived within the measured part: of bodies, of a stream, of datagrams.
+    pub bytes: u64,
+    /// Of downloads: the times of all objects, from the start of the connection to the last byte, added up, in
+    /// nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects_ns: Option<u64>,
+    /// Of streams of datagrams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<Packets>,
+}
+
+/// What became of the datagrams of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Packets {
+    /// Those that the kernel took within the measured part.
+    pub sent: u64,
+    /// Those of them that arrived, at any time until the trial stopped waiting.
+    pub received: u64,
+    /// Datagrams that arrived within the measured part, whenever they were sent.
+    pub in_time: u64,
+    /// Those of the received that arrived after a later one of their flow.
+    pub reordered: u64,
+    /// The longest time between two arrivals within the measured part, in nanoseconds.
+    pub gap_max_ns: u64,
+}
+
+/// How connections in TLS began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handshakes {
+    /// With certificates and keys.
+    pub full: u64,
+    /// By a session of before.
+    pub resumed: u64,
 }
 
 /// The three times of a request as histograms of nanoseconds. At a closed loop (no rate) only `service` says something:

@@ -98,7 +98,7 @@ pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
 }
 
 /// 1.24, 12.4 or 124.
-fn three_digits(value: f64) -> String {
+pub(crate) fn three_digits(value: f64) -> String {
     match value {
         v if v < 9.995 => format!("{v:.2}"),
         v if v < 99.95 => format!("{v:.1}"),

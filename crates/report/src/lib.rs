@@ -3,6 +3,7 @@
 //! This crate reads no kernel: a record file is enough, on any machine.
 
 mod analyse;
+mod carried;
 mod figures;
 pub mod html;
 mod json;
@@ -14,7 +15,7 @@ pub use analyse::analyse;
 pub use json::{json, json_of_all};
 pub use published::{Agreement, PublishedFigure};
 pub use summary::{
-    Candidate, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
+    Candidate, Carried, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
     RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
 };
 pub use table::{Style, kernels, table};

@@ -1,7 +1,7 @@
 //! What a race says, as plain values: everything that the table, the JSON and the page show is in here, and nothing in
 //! here is a text to be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
 
-use record::{Capacity, Counters, Experiment, Machine, Setting};
+use record::{Capacity, Counters, Experiment, Handshakes, Machine, Measure, Setting};
 use serde::Serialize;
 
 use crate::published::PublishedFigure;
@@ -78,6 +78,9 @@ pub struct Load {
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1.
     pub of_capacity: Option<f64>,
+    /// What is counted; in the JSON it follows from the experiment's workload.
+    #[serde(skip)]
+    pub measure: Measure,
 }
 
 /// A candidate's part in the race.
@@ -145,11 +148,19 @@ pub struct RateSummary {
     pub lag_ns: Quantiles,
     /// Response-time percentiles ÷ the reference's.
     pub ratio: Ratios,
-    /// Answers per second ÷ the reference's, where as many as go; at a rate both answer what is asked.
+    /// Answers per second ÷ the reference's, where as many as go; at a rate both answer what is asked. Of downloads and
+    /// streams of bytes it is bytes per second that are compared, of streams of datagrams those that arrived.
     pub rps_ratio: Option<Ratio>,
+    /// What was carried; of downloads and streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Carried>,
+    /// TLS handshakes in the trials that count, where connections are made in them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<Handshakes>,
     /// Response time along the percentiles, ascending, as far as it is valid.
     pub curve: Vec<CurvePoint>,
-    /// CPU time of both nodes: microseconds a request. The figure to compare: where the sender's CPU does the receive
+    /// CPU time of both nodes: microseconds a request; of streams of datagrams a packet, of streams of bytes and of
+    /// downloads a megabyte (10⁶ bytes). So are the nodes' own below. The figure to compare: where the sender's CPU does the receive
     /// work, each node's own holds some of the other's.
     pub cpu_us_per_request: Option<f64>,
     /// CPU time of the server's node: microseconds a request.
@@ -183,6 +194,25 @@ pub struct RateSummary {
     pub needs: Vec<Need>,
     /// How much longer the race would have to be for p50 and p99 to be known to ±3 %.
     pub precision: Vec<Precision>,
+}
+
+/// What downloads and streams carried; `None` where it is not known, or there is no such thing.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Carried {
+    /// Megabits (10⁶) of content that arrived per second of measured time.
+    pub mbit_per_s: Option<f64>,
+    /// Of downloads: the mean time of an object, from the start of its connection to its last byte, in milliseconds.
+    pub object_ms_mean: Option<f64>,
+    /// Of streams of datagrams: those that the kernel took, per second.
+    pub sent_packets_per_s: Option<f64>,
+    /// Those that arrived, per second.
+    pub received_packets_per_s: Option<f64>,
+    /// The share of those that were sent that never arrived, 0 to 1.
+    pub loss: Option<f64>,
+    /// Datagrams that arrived after a later one of their flow.
+    pub reordered: Option<u64>,
+    /// The longest time between two arrivals, in nanoseconds.
+    pub gap_max_ns: Option<u64>,
 }
 
 /// Against the reference.
@@ -282,7 +312,7 @@ pub struct Need {
 /// How long a race would know a ratio to ±3 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Precision {
-    /// "p50" or "p99", or "req/s" where as many as go.
+    /// "p50" or "p99", or "req/s" where as many as go; of downloads and streams "Mbit/s" or "packets/s".
     pub percentile: &'static str,
     /// Half the interval's width now, as a share: 0.05 is ±5 %.
     pub half_width: f64,

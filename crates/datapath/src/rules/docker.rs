@@ -10,7 +10,7 @@ use linux::nft::{Chain, ChainKind, Hook, Match, Table, Verdict};
 
 use super::{DSTNAT, FILTER, SRCNAT, base, chain, enters_by, from, jump, leaves_by, leaves_by_other_than};
 use super::{not_to, rule, table_family, to};
-use crate::{Family, NodeSpec, Pod, PublishedPort, links};
+use crate::{Family, NodeSpec, Pod, Protocol, PublishedPort, links};
 
 /// The tables of a node, IPv4 first.
 pub(crate) fn node_tables(node: &NodeSpec) -> [Table; 2] {
@@ -63,11 +63,15 @@ fn filter_chains() -> Vec<Chain> {
 fn published_chains(pod: &Pod, published: PublishedPort, family: Family) -> Vec<Chain> {
     let address = pod.addresses.of(family);
     let dnat = Verdict::Dnat { to: address, port: published.pod };
+    let arrives_at = match published.protocol {
+        Protocol::Tcp => Match::TcpDport,
+        Protocol::Udp => Match::UdpDport,
+    };
     // A pod that calls its own port would otherwise see a packet from itself and answer past the node.
-    let own = [from(address.into()), to(address.into()), Match::TcpDport(published.pod)];
+    let own = [from(address.into()), to(address.into()), arrives_at(published.pod)];
     let local = vec![rule([not_to(loopback(family)), Match::DaddrIsLocal], jump("docker"))];
     vec![
-        chain("docker", vec![rule([Match::TcpDport(published.node)], dnat)]),
+        chain("docker", vec![rule([arrives_at(published.node)], dnat)]),
         base(
             "prerouting",
             ChainKind::Nat,

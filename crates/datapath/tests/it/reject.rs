@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use datapath::{Family, NodeSpec, Pod, PublishedPort, SpecError, find};
+use datapath::{Family, NodeSpec, Pod, Protocol, PublishedPort, SpecError, find};
 use ipnet::{Ipv4Net, Ipv6Net};
 use linux::IfName;
 use plan::Plan;
@@ -101,7 +101,10 @@ fn a_pod_must_be_possible() {
     check_pod(|pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 1, 255), "broadcast");
     check_pod(|pod| pod.ifname = IfName::new("lo").unwrap(), "cannot be called lo");
     check_pod(|pod| pod.netns = shape("host").netns("n1"), "is the node's own");
-    check_pod(|pod| pod.published = Some(PublishedPort { node: 0, pod: 80 }), "published port of 0");
+    check_pod(
+        |pod| pod.published = Some(PublishedPort { node: 0, pod: 80, protocol: Protocol::Tcp }),
+        "published port of 0",
+    );
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use datapath::{Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, PublishedPort, Router};
+use datapath::{
+    Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router,
+};
 use ipnet::{Ipv4Net, Ipv6Net};
 use linux::{IfName, NetnsName};
 use plan::Place;
@@ -68,7 +70,11 @@ impl Shape {
                 v4: Ipv4Addr::from_bits(node.pods.v4.network().to_bits() + 1 + u32::from(id)),
                 v6: Ipv6Addr::from_bits(node.pods.v6.network().to_bits() + 1 + u128::from(id)),
             },
-            published: (id == 1).then_some(PublishedPort { node: 8080, pod: POD_PORT }),
+            published: (id == 1).then_some(PublishedPort {
+                node: 8080,
+                pod: POD_PORT,
+                protocol: Protocol::Tcp,
+            }),
         }
     }
 }

@@ -177,6 +177,7 @@ pub(super) fn explain(error: LoadError) -> anyhow::Error {
         | LoadError::ConnectTimeout { .. }
         | LoadError::Files { .. }
         | LoadError::Linux(_)
+        | LoadError::Download { .. }
         | LoadError::System { .. } => error.into(),
     }
 }

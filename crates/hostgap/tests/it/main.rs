@@ -15,3 +15,4 @@ mod race;
 mod serve;
 mod soak;
 mod turn;
+mod workloads;

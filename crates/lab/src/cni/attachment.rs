@@ -247,6 +247,7 @@ mod tests {
             steered: false,
             wires: crate::Wires::default(),
             settings: tune::Settings::default(),
+            protocol: datapath::Protocol::Tcp,
         };
         Topology::plan(shape).unwrap()
     }

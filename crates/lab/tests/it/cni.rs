@@ -25,6 +25,7 @@ fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
         steered: true,
         wires: lab::Wires::default(),
         settings: tune::Settings::default(),
+        protocol: datapath::Protocol::Tcp,
     }
 }
 

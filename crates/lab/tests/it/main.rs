@@ -9,3 +9,4 @@ mod scenarios;
 mod settings;
 mod standing;
 mod wan;
+mod workloads;

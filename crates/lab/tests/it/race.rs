@@ -16,9 +16,9 @@ fn a_race_that_could_not_begin_leaves_no_record() {
     let home = Home::at(root.path().join("run"));
     let settings = Settings {
         plugins: lab::PluginDirs::default(),
+        guest: None,
         record: root.path().join("race.jsonl"),
         nginx: None,
-        guest: None,
         // An executable that ends at once instead of serving.
         own: "/bin/false".into(),
         cpus,

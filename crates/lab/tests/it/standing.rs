@@ -7,7 +7,7 @@ use lab::{Home, NodeCpus, ServerChoice, Shape, Staffing, Standing, Wires, family
 use linux::cpu::Scheduling;
 use linux::{NetnsName, netns};
 use load::{Run, Schedule, Wait};
-use record::{Placement, ServerKind};
+use record::{Placement, ServerKind, Workload};
 
 pub(crate) fn staffing() -> Staffing {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
@@ -16,7 +16,7 @@ pub(crate) fn staffing() -> Staffing {
         scheduling: Scheduling::Normal,
         connections: 16,
         outlives_us: false,
-        body_bytes: vec![100, 4096],
+        workload: Workload { body_bytes: vec![100, 4096], ..Workload::default() },
     }
 }
 
@@ -32,6 +32,7 @@ pub(crate) fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> 
         cni: None,
         placement: Placement::TwoNodes,
         wires: Wires::default(),
+        protocol: datapath::Protocol::Tcp,
     }
 }
 

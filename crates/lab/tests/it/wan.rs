@@ -92,7 +92,8 @@ fn asked(path: &str, wires: Wires, body_bytes: u32, look: impl FnOnce(&Standing)
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
     let dir = claim.dir().join(lab::slug(path));
-    let staffing = Staffing { body_bytes: vec![body_bytes], ..staffing() };
+    let workload = record::Workload { body_bytes: vec![body_bytes], ..record::Workload::default() };
+    let staffing = Staffing { workload, ..staffing() };
     let mut standing = Standing::build(path, on(path, claim.id(), wires), &staffing, &dir).unwrap();
     standing.connect(body_bytes, 4).unwrap();
     let run = Run {

@@ -48,6 +48,9 @@ impl Table {
             Match::TcpDport(port) => {
                 compare(false, &json!({"payload": {"protocol": "tcp", "field": "dport"}}), &json!(port))
             }
+            Match::UdpDport(port) => {
+                compare(false, &json!({"payload": {"protocol": "udp", "field": "dport"}}), &json!(port))
+            }
             Match::DaddrIsLocal => {
                 compare(false, &json!({"fib": {"result": "type", "flags": ["daddr"]}}), &json!("local"))
             }

@@ -126,6 +126,8 @@ pub enum Match {
     },
     /// TCP to this port.
     TcpDport(u16),
+    /// The destination port of a UDP packet.
+    UdpDport(u16),
     /// The destination is one of the node's own addresses.
     DaddrIsLocal,
     /// conntrack knows the connection (`ct state established,related`).

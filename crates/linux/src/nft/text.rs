@@ -44,6 +44,7 @@ impl Table {
             Match::Iifname { not, name } => format!("iifname {}\"{name}\"", unless(*not)),
             Match::Oifname { not, name } => format!("oifname {}\"{name}\"", unless(*not)),
             Match::TcpDport(port) => format!("tcp dport {port}"),
+            Match::UdpDport(port) => format!("udp dport {port}"),
             Match::DaddrIsLocal => "fib daddr type local".to_owned(),
             Match::Established => "ct state established,related".to_owned(),
         }

@@ -12,6 +12,7 @@ const TEXT: &str = r#"table ip hostgap {
 	chain published {
 		iifname "hgbr0" return
 		tcp dport 8080 dnat to 10.1.0.7:80
+		udp dport 8080 dnat to 10.1.0.7:80
 	}
 
 	chain in {
@@ -58,7 +59,8 @@ fn everything() -> Table {
     let publish = Verdict::Dnat { to: "10.1.0.7".parse().expect("a valid address"), port: 80 };
     let published = vec![
         rule(vec![Match::Iifname { not: false, name: bridge() }], Verdict::Return),
-        rule(vec![Match::TcpDport(8080)], publish),
+        rule(vec![Match::TcpDport(8080)], publish.clone()),
+        rule(vec![Match::UdpDport(8080)], publish),
     ];
     let in_ = vec![rule(vec![Match::DaddrIsLocal], Verdict::Jump("published".to_owned()))];
     let out = vec![
@@ -111,7 +113,7 @@ fn check(table: &Table, text: &str, rules: usize) {
 
 #[test]
 fn text_and_json_say_the_same() {
-    check(&everything(), TEXT, 7);
+    check(&everything(), TEXT, 8);
     check(&over_ipv6(), TEXT6, 1);
 }
 

@@ -2,11 +2,12 @@
 
 use rustix::io::Errno;
 
-use super::answers::Reply;
+use super::answers::{BODY_BYTES_MAX, Reply};
 use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
 use super::request;
 use super::responder::Responder;
 use super::upload::{Skipped, Upload};
+use crate::target::Sizes;
 
 /// Output that is gathered before it is sent: pipelined requests are answered by one `send`, but a peer that asks for
 /// much and reads nothing does not fill the memory.
@@ -46,15 +47,29 @@ impl Responder<'_> {
                 Ok(Skipped::Part(bytes)) => (bytes > 0).then_some(bytes),
                 Err(status) => self.give_up(peer, status, input),
             },
-            Protocol::Raw { partial } => {
-                let missing = self.raw_request_bytes - *partial;
+            Protocol::Raw { partial, whole: Some(whole) } => {
+                let missing = *whole - *partial;
                 if input.len() < missing {
                     *partial += input.len();
                     return (!input.is_empty()).then_some(input.len());
                 }
                 *partial = 0;
-                self.reply(peer, Reply::Raw);
+                let bytes = self.raw.map_or(*whole as u32, |raw| raw.response_bytes);
+                if self.raw.is_none() {
+                    peer.protocol = Protocol::Raw { partial: 0, whole: None };
+                }
+                self.reply(peer, Reply::Raw { bytes });
                 Some(missing)
+            }
+            Protocol::Raw { partial, whole } => {
+                let length = u32::from_le_bytes(*input.first_chunk()?);
+                if !(Sizes::LENGTH_BYTES as u32..=BODY_BYTES_MAX).contains(&length) {
+                    peer.ending = Some(Ending::Close);
+                    return Some(input.len());
+                }
+                *partial = Sizes::LENGTH_BYTES;
+                *whole = Some(length as usize);
+                Some(Sizes::LENGTH_BYTES)
             }
         }
     }
@@ -108,7 +123,7 @@ impl Responder<'_> {
     /// Writes an answer to the output.
     pub(super) fn write(&mut self, reply: Reply) {
         match reply {
-            Reply::Page { .. } | Reply::Raw => self.served.answered += 1,
+            Reply::Page { .. } | Reply::Raw { .. } => self.served.answered += 1,
             Reply::Refusal { .. } => self.served.refused += 1,
         }
         self.answers.write(reply, &mut self.output);

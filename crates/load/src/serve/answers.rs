@@ -18,7 +18,7 @@ pub(super) enum Reply {
     /// Another status, without a body.
     Refusal { status: u16, keep_alive: bool },
     /// Bytes, on a connection that speaks no HTTP.
-    Raw,
+    Raw { bytes: u32 },
 }
 
 /// The answers of one thread.
@@ -27,6 +27,7 @@ pub(super) struct Answers {
     default_bytes: u32,
     /// There are few, and most runs ask for one: a map would cost more than it finds.
     kept: Vec<(Key, Answer)>,
+    /// As long as the longest of them.
     raw: Vec<u8>,
     /// Seconds since 1970.
     now_s: u64,
@@ -48,9 +49,9 @@ struct Answer {
 }
 
 impl Answers {
-    pub(super) fn new(default_bytes: u32, raw_bytes: u32) -> Answers {
+    pub(super) fn new(default_bytes: u32, raw_bytes_max: u32) -> Answers {
         let now_s = unix_s();
-        let raw = vec![b'x'; raw_bytes as usize];
+        let raw = vec![b'x'; raw_bytes_max as usize];
         Answers { default_bytes, kept: Vec::new(), raw, now_s, started_s: now_s }
     }
 
@@ -79,7 +80,7 @@ impl Answers {
             Reply::Refusal { status, keep_alive } => {
                 output.extend_from_slice(self.refusal(status, keep_alive).as_bytes());
             }
-            Reply::Raw => output.extend_from_slice(&self.raw),
+            Reply::Raw { bytes } => output.extend_from_slice(&self.raw[..bytes as usize]),
         }
     }
 
@@ -121,7 +122,7 @@ impl Reply {
     pub(super) fn keep_alive(self) -> bool {
         match self {
             Reply::Page { keep_alive, .. } | Reply::Refusal { keep_alive, .. } => keep_alive,
-            Reply::Raw => true,
+            Reply::Raw { .. } => true,
         }
     }
 
@@ -131,7 +132,7 @@ impl Reply {
             Reply::Page { keep_alive, .. } | Reply::Refusal { keep_alive, .. } => {
                 Reply::Refusal { status: 503, keep_alive }
             }
-            Reply::Raw => Reply::Raw,
+            Reply::Raw { .. } => self,
         }
     }
 }

@@ -47,17 +47,25 @@ impl Certificate {
         Ok(Certificate { config, chain_pem })
     }
 
+    /// Makes one for the same names as [`Certificate::self_signed`], for a server that reads files: the chain and its
+    /// key, both PEM. Whoever writes the key keeps it from others.
+    ///
+    /// # Errors
+    /// If the machine has no random numbers.
+    pub fn self_signed_pem() -> Result<(String, String), ServeError> {
+        let made = made()?;
+        Ok((made.cert.pem(), made.signing_key.serialize_pem()))
+    }
+
     /// Makes one for `localhost`, `127.0.0.1` and `::1`, with a key that nobody else has and that is never written.
     ///
     /// # Errors
     /// If the machine has no random numbers.
     pub fn self_signed() -> Result<Certificate, ServeError> {
-        let attempted = || "make a certificate".to_owned();
-        let names = OWN_NAMES.map(str::to_owned);
-        let made = rcgen::generate_simple_self_signed(names).map_err(refused(attempted()))?;
+        let made = made()?;
         let private_key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
         let chain_pem = made.cert.pem();
-        let config = server_config(vec![made.cert.into()], private_key).map_err(refused(attempted()))?;
+        let config = server_config(vec![made.cert.into()], private_key).map_err(refused(MAKE.to_owned()))?;
         Ok(Certificate { config, chain_pem })
     }
 
@@ -70,6 +78,12 @@ impl Certificate {
     pub(super) fn accept(&self) -> Result<ServerConnection, rustls::Error> {
         ServerConnection::new(Arc::clone(&self.config))
     }
+}
+
+const MAKE: &str = "make a certificate";
+
+fn made() -> Result<rcgen::CertifiedKey<rcgen::KeyPair>, ServeError> {
+    rcgen::generate_simple_self_signed(OWN_NAMES.map(str::to_owned)).map_err(refused(MAKE.to_owned()))
 }
 
 fn server_config(

@@ -19,11 +19,13 @@ impl Responder<'_> {
             // The kernel throws away what does not fit, which nobody looks at.
             let mut head = [0; 8];
             let received =
-                rustix::net::recvfrom(&self.listeners[listener].socket, &mut head[..], RecvFlags::empty());
+                rustix::net::recvfrom(&self.listeners[listener].socket, &mut head[..], RecvFlags::TRUNC);
             match received {
-                Ok((head_bytes, _, Some(to))) => {
+                // With TRUNC the second is the datagram's length, and not what there was room for.
+                Ok((head_bytes, length, Some(to))) => {
                     let Ok(to) = SocketAddr::try_from(to) else { continue };
-                    self.on_datagram(Datagram { listener, to, head, head_bytes });
+                    let answer_bytes = self.raw.map_or(length, |raw| raw.response_bytes as usize);
+                    self.on_datagram(Datagram { listener, to, head, head_bytes, answer_bytes });
                 }
                 Err(Errno::AGAIN) => return,
                 // No datagram, but the error of one that was sent before (udp(7)).
@@ -45,10 +47,11 @@ impl Responder<'_> {
     }
 
     pub(super) fn send_datagram(&mut self, datagram: &Datagram) {
-        let head_bytes = self.datagram.len().min(datagram.head_bytes);
+        let answer_bytes = self.datagram.len().min(datagram.answer_bytes);
+        let head_bytes = answer_bytes.min(datagram.head_bytes);
         self.datagram[..head_bytes].copy_from_slice(&datagram.head[..head_bytes]);
         let socket = &self.listeners[datagram.listener].socket;
-        match rustix::net::sendto(socket, &self.datagram, SendFlags::empty(), &datagram.to) {
+        match rustix::net::sendto(socket, &self.datagram[..answer_bytes], SendFlags::empty(), &datagram.to) {
             Ok(_) => self.served.answered += 1,
             Err(_) => self.served.dropped += 1,
         }

@@ -61,6 +61,8 @@ pub(super) struct Datagram {
     /// The first bytes of the request.
     pub(super) head: [u8; 8],
     pub(super) head_bytes: usize,
+    /// Bytes of the answer.
+    pub(super) answer_bytes: usize,
 }
 
 impl Injector {
@@ -237,7 +239,7 @@ mod tests {
     fn datagrams_that_wait_have_a_limit() {
         let mut injector = injector(Faults::default());
         let to = SocketAddr::from(([127, 0, 0, 1], 1));
-        let datagram = || Datagram { listener: 0, to, head: [0; 8], head_bytes: 8 };
+        let datagram = || Datagram { listener: 0, to, head: [0; 8], head_bytes: 8, answer_bytes: 64 };
         assert!((0..DATAGRAMS_MAX).all(|_| injector.hold_datagram(1, datagram())));
         assert!(!injector.hold_datagram(1, datagram()));
         assert!(injector.take_due(1).is_some());

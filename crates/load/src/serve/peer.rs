@@ -42,6 +42,8 @@ pub(super) enum Protocol {
     Raw {
         /// Bytes of the request that have come.
         partial: usize,
+        /// Bytes of all of it; `None`: that stands at its beginning, which has not come.
+        whole: Option<usize>,
     },
 }
 

@@ -8,14 +8,14 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
 use rustix::time::Timespec;
 
-use super::answers::Answers;
+use super::answers::{Answers, BODY_BYTES_MAX};
 use super::error::system;
 use super::injector::Injector;
 use super::listen::{Listener, Speaks};
 use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
 use super::request::Last;
 use super::session::{Opened, Session};
-use super::{Certificate, Config, ServeError, Served};
+use super::{Certificate, Config, DATAGRAM_BYTES_MAX, Raw, ServeError, Served};
 
 /// How often the wish to end is looked at when nothing happens.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -37,7 +37,8 @@ pub(super) struct Responder<'a> {
     pub(super) answers: Answers,
     /// The request before.
     pub(super) last: Last,
-    pub(super) raw_request_bytes: usize,
+    /// Bytes of a request and of its answer on raw connections; `None`: as many as the request says.
+    pub(super) raw: Option<Raw>,
     input: Box<[u8]>,
     pub(super) output: Vec<u8>,
     /// What is sent to peers over UDP, but for its first bytes.
@@ -57,6 +58,7 @@ impl<'a> Responder<'a> {
         for index in 0..listeners.len() {
             watch_listener(&epoll, listeners, index).map_err(system("watch the listening socket"))?;
         }
+        let response_bytes_max = if config.echo { BODY_BYTES_MAX } else { config.raw.response_bytes };
         Ok(Responder {
             epoll,
             listeners,
@@ -64,12 +66,12 @@ impl<'a> Responder<'a> {
             certificate: config.certificate.as_ref(),
             peers: Vec::new(),
             vacant: Vec::new(),
-            answers: Answers::new(config.body_bytes, config.raw.response_bytes),
+            answers: Answers::new(config.body_bytes, response_bytes_max),
             last: Last::default(),
-            raw_request_bytes: config.raw.request_bytes as usize,
+            raw: (!config.echo).then_some(config.raw),
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             output: Vec::new(),
-            datagram: vec![b'x'; config.raw.response_bytes as usize],
+            datagram: vec![b'x'; response_bytes_max.min(DATAGRAM_BYTES_MAX) as usize],
             served: Served::default(),
             injector,
         })
@@ -147,7 +149,9 @@ impl<'a> Responder<'a> {
     fn peer(&self, socket: OwnedFd, speaks: Speaks, index: usize) -> Option<Peer> {
         let protocol = match speaks {
             Speaks::Http | Speaks::HttpUnix | Speaks::Https => Protocol::Http { upload: None },
-            Speaks::Tcp | Speaks::Udp => Protocol::Raw { partial: 0 },
+            Speaks::Tcp | Speaks::Udp => {
+                Protocol::Raw { partial: 0, whole: self.raw.map(|raw| raw.request_bytes as usize) }
+            }
         };
         let session = match speaks {
             Speaks::Https => Some(Box::new(Session::new(self.certificate?.accept().ok()?))),

@@ -31,6 +31,10 @@ impl Worker<'_> {
             }
         }
         self.outcome.reconnects += 1;
+        if let Some(resumed) = self.client.connections[index as usize].resumed() {
+            let handshakes = &mut self.outcome.handshakes;
+            *if resumed { &mut handshakes.resumed } else { &mut handshakes.full } += 1;
+        }
         self.send_promised(index);
         self.on_room(index, now_ns);
         // A server may have closed or reset it already, and an edge is told but once.
@@ -104,6 +108,14 @@ impl Worker<'_> {
                     connection.answers += 1;
                     self.split(index, open, now_ns);
                     self.on_response(open, response, now_ns);
+                    if self.client.is_fresh() {
+                        // Who closes first keeps the port for a minute (TIME_WAIT): that is left to the server, which
+                        // was asked to.
+                        if response.keep_alive {
+                            self.reopen(index, now_ns);
+                        }
+                        return !response.keep_alive;
+                    }
                     if !response.keep_alive {
                         self.reopen(index, now_ns);
                         return false;

@@ -12,6 +12,7 @@ impl Worker<'_> {
     pub(super) fn send_due(&mut self, mut now_ns: u64) -> u64 {
         while let Some(intended_ns) = self.due(now_ns) {
             match self.client.take() {
+                Some(index) if self.client.is_fresh() => now_ns = self.dial(index, intended_ns),
                 Some(index) if self.saturates => now_ns = self.fill(index),
                 Some(index) => now_ns = self.send(index, intended_ns),
                 None => match self.when_busy {
@@ -70,6 +71,29 @@ impl Worker<'_> {
         sent_ns
     }
 
+    /// Starts the connection of a request, which counts as sent with that.
+    fn dial(&mut self, index: u32, intended_ns: u64) -> u64 {
+        let sent_ns = clock::now_ns();
+        let ordinal = self.advance();
+        let kind = self.client.asks.kind_of(ordinal);
+        let intended_ns = if self.saturates { sent_ns } else { intended_ns };
+        let open = Open { intended_ns, sent_ns, ordinal, kind };
+        self.open += 1;
+        if self.saturates {
+            self.outcome.sent += 1;
+            self.outcome.sent_in_schedule += u64::from(sent_ns < self.end_ns);
+            self.series_sent(ordinal, sent_ns);
+        } else {
+            self.on_sent(open, self.client.connections[index as usize].since_ns);
+        }
+        let started = self.client.reopen(index);
+        self.client.connections[index as usize].open.push_back(open);
+        if let Err(fault) = started {
+            self.on_fault(index, fault, sent_ns);
+        }
+        sent_ns
+    }
+
     /// Starts a connection for a request that none is free for. False: there are as many as there may be.
     fn promise(&mut self, intended_ns: u64, now_ns: u64) -> bool {
         let Some((index, started)) = self.client.grow() else { return false };
@@ -89,11 +113,15 @@ impl Worker<'_> {
     pub(super) fn send_promised(&mut self, index: u32) {
         let connection = &mut self.client.connections[index as usize];
         let Some(open) = connection.open.front_mut() else { return };
-        let sent_ns = clock::now_ns();
-        open.sent_ns = sent_ns;
+        let promised = open.sent_ns == Open::PROMISED;
+        if promised {
+            open.sent_ns = clock::now_ns();
+        }
         let open = *open;
-        // The connection was made for it, so all of the wait is the generator's choice and none its lateness.
-        self.on_sent(open, sent_ns);
+        if promised {
+            // The connection was made for it, so all of the wait is the generator's choice and none its lateness.
+            self.on_sent(open, open.sent_ns);
+        }
         self.transmit(index, self.client.asks.kinds[usize::from(open.kind)].bytes.len());
     }
 
@@ -142,8 +170,9 @@ impl Worker<'_> {
 
     /// There is room on a connection again, or for the first time.
     pub(super) fn on_room(&mut self, index: u32, now_ns: u64) {
+        let is_fresh = self.client.is_fresh();
         let connection = &mut self.client.connections[index as usize];
-        if connection.phase == Phase::Up {
+        if connection.phase == Phase::Up || is_fresh && connection.phase == Phase::Down {
             connection.since_ns = now_ns;
             self.client.offer(index);
         }

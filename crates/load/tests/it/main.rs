@@ -5,9 +5,11 @@
 mod accounting;
 mod busy;
 mod faults;
+mod fresh;
 mod netns;
 mod protocols;
 mod responder;
 mod servers;
+mod stream;
 mod stubborn;
 mod transports;

@@ -90,6 +90,34 @@ fn raw_tcp_counts_bytes() {
 }
 
 #[test]
+fn an_echo_is_as_long_as_the_request_says() {
+    let served = with_server(&Config { echo: true, ..listen("tcp:127.0.0.1:0") }, |server| {
+        let mut stream = connect(server.addresses()[0]);
+        let mut responses = |requests: &[&[u8]], bytes| {
+            requests.iter().for_each(|part| stream.write_all(part).unwrap());
+            stream.read_exact(&mut vec![0; bytes]).unwrap();
+        };
+        responses(&[b"\x04\0\0\0"], 4);
+        responses(&[b"\x06\0", b"\0\0xy\x05\0\0\0x\x04\0", b"\0\0"], 15);
+        let large = [&100_000_u32.to_le_bytes()[..], &[0; 99_996]].concat();
+        responses(&[&large], 100_000);
+        // Longer than any answer: the connection ends.
+        stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
+        assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
+    });
+    assert_eq!((served.connections, served.answered), (1, 5));
+    let served = with_server(&Config { echo: true, ..listen("udp:127.0.0.1:0") }, |server| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        for bytes in [0, 7, 8, 1400, 65_507] {
+            socket.send_to(&vec![7; bytes], server.addresses()[0]).unwrap();
+            assert_eq!(socket.recv_from(&mut vec![0; 65_536]).unwrap().0, bytes);
+        }
+    });
+    assert_eq!((served.answered, served.dropped), (5, 0));
+}
+
+#[test]
 fn raw_tcp_waits_for_a_peer_that_reads_late() {
     let raw = Raw { request_bytes: 1, response_bytes: 1_000_000 };
     with_server(&Config { raw, ..listen("tcp:[::1]:0") }, |server| {

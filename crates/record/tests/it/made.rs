@@ -62,6 +62,8 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         client_cpu: CpuTime { user_ns: 10_000_000, ..CpuTime::default() },
         server_cpu: CpuTime { softirq_ns: 20_000_000, idle_ns: 80_000_000, ..CpuTime::default() },
         counters: Counters { retransmits: 1, ..Counters::default() },
+        carried: None,
+        handshakes: None,
         void: (base_ns == 13_000).then(|| Void::FactsChanged { what: "governor: a to b".to_owned() }),
     }
 }

@@ -3,11 +3,12 @@
 //! All candidates are resampled jointly: the n-th resample draws the same builds for each, so that what a build or a
 //! moment did to all of them cancels in the ratio.
 
+use record::Measure;
 use stats::{Percentile, Random, Resamples, Spread};
 
 use super::merged::{Cell, Cells};
-use crate::figures;
 use crate::summary::{Ratio, Ratios, Verdict};
+use crate::{carried, figures};
 
 /// What two candidates are compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +54,8 @@ impl Statistic {
         }
     }
 
-    pub(super) fn label(self) -> &'static str {
-        self.percentile().map_or("req/s", Percentile::label)
+    fn label(self, measure: Measure) -> &'static str {
+        self.percentile().map_or(carried::unit(measure), Percentile::label)
     }
 
     /// The verdict on a ratio above 1.
@@ -99,6 +100,7 @@ struct Samples {
 pub(super) struct Comparisons {
     loads: usize,
     units: usize,
+    measure: Measure,
     closed: Vec<bool>,
     /// By candidate, load and statistic.
     samples: Vec<[Samples; 7]>,
@@ -121,6 +123,7 @@ impl Comparisons {
         let mut comparisons = Comparisons {
             loads: cells.loads(),
             units: cells.units,
+            measure: cells.measure,
             closed: cells.closed.clone(),
             samples,
             spreads: vec![],
@@ -138,6 +141,16 @@ impl Comparisons {
         static NOBODY: Judged = Judged { verdict: None, reason: String::new(), by: vec![] };
         // A record without a control has no noise, and a load without candidates nobody to judge.
         self.judged.get(entrant * self.loads + load).unwrap_or(&NOBODY)
+    }
+
+    /// What a statistic is called in this race.
+    pub(super) fn label(&self, of: Statistic) -> &'static str {
+        of.label(self.measure)
+    }
+
+    /// True where throughput is the question.
+    pub(super) fn is_closed(&self, load: usize) -> bool {
+        self.closed[load]
     }
 
     /// How many units the race has.
@@ -230,7 +243,8 @@ impl Comparisons {
             below
         };
         let ratio = Ratio { value: interval.value, low: interval.low, high: interval.high };
-        Some(Test { of, verdict, ratio, alpha, floor, excludes_one: !interval.holds(1.0) })
+        let label = self.label(of);
+        Some(Test { of, label, verdict, ratio, alpha, floor, excludes_one: !interval.holds(1.0) })
     }
 }
 
@@ -243,6 +257,7 @@ pub(super) fn noise_floor(control: &Spread) -> f64 {
 /// One statistic's test.
 struct Test {
     of: Statistic,
+    label: &'static str,
     verdict: Verdict,
     ratio: Ratio,
     alpha: f64,
@@ -255,7 +270,7 @@ impl Test {
     fn told(&self) -> String {
         let Ratio { value, low, high } = self.ratio;
         let level = figures::trimmed(100.0 * (1.0 - self.alpha), 1);
-        format!("{} × {value:.3} ({low:.3} to {high:.3} at {level} %)", self.of.label())
+        format!("{} × {value:.3} ({low:.3} to {high:.3} at {level} %)", self.label)
     }
 }
 
@@ -273,12 +288,12 @@ fn conclude(tests: &[Test], units: usize) -> Judged {
 }
 
 fn decided(decisive: &Test, tests: &[Test]) -> String {
-    let mut reason = format!("{} decides: {}", decisive.of.label(), decisive.told());
+    let mut reason = format!("{} decides: {}", decisive.label, decisive.told());
     if decisive.floor > 0.0 {
         reason.push_str(&format!(", beyond the noise of ±{}", figures::percent(decisive.floor.exp_m1())));
     }
     for other in tests.iter().filter(|other| other.of != decisive.of) {
-        let label = other.of.label();
+        let label = other.label;
         reason.push_str(&match other.verdict {
             Verdict::Indistinguishable => format!("; {label} cannot be told apart"),
             verdict if verdict == decisive.verdict => format!("; {label} says the same"),

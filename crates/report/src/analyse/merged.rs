@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hdrhistogram::Histogram as Hdr;
-use record::{Counters, CpuTime, Histogram, Load, Race, TrialRecord};
+use record::{Counters, CpuTime, Histogram, Measure, Race, TrialRecord};
 use stats::{Columns, Sparse};
 
 /// What is drawn as a whole when a race is resampled.
@@ -62,7 +62,7 @@ pub(super) struct Cell<'a> {
     pub(super) beyond: u64,
     /// Response times, one column a unit, with what lies beyond.
     pub(super) columns: Columns,
-    /// Expected answers and measured nanoseconds of each unit.
+    /// Expected answers, or what else the race is read by, and measured nanoseconds of each unit.
     pub(super) answered: Vec<(u64, u64)>,
 }
 
@@ -72,7 +72,9 @@ pub(super) struct Cells<'a> {
     loads: usize,
     pub(super) entrants: usize,
     pub(super) units: usize,
-    /// True where as many requests go as can.
+    /// What the trials are compared by.
+    pub(super) measure: Measure,
+    /// True where throughput is the question: as many requests go as can, or there are no requests.
     pub(super) closed: Vec<bool>,
     cells: Vec<Cell<'a>>,
 }
@@ -86,14 +88,17 @@ impl<'a> Cells<'a> {
                 trials[trial.entrant * loads + trial.load].push((*unit, trial));
             }
         }
+        let measure = race.header.experiment.workload.kind.measure();
+        let closed = |load: &record::Load| load.rate_per_s.is_none() || measure != Measure::Latency;
         let cell = |(index, trials): (usize, Vec<Tried<'a>>)| {
-            Cell::of(&trials, units.count, &race.loads[index % loads])
+            Cell::of(&trials, units.count, closed(&race.loads[index % loads]), measure)
         };
         Cells {
             loads,
             entrants,
             units: units.count,
-            closed: race.loads.iter().map(|load| load.rate_per_s.is_none()).collect(),
+            measure,
+            closed: race.loads.iter().map(closed).collect(),
             cells: trials.into_iter().enumerate().map(cell).collect(),
         }
     }
@@ -108,7 +113,7 @@ impl<'a> Cells<'a> {
 }
 
 impl<'a> Cell<'a> {
-    fn of(all: &[Tried<'a>], units: usize, load: &Load) -> Cell<'a> {
+    fn of(all: &[Tried<'a>], units: usize, closed: bool, measure: Measure) -> Cell<'a> {
         let (void, counted): (Vec<Tried<'a>>, Vec<Tried<'a>>) =
             all.iter().partition(|(_, trial)| trial.void.is_some());
         let mut by_unit: Vec<(Hdr<u64>, u64)> = vec![(Histogram::empty_hdr(), 0); units];
@@ -117,10 +122,10 @@ impl<'a> Cell<'a> {
         for (unit, trial) in &counted {
             let (response, beyond) = &mut by_unit[*unit];
             trial.latencies.response.add_to(response);
-            *beyond += unanswered(trial, load);
+            *beyond += if closed { 0 } else { unanswered(trial) };
             trial.latencies.service.add_to(&mut service);
             trial.latencies.lag.add_to(&mut lag);
-            answered[*unit].0 += trial.answered_in_time;
+            answered[*unit].0 += work(trial, measure);
             answered[*unit].1 += trial.duration_ns;
         }
         let mut response = Histogram::empty_hdr();
@@ -185,9 +190,14 @@ impl<'a> Cell<'a> {
 /// Requests of a trial that were asked for and are in no histogram. Leaving them out would make a path that loses
 /// requests look fast. Without a rate there is no instant at which a request should have been sent, and what is open
 /// at the end is no slower than what was answered.
-pub(super) fn unanswered(trial: &TrialRecord, load: &Load) -> u64 {
-    match load.rate_per_s {
-        Some(_) => trial.missed.max(trial.intended.saturating_sub(trial.latencies.response.count())),
-        None => 0,
+fn unanswered(trial: &TrialRecord) -> u64 {
+    trial.missed.max(trial.intended.saturating_sub(trial.latencies.response.count()))
+}
+
+/// What a trial got done, in the unit of its throughput.
+fn work(trial: &TrialRecord, measure: Measure) -> u64 {
+    match measure {
+        Measure::Latency | Measure::Packets => trial.answered_in_time,
+        Measure::Bandwidth => trial.carried.map_or(0, |carried| carried.bytes),
     }
 }

@@ -1,5 +1,6 @@
 //! From a record to a [`Summary`]: trials are merged, resampled, compared and put into words.
 
+mod carried;
 mod compare;
 mod describe;
 mod exact;
@@ -36,7 +37,7 @@ pub fn analyse(race: &Race) -> Summary {
         server: race.header.server.clone(),
         progress: progress(race),
         capacities: race.capacities.clone(),
-        loads: race.loads.iter().map(load).collect(),
+        loads: race.loads.iter().map(|of| load(race, of)).collect(),
         verdict: match exact.as_slice() {
             [] => sentence::verdict(race, &comparisons),
             counted => exact::sentence(counted),
@@ -50,8 +51,13 @@ pub fn analyse(race: &Race) -> Summary {
     }
 }
 
-fn load(load: &record::Load) -> Load {
-    Load { body_bytes: load.body_bytes, requested_rps: load.rate_per_s, of_capacity: load.of_capacity }
+fn load(race: &Race, load: &record::Load) -> Load {
+    Load {
+        body_bytes: load.body_bytes,
+        requested_rps: load.rate_per_s,
+        of_capacity: load.of_capacity,
+        measure: race.header.experiment.workload.kind.measure(),
+    }
 }
 
 fn progress(race: &Race) -> Progress {
@@ -109,7 +115,7 @@ fn noise(race: &Race, comparisons: &Comparisons) -> Vec<Noise> {
         p99_floor: comparisons.floor(index, compare::Statistic::P99).map(f64::exp_m1),
         rps_floor: comparisons
             .floor(index, compare::Statistic::Throughput)
-            .filter(|_| load.rate_per_s.is_none())
+            .filter(|_| comparisons.is_closed(index))
             .map(f64::exp_m1),
         verdict: comparisons.judged(1, index).verdict,
     };

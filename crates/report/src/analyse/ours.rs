@@ -1,6 +1,6 @@
 //! Our figure for a metric that somebody published: of all trials of a candidate at a load, and of each resample.
 
-use record::{Metric, TrialRecord};
+use record::{Carried, Metric, TrialRecord};
 use stats::{Percentile, Resamples};
 
 use super::merged::Cell;
@@ -13,8 +13,8 @@ enum Formula {
     Quotient(fn(&TrialRecord) -> (f64, f64)),
     /// The greatest response time, of which no resample knows more than the race.
     Max,
-    /// The trials do not hold it.
-    Unmeasured,
+    /// The same of trials that carried bytes; others do not hold it.
+    Carried(fn(&TrialRecord, &Carried) -> (f64, f64)),
 }
 
 /// The one place that knows which metrics can be computed.
@@ -29,7 +29,7 @@ fn formula(metric: Metric) -> Formula {
         Metric::P99_99 => Formula::Percentile(Percentile::P99_99),
         Metric::P99_999 => Formula::Percentile(Percentile::P99_999),
         Metric::Max => Formula::Max,
-        Metric::Mean => Formula::Quotient(response_time),
+        Metric::Mean => Formula::Quotient(mean_time),
         Metric::Requests => {
             Formula::Quotient(|trial| (trial.answered_in_time as f64, trial.duration_ns as f64 / 1e9))
         }
@@ -37,11 +37,27 @@ fn formula(metric: Metric) -> Formula {
             let cpu = trial.server_cpu;
             (cpu.softirq_ns as f64, (cpu.busy_ns() + cpu.idle_ns) as f64)
         }),
-        Metric::Bandwidth | Metric::Loss => Formula::Unmeasured,
+        Metric::Bandwidth => {
+            Formula::Carried(|trial, carried| (carried.bytes as f64 * 8.0, trial.duration_ns as f64 / 1e9))
+        }
+        Metric::Loss => Formula::Carried(|_, carried| {
+            carried.packets.as_ref().map_or((0.0, 0.0), |packets| {
+                (packets.sent.saturating_sub(packets.received) as f64, packets.sent as f64)
+            })
+        }),
     }
 }
 
-/// The sum of the response times and how many there are.
+/// The sum of the times of objects, or of response times, and how many there are.
+fn mean_time(trial: &TrialRecord) -> (f64, f64) {
+    // Told exactly, where it is told: a histogram has three digits.
+    match trial.carried.as_ref().and_then(|carried| carried.objects_ns) {
+        Some(sum) => (sum as f64, trial.answered as f64),
+        None => response_time(trial),
+    }
+}
+
+/// From the bins of the histogram.
 fn response_time(trial: &TrialRecord) -> (f64, f64) {
     let bins = trial.latencies.response.bins().iter();
     bins.fold((0.0, 0.0), |(sum, count), (ns, times)| (sum + (ns * times) as f64, count + *times as f64))
@@ -66,7 +82,15 @@ impl Ours {
                 Err(format!("{} without an answer have no mean", counted(cell.beyond, "request")))
             }
             Formula::Quotient(of) => of_quotient(cell, of, resamples),
-            Formula::Unmeasured => Err(format!("this race measured no {}", metric.name())),
+            Formula::Carried(_) if cell.trials.iter().all(|trial| trial.carried.is_none()) => {
+                Err(format!("this race measured no {}", metric.name()))
+            }
+            Formula::Carried(of) => {
+                let of = |trial: &TrialRecord| {
+                    trial.carried.as_ref().map_or((0.0, 0.0), |carried| of(trial, carried))
+                };
+                of_quotient(cell, of, resamples)
+            }
         }
     }
 
@@ -95,7 +119,7 @@ fn of_percentile(cell: &Cell<'_>, percentile: Percentile, resamples: &Resamples)
 
 fn of_quotient(
     cell: &Cell<'_>,
-    of: fn(&TrialRecord) -> (f64, f64),
+    of: impl Fn(&TrialRecord) -> (f64, f64),
     resamples: &Resamples,
 ) -> Result<Ours, String> {
     let mut by_unit = vec![(0.0, 0.0); resamples.units()];

@@ -289,7 +289,7 @@ fn largest(race: &Race, comparisons: &[&PublishedFigure]) -> Vec<String> {
     far.iter()
         .map(|(_, figure)| {
             let load = figure.load.map_or_else(String::new, |load| {
-                format!(" with {}", figures::load(&super::load(&race.loads[load])))
+                format!(" with {}", figures::load(&super::load(race, &race.loads[load])))
             });
             let (metric, reason) = (figure.metric.unwrap_or_default(), &figure.reason);
             format!("{} {metric}{load}, {reason}", figure.path)

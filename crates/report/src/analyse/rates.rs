@@ -1,11 +1,11 @@
 //! One candidate at every load.
 
-use record::{CpuTime, Race};
+use record::{CpuTime, Measure, Race};
 use stats::Percentile;
 
 use super::compare::{Comparisons, Statistic};
-use super::describe;
 use super::merged::{Cell, Cells};
+use super::{carried, describe};
 use crate::summary::{CurvePoint, Need, Precision, Quantiles, RateSummary};
 
 /// ±3 %, the precision that a reader of a race may want.
@@ -30,13 +30,18 @@ fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize,
     let judged = comparisons.judged(entrant, load);
     let server = cell.cpu(|trial| trial.server_cpu);
     let client = cell.cpu(|trial| trial.client_cpu);
-    let answered = cell.sum(|trial| trial.answered);
-    let closed = of.rate_per_s.is_none();
+    let measure = race.header.experiment.workload.kind.measure();
+    let done = match measure {
+        Measure::Latency => cell.sum(|trial| trial.answered) as f64,
+        Measure::Packets => cell.sum(|trial| trial.answered_in_time) as f64,
+        Measure::Bandwidth => carried::bytes(cell) as f64 / 1e6,
+    };
+    let closed = of.rate_per_s.is_none() || measure != Measure::Latency;
     RateSummary {
         body_bytes: of.body_bytes,
         requested_rps: of.rate_per_s,
         of_capacity: of.of_capacity,
-        achieved_rps: cell.achieved_rps(),
+        achieved_rps: cell.achieved_rps().filter(|_| measure != Measure::Bandwidth),
         verdict: judged.verdict.filter(|_| !cell.trials.is_empty()),
         verdict_reason: if cell.trials.is_empty() {
             "no trial counts".to_owned()
@@ -48,13 +53,15 @@ fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize,
         lag_ns: quantiles(&cell.lag, 0),
         ratio: comparisons.ratios(entrant, load),
         rps_ratio: if closed { comparisons.ratio(entrant, load, Statistic::Throughput) } else { None },
+        carried: carried::carried(cell),
+        handshakes: carried::handshakes(cell),
         curve: curve(cell),
-        cpu_us_per_request: us_per_request(&server, answered)
-            .zip(us_per_request(&client, answered))
+        cpu_us_per_request: us_per_request(&server, done)
+            .zip(us_per_request(&client, done))
             .map(|(server, client)| server + client),
-        server_cpu_us_per_request: us_per_request(&server, answered),
+        server_cpu_us_per_request: us_per_request(&server, done),
         server_softirq_share: softirq_share(&server),
-        client_cpu_us_per_request: us_per_request(&client, answered),
+        client_cpu_us_per_request: us_per_request(&client, done),
         client_softirq_share: softirq_share(&client),
         trials: cell.trials.len() as u64,
         measured_s: cell.sum(|trial| trial.duration_ns) as f64 / 1e9,
@@ -125,8 +132,8 @@ fn curve(cell: &Cell<'_>) -> Vec<CurvePoint> {
 }
 
 /// Busy microseconds a request; `None` where no clock ran, or nobody was answered.
-fn us_per_request(cpu: &CpuTime, answered: u64) -> Option<f64> {
-    (answered > 0 && cpu.busy_ns() + cpu.idle_ns > 0).then(|| cpu.busy_ns() as f64 / answered as f64 / 1e3)
+fn us_per_request(cpu: &CpuTime, done: f64) -> Option<f64> {
+    (done > 0.0 && cpu.busy_ns() + cpu.idle_ns > 0).then(|| cpu.busy_ns() as f64 / done / 1e3)
 }
 
 fn softirq_share(cpu: &CpuTime) -> Option<f64> {
@@ -161,13 +168,13 @@ fn precision(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize
             .map(|needed| f64::from(needed) / f64::from(units));
         let wall_s = race.end.as_ref().map(|end| end.wall_s);
         Some(Precision {
-            percentile: of.label(),
+            percentile: comparisons.label(of),
             half_width: half_width_ln.exp_m1(),
             rounds: times.map(|times| (times * rounds).ceil() as u64),
             wall_s: times.zip(wall_s).map(|(times, wall_s)| times * wall_s),
         })
     };
-    let closed = race.loads[load].rate_per_s.is_none();
+    let closed = comparisons.is_closed(load);
     let wanted: &[Statistic] =
         if closed { &[Statistic::Throughput] } else { &[Statistic::P50, Statistic::P99] };
     wanted.iter().copied().filter_map(entry).collect()

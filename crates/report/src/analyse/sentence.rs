@@ -16,7 +16,7 @@ pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
     let Some(load) = main_load(race) else {
         return "nothing was raced yet".to_owned();
     };
-    let closed = race.loads[load].rate_per_s.is_none();
+    let closed = comparisons.is_closed(load);
     let of = if closed { Statistic::Throughput } else { Statistic::P50 };
     let field = field(race, comparisons, load, of);
     let with =
@@ -39,7 +39,7 @@ pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
     }
     if !level.is_empty() {
         let known = level.iter().map(|contender| half_width(&contender.ratio)).fold(0.0, f64::max);
-        let (label, known) = (of.label(), figures::percent(known));
+        let (label, known) = (comparisons.label(of), figures::percent(known));
         parts.push(format!("{} cannot be told from {reference} ({label} known to ±{known})", names(&level)));
     }
     let (nearest, farthest) = match behind.as_slice() {
@@ -56,7 +56,7 @@ pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
     if parts.is_empty() {
         return nobody(race, comparisons, load, reference);
     }
-    format!("{}: {}", figures::load(&super::load(&race.loads[load])), parts.join("; "))
+    format!("{}: {}", figures::load(&super::load(race, &race.loads[load])), parts.join("; "))
 }
 
 /// A contender with its ratio and verdict at the load that the sentence speaks of.
@@ -95,7 +95,7 @@ fn main_load(race: &Race) -> Option<usize> {
 
 /// "p50 +3 % (+1 … +5)", and p99 where that decided too.
 fn detail(comparisons: &Comparisons, contender: &Contender, load: usize, of: Statistic) -> String {
-    let mut parts = vec![format!("{} {}", of.label(), figures::change_within(&contender.ratio))];
+    let mut parts = vec![format!("{} {}", comparisons.label(of), figures::change_within(&contender.ratio))];
     if of == Statistic::P50
         && comparisons.judged(contender.entrant, load).by(Statistic::P99) == Some(contender.verdict)
         && let Some(p99) = comparisons.ratio(contender.entrant, load, Statistic::P99)

@@ -1,5 +1,7 @@
 //! CPU time a request, of both nodes, split into softirq and the rest: bars and a table a load.
 
+use record::Measure;
+
 use super::look::{self, key};
 use super::markup::Markup;
 use super::rows::{self, Panel};
@@ -7,7 +9,7 @@ use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Candidate, RateSummary, Role, Summary};
+use crate::{Candidate, RateSummary, Role, Summary, carried};
 
 /// Letters of a candidate's name.
 const NAME: usize = 19;
@@ -48,13 +50,14 @@ struct Plot<'a> {
 /// Writes the section.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "cpu")], |m| {
-        m.leaf("h2", &[], "CPU time per request");
+        let of = subject(summary);
+        m.leaf("h2", &[], &format!("CPU time per {of}"));
         m.leaf(
             "p",
             &[("class", "lead")],
-            "Microseconds of CPU that a node spends on one request, from /proc/stat over all trials that count. The \
+            &format!("Microseconds of CPU that a node spends on one {of}, from /proc/stat over all trials that count. The \
              first part of a bar is softirq: where packets are received, forwarded and encapsulated. The dashed line is the \
-             reference's total.",
+             reference's total."),
         );
         for (load, spec) in summary.loads.iter().enumerate() {
             let plots = Frame::BOTH.map(|frame| Plot::new(summary, load, frame));
@@ -67,6 +70,15 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             }
         }
     });
+}
+
+/// What CPU time is divided by.
+fn subject(summary: &Summary) -> &'static str {
+    match carried::measure(summary) {
+        Measure::Latency => "request",
+        Measure::Bandwidth => "megabyte",
+        Measure::Packets => "packet",
+    }
 }
 
 /// A node's time a request, if it can be drawn.
@@ -122,7 +134,8 @@ impl<'a> Plot<'a> {
         for (side, panel) in SIDES.into_iter().zip(panels) {
             self.draw_panel(&mut svg, side, panel);
         }
-        let title = format!("CPU time per request, {}", text::load(&self.summary.loads[self.load]));
+        let title =
+            format!("CPU time per {}, {}", subject(self.summary), text::load(&self.summary.loads[self.load]));
         let desc =
             "Stacked bars of softirq and other time, one a candidate and node; figures in the table below.";
         svg.finish(self.frame, whole, Caption { title: &title, desc })
@@ -131,7 +144,7 @@ impl<'a> Plot<'a> {
     fn draw_panel(&self, svg: &mut Svg, side: Side, panel: Panel) {
         let scale = Linear::new(self.most, (panel.left, panel.right));
         let span = panel.span(self.frame, self.rows.len());
-        panel.draw_title(svg, &format!("µs per request, {}", side.name));
+        panel.draw_title(svg, &format!("µs per {}, {}", subject(self.summary), side.name));
         for tick in scale.ticks(48.0) {
             rows::draw_tick(svg, "grid", scale.place(tick), span, &text::significant_short(tick));
         }
@@ -192,7 +205,7 @@ fn table(m: &mut Markup, summary: &Summary, load: usize) {
         cells: cells(rate, load, index),
     });
     Table {
-        caption: &format!("CPU time per request: {}", text::load(&summary.loads[load])),
+        caption: &format!("CPU time per {}: {}", subject(summary), text::load(&summary.loads[load])),
         rows: rows.collect(),
         head: head.map(str::to_owned).to_vec(),
     }

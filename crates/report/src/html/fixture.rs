@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Capacity, Counters, Experiment, Machine, Placement, Rate, ServerKind, Underlay, Workload};
+use record::{Capacity, Counters, Experiment, Machine, Placement, Rate, Underlay, Workload};
 
 use crate::{
     Agreement, Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, PublishedFigure, Quantiles,
@@ -59,7 +59,12 @@ pub(super) fn race() -> Summary {
             samples_per_s: vec![229_780.0, 234_104.0, 236_210.5],
         }],
         loads: LOADS
-            .map(|(requested_rps, of_capacity, _)| Load { body_bytes: 100, requested_rps, of_capacity })
+            .map(|(requested_rps, of_capacity, _)| Load {
+                body_bytes: 100,
+                requested_rps,
+                of_capacity,
+                measure: record::Measure::Latency,
+            })
             .to_vec(),
         candidates,
         noise: LOADS.map(noise).to_vec(),
@@ -221,12 +226,7 @@ fn experiment() -> Experiment {
                 ..record::Candidate::default()
             })
             .collect(),
-        workload: Workload {
-            body_bytes: vec![100],
-            connections: 32,
-            server: ServerKind::Auto,
-            ..Workload::default()
-        },
+        workload: Workload::default(),
         rates: vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
         rounds: 30,
         builds: 6,
@@ -420,6 +420,8 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
             },
             false => Ratios::default(),
         },
+        carried: None,
+        handshakes: None,
         curve: curve(&shown),
         rps_ratio: (compared && requested_rps.is_none()).then(|| interval(capacity, 0.03)),
         cpu_us_per_request: Some(6.5 + 1.1 * p50 + 1.9 * p50 / capacity),
@@ -455,6 +457,8 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         service_ns: Quantiles::default(),
         lag_ns: Quantiles::default(),
         ratio: Ratios::default(),
+        carried: None,
+        handshakes: None,
         curve: Vec::new(),
         cpu_us_per_request: None,
         server_cpu_us_per_request: None,

@@ -1,15 +1,20 @@
 //! What a reader sees first: what raced, the verdict, and how much the race can be trusted.
 
+use record::Measure;
+
 use super::look;
 use super::markup::Markup;
 use super::text;
-use crate::{Noise, Summary};
+use crate::{Noise, Summary, carried};
 
 /// Writes the head of the page.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("header", &[], |m| {
         m.leaf("h1", &[], &summary.experiment.name);
         m.leaf("p", &[("class", "where")], &where_and_when(summary));
+        if let Some(workload) = carried::told(&summary.experiment.workload) {
+            m.leaf("p", &[("class", "where")], &format!("Workload {workload}."));
+        }
         m.leaf("p", &[("class", "verdict-sentence")], &summary.verdict);
         m.within("dl", &[("class", "facts")], |m| {
             for (name, figure, remark) in facts(summary) {
@@ -59,6 +64,19 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
             text::percent(progress.void_trials as f64 / trials as f64)
         ),
     };
+    if carried::measure(summary) != Measure::Latency {
+        let unit = carried::unit(carried::measure(summary));
+        return vec![
+            ("rounds", text::grouped(rounds), rounds_remark),
+            ("builds", text::grouped(u64::from(progress.builds)), "of every topology".to_owned()),
+            ("void trials", text::grouped(progress.void_trials), void_share),
+            (
+                "noise floor",
+                floors(summary, |noise| noise.rps_floor),
+                format!("of {unit}; smaller differences are none"),
+            ),
+        ];
+    }
     vec![
         ("rounds", text::grouped(rounds), rounds_remark),
         ("builds", text::grouped(u64::from(progress.builds)), "of every topology".to_owned()),
@@ -144,8 +162,11 @@ fn contents(m: &mut Markup, summary: &Summary) {
         ("#method", "Method"),
         ("#again", "Run it again"),
     ];
+    let streams = carried::measure(summary) != Measure::Latency;
     m.within("nav", &[("aria-label", "Parts of this page")], |m| {
-        for (place, name) in published.iter().chain(figures).chain(&parts) {
+        let absent: &[&str] = if streams { &["#curves", "#capacity"] } else { &[] };
+        let here = published.iter().chain(figures).chain(&parts).filter(|(place, _)| !absent.contains(place));
+        for (place, name) in here {
             m.leaf("a", &[("href", place)], name);
             m.text(" ");
         }

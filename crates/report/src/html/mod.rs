@@ -19,6 +19,7 @@ mod published;
 mod ratio;
 mod rows;
 mod scale;
+mod streams;
 mod svg;
 mod table;
 #[cfg(test)]
@@ -26,8 +27,9 @@ mod tests;
 mod text;
 mod topology;
 
-use crate::Summary;
+use crate::{Summary, carried};
 use markup::Markup;
+use record::Measure;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -62,13 +64,17 @@ fn head(m: &mut Markup, summary: &Summary) {
 fn body(m: &mut Markup, summary: &Summary) {
     head::section(m, summary);
     published::section(m, summary);
-    if summary.exact.is_empty() {
+    let times = carried::measure(summary) == Measure::Latency;
+    if !summary.exact.is_empty() {
+        exact::section(m, summary);
+    } else if times {
         ratio::section(m, summary);
         curve::section(m, summary);
         cpu::section(m, summary);
         capacity::section(m, summary);
     } else {
-        exact::section(m, summary);
+        ratio::section(m, summary);
+        cpu::section(m, summary);
     }
     topology::section(m, summary);
     details::section(m, summary);

@@ -1,14 +1,17 @@
 //! Who is slower than the reference, and by how much: p50 and p99 ÷ the reference's with their intervals, the noise of
 //! the reference against itself behind them, the verdict beside them; and the same as a table.
 
+use record::Measure;
+
 use super::look::{self, key};
 use super::markup::Markup;
 use super::rows::{self, Panel};
 use super::scale::Log;
+use super::streams;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Candidate, Noise, RateSummary, Ratio, Role, Summary};
+use crate::{Candidate, Noise, RateSummary, Ratio, Role, Summary, carried};
 
 /// Which percentile a panel shows.
 #[derive(Clone, Copy)]
@@ -39,8 +42,23 @@ const THROUGHPUT: Statistic = Statistic {
     floor: |noise| noise.rps_floor,
 };
 
+const BANDWIDTH: Statistic = Statistic {
+    name: "Mbit/s",
+    own: |rate| {
+        let mbit = rate.carried.and_then(|carried| carried.mbit_per_s);
+        mbit.map_or_else(|| text::NONE.to_owned(), carried::mbit)
+    },
+    ..THROUGHPUT
+};
+const PACKETS: Statistic = Statistic { name: "packets/s", ..THROUGHPUT };
+
 /// What is drawn of a load, and given with its interval in the table.
 fn statistics(summary: &Summary, load: usize) -> &'static [Statistic] {
+    match carried::measure(summary) {
+        Measure::Latency => {}
+        Measure::Bandwidth => return &[BANDWIDTH],
+        Measure::Packets => return &[PACKETS],
+    }
     let has_throughput =
         |candidate: &Candidate| candidate.rates.get(load).is_some_and(|rate| rate.rps_ratio.is_some());
     match summary.candidates.iter().any(has_throughput) {
@@ -62,8 +80,16 @@ struct Plot<'a> {
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     let reference = look::reference(summary);
     m.within("section", &[("id", "ratio")], |m| {
-        m.leaf("h2", &[], &format!("p50 and p99 relative to {reference}"));
+        let measure = carried::measure(summary);
+        m.leaf("h2", &[], &format!("{} relative to {reference}", subject(measure)));
         m.within("p", &[("class", "lead")], |m| {
+            if measure != Measure::Latency {
+                let unit = carried::unit(measure);
+                return m.text(&format!(
+                    "{unit} that arrived ÷ that of {reference}; right of 1 is faster. Marks are ratios, whiskers their \
+                     95 % intervals. The shaded band is the noise floor: what {reference} differs by from itself."
+                ));
+            }
             m.text(&format!(
                 "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. In a closed loop \
                  answers per second stand first, and there right of 1 is faster. Marks are ratios of \
@@ -80,8 +106,18 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 }
             });
             table(m, summary, load);
+            streams::table(m, summary, load);
         }
     });
+}
+
+/// What the section is about.
+fn subject(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Latency => "p50 and p99",
+        Measure::Bandwidth => "Mbit/s",
+        Measure::Packets => "Packets per second",
+    }
 }
 
 /// The ratio if it has a place on a logarithmic axis.
@@ -110,7 +146,8 @@ impl<'a> Plot<'a> {
         for (statistic, panel) in self.statistics.iter().zip(self.panels(panel_height)) {
             self.draw_panel(&mut svg, *statistic, panel);
         }
-        let title = format!("p50 and p99 relative to {}", look::reference(self.summary));
+        let subject = subject(carried::measure(self.summary));
+        let title = format!("{subject} relative to {}", look::reference(self.summary));
         let desc = format!(
             "{}; every figure stands in the table below.",
             text::load(&self.summary.loads[self.load])
@@ -243,7 +280,8 @@ fn table(m: &mut Markup, summary: &Summary, load: usize) {
     let reference = look::reference(summary);
     let mut head = vec!["data path".to_owned()];
     for statistic in statistics(summary, load) {
-        let unit = if statistic.name == THROUGHPUT.name { "" } else { " µs" };
+        let is_time = [P50.name, P99.name].contains(&statistic.name);
+        let unit = if is_time { " µs" } else { "" };
         head.extend([format!("{}{unit}", statistic.name), format!("÷ {reference} (95 %)")]);
     }
     head.extend(["verdict", "because"].map(str::to_owned));

@@ -1,9 +1,9 @@
 //! Figures as a reader wants them: three significant digits, narrow spaces between thousands, the unit's name left to
 //! the head of the column.
 
-use record::Placement;
+use record::{Measure, Placement};
 
-use crate::{Load, Quantiles, Ratio};
+use crate::{Load, Quantiles, Ratio, carried};
 
 /// Between groups of three digits: U+202F, narrow and never broken.
 const GROUP: char = '\u{202f}';
@@ -129,8 +129,8 @@ pub(super) fn date(unix_s: u64) -> String {
 /// A load in words: `50 % of capacity · 117 000 req/s · 100 B`.
 pub(super) fn load(load: &Load) -> String {
     let rate = match (load.requested_rps, load.of_capacity) {
-        (None, _) => "closed loop".to_owned(),
-        (Some(rps), None) => format!("{} req/s", per_second(rps)),
+        (None, _) => unpaced(load).to_owned(),
+        (Some(rps), None) => format!("{} {}", per_second(rps), carried::unit(load.measure)),
         (Some(rps), Some(share)) => {
             format!("{:.0}{GROUP}% of capacity · {} req/s", share * 100.0, per_second(rps))
         }
@@ -138,10 +138,18 @@ pub(super) fn load(load: &Load) -> String {
     format!("{rate} · {}", bytes(load.body_bytes))
 }
 
+/// A load without a rate: requests wait for answers, streams for nobody.
+fn unpaced(load: &Load) -> &'static str {
+    match load.measure {
+        Measure::Latency => "closed loop",
+        Measure::Bandwidth | Measure::Packets => "as many as go",
+    }
+}
+
 /// The same, as short as a column's head wants it: `50 %`.
 pub(super) fn load_short(load: &Load) -> String {
     match (load.requested_rps, load.of_capacity) {
-        (None, _) => format!("closed loop, {}", bytes(load.body_bytes)),
+        (None, _) => format!("{}, {}", unpaced(load), bytes(load.body_bytes)),
         (Some(_), Some(share)) => format!("{:.0}{GROUP}%, {}", share * 100.0, bytes(load.body_bytes)),
         (Some(rps), None) => format!("{}/s, {}", per_second(rps), bytes(load.body_bytes)),
     }
@@ -266,11 +274,21 @@ mod tests {
 
     #[test]
     fn loads_have_names() {
-        let mut of = Load { body_bytes: 100, requested_rps: Some(70_231.2), of_capacity: Some(0.3) };
+        let mut of = Load {
+            body_bytes: 100,
+            requested_rps: Some(70_231.2),
+            of_capacity: Some(0.3),
+            measure: Measure::Latency,
+        };
         check(&load(&of), "30_% of capacity · 70_231 req/s · 100_B");
         of.of_capacity = None;
         check(&load(&of), "70_231 req/s · 100_B");
         of.requested_rps = None;
         check(&load(&of), "closed loop · 100_B");
+        of.measure = Measure::Packets;
+        check(&load(&of), "as many as go · 100_B");
+        check(&load_short(&of), "as many as go, 100_B");
+        of.requested_rps = Some(2_000.0);
+        check(&load(&of), "2_000 packets/s · 100_B");
     }
 }

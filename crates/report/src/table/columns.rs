@@ -1,5 +1,8 @@
 //! The columns of a load's table.
 
+use record::Measure;
+
+use crate::carried;
 use crate::figures::{self, duration_ns};
 use crate::summary::{Candidate, Load, Quantiles, RateSummary, Verdict};
 
@@ -8,7 +11,13 @@ use crate::summary::{Candidate, Load, Quantiles, RateSummary, Verdict};
 pub(super) enum Column {
     Name,
     Achieved,
-    ThroughputRatio,
+    Mbit,
+    Object,
+    Sent,
+    Received,
+    Loss,
+    /// In the unit that the race is read by.
+    ThroughputRatio(Measure),
     P50,
     P90,
     P99,
@@ -18,16 +27,35 @@ pub(super) enum Column {
     Max,
     P50Ratio,
     P99Ratio,
-    Cpu,
+    /// Of what the race is read by.
+    Cpu(Measure),
     Verdict,
 }
 
 impl Column {
     /// Those of a load, from left to right. Where as many requests go as can, percentiles are the length of the
     /// client's own queue.
-    pub(super) fn of(load: &Load) -> &'static [Column] {
-        match load.requested_rps {
-            Some(_) => &[
+    pub(super) fn of(load: &Load, measure: Measure) -> &'static [Column] {
+        match (measure, load.requested_rps) {
+            (Measure::Bandwidth, _) => &[
+                Column::Name,
+                Column::Mbit,
+                Column::Object,
+                Column::ThroughputRatio(Measure::Bandwidth),
+                Column::Cpu(Measure::Bandwidth),
+                Column::Verdict,
+            ],
+            (Measure::Packets, _) => &[
+                Column::Name,
+                Column::Sent,
+                Column::Received,
+                Column::Loss,
+                Column::Mbit,
+                Column::ThroughputRatio(Measure::Packets),
+                Column::Cpu(Measure::Packets),
+                Column::Verdict,
+            ],
+            (Measure::Latency, Some(_)) => &[
                 Column::Name,
                 Column::Achieved,
                 Column::P50,
@@ -39,18 +67,30 @@ impl Column {
                 Column::Max,
                 Column::P50Ratio,
                 Column::P99Ratio,
-                Column::Cpu,
+                Column::Cpu(Measure::Latency),
                 Column::Verdict,
             ],
-            None => &[Column::Name, Column::Achieved, Column::ThroughputRatio, Column::Cpu, Column::Verdict],
+            (Measure::Latency, None) => &[
+                Column::Name,
+                Column::Achieved,
+                Column::ThroughputRatio(Measure::Latency),
+                Column::Cpu(Measure::Latency),
+                Column::Verdict,
+            ],
         }
     }
 
-    pub(super) fn title(self) -> &'static str {
-        match self {
+    pub(super) fn title(self) -> String {
+        let fixed = match self {
+            Column::ThroughputRatio(measure) => return format!("{} × host", carried::unit(measure)),
+            Column::Cpu(measure) => return format!("CPU µs/{}", carried::cpu_unit(measure)),
             Column::Name => "candidate",
             Column::Achieved => "req/s",
-            Column::ThroughputRatio => "req/s × host",
+            Column::Mbit => "Mbit/s",
+            Column::Object => "mean of an object",
+            Column::Sent => "sent/s",
+            Column::Received => "received/s",
+            Column::Loss => "lost",
             Column::P50 => "p50",
             Column::P90 => "p90",
             Column::P99 => "p99",
@@ -60,19 +100,21 @@ impl Column {
             Column::Max => "max",
             Column::P50Ratio => "p50 × host",
             Column::P99Ratio => "p99 × host",
-            Column::Cpu => "CPU µs/req",
             Column::Verdict => "verdict",
-        }
+        };
+        fixed.to_owned()
     }
 
     /// The greater, the earlier the column goes when the line is too long; 0: it stays.
     pub(super) fn dispensable(self) -> usize {
         match self {
             Column::Name | Column::P50 | Column::P99 => 0,
-            Column::P50Ratio | Column::P99Ratio | Column::ThroughputRatio | Column::Verdict => 0,
+            Column::P50Ratio | Column::P99Ratio | Column::ThroughputRatio(_) | Column::Verdict => 0,
+            Column::Received | Column::Loss | Column::Object => 0,
+            Column::Mbit | Column::Sent => 1,
             Column::Achieved => 1,
             Column::P99_9 => 2,
-            Column::Cpu => 3,
+            Column::Cpu(_) => 3,
             Column::P90 => 4,
             Column::P99_99 => 5,
             Column::P99_999 => 6,
@@ -84,10 +126,13 @@ impl Column {
     pub(super) fn says(self, rate: &RateSummary) -> bool {
         match self {
             Column::Name | Column::Achieved | Column::Verdict => true,
-            Column::ThroughputRatio => rate.rps_ratio.is_some(),
+            Column::ThroughputRatio(_) => rate.rps_ratio.is_some(),
+            Column::Mbit | Column::Object | Column::Sent | Column::Received | Column::Loss => {
+                self.carried(rate).is_some()
+            }
             Column::P50Ratio => rate.ratio.p50.is_some(),
             Column::P99Ratio => rate.ratio.p99.is_some(),
-            Column::Cpu => rate.cpu_us_per_request.is_some(),
+            Column::Cpu(_) => rate.cpu_us_per_request.is_some(),
             Column::P50
             | Column::P90
             | Column::P99
@@ -103,10 +148,13 @@ impl Column {
         match self {
             Column::Name => candidate.name.clone(),
             Column::Achieved => rate.achieved_rps.map_or_else(missing, figures::rate),
-            Column::ThroughputRatio => rate.rps_ratio.as_ref().map_or_else(missing, figures::ratio),
+            Column::ThroughputRatio(_) => rate.rps_ratio.as_ref().map_or_else(missing, figures::ratio),
+            Column::Mbit | Column::Object | Column::Sent | Column::Received | Column::Loss => {
+                self.carried(rate).unwrap_or_else(missing)
+            }
             Column::P50Ratio => rate.ratio.p50.as_ref().map_or_else(missing, figures::ratio),
             Column::P99Ratio => rate.ratio.p99.as_ref().map_or_else(missing, figures::ratio),
-            Column::Cpu => rate.cpu_us_per_request.map_or_else(missing, |us| format!("{us:.1}")),
+            Column::Cpu(_) => rate.cpu_us_per_request.map_or_else(missing, |us| format!("{us:.1}")),
             Column::Verdict => rate.verdict.map_or("unknown", word).to_owned(),
             Column::P50
             | Column::P90
@@ -129,11 +177,29 @@ impl Column {
             Column::Max => of.max,
             Column::Name
             | Column::Achieved
-            | Column::ThroughputRatio
+            | Column::Mbit
+            | Column::Object
+            | Column::Sent
+            | Column::Received
+            | Column::Loss
+            | Column::ThroughputRatio(_)
             | Column::P50Ratio
             | Column::P99Ratio
-            | Column::Cpu
+            | Column::Cpu(_)
             | Column::Verdict => None,
+        }
+    }
+
+    /// A figure of what was carried.
+    fn carried(self, rate: &RateSummary) -> Option<String> {
+        let carried = rate.carried.as_ref()?;
+        match self {
+            Column::Mbit => carried.mbit_per_s.map(carried::mbit),
+            Column::Object => carried::object_ms(carried),
+            Column::Sent => carried.sent_packets_per_s.map(figures::rate),
+            Column::Received => carried.received_packets_per_s.map(figures::rate),
+            Column::Loss => carried::loss(carried),
+            _ => None,
         }
     }
 }

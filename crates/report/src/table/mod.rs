@@ -7,8 +7,9 @@ mod published;
 
 use std::fmt::Write;
 
-use record::Placement;
+use record::{Handshakes, Measure, Placement};
 
+use crate::carried;
 use crate::figures::{self, counted, span_s};
 use crate::summary::{Candidate, Load, Noise, Precision, RateSummary, Role, Summary};
 use columns::Column;
@@ -59,6 +60,9 @@ fn head(summary: &Summary) -> String {
     if summary.experiment.placement == Placement::SameNode {
         text.push_str("Both pods on one node; host: client and server in the node, over its loopback.\n");
     }
+    if let Some(workload) = carried::told(&summary.experiment.workload) {
+        let _infallible = writeln!(text, "Workload {workload}.");
+    }
     if let Some(stopped) = &progress.stopped {
         let _infallible = writeln!(text, "Stopped early: {stopped}");
     }
@@ -80,11 +84,11 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
         .iter()
         .filter_map(|candidate| Some((candidate, candidate.rates.get(index)?)))
         .collect();
-    let columns = Column::of(load);
+    let measure = carried::measure(summary);
+    let columns = Column::of(load, measure);
     let useful: Vec<Column> =
         columns.iter().copied().filter(|column| racing.iter().any(|(_, rate)| column.says(rate))).collect();
-    let header =
-        Row { cells: useful.iter().map(|column| column.title().to_owned()).collect(), ink: Ink::Bold };
+    let header = Row { cells: useful.iter().map(|column| column.title()).collect(), ink: Ink::Bold };
     let rows = racing.iter().map(|(candidate, rate)| Row {
         cells: useful.iter().map(|column| column.cell(candidate, rate)).collect(),
         ink: ink(candidate, rate),
@@ -94,7 +98,7 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
     let mut text = format!("{}\n", grid::ink(&figures::load(load), Ink::Bold, style.colour));
     text.push_str(&grid::draw(&rows, &dispensable, style));
     if let Some(noise) = summary.noise.get(index) {
-        text.push_str(&noise_line(noise));
+        text.push_str(&noise_line(noise, measure));
     }
     text.push_str(&remarks(&racing));
     text
@@ -111,10 +115,12 @@ fn ink(candidate: &Candidate, rate: &RateSummary) -> Ink {
 }
 
 /// What a difference must be more than.
-fn noise_line(noise: &Noise) -> String {
-    let floors = match noise.requested_rps {
-        Some(_) => vec![("p50", noise.p50_floor), ("p99", noise.p99_floor)],
-        None => vec![("req/s", noise.rps_floor)],
+fn noise_line(noise: &Noise, measure: Measure) -> String {
+    let floors = match (measure, noise.requested_rps) {
+        (Measure::Latency, Some(_)) => vec![("p50", noise.p50_floor), ("p99", noise.p99_floor)],
+        (Measure::Latency | Measure::Bandwidth | Measure::Packets, _) => {
+            vec![(carried::unit(measure), noise.rps_floor)]
+        }
     };
     let known: Vec<String> = floors
         .into_iter()
@@ -131,6 +137,14 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     let mut text = void(racing);
     for (candidate, rate) in racing {
         let name = &candidate.name;
+        if let Some(handshakes) = rate.handshakes {
+            let _infallible = writeln!(text, "  {name}: {}", resumed(handshakes));
+        }
+        if let Some(sent) = sent(rate).filter(|sent| *sent < KEPT) {
+            let share = figures::percent(sent);
+            let _infallible =
+                writeln!(text, "  {name}: {share} of the rate was sent; the sender had no time for more");
+        }
         if let Some(kept) = kept(rate).filter(|kept| *kept < KEPT) {
             let _infallible = writeln!(
                 text,
@@ -162,9 +176,21 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
 /// A rate is kept if this share of it is answered within the measured time; what is under way at its end is not.
 const KEPT: f64 = 0.98;
 
-/// The share of the rate that was answered in time.
+/// The share of the rate that was answered in time. Nobody answers a stream.
 fn kept(rate: &RateSummary) -> Option<f64> {
-    Some(rate.achieved_rps? / rate.requested_rps?)
+    if rate.carried.is_some() { None } else { Some(rate.achieved_rps? / rate.requested_rps?) }
+}
+
+/// The share of a stream's rate that was sent.
+fn sent(rate: &RateSummary) -> Option<f64> {
+    Some(rate.carried?.sent_packets_per_s? / rate.requested_rps?)
+}
+
+/// How connections in TLS began.
+fn resumed(handshakes: Handshakes) -> String {
+    let all = handshakes.full + handshakes.resumed;
+    let share = if all == 0 { 0.0 } else { handshakes.resumed as f64 / all as f64 };
+    format!("{} of {} resumed a session", figures::percent(share), counted(all, "TLS handshake"))
 }
 
 /// Whose trials do not count; the page has each reason.
@@ -211,7 +237,8 @@ fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
             (None, _) => format!("{label} more than anybody waits for"),
         })
     };
-    let told: Vec<String> = ["p50", "p99", "req/s"].into_iter().filter_map(told).collect();
+    let told: Vec<String> =
+        ["p50", "p99", "req/s", "Mbit/s", "packets/s"].into_iter().filter_map(told).collect();
     if told.is_empty() {
         String::new()
     } else {

@@ -240,6 +240,8 @@ fn trial(
         client_cpu: cpu(duration_ns, samples * 8_000),
         server_cpu: cpu(duration_ns, (samples as f64 * 10_000.0 * shift.exp()) as u64),
         counters: Counters { retransmits: lost, rto_expiries: lost, ..Counters::default() },
+        carried: None,
+        handshakes: None,
         void: None,
     }
 }

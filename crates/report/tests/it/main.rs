@@ -8,5 +8,6 @@ mod goldens;
 mod made;
 #[cfg(test)]
 mod published;
+mod streams;
 #[cfg(test)]
 mod verdicts;

@@ -1,0 +1,326 @@
+//! Races of every kind of workload, and programs of others that do the same beside them.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::race::against_the_schema;
+use crate::turn::{Turn, check, check_race, json, stderr, stdout, turn};
+
+/// A short race of a kind on a few paths, as JSON that is in step with its schema.
+fn raced(turn: &Turn, args: &[&str]) -> Value {
+    let output = turn.run_race(&[&["--rounds", "2", "--seed", "7", "--json"], args].concat());
+    check_race(&output, "");
+    let result = json(&output);
+    assert_eq!(against_the_schema(&result), Vec::<String>::new());
+    result
+}
+
+/// The candidates' entries at a load, those without a trial that counts left out.
+fn rates(result: &Value, load: usize) -> Vec<&Value> {
+    let candidates = result["candidates"].as_array().unwrap();
+    let rates = candidates.iter().map(|candidate| &candidate["rates"][load]);
+    rates.filter(|rate| rate["trials"].as_u64().unwrap() > 0).collect()
+}
+
+#[test]
+fn requests_and_answers_of_bytes_cross_every_kind_of_path() {
+    let turn = turn();
+    for kind in ["tcp-rr", "udp-rr"] {
+        let paths = ["--paths", "docker,bridge+vxlan,macvlan", "--workload", kind];
+        let args = [&paths[..], &["--body", "64,1400", "--rate", "1k", "--connections", "4"]].concat();
+        let result = raced(&turn, &args);
+        assert_eq!(result["experiment"]["workload"]["kind"], kind);
+        assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"));
+        for load in 0..4 {
+            for rate in rates(&result, load) {
+                assert_eq!(
+                    (&rate["connection_errors"], &rate["unexpected"]),
+                    (&0.into(), &0.into()),
+                    "{rate}"
+                );
+                assert!(rate["achieved_rps"].as_f64().unwrap() > 0.0, "{rate}");
+                assert!(rate.get("carried").is_none());
+            }
+        }
+        turn.assert_nothing_left();
+    }
+}
+
+#[test]
+fn streams_are_read_by_what_arrives() {
+    let turn = turn();
+    let paths = ["--paths", "docker,bridge+vxlan,macvlan", "--ipv6"];
+    let result = raced(&turn, &[&paths[..], &["--workload", "tcp-stream", "--connections", "2"]].concat());
+    assert!(result["capacities"].as_array().unwrap().is_empty());
+    for rate in rates(&result, 0) {
+        assert!(rate["carried"]["mbit_per_s"].as_f64().unwrap() > 1.0, "{rate}");
+        assert!(rate["cpu_us_per_request"].is_number());
+    }
+    let udp = ["--workload", "udp-stream", "--body", "64,1400", "--rate", "2k"];
+    let result = raced(&turn, &[&paths[..], &udp].concat());
+    assert_eq!(result["loads"].as_array().unwrap().len(), 4);
+    for rate in rates(&result, 1) {
+        let carried = &rate["carried"];
+        let [sent, received] =
+            ["sent_packets_per_s", "received_packets_per_s"].map(|of| carried[of].as_f64().unwrap());
+        assert!(sent > 0.0 && received > 0.0 && sent <= 2100.0, "{carried}");
+        let loss = carried["loss"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&loss), "{carried}");
+    }
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn downloads_run_to_their_end() {
+    let turn = turn();
+    let args = ["--paths", "docker,bridge+vxlan", "--workload", "download", "--body", "300k,3M"];
+    let result = raced(&turn, &[&args[..], &["--connections", "3", "--objects", "2"]].concat());
+    assert_eq!(result["loads"].as_array().unwrap().len(), 2);
+    for load in 0..2 {
+        for rate in rates(&result, load) {
+            let trials = rate["trials"].as_u64().unwrap();
+            assert_eq!(rate["response_ns"]["count"], 6 * trials, "{rate}");
+            assert!(rate["carried"]["object_ms_mean"].as_f64().unwrap() > 0.0);
+            assert!(rate["carried"]["mbit_per_s"].as_f64().unwrap() > 0.0);
+        }
+    }
+    check(
+        &turn.run_race(&["--workload", "download", "--duration", "10s"]),
+        2,
+        "--duration does not apply to downloads",
+    );
+    check(
+        &turn.run_race(&["--workload", "tcp-stream", "--rate", "5k"]),
+        2,
+        "a stream of bytes goes as fast as it can",
+    );
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn connections_are_made_anew_and_sessions_resumed_or_not() {
+    let turn = turn();
+    let args =
+        ["--paths", "docker,bridge+vxlan", "--workload", "connect", "--rate", "200", "--connections", "4"];
+    let result = raced(&turn, &args);
+    assert!(rates(&result, 1).iter().all(|rate| rate.get("handshakes").is_none()));
+    for (more, reuses) in [(vec!["--tls"], true), (vec!["--tls", "--no-session-reuse"], false)] {
+        let result = raced(&turn, &[&args[..], &more].concat());
+        for rate in rates(&result, 0).into_iter().chain(rates(&result, 1)) {
+            let [full, resumed] = ["full", "resumed"].map(|of| rate["handshakes"][of].as_u64().unwrap());
+            assert!(if reuses { resumed > full } else { resumed == 0 && full > 0 }, "{rate}");
+        }
+    }
+    // On connections that stay TLS is in the records alone.
+    let result = raced(&turn, &["--paths", "docker", "--tls", "--rate", "500", "--server", "hostgap"]);
+    for rate in rates(&result, 1) {
+        assert!(rate.get("handshakes").is_none() && rate["achieved_rps"].as_f64().unwrap() > 0.0);
+    }
+    turn.assert_nothing_left();
+}
+
+/// A topology that stands, for a judge.
+struct Up<'a> {
+    turn: &'a Turn,
+    told: Value,
+}
+
+impl<'a> Up<'a> {
+    fn of(turn: &'a Turn, args: &[&str]) -> Up<'a> {
+        let output = turn.hostgap(&[&["lab", "up", "bridge+direct", "--json"], args].concat());
+        check(&output, 0, "");
+        Up { turn, told: json(&output) }
+    }
+
+    fn address(&self) -> String {
+        self.told["address"].as_str().unwrap().to_owned()
+    }
+
+    fn host(&self) -> String {
+        self.address().rsplit_once(':').unwrap().0.to_owned()
+    }
+
+    /// A program in the client's pod (`client_netns`) or the server's (`server_netns`), on that node's CPUs.
+    fn inside(&self, pod: &str, program: &[&str]) -> Command {
+        let mut command = self.turn.command("ip");
+        let cpus = self.told[pod.replace("netns", "cpus").as_str()].as_str().unwrap();
+        command
+            .args(["netns", "exec", self.told[pod].as_str().unwrap(), "taskset", "-c", cpus])
+            .args(program);
+        command
+    }
+
+    fn client(&self, program: &[&str]) -> String {
+        let output = self.inside("client_netns", program).output().unwrap();
+        assert!(output.status.success(), "{program:?}: {}{}", stdout(&output), stderr(&output));
+        stdout(&output)
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        self.turn.hostgap(&["lab", "down"]);
+    }
+}
+
+/// The figure after a name.
+#[track_caller]
+fn figure(text: &str, name: &str) -> f64 {
+    let rest = text.split(name).nth(1).unwrap_or_else(|| panic!("{name:?} is not in {text}"));
+    let number = rest.trim_start_matches([' ', ':', '=', '\t']).split([' ', '\t', '\n']).next().unwrap();
+    number.parse().unwrap_or_else(|error| panic!("{error} in {number:?}: {text}"))
+}
+
+/// Two ways of measuring agree to a factor of three. On a machine that does other work a single one may not: the best
+/// of several tries counts.
+#[track_caller]
+fn agree(what: &str, mut both: impl FnMut() -> (f64, f64)) {
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let (ours, theirs) = both();
+        seen.push((ours, theirs));
+        if ours > 0.0 && (1.0 / 3.0..=3.0).contains(&(ours / theirs)) {
+            return;
+        }
+    }
+    panic!("{what}: ours and theirs differ by more than a factor of three: {seen:?}");
+}
+
+/// Our figure of a path by a closed loop; 0 where no trial counts.
+fn ours(turn: &Turn, args: &[&str], figure: impl Fn(&Value) -> Option<f64>) -> f64 {
+    let args = [&["--paths", "bridge+direct", "--rounds", "3", "--json"], args].concat();
+    let output = turn.run_race(&args);
+    check_race(&output, "");
+    figure(&json(&output)["candidates"][2]["rates"][0]).unwrap_or(0.0)
+}
+
+#[test]
+fn ab_judges_connections_and_downloads() {
+    let turn = turn();
+    agree("connections", || {
+        let up = Up::of(&turn, &["--workload", "connect"]);
+        let text = up.client(&["ab", "-q", "-n", "2000", "-c", "8", &format!("http://{}/100", up.address())]);
+        assert_eq!((figure(&text, "Complete requests"), figure(&text, "Failed requests")), (2000.0, 0.0));
+        assert_eq!(figure(&text, "HTML transferred"), 200_000.0);
+        drop(up);
+        let race = ["--workload", "connect", "--connections", "8", "--rate", "500"];
+        (ours(&turn, &race, |rate| rate["achieved_rps"].as_f64()), figure(&text, "Requests per second"))
+    });
+    agree("downloads", || {
+        let up = Up::of(&turn, &["--workload", "download", "--body", "4M"]);
+        let url = format!("http://{}/4194304", up.address());
+        let text = up.client(&["ab", "-q", "-n", "20", "-c", "4", &url]);
+        assert_eq!((figure(&text, "Complete requests"), figure(&text, "Failed requests")), (20.0, 0.0));
+        assert_eq!(figure(&text, "HTML transferred"), 20.0 * 4_194_304.0);
+        drop(up);
+        let race = ["--workload", "download", "--body", "4M", "--connections", "4", "--objects", "5"];
+        let mbit = ours(&turn, &race, |rate| rate["carried"]["mbit_per_s"].as_f64());
+        // Kilobytes of 1024 bytes.
+        (mbit, figure(&text, "Transfer rate") * 1024.0 * 8.0 / 1e6)
+    });
+    turn.assert_nothing_left();
+}
+
+/// A server of a judge, ended with the test.
+struct Judge(std::process::Child);
+
+impl Drop for Judge {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that no other server of this process has had.
+fn port() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(5201);
+    NEXT.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
+/// Runs a client until its server is there.
+fn once_ready(up: &Up<'_>, program: &[&str]) -> String {
+    for _ in 0..50 {
+        let output = up.inside("client_netns", program).output().unwrap();
+        // iperf3 tells errors in its JSON, and may call that a success.
+        if output.status.success() && !stdout(&output).contains("\"error\":") {
+            return stdout(&output);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    up.client(program)
+}
+
+#[test]
+fn iperf3_judges_streams() {
+    let turn = turn();
+    let theirs = |args: &[&str], kind: &str| {
+        let up = Up::of(&turn, &["--workload", "connect"]);
+        let (host, port) = (up.host(), port());
+        let serve = ["iperf3", "-s", "-p", &port];
+        let _server = Judge(up.inside("server_netns", &serve).spawn().unwrap());
+        let ask = [&["iperf3", "-c", &host, "-p", &port, "-t", "1", "-J"], args].concat();
+        let result: Value = serde_json::from_str(&once_ready(&up, &ask)).unwrap();
+        let sum = &result["end"][kind];
+        assert!(sum["bytes"].as_f64().unwrap() > 0.0, "{result}");
+        sum.clone()
+    };
+    agree("TCP", || {
+        let sum = theirs(&[], "sum_received");
+        let mbit = ours(&turn, &["--workload", "tcp-stream"], |rate| rate["carried"]["mbit_per_s"].as_f64());
+        (mbit, sum["bits_per_second"].as_f64().unwrap() / 1e6)
+    });
+    agree("UDP", || {
+        let sum = theirs(&["-u", "-b", "0", "-l", "1400"], "sum");
+        let packets = sum["packets"].as_f64().unwrap() / sum["seconds"].as_f64().unwrap();
+        let race = ["--workload", "udp-stream", "--body", "1400"];
+        (ours(&turn, &race, |rate| rate["carried"]["sent_packets_per_s"].as_f64()), packets)
+    });
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn sockperf_judges_round_trips() {
+    let turn = turn();
+    for (kind, protocol) in [("tcp-rr", &["--tcp"][..]), ("udp-rr", &[])] {
+        agree(kind, || {
+            let up = Up::of(&turn, &["--workload", "connect"]);
+            let (host, port) = (up.host(), port());
+            let serve = [&["sockperf", "server", "-i", &host, "-p", &port], protocol].concat();
+            let _server = Judge(up.inside("server_netns", &serve).spawn().unwrap());
+            let ask = ["sockperf", "ping-pong", "-i", &host, "-p", &port, "-m", "100", "-t", "1"];
+            let text = once_ready(&up, &[&ask[..], protocol].concat());
+            drop(up);
+            let race = ["--workload", kind, "--connections", "1", "--rate", "500"];
+            // One request at a time: as many as go in a second are as many round trips. Theirs is half of one.
+            let rps = ours(&turn, &race, |rate| rate["achieved_rps"].as_f64());
+            (if rps > 0.0 { 1e6 / rps } else { 0.0 }, 2.0 * figure(&text, "avg-latency"))
+        });
+    }
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn openssl_judges_whether_sessions_are_resumed() {
+    let turn = turn();
+    let up = Up::of(&turn, &["--workload", "connect", "--tls"]);
+    let (address, file) = (up.address(), turn.out().join("session"));
+    let file = file.to_str().unwrap();
+    // A request is sent, so that the tickets after the handshake are read before the end.
+    let ask = |session: &str, version: &str| {
+        let script = format!(
+            "printf 'GET /100 HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n' | \
+             openssl s_client -connect {address} {version} {session} {file} -ign_eof"
+        );
+        up.client(&["sh", "-c", &script])
+    };
+    for version in ["-tls1_3", "-tls1_2"] {
+        let first = ask("-sess_out", version);
+        assert!(first.contains("New, TLS") && first.contains("200 OK"), "{first}");
+        let again = ask("-sess_in", version);
+        assert!(again.contains("Reused, TLS") && again.contains("200 OK"), "{again}");
+    }
+    drop(up);
+    turn.assert_nothing_left();
+}

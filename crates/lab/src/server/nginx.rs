@@ -1,0 +1,197 @@
+//! nginx with a minimal configuration of our own: nothing of the machine's is read, all files are under our directory.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use record::WorkloadKind;
+
+use super::Place;
+use crate::LabError;
+use crate::topology::SERVER_PORT;
+use crate::workload::Secret;
+
+/// Writes the configuration and what it names; the arguments that say where it is.
+///
+/// The answer is made in memory; its header is filled up to what a small static file gets, so that a body of 100 bytes
+/// makes about 350 on the wire, as in the published comparisons. The objects of downloads are files, which go out by
+/// sendfile.
+pub(super) fn args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
+    let path = place.dir.join("nginx.conf");
+    fs::write(&path, config(place)?).map_err(LabError::file("write", &path))?;
+    let text = |path: PathBuf| path.display().to_string();
+    Ok(vec![
+        "-e".to_owned(),
+        text(place.dir.join("server.log")),
+        "-p".to_owned(),
+        text(place.dir.to_owned()),
+        "-c".to_owned(),
+        text(path),
+    ])
+}
+
+fn config(place: &Place<'_>) -> Result<String, LabError> {
+    let dir = place.dir.display();
+    let workers = place.cpus.len();
+    // The kernel spreads connections over workers by a hash, so one worker may get nearly all of them.
+    let connections = worker_connections(place.connections);
+    let files = 2 * (connections + 64);
+    let affinity: Vec<String> = place.cpus.iter().map(affinity_mask).collect();
+    let affinity = affinity.join(" ");
+    let ssl = if place.secret.is_some() { "ssl " } else { "" };
+    let (locations, tls) = (locations(place)?, tls(place));
+    Ok(format!(
+        "daemon off;
+user root;
+worker_processes {workers};
+worker_cpu_affinity {affinity};
+worker_rlimit_nofile {files};
+pid {dir}/nginx.pid;
+error_log {dir}/server.log;
+events {{ worker_connections {connections}; }}
+http {{
+  access_log off;
+  default_type text/plain;
+  keepalive_timeout 24h;
+  keepalive_time 24h;
+  keepalive_requests 4294967295;
+  client_body_temp_path {dir}/body;
+  proxy_temp_path {dir}/proxy;
+  fastcgi_temp_path {dir}/fastcgi;
+  uwsgi_temp_path {dir}/uwsgi;
+  scgi_temp_path {dir}/scgi;
+{tls}  server {{
+    listen {SERVER_PORT} {ssl}reuseport backlog=4096;
+    listen [::]:{SERVER_PORT} {ssl}reuseport backlog=4096;
+{locations}  }}
+}}
+"
+    ))
+}
+
+/// What a worker is told for a number of connections. nginx closes idle connections of the kind that stays open as soon
+/// as a sixteenth or less of its places is free (`ngx_drain_connections`), so an eighth is added, and some for what is
+/// no connection of a client.
+fn worker_connections(connections: u32) -> u32 {
+    connections.saturating_add(connections / 8).saturating_add(64)
+}
+
+/// Who the server is, and whether a connection may go on with the session of one before.
+fn tls(place: &Place<'_>) -> String {
+    let Some(Secret { chain, key }) = place.secret else { return String::new() };
+    let sessions = if place.workload.reuses_sessions() {
+        "ssl_session_cache shared:hostgap:10m;\n  ssl_session_timeout 1h;\n  ssl_session_tickets on;"
+    } else {
+        "ssl_session_cache off;\n  ssl_session_tickets off;"
+    };
+    format!(
+        "  ssl_certificate {};\n  ssl_certificate_key {};\n  ssl_protocols TLSv1.2 TLSv1.3;\n  {sessions}\n",
+        chain.display(),
+        key.display()
+    )
+}
+
+fn locations(place: &Place<'_>) -> Result<String, LabError> {
+    let sizes = &place.workload.body_bytes;
+    if place.workload.kind == WorkloadKind::Download {
+        let objects = place.dir.join("objects");
+        fs::create_dir_all(&objects).map_err(LabError::file("create", &objects))?;
+        for size in sizes {
+            object(place.dir, *size)?;
+        }
+        let root = objects.display();
+        return Ok(format!("    sendfile on;\n    tcp_nopush on;\n    root {root};\n"));
+    }
+    let like_a_file = "    add_header Last-Modified \"Thu, 01 Jan 2015 00:00:00 GMT\";
+    add_header ETag \"\\\"54a48e00-64\\\"\";
+    add_header Accept-Ranges bytes;\n";
+    let answers = sizes.iter().map(|size| location(*size as usize));
+    Ok(std::iter::once(like_a_file.to_owned()).chain(answers).collect())
+}
+
+/// An object in memory: directories of races are in a tmpfs. Those of other candidates are the same file, because each
+/// takes as much memory as it is long. It is written whole, since a hole would be read from one page of zeros that every
+/// cache holds.
+fn object(dir: &Path, size: u32) -> Result<(), LabError> {
+    let name = Path::new("objects").join(size.to_string());
+    let path = dir.join(&name);
+    let siblings = dir.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
+    let is_whole = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == u64::from(size));
+    let found =
+        siblings.map(|sibling| sibling.path().join(&name)).find(|other| *other != path && is_whole(other));
+    if let Some(other) = found {
+        return fs::hard_link(&other, &path).map_err(LabError::file("link", &path));
+    }
+    let chunk = vec![b'x'; CHUNK_BYTES * 500];
+    let mut file = File::create(&path).map_err(LabError::file("create", &path))?;
+    let mut left = size as usize;
+    while left > 0 {
+        let bytes = left.min(chunk.len());
+        file.write_all(&chunk[..bytes]).map_err(LabError::file("write", &path))?;
+        left -= bytes;
+    }
+    Ok(())
+}
+
+/// The answer of a size. A word of nginx's configuration must be shorter than 4 KiB, so a longer body is written as
+/// repetitions of `$k`, and put together for each request by one copy.
+fn location(size: usize) -> String {
+    let body = "x".repeat(size % CHUNK_BYTES) + &"$k".repeat(size / CHUNK_BYTES);
+    if size < CHUNK_BYTES {
+        return format!("    location = /{size} {{ return 200 \"{body}\"; }}\n");
+    }
+    let chunk = "x".repeat(CHUNK_BYTES);
+    format!("    location = /{size} {{ set $k \"{chunk}\"; return 200 \"{body}\"; }}\n")
+}
+
+/// The length of `$k`.
+const CHUNK_BYTES: usize = 2000;
+
+/// nginx's own format: a binary number in which the lowest bit is CPU 0.
+fn affinity_mask(cpu: u16) -> String {
+    format!("1{}", "0".repeat(cpu.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_body_is_made_of_short_words() {
+        for size in [0, 100, 1999, 2000, 4096, 1 << 20] {
+            let location = location(size);
+            let (_, body) = location.split_once("return 200 \"").unwrap();
+            let body = body.trim_end_matches("\"; }\n");
+            assert!(body.len() < 4000);
+            assert_eq!(body.matches("$k").count() * CHUNK_BYTES + body.matches('x').count(), size);
+        }
+    }
+
+    #[test]
+    fn nginx_has_places_enough_to_keep_all_connections() {
+        for connections in [1, 32, 960, 1_000, 3_290, 20_000] {
+            let places = worker_connections(connections);
+            assert!(places - connections - 8 > places / 16, "{connections}");
+        }
+    }
+
+    #[test]
+    fn nginx_counts_cpus_from_the_right() {
+        assert_eq!(affinity_mask(0), "1");
+        assert_eq!(affinity_mask(3), "1000");
+    }
+
+    #[test]
+    fn candidates_share_the_memory_of_an_object() {
+        use std::os::unix::fs::MetadataExt;
+
+        let root = tempfile::tempdir().unwrap();
+        let dirs = ["a", "b"].map(|name| root.path().join(name));
+        for dir in &dirs {
+            fs::create_dir_all(dir.join("objects")).unwrap();
+            object(dir, 3_000_001).unwrap();
+        }
+        let [a, b] = dirs.map(|dir| fs::metadata(dir.join("objects/3000001")).unwrap());
+        assert_eq!((a.len(), a.ino()), (3_000_001, b.ino()));
+    }
+}

@@ -1,0 +1,127 @@
+//! What is done with a topology that stands: a file for each way of doing it.
+//!
+//! A kind of workload is one of [`record::WorkloadKind`]; [`of`] says who runs its trials. Kinds that ask and are
+//! answered share one way, in [`requests`]: they differ in the target and in whether connections stay.
+
+mod download;
+mod requests;
+mod stream;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use datapath::Protocol;
+use linux::Cgroup;
+use linux::netns::Netns;
+use load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust};
+use record::{Load, TrialRecord, WorkloadKind};
+
+use crate::trial::Method;
+use crate::{LabError, Standing};
+
+/// A way of doing a workload.
+pub(crate) trait Workload: Sync {
+    /// Opens what stays open for a size as long as the topology stands, tried again until the server is ready.
+    fn open(&self, standing: &mut Standing, body_bytes: u32, connections: u32) -> Result<(), LabError>;
+
+    /// Runs a trial. `indexes` are the record's, of entrant and load.
+    fn trial(
+        &self,
+        standing: &mut Standing,
+        method: &Method,
+        load: &Load,
+        indexes: (usize, usize),
+    ) -> Result<TrialRecord, LabError>;
+
+    /// Whether a server process has to stand for it.
+    fn is_served(&self) -> bool;
+
+    /// Whether the reference's capacity is looked for before the race.
+    fn has_capacity(&self) -> bool;
+}
+
+/// Who runs the trials of a kind.
+pub(crate) fn of(kind: WorkloadKind) -> &'static dyn Workload {
+    match kind {
+        WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::TcpRr | WorkloadKind::UdpRr => {
+            &requests::Requests
+        }
+        WorkloadKind::Download => &download::Download,
+        WorkloadKind::TcpStream | WorkloadKind::UdpStream => &stream::Stream,
+    }
+}
+
+/// What a data path that publishes ports publishes for a kind.
+pub fn protocol(kind: WorkloadKind) -> Protocol {
+    if kind.is_udp() { Protocol::Udp } else { Protocol::Tcp }
+}
+
+/// A namespace and, if the data path wants one, the control group of those who open sockets there.
+pub(crate) struct Inside(pub(crate) Netns, pub(crate) Option<Cgroup>);
+
+impl Inside {
+    /// Opens sockets in there: a socket belongs to the group of the task that opens it.
+    pub(crate) fn run<T>(&self, open: impl FnOnce() -> T) -> Result<T, LabError> {
+        let inside = || self.0.run(open);
+        Ok(match &self.1 {
+            Some(cgroup) => cgroup.run(inside)?,
+            None => inside(),
+        }?)
+    }
+}
+
+/// The files with which a server says who it is in TLS.
+#[derive(Debug, Clone)]
+pub(crate) struct Secret {
+    /// Its certificate, which clients trust.
+    pub(crate) chain: PathBuf,
+    /// The key, which nobody else can read.
+    pub(crate) key: PathBuf,
+}
+
+impl Secret {
+    /// Makes a certificate of its own for each server.
+    pub(crate) fn make(candidate: &str, dir: &Path) -> Result<Secret, LabError> {
+        let made = load::serve::Certificate::self_signed_pem();
+        let (chain_pem, key_pem) = made.map_err(|error| LabError::Server {
+            candidate: candidate.to_owned(),
+            what: format!("could not have a certificate ({error})"),
+            log: String::new(),
+        })?;
+        let secret = Secret { chain: dir.join("tls.pem"), key: dir.join("tls.key") };
+        for (path, text, mode) in [(&secret.chain, chain_pem, 0o644), (&secret.key, key_pem, 0o600)] {
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
+            let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+            written.map_err(LabError::file("write", path))?;
+        }
+        Ok(secret)
+    }
+}
+
+/// How a client speaks TLS with a server of a workload.
+pub(crate) fn tls(secret: &Secret, workload: &record::Workload) -> Result<Tls, load::LoadError> {
+    let sessions = if workload.reuses_sessions() { Sessions::Resumed } else { Sessions::Forgotten };
+    Ok(Tls::new("localhost", Trust::File(&secret.chain))?.with_sessions(sessions))
+}
+
+/// What is asked for a size.
+pub(crate) fn target(kind: WorkloadKind, address: SocketAddr, body_bytes: u32, tls: Option<Tls>) -> Target {
+    let http = |closes: bool| {
+        let expect = Expect { status: 200, body_bytes: Some(body_bytes.into()) };
+        let request = Request::get(&address.to_string(), &format!("/{body_bytes}"), expect);
+        let closing = vec![("Connection".to_owned(), "close".to_owned())];
+        let fields = if closes { closing } else { Vec::new() };
+        (Address::Tcp(address), Ask::Http(vec![Request { fields, ..request }]))
+    };
+    let sizes = Ask::Raw(Sizes { request_bytes: body_bytes, response_bytes: body_bytes });
+    let (address, ask) = match kind {
+        WorkloadKind::Http => http(false),
+        WorkloadKind::Connect | WorkloadKind::Download => http(true),
+        WorkloadKind::TcpRr | WorkloadKind::TcpStream => (Address::Tcp(address), sizes),
+        WorkloadKind::UdpRr | WorkloadKind::UdpStream => (Address::Udp(address), sizes),
+    };
+    Target { address, tls, ask }
+}

@@ -1,0 +1,93 @@
+//! `download`: a trial is all objects of all clients, however long that takes.
+
+use std::time::Duration;
+
+use load::download::{self, Downloaded};
+use record::{Carried, Handshakes, Histogram, Latencies, Load, TrialRecord};
+
+use super::Workload;
+use crate::trial::{Method, stolen};
+use crate::usage::{Snapshot, Usage};
+use crate::{LabError, Standing};
+
+/// Clients fetch objects, a new connection for each.
+pub(super) struct Download;
+
+/// What a trial may take before it is known how fast anything is.
+const LIMIT: Duration = Duration::from_secs(30);
+/// And for each byte: as much as at 2 Mbit/s, less than any path that somebody compares.
+const BYTES_PER_S_MIN: u64 = 250_000;
+
+impl Workload for Download {
+    fn open(&self, _: &mut Standing, _: u32, _: u32) -> Result<(), LabError> {
+        // Connections are made in the trial, and that there is a server was seen when it was started.
+        Ok(())
+    }
+
+    fn trial(
+        &self,
+        standing: &mut Standing,
+        method: &Method,
+        load: &Load,
+        indexes: (usize, usize),
+    ) -> Result<TrialRecord, LabError> {
+        let workload = &standing.workload;
+        let (clients, objects) = (workload.connections, workload.objects.unwrap_or(1));
+        let bytes = u64::from(clients) * u64::from(objects) * u64::from(load.body_bytes);
+        // A connection and the first windows of an object take some round trips on a long wire.
+        let patience = standing.topology.shape.wires.patience().answer() * 20;
+        let order = download::Download {
+            clients: clients as usize,
+            objects,
+            limit: LIMIT + Duration::from_secs(bytes / BYTES_PER_S_MIN) + patience * objects,
+            threads: method.cpus.each_client(),
+            scheduling: method.scheduling,
+        };
+        let (target, inside) = (standing.target(load.body_bytes), standing.inside(0)?);
+        let before = Snapshot::take(&standing.topology)?;
+        let downloaded = download::download(&target, &order, &inside.0);
+        let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
+        standing.check_server()?;
+        let downloaded = downloaded.map_err(|error| standing.load_error(error))?;
+        Ok(record(&downloaded, &usage, indexes))
+    }
+
+    fn is_served(&self) -> bool {
+        true
+    }
+
+    fn has_capacity(&self) -> bool {
+        false
+    }
+}
+
+fn record(downloaded: &Downloaded, usage: &Usage, (entrant, load): (usize, usize)) -> TrialRecord {
+    let objects = downloaded.objects;
+    let times = Histogram::from(&downloaded.times);
+    let handshakes = downloaded.handshakes;
+    TrialRecord {
+        entrant,
+        load,
+        duration_ns: u64::try_from(downloaded.wall().as_nanos()).unwrap_or(u64::MAX),
+        intended: objects,
+        sent: objects,
+        answered: objects,
+        answered_in_time: objects,
+        missed: 0,
+        missed_age_max_ns: 0,
+        connection_errors: 0,
+        unexpected: 0,
+        latencies: Latencies { response: times.clone(), service: times, lag: Histogram::new() },
+        client_cpu: usage.client,
+        server_cpu: usage.server,
+        counters: usage.with_threads(&downloaded.threads),
+        carried: Some(Carried {
+            bytes: downloaded.bytes,
+            objects_ns: Some(downloaded.times_ns),
+            packets: None,
+        }),
+        handshakes: (handshakes != load::Handshakes::default())
+            .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
+        void: stolen(usage),
+    }
+}

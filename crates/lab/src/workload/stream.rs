@@ -1,0 +1,184 @@
+//! `tcp-stream` and `udp-stream`: from a sender in the client's pod to a receiver in the server's, both of this process.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use load::stream::{self, Carries, Delivered, Flow, Receiver, Sender};
+use load::{LoadError, ThreadCost};
+use record::{Carried, Latencies, Load, Packets, TrialRecord, Void};
+
+use super::Workload;
+use crate::topology::SERVER_PORT;
+use crate::trial::{Method, STARVED_LIMIT_PERMILLE, stolen};
+use crate::usage::{Snapshot, Usage};
+use crate::{LabError, NodeCpus, Standing};
+
+/// Bytes or datagrams, one way.
+pub(super) struct Stream;
+
+/// How long datagrams that are still under way are waited for when nothing more comes.
+const QUIET: Duration = Duration::from_millis(150);
+/// How long a flow may take to connect.
+const CONNECT: Duration = Duration::from_secs(5);
+/// A stream that only shows whether the way is there.
+const TRY: Duration = Duration::from_millis(20);
+const NOTHING: &str = "nothing of a stream arrived";
+
+impl Workload for Stream {
+    fn open(&self, standing: &mut Standing, body_bytes: u32, _: u32) -> Result<(), LabError> {
+        let load = Load {
+            body_bytes,
+            rate_per_s: standing.workload.kind.is_udp().then_some(500.0),
+            of_capacity: None,
+        };
+        let flow = Flow { warmup: Duration::ZERO, duration: TRY, ..flow(standing, &load, None) };
+        let deadline = Instant::now() + standing.ready_limit();
+        loop {
+            let tried =
+                run(standing, &flow, 1, &mut || {}).and_then(|delivered| match delivered.total_bytes {
+                    (_, 0) => {
+                        Err(LabError::Broken { candidate: standing.name.clone(), what: NOTHING.to_owned() })
+                    }
+                    _ => Ok(()),
+                });
+            if tried.is_ok() || Instant::now() >= deadline {
+                return tried;
+            }
+        }
+    }
+
+    fn trial(
+        &self,
+        standing: &mut Standing,
+        method: &Method,
+        load: &Load,
+        indexes: (usize, usize),
+    ) -> Result<TrialRecord, LabError> {
+        let flow = flow(standing, load, Some(method));
+        // At the edges of the measured part: what is sent before and after it is nobody's.
+        let mut looks = Vec::with_capacity(2);
+        let topology = standing.topology.clone();
+        let delivered = run(standing, &flow, standing.workload.connections, &mut || {
+            looks.push(Snapshot::take(&topology));
+        })?;
+        broken(standing, &delivered)?;
+        let mut looks = looks.into_iter();
+        let (Some(before), Some(after)) = (looks.next(), looks.next()) else {
+            unreachable!("a stream has a start and an end")
+        };
+        let usage = after?.since(&before?, &method.cpus);
+        Ok(record(&delivered, &usage, standing.workload.kind.is_udp(), indexes))
+    }
+
+    fn is_served(&self) -> bool {
+        false
+    }
+
+    fn has_capacity(&self) -> bool {
+        false
+    }
+}
+
+/// What is to flow. Without a method it is only tried.
+fn flow(standing: &Standing, load: &Load, method: Option<&Method>) -> Flow {
+    let carries = if standing.workload.kind.is_udp() {
+        Carries::Datagrams { packet_bytes: load.body_bytes, rate_per_s: load.rate_per_s }
+    } else {
+        Carries::Segments { write_bytes: load.body_bytes }
+    };
+    let NodeCpus { client, server } = &standing.topology.shape.cpus;
+    let patience = standing.topology.shape.wires.patience();
+    Flow {
+        carries,
+        warmup: method.map_or(Duration::ZERO, |method| patience.warmup(method.warmup)),
+        duration: method.map_or(TRY, |method| patience.slice(method.slice)),
+        quiet: QUIET + 2 * patience.answer(),
+        sender_cpus: client.clone(),
+        receiver_cpus: server.clone(),
+    }
+}
+
+/// Opens both ends where they belong, and lets it flow. `edge` is called when the measured part begins and ends.
+fn run(standing: &Standing, flow: &Flow, flows: u32, edge: &mut dyn FnMut()) -> Result<Delivered, LabError> {
+    let to = standing.topology.address;
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let listen = SocketAddr::new(any, SERVER_PORT);
+    let threads = flow.receiver_cpus.len();
+    let receiver = standing.inside(1)?.run(|| match flow.carries {
+        Carries::Segments { .. } => Receiver::segments(listen),
+        Carries::Datagrams { .. } => Receiver::datagrams(listen, threads),
+    })?;
+    let receiver = receiver.map_err(|error| standing.load_error(error))?;
+    let sender = standing.inside(0)?.run(|| match flow.carries {
+        Carries::Segments { .. } => Sender::segments(to, flows as usize, CONNECT),
+        Carries::Datagrams { .. } => Sender::datagrams(to, flows as usize),
+    })?;
+    let sender = sender.map_err(|error| match error {
+        LoadError::Connect { .. } => {
+            let why = std::error::Error::source(&error).map_or(String::new(), |why| format!(": {why}"));
+            LabError::Broken { candidate: standing.name.clone(), what: format!("{error}{why}") }
+        }
+        error => standing.load_error(error),
+    })?;
+    stream::run(sender, receiver, flow, edge).map_err(|error| standing.load_error(error))
+}
+
+/// A path that carries nothing, or that loses bytes of TCP, is broken. One that loses datagrams is only bad; and if
+/// hardly any was sent, that is nobody's fault but the sender's.
+fn broken(standing: &Standing, delivered: &Delivered) -> Result<(), LabError> {
+    let (sent, arrived) = delivered.total_bytes;
+    let few = delivered.packets.sent < 100;
+    let whole = if standing.workload.kind.is_udp() { arrived > 0 || few } else { arrived == sent };
+    if whole {
+        return Ok(());
+    }
+    let what = format!("{arrived} of {sent} bytes of a stream arrived");
+    Err(LabError::Broken { candidate: standing.name.clone(), what })
+}
+
+fn record(
+    delivered: &Delivered,
+    usage: &Usage,
+    is_udp: bool,
+    (entrant, load): (usize, usize),
+) -> TrialRecord {
+    let packets = delivered.packets;
+    TrialRecord {
+        entrant,
+        load,
+        duration_ns: u64::try_from(delivered.duration.as_nanos()).unwrap_or(u64::MAX),
+        intended: packets.intended,
+        sent: packets.sent,
+        answered: packets.received,
+        answered_in_time: packets.in_time,
+        missed: 0,
+        missed_age_max_ns: 0,
+        connection_errors: 0,
+        unexpected: 0,
+        latencies: Latencies::default(),
+        client_cpu: usage.client,
+        server_cpu: usage.server,
+        counters: usage.with_threads(&delivered.threads),
+        carried: Some(Carried {
+            bytes: delivered.bytes,
+            objects_ns: None,
+            packets: is_udp.then_some(Packets {
+                sent: packets.sent,
+                received: packets.received,
+                in_time: packets.in_time,
+                reordered: packets.reordered,
+                gap_max_ns: packets.gap_max_ns,
+            }),
+        }),
+        handshakes: None,
+        void: stolen(usage).or_else(|| idle(delivered)),
+    }
+}
+
+/// Void if nothing arrived because nothing was sent: other programs had the sender's CPUs all the time.
+fn idle(delivered: &Delivered) -> Option<Void> {
+    let starved = delivered.threads.iter().map(ThreadCost::starved).fold(0.0, f64::max);
+    let run_queue_permille = (starved * 1000.0) as u32;
+    (delivered.bytes == 0)
+        .then_some(Void::GeneratorStarved { run_queue_permille, limit_permille: STARVED_LIMIT_PERMILLE })
+}

@@ -1,0 +1,67 @@
+//! Streams and downloads over every data path that this kernel can run. What is asked and answered has tests with the
+//! binary, which serves it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lab::{Finished, Home, Race, Settings};
+use linux::cpu::{self, Scheduling};
+use record::{Experiment, Steering, Workload, WorkloadKind};
+
+/// One round of a kind on all data paths, as its record.
+fn raced(kind: WorkloadKind, ipv6: bool) -> record::Race {
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path().join("run"));
+    let path = root.path().join("race.jsonl");
+    let settings = Settings {
+        plugins: lab::PluginDirs::default(),
+        guest: None,
+        record: path.clone(),
+        nginx: std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from),
+        // Nothing that these workloads need.
+        own: "/bin/false".into(),
+        cpus: cpu::allowed().unwrap(),
+        scheduling: Scheduling::Normal,
+        stop: Arc::default(),
+    };
+    let body_bytes = match kind {
+        WorkloadKind::UdpStream => vec![1200],
+        _ => vec![200_000],
+    };
+    let mut experiment = Experiment {
+        rounds: 1,
+        builds: 1,
+        slice_ms: 50,
+        workload: Workload { body_bytes, ipv6, connections: 2, ..Workload::of(kind) },
+        ..Experiment::default()
+    };
+    experiment.underlay.steering = Steering::Sender;
+    let facts = linux::features::probe().unwrap();
+    let race = Race::prepare(experiment, settings, &facts, home.clone()).unwrap();
+    assert_eq!(race.run(&mut |_| {}).unwrap(), Finished::Whole);
+    assert_eq!(home.remains().unwrap(), []);
+    record::Race::read(&path).unwrap()
+}
+
+#[test]
+fn every_data_path_carries_streams_and_downloads() {
+    for (kind, ipv6) in
+        [(WorkloadKind::TcpStream, true), (WorkloadKind::UdpStream, false), (WorkloadKind::Download, false)]
+    {
+        let race = raced(kind, ipv6);
+        assert!(race.capacities.is_empty());
+        let trials = &race.rounds[0].trials;
+        for (index, entrant) in race.header.entrants.iter().enumerate() {
+            let of_it: Vec<_> = trials.iter().filter(|trial| trial.entrant == index).collect();
+            assert_eq!(of_it.is_empty(), !entrant.unmet.is_empty(), "{kind:?} {}", entrant.name);
+            for trial in of_it.into_iter().filter(|trial| trial.void.is_none()) {
+                let carried = trial.carried.unwrap();
+                assert!(carried.bytes > 0, "{kind:?} {}: {trial:?}", entrant.name);
+                assert_eq!(carried.packets.is_some(), kind == WorkloadKind::UdpStream);
+                if kind == WorkloadKind::Download {
+                    assert_eq!((trial.answered, carried.bytes), (10, 10 * 200_000));
+                }
+            }
+        }
+    }
+}

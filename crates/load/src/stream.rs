@@ -1,0 +1,322 @@
+//! Streams: bytes or datagrams from a sender to a receiver, both in this process, as many as go or at a rate.
+//!
+//! Each socket is made by its caller in the namespace that it belongs to, and is used from threads of a run, which need
+//! not be in there. What arrives is counted where it arrives, within the measured part by the one clock of both ends.
+//!
+//! Every datagram is a `send` and a `recv` of its own, and no segment is made of several (no GSO, no GRO): what is
+//! measured is what a packet costs on its way, and `sendmmsg` would save a tenth of a microsecond of it. Bytes over TCP
+//! go by plain writes of a size, into buffers that the kernel grows.
+//!
+//! **Invariant: between the first and the last byte of a run nothing here allocates, locks or logs.**
+
+mod datagrams;
+mod segments;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use linux::{CpuSet, clock, cpu};
+
+use crate::error::system;
+use crate::schedule::{Pace, Schedule};
+use crate::thread::Reading;
+use crate::{Address, LoadError, ThreadCost};
+
+pub use datagrams::PACKET_BYTES_MIN;
+
+/// What a stream is made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Carries {
+    /// Bytes over TCP.
+    Segments {
+        /// Bytes of one write, at least one.
+        write_bytes: u32,
+    },
+    /// Datagrams over UDP.
+    Datagrams {
+        /// Bytes of one, [`PACKET_BYTES_MIN`] to 65 507.
+        packet_bytes: u32,
+        /// Datagrams per second of all flows together; `None`: as many as go.
+        rate_per_s: Option<f64>,
+    },
+}
+
+/// The receiving end, in the namespace of the thread that made it.
+#[derive(Debug)]
+pub struct Receiver(Sink);
+
+#[derive(Debug)]
+enum Sink {
+    Segments(TcpListener),
+    /// A socket a thread, on one port.
+    Datagrams(Vec<UdpSocket>),
+}
+
+/// The sending end, likewise.
+#[derive(Debug)]
+pub struct Sender(Source);
+
+#[derive(Debug)]
+enum Source {
+    Segments(Vec<TcpStream>),
+    Datagrams(Vec<UdpSocket>),
+}
+
+/// How a stream is run.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    /// What it is made of; the same for both ends.
+    pub carries: Carries,
+    /// Sending before the measured part.
+    pub warmup: Duration,
+    /// The measured part.
+    pub duration: Duration,
+    /// How long a receiver waits for what is still under way when nothing more comes: at least the way's delay.
+    pub quiet: Duration,
+    /// CPUs of the sender's threads, one a flow.
+    pub sender_cpus: CpuSet,
+    /// CPUs of the receiver's threads.
+    pub receiver_cpus: CpuSet,
+}
+
+/// What a stream gave.
+#[derive(Debug, Clone, Default)]
+pub struct Delivered {
+    /// The measured part.
+    pub duration: Duration,
+    /// Bytes of content that arrived within it.
+    pub bytes: u64,
+    /// Bytes of content that were sent in all, and that arrived in all.
+    pub total_bytes: (u64, u64),
+    /// Of datagrams.
+    pub packets: Packets,
+    /// What each thread of the sender cost.
+    pub threads: Vec<ThreadCost>,
+}
+
+/// What became of datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Packets {
+    /// Those that were due within the measured part; where as many go as can, those that were sent.
+    pub intended: u64,
+    /// Those that the kernel took within the measured part.
+    pub sent: u64,
+    /// Those of them that arrived at all.
+    pub received: u64,
+    /// Datagrams that arrived within the measured part.
+    pub in_time: u64,
+    /// Those of the received that arrived after a later one of their flow.
+    pub reordered: u64,
+    /// The longest time between two arrivals at a thread within the measured part, in nanoseconds.
+    pub gap_max_ns: u64,
+}
+
+/// The measured part and the beginning before it, as instants of the clock.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    begin_ns: u64,
+    start_ns: u64,
+    end_ns: u64,
+}
+
+/// What the threads of both ends know of each other.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Everything is sent.
+    over: AtomicBool,
+    /// Datagrams sent and received so far by threads that are done with a part.
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+/// From the moment at which threads are started to the first byte, so that all are there.
+const LEAD_NS: u64 = 2_000_000;
+/// How long a system call may wait before its thread looks whether the run is over.
+const LOOK: Duration = Duration::from_millis(20);
+/// Bytes of one read.
+const READ_BYTES: usize = 256 << 10;
+
+impl Receiver {
+    /// Listens for bytes over TCP.
+    ///
+    /// # Errors
+    /// If the address is taken or not this namespace's.
+    pub fn segments(listen: SocketAddr) -> Result<Receiver, LoadError> {
+        let listener = TcpListener::bind(listen).map_err(system("listen for a stream"))?;
+        Ok(Receiver(Sink::Segments(listener)))
+    }
+
+    /// Takes datagrams, with so many threads; which of them gets a flow the kernel chooses by a hash.
+    ///
+    /// # Errors
+    /// If the address is taken or not this namespace's.
+    pub fn datagrams(listen: SocketAddr, threads: usize) -> Result<Receiver, LoadError> {
+        let sockets = (0..threads.max(1)).map(|_| datagrams::bind(listen)).collect::<io::Result<_>>();
+        Ok(Receiver(Sink::Datagrams(sockets.map_err(system("take datagrams of a stream"))?)))
+    }
+
+    /// Where it is, with the port that was taken.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn address(&self) -> Result<SocketAddr, LoadError> {
+        match &self.0 {
+            Sink::Segments(listener) => listener.local_addr(),
+            Sink::Datagrams(sockets) => sockets[0].local_addr(),
+        }
+        .map_err(system("ask for a socket's address"))
+    }
+}
+
+impl Sender {
+    /// Connects so many flows over TCP.
+    ///
+    /// # Errors
+    /// If one is refused, or not there within the time.
+    pub fn segments(to: SocketAddr, flows: usize, timeout: Duration) -> Result<Sender, LoadError> {
+        let connect = |_| TcpStream::connect_timeout(&to, timeout);
+        let streams = (0..flows).map(connect).collect::<io::Result<Vec<_>>>();
+        let streams = streams.map_err(|source| LoadError::Connect { address: Address::Tcp(to), source })?;
+        Ok(Sender(Source::Segments(streams)))
+    }
+
+    /// Makes so many flows of datagrams, each from a port of its own.
+    ///
+    /// # Errors
+    /// If there is no way to the address.
+    pub fn datagrams(to: SocketAddr, flows: usize) -> Result<Sender, LoadError> {
+        let sockets = (0..flows).map(|_| datagrams::connect(to)).collect::<io::Result<_>>();
+        let sockets = sockets.map_err(|source| LoadError::Connect { address: Address::Udp(to), source })?;
+        Ok(Sender(Source::Datagrams(sockets)))
+    }
+}
+
+/// Runs a stream to its end: the beginning, the measured part, and what is still under way then. Both ends are used up.
+///
+/// `edge` is called on the calling thread when the measured part begins and when it ends.
+///
+/// Threads run as others do and not in real time: one that never sleeps would keep from its CPU what receives packets
+/// there.
+///
+/// # Errors
+/// If the ends do not carry the same, a size is impossible, a connection does not arrive, or a CPU cannot be had.
+pub fn run(
+    sender: Sender,
+    receiver: Receiver,
+    flow: &Flow,
+    edge: &mut dyn FnMut(),
+) -> Result<Delivered, LoadError> {
+    match (sender.0, receiver.0, flow.carries) {
+        (Source::Segments(streams), Sink::Segments(listener), Carries::Segments { write_bytes }) => {
+            if write_bytes == 0 {
+                return Err(LoadError::Shape("a write has at least one byte"));
+            }
+            segments::run(&streams, &listener, write_bytes as usize, flow, edge)
+        }
+        (Source::Datagrams(from), Sink::Datagrams(to), Carries::Datagrams { packet_bytes, rate_per_s }) => {
+            if !(PACKET_BYTES_MIN..=65_507).contains(&packet_bytes) {
+                return Err(LoadError::Shape("datagrams of a stream have 16 to 65507 bytes"));
+            }
+            let schedule = match rate_per_s {
+                Some(rate_per_s) => Schedule::Constant { rate_per_s },
+                None => Schedule::Saturate,
+            };
+            datagrams::run(&from, &to, (packet_bytes as usize, schedule), flow, edge)
+        }
+        _ => Err(LoadError::Shape("both ends of a stream carry the same")),
+    }
+}
+
+impl Window {
+    fn from_now(flow: &Flow) -> Window {
+        let begin_ns = clock::now_ns() + LEAD_NS;
+        let start_ns = begin_ns + nanoseconds(flow.warmup);
+        Window { begin_ns, start_ns, end_ns: start_ns + nanoseconds(flow.duration) }
+    }
+
+    fn holds(&self, now_ns: u64) -> bool {
+        (self.start_ns..self.end_ns).contains(&now_ns)
+    }
+
+    /// Waits through it.
+    fn observe(&self, edge: &mut dyn FnMut()) {
+        for at_ns in [self.start_ns, self.end_ns] {
+            sleep_until(at_ns);
+            edge();
+        }
+    }
+
+    fn wait_for_begin(&self) {
+        sleep_until(self.begin_ns);
+    }
+}
+
+impl Delivered {
+    /// Bits of content per second that arrived within the measured part.
+    pub fn bits_per_s(&self) -> f64 {
+        if self.duration.is_zero() { 0.0 } else { self.bytes as f64 * 8.0 / self.duration.as_secs_f64() }
+    }
+
+    fn add(&mut self, other: &Delivered) {
+        self.bytes += other.bytes;
+        self.total_bytes.0 += other.total_bytes.0;
+        self.total_bytes.1 += other.total_bytes.1;
+        self.packets.intended += other.packets.intended;
+        self.packets.sent += other.packets.sent;
+        self.packets.received += other.packets.received;
+        self.packets.in_time += other.packets.in_time;
+        self.packets.reordered += other.packets.reordered;
+        self.packets.gap_max_ns = self.packets.gap_max_ns.max(other.packets.gap_max_ns);
+        self.threads.extend_from_slice(&other.threads);
+    }
+}
+
+/// A thread of an end: on its CPUs, with exact timers, its cost told where it is the sender's.
+fn on_cpus(
+    cpus: &CpuSet,
+    work: impl FnOnce() -> Result<Delivered, LoadError>,
+) -> Result<Delivered, LoadError> {
+    if !cpus.is_empty() {
+        cpu::pin_current_thread(cpus)?;
+    }
+    clock::set_timer_slack_ns(NonZeroU64::MIN)?;
+    let before = Reading::now()?;
+    let mut delivered = work()?;
+    delivered.threads.push(before.until(Reading::now()?, Some(cpus.clone())));
+    Ok(delivered)
+}
+
+fn sleep_until(at_ns: u64) {
+    let left_ns = at_ns.saturating_sub(clock::now_ns());
+    if left_ns > 0 {
+        thread::sleep(Duration::from_nanos(left_ns));
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
+}
+
+/// A call that only waited for too long.
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+/// The wait for the instant of the next datagram, in nanoseconds from the beginning.
+fn due_ns(pace: &Pace, begin_ns: u64, now_ns: u64) -> u64 {
+    begin_ns.saturating_add(pace.next_ns(now_ns.saturating_sub(begin_ns)))
+}
+
+impl Shared {
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}

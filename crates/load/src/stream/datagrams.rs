@@ -1,0 +1,226 @@
+//! Datagrams: a thread and a port for each flow at the sender, a thread for each socket at the receiver.
+//!
+//! A datagram begins with 16 bytes: its flow (4), whether it was sent within the measured part (4), its number within
+//! the flow (8), each with the least significant byte first. So loss is counted of exactly those that were sent in the
+//! measured part, however late they arrive.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use linux::clock;
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+
+use super::{Delivered, Flow, LOOK, Shared, Window, due_ns, is_pause, nanoseconds, on_cpus, sleep_until};
+use crate::LoadError;
+use crate::error::system;
+use crate::schedule::{Pace, Schedule};
+
+/// Bytes that every datagram begins with.
+pub const PACKET_BYTES_MIN: u32 = 16;
+/// Waits that are shorter than this are spun: a sleep is several microseconds late.
+const SPIN_NS: u64 = 20_000;
+
+/// A socket that shares its port with others of the same receiver.
+pub(super) fn bind(listen: SocketAddr) -> io::Result<UdpSocket> {
+    let family = if listen.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket: OwnedFd = rustix::net::socket(family, SocketType::DGRAM, Some(ipproto::UDP))?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    rustix::net::bind(&socket, &listen)?;
+    let socket = UdpSocket::from(socket);
+    socket.set_read_timeout(Some(LOOK))?;
+    Ok(socket)
+}
+
+pub(super) fn connect(to: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(to)?;
+    socket.set_write_timeout(Some(LOOK))?;
+    Ok(socket)
+}
+
+pub(super) fn run(
+    from: &[UdpSocket],
+    to: &[UdpSocket],
+    (packet_bytes, schedule): (usize, Schedule),
+    flow: &Flow,
+    edge: &mut dyn FnMut(),
+) -> Result<Delivered, LoadError> {
+    let paces = (0..from.len()).map(|index| schedule.pace(index, from.len()));
+    let paces = paces.collect::<Result<Vec<Pace>, _>>()?;
+    let (window, shared) = (Window::from_now(flow), Shared::default());
+    let mut total = Delivered { duration: flow.duration, ..Delivered::default() };
+    let results: Vec<Result<Delivered, LoadError>> = thread::scope(|scope| {
+        let shared = &shared;
+        let receiver = |socket| {
+            let sink = Sink { socket, window, quiet_ns: nanoseconds(flow.quiet), flows: from.len() };
+            move || on_cpus(&flow.receiver_cpus, || sink.receive(shared))
+        };
+        let receivers: Vec<_> = to.iter().map(|socket| scope.spawn(receiver(socket))).collect();
+        let senders: Vec<_> = from
+            .iter()
+            .zip(paces)
+            .enumerate()
+            .map(|(index, (socket, pace))| {
+                let source = Source { socket, window, index: index as u32, packet_bytes };
+                scope.spawn(move || on_cpus(&flow.sender_cpus, || source.send(pace, shared)))
+            })
+            .collect();
+        let joined = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().expect("a thread of a stream does not panic")
+        };
+        window.observe(edge);
+        let mut results: Vec<_> = senders.into_iter().map(joined).collect();
+        shared.end();
+        results.extend(receivers.into_iter().map(joined).map(without_threads));
+        results
+    });
+    for delivered in results {
+        total.add(&delivered?);
+    }
+    Ok(total)
+}
+
+/// The receiver's threads have costs too, but those are in the node's CPU time: only the sender's may be late.
+fn without_threads(delivered: Result<Delivered, LoadError>) -> Result<Delivered, LoadError> {
+    delivered.map(|delivered| Delivered { threads: Vec::new(), ..delivered })
+}
+
+/// A flow's sender.
+struct Source<'a> {
+    socket: &'a UdpSocket,
+    window: Window,
+    index: u32,
+    packet_bytes: usize,
+}
+
+impl Source<'_> {
+    fn send(&self, mut pace: Pace, shared: &Shared) -> Result<Delivered, LoadError> {
+        let mut packet = vec![b'x'; self.packet_bytes];
+        packet[..4].copy_from_slice(&self.index.to_le_bytes());
+        let Window { begin_ns, start_ns, end_ns } = self.window;
+        let saturates = matches!(pace, Pace::Saturate);
+        let mut delivered = Delivered::default();
+        let mut number = 0_u64;
+        self.window.wait_for_begin();
+        let mut now_ns = clock::now_ns();
+        while now_ns < end_ns {
+            let due_ns = due_ns(&pace, begin_ns, now_ns);
+            if due_ns > now_ns {
+                if due_ns >= end_ns {
+                    break;
+                }
+                if due_ns - now_ns > SPIN_NS {
+                    sleep_until(due_ns - SPIN_NS / 2);
+                }
+                now_ns = clock::now_ns();
+                continue;
+            }
+            pace.advance();
+            let measured = now_ns >= start_ns;
+            delivered.packets.intended += u64::from(if saturates { measured } else { due_ns >= start_ns });
+            packet[4..8].copy_from_slice(&u32::from(measured).to_le_bytes());
+            packet[8..16].copy_from_slice(&number.to_le_bytes());
+            if self.transmit(&packet)? {
+                number += 1;
+                delivered.packets.sent += u64::from(measured);
+                delivered.total_bytes.0 += packet.len() as u64;
+            }
+            now_ns = clock::now_ns();
+        }
+        // What was due and could not be sent in time was asked for too.
+        while !saturates && due_ns(&pace, begin_ns, now_ns) < end_ns {
+            pace.advance();
+            delivered.packets.intended += 1;
+        }
+        shared.sent.fetch_add(number, Ordering::AcqRel);
+        Ok(delivered)
+    }
+
+    /// Sends one. False: the kernel did not take it, for want of room or because the last one found nobody.
+    fn transmit(&self, packet: &[u8]) -> Result<bool, LoadError> {
+        match self.socket.send(packet) {
+            Ok(_) => Ok(true),
+            Err(error) if is_pause(&error) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => Ok(false),
+            Err(error) => Err(system("send a datagram of a stream")(error)),
+        }
+    }
+}
+
+/// A receiving thread's part.
+struct Sink<'a> {
+    socket: &'a UdpSocket,
+    window: Window,
+    quiet_ns: u64,
+    flows: usize,
+}
+
+impl Sink<'_> {
+    /// Receives until everything that was sent has come, or nothing more comes.
+    fn receive(&self, shared: &Shared) -> Result<Delivered, LoadError> {
+        let mut delivered = Delivered::default();
+        // The number that is expected next of each flow.
+        let mut next = vec![0_u64; self.flows];
+        let mut buffer = vec![0; 65_536];
+        let (mut last_ns, mut before_ns) = (self.window.end_ns, None);
+        let mut told = 0;
+        let mut received = 0;
+        loop {
+            let now_ns = match self.socket.recv(&mut buffer) {
+                Ok(bytes) => {
+                    let now_ns = clock::now_ns();
+                    if self.count(&buffer[..bytes], &mut next, &mut delivered) {
+                        received += 1;
+                        last_ns = last_ns.max(now_ns);
+                        self.arrived(now_ns, bytes, &mut before_ns, &mut delivered);
+                    }
+                    now_ns
+                }
+                Err(error) if is_pause(&error) => clock::now_ns(),
+                Err(error) => return Err(system("receive a datagram of a stream")(error)),
+            };
+            if !shared.is_over() {
+                continue;
+            }
+            shared.received.fetch_add(received - told, Ordering::AcqRel);
+            told = received;
+            let all = shared.received.load(Ordering::Acquire) >= shared.sent.load(Ordering::Acquire);
+            if all || now_ns >= last_ns.saturating_add(self.quiet_ns) {
+                return Ok(delivered);
+            }
+        }
+    }
+
+    /// Counts one by what it says of itself. False: it is none of ours.
+    fn count(&self, packet: &[u8], next: &mut [u64], delivered: &mut Delivered) -> bool {
+        let Some(head) = packet.first_chunk::<{ PACKET_BYTES_MIN as usize }>() else { return false };
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let number = u64::from(word(8)) | u64::from(word(12)) << 32;
+        let Some(next) = next.get_mut(word(0) as usize) else { return false };
+        if word(4) == 1 {
+            delivered.packets.received += 1;
+            delivered.packets.reordered += u64::from(number < *next);
+        }
+        *next = (*next).max(number + 1);
+        true
+    }
+
+    fn arrived(&self, now_ns: u64, bytes: usize, before_ns: &mut Option<u64>, delivered: &mut Delivered) {
+        delivered.total_bytes.1 += bytes as u64;
+        if !self.window.holds(now_ns) {
+            return;
+        }
+        delivered.bytes += bytes as u64;
+        delivered.packets.in_time += 1;
+        let gap_ns = now_ns - before_ns.replace(now_ns).unwrap_or(now_ns);
+        delivered.packets.gap_max_ns = delivered.packets.gap_max_ns.max(gap_ns);
+    }
+}

@@ -1,0 +1,415 @@
+//! What the load is made of: the `[workload]` of an experiment.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Rate;
+use crate::experiment_file::{ExperimentError, out_of_range, within};
+
+/// What clients and servers do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkloadKind {
+    /// HTTP/1.1 requests on connections that stay open.
+    #[default]
+    Http,
+    /// HTTP/1.1 requests, a new connection for each.
+    Connect,
+    /// Large objects over HTTP/1.1, a new connection for each; a trial is all of them, however long that takes.
+    Download,
+    /// A request and an answer of as many bytes, over a TCP connection that stays open.
+    TcpRr,
+    /// A datagram and an answer of as many bytes.
+    UdpRr,
+    /// Bytes from the client to the server, as many as go.
+    TcpStream,
+    /// Datagrams from the client to the server, as many as go or at a rate.
+    UdpStream,
+}
+
+/// What the trials of a kind are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Response times; where as many requests go as can, requests per second.
+    Latency,
+    /// Bytes that arrive per second.
+    Bandwidth,
+    /// Datagrams that arrive per second.
+    Packets,
+}
+
+/// The content of the load. Keys that a kind does not have are absent, and the usual values of those that came after
+/// the first version are not written, so that a hostgap that does not know them reads such records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written")]
+pub struct Workload {
+    /// What is done.
+    #[serde(skip_serializing_if = "WorkloadKind::is_usual")]
+    pub kind: WorkloadKind,
+    /// Sizes of the answers' bodies in bytes; each size is a load of its own. Of `tcp-rr` and `udp-rr` both the
+    /// request's and the answer's, of `download` the object's, of `tcp-stream` a write's, of `udp-stream` a packet's.
+    pub body_bytes: Vec<u32>,
+    /// Permanent connections of the client; of `connect` and `download` those that there are at a time, of streams the
+    /// flows.
+    pub connections: u32,
+    /// The fewest of them, where this machine does not allow as many open files as all candidates need; absent: as many
+    /// as asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_min: Option<u32>,
+    /// How many objects each client of `download` fetches in a trial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<u32>,
+    /// Connections are in TLS.
+    #[serde(skip_serializing_if = "is_false")]
+    pub tls: bool,
+    /// A connection in TLS resumes the session of one before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_reuse: Option<bool>,
+    /// Who answers.
+    pub server: ServerKind,
+    /// Requests go over IPv6.
+    pub ipv6: bool,
+}
+
+/// Who answers the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerKind {
+    /// nginx if it is installed, else our own responder, and the report says which. Of `tcp-rr` and `udp-rr` our own
+    /// responder, of streams a receiver in this process.
+    #[default]
+    Auto,
+    /// nginx; an error if it is not installed.
+    Nginx,
+    /// Our own responder.
+    Hostgap,
+}
+
+/// The table as it is written: what is absent depends on the kind.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default)]
+    kind: WorkloadKind,
+    body_bytes: Option<Vec<u32>>,
+    connections: Option<u32>,
+    connections_min: Option<u32>,
+    objects: Option<u32>,
+    #[serde(default)]
+    tls: bool,
+    session_reuse: Option<bool>,
+    #[serde(default)]
+    server: ServerKind,
+    #[serde(default)]
+    ipv6: bool,
+}
+
+impl From<Written> for Workload {
+    fn from(written: Written) -> Workload {
+        let usual = Workload::of(written.kind);
+        Workload {
+            kind: written.kind,
+            body_bytes: written.body_bytes.unwrap_or(usual.body_bytes),
+            connections: written.connections.unwrap_or(usual.connections),
+            connections_min: written.connections_min,
+            objects: written.objects.or(usual.objects),
+            tls: written.tls,
+            session_reuse: written.session_reuse,
+            server: written.server,
+            ipv6: written.ipv6,
+        }
+    }
+}
+
+impl WorkloadKind {
+    /// All of them, in display order.
+    pub const ALL: [WorkloadKind; 7] = [
+        WorkloadKind::Http,
+        WorkloadKind::Connect,
+        WorkloadKind::Download,
+        WorkloadKind::TcpRr,
+        WorkloadKind::UdpRr,
+        WorkloadKind::TcpStream,
+        WorkloadKind::UdpStream,
+    ];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkloadKind::Http => "http",
+            WorkloadKind::Connect => "connect",
+            WorkloadKind::Download => "download",
+            WorkloadKind::TcpRr => "tcp-rr",
+            WorkloadKind::UdpRr => "udp-rr",
+            WorkloadKind::TcpStream => "tcp-stream",
+            WorkloadKind::UdpStream => "udp-stream",
+        }
+    }
+
+    /// True for the first of them.
+    pub fn is_usual(&self) -> bool {
+        *self == WorkloadKind::Http
+    }
+
+    /// What its trials are compared by.
+    pub fn measure(self) -> Measure {
+        match self {
+            WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::TcpRr | WorkloadKind::UdpRr => {
+                Measure::Latency
+            }
+            WorkloadKind::Download | WorkloadKind::TcpStream => Measure::Bandwidth,
+            WorkloadKind::UdpStream => Measure::Packets,
+        }
+    }
+
+    /// True if HTTP is spoken, and so TLS may be.
+    pub fn is_http(self) -> bool {
+        match self {
+            WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download => true,
+            WorkloadKind::TcpRr | WorkloadKind::UdpRr | WorkloadKind::TcpStream | WorkloadKind::UdpStream => {
+                false
+            }
+        }
+    }
+
+    /// True if nobody answers: what arrives is counted where it arrives.
+    pub fn is_stream(self) -> bool {
+        matches!(self, WorkloadKind::TcpStream | WorkloadKind::UdpStream)
+    }
+
+    /// True if connections are made within a trial, and not before the first.
+    pub fn makes_connections(self) -> bool {
+        matches!(self, WorkloadKind::Connect | WorkloadKind::Download)
+    }
+
+    /// What is carried in datagrams.
+    pub fn is_udp(self) -> bool {
+        matches!(self, WorkloadKind::UdpRr | WorkloadKind::UdpStream)
+    }
+
+    /// The least and the greatest `body_bytes`.
+    fn sizes(self) -> (u32, u32) {
+        match self {
+            // What an answer of a service with a tail can be, and far below a socket's limits.
+            WorkloadKind::Http | WorkloadKind::Connect => (0, 16 << 20),
+            // As many as a server's memory has to hold.
+            WorkloadKind::Download => (1, 1 << 30),
+            // A request begins with its own length.
+            WorkloadKind::TcpRr => (4, 1 << 20),
+            // A datagram begins with its number; 65 535 bytes less the headers of IPv4 and UDP.
+            WorkloadKind::UdpRr => (8, 65_507),
+            WorkloadKind::TcpStream => (1, 16 << 20),
+            // Flow, number and whether it counts.
+            WorkloadKind::UdpStream => (16, 65_507),
+        }
+    }
+}
+
+impl Workload {
+    /// What a kind is when nothing more is said.
+    pub fn of(kind: WorkloadKind) -> Workload {
+        let (body_bytes, connections) = match kind {
+            WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::TcpRr | WorkloadKind::UdpRr => {
+                (100, 32)
+            }
+            WorkloadKind::Download => (1 << 20, 8),
+            // What iperf3 writes at once.
+            WorkloadKind::TcpStream => (128 << 10, 1),
+            WorkloadKind::UdpStream => (64, 1),
+        };
+        Workload {
+            kind,
+            body_bytes: vec![body_bytes],
+            connections,
+            connections_min: None,
+            objects: (kind == WorkloadKind::Download).then_some(5),
+            tls: false,
+            session_reuse: None,
+            server: ServerKind::Auto,
+            ipv6: false,
+        }
+    }
+
+    /// Whether connections resume sessions; asked only where there is TLS.
+    pub fn reuses_sessions(&self) -> bool {
+        self.session_reuse.unwrap_or(true)
+    }
+
+    /// Checks keys and ranges, and whether the kind can be had at the rates.
+    pub(crate) fn validate(&self, rates: &[Rate]) -> Result<(), ExperimentError> {
+        let kind = self.kind;
+        self.validate_sizes()?;
+        let connections_max = if kind.is_stream() { STREAMS_MAX } else { 20_000 };
+        within("workload.connections", self.connections, 1..=connections_max)?;
+        let fewest = self.connections_min.unwrap_or(1);
+        within("workload.connections_min", fewest, 1..=self.connections)?;
+        let only = |key: &str, value: String, whose: &str| {
+            Err(out_of_range(&format!("workload.{key}"), value, format!("only {whose} has it")))
+        };
+        match self.objects {
+            Some(objects) if kind != WorkloadKind::Download => {
+                return only("objects", objects.to_string(), "kind = \"download\"");
+            }
+            Some(objects) => within("workload.objects", objects, 1..=100_000)?,
+            None => {}
+        }
+        if self.tls && !kind.is_http() {
+            return only("tls", "true".to_owned(), "HTTP (http, connect, download)");
+        }
+        if let (Some(reuse), false) = (self.session_reuse, self.tls) {
+            return only("session_reuse", reuse.to_string(), "a workload with tls = true");
+        }
+        self.validate_server()?;
+        self.validate_rates(rates)
+    }
+
+    fn validate_sizes(&self) -> Result<(), ExperimentError> {
+        let (least, most) = self.kind.sizes();
+        for (index, body) in self.body_bytes.iter().enumerate() {
+            within("workload.body_bytes", *body, least..=most)?;
+            if self.body_bytes[..index].contains(body) {
+                return Err(out_of_range("workload.body_bytes", body, "it is listed twice"));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_server(&self) -> Result<(), ExperimentError> {
+        let (server, why) = match self.server {
+            ServerKind::Auto => return Ok(()),
+            ServerKind::Nginx if self.kind.is_http() => return Ok(()),
+            ServerKind::Hostgap if !self.kind.is_stream() => return Ok(()),
+            ServerKind::Nginx => ("nginx", "nginx speaks HTTP alone"),
+            ServerKind::Hostgap => ("hostgap", "a stream is received by this process"),
+        };
+        Err(out_of_range("workload.server", server, why))
+    }
+
+    fn validate_rates(&self, rates: &[Rate]) -> Result<(), ExperimentError> {
+        let refused = |why: &str| rates.first().map_or(Ok(()), |rate| Err(out_of_range("rates", rate, why)));
+        match self.kind {
+            WorkloadKind::Download => refused("downloads go as fast as they can"),
+            WorkloadKind::TcpStream => refused("a stream of bytes goes as fast as it can"),
+            WorkloadKind::UdpStream => {
+                let share = rates.iter().find(|rate| matches!(rate, Rate::OfCapacity(_)));
+                let why = "packets per second are expected: a stream has no capacity that shares refer to";
+                share.map_or(Ok(()), |rate| Err(out_of_range("rates", rate, why)))
+            }
+            WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::TcpRr | WorkloadKind::UdpRr => Ok(()),
+        }
+    }
+}
+
+/// The most flows of a stream: each has a thread at either end.
+const STREAMS_MAX: u32 = 256;
+
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload::of(WorkloadKind::Http)
+    }
+}
+
+impl std::str::FromStr for WorkloadKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WorkloadKind, String> {
+        let names = || WorkloadKind::ALL.map(WorkloadKind::name).join(", ");
+        let found = WorkloadKind::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| format!("`{text}` is no workload: one of {} is expected", names()))
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Experiment;
+
+    fn read(lines: &str) -> Result<Experiment, ExperimentError> {
+        Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{lines}"))
+    }
+
+    #[track_caller]
+    fn check(lines: &str, message: &str) {
+        assert_eq!(read(lines).expect_err(lines).to_string(), message);
+    }
+
+    #[test]
+    fn a_kind_has_defaults_of_its_own_and_is_written_as_it_was_read() {
+        for kind in WorkloadKind::ALL {
+            let experiment = read(&format!("workload.kind = \"{}\"", kind.name())).unwrap();
+            assert_eq!(experiment.workload, Workload::of(kind));
+            let again = toml::to_string(&experiment).unwrap();
+            assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        assert!("ftp".parse::<WorkloadKind>().unwrap_err().contains("http, connect, download"));
+    }
+
+    /// Records of HTTP in the clear are the same as before there was anything else, for older readers.
+    #[test]
+    fn the_usual_workload_is_written_as_it_always_was() {
+        let old = r#"{"body_bytes":[100],"connections":32,"server":"auto","ipv6":false}"#;
+        let workload: Workload = serde_json::from_str(old).unwrap();
+        assert_eq!(workload, Workload::default());
+        assert_eq!(serde_json::to_string(&workload).unwrap(), old);
+    }
+
+    #[test]
+    fn keys_belong_to_kinds() {
+        check("workload.objects = 5", "`workload.objects` is 5: only kind = \"download\" has it");
+        check(
+            "workload = { kind = \"udp-rr\", tls = true }",
+            "`workload.tls` is true: only HTTP (http, connect, download) has it",
+        );
+        check(
+            "workload.session_reuse = false",
+            "`workload.session_reuse` is false: only a workload with tls = true has it",
+        );
+        check(
+            "workload = { kind = \"tcp-rr\", server = \"nginx\" }",
+            "`workload.server` is nginx: nginx speaks HTTP alone",
+        );
+        check(
+            "workload = { kind = \"tcp-stream\", server = \"hostgap\" }",
+            "`workload.server` is hostgap: a stream is received by this process",
+        );
+        check(
+            "workload.kind = \"tcp-stream\"\nvm = { kernels = [\"debian:6.12\"], exact = true }",
+            "`workload.kind` is tcp-stream: instructions are counted for a request, and this workload has none that wait \
+             for an answer",
+        );
+        assert!(read("workload = { kind = \"connect\", tls = true, session_reuse = false }").is_ok());
+    }
+
+    #[test]
+    fn sizes_and_rates_belong_to_kinds() {
+        let body =
+            |kind: &str, bytes: u32| format!("workload = {{ kind = \"{kind}\", body_bytes = [{bytes}] }}");
+        let range =
+            |bytes: u32, range: &str| format!("`workload.body_bytes` is {bytes}: {range} is expected");
+        check(&body("udp-rr", 65_508), &range(65_508, "8 to 65507"));
+        check(&body("udp-stream", 15), &range(15, "16 to 65507"));
+        check(&body("tcp-rr", 3), &range(3, "4 to 1048576"));
+        check(&body("http", (16 << 20) + 1), &range(16_777_217, "0 to 16777216"));
+        check(&body("download", 0), &range(0, "1 to 1073741824"));
+        assert!(read(&body("download", 1 << 30)).is_ok());
+        check(
+            "rates = [5]\nworkload.kind = \"tcp-stream\"",
+            "`rates` is 5: a stream of bytes goes as fast as it can",
+        );
+        check("rates = [5]\nworkload.kind = \"download\"", "`rates` is 5: downloads go as fast as they can");
+        check(
+            "rates = [5, \"30%\"]\nworkload.kind = \"udp-stream\"",
+            "`rates` is 30%: packets per second are expected: a stream has no capacity that shares refer to",
+        );
+        assert!(read("rates = [5000]\nworkload.kind = \"udp-stream\"").is_ok());
+        check(
+            "workload = { kind = \"udp-stream\", connections = 257 }",
+            "`workload.connections` is 257: 1 to 256 is expected",
+        );
+    }
+}

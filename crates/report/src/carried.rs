@@ -1,0 +1,112 @@
+//! What downloads and streams are read by: bytes and datagrams per second instead of times.
+
+use record::{Measure, Workload, WorkloadKind};
+
+use crate::figures::{counted, percent, three_digits, trimmed};
+use crate::summary::{Carried, Summary};
+
+/// What a candidate's throughput is called and counted in.
+pub(crate) fn unit(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Latency => "req/s",
+        Measure::Bandwidth => "Mbit/s",
+        Measure::Packets => "packets/s",
+    }
+}
+
+/// What CPU time is divided by.
+pub(crate) fn cpu_unit(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Latency => "req",
+        Measure::Bandwidth => "MB",
+        Measure::Packets => "packet",
+    }
+}
+
+/// How the trials of a race are read.
+pub(crate) fn measure(summary: &Summary) -> Measure {
+    summary.experiment.workload.kind.measure()
+}
+
+/// Megabits per second, with three digits.
+pub(crate) fn mbit(mbit_per_s: f64) -> String {
+    if mbit_per_s < 999.5 { three_digits(mbit_per_s) } else { format!("{mbit_per_s:.0}") }
+}
+
+/// The mean time of an object in milliseconds.
+pub(crate) fn object_ms(carried: &Carried) -> Option<String> {
+    carried.object_ms_mean.map(|ms| format!("{} ms", three_digits(ms)))
+}
+
+/// The share of datagrams that did not arrive.
+pub(crate) fn loss(carried: &Carried) -> Option<String> {
+    let loss = carried.loss?;
+    Some(if loss > 0.0 && loss < 5e-5 { format!("{} %", trimmed(loss * 100.0, 5)) } else { percent(loss) })
+}
+
+/// What is done, in words; `None` for what is usual.
+pub(crate) fn told(workload: &Workload) -> Option<String> {
+    if workload.kind.is_usual() && !workload.tls {
+        return None;
+    }
+    let connections = u64::from(workload.connections);
+    let what = match workload.kind {
+        WorkloadKind::Http => format!("requests on {}", counted(connections, "permanent connection")),
+        WorkloadKind::Connect => format!("a connection for each request, {connections} at a time"),
+        WorkloadKind::Download => format!(
+            "downloads by {}, {} each, a connection for each",
+            counted(connections, "client"),
+            counted(workload.objects.unwrap_or(1).into(), "object")
+        ),
+        WorkloadKind::TcpRr => {
+            format!("requests and answers of as many bytes on {}", counted(connections, "TCP connection"))
+        }
+        WorkloadKind::UdpRr => {
+            format!("datagrams and answers of as many bytes on {}", counted(connections, "port"))
+        }
+        WorkloadKind::TcpStream => {
+            format!("bytes over TCP from client to server, {}", counted(connections, "flow"))
+        }
+        WorkloadKind::UdpStream => {
+            format!("datagrams from client to server, {}", counted(connections, "flow"))
+        }
+    };
+    let sessions = match (workload.kind.makes_connections(), workload.reuses_sessions()) {
+        (true, true) => ", sessions resumed",
+        (true, false) => ", every handshake whole",
+        (false, _) => "",
+    };
+    let tls = if workload.tls { format!("; TLS{sessions}") } else { String::new() };
+    Some(format!("{}: {what}{tls}", workload.kind.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_usual_is_not_told() {
+        assert_eq!(told(&Workload::default()), None);
+        let of = |kind| told(&Workload::of(kind)).unwrap();
+        assert_eq!(
+            of(WorkloadKind::Download),
+            "download: downloads by 8 clients, 5 objects each, a connection for each"
+        );
+        assert_eq!(of(WorkloadKind::UdpStream), "udp-stream: datagrams from client to server, 1 flow");
+        let tls = Workload { tls: true, session_reuse: Some(false), ..Workload::of(WorkloadKind::Connect) };
+        let expected = "connect: a connection for each request, 32 at a time; TLS, every handshake whole";
+        assert_eq!(told(&tls).unwrap(), expected);
+        let tls = Workload { tls: true, ..Workload::default() };
+        assert_eq!(told(&tls).unwrap(), "http: requests on 32 permanent connections; TLS");
+    }
+
+    #[test]
+    fn loss_is_never_rounded_to_nothing() {
+        let of = |share| loss(&Carried { loss: Some(share), ..Carried::default() }).unwrap();
+        assert_eq!(
+            (of(0.0), of(0.000_02), of(0.25)),
+            ("0 %".to_owned(), "0.002 %".to_owned(), "25 %".to_owned())
+        );
+        assert_eq!((mbit(94.123), mbit(9_412.4)), ("94.1".to_owned(), "9412".to_owned()));
+    }
+}

@@ -1,0 +1,110 @@
+//! Races that are not read by times of requests.
+
+use record::{Carried, Handshakes, Packets, Race, Workload, WorkloadKind};
+use report::{Style, Verdict, analyse, html, json, table};
+
+use crate::made::{Plan, Truth};
+
+/// A race of a kind in which a path carries as much less as it is slower.
+fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> Race {
+    let contenders = vec![Truth::of("docker", 1.5), Truth::of("macvlan", 1.0)];
+    let mut race = Plan { loads: rates, ..Plan::of(11, contenders) }.race();
+    race.header.experiment.workload = Workload::of(kind);
+    race.header.experiment.published.clear();
+    race.capacities.clear();
+    for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
+        let packets = Packets {
+            sent: 2 * trial.answered,
+            received: trial.answered,
+            in_time: trial.answered_in_time,
+            reordered: 1,
+            gap_max_ns: 70_000,
+        };
+        let is_udp = kind == WorkloadKind::UdpStream;
+        trial.carried = Some(Carried {
+            bytes: 1000 * trial.answered,
+            objects_ns: (kind == WorkloadKind::Download).then_some(2_000_000 * trial.answered),
+            packets: is_udp.then_some(packets),
+        });
+        if kind.is_stream() {
+            trial.latencies = record::Latencies::default();
+        }
+    }
+    race
+}
+
+fn is_in_step_with_the_schema(race: &Race) -> serde_json::Value {
+    let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json(&analyse(race))).unwrap();
+    let errors: Vec<String> =
+        validator.iter_errors(&value).map(|error| format!("{error} at {}", error.instance_path())).collect();
+    assert_eq!(errors, Vec::<String>::new());
+    value
+}
+
+#[track_caller]
+fn check(race: &Race, says: &[&str]) {
+    let summary = analyse(race);
+    let verdicts = [2, 3].map(|at: usize| summary.candidates[at].rates[0].verdict);
+    assert_eq!(verdicts, [Some(Verdict::Worse), Some(Verdict::Indistinguishable)]);
+    // 1 ÷ 1.5, in spite of the scatter.
+    let ratio = summary.candidates[2].rates[0].rps_ratio.unwrap();
+    assert!((0.6..0.73).contains(&ratio.value), "{ratio:?}");
+    let text = table(&summary, Style { colour: false, width: 160 });
+    for part in says {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    assert!(!text.contains("p99") && !text.contains("req/s"), "{text}");
+    let page = html::page(&summary);
+    assert!(page.contains("What arrived") && !page.contains("id=\"curves\""), "{text}");
+}
+
+#[test]
+fn streams_of_datagrams_are_read_by_packets_and_loss() {
+    let race = race(WorkloadKind::UdpStream, vec![None, Some(20_000.0)]);
+    check(&race, &["packets/s × host", "received/s", "lost", "50 %", "CPU µs/packet"]);
+    let value = is_in_step_with_the_schema(&race);
+    let rate = &value["candidates"][0]["rates"][1];
+    assert_eq!(rate["carried"]["loss"], 0.5);
+    assert!(rate["carried"]["received_packets_per_s"].as_f64().unwrap() > 0.0);
+    // What did not arrive is no request that waits for its answer.
+    assert_eq!((&rate["missed"], &rate["response_ns"]["count"]), (&0.into(), &0.into()));
+    assert!(rate["verdict_reason"].as_str().unwrap().contains("divided by"));
+    let reason = value["candidates"][2]["rates"][0]["verdict_reason"].as_str().unwrap();
+    assert!(reason.starts_with("packets/s decides"), "{reason}");
+}
+
+#[test]
+fn streams_of_bytes_and_downloads_are_read_by_bandwidth() {
+    let stream = race(WorkloadKind::TcpStream, vec![None]);
+    check(&stream, &["Workload tcp-stream: bytes over TCP", "Mbit/s × host", "CPU µs/MB", "Mbit/s ±"]);
+    let value = is_in_step_with_the_schema(&stream);
+    let rate = &value["candidates"][0]["rates"][0];
+    assert!(rate["achieved_rps"].is_null() && rate["carried"]["object_ms_mean"].is_null());
+    // 66 000 thousands of bytes a second.
+    let mbit = rate["carried"]["mbit_per_s"].as_f64().unwrap();
+    assert!((480.0..576.0).contains(&mbit), "{mbit}");
+
+    let download = race(WorkloadKind::Download, vec![None]);
+    check(&download, &["Workload download: downloads by 8 clients", "mean of an object", "2.00 ms"]);
+    assert_eq!(
+        is_in_step_with_the_schema(&download)["candidates"][0]["rates"][0]["carried"]["object_ms_mean"],
+        2.0
+    );
+}
+
+#[test]
+fn handshakes_are_told_where_there_are_any() {
+    let mut race = Plan { loads: vec![Some(20_000.0)], ..Plan::of(3, vec![Truth::of("docker", 1.2)]) }.race();
+    race.header.experiment.workload =
+        Workload { tls: true, session_reuse: Some(false), ..Workload::of(WorkloadKind::Connect) };
+    for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
+        trial.handshakes = Some(Handshakes { full: 150, resumed: 450 });
+    }
+    let text = table(&analyse(&race), Style { colour: false, width: 120 });
+    assert!(text.contains("75 % of 18000 TLS handshakes resumed a session"), "{text}");
+    assert!(text.contains("TLS, every handshake whole."), "{text}");
+    let value = is_in_step_with_the_schema(&race);
+    assert_eq!(value["candidates"][2]["rates"][0]["handshakes"]["full"], 4500);
+}
