@@ -8,6 +8,7 @@ mod experiment;
 mod experiment_file;
 mod file;
 mod histogram;
+mod profile;
 mod race;
 mod rate;
 mod trial;
@@ -17,6 +18,7 @@ pub use experiment::{Candidate, Experiment, Placement, Published, ServerKind, St
 pub use experiment_file::ExperimentError;
 pub use file::{RecordError, Writer};
 pub use histogram::Histogram;
+pub use profile::Profile;
 pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
 pub use trial::{Counters, CpuTime, Latencies, TrialRecord, Void};

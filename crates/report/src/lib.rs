@@ -6,11 +6,13 @@ mod analyse;
 mod figures;
 pub mod html;
 mod json;
+mod profile;
 mod summary;
 mod table;
 
 pub use analyse::analyse;
 pub use json::{json, json_of_all};
+pub use profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
 pub use summary::{
     Candidate, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
     RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,

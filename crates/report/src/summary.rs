@@ -4,6 +4,8 @@
 use record::{Capacity, Counters, Experiment, Machine, Published};
 use serde::Serialize;
 
+use crate::profile::ProfiledLoad;
+
 /// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
 pub const SCHEMA: u32 = 1;
 
@@ -38,6 +40,9 @@ pub struct Summary {
     /// load means anything.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exact: Vec<Exact>,
+    /// Where CPU time went, one entry a sampled load; empty where it was not asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<ProfiledLoad>,
     /// Figures that somebody published for the same question.
     pub published: Vec<Published>,
     /// The race in a sentence or two.

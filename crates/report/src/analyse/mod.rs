@@ -4,6 +4,7 @@ mod compare;
 mod describe;
 mod exact;
 mod merged;
+mod profile;
 mod rates;
 mod sentence;
 
@@ -12,6 +13,7 @@ use record::{Entrant, Race};
 use crate::summary::{Candidate, Load, Noise, Progress, Role, SCHEMA, Summary};
 use compare::Comparisons;
 use merged::{Cells, Unit, Units};
+pub(crate) use profile::profiles;
 
 /// Says what a race says. The same record gives the same summary on every machine.
 pub fn analyse(race: &Race) -> Summary {
@@ -42,6 +44,7 @@ pub fn analyse(race: &Race) -> Summary {
         exact,
         candidates,
         noise,
+        profiles: profiles(&race.profiles, &race.header.entrants, &race.loads),
         published,
     }
 }

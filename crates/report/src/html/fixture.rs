@@ -66,6 +66,7 @@ pub(super) fn race() -> Summary {
         candidates,
         noise: LOADS.map(noise).to_vec(),
         exact: Vec::new(),
+        profiles: vec![],
         published: vec![Published {
             path: "bridge+vxlan".to_owned(),
             what: "p99 ms at 150k req/s".to_owned(),
@@ -78,6 +79,13 @@ pub(super) fn race() -> Summary {
                 .to_owned(),
         notes: vec!["6 builds: intervals between builds rest on few values.".to_owned()],
     }
+}
+
+/// The default race, sampled: stacks of a real kernel in numbers of which some differ from the host's.
+pub(super) fn profiled() -> Summary {
+    let mut summary = race();
+    summary.profiles = super::sampled::profiles(&summary);
+    summary
 }
 
 /// The host alone with its control.
@@ -224,6 +232,7 @@ fn experiment() -> Experiment {
         underlay: Underlay::default(),
         placement: Placement::default(),
         vm: None,
+        profile: false,
         seed: None,
         published: Vec::new(),
     }

@@ -135,6 +135,8 @@ fn contents(m: &mut Markup, summary: &Summary) {
         [("#ratio", ratio.as_str()), ("#curves", "Percentiles"), ("#cpu", "CPU"), ("#capacity", "Capacity")];
     let counted = [("#exact", "Instructions")];
     let figures = if summary.exact.is_empty() { measured.as_slice() } else { counted.as_slice() };
+    let sampled: &[(&str, &str)] =
+        if summary.profiles.is_empty() { &[] } else { &[("#profile", "Where it goes")] };
     let parts = [
         ("#topology", "Topology"),
         ("#paths", "Each data path"),
@@ -143,7 +145,7 @@ fn contents(m: &mut Markup, summary: &Summary) {
         ("#again", "Run it again"),
     ];
     m.within("nav", &[("aria-label", "Parts of this page")], |m| {
-        for (place, name) in figures.iter().chain(&parts) {
+        for (place, name) in figures.iter().chain(sampled).chain(&parts) {
             m.leaf("a", &[("href", place)], name);
             m.text(" ");
         }

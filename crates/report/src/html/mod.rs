@@ -11,12 +11,16 @@ mod details;
 mod exact;
 #[cfg(test)]
 mod fixture;
+mod flame;
 mod head;
 mod look;
 mod machine;
 mod markup;
+mod profile;
 mod ratio;
 mod rows;
+#[cfg(test)]
+mod sampled;
 mod scale;
 mod svg;
 mod table;
@@ -30,6 +34,8 @@ use markup::Markup;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
+const FLAME_STYLE: &str = include_str!("flame.css");
+const FLAME_SCRIPT: &str = include_str!("flame.js");
 
 /// The page of a summary as the text of an HTML file.
 pub fn page(summary: &Summary) -> String {
@@ -39,7 +45,10 @@ pub fn page(summary: &Summary) -> String {
         m.within("head", &[], |m| head(m, summary));
         m.within("body", &[], |m| {
             m.within("main", &[], |m| body(m, summary));
-            m.within("script", &[], |m| m.source(SCRIPT));
+            m.within("script", &[], |m| {
+                m.source(SCRIPT);
+                m.source(if summary.profiles.is_empty() { "" } else { FLAME_SCRIPT });
+            });
         });
     });
     let mut text = m.into_string();
@@ -55,7 +64,10 @@ fn head(m: &mut Markup, summary: &Summary) {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
     m.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", policy)]);
     m.leaf("title", &[], &format!("{} · hostgap", summary.experiment.name));
-    m.within("style", &[], |m| m.source(STYLE));
+    m.within("style", &[], |m| {
+        m.source(STYLE);
+        m.source(if summary.profiles.is_empty() { "" } else { FLAME_STYLE });
+    });
 }
 
 fn body(m: &mut Markup, summary: &Summary) {
@@ -68,6 +80,7 @@ fn body(m: &mut Markup, summary: &Summary) {
     } else {
         exact::section(m, summary);
     }
+    profile::section(m, summary);
     topology::section(m, summary);
     details::section(m, summary);
     machine::section(m, summary);

@@ -3,6 +3,7 @@
 mod columns;
 mod exact;
 mod grid;
+mod profile;
 
 use std::fmt::Write;
 
@@ -33,6 +34,7 @@ pub fn table(summary: &Summary, style: Style) -> String {
             None => text.push_str(&block(summary, index, load, style)),
         }
     }
+    summary.profiles.iter().for_each(|profiled| text.push_str(&profile::block(profiled, style)));
     text.push_str(&cannot_run(summary));
     text.push_str(&published(summary));
     text.push_str(&list("Note", &summary.notes));

@@ -7,4 +7,6 @@ mod goldens;
 #[cfg(test)]
 mod made;
 #[cfg(test)]
+mod profile;
+#[cfg(test)]
 mod verdicts;
