@@ -74,7 +74,7 @@ pub(crate) fn measure(
 
 /// Long enough for two requests on each connection, whatever the rate: a TCP connection that was idle for longer than
 /// its time-out acknowledges at once for a while and starts again with a small window, and that is not what is asked.
-fn warmup(method: &Method, load: &Load, clients: &[Client]) -> Duration {
+pub(crate) fn warmup(method: &Method, load: &Load, clients: &[Client]) -> Duration {
     let connections: usize = clients.iter().map(Client::connections).sum();
     let twice = load.rate_per_s.map_or(0.0, |rate| 2.0 * connections as f64 / rate);
     method.warmup.max(Duration::from_secs_f64(twice))
@@ -122,7 +122,8 @@ pub(crate) fn run(
     }
 }
 
-fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
+/// An error if most of what was sent was never answered.
+pub(crate) fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
     // Of the requests that were sent: a path that is only too slow for a rate answers late, but it answers.
     let lost = outcome.sent.saturating_sub(outcome.answered);
     if outcome.intended == 0 || (outcome.sent > 0 && lost * 2 <= outcome.sent) {

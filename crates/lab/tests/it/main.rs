@@ -4,5 +4,6 @@
 
 mod cni;
 mod home;
+mod profile;
 mod race;
 mod standing;

@@ -89,6 +89,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
     if experiment.placement == Placement::SameNode {
         file += "placement = \"same_node\"\n";
     }
+    if experiment.profile {
+        file += "profile = true\n";
+    }
     file += &format!(
         "rounds = {rounds}\nbuilds = {builds}\nslice_ms = {slice_ms}\nwarmup_ms = {warmup_ms}\nseed = {seed}\n\n\
          [workload]\nbody_bytes = {:?}\nconnections = {}\nserver = \"{server}\"\nipv6 = {}\n\n\
@@ -137,6 +140,7 @@ mod tests {
             .candidates
             .push(record::Candidate { cni: Some("a \"b\".conflist".into()), ..Default::default() });
         asked.placement = Placement::SameNode;
+        asked.profile = true;
         asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender };
         let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
         asked.seed = Some(7);
