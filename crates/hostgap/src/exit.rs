@@ -152,12 +152,8 @@ fn machine(error: &vm::Error) -> (u8, Option<&'static str>) {
                          a gigabyte";
     match error {
         Error::Unknown { .. } | Error::Modules { .. } | Error::Kernel { .. } => (BAD_INPUT, None),
+        Error::Space { .. } => (FAILURE, Some(SPACE)),
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-            (FAILURE, Some(SPACE))
-        }
-        Error::Failed { stderr, .. }
-            if stderr.contains("No space left") || stderr.contains("enough free space") =>
-        {
             (FAILURE, Some(SPACE))
         }
         Error::Unsupported { .. } | Error::Program { .. } | Error::Failed { .. } | Error::Absent { .. } => (

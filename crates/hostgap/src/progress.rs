@@ -56,6 +56,12 @@ impl Progress {
             }
             Event::Voided { .. } => self.voided += 1,
             Event::Round { done, of, left } => self.round(*done, *of, *left),
+            Event::Profiling { name, done, total } => {
+                if *done == 0 && self.bar.is_none() {
+                    speak::aside("profiling");
+                }
+                self.message(&format!("profiling {}/{total}  {name}", done + 1));
+            }
         }
     }
 

@@ -109,6 +109,9 @@ pub(crate) struct Args {
     /// Client and server in two pods of one node, instead of on two nodes; host: both in the node, over its loopback.
     #[arg(long)]
     same_node: bool,
+    /// After the race, sample where each candidate's CPU time goes (docs/profile.md): two seconds each, at the highest rate.
+    #[arg(long)]
+    profile: bool,
     /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
     #[arg(long, value_name = "CPUS")]
     cpus: Option<String>,
@@ -272,6 +275,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     experiment.underlay.steering = args.steering.unwrap_or(experiment.underlay.steering);
     args.wire.change(&mut experiment.underlay);
     experiment.workload.ipv6 |= args.ipv6;
+    experiment.profile |= args.profile;
     if args.same_node {
         experiment.placement = Placement::SameNode;
     }

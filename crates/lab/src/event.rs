@@ -85,4 +85,13 @@ pub enum Event {
         /// An estimate of what is left.
         left: Duration,
     },
+    /// A slice of a profile begins; the rounds are over.
+    Profiling {
+        /// The candidate.
+        name: String,
+        /// Slices done so far.
+        done: usize,
+        /// Slices to do in all.
+        total: usize,
+    },
 }

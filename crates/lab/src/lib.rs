@@ -13,6 +13,7 @@ mod guest;
 mod home;
 mod limits;
 mod machine;
+mod profile;
 mod proving;
 mod race;
 mod server;

@@ -17,6 +17,7 @@ use crate::cni::PluginDirs;
 use crate::home::{Claim, Home};
 use crate::limits::{answers_suffice, connections, possible};
 use crate::machine::{drifted, machine};
+use crate::profile::{self, profile};
 use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
@@ -106,6 +107,9 @@ impl Race {
         let granted = connections(&experiment, racing)?;
         experiment.workload.connections = granted.connections;
         answers_suffice(&experiment, &server)?;
+        if experiment.profile {
+            profile::possible(&method.cpus)?;
+        }
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let fewer_connections = granted.fewer;
         let steered = false;
@@ -246,11 +250,30 @@ impl Race {
                 let left = started.elapsed() * (of - ran) / ran;
                 tell(Event::Round { done: ran, of, left });
             }
+            let last = build + 1 == self.experiment.builds;
+            if last && self.experiment.profile && !self.profile(&mut course, writer, tell)? {
+                take_down(course.runners)?;
+                return Ok(Finished::Stopped);
+            }
             rng = course.rng;
             done = course.done;
             take_down(course.runners)?;
         }
         Ok(Finished::Whole)
+    }
+
+    /// Samples all candidates and writes it down. `false` if asked to stop.
+    fn profile(
+        &self,
+        course: &mut Course<'_>,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        let stop = || self.settings.stop.load(Ordering::Relaxed);
+        let found = profile(&mut course.runners, course.loads, &self.method, &mut course.rng, stop, tell)?;
+        let Some(profiles) = found else { return Ok(false) };
+        profiles.into_iter().try_for_each(|profile| writer.append(&Line::Profile(profile)))?;
+        Ok(true)
     }
 
     /// The rounds of a build; the first builds get one more where they do not divide evenly.

@@ -74,7 +74,7 @@ pub(crate) fn measure(
 /// its time-out acknowledges at once for a while and starts again with a small window, and that is not what is asked.
 /// Where there are so many connections that each is idle for so long between any two of its requests, it is, and no
 /// warm-up makes another of it.
-fn warmup(asked: Duration, load: &Load, clients: &[Client]) -> Duration {
+pub(crate) fn warmup(asked: Duration, load: &Load, clients: &[Client]) -> Duration {
     let connections: usize = clients.iter().map(Client::connections).sum();
     let between = load.rate_per_s.map_or(0.0, |rate| connections as f64 / rate);
     let twice = if between < RTO_MIN_S { 2.0 * between } else { 0.0 };
@@ -128,7 +128,8 @@ pub(crate) fn run(
     }
 }
 
-fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
+/// An error if most of what was sent was never answered.
+pub(crate) fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
     // Of the requests that were sent: a path that is only too slow for a rate answers late, but it answers.
     let lost = outcome.sent.saturating_sub(outcome.answered);
     if outcome.intended == 0 || (outcome.sent > 0 && lost * 2 <= outcome.sent) {

@@ -17,6 +17,7 @@ pub mod features;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod perf;
 pub mod process;
 pub mod procfs;
 pub mod qdisc;

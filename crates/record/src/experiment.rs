@@ -48,6 +48,11 @@ pub struct Experiment {
     /// The virtual machines to race in; absent: this machine races.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<Machines>,
+    /// After the rounds, sample where each candidate's CPU time goes.
+    ///
+    /// Not written where it is not asked for, as with [`Experiment::placement`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub profile: bool,
     /// The seed of the order of trials and of the resampling; chosen and written down when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -196,6 +201,7 @@ impl Default for Experiment {
             underlay: Underlay::default(),
             placement: Placement::default(),
             vm: None,
+            profile: false,
             seed: None,
             published: Vec::new(),
             reading: String::new(),

@@ -217,6 +217,7 @@ slice_ms = 200
 warmup_ms = 30
 seed = 7
 placement = "same_node"
+profile = true
 
 [workload]
 body_bytes = [100, 4096]
@@ -266,7 +267,7 @@ builds = 3
         let cni = &experiment.candidates[2];
         assert_eq!((cni.path.as_str(), cni.cni.as_deref()), ("", Some("ptp.conflist")));
         assert_eq!((experiment.underlay.mtu, experiment.seed), (9001, Some(7)));
-        assert_eq!(experiment.placement, crate::Placement::SameNode);
+        assert_eq!((experiment.placement, experiment.profile), (crate::Placement::SameNode, true));
         let again = toml::to_string(&experiment).unwrap();
         let without_quick = Experiment { quick: None, ..experiment };
         assert_eq!(Experiment::from_toml(&again).unwrap(), without_quick, "{again}");
@@ -288,9 +289,9 @@ builds = 3
         assert_eq!((experiment.rounds, experiment.builds), (30, 10));
         assert_eq!((experiment.slice_ms, experiment.warmup_ms), (100, 20));
         assert_eq!(experiment.workload.body_bytes, [100]);
-        assert!(
-            experiment.placement.is_usual() && !toml::to_string(&experiment).unwrap().contains("placement")
-        );
+        let written = toml::to_string(&experiment).unwrap();
+        assert!(experiment.placement.is_usual() && !written.contains("placement"));
+        assert!(!experiment.profile && !written.contains("profile"));
         assert!(experiment.rates.is_empty() && experiment.candidates.is_empty() && experiment.seed.is_none());
     }
 

@@ -188,7 +188,15 @@ impl Race {
             why: if bytes.is_empty() { "it is empty" } else { "its first line is cut or damaged" },
         })?;
         let header = header(first, path)?;
-        let mut race = Race { header, capacities: vec![], loads: vec![], rounds: vec![], end: None, notes };
+        let mut race = Race {
+            header,
+            capacities: vec![],
+            loads: vec![],
+            rounds: vec![],
+            profiles: vec![],
+            end: None,
+            notes,
+        };
         for (number, payload) in lines {
             let line = serde_json::from_slice(payload).map_err(|source| RecordError::Unknown {
                 path: path.to_owned(),
@@ -226,6 +234,17 @@ impl Race {
                     return Err(format!("round {} has a trial of nobody, or at no load", round.round));
                 }
                 self.rounds.push(round);
+            }
+            Line::Profile(profile) => {
+                if profile.entrant >= self.header.entrants.len() || profile.load >= self.loads.len() {
+                    return Err("a profile is of nobody, or at no load".to_owned());
+                }
+                let same =
+                    |other: &crate::Profile| (other.entrant, other.load) == (profile.entrant, profile.load);
+                if self.profiles.iter().any(same) {
+                    return Err("a profile was told already".to_owned());
+                }
+                self.profiles.push(profile);
             }
             Line::End { wall_s, stopped } => self.end = Some(End { wall_s, stopped }),
         }

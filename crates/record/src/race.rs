@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, Setting, TrialRecord};
+use crate::{Experiment, Profile, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub enum Line {
     Loads(Vec<Load>),
     /// A finished round.
     Round(Round),
+    /// Where a candidate's time went at a load; after the last round, where it was asked for.
+    Profile(Profile),
     /// The race came to its end; a file without it was cut off.
     End {
         /// From the first packet to the last, in seconds.
@@ -39,6 +41,8 @@ pub struct Race {
     pub loads: Vec<Load>,
     /// The finished rounds.
     pub rounds: Vec<Round>,
+    /// Where each candidate's time went, if that was asked.
+    pub profiles: Vec<Profile>,
     /// How it ended; `None`: the file was cut off.
     pub end: Option<End>,
     /// What the reader had to put up with, in words.

@@ -7,12 +7,14 @@ mod carried;
 mod figures;
 pub mod html;
 mod json;
+mod profile;
 mod published;
 mod summary;
 mod table;
 
 pub use analyse::analyse;
 pub use json::{json, json_of_all};
+pub use profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
 pub use published::{Agreement, PublishedFigure};
 pub use summary::{
     Candidate, Carried, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,

@@ -4,6 +4,7 @@
 use record::{Capacity, Counters, Experiment, Handshakes, Machine, Measure, Setting};
 use serde::Serialize;
 
+use crate::profile::ProfiledLoad;
 use crate::published::PublishedFigure;
 
 /// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
@@ -40,6 +41,9 @@ pub struct Summary {
     /// load means anything.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exact: Vec<Exact>,
+    /// Where CPU time went, one entry a sampled load; empty where it was not asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<ProfiledLoad>,
     /// Figures that somebody published for the same question.
     pub published: Vec<PublishedFigure>,
     /// How many of those agree with ours, in a sentence; `None` where nothing comparable was published.

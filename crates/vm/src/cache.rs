@@ -13,6 +13,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{Error, Result};
 
+/// With both kernels, QEMU and the lists of packages a cache holds 400 MiB; a package lies there twice while it is unpacked.
+const FETCH_BYTES: u64 = 512 << 20;
+
 /// A folder of downloaded and unpacked packages.
 #[derive(Clone, Debug)]
 pub struct Cache {
@@ -57,6 +60,17 @@ impl Cache {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.root
+    }
+
+    /// An error if the file system has too little room for what a fetch may bring. apt itself, out of space, tries again
+    /// and again.
+    pub(crate) fn has_room(&self) -> Result<()> {
+        let found = rustix::fs::statvfs(&self.root).map_err(Error::file("look at", &self.root))?;
+        let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+        if free_bytes >= FETCH_BYTES {
+            return Ok(());
+        }
+        Err(Error::Space { path: self.root.clone(), free_bytes, needed_bytes: FETCH_BYTES })
     }
 
     /// A folder inside, made if needed.

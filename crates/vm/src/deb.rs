@@ -63,6 +63,7 @@ pub fn fetch(cache: &Cache, request: &Request) -> Result<Unpacked> {
     if let Some(unpacked) = remembered(&memo, &key, &deb) {
         return Ok(unpacked);
     }
+    cache.has_room()?;
     let apt = Apt::open(cache)?;
     let packages = unpack_all(cache, &apt, request, &deb).or_else(|error| match error {
         // A version that left the archive since the lists were fetched.

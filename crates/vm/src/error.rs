@@ -19,6 +19,19 @@ pub enum Error {
     /// Neither `HOSTGAP_CACHE` nor `HOME` is set.
     #[error("could not choose a cache folder: neither HOSTGAP_CACHE nor HOME is set")]
     NoCache,
+    /// The cache's file system is too small for what would be fetched.
+    #[error(
+        "could not fetch into {}: {} MiB are free there, and kernel and QEMU take up to {} MiB",
+        path.display(), free_bytes >> 20, needed_bytes >> 20
+    )]
+    Space {
+        /// The cache.
+        path: PathBuf,
+        /// What an ordinary user could still write there.
+        free_bytes: u64,
+        /// What a fetch may take.
+        needed_bytes: u64,
+    },
     /// The machine is not one whose packages we know how to use.
     #[error("could not use packages of this machine: it is {found}, and kernel and QEMU come from {needed}")]
     Unsupported {

@@ -4,6 +4,7 @@
 
 mod cni;
 mod home;
+mod profile;
 mod race;
 mod scenarios;
 mod settings;

@@ -6,18 +6,7 @@ use std::path::{Path, PathBuf};
 use record::{Candidate, Experiment};
 
 /// Those that ask for what a race cannot do yet. One that can be read is to be taken off this list.
-const AWAITED: [&str; 10] = [
-    "aws-1-loss",
-    "aws-2-buffers",
-    "aws-3-mtu",
-    "aws-4-small-objects",
-    "aws-loss-curve",
-    "hatena",
-    "hokkaido-same-node",
-    "hokkaido-same-node-tcp",
-    "hokkaido-udp",
-    "hokkaido-udp-latency",
-];
+const AWAITED: [&str; 0] = [];
 
 fn all() -> Vec<(String, PathBuf)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");

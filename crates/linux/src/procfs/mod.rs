@@ -7,11 +7,13 @@
 mod machine;
 mod net;
 mod stat;
+mod task;
 mod threads;
 
 pub use machine::LoadAverage;
 pub use net::{Counters, LinkCounters, SoftnetCpu};
 pub use stat::{CpuTicks, Stat};
+pub use task::Task;
 pub use threads::ThreadTimes;
 
 use std::fs;

@@ -6,6 +6,7 @@ mod features;
 mod netlink;
 mod netns;
 mod nft;
+mod perf;
 mod process;
 mod proxy;
 mod qdisc;

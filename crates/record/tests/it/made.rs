@@ -2,7 +2,7 @@
 
 use record::{
     Candidate, Capacity, Counters, CpuTime, Entrant, Experiment, Header, Histogram, Latencies, Line, Load,
-    Machine, Rate, Round, SCHEMA, TrialRecord, Void, Workload,
+    Machine, Profile, Rate, Round, SCHEMA, TrialRecord, Void, Workload,
 };
 
 fn entrant(name: &str, unmet: &[&str]) -> Entrant {
@@ -72,6 +72,22 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
 pub(crate) fn round(round: u32) -> Line {
     let base_ns = 10_000 + u64::from(round) * 1_000;
     Line::Round(Round { round, build: round / 2, trials: vec![trial(1, base_ns), trial(0, base_ns + 500)] })
+}
+
+/// A profile of an entrant.
+pub(crate) fn profile(entrant: usize) -> Profile {
+    let stacks = [("client;[user]", 31), ("swapper;default_idle;handle_softirqs;net_rx_action", 12)];
+    Profile {
+        entrant,
+        load: 0,
+        requests: 5_400,
+        duration_ns: 200_000_000,
+        cpus: 4,
+        period_ns: 212_361,
+        lost: 0,
+        idle: 3_700,
+        stacks: stacks.map(|(stack, samples)| (stack.to_owned(), samples)).to_vec(),
+    }
 }
 
 /// All lines of a race of `rounds` rounds.

@@ -30,6 +30,7 @@ fn lines_of(race: &Race) -> Vec<Line> {
         lines.push(Line::Loads(race.loads.clone()));
     }
     lines.extend(race.rounds.iter().cloned().map(Line::Round));
+    lines.extend(race.profiles.iter().cloned().map(Line::Profile));
     lines.extend(race.end.clone().map(|end| Line::End { wall_s: end.wall_s, stopped: end.stopped }));
     lines
 }
@@ -45,6 +46,16 @@ fn a_race_is_read_as_it_was_written() {
     let race = read(&written(&lines)).unwrap();
     assert_eq!(lines_of(&race), lines);
     assert_eq!(race.notes, Vec::<String>::new());
+}
+
+#[test]
+fn profiles_follow_the_rounds_and_a_race_without_them_is_written_as_ever() {
+    let mut lines = made::lines(1);
+    let plain = String::from_utf8(written(&lines)).unwrap();
+    assert!(!plain.contains("profile"), "{plain}");
+    lines.insert(4, Line::Profile(made::profile(0)));
+    lines.insert(5, Line::Profile(made::profile(1)));
+    assert_eq!(lines_of(&read(&written(&lines)).unwrap()), lines);
 }
 
 #[test]
@@ -173,6 +184,12 @@ fn lines_that_do_not_belong_together_are_refused() {
         &of(&[0, 3]),
         "line 2 of race.jsonl does not fit: round 0 has a trial of nobody, or at no load",
     );
+    let profiled = |entrants: &[usize]| {
+        let profiles = entrants.iter().map(|entrant| Line::Profile(made::profile(*entrant)));
+        written(&lines[..3].iter().cloned().chain(profiles).collect::<Vec<_>>())
+    };
+    check_error(&profiled(&[3]), "line 4 of race.jsonl does not fit: a profile is of nobody, or at no load");
+    check_error(&profiled(&[0, 1, 0]), "line 6 of race.jsonl does not fit: a profile was told already");
     check_error(&of(&[0, 5, 2]), "line 3 of race.jsonl does not fit: it comes after the end of the race");
     check_error(b"", "there is no race in race.jsonl: it is empty");
     check_error(b"once upon a time\n", "there is no race in race.jsonl: its first line is cut or damaged");

@@ -6,6 +6,7 @@ mod describe;
 mod exact;
 mod merged;
 mod ours;
+mod profile;
 mod published;
 mod rates;
 mod sentence;
@@ -15,6 +16,7 @@ use record::{Entrant, Race};
 use crate::summary::{Candidate, Load, Noise, Progress, Role, SCHEMA, Summary};
 use compare::Comparisons;
 use merged::{Cells, Unit, Units};
+pub(crate) use profile::profiles;
 
 /// Says what a race says. The same record gives the same summary on every machine.
 pub fn analyse(race: &Race) -> Summary {
@@ -47,6 +49,12 @@ pub fn analyse(race: &Race) -> Summary {
         candidates,
         noise,
         agreement: published::sentence(race, &published),
+        profiles: profiles(
+            &race.profiles,
+            &race.header.entrants,
+            &race.loads,
+            race.header.experiment.workload.kind.measure(),
+        ),
         published,
     }
 }

@@ -89,6 +89,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
     if experiment.placement == Placement::SameNode {
         file += "placement = \"same_node\"\n";
     }
+    if experiment.profile {
+        file += "profile = true\n";
+    }
     file += &format!(
         "rounds = {rounds}\nbuilds = {builds}\nslice_ms = {slice_ms}\nwarmup_ms = {warmup_ms}\nseed = {seed}\n\n\
          [workload]\nbody_bytes = {:?}\nconnections = {}\nserver = \"{server}\"\nipv6 = {}\n\n\
@@ -169,6 +172,7 @@ mod tests {
         let name = Some("tuned \"host\"".to_owned());
         asked.candidates.push(record::Candidate { path: "host".into(), name, tune, ..Default::default() });
         asked.placement = Placement::SameNode;
+        asked.profile = true;
         asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender, ..Underlay::default() };
         let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
         asked.seed = Some(7);

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+mod figures;
+
 use record::{Capacity, Counters, Experiment, Machine, Placement, Rate, Underlay, Workload};
 
 use crate::{
-    Agreement, Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, PublishedFigure, Quantiles,
-    RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
+    Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
+    Role, SCHEMA, Summary, Verdict, VoidReason,
 };
 
 /// Name, meaning, MTU, and p50, p99 and capacity relative to the host.
@@ -69,18 +71,26 @@ pub(super) fn race() -> Summary {
         candidates,
         noise: LOADS.map(noise).to_vec(),
         exact: Vec::new(),
-        published: published(),
+        published: figures::published(),
         agreement: Some(
             "Of 3 published comparisons: 1 agrees, 1 has the same direction and another size, 0 contradict, 1 cannot be \
              made here."
                 .to_owned(),
         ),
+        profiles: vec![],
         verdict:
             "macvlan and ptp+direct come closest to the host: p50 at 50 % of capacity differs by −1.8 % and \
                   +8.1 %. bridge+vxlan costs 36 % of p50 and 41 % of capacity."
                 .to_owned(),
         notes: vec!["6 builds: intervals between builds rest on few values.".to_owned()],
     }
+}
+
+/// The default race, sampled: stacks of a real kernel in numbers of which some differ from the host's.
+pub(super) fn profiled() -> Summary {
+    let mut summary = race();
+    summary.profiles = super::sampled::profiles(&summary);
+    summary
 }
 
 /// The host alone with its control.
@@ -235,6 +245,7 @@ fn experiment() -> Experiment {
         underlay: Underlay::default(),
         placement: Placement::default(),
         vm: None,
+        profile: false,
         seed: None,
         published: Vec::new(),
         reading: String::new(),
@@ -243,50 +254,6 @@ fn experiment() -> Experiment {
 }
 
 /// One figure of each kind, of two sources.
-fn published() -> Vec<PublishedFigure> {
-    let of = |path: &str, metric, value, agreement, reason: &str| PublishedFigure {
-        path: path.to_owned(),
-        what: String::new(),
-        metric: Some(metric),
-        value,
-        unit: "ms".to_owned(),
-        source: "Machine Zone 2015".to_owned(),
-        setting: "150,000 requests/s".to_owned(),
-        load: Some(1),
-        ours: Some(value / 10.0),
-        against: "host".to_owned(),
-        published_ratio: Some(interval(value, 0.05)),
-        ratio: Some(interval(1.4, 0.1)),
-        agreement,
-        reason: reason.to_owned(),
-    };
-    let unknown = PublishedFigure {
-        ours: None,
-        ratio: None,
-        load: None,
-        ..of("bridge+vpc", "p99.999", 9.8, Agreement::NotComparable, "no such load was raced")
-    };
-    let shown = PublishedFigure {
-        what: "maximum of requests/s".to_owned(),
-        metric: None,
-        value: 450_000.0,
-        unit: String::new(),
-        source: "a talk, 2021".to_owned(),
-        load: None,
-        ours: None,
-        published_ratio: None,
-        ratio: None,
-        ..of("bridge+direct", "", 0.0, Agreement::Shown, "")
-    };
-    vec![
-        of("host", "p95", 1.0, Agreement::Reference, "all others are divided by it"),
-        of("bridge+direct", "p95", 1.42, Agreement::Agrees, "published × 1.42, ours × 1.4"),
-        of("bridge+vxlan", "p99", 2.4, Agreement::SameDirection, "published × 2.4, ours × 1.4"),
-        unknown,
-        shown,
-    ]
-}
-
 fn machine() -> Machine {
     let facts = [
         ("clock source", "kvm-clock"),

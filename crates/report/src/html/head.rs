@@ -155,6 +155,8 @@ fn contents(m: &mut Markup, summary: &Summary) {
     let figures = if summary.exact.is_empty() { measured.as_slice() } else { counted.as_slice() };
     let has_published = !summary.published.is_empty() || !summary.experiment.reading.is_empty();
     let published = has_published.then_some(("#published", "Published figures"));
+    let sampled: &[(&str, &str)] =
+        if summary.profiles.is_empty() { &[] } else { &[("#profile", "Where it goes")] };
     let parts = [
         ("#topology", "Topology"),
         ("#paths", "Each data path"),
@@ -165,8 +167,8 @@ fn contents(m: &mut Markup, summary: &Summary) {
     let streams = carried::measure(summary) != Measure::Latency;
     m.within("nav", &[("aria-label", "Parts of this page")], |m| {
         let absent: &[&str] = if streams { &["#curves", "#capacity"] } else { &[] };
-        let here = published.iter().chain(figures).chain(&parts).filter(|(place, _)| !absent.contains(place));
-        for (place, name) in here {
+        let all = published.iter().chain(figures).chain(sampled).chain(&parts);
+        for (place, name) in all.filter(|(place, _)| !absent.contains(place)) {
             m.leaf("a", &[("href", place)], name);
             m.text(" ");
         }

@@ -11,13 +11,17 @@ mod details;
 mod exact;
 #[cfg(test)]
 mod fixture;
+mod flame;
 mod head;
 mod look;
 mod machine;
 mod markup;
+mod profile;
 mod published;
 mod ratio;
 mod rows;
+#[cfg(test)]
+mod sampled;
 mod scale;
 mod streams;
 mod svg;
@@ -33,6 +37,8 @@ use record::Measure;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
+const FLAME_STYLE: &str = include_str!("flame.css");
+const FLAME_SCRIPT: &str = include_str!("flame.js");
 
 /// The page of a summary as the text of an HTML file.
 pub fn page(summary: &Summary) -> String {
@@ -42,7 +48,10 @@ pub fn page(summary: &Summary) -> String {
         m.within("head", &[], |m| head(m, summary));
         m.within("body", &[], |m| {
             m.within("main", &[], |m| body(m, summary));
-            m.within("script", &[], |m| m.source(SCRIPT));
+            m.within("script", &[], |m| {
+                m.source(SCRIPT);
+                m.source(if summary.profiles.is_empty() { "" } else { FLAME_SCRIPT });
+            });
         });
     });
     let mut text = m.into_string();
@@ -58,7 +67,10 @@ fn head(m: &mut Markup, summary: &Summary) {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
     m.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", policy)]);
     m.leaf("title", &[], &format!("{} · hostgap", summary.experiment.name));
-    m.within("style", &[], |m| m.source(STYLE));
+    m.within("style", &[], |m| {
+        m.source(STYLE);
+        m.source(if summary.profiles.is_empty() { "" } else { FLAME_STYLE });
+    });
 }
 
 fn body(m: &mut Markup, summary: &Summary) {
@@ -76,6 +88,7 @@ fn body(m: &mut Markup, summary: &Summary) {
         ratio::section(m, summary);
         cpu::section(m, summary);
     }
+    profile::section(m, summary);
     topology::section(m, summary);
     details::section(m, summary);
     machine::section(m, summary);

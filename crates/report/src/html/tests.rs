@@ -17,7 +17,7 @@ struct Tag {
 }
 
 /// All scenes under which the page must be good.
-fn scenes() -> [(&'static str, Summary); 8] {
+fn scenes() -> [(&'static str, Summary); 9] {
     [
         ("race", fixture::race()),
         ("same-node", fixture::same_node()),
@@ -27,6 +27,7 @@ fn scenes() -> [(&'static str, Summary); 8] {
         ("short", fixture::short()),
         ("interrupted", fixture::interrupted()),
         ("hostile", fixture::hostile()),
+        ("profiled", fixture::profiled()),
     ]
 }
 
@@ -187,6 +188,36 @@ fn drawn_points(html: &str, load: usize) -> usize {
 }
 
 #[test]
+fn a_profile_has_a_figure_a_table_and_a_graph_of_each() {
+    let (plain, html) = (page(&fixture::race()), page(&fixture::profiled()));
+    assert!(!plain.contains("flame") && !plain.contains("id=\"profile\""));
+    let section = html.split_once("id=\"profile\"").unwrap().1.split_once("</section>").unwrap().0;
+    assert_eq!(section.matches("<div class=\"flame by-part\">").count(), 1, "of the host");
+    assert_eq!(section.matches("<div class=\"flame by-difference\">").count(), 8, "of all others");
+    let docker =
+        section.split_once("Flame graph of docker</title>").unwrap().1.split_once("</div>").unwrap().0;
+    assert!(docker.contains("f x-netfilter more") && docker.contains(">nf_conntrack_in</text>"));
+    assert!(docker.contains("f x-scheduler less"), "what is less has another colour");
+    // What the sampling cannot tell is in brackets in the table, and has a bar without a figure.
+    assert!(section.contains(">(+0.") && section.contains(">(−0."));
+    let brackets = section.matches("data-v=\"(").count();
+    let (bars, figures) = (section.matches("data-v=").count(), section.matches("class=\"value\"").count());
+    assert!(
+        brackets > 0 && bars - brackets == figures,
+        "{bars} bars, {brackets} in brackets, {figures} figures"
+    );
+}
+
+#[test]
+fn stacks_of_a_record_stay_texts() {
+    let mut summary = fixture::profiled();
+    let evil = "other:</script><b>&quot;;</title>".to_owned();
+    summary.profiles[0].candidates[0].stacks = vec![(evil, 10)];
+    let html = page(&summary);
+    assert!(!html.contains("<b>&quot;") && html.contains("other:&lt;/script&gt;&lt;b&gt;&amp;quot"));
+}
+
+#[test]
 fn what_went_wrong_is_said() {
     let interrupted = page(&fixture::interrupted());
     assert!(interrupted.contains("the race was interrupted") && interrupted.contains("differs from itself"));
@@ -257,5 +288,18 @@ fn scenes_differ() {
     }
     for (index, (scene, html)) in pages.iter().enumerate() {
         assert!(pages[..index].iter().all(|(_, other)| other != html), "{scene} is like another scene");
+    }
+}
+
+#[test]
+fn names_in_flame_graphs_can_be_read() {
+    let ink = colours("--x: #15181c")["x"];
+    let fills: Vec<&str> = super::FLAME_STYLE.split("fill: #").skip(1).map(|rest| &rest[..6]).collect();
+    let boxes: Vec<&&str> = fills.iter().filter(|fill| **fill != "15181c").collect();
+    assert_eq!((fills.len() - boxes.len(), boxes.len()), (1, 16));
+    for fill in boxes {
+        let declaration = format!("--x: #{fill}");
+        let found = contrast(ink, colours(&declaration)["x"]);
+        assert!(found >= 4.5, "#{fill} has a contrast of {found:.2}");
     }
 }

@@ -3,6 +3,7 @@
 mod columns;
 mod exact;
 mod grid;
+mod profile;
 mod published;
 
 use std::fmt::Write;
@@ -35,6 +36,7 @@ pub fn table(summary: &Summary, style: Style) -> String {
             None => text.push_str(&block(summary, index, load, style)),
         }
     }
+    summary.profiles.iter().for_each(|profiled| text.push_str(&profile::block(profiled, style)));
     text.push_str(&cannot_run(summary));
     text.push_str(&published::blocks(summary, style));
     text.push_str(&list("Note", &summary.notes));

@@ -6,6 +6,7 @@ mod exact;
 mod goldens;
 #[cfg(test)]
 mod made;
+mod profile;
 #[cfg(test)]
 mod published;
 mod streams;

@@ -1,0 +1,186 @@
+//! Where each candidate's CPU time goes: samples of the nodes' CPUs, taken after the rounds, so that no trial is
+//! sampled, while the last build still stands.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use linux::perf::{Profiler, Symbols};
+use linux::{CpuSet, clock};
+use record::{Load, Measure, Profile};
+use stats::Random;
+
+use crate::trial::{Method, broken, run, warmup};
+use crate::{Event, LabError, NodeCpus, Standing, workload};
+
+mod fold;
+
+use fold::Folder;
+
+/// Nanoseconds between samples of a CPU: about 4700 a second, each of which takes a few microseconds away from whatever
+/// runs. It is no multiple of the round intervals between requests (10, 20, 50 µs), and to each of those its remainder
+/// is near the golden section, so that the samples fall on all parts of a request alike.
+const PERIOD_NS: u64 = 212_361;
+
+/// A slice: long against the generator's start, short against what a CPU's buffer holds.
+const SLICE: Duration = Duration::from_millis(250);
+
+/// How often each candidate is visited: two seconds of each in all. A part that takes a microsecond of a request of
+/// 20 µs of CPU time on two busy CPUs is then found by about a thousand samples, that is to 3 %.
+const VISITS: usize = 8;
+
+/// An error if this machine cannot be sampled, before anything was changed.
+pub(crate) fn possible(cpus: &NodeCpus) -> Result<(), LabError> {
+    Profiler::new(&cpus.all(), PERIOD_NS)?;
+    Symbols::kernel()?;
+    Ok(())
+}
+
+/// Samples all candidates, in shuffled order, several times; at the highest rate of each body size, as time a request is
+/// only known where requests are counted out. `None` if asked to stop.
+pub(crate) fn profile(
+    runners: &mut [(usize, Standing)],
+    loads: &[Load],
+    method: &Method,
+    rng: &mut Random,
+    stop: impl Fn() -> bool,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Option<Vec<Profile>>, LabError> {
+    let cpus = method.cpus.all();
+    let mut profiler = Profiler::new(&cpus, PERIOD_NS)?;
+    // Modules and programs of the candidates are loaded by now.
+    let mut folder = Folder::new(Symbols::kernel()?);
+    let profiled = highest(loads);
+    let mut found: BTreeMap<(usize, usize), (Profile, BTreeMap<String, u64>)> = BTreeMap::new();
+    let total = VISITS * profiled.len() * runners.len();
+    let mut done = 0;
+    for _ in 0..VISITS {
+        for load in &profiled {
+            let mut order: Vec<usize> = (0..runners.len()).collect();
+            rng.shuffle(&mut order);
+            for at in order {
+                if stop() {
+                    return Ok(None);
+                }
+                let (entrant, standing) = &mut runners[at];
+                tell(Event::Profiling { name: standing.name.clone(), done, total });
+                let (profile, stacks) = found
+                    .entry((*load, *entrant))
+                    .or_insert_with(|| (empty(*entrant, *load, &cpus), BTreeMap::new()));
+                visit(standing, method, &loads[*load], &mut profiler, |slice, samples| {
+                    profile.requests += slice.answered;
+                    profile.duration_ns += slice.duration_ns;
+                    profile.lost += samples.lost;
+                    profile.idle += folder.add(&samples.samples, stacks);
+                })?;
+                done += 1;
+            }
+        }
+    }
+    let profiles = found
+        .into_values()
+        .map(|(profile, stacks)| Profile { stacks: stacks.into_iter().collect(), ..profile });
+    Ok(Some(profiles.collect()))
+}
+
+/// What a slice was.
+struct Slice {
+    answered: u64,
+    duration_ns: u64,
+}
+
+/// One slice of one candidate, sampled.
+fn visit(
+    standing: &mut Standing,
+    method: &Method,
+    load: &Load,
+    profiler: &mut Profiler,
+    take: impl FnOnce(Slice, linux::perf::Samples),
+) -> Result<(), LabError> {
+    let measure = standing.workload.kind.measure();
+    if measure == Measure::Latency {
+        let warmup = warmup(method.warmup, load, standing.clients(load.body_bytes));
+        run(standing, method, load, warmup)?;
+    }
+    profiler.start()?;
+    let begin_ns = clock::now_ns();
+    let answered = match measure {
+        Measure::Latency => requests(standing, method, load),
+        Measure::Bandwidth | Measure::Packets => carried(standing, method, load, measure),
+    };
+    let duration_ns = clock::now_ns() - begin_ns;
+    // Whatever came of the load: a profiler that goes on would sample the next trial.
+    let samples = profiler.stop()?;
+    let answered = answered?;
+    standing.check_server()?;
+    take(Slice { answered, duration_ns }, samples);
+    Ok(())
+}
+
+fn requests(standing: &mut Standing, method: &Method, load: &Load) -> Result<u64, LabError> {
+    let outcome = run(standing, method, load, SLICE)?;
+    broken(standing, &outcome)?;
+    Ok(outcome.answered)
+}
+
+/// Of workloads without answers what their CPU time is told by: packets that arrived, or megabytes.
+fn carried(standing: &mut Standing, method: &Method, load: &Load, measure: Measure) -> Result<u64, LabError> {
+    // All that is sampled is to count, so there is nothing before the slice.
+    let method = Method { slice: SLICE, warmup: Duration::ZERO, ..method.clone() };
+    let trial = workload::of(standing.workload.kind).trial(standing, &method, load, (0, 0))?;
+    let bytes = trial.carried.as_ref().map_or(0, |carried| carried.bytes);
+    Ok(if measure == Measure::Packets { trial.answered } else { bytes / 1_000_000 })
+}
+
+fn empty(entrant: usize, load: usize, cpus: &CpuSet) -> Profile {
+    Profile {
+        entrant,
+        load,
+        requests: 0,
+        duration_ns: 0,
+        cpus: cpus.len() as u32,
+        period_ns: PERIOD_NS,
+        lost: 0,
+        idle: 0,
+        stacks: Vec::new(),
+    }
+}
+
+/// The load with the highest rate of each body size, as indexes, in order; as many as go, where there is no rate.
+fn highest(loads: &[Load]) -> Vec<usize> {
+    let mut best: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
+    for (index, load) in loads.iter().enumerate() {
+        let rate = load.rate_per_s.unwrap_or(0.0);
+        let entry = best.entry(load.body_bytes).or_insert((rate, index));
+        if rate > entry.0 {
+            *entry = (rate, index);
+        }
+    }
+    best.into_values().map(|(_, index)| index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_rate_of_each_size_is_sampled() {
+        let load = |body_bytes, rate_per_s| Load { body_bytes, rate_per_s, of_capacity: None };
+        let loads = [
+            load(4096, None),
+            load(4096, Some(20.0)),
+            load(100, None),
+            load(100, Some(50.0)),
+            load(100, Some(30.0)),
+        ];
+        assert_eq!(highest(&loads), [3, 1]);
+        assert_eq!(highest(&loads[..1]), [0_usize; 0], "a closed loop has no rate");
+    }
+
+    #[test]
+    fn samples_keep_no_step_with_requests() {
+        for interval_ns in [10_000.0, 20_000.0, 50_000.0] {
+            let beyond = (PERIOD_NS as f64 / interval_ns).fract();
+            assert!((0.2..0.8).contains(&beyond) && (beyond - 0.5).abs() > 0.05, "{interval_ns}: {beyond}");
+        }
+    }
+}

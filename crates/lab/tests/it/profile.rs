@@ -1,0 +1,67 @@
+//! A race that is asked where the time goes: functions of a bridge are found where a bridge is, and nowhere else.
+
+use std::sync::Arc;
+
+use lab::{Home, Race, Settings};
+use linux::cpu::{self, Scheduling};
+use record::{Candidate, Experiment, Profile, Rate, ServerKind};
+
+/// A race of `bridge+direct`, at a rate that any machine keeps, as its record.
+fn raced() -> record::Race {
+    let root = tempfile::tempdir().unwrap();
+    let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
+    let path = root.path().join("race.jsonl");
+    let settings = Settings {
+        guest: None,
+        plugins: lab::PluginDirs::default(),
+        record: path.clone(),
+        nginx,
+        own: "unused".into(),
+        cpus: cpu::allowed().unwrap(),
+        scheduling: Scheduling::Normal,
+        stop: Arc::default(),
+    };
+    let candidate = Candidate { path: "bridge+direct".to_owned(), required: true, ..Candidate::default() };
+    let mut experiment = Experiment {
+        candidates: vec![candidate],
+        rates: vec![Rate::OfCapacity(0.1), Rate::OfCapacity(0.3)],
+        rounds: 1,
+        builds: 1,
+        profile: true,
+        ..Experiment::default()
+    };
+    experiment.workload.server = ServerKind::Nginx;
+    let facts = linux::features::probe().unwrap();
+    let home = Home::at(root.path().join("run"));
+    let race = Race::prepare(experiment, settings, &facts, home.clone()).unwrap();
+    race.run(&mut |_| {}).unwrap();
+    assert_eq!(home.remains().unwrap(), []);
+    record::Race::read(&path).unwrap()
+}
+
+/// Samples of stacks with a function whose name begins so.
+fn with(profile: &Profile, begin: &str) -> u64 {
+    let of =
+        |stack: &str| !stack.starts_with("other:") && stack.split(';').any(|frame| frame.starts_with(begin));
+    profile.stacks.iter().filter(|(stack, _)| of(stack)).map(|(_, samples)| samples).sum()
+}
+
+#[test]
+fn functions_of_a_bridge_are_found_where_a_bridge_is() {
+    let race = raced();
+    let sampled: Vec<(usize, usize)> = race.profiles.iter().map(|p| (p.load, p.entrant)).collect();
+    assert_eq!(sampled, [(2, 0), (2, 1), (2, 2)], "all three, at the higher of the rates");
+    let [host, again, bridge] = race.profiles.as_slice() else { panic!("three") };
+    for profile in [host, again, bridge] {
+        assert!(profile.requests > 0 && profile.duration_ns > 0, "{profile:?}");
+        assert!(with(profile, "tcp_") > 0, "all of them speak TCP");
+        assert!(profile.stacks.iter().any(|(stack, _)| stack == "server;[user]"), "the server is known");
+        assert!(profile.stacks.iter().any(|(stack, _)| stack == "client;[user]"), "the client is known");
+        // Time is held by samples: no more of them than the time had room for, and one each way for the slices' ends.
+        let all = profile.idle + profile.stacks.iter().map(|(_, samples)| samples).sum::<u64>();
+        let due = profile.duration_ns * u64::from(profile.cpus) / profile.period_ns;
+        assert!(all <= due + 100, "{all} samples, {due} are due");
+    }
+    assert_eq!((with(host, "br_"), with(again, "br_")), (0, 0), "the host has no bridge");
+    assert!(with(bridge, "br_") > 10, "{:?}", bridge.stacks);
+}

@@ -1,0 +1,179 @@
+//! One event of perf_event_open(2) with the memory that it shares with the kernel.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::{c_int, c_ulong, c_void};
+
+use super::Samples;
+use super::records::{self, unwrapped};
+use crate::error::Attempt;
+use crate::{Error, Result};
+
+/// `struct perf_event_attr` in its first published size, which every kernel takes: include/uapi/linux/perf_event.h.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+const PERF_SAMPLE_TID: u64 = 1 << 1;
+const PERF_SAMPLE_CALLCHAIN: u64 = 1 << 5;
+const FLAG_DISABLED: u64 = 1;
+/// Programs seldom keep frame pointers, so that their stacks would be wrong; that they ran is enough.
+const FLAG_EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
+const PERF_FLAG_FD_CLOEXEC: c_ulong = 8;
+/// `_IO('$', 0)` and `_IO('$', 1)`.
+const IOC_ENABLE: c_ulong = 0x2400;
+const IOC_DISABLE: c_ulong = 0x2401;
+
+/// Where `struct perf_event_mmap_page` has what it says of the buffer; the place is part of the interface since 2.6.31.
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+
+/// An open event of a CPU. It is closed, and its memory given back, when it is dropped.
+#[derive(Debug)]
+pub(super) struct Event {
+    cpu: u16,
+    file: File,
+    memory: Memory,
+}
+
+/// A page for the positions, and the buffer behind it.
+#[derive(Debug)]
+struct Memory {
+    base: *mut u8,
+    page_bytes: usize,
+    buffer_bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the value alone and is not bound to a thread; all access goes through `&mut self`.
+unsafe impl Send for Memory {}
+
+impl Event {
+    /// Opens the clock of a CPU for all tasks, with a buffer of a power of two bytes.
+    pub(super) fn open(cpu: u16, period_ns: u64, buffer_bytes: usize) -> Result<Event> {
+        let attempted = || format!("sample what CPU {cpu} does (perf_event_open)");
+        let attr = Attr {
+            kind: PERF_TYPE_SOFTWARE,
+            size: size_of::<Attr>() as u32,
+            config: PERF_COUNT_SW_CPU_CLOCK,
+            sample_period: period_ns,
+            sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN,
+            flags: FLAG_DISABLED | FLAG_EXCLUDE_CALLCHAIN_USER,
+            ..Attr::default()
+        };
+        let (every_task, no_group): (c_int, c_int) = (-1, -1);
+        // SAFETY: the kernel reads `size` bytes at the first argument, which are there, and keeps none of it.
+        let descriptor = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attr,
+                every_task,
+                c_int::from(cpu.cast_signed()),
+                no_group,
+                PERF_FLAG_FD_CLOEXEC,
+            )
+        };
+        if descriptor < 0 {
+            return Err(refused(std::io::Error::last_os_error())).attempt(attempted);
+        }
+        // SAFETY: a descriptor that the kernel has just made for us and that nobody else has.
+        let file = unsafe { File::from_raw_fd(descriptor as c_int) };
+        let memory = Memory::of(&file, buffer_bytes).attempt(attempted)?;
+        Ok(Event { cpu, file, memory })
+    }
+
+    pub(super) fn enable(&mut self) -> Result<()> {
+        self.control(IOC_ENABLE).attempt(|| format!("start sampling CPU {}", self.cpu))
+    }
+
+    /// After this the kernel writes no more into the buffer: it stops the event on its CPU before it returns.
+    pub(super) fn disable(&mut self) -> Result<()> {
+        self.control(IOC_DISABLE).attempt(|| format!("stop sampling CPU {}", self.cpu))
+    }
+
+    fn control(&self, request: c_ulong) -> std::io::Result<()> {
+        // SAFETY: the descriptor is an open event, and these two requests take no argument.
+        match unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    /// Moves what the buffer holds to the samples. The event is disabled.
+    pub(super) fn take(&mut self, taken: &mut Samples) -> Result<()> {
+        let bytes = self.memory.take();
+        records::read(&bytes, taken)
+            .map_err(|why| Error::invalid(format!("read the samples of CPU {}", self.cpu), why))
+    }
+}
+
+/// Why the kernel refused, where its number says too little.
+fn refused(error: std::io::Error) -> std::io::Error {
+    let why = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "not permitted: CAP_PERFMON is needed, and kernel lockdown forbids it to all"
+        }
+        Some(libc::ENOSYS) => "this kernel has no perf events (CONFIG_PERF_EVENTS)",
+        _ => return error,
+    };
+    std::io::Error::new(error.kind(), why)
+}
+
+impl Memory {
+    fn of(file: &File, buffer_bytes: usize) -> std::io::Result<Memory> {
+        assert!(buffer_bytes.is_power_of_two(), "the kernel takes a power of two of pages");
+        let page_bytes = rustix::param::page_size();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let length = page_bytes + buffer_bytes;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        let base =
+            unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(Memory { base: base.cast(), page_bytes, buffer_bytes })
+    }
+
+    /// One of the two positions.
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: both offsets are multiples of eight within the first page of the mapping, which lives as long as the
+        // value; the kernel and this process access them as whole words only.
+        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+    }
+
+    /// What was written since the last time, in order, and room for more.
+    fn take(&mut self) -> Vec<u8> {
+        // Acquire and release as the interface asks: what lies before the head is read after it, and the tail is given
+        // back after that.
+        let head = self.position(DATA_HEAD).load(Ordering::Acquire);
+        let tail = self.position(DATA_TAIL).load(Ordering::Relaxed);
+        // SAFETY: the buffer is the rest of the mapping behind its first page, and every byte of it was initialised by
+        // the kernel. The event is disabled, so that nobody writes while the slice is borrowed.
+        let buffer = unsafe { std::slice::from_raw_parts(self.base.add(self.page_bytes), self.buffer_bytes) };
+        let bytes = unwrapped(buffer, tail, head);
+        self.position(DATA_TAIL).store(head, Ordering::Release);
+        bytes
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and no reference into it outlives a method.
+        unsafe { libc::munmap(self.base.cast::<c_void>(), self.page_bytes + self.buffer_bytes) };
+    }
+}

@@ -1,0 +1,115 @@
+//! Profiles for tests of the page: stacks of a real kernel, in numbers that differ as data paths do.
+
+use record::{Entrant, Profile};
+
+use crate::{Part, ProfiledLoad, Summary};
+
+/// Lines of a part and a stack.
+const STACKS: &str = include_str!("../profile/parts/stacks.txt");
+
+/// A profile of all that ran, at the last load.
+pub(super) fn profiles(summary: &Summary) -> Vec<ProfiledLoad> {
+    let loads: Vec<record::Load> = summary
+        .loads
+        .iter()
+        .map(|load| record::Load {
+            body_bytes: load.body_bytes,
+            rate_per_s: load.requested_rps,
+            of_capacity: load.of_capacity,
+        })
+        .collect();
+    let runners: Vec<&crate::Candidate> = summary.candidates.iter().filter(|c| c.runnable).collect();
+    let entrants: Vec<Entrant> = runners.iter().map(|candidate| entrant(candidate)).collect();
+    let load = loads.len() - 1;
+    let profiles: Vec<Profile> =
+        runners.iter().enumerate().map(|(index, c)| profile(index, load, &c.name)).collect();
+    crate::analyse::profiles(&profiles, &entrants, &loads, record::Measure::Latency)
+}
+
+fn entrant(candidate: &crate::Candidate) -> Entrant {
+    Entrant {
+        name: candidate.name.clone(),
+        path: candidate.path.clone(),
+        stands_for: String::new(),
+        unmet: vec![],
+        commands: vec![],
+        mtu: None,
+        settings: vec![],
+    }
+}
+
+fn profile(entrant: usize, load: usize, name: &str) -> Profile {
+    let lines = STACKS.lines().filter(|line| !line.starts_with('#'));
+    let stacks = lines.enumerate().map(|(line, text)| {
+        let (_, stack) = text.split_once(' ').expect("a part and a stack");
+        (stack.to_owned(), samples(Part::of(stack), name, 7 * (line * 31 + entrant * 17) as u64 % 23))
+    });
+    let stacks: Vec<(String, u64)> = stacks.filter(|(_, samples)| *samples > 0).collect();
+    let busy: u64 = stacks.iter().map(|(_, samples)| samples).sum();
+    let idle = 9_000;
+    Profile {
+        entrant,
+        load,
+        requests: 230_000,
+        duration_ns: (busy + idle) * 212_361 / 2,
+        cpus: 2,
+        period_ns: 212_361,
+        lost: 0,
+        idle,
+        stacks,
+    }
+}
+
+/// How often a stack of a part was found, with some scatter.
+fn samples(part: Part, name: &str, scatter: u64) -> u64 {
+    let (bridged, tunnelled) = (name.contains("bridge") || name == "docker", name.contains("vxlan"));
+    match part {
+        Part::User => 1_500 + scatter,
+        Part::Socket => 800 + scatter,
+        Part::Scheduler => {
+            if bridged {
+                250
+            } else {
+                700 + scatter
+            }
+        }
+        Part::Netfilter => {
+            if bridged {
+                600 + scatter
+            } else {
+                0
+            }
+        }
+        Part::Bridge => {
+            if bridged {
+                150 + scatter
+            } else {
+                0
+            }
+        }
+        Part::Tunnel => {
+            if tunnelled {
+                200 + scatter
+            } else {
+                0
+            }
+        }
+        Part::Bpf => 0,
+        Part::Device => {
+            if name.starts_with("host") || name == "macvlan" {
+                100 + scatter
+            } else {
+                300
+            }
+        }
+        Part::Other => scatter / 8,
+        Part::Syscall
+        | Part::Copy
+        | Part::Ip
+        | Part::Routing
+        | Part::Softirq
+        | Part::Buffers
+        | Part::Interrupt
+        | Part::Foreign => 120 + scatter,
+    }
+}

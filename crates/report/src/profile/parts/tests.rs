@@ -1,0 +1,75 @@
+//! The table against stacks that a real kernel gave.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// Each line a part and a stack.
+const STACKS: &str = include_str!("stacks.txt");
+
+#[test]
+fn stacks_of_a_real_kernel_belong_where_they_should() {
+    let mut seen: BTreeMap<Part, u32> = BTreeMap::new();
+    for line in STACKS.lines().filter(|line| !line.starts_with('#')) {
+        let (expected, stack) = line.split_once(' ').unwrap();
+        let part = Part::of(stack);
+        assert_eq!(format!("{part:?}"), expected, "{stack}");
+        *seen.entry(part).or_insert(0) += 1;
+    }
+    assert!(Part::ALL.iter().all(|part| seen.contains_key(part)), "each part is there: {seen:?}");
+}
+
+#[track_caller]
+fn check(stack: &str, expected: Part) {
+    assert_eq!(Part::of(stack), expected, "{stack}");
+}
+
+#[test]
+fn the_innermost_function_of_a_part_decides() {
+    check("server;do_syscall_64;__x64_sys_sendto;tcp_sendmsg;ip_output;br_forward", Part::Bridge);
+    // What serves everybody belongs to whoever called it.
+    check("server;ip_output;br_forward;_raw_spin_lock;__pv_queued_spin_lock_slowpath", Part::Bridge);
+    check("server;ip_output;br_forward;no_such_function", Part::Bridge);
+    check("server;no_such_function", Part::Other);
+    check("server", Part::Other);
+    check("", Part::Other);
+}
+
+#[test]
+fn the_longest_name_that_fits_decides() {
+    check("client;ip_route_input_slow", Part::Routing);
+    check("client;ip_rcv", Part::Ip);
+    check("client;ip_tunnel_xmit", Part::Tunnel);
+    check("client;tcp_gro_receive", Part::Softirq);
+    check("client;tcp_gso_segment", Part::Device);
+    check("client;fib_table_lookup", Part::Routing);
+    check("client;fib_table_lookup_x", Part::Routing);
+    // A name without a star is that function alone.
+    check("client;schedule;do_idle", Part::Scheduler);
+    check("client;do_idle_x", Part::Other);
+}
+
+#[test]
+fn others_are_foreign_but_for_packets_that_interrupt_them() {
+    check("other:rustc;[user]", Part::Foreign);
+    check("other:rustc;do_syscall_64;vfs_read", Part::Foreign);
+    check(
+        "other:rustc;asm_sysvec_call_function_single;handle_softirqs;net_rx_action;ip_rcv;nf_hook_slow",
+        Part::Netfilter,
+    );
+    check("ksoftirqd;run_ksoftirqd;handle_softirqs;net_rx_action;ip_rcv", Part::Ip);
+    check("swapper;do_idle", Part::Scheduler);
+}
+
+#[test]
+fn no_name_stands_in_two_parts() {
+    let mut names: Vec<&str> = names().map(|(name, _)| name).collect();
+    let count = names.len();
+    assert!(count > 500, "{count} names");
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    let bare = names.iter().filter(|name| name.strip_suffix('*').is_some_and(|bare| names.contains(&bare)));
+    assert_eq!(bare.collect::<Vec<_>>(), [&""; 0], "a name and the same with a star");
+    assert!(names.iter().all(|name| name.find('*').is_none_or(|star| star == name.len() - 1)));
+}
