@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use linux::cpu::Scheduling;
-use record::{Experiment, Line, Writer};
+use record::{Experiment, Line, Machines, Writer};
 use vm::{Accelerator, Limits, Timing, Vm, Watch};
 
 use crate::cni::PluginDirs;
@@ -97,10 +97,19 @@ impl GuestRace<'_> {
         ended.and(removed).map(|()| finished)
     }
 
+    fn asked(&self) -> Machines {
+        self.experiment.vm.clone().unwrap_or_default()
+    }
+
     /// The machine in words, for the record.
     fn describe(&self) -> String {
         if self.experiment.exact() {
             return "QEMU, one virtual CPU whose clock counts instructions".to_owned();
+        }
+        if self.asked().counts() {
+            return "QEMU, one virtual CPU whose clock counts instructions: a nanosecond each, and no time for sleep, so \
+                    that what waits for the wire takes as long as on any machine"
+                .to_owned();
         }
         match self.vm.accelerator() {
             Accelerator::Kvm => "QEMU with KVM".to_owned(),
@@ -111,8 +120,8 @@ impl GuestRace<'_> {
     }
 
     fn limits(&self) -> Limits {
-        let asked = self.experiment.vm.clone().unwrap_or_default();
-        let timing = if asked.exact { Timing::Counted } else { Timing::RealTime { cpus: asked.cpus } };
+        let asked = self.asked();
+        let timing = if asked.counts() { Timing::Counted } else { Timing::RealTime { cpus: asked.cpus } };
         // Histograms of every trial come back; the limit is against a guest gone mad.
         let output_bytes = 4 << 30;
         Limits { time: TIME_MAX, silence: SILENCE_MAX, memory_mib: asked.memory_mib, timing, output_bytes }

@@ -32,7 +32,7 @@ pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round}
 pub use rate::{Rate, RateError};
 pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
 pub use tuning::{Asked, Setting, Side, Tuning};
-pub use vm::Machines;
+pub use vm::{Clock, Machines};
 pub use wire::{BitRate, Delay, FigureError, Share, Wire};
 pub use workload::{Measure, ServerKind, Workload, WorkloadKind};
 

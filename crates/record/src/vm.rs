@@ -16,19 +16,53 @@ pub struct Machines {
     pub modules: Option<String>,
     /// Instructions are counted instead of time: see [`Experiment::exact`].
     pub exact: bool,
-    /// Virtual CPUs; the exact mode always has one.
+    /// What the machines' clocks count.
+    #[serde(skip_serializing_if = "Clock::is_usual")]
+    pub clock: Clock,
+    /// Virtual CPUs; where instructions are counted there is always one.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
 }
 
+/// What a virtual machine's clock counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// This machine's time.
+    #[default]
+    Real,
+    /// Instructions of its one CPU, a nanosecond each; what all processes would sleep is skipped. Delays of a wire are as
+    /// long as they should be then, however slow or busy this machine is, and a race repeats.
+    Counted,
+}
+
+impl Clock {
+    /// True of this machine's time.
+    pub fn is_usual(&self) -> bool {
+        *self == Clock::Real
+    }
+}
+
 impl Default for Machines {
     fn default() -> Machines {
-        Machines { kernels: Vec::new(), modules: None, exact: false, cpus: 2, memory_mib: 2048 }
+        Machines {
+            kernels: Vec::new(),
+            modules: None,
+            exact: false,
+            clock: Clock::Real,
+            cpus: 2,
+            memory_mib: 2048,
+        }
     }
 }
 
 impl Machines {
+    /// Whether its clock counts instructions, for whatever purpose.
+    pub fn counts(&self) -> bool {
+        self.exact || self.clock == Clock::Counted
+    }
+
     /// The most kernels of one experiment.
     pub const KERNELS_MAX: usize = 8;
 

@@ -90,7 +90,7 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     for (name, wanted) in machines.kernels.iter().zip(&wanted) {
         let dir = if machines.kernels.len() == 1 { top.clone() } else { top.join(slug(name)) };
         std::fs::create_dir_all(&dir).with_context(|| format!("could not create {}", dir.display()))?;
-        let result = machine(name, wanted, machines.exact).and_then(|vm| {
+        let result = machine(name, wanted, machines.counts()).and_then(|vm| {
             let guest = GuestRace {
                 vm: &vm,
                 experiment: &experiment.on(name),
@@ -137,10 +137,10 @@ fn keep(shown: &mut Vec<Summary>, summary: Summary) -> anyhow::Result<()> {
 }
 
 /// A machine with a kernel, made ready to boot.
-fn machine(name: &str, wanted: &Wanted, exact: bool) -> Result<Vm, LabError> {
+fn machine(name: &str, wanted: &Wanted, counts: bool) -> Result<Vm, LabError> {
     speak::aside(format_args!("{name}: kernel and QEMU are fetched where they are not in the cache"));
     let vm = wanted.fetch(&Cache::open()?)?;
-    Ok(if exact { vm } else { vm.tried_with_kvm() })
+    Ok(if counts { vm } else { vm.tried_with_kvm() })
 }
 
 /// A kernel's name as that of a directory.
