@@ -35,8 +35,8 @@ pub(crate) fn possible(cpus: &NodeCpus) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Samples all candidates, in shuffled order, several times; at the highest rate of each body size, as time a request is
-/// only known where requests are counted out. `None` if asked to stop.
+/// Samples all candidates, in shuffled order, several times; at the highest rate of each body size, where all do the same
+/// work, and in a closed loop where there is no rate. `None` if asked to stop.
 pub(crate) fn profile(
     runners: &mut [(usize, Standing)],
     loads: &[Load],
@@ -173,7 +173,7 @@ mod tests {
             load(100, Some(30.0)),
         ];
         assert_eq!(highest(&loads), [3, 1]);
-        assert_eq!(highest(&loads[..1]), [0_usize; 0], "a closed loop has no rate");
+        assert_eq!(highest(&loads[..1]), [0], "a closed loop, where there is nothing else");
     }
 
     #[test]

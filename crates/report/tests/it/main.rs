@@ -6,9 +6,11 @@ mod exact;
 mod goldens;
 #[cfg(test)]
 mod made;
+#[cfg(test)]
 mod profile;
 #[cfg(test)]
 mod published;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod verdicts;

@@ -89,7 +89,7 @@ fn of_this_kernel(family: &Family, scene: &Scene) -> Vec<Setting> {
         match knob.lives {
             Lives::Machine(_) | Lives::Nowhere { .. } => {}
             Lives::Sysctl(_) | Lives::Route(_) | Lives::Queue(_) | Lives::RootQdisc | Lives::Mtu => {
-                settings.push(example(knob))
+                settings.push(example(knob));
             }
         }
     }
