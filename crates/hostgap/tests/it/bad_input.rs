@@ -68,7 +68,7 @@ fn the_experiment_file() {
 fn a_named_path_that_cannot_run_is_an_error() {
     let turn = turn();
     if linux::features::probe().unwrap().missing.contains_key(&linux::features::Feature::Ipvlan) {
-        check(&turn.run_race(&["--paths", "ipvlan-l2"]), 4, "data path ipvlan-l2 cannot run here: ");
+        check(&turn.run_race(&["--paths", "ipvlan-l2"]), 4, "ipvlan-l2 cannot run here: ");
     } else {
         check_race(&turn.run_race(&["--paths", "ipvlan-l2", "--rounds", "1", "--rate", "1k"]), "");
     }
