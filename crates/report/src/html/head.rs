@@ -64,24 +64,30 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
             text::percent(progress.void_trials as f64 / trials as f64)
         ),
     };
-    if carried::measure(summary) != Measure::Latency {
-        let unit = carried::unit(carried::measure(summary));
-        return vec![
-            ("rounds", text::grouped(rounds), rounds_remark),
-            ("builds", text::grouped(u64::from(progress.builds)), "of every topology".to_owned()),
-            ("void trials", text::grouped(progress.void_trials), void_share),
-            (
-                "noise floor",
-                floors(summary, |noise| noise.rps_floor),
-                format!("of {unit}; smaller differences are none"),
-            ),
-        ];
-    }
-    vec![
+    let mut facts = vec![
         ("rounds", text::grouped(rounds), rounds_remark),
         ("builds", text::grouped(u64::from(progress.builds)), "of every topology".to_owned()),
-        ("requests measured", text::grouped(requests), "in trials that count".to_owned()),
-        ("void trials", text::grouped(progress.void_trials), void_share),
+    ];
+    if carried::measure(summary) == Measure::Latency {
+        facts.push(("requests measured", text::grouped(requests), "in trials that count".to_owned()));
+    }
+    facts.push(("void trials", text::grouped(progress.void_trials), void_share));
+    facts.extend(noise_facts(summary));
+    facts
+}
+
+/// How far the race sees: what the reference differs by from itself.
+fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
+    if let Some(reference) = summary.exact.first().and_then(|counts| counts.candidates.first()) {
+        let remark = format!("repetitions of {}", look::reference(summary));
+        return vec![("spread", text::percent(reference.spread), remark)];
+    }
+    let measure = carried::measure(summary);
+    if measure != Measure::Latency {
+        let remark = format!("of {}; smaller differences are none", carried::unit(measure));
+        return vec![("noise floor", floors(summary, |noise| noise.rps_floor), remark)];
+    }
+    vec![
         (
             "noise floor p50",
             floors(summary, |noise| noise.p50_floor),
