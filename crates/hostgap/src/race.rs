@@ -1,5 +1,6 @@
 //! `hostgap race`: the main job.
 
+mod commands;
 mod elsewhere;
 
 use std::path::{Path, PathBuf};
@@ -8,12 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use ::lab::{Finished, Home, LabError, NodeCpus, Race, SERVER_PORT, Settings, Shape, Topology, Wires};
+use ::lab::{Finished, Home, LabError, Race, Settings, Wires};
 use ::record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering, Workload, WorkloadKind};
 use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
-use plan::{Place, Step};
 
 use crate::exit::{self, BadInput};
 use crate::plugins::{self, PluginArgs};
@@ -139,7 +139,7 @@ const QUICK: (u32, u32) = (10, 5);
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let experiment = experiment(args)?;
     if args.show_commands {
-        return show_commands(&experiment, args);
+        return commands::show(&experiment, args);
     }
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     if experiment.vm.is_some() && !args.vm.is_guest() {
@@ -338,72 +338,6 @@ fn with_duration(
     experiment.rounds = (rounds.round() as u32).max(1);
     experiment.builds = experiment.builds.min(experiment.rounds);
     Ok(experiment)
-}
-
-fn show_commands(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
-    let everything = linux::features::Facts::default();
-    let cpus = NodeCpus::split(&cpus(args)?);
-    for contender in ::lab::contenders(&experiment.candidates, &everything, &args.plugins.dirs())? {
-        if contender.name == ::lab::HOST_AGAIN {
-            continue;
-        }
-        if !contender.is_known() {
-            let (name, why) = (&contender.name, contender.unmet.join("; "));
-            speak::result(format_args!("# {name}: cannot be shown: {why}\n"))?;
-            continue;
-        }
-        let shape = Shape {
-            prefix: format!("hg-{}", ::lab::slug(&contender.name)),
-            path: contender.path,
-            cni: contender.cni.clone(),
-            mtu_bytes: experiment.underlay.mtu,
-            cpus: cpus.clone(),
-            family: ::lab::family(experiment.workload.ipv6),
-            steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
-            placement: experiment.placement,
-            wires: Wires::of(&experiment.underlay),
-            settings: contender.settings.clone(),
-            protocol: ::lab::protocol(experiment.workload.kind),
-        };
-        let topology = Topology::plan(shape).map_err(LabError::from)?;
-        speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
-        topology.commands().iter().try_for_each(speak::result)?;
-        speak::result(usage(&topology, experiment.workload.body_bytes[0]))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// How to use what the commands have built, as comments, so that a shell that runs the whole text only builds.
-fn usage(topology: &Topology, body_bytes: u32) -> String {
-    let Topology { client, server, address, .. } = topology;
-    let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {
-        (Step::AddNetns, Place::Netns(name)) => Some(name.to_string()),
-        _ => None,
-    });
-    let names: Vec<String> = added.collect();
-    let loaded = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
-        Step::LoadPrograms(programs) => Some(format!("hostgap bpf unload {}; ", programs.node)),
-        _ => None,
-    });
-    let mut groups: Vec<_> = topology.groups().into_iter().flatten().collect();
-    groups.dedup();
-    let group = |splice: &plan::forwarding::Splice| {
-        let path = splice.shell_path();
-        format!("# group:  echo $$ > {path}/cgroup.procs, in the shells that serve and ask there\n")
-    };
-    let ungroup = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
-        Step::AddCgroup(splice) => Some(format!("rmdir {}; ", splice.shell_path())),
-        _ => None,
-    });
-    let loaded = loaded.chain(ungroup);
-    format!(
-        "{}# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
-         # ask:    ip netns exec {client} curl -s http://{address}/{body_bytes}\n\
-         # remove: {}for name in {}; do ip netns del $name; done\n",
-        groups.into_iter().map(group).collect::<String>(),
-        loaded.collect::<String>(),
-        names.join(" ")
-    )
 }
 
 fn cpus(args: &Args) -> anyhow::Result<CpuSet> {

@@ -1,0 +1,77 @@
+//! `hostgap race --show-commands`.
+
+use std::process::ExitCode;
+
+use ::lab::{LabError, NodeCpus, SERVER_PORT, Shape, Topology, Wires};
+use ::record::{Experiment, Steering};
+use plan::{Place, Step};
+
+use super::{Args, cpus};
+use crate::speak;
+
+/// Prints the commands that build each candidate, and how to use what they build.
+pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
+    let everything = linux::features::Facts::default();
+    let cpus = NodeCpus::split(&cpus(args)?);
+    for contender in ::lab::contenders(&experiment.candidates, &everything, &args.plugins.dirs())? {
+        if contender.name == ::lab::HOST_AGAIN {
+            continue;
+        }
+        if !contender.is_known() {
+            let (name, why) = (&contender.name, contender.unmet.join("; "));
+            speak::result(format_args!("# {name}: cannot be shown: {why}\n"))?;
+            continue;
+        }
+        let shape = Shape {
+            prefix: format!("hg-{}", ::lab::slug(&contender.name)),
+            path: contender.path,
+            cni: contender.cni.clone(),
+            mtu_bytes: experiment.underlay.mtu,
+            cpus: cpus.clone(),
+            family: ::lab::family(experiment.workload.ipv6),
+            steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
+            placement: experiment.placement,
+            wires: Wires::of(&experiment.underlay),
+            settings: contender.settings.clone(),
+            protocol: ::lab::protocol(experiment.workload.kind),
+        };
+        let topology = Topology::plan(shape).map_err(LabError::from)?;
+        speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
+        topology.commands().iter().try_for_each(speak::result)?;
+        speak::result(usage(&topology, experiment.workload.body_bytes[0]))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How to use what the commands have built, as comments, so that a shell that runs the whole text only builds.
+fn usage(topology: &Topology, body_bytes: u32) -> String {
+    let Topology { client, server, address, .. } = topology;
+    let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {
+        (Step::AddNetns, Place::Netns(name)) => Some(name.to_string()),
+        _ => None,
+    });
+    let names: Vec<String> = added.collect();
+    let loaded = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
+        Step::LoadPrograms(programs) => Some(format!("hostgap bpf unload {}; ", programs.node)),
+        _ => None,
+    });
+    let mut groups: Vec<_> = topology.groups().into_iter().flatten().collect();
+    groups.dedup();
+    let group = |splice: &plan::forwarding::Splice| {
+        let path = splice.shell_path();
+        format!("# group:  echo $$ > {path}/cgroup.procs, in the shells that serve and ask there\n")
+    };
+    let ungroup = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
+        Step::AddCgroup(splice) => Some(format!("rmdir {}; ", splice.shell_path())),
+        _ => None,
+    });
+    let loaded = loaded.chain(ungroup);
+    format!(
+        "{}# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
+         # ask:    ip netns exec {client} curl -s http://{address}/{body_bytes}\n\
+         # remove: {}for name in {}; do ip netns del $name; done\n",
+        groups.into_iter().map(group).collect::<String>(),
+        loaded.collect::<String>(),
+        names.join(" ")
+    )
+}
