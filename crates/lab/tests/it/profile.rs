@@ -62,6 +62,7 @@ fn functions_of_a_bridge_are_found_where_a_bridge_is() {
         let due = profile.duration_ns * u64::from(profile.cpus) / profile.period_ns;
         assert!(all <= due + 100, "{all} samples, {due} are due");
     }
-    assert_eq!((with(host, "br_"), with(again, "br_")), (0, 0), "the host has no bridge");
-    assert!(with(bridge, "br_") > 10, "{:?}", bridge.stacks);
+    // Other tests may have bridges meanwhile, whose packets are received by whoever was interrupted: a CPU has no owner.
+    let strays = with(host, "br_").max(with(again, "br_"));
+    assert!(with(bridge, "br_") > 10 + 4 * strays, "{strays} of the host's, {:?}", bridge.stacks);
 }
