@@ -1,5 +1,8 @@
 //! The race: builds, rounds, trials, in shuffled order, written down round by round.
 
+mod loads;
+mod rounds;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,24 +11,22 @@ use std::time::{Duration, Instant};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
-use record::{Entrant, Experiment, Header, Line, Load, Rate, Round, TrialRecord, Writer};
+use record::{Entrant, Experiment, Header, Line, Round, Writer};
 use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
-use crate::capacity::{capacity, without_capacity};
 use crate::cni::PluginDirs;
 use crate::home::{Claim, Home};
-use crate::limits::{answers_suffice, connections, possible};
+use crate::limits::{answers_suffice, connections};
 use crate::machine::{drifted, machine};
-use crate::profile::{self, profile};
 use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
 use crate::steering::choose;
 use crate::topology::family;
 use crate::trial::Method;
-use crate::workload;
-use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires};
+use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
+use rounds::Course;
 
 /// What a race needs beside its experiment.
 #[derive(Debug, Clone)]
@@ -71,18 +72,6 @@ pub enum Finished {
     Whole,
     /// Before, because it was asked to stop.
     Stopped,
-}
-
-/// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
-const REPEATS: u32 = 2;
-
-/// A round that is under way: what may fail in it and what it has so far.
-struct Course<'a> {
-    loads: &'a [Load],
-    runners: Vec<(usize, Standing)>,
-    rng: Random,
-    done: u64,
-    total: u64,
 }
 
 impl Race {
@@ -262,20 +251,6 @@ impl Race {
         Ok(Finished::Whole)
     }
 
-    /// Samples all candidates and writes it down. `false` if asked to stop.
-    fn profile(
-        &self,
-        course: &mut Course<'_>,
-        writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<bool, LabError> {
-        let stop = || self.settings.stop.load(Ordering::Relaxed);
-        let found = profile(&mut course.runners, course.loads, &self.method, &mut course.rng, stop, tell)?;
-        let Some(profiles) = found else { return Ok(false) };
-        profiles.into_iter().try_for_each(|profile| writer.append(&Line::Profile(profile)))?;
-        Ok(true)
-    }
-
     /// The rounds of a build; the first builds get one more where they do not divide evenly.
     fn rounds_of(&self, build: u32) -> std::ops::Range<u32> {
         let (rounds, builds) = (self.experiment.rounds, self.experiment.builds);
@@ -305,112 +280,6 @@ impl Race {
         }
         runners.sort_by_key(|(index, _)| *index);
         Ok(Some(runners))
-    }
-
-    /// Finds the reference's capacity and turns the rates into loads: for each body size first the closed loop, then
-    /// the rates. `None` if asked to stop.
-    fn loads(
-        &self,
-        runners: &mut [(usize, Standing)],
-        writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Option<Vec<Load>>, LabError> {
-        if !workload::of(self.experiment.workload.kind).has_capacity() {
-            return self.announce(without_capacity(&self.experiment), writer, tell).map(Some);
-        }
-        let asked = match self.experiment.rates.as_slice() {
-            [] => vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
-            rates => rates.to_vec(),
-        };
-        let mut loads = Vec::new();
-        for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
-            if self.experiment.exact() {
-                loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
-                continue;
-            }
-            let (_, reference) = &mut runners[0];
-            let stop = || self.settings.stop.load(Ordering::Relaxed);
-            let Some(found) = capacity(reference, &self.method, body_bytes, stop)? else { return Ok(None) };
-            possible(&asked, &found)?;
-            let most = found.rate_per_s;
-            writer.append(&Line::Capacity(found.clone()))?;
-            tell(Event::Capacity(found));
-            loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
-            loads.extend(asked.iter().map(|rate| match rate {
-                Rate::PerSecond(rate) => Load { body_bytes, rate_per_s: Some(*rate), of_capacity: None },
-                Rate::OfCapacity(share) => {
-                    Load { body_bytes, rate_per_s: Some((share * most).round()), of_capacity: Some(*share) }
-                }
-            }));
-        }
-        self.announce(loads, writer, tell).map(Some)
-    }
-
-    /// Writes down and tells what will be raced.
-    fn announce(
-        &self,
-        loads: Vec<Load>,
-        writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Vec<Load>, LabError> {
-        writer.append(&Line::Loads(loads.clone()))?;
-        tell(Event::Loads(loads.clone()));
-        Ok(loads)
-    }
-
-    /// Every candidate once at every load: loads in shuffled order, and for each the candidates in shuffled order, so
-    /// that the trials that are compared lie next to each other in time. `None` if asked to stop.
-    fn round(
-        &self,
-        course: &mut Course<'_>,
-        round: u32,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Option<Vec<TrialRecord>>, LabError> {
-        let mut trials = Vec::new();
-        let mut loads: Vec<usize> = (0..course.loads.len()).collect();
-        course.rng.shuffle(&mut loads);
-        for load in loads {
-            let mut order: Vec<usize> = (0..course.runners.len()).collect();
-            course.rng.shuffle(&mut order);
-            for at in order {
-                if self.settings.stop.load(Ordering::Relaxed) {
-                    return Ok(None);
-                }
-                let (entrant, standing) = &mut course.runners[at];
-                let name = standing.name.clone();
-                tell(Event::Trial {
-                    round,
-                    of: self.experiment.rounds,
-                    name,
-                    done: course.done,
-                    total: course.total,
-                });
-                self.valid_trial(standing, &course.loads[load], (*entrant, load), &mut trials, tell)?;
-                course.done += 1;
-            }
-        }
-        Ok(Some(trials))
-    }
-
-    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept.
-    fn valid_trial(
-        &self,
-        standing: &mut Standing,
-        load: &Load,
-        indexes: (usize, usize),
-        trials: &mut Vec<TrialRecord>,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<(), LabError> {
-        for _ in 0..=REPEATS {
-            let trial = workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes)?;
-            let void = trial.void.clone();
-            trials.push(trial);
-            match void {
-                None => break,
-                Some(why) => tell(Event::Voided { name: standing.name.clone(), why }),
-            }
-        }
-        Ok(())
     }
 
     fn staffing(&self) -> Staffing {

@@ -1,0 +1,64 @@
+//! What each candidate gets in each round: found out once, before the first.
+
+use std::sync::atomic::Ordering;
+
+use record::{Line, Load, Rate, Writer};
+
+use super::Race;
+use crate::capacity::{capacity, without_capacity};
+use crate::limits::possible;
+use crate::standing::Standing;
+use crate::{Event, LabError, workload};
+
+impl Race {
+    /// Finds the reference's capacity and turns the rates into loads: for each body size first the closed loop, then
+    /// the rates. `None` if asked to stop.
+    pub(super) fn loads(
+        &self,
+        runners: &mut [(usize, Standing)],
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Option<Vec<Load>>, LabError> {
+        if !workload::of(self.experiment.workload.kind).has_capacity() {
+            return self.announce(without_capacity(&self.experiment), writer, tell).map(Some);
+        }
+        let asked = match self.experiment.rates.as_slice() {
+            [] => vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
+            rates => rates.to_vec(),
+        };
+        let mut loads = Vec::new();
+        for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
+            if self.experiment.exact() {
+                loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
+                continue;
+            }
+            let (_, reference) = &mut runners[0];
+            let stop = || self.settings.stop.load(Ordering::Relaxed);
+            let Some(found) = capacity(reference, &self.method, body_bytes, stop)? else { return Ok(None) };
+            possible(&asked, &found)?;
+            let most = found.rate_per_s;
+            writer.append(&Line::Capacity(found.clone()))?;
+            tell(Event::Capacity(found));
+            loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
+            loads.extend(asked.iter().map(|rate| match rate {
+                Rate::PerSecond(rate) => Load { body_bytes, rate_per_s: Some(*rate), of_capacity: None },
+                Rate::OfCapacity(share) => {
+                    Load { body_bytes, rate_per_s: Some((share * most).round()), of_capacity: Some(*share) }
+                }
+            }));
+        }
+        self.announce(loads, writer, tell).map(Some)
+    }
+
+    /// Writes down and tells what will be raced.
+    fn announce(
+        &self,
+        loads: Vec<Load>,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Vec<Load>, LabError> {
+        writer.append(&Line::Loads(loads.clone()))?;
+        tell(Event::Loads(loads.clone()));
+        Ok(loads)
+    }
+}

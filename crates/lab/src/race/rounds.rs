@@ -1,0 +1,94 @@
+//! A round: each candidate once at each load, shuffled; and after the last the samples of a profile.
+
+use std::sync::atomic::Ordering;
+
+use record::{Line, Load, TrialRecord, Writer};
+use stats::Random;
+
+use super::Race;
+use crate::profile::profile;
+use crate::standing::Standing;
+use crate::{Event, LabError, workload};
+
+/// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
+const REPEATS: u32 = 2;
+
+/// A round that is under way: what may fail in it and what it has so far.
+pub(super) struct Course<'a> {
+    pub(super) loads: &'a [Load],
+    pub(super) runners: Vec<(usize, Standing)>,
+    pub(super) rng: Random,
+    pub(super) done: u64,
+    pub(super) total: u64,
+}
+
+impl Race {
+    /// Every candidate once at every load: loads in shuffled order, and for each the candidates in shuffled order, so
+    /// that the trials that are compared lie next to each other in time. `None` if asked to stop.
+    pub(super) fn round(
+        &self,
+        course: &mut Course<'_>,
+        round: u32,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Option<Vec<TrialRecord>>, LabError> {
+        let mut trials = Vec::new();
+        let mut loads: Vec<usize> = (0..course.loads.len()).collect();
+        course.rng.shuffle(&mut loads);
+        for load in loads {
+            let mut order: Vec<usize> = (0..course.runners.len()).collect();
+            course.rng.shuffle(&mut order);
+            for at in order {
+                if self.settings.stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                let (entrant, standing) = &mut course.runners[at];
+                let name = standing.name.clone();
+                tell(Event::Trial {
+                    round,
+                    of: self.experiment.rounds,
+                    name,
+                    done: course.done,
+                    total: course.total,
+                });
+                self.valid_trial(standing, &course.loads[load], (*entrant, load), &mut trials, tell)?;
+                course.done += 1;
+            }
+        }
+        Ok(Some(trials))
+    }
+
+    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept.
+    fn valid_trial(
+        &self,
+        standing: &mut Standing,
+        load: &Load,
+        indexes: (usize, usize),
+        trials: &mut Vec<TrialRecord>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<(), LabError> {
+        for _ in 0..=REPEATS {
+            let trial = workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes)?;
+            let void = trial.void.clone();
+            trials.push(trial);
+            match void {
+                None => break,
+                Some(why) => tell(Event::Voided { name: standing.name.clone(), why }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Samples all candidates and writes it down. `false` if asked to stop.
+    pub(super) fn profile(
+        &self,
+        course: &mut Course<'_>,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        let stop = || self.settings.stop.load(Ordering::Relaxed);
+        let found = profile(&mut course.runners, course.loads, &self.method, &mut course.rng, stop, tell)?;
+        let Some(profiles) = found else { return Ok(false) };
+        profiles.into_iter().try_for_each(|profile| writer.append(&Line::Profile(profile)))?;
+        Ok(true)
+    }
+}
