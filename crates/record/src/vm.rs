@@ -81,14 +81,16 @@ impl Machines {
     }
 }
 
-/// Rounds of the exact mode where nobody says how many: they differ by a few thousandths, so three tell how much.
-const EXACT_ROUNDS: u32 = 3;
-/// The shortest slice of the exact mode. What the kernel does now and then (timers, workers, RCU) takes up to a quarter of a
-/// million instructions at once, which is half a per cent of a tenth of a second and chance; in half a second it is an
-/// even share.
-const EXACT_SLICE_MS: u32 = 400;
+/// Repetitions of the exact mode: they differ by a thousandth or two, so three tell how much.
+const REPETITIONS: u32 = 3;
+/// A slice of the exact mode.
+const EXACT_SLICE_MS: u32 = 60;
 
 impl Experiment {
+    /// Rounds that are one repetition of the exact mode, whose figure is their median. What the kernel does now and then
+    /// (timers, workers, RCU) takes up to a quarter of a million instructions at once, and falls into one slice of several.
+    pub const EXACT_ROUNDS: u32 = 7;
+
     /// Whether instructions are counted instead of time.
     ///
     /// The virtual machine's clock then takes a nanosecond for an instruction and none for sleep. On one connection each
@@ -112,9 +114,8 @@ impl Experiment {
             one.rates = Vec::new();
             one.underlay.steering = crate::Steering::Sender;
             one.builds = 1;
-            one.rounds = one.rounds.min(EXACT_ROUNDS);
-            one.slice_ms = one.slice_ms.max(EXACT_SLICE_MS);
-            one.warmup_ms = one.warmup_ms.max(EXACT_SLICE_MS / 4);
+            one.rounds = one.rounds.min(REPETITIONS) * Experiment::EXACT_ROUNDS;
+            one.slice_ms = EXACT_SLICE_MS;
         }
         one
     }
@@ -153,7 +154,7 @@ mod tests {
         let one = both.on("b");
         assert_eq!((one.rounds, one.vm.unwrap().kernels), (12, vec!["b".to_owned()]));
         let exact = experiment("rates = [5]\n[vm]\nkernels = [\"a\", \"b\"]\nexact = true").unwrap().on("a");
-        assert_eq!((exact.rounds, exact.builds, exact.workload.connections), (3, 1, 1));
+        assert_eq!((exact.rounds, exact.builds, exact.workload.connections), (21, 1, 1));
         assert!(exact.rates.is_empty());
     }
 }

@@ -365,7 +365,7 @@ pub struct Instructions {
     pub per_request: f64,
     /// The greatest repetition less the least, as a share of the median: 0.001 is a thousandth.
     pub spread: f64,
-    /// Trials that count.
+    /// How often it was counted, each time as the median of several slices.
     pub repetitions: u64,
     /// More than the reference.
     pub more: Option<f64>,

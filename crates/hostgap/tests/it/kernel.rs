@@ -30,7 +30,7 @@ fn instructions_are_counted_and_a_data_path_costs_more() {
     for of in counted {
         assert_eq!(of["repetitions"], 2);
         // A boot leaves traces of the host's time; seen are one or two thousandths.
-        assert!(of["spread"].as_f64().unwrap() < 0.01, "{of}");
+        assert!(of["spread"].as_f64().unwrap() < 0.005, "{of}");
     }
     // A request crosses wire and stacks twice: no fewer than thousands of instructions, and a bridge adds to it.
     assert!(counted[0]["per_request"].as_f64().unwrap() > 10_000.0, "{}", counted[0]);

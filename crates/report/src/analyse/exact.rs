@@ -4,7 +4,7 @@
 //! answers is what client, server and both nodes' kernels executed for one request. The mean and not a percentile: the
 //! histograms have three digits, this has five.
 
-use record::{Entrant, Race};
+use record::{Entrant, Experiment, Race, Round};
 
 use crate::figures;
 use crate::summary::{Exact, Instructions, Verdict};
@@ -57,14 +57,18 @@ fn instructions(race: &Race, load: usize) -> Vec<Instructions> {
     runs.iter().enumerate().filter_map(of).collect()
 }
 
-/// Instructions per request of each trial that counts.
+/// Instructions per request of each repetition: the median of its rounds.
 fn runs(race: &Race, load: usize, entrant: usize) -> Vec<f64> {
-    let trials = race.rounds.iter().flat_map(|round| &round.trials);
-    trials
-        .filter(|trial| trial.entrant == entrant && trial.load == load && trial.void.is_none())
-        .filter(|trial| trial.answered_in_time > 0)
-        .map(|trial| trial.duration_ns as f64 / trial.answered_in_time as f64)
-        .collect()
+    let of_rounds = |rounds: &[Round]| {
+        let trials = rounds.iter().flat_map(|round| &round.trials);
+        let counted: Vec<f64> = trials
+            .filter(|trial| trial.entrant == entrant && trial.load == load && trial.void.is_none())
+            .filter(|trial| trial.answered_in_time > 0)
+            .map(|trial| trial.duration_ns as f64 / trial.answered_in_time as f64)
+            .collect();
+        stats::median(&counted)
+    };
+    race.rounds.chunks(Experiment::EXACT_ROUNDS as usize).filter_map(of_rounds).collect()
 }
 
 /// The counts in a sentence: the cheapest contender and the dearest.
