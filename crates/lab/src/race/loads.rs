@@ -1,6 +1,7 @@
 //! What each candidate gets in each round: found out once, before the first.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use record::{Line, Load, Rate, Writer};
 
@@ -8,7 +9,11 @@ use super::Race;
 use crate::capacity::{capacity, without_capacity};
 use crate::limits::possible;
 use crate::standing::Standing;
+use crate::trial::run;
 use crate::{Event, LabError, workload};
+
+/// Counted time, in which a nanosecond is an instruction.
+const SETTLE: Duration = Duration::from_millis(800);
 
 impl Race {
     /// Finds the reference's capacity and turns the rates into loads: for each body size first the closed loop, then
@@ -29,7 +34,9 @@ impl Race {
         let mut loads = Vec::new();
         for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
             if self.experiment.exact() {
-                loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
+                let load = Load { body_bytes, rate_per_s: None, of_capacity: None };
+                runners.iter_mut().try_for_each(|(_, standing)| self.settle(standing, &load))?;
+                loads.push(load);
                 continue;
             }
             let (_, reference) = &mut runners[0];
@@ -48,6 +55,12 @@ impl Race {
             }));
         }
         self.announce(loads, writer, tell).map(Some)
+    }
+
+    /// Load before the first count of instructions. Of a new topology the first ten thousand requests take up to a per cent
+    /// more: what the kernel learns and keeps is not there yet.
+    fn settle(&self, standing: &mut Standing, load: &Load) -> Result<(), LabError> {
+        run(standing, &self.method, load, SETTLE).map(drop)
     }
 
     /// Writes down and tells what will be raced.
