@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 
 use record::{Candidate, Experiment};
 
-/// Those that ask for what a race cannot do yet. One that can be read is to be taken off this list.
-const AWAITED: [&str; 0] = [];
-
 fn all() -> Vec<(String, PathBuf)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -24,10 +21,6 @@ fn each_can_be_raced_also_in_its_quick_form() {
     for (name, path) in all() {
         let text = std::fs::read_to_string(&path).unwrap();
         let experiment = Experiment::from_toml(&text);
-        if AWAITED.contains(&name.as_str()) {
-            assert!(experiment.is_err(), "{name} can be read now: take it off the list in {}", file!());
-            continue;
-        }
         let experiment = experiment.unwrap_or_else(|error| panic!("{name}: {error}"));
         check(&name, &experiment);
         let quick = experiment.quick().unwrap().unwrap_or_else(|| panic!("{name} has no quick form"));
