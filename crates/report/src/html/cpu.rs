@@ -2,6 +2,7 @@
 
 use record::Measure;
 
+use super::by_cpu;
 use super::look::{self, key};
 use super::markup::Markup;
 use super::rows::{self, Panel};
@@ -68,6 +69,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             } else {
                 m.leaf("p", &[("class", "aside")], "No CPU time is known at this load.");
             }
+            by_cpu::table(m, summary, load);
         }
     });
 }
