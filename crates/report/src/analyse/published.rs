@@ -211,14 +211,11 @@ fn ratio(spread: &Spread) -> Ratio {
     Ratio { value: interval.value, low: interval.low, high: interval.high }
 }
 
-/// A difference, in the logarithm, that nobody means even where a race has no noise at all.
-const NOTHING: f64 = 0.001;
-
 /// How a published ratio and ours stand to each other. `floor` is what ours must differ by to be more than noise, in
 /// the logarithm.
 fn agreement(theirs: &Ratio, ours: &Ratio, floor: f64) -> Agreement {
     let meet = theirs.low <= ours.high && ours.low <= theirs.high;
-    let near = meet || (theirs.value / ours.value).ln().abs() <= floor.max(NOTHING);
+    let near = meet || (theirs.value / ours.value).ln().abs() <= floor;
     let ours_way = if ours.value.ln().abs() <= floor { 0 } else { way(ours) };
     match (near, way(theirs), ours_way) {
         // An interval that holds the published difference and none at all says nothing about it.
