@@ -184,7 +184,7 @@ impl Scene {
             self.after.interrupts[queue] = self.before.interrupts[queue];
         }
         self.after.interrupts[0] = [80_000, 0, 0, 0];
-        self.nics().map(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 1 }));
+        self.nics().into_iter().for_each(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 1 }));
     }
 
     /// A connection to 10.0.0.9:443 that carried 10 MB over a round trip of 1 ms, was never short of anything, and that

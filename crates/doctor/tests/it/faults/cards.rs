@@ -68,7 +68,9 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "receive offload switched off",
         severity: Warning,
         plant: |scene| {
-            scene.nics().map(|nic| nic.offloads.insert("gro".to_owned(), false));
+            for nic in scene.nics() {
+                nic.offloads.insert("gro".to_owned(), false);
+            }
             scene.link("rx_bytes", 4_000_000_000);
             scene.ticks(1, [300, 0, 100, 150, 0, 0, 450, 0]);
         },
@@ -78,7 +80,9 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "LRO on a router",
         severity: Information,
         plant: |scene| {
-            scene.nics().map(|nic| nic.offloads.insert("lro".to_owned(), true));
+            for nic in scene.nics() {
+                nic.offloads.insert("lro".to_owned(), true);
+            }
             scene.sysctl("net/ipv4/ip_forward", "1");
         },
     },
@@ -96,7 +100,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a shaper that drops",
         severity: Warning,
         plant: |scene| {
-            scene.qdiscs().map(|qdisc| qdisc.kind = "tbf".to_owned());
+            scene.qdiscs().into_iter().for_each(|qdisc| qdisc.kind = "tbf".to_owned());
             let [_, after] = scene.qdiscs();
             (after.packets, after.drops) = (101_000, 3000);
             scene.count("TcpRetransSegs", 2900);

@@ -165,7 +165,7 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| {
             scene.single_queue();
             scene.saturate(0);
-            scene.nics().map(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 4 }));
+            scene.nics().into_iter().for_each(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 4 }));
         },
     },
     Fault {
