@@ -82,13 +82,16 @@ fn json(value: &impl Serialize) -> String {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), DoctorError> {
-    let failed = |source: io::Error| DoctorError::File { attempted: "write", path: path.to_owned(), source };
+    let attempted = format!("write {}", path.display());
+    let failed = |source: io::Error| DoctorError::Unwritten(linux::Error::new(attempted.clone(), source));
     fs::create_dir_all(path.parent().expect("a file lies in a directory")).map_err(failed)?;
     fs::write(path, text).map_err(failed)
 }
 
 fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T, DoctorError> {
-    let failed = |source: io::Error| DoctorError::File { attempted: "read", path: path.to_owned(), source };
-    let text = fs::read_to_string(path).map_err(failed)?;
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|error| {
+        DoctorError::Unread(linux::Error::new(format!("read {}", path.display()), error))
+    })?;
     serde_json::from_str(&text).map_err(|error| DoctorError::Tree { path: path.to_owned(), why: error.to_string() })
 }

@@ -36,16 +36,12 @@ pub enum DoctorError {
     /// The kernel did not tell.
     #[error(transparent)]
     Linux(#[from] linux::Error),
-    /// A file of a collected tree could not be written or read.
-    #[error("{attempted} {}: {source}", path.display())]
-    File {
-        /// `write` or `read`.
-        attempted: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// A file of a collected tree could not be written.
+    #[error("{0}")]
+    Unwritten(linux::Error),
+    /// A file of a collected tree could not be read.
+    #[error("{0}")]
+    Unread(linux::Error),
     /// A file of a collected tree says what it should not.
     #[error("{} is no part of a collected tree: {why}", path.display())]
     Tree {

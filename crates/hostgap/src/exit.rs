@@ -159,10 +159,8 @@ fn look(error: &::doctor::DoctorError) -> (u8, Option<&'static str>) {
             (BAD_INPUT, Some("`ip netns` lists the namespaces"))
         }
         DoctorError::Tree { .. } | DoctorError::Occupied(_) => (BAD_INPUT, None),
-        DoctorError::File { attempted: "read", .. } => {
-            (BAD_INPUT, Some("`hostgap collect DIR` writes such a tree"))
-        }
-        DoctorError::Linux(_) | DoctorError::File { .. } => (FAILURE, None),
+        DoctorError::Unread(_) => (BAD_INPUT, Some("`hostgap collect DIR` writes such a tree")),
+        DoctorError::Linux(_) | DoctorError::Unwritten(_) => (FAILURE, None),
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) const ALL: [Guest; 2] = [
     Guest {
         kernel: deb::Suite::Backports,
         lane: "guest",
-        packages: &["linux", "plan", "tune", "datapath", "lab", "hostgap", "bpf"],
+        packages: &["linux", "plan", "tune", "datapath", "doctor", "lab", "hostgap", "bpf"],
         // The binary's races and endings are the same on every kernel, but the commands that it shows are another list
         // for each data path.
         parts: &[("hostgap", "commands::")],

@@ -164,7 +164,7 @@ fn no_route(window: &Window<'_>) -> Vec<Seen> {
     if per_s < 1.0 {
         return Vec::new();
     }
-    let of_all = share(lost, window.grew("IpInReceives") + window.grew("IpOutRequests"));
+    let of_all = share(lost, window.grew("IpInReceives") + window.grew("IpOutRequests") + lost);
     let saw = format!("{lost} packets, {} of all (OutNoRoutes, InNoRoutes, InAddrErrors)", percent(of_all));
     vec![Seen::with_effect(of_all > 0.01, of_all * 100.0).saw(saw, super::SNMP)]
 }

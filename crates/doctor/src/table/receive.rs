@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
             knobs: &["tcp_rmem", "tcp_mem"],
             verify: "TCPRcvCollapsed, PruneCalled and RcvPruned stay as they are",
             source: SNMP_COUNTER,
-            follows: &["HG093", "HG092"],
+            follows: &["HG092", "HG093", "HG110"],
             run: collapsed,
         },
         Check {
@@ -30,7 +30,7 @@ pub(super) const FAMILY: Family = Family {
             knobs: &["tcp_rmem"],
             verify: "TCPToZeroWindowAdv stays as it is",
             source: SNMP_COUNTER,
-            follows: &["HG092", "HG093"],
+            follows: &["HG092", "HG093", "HG110"],
             run: closed,
         },
         Check {

@@ -2,6 +2,7 @@
 
 mod document;
 mod faults;
+mod live;
 mod rows;
 mod scene;
 mod trees;
