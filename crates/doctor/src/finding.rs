@@ -145,8 +145,12 @@ impl Seen {
         self
     }
 
+    /// Proposes a setting; an empty value (no CPU is left, say) is none.
     pub(crate) fn set(mut self, knob: &'static str, value: impl fmt::Display) -> Seen {
-        self.proposals.push(Proposal { knob, value: value.to_string() });
+        let value = value.to_string();
+        if !value.is_empty() {
+            self.proposals.push(Proposal { knob, value });
+        }
         self
     }
 }

@@ -83,8 +83,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let diagnosis = diagnose(&Window { before: &before, after: &after });
     show(&diagnosis, &after, args.json)?;
-    let warned = diagnosis.findings.iter().any(::doctor::Finding::is_warning);
-    Ok(if args.strict && warned { ExitCode::from(exit::INVALID) } else { ExitCode::SUCCESS })
+    let warnings = diagnosis.findings.iter().filter(|finding| finding.is_warning()).count();
+    if args.strict && warnings > 0 {
+        speak::aside(format_args!("hostgap: warnings were found: {warnings}"));
+        return Ok(ExitCode::from(exit::INVALID));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show(diagnosis: &Diagnosis, after: &Snapshot, as_json: bool) -> anyhow::Result<()> {

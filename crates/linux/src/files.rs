@@ -104,7 +104,8 @@ impl Files {
 
     fn place(&self, path: &str) -> Option<PathBuf> {
         let (prefix, directory) = self.mounts.iter().rev().find(|(prefix, _)| {
-            prefix.is_empty() || path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.starts_with('/'))
+            let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+            prefix.is_empty() || path.strip_prefix(prefix.as_str()).is_some_and(below)
         })?;
         Some(Path::new(directory).join(path[prefix.len()..].trim_start_matches('/')))
     }
@@ -150,6 +151,7 @@ mod tests {
         let files = Files::at(all.path()).mounted("sys", sys.path());
         assert_eq!(files.read("sys/a").unwrap().as_deref(), Some("sys"));
         assert_eq!(files.read("system/a").unwrap().as_deref(), Some("all"));
+        assert_eq!(files.list("sys").unwrap(), ["a"]);
     }
 
     #[test]

@@ -162,16 +162,41 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
     })
 }
 
+/// The kernel notices that a send buffer is full only if it could send something at that moment. Else it shows so: all
+/// that the buffer holds is on its way, and the congestion window would let more go. A buffer holds the kernel's own
+/// share of each packet too, which is a third or so of small ones.
+fn is_buffer_full(connection: &Connection<'_>) -> bool {
+    let (socket, now) = (connection.socket, connection.now);
+    let buffer = socket.memory.map_or(0, |memory| memory.send_buffer);
+    let all_sent = now.unacked > 0 && now.notsent_bytes < 2 * now.snd_mss;
+    let filled = buffer > 0 && f64::from(socket.wqueue) > f64::from(buffer) * 0.4;
+    let may_send = now.snd_cwnd * 2 > now.unacked * 3 && now.snd_wnd / 2 > socket.wqueue;
+    all_sent && filled && may_send && connection.network_share() > 0.5
+}
+
 fn by_buffer(window: &Window<'_>) -> Vec<Seen> {
     let most = window.numbers("net/ipv4/tcp_wmem").get(2).copied().unwrap_or_default();
     told(window, |connection| {
-        let limited = connection.sndbuf_share();
-        if limited < 0.1 {
+        let (limited, full) = (connection.sndbuf_share(), is_buffer_full(connection));
+        if limited < 0.1 && !full {
             return None;
         }
         let buffer = connection.socket.memory.map_or(0, |memory| u64::from(memory.send_buffer));
-        let seen = Seen::warning(limited * connection.busy_share() * 90.0)
-            .saw(format!("{} of its busy time", percent(limited)), SOCK_DIAG)
+        let seen = Seen::warning(limited.max(if full { 0.5 } else { 0.0 }) * connection.busy_share() * 90.0)
+            .saw(format!("{} of its busy time", percent(limited)), SOCK_DIAG);
+        let seen = if full {
+            let (now, waits) = (connection.now, connection.socket.wqueue);
+            let saw = format!(
+                "all {} of it are on their way: {} segments, where the congestion window lets {} go",
+                bytes(waits.into()),
+                now.unacked,
+                now.snd_cwnd
+            );
+            seen.saw(saw, SOCK_DIAG)
+        } else {
+            seen
+        };
+        let seen = seen
             .saw(figures(connection), SOCK_DIAG)
             .saw(format!("its buffer is {}, tcp_wmem allows {}", bytes(buffer as f64), bytes(most as f64)), SOCK_DIAG);
         // A buffer that is as large as the kernel lets it grow; else the program has fixed it.
@@ -198,7 +223,8 @@ fn is_loss_limited(connection: &Connection<'_>) -> bool {
     let again = connection.now.total_retrans.saturating_sub(connection.then.total_retrans);
     let loss_based = !connection.socket.congestion.starts_with("bbr");
     let near = mathis(connection) * 0.25..=mathis(connection) * 3.0;
-    loss_based && again >= 3 && connection.network_share() > 0.5 && near.contains(&connection.goodput())
+    let free = connection.network_share() > 0.5 && !is_buffer_full(connection);
+    loss_based && again >= 3 && free && near.contains(&connection.goodput())
 }
 
 fn by_loss(window: &Window<'_>) -> Vec<Seen> {
@@ -232,7 +258,8 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
 fn by_path(window: &Window<'_>) -> Vec<Seen> {
     told(window, |connection| {
         let limited = connection.network_share();
-        if limited < 0.8 || connection.busy_share() < 0.5 || is_loss_limited(connection) {
+        if limited < 0.8 || connection.busy_share() < 0.5 || is_loss_limited(connection) || is_buffer_full(connection)
+        {
             return None;
         }
         let seen = Seen::information()

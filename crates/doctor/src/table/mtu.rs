@@ -75,9 +75,9 @@ fn smaller(window: &Window<'_>) -> Vec<Seen> {
         let seen = Seen::with_effect(lost && connection.loss() > 0.01, 20.0)
             .on(format!("to {peer} by {}", device.name))
             .saw(format!("packets of {passes} bytes pass, the link takes {mtu}"), SOCK_DIAG)
-            .saw(format!("{failed} probes of larger ones failed"), super::NETSTAT)
-            .set("mtu", passes);
-        found.push(seen);
+            .saw(format!("{failed} probes of larger ones failed"), super::NETSTAT);
+        // With less a link has no IPv6.
+        found.push(if passes >= 1280 { seen.set("mtu", passes) } else { seen });
     }
     found
 }

@@ -185,7 +185,7 @@ fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
     vec![if entries == 0 {
         seen.set("rps_sock_flow_entries", flows.next_power_of_two())
     } else {
-        seen.set("rps_flow_cnt", (entries / queues.max(1) as u64).max(1))
+        seen.set("rps_flow_cnt", (entries / queues.max(1).next_power_of_two() as u64).max(1))
     }]
 }
 

@@ -115,11 +115,11 @@ fn backlog(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let lost = share(dropped, processed + dropped);
-    let limit = window.number("net/core/netdev_max_backlog").unwrap_or(1000);
     let seen = Seen::warning(20.0 + lost * 100.0)
-        .saw(format!("{dropped} packets dropped, {} of those handled", percent(lost)), SOFTNET)
-        .saw(format!("a backlog holds {limit} packets"), "/proc/sys/net/core/netdev_max_backlog");
-    // bpftune raises by a quarter at a time; twice is the least that shows.
+        .saw(format!("{dropped} packets dropped, {} of those handled", percent(lost)), SOFTNET);
+    // Only the machine's first namespace has the parameter.
+    let Some(limit) = window.number("net/core/netdev_max_backlog") else { return vec![seen] };
+    let seen = seen.saw(format!("a backlog holds {limit} packets"), "/proc/sys/net/core/netdev_max_backlog");
     vec![if limit < 4000 { seen.set("netdev_max_backlog", limit * 2) } else { seen }]
 }
 

@@ -37,7 +37,7 @@ pub(super) const FAMILY: Family = Family {
             knobs: &["wmem_max"],
             verify: "SndbufErrors stays as it is",
             source: SNMP_COUNTER,
-            follows: &["HG043", "HG048"],
+            follows: &["HG043", "HG048", "HG053"],
             run: send_buffer,
         },
         Check {

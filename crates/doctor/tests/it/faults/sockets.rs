@@ -53,6 +53,21 @@ pub(super) const FAULTS: &[Fault] = &[
             });
         },
     },
+    Fault {
+        code: "HG081",
+        name: "a full send buffer that the kernel did not notice",
+        severity: Warning,
+        plant: |scene| {
+            scene.connect(|socket| {
+                change(socket, |tcp| {
+                    (tcp.rtt, tcp.min_rtt, tcp.busy_time) = (80_000, 80_000, 11_000_000);
+                    (tcp.snd_cwnd, tcp.unacked) = (28, 13);
+                });
+                socket.memory.as_mut().unwrap().send_buffer = 32_768;
+                socket.wqueue = 18_824;
+            });
+        },
+    },
     Fault { code: "HG082", name: "0.2 % loss over 80 ms", severity: Warning, plant: lossy },
     Fault {
         code: "HG083",
