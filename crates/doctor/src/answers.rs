@@ -27,7 +27,9 @@ impl Answers {
     pub(crate) fn ask(links: &[IfName], sockets_in_use: u64, unseen: &mut Vec<String>) -> Answers {
         let mut answers = Answers::default();
         if sockets_in_use > SOCKETS_MAX {
-            unseen.push(format!("sockets: {sockets_in_use} are too many to list within the cost that is allowed"));
+            unseen.push(format!(
+                "sockets: {sockets_in_use} are too many to list within the cost that is allowed"
+            ));
         } else {
             answers.sockets = kept(tcp_sockets(states::ALL), unseen);
         }

@@ -90,8 +90,8 @@ fn write(path: &Path, text: &str) -> Result<(), DoctorError> {
 
 fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T, DoctorError> {
     let text = fs::read_to_string(path);
-    let text = text.map_err(|error| {
-        DoctorError::Unread(linux::Error::new(format!("read {}", path.display()), error))
-    })?;
-    serde_json::from_str(&text).map_err(|error| DoctorError::Tree { path: path.to_owned(), why: error.to_string() })
+    let text = text
+        .map_err(|error| DoctorError::Unread(linux::Error::new(format!("read {}", path.display()), error)))?;
+    serde_json::from_str(&text)
+        .map_err(|error| DoctorError::Tree { path: path.to_owned(), why: error.to_string() })
 }

@@ -34,7 +34,12 @@ pub fn diagnose(window: &Window<'_>) -> Diagnosis {
     // Impacts are no integers, and none is infinite or not a number (Seen sees to that).
     let thousandths = |finding: &Finding| -> i64 { (finding.seen.impact * 1000.0) as i64 };
     findings.sort_by_key(|finding| {
-        (Reverse(finding.seen.severity), !finding.because_of.is_empty(), Reverse(thousandths(finding)), finding.check.code)
+        (
+            Reverse(finding.seen.severity),
+            !finding.because_of.is_empty(),
+            Reverse(thousandths(finding)),
+            finding.check.code,
+        )
     });
     let mut unseen = window.after.unseen.clone();
     unseen.extend(window.before.unseen.iter().filter(|text| !window.after.unseen.contains(text)).cloned());

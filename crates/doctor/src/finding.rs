@@ -127,7 +127,14 @@ impl Seen {
 
     fn of(severity: Severity, impact: f64) -> Seen {
         let impact = if impact.is_finite() { impact.clamp(0.0, 100.0) } else { 0.0 };
-        Seen { severity, subject: String::new(), evidence: Vec::new(), remedy: None, proposals: Vec::new(), impact }
+        Seen {
+            severity,
+            subject: String::new(),
+            evidence: Vec::new(),
+            remedy: None,
+            proposals: Vec::new(),
+            impact,
+        }
     }
 
     pub(crate) fn on(mut self, subject: impl fmt::Display) -> Seen {
@@ -171,7 +178,8 @@ impl Finding {
         if self.seen.proposals.is_empty() {
             return words.to_owned();
         }
-        let settings = self.seen.proposals.iter().map(|proposal| format!("{} = {}", proposal.knob, proposal.value));
+        let settings =
+            self.seen.proposals.iter().map(|proposal| format!("{} = {}", proposal.knob, proposal.value));
         let settings = settings.collect::<Vec<_>>().join(", ");
         if words.is_empty() { format!("set {settings}") } else { format!("set {settings}: {words}") }
     }

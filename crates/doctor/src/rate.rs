@@ -48,7 +48,10 @@ mod tests {
 
     #[test]
     fn figures_have_few_digits() {
-        assert_eq!([percent(0.5), percent(0.015), percent(0.0002), percent(0.0)], ["50 %", "1.5 %", "0.02 %", "0 %"]);
+        assert_eq!(
+            [percent(0.5), percent(0.015), percent(0.0002), percent(0.0)],
+            ["50 %", "1.5 %", "0.02 %", "0 %"]
+        );
         assert_eq!([bytes(512.0), bytes(65536.0), bytes(6.5e6)], ["512 B", "64 KiB", "6.2 MiB"]);
         assert_eq!([bits_per_s(5e5), bits_per_s(5e8)], ["4.0 Mbit/s", "4.0 Gbit/s"]);
         assert_eq!([millis(300.0), millis(80_000.0)], ["0.30 ms", "80 ms"]);

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use linux::procfs::{
-    Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat,
-};
+use linux::procfs::{Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat};
 use linux::throttle::Throttled;
 use linux::{CpuSet, Device, Files};
 
@@ -86,7 +84,8 @@ impl Snapshot {
     pub fn take(files: &Files) -> Snapshot {
         let mut snapshot = Snapshot::read(files, Answers::default());
         // Virtual links have neither rings nor statistics of their own that are looked at.
-        let cards = snapshot.devices.iter().filter(|device| device.hardware).map(|device| device.name.clone());
+        let cards =
+            snapshot.devices.iter().filter(|device| device.hardware).map(|device| device.name.clone());
         let cards: Vec<_> = cards.collect();
         let in_use = snapshot.sockstat.get("TCP alloc").copied().unwrap_or_default();
         snapshot.answers = Answers::ask(&cards, in_use, &mut snapshot.unseen);

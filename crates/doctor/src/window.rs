@@ -101,7 +101,8 @@ impl<'a> Window<'a> {
     /// Links at both ends.
     pub fn devices(&self) -> impl Iterator<Item = (&'a Device, &'a Device)> + use<'a> {
         let before = &self.before.devices;
-        let pair = move |after: &'a Device| Some((before.iter().find(|device| device.name == after.name)?, after));
+        let pair =
+            move |after: &'a Device| Some((before.iter().find(|device| device.name == after.name)?, after));
         self.after.devices.iter().filter_map(pair)
     }
 

@@ -85,7 +85,9 @@ fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
             _ => false,
         };
     }
-    error.is::<linux::Error>() || error.is::<::doctor::DoctorError>() || error.downcast_ref::<RecordError>().is_some_and(record)
+    error.is::<linux::Error>()
+        || error.is::<::doctor::DoctorError>()
+        || error.downcast_ref::<RecordError>().is_some_and(record)
 }
 
 fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {

@@ -89,7 +89,8 @@ impl Files {
             }
         }
         let uevent = self.read(&format!("{at}/device/uevent"))?;
-        let driver = uevent.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("DRIVER=")));
+        let driver =
+            uevent.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("DRIVER=")));
         let flags = self.read(&format!("{at}/flags"))?.unwrap_or_default();
         let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or_default();
         Ok(Device {
@@ -140,7 +141,10 @@ impl Files {
         let queues = self.queue_directories(at, "rx-")?;
         let queue = |path: &String| {
             let rps = self.mask(&format!("{path}/rps_cpus"))?.unwrap_or_default();
-            Ok(RxQueue { rps, flows: to_u32(self.number(&format!("{path}/rps_flow_cnt"))?.unwrap_or_default()) })
+            Ok(RxQueue {
+                rps,
+                flows: to_u32(self.number(&format!("{path}/rps_flow_cnt"))?.unwrap_or_default()),
+            })
         };
         queues.iter().map(queue).collect()
     }
@@ -206,7 +210,8 @@ mod tests {
             ("queues/rx-2/rps_cpus", "1\n"),
             ("queues/tx-0/tx_timeout", "0\n"),
         ];
-        let texts = texts.iter().map(|(path, text)| (format!("sys/class/net/eth0/{path}"), (*text).to_owned()));
+        let texts =
+            texts.iter().map(|(path, text)| (format!("sys/class/net/eth0/{path}"), (*text).to_owned()));
         let devices = Files::of(texts.collect()).devices().unwrap();
         let card = &devices[0];
         assert_eq!((card.mtu, card.up, card.speed_mbit, card.hardware), (1500, true, None, true));

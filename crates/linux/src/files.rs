@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn texts_and_trees_read_alike() {
-        let texts = [("proc/stat", "x\n"), ("sys/class/net/eth0/mtu", "1500\n"), ("sys/class/net/lo/mtu", "65536\n")];
+        let texts =
+            [("proc/stat", "x\n"), ("sys/class/net/eth0/mtu", "1500\n"), ("sys/class/net/lo/mtu", "65536\n")];
         let texts: BTreeMap<String, String> =
             texts.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
         let root = tempfile::tempdir().unwrap();

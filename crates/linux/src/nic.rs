@@ -181,7 +181,8 @@ impl Card<'_> {
         request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
         // SAFETY: the descriptor is open; the request is whole and points to words that live through the call, as many
         // as the structure of their command has, which is what the kernel writes.
-        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }

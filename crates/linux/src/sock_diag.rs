@@ -55,7 +55,10 @@ pub struct TcpSocket {
 /// segments where they are called `cwnd`, else bytes. All sums count from the connection's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "the fields of struct tcp_info under the kernel's own names, without the prefix")]
+#[expect(
+    missing_docs,
+    reason = "the fields of struct tcp_info under the kernel's own names, without the prefix"
+)]
 pub struct TcpInfo {
     pub ca_state: u8,
     pub retransmits: u8,

@@ -46,7 +46,8 @@ impl Files {
                 found.extend(if version == 2 { self.unified(&path)? } else { self.first(&path)? });
                 if depth < DEPTH_MAX && seen < GROUPS_MAX {
                     let below = names.iter().filter(|name| !has_dot_of_file(name));
-                    let join = |name: &String| if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                    let join =
+                        |name: &String| if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
                     pending.extend(below.map(|name| (join(name), depth + 1)));
                 }
             }
@@ -71,10 +72,18 @@ impl Files {
         self.with_counts(path, quota_us, period_us, "throttled_time", 1000)
     }
 
-    fn with_counts(&self, path: &str, quota_us: u64, period_us: u64, time: &str, per_us: u64) -> Result<Option<Throttled>> {
+    fn with_counts(
+        &self,
+        path: &str,
+        quota_us: u64,
+        period_us: u64,
+        time: &str,
+        per_us: u64,
+    ) -> Result<Option<Throttled>> {
         let text = self.read(&format!("sys/fs/cgroup/{path}/cpu.stat"))?.unwrap_or_default();
         let count = |name: &str| {
-            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
+            let value =
+                text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
             value.unwrap_or_default()
         };
         Ok(Some(Throttled {
@@ -106,7 +115,10 @@ mod tests {
             ("cgroup.controllers", "cpu\n"),
             ("kube.slice/cpu.max", "max 100000\n"),
             ("kube.slice/pod.scope/cpu.max", "20000 100000\n"),
-            ("kube.slice/pod.scope/cpu.stat", "usage_usec 5\nnr_periods 10\nnr_throttled 9\nthrottled_usec 800\n"),
+            (
+                "kube.slice/pod.scope/cpu.stat",
+                "usage_usec 5\nnr_periods 10\nnr_throttled 9\nthrottled_usec 800\n",
+            ),
             ("cpu/release_agent", "\n"),
             ("cpu/box/cpu.cfs_quota_us", "50000\n"),
             ("cpu/box/cpu.cfs_period_us", "100000\n"),

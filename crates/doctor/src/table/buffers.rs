@@ -110,9 +110,10 @@ fn below_default(window: &Window<'_>) -> Vec<Seen> {
         }
         let limited = limited_by(window, row.key, now);
         let file = window.after.configured.iter().rev().find(|line| line.key == row.key);
-        let mut seen = Seen::with_effect(limited.is_some(), 60.0)
-            .on(row.key.replace('/', "."))
-            .saw(format!("{now}; the default of Linux {} is {default}", window.kernel()), format!("/proc/sys/{}", row.key));
+        let mut seen = Seen::with_effect(limited.is_some(), 60.0).on(row.key.replace('/', ".")).saw(
+            format!("{now}; the default of Linux {} is {default}", window.kernel()),
+            format!("/proc/sys/{}", row.key),
+        );
         seen.evidence.extend(limited);
         if let Some(line) = file {
             seen = seen.saw(format!("set to {:?}", line.value), line.file.clone());
@@ -136,7 +137,9 @@ fn limited_by(window: &Window<'_>, key: &str, limit: u64) -> Option<crate::Evide
             }
             "net/ipv4/tcp_wmem" => {
                 let full = f64::from(memory.send_buffer) >= limit && connection.sndbuf_share() > 0.1;
-                full.then(|| format!("{} is limited by its send buffer, which is at the limit", connection.name()))
+                full.then(|| {
+                    format!("{} is limited by its send buffer, which is at the limit", connection.name())
+                })
             }
             _ => None,
         }
@@ -167,10 +170,17 @@ fn at_limit(window: &Window<'_>) -> Vec<Seen> {
         let seen = Seen::with_effect(effect, 50.0)
             .on(connection.name())
             .saw(
-                format!("its buffer is {}, tcp_rmem allows {}", bytes(memory.receive_buffer.into()), bytes(most as f64)),
+                format!(
+                    "its buffer is {}, tcp_rmem allows {}",
+                    bytes(memory.receive_buffer.into()),
+                    bytes(most as f64)
+                ),
                 SOCK_DIAG,
             )
-            .saw(format!("{} over {}: {} a round trip", bits_per_s(rate), millis(rtt_us), bytes(product)), SOCK_DIAG);
+            .saw(
+                format!("{} over {}: {} a round trip", bits_per_s(rate), millis(rtt_us), bytes(product)),
+                SOCK_DIAG,
+            );
         found.push(seen.set("tcp_rmem", format!("{least} {first} {}", most * 4)));
     }
     found.truncate(5);

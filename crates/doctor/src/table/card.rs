@@ -151,7 +151,10 @@ const NAMES: &[(Kind, &[&str])] = &[
     (Kind::Stopped, &["*tx_queue_stop", "*tx_queue_stopped", "tx_restart_queue", "tx_busy"]),
     (Kind::Hung, &["tx_timeout", "tx_timeouts", "*tx_timeouts", "tx_timeout_count", "*missing_tx_cmpl"]),
     (Kind::Allowance, &["*allowance_exceeded"]),
-    (Kind::Damaged, &["rx_crc_errors*", "rx_frame_errors", "rx_symbol_err_phy", "rx_discards_phy", "symbol_err*"]),
+    (
+        Kind::Damaged,
+        &["rx_crc_errors*", "rx_frame_errors", "rx_symbol_err_phy", "rx_discards_phy", "symbol_err*"],
+    ),
     (Kind::Paused, &["*x_pause_ctrl_phy", "rx_prio*_pause", "rx_flow_control_x*"]),
 ];
 
@@ -187,7 +190,11 @@ pub(super) fn overflowed(window: &Window<'_>, card: &Device) -> (BTreeMap<String
 }
 
 /// One finding for each card where statistics of a kind grew.
-fn grown(window: &Window<'_>, kind: Kind, judge: impl Fn(&Device, &BTreeMap<String, u64>) -> Option<Seen>) -> Vec<Seen> {
+fn grown(
+    window: &Window<'_>,
+    kind: Kind,
+    judge: impl Fn(&Device, &BTreeMap<String, u64>) -> Option<Seen>,
+) -> Vec<Seen> {
     let mut found = Vec::new();
     for (_, card) in window.cards() {
         let grew = of_kind(window, card, kind);
@@ -219,7 +226,10 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
         Some(match rings {
             None => seen,
             Some(rings) => seen
-                .saw(format!("the ring has {} places and could have {}", rings.rx, rings.rx_max), "ETHTOOL_GRINGPARAM")
+                .saw(
+                    format!("the ring has {} places and could have {}", rings.rx, rings.rx_max),
+                    "ETHTOOL_GRINGPARAM",
+                )
                 .set("ring_rx", (rings.rx * 2).min(rings.rx_max))
                 .remedy("a ring holds bursts; if it overflows still, the CPU is too slow for the load"),
         })
@@ -227,7 +237,9 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn no_memory(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::NoMemory, |card, grew| Some(Seen::warning(25.0 + lost(window, card, most(grew)) * 100.0)))
+    grown(window, Kind::NoMemory, |card, grew| {
+        Some(Seen::warning(25.0 + lost(window, card, most(grew)) * 100.0))
+    })
 }
 
 fn stopped(window: &Window<'_>) -> Vec<Seen> {
@@ -253,7 +265,9 @@ fn allowance(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn damaged(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::Damaged, |card, grew| Some(Seen::warning(30.0 + lost(window, card, most(grew)) * 100.0)))
+    grown(window, Kind::Damaged, |card, grew| {
+        Some(Seen::warning(30.0 + lost(window, card, most(grew)) * 100.0))
+    })
 }
 
 fn paused(window: &Window<'_>) -> Vec<Seen> {
@@ -264,7 +278,9 @@ fn paused(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn flaps(window: &Window<'_>) -> Vec<Seen> {
-    let pairs = window.devices().filter(|(before, after)| after.hardware && after.carrier_changes > before.carrier_changes);
+    let pairs = window
+        .devices()
+        .filter(|(before, after)| after.hardware && after.carrier_changes > before.carrier_changes);
     let seen = |(before, after): (&Device, &Device)| {
         let saw = format!("{} changes of its carrier", after.carrier_changes - before.carrier_changes);
         Seen::warning(50.0).on(&after.name).saw(saw, format!("/sys/class/net/{}/carrier_changes", after.name))

@@ -82,7 +82,9 @@ pub(super) const FAMILY: Family = Family {
 
 fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
     let count = window.number("net/netfilter/nf_conntrack_count");
-    let Some((count, max)) = count.zip(window.number("net/netfilter/nf_conntrack_max").filter(|max| *max > 0)) else {
+    let Some((count, max)) =
+        count.zip(window.number("net/netfilter/nf_conntrack_max").filter(|max| *max > 0))
+    else {
         return Vec::new();
     };
     let filled = share(count, max);
@@ -129,7 +131,8 @@ fn chains(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn neighbours(window: &Window<'_>) -> Vec<Seen> {
-    let value = |snapshot: &crate::Snapshot, name: &str| snapshot.neighbours.get(name).copied().unwrap_or_default();
+    let value =
+        |snapshot: &crate::Snapshot, name: &str| snapshot.neighbours.get(name).copied().unwrap_or_default();
     let full = value(window.after, "table_fulls").saturating_sub(value(window.before, "table_fulls"));
     let entries = value(window.after, "entries");
     // Only the machine's first namespace has the limit, and it counts for all.

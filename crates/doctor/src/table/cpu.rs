@@ -69,7 +69,9 @@ pub(super) const FAMILY: Family = Family {
 fn throttled(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     for group in &window.after.groups {
-        let Some(before) = window.before.groups.iter().find(|other| other.path == group.path) else { continue };
+        let Some(before) = window.before.groups.iter().find(|other| other.path == group.path) else {
+            continue;
+        };
         let stopped = group.throttled.saturating_sub(before.throttled);
         let periods = group.periods.saturating_sub(before.periods);
         let of_all = share(stopped, periods);
@@ -82,7 +84,11 @@ fn throttled(window: &Window<'_>) -> Vec<Seen> {
         let seen = Seen::with_effect(of_all > 0.05, 30.0 + of_all * 60.0)
             .on(&group.path)
             .saw(
-                format!("stopped in {stopped} of {periods} periods, {}, for {} ms", percent(of_all), for_us / 1000),
+                format!(
+                    "stopped in {stopped} of {periods} periods, {}, for {} ms",
+                    percent(of_all),
+                    for_us / 1000
+                ),
                 format!("/sys/fs/cgroup/{}/cpu.stat", group.path),
             )
             .saw(format!("it may use {cpus:.2} CPUs"), format!("/sys/fs/cgroup/{}", group.path));
@@ -123,7 +129,9 @@ fn governor(window: &Window<'_>) -> Vec<Seen> {
     let governors = &window.after.machine.governors;
     let slow: Vec<u16> = governors
         .iter()
-        .filter(|(cpu, governor)| *governor == "powersave" && interrupted.get(cpu).is_some_and(|share| *share > 0.05))
+        .filter(|(cpu, governor)| {
+            *governor == "powersave" && interrupted.get(cpu).is_some_and(|share| *share > 0.05)
+        })
         .map(|(cpu, _)| *cpu)
         .collect();
     if slow.is_empty() {
@@ -136,11 +144,17 @@ fn governor(window: &Window<'_>) -> Vec<Seen> {
 
 fn full(window: &Window<'_>) -> Vec<Seen> {
     let cpus = window.cpus();
-    let least = cpus.values().map(|ticks| share(ticks.busy() + ticks.steal, ticks.total())).fold(1.0, f64::min);
+    let least =
+        cpus.values().map(|ticks| share(ticks.busy() + ticks.steal, ticks.total())).fold(1.0, f64::min);
     let (user, all) = sum(window, |ticks| ticks.user + ticks.nice);
     if cpus.is_empty() || least < 0.95 {
         return Vec::new();
     }
-    let saw = format!("each of {} CPUs at least {} busy, {} of it in programs", cpus.len(), percent(least), percent(share(user, all)));
+    let saw = format!(
+        "each of {} CPUs at least {} busy, {} of it in programs",
+        cpus.len(),
+        percent(least),
+        percent(share(user, all))
+    );
     vec![Seen::information().saw(saw, STAT)]
 }

@@ -26,7 +26,14 @@ pub(super) const FAMILY: Family = Family {
             why: "Guides switched these off to save a few bytes or cycles. Without them windows stop at 64 KB, a loss costs a \
                 timeout, or round trips are not measured.",
             remedy: "switch it on again",
-            knobs: &["tcp_sack", "tcp_timestamps", "tcp_window_scaling", "tcp_moderate_rcvbuf", "tcp_dsack", "tcp_early_retrans"],
+            knobs: &[
+                "tcp_sack",
+                "tcp_timestamps",
+                "tcp_window_scaling",
+                "tcp_moderate_rcvbuf",
+                "tcp_dsack",
+                "tcp_early_retrans",
+            ],
             verify: "new connections have it in ss -ti",
             source: IP_SYSCTL,
             run: switched_off,
@@ -81,7 +88,11 @@ fn obsolete(window: &Window<'_>) -> Vec<Seen> {
 const NEEDED: &[(&str, &str, &str)] = &[
     ("net/ipv4/tcp_window_scaling", "tcp_window_scaling", "windows stop at 64 KiB"),
     ("net/ipv4/tcp_sack", "tcp_sack", "one loss is repaired a round trip"),
-    ("net/ipv4/tcp_timestamps", "tcp_timestamps", "round trips are measured once a window, and tcp_tw_reuse does nothing"),
+    (
+        "net/ipv4/tcp_timestamps",
+        "tcp_timestamps",
+        "round trips are measured once a window, and tcp_tw_reuse does nothing",
+    ),
     ("net/ipv4/tcp_moderate_rcvbuf", "tcp_moderate_rcvbuf", "receive buffers do not grow"),
     ("net/ipv4/tcp_dsack", "tcp_dsack", "senders do not learn what they sent for nothing"),
     ("net/ipv4/tcp_early_retrans", "tcp_early_retrans", "lost ends of answers wait for a timeout"),
@@ -116,7 +127,9 @@ fn drift(window: &Window<'_>) -> Vec<Seen> {
     let lines = &window.after.configured;
     for (at, line) in lines.iter().enumerate() {
         let overruled = lines[at + 1..].iter().any(|later| later.key == line.key);
-        let Some(now) = window.sysctl(&line.key).filter(|now| !overruled && **now != *line.value) else { continue };
+        let Some(now) = window.sysctl(&line.key).filter(|now| !overruled && **now != *line.value) else {
+            continue;
+        };
         let seen = Seen::information()
             .on(line.key.replace('/', "."))
             .saw(format!("{:?}", line.value), line.file.clone())

@@ -88,14 +88,27 @@ fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
         let Some((cpu, most)) = by_cpu.iter().max_by_key(|(_, count)| **count) else { continue };
         let (of_all, per_s) = (share(*most, all), all as f64 / window.seconds());
         // Where one queue has the packets, placing its interrupt elsewhere spreads nothing.
-        let largest = interrupts.iter().map(|(_, counts)| counts.values().sum::<u64>()).max().unwrap_or_default();
-        if share(largest, all) > 0.8 || card.rx.len() < 2 || alive < 2 || window.after.stat.cpus.len() < 2 || per_s < BUSY_PER_S || of_all < 0.8 {
+        let largest =
+            interrupts.iter().map(|(_, counts)| counts.values().sum::<u64>()).max().unwrap_or_default();
+        if share(largest, all) > 0.8
+            || card.rx.len() < 2
+            || alive < 2
+            || window.after.stat.cpus.len() < 2
+            || per_s < BUSY_PER_S
+            || of_all < 0.8
+        {
             continue;
         }
         let busy = window.interrupted().get(cpu).copied().unwrap_or_default();
         let seen = Seen::with_effect(busy > 0.5, busy * 100.0)
             .on(&card.name)
-            .saw(format!("{} of {per_s:.0} interrupts a second of {alive} queues on CPU {cpu}", percent(of_all)), INTERRUPTS)
+            .saw(
+                format!(
+                    "{} of {per_s:.0} interrupts a second of {alive} queues on CPU {cpu}",
+                    percent(of_all)
+                ),
+                INTERRUPTS,
+            )
             .saw(format!("CPU {cpu} spends {} of its time in interrupts", percent(busy)), "/proc/stat")
             .set("irq_affinity", online(window));
         found.push(seen);
@@ -105,10 +118,13 @@ fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
 
 fn remote_node(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
-    for (_, card) in window.cards().filter(|(_, card)| card.numa_node.is_some() && !card.local_cpus.is_empty()) {
+    for (_, card) in
+        window.cards().filter(|(_, card)| card.numa_node.is_some() && !card.local_cpus.is_empty())
+    {
         let by_cpu = by_cpu(&window.interrupts(card));
         let all: u64 = by_cpu.values().sum();
-        let far: u64 = by_cpu.iter().filter(|(cpu, _)| !card.local_cpus.contains(**cpu)).map(|(_, count)| count).sum();
+        let far: u64 =
+            by_cpu.iter().filter(|(cpu, _)| !card.local_cpus.contains(**cpu)).map(|(_, count)| count).sum();
         let (of_all, per_s) = (share(far, all), all as f64 / window.seconds());
         if of_all < 0.1 || per_s < BUSY_PER_S {
             continue;
@@ -116,7 +132,10 @@ fn remote_node(window: &Window<'_>) -> Vec<Seen> {
         let node = card.numa_node.unwrap_or_default();
         let seen = Seen::warning(of_all * 30.0)
             .on(&card.name)
-            .saw(format!("{} of {per_s:.0} interrupts a second on CPUs of other nodes", percent(of_all)), INTERRUPTS)
+            .saw(
+                format!("{} of {per_s:.0} interrupts a second on CPUs of other nodes", percent(of_all)),
+                INTERRUPTS,
+            )
             .saw(
                 format!("the card is at node {node}, CPUs {}", card.local_cpus),
                 format!("/sys/class/net/{}/device/numa_node, local_cpulist", card.name),
@@ -132,10 +151,14 @@ fn moved(window: &Window<'_>) -> Vec<Seen> {
     for (_, card) in window.cards() {
         for (now, _) in window.interrupts(card) {
             let then = window.before.interrupts.iter().find(|other| other.number == now.number);
-            let Some(then) = then.filter(|then| !then.affinity.is_empty() && then.affinity != now.affinity) else {
+            let Some(then) = then.filter(|then| !then.affinity.is_empty() && then.affinity != now.affinity)
+            else {
                 continue;
             };
-            let saw = format!("interrupt {} ({}) moved from CPU {} to {}", now.number, now.name, then.affinity, now.affinity);
+            let saw = format!(
+                "interrupt {} ({}) moved from CPU {} to {}",
+                now.number, now.name, then.affinity, now.affinity
+            );
             let from = format!("/proc/irq/{}/effective_affinity_list", now.number);
             found.push(Seen::information().on(&card.name).saw(saw, from));
         }
@@ -148,7 +171,8 @@ fn isolated(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     for (_, card) in window.cards().filter(|_| !isolated.is_empty()) {
         let by_cpu = by_cpu(&window.interrupts(card));
-        let there: u64 = by_cpu.iter().filter(|(cpu, _)| isolated.contains(**cpu)).map(|(_, count)| count).sum();
+        let there: u64 =
+            by_cpu.iter().filter(|(cpu, _)| isolated.contains(**cpu)).map(|(_, count)| count).sum();
         let per_s = there as f64 / window.seconds();
         if per_s >= 1.0 {
             let rest = by_cpu.keys().copied().filter(|cpu| !isolated.contains(*cpu));
@@ -181,7 +205,8 @@ fn storm(window: &Window<'_>) -> Vec<Seen> {
         let seen = Seen::with_effect(share(cost, whole) > 0.05, share(cost, whole) * 100.0)
             .on(&card.name)
             .saw(format!("{per_s:.0} interrupts a second, {each:.1} packets for each"), INTERRUPTS);
-        let adaptive = window.nic(&card.name).and_then(|nic| nic.coalescing).is_some_and(|now| now.adaptive_rx);
+        let adaptive =
+            window.nic(&card.name).and_then(|nic| nic.coalescing).is_some_and(|now| now.adaptive_rx);
         found.push(if adaptive { seen } else { seen.set("coalesce_adaptive_rx", 1) });
     }
     found

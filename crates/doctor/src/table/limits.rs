@@ -154,11 +154,18 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
         // Linux tells the window since 5.4.
         if peers > 0.0 {
             let most = bits_per_s(peers / rtt * 1e6);
-            seen = seen.saw(format!("a window of {} carries {most} at most over {}", bytes(peers), millis(rtt)), SOCK_DIAG);
+            seen = seen.saw(
+                format!("a window of {} carries {most} at most over {}", bytes(peers), millis(rtt)),
+                SOCK_DIAG,
+            );
         }
         // On the same network a window that is too small is not the path's length but a program that does not read.
         let long = connection.now.min_rtt > 5000;
-        Some(if long { seen } else { seen.remedy("over so short a path the window is full because the program at the receiver reads too slowly") })
+        Some(if long {
+            seen
+        } else {
+            seen.remedy("over so short a path the window is full because the program at the receiver reads too slowly")
+        })
     })
 }
 
@@ -196,9 +203,10 @@ fn by_buffer(window: &Window<'_>) -> Vec<Seen> {
         } else {
             seen
         };
-        let seen = seen
-            .saw(figures(connection), SOCK_DIAG)
-            .saw(format!("its buffer is {}, tcp_wmem allows {}", bytes(buffer as f64), bytes(most as f64)), SOCK_DIAG);
+        let seen = seen.saw(figures(connection), SOCK_DIAG).saw(
+            format!("its buffer is {}, tcp_wmem allows {}", bytes(buffer as f64), bytes(most as f64)),
+            SOCK_DIAG,
+        );
         // A buffer that is as large as the kernel lets it grow; else the program has fixed it.
         let at_most = most > 0 && buffer as f64 > most as f64 * 0.9;
         let numbers = window.numbers("net/ipv4/tcp_wmem");
@@ -234,7 +242,8 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
         }
         let now = connection.now;
         let buffer = connection.socket.memory.map_or(0.0, |memory| f64::from(memory.send_buffer));
-        let room = (buffer * WINDOW_OF_BUFFER).min(if now.snd_wnd > 0 { f64::from(now.snd_wnd) } else { f64::MAX });
+        let room =
+            (buffer * WINDOW_OF_BUFFER).min(if now.snd_wnd > 0 { f64::from(now.snd_wnd) } else { f64::MAX });
         let seen = Seen::warning(connection.network_share() * connection.busy_share() * 80.0)
             .saw(format!("{} of its segments were sent again", percent(connection.loss())), SOCK_DIAG)
             .saw(figures(connection), SOCK_DIAG)
@@ -248,7 +257,10 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
                 ),
                 "Mathis et al., 1997",
             )
-            .saw(format!("buffer and window have room for {}, more than is in flight", bytes(room)), SOCK_DIAG);
+            .saw(
+                format!("buffer and window have room for {}, more than is in flight", bytes(room)),
+                SOCK_DIAG,
+            );
         Some(seen.set("tcp_congestion_control", "bbr").remedy(
             "loss is the limit and not congestion, if the path has bandwidth to spare; larger buffers cannot help",
         ))
@@ -258,13 +270,27 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
 fn by_path(window: &Window<'_>) -> Vec<Seen> {
     told(window, |connection| {
         let limited = connection.network_share();
-        if limited < 0.8 || connection.busy_share() < 0.5 || is_loss_limited(connection) || is_buffer_full(connection)
+        if limited < 0.8
+            || connection.busy_share() < 0.5
+            || is_loss_limited(connection)
+            || is_buffer_full(connection)
         {
             return None;
         }
         let seen = Seen::information()
-            .saw(format!("{} of its busy time, {} sent again", percent(limited), percent(connection.loss())), SOCK_DIAG)
-            .saw(format!("{}; {} with {}", figures(connection), connection.now.snd_cwnd, connection.socket.congestion), SOCK_DIAG);
+            .saw(
+                format!("{} of its busy time, {} sent again", percent(limited), percent(connection.loss())),
+                SOCK_DIAG,
+            )
+            .saw(
+                format!(
+                    "{}; {} with {}",
+                    figures(connection),
+                    connection.now.snd_cwnd,
+                    connection.socket.congestion
+                ),
+                SOCK_DIAG,
+            );
         Some(seen)
     })
 }
@@ -272,7 +298,9 @@ fn by_path(window: &Window<'_>) -> Vec<Seen> {
 fn by_program(window: &Window<'_>) -> Vec<Seen> {
     let mut all: Vec<Connection<'_>> = window.connections();
     // What began within the window has not had all of it.
-    all.retain(|connection| connection.acked() >= HEAVY_BYTES * 10 && connection.then.rtt > 0 && connection.busy_share() < 0.2);
+    all.retain(|connection| {
+        connection.acked() >= HEAVY_BYTES * 10 && connection.then.rtt > 0 && connection.busy_share() < 0.2
+    });
     all.sort_by_key(|connection| std::cmp::Reverse(connection.acked()));
     let seen = |connection: Connection<'_>| {
         Seen::information()
@@ -291,7 +319,11 @@ fn waiting(window: &Window<'_>) -> Vec<Seen> {
             return None;
         }
         let saw = format!("a round trip takes {}, and took {} at its best", millis(now), millis(least));
-        Some(Seen::warning((20.0 + now / least).min(60.0)).saw(saw, SOCK_DIAG).saw(figures(connection), SOCK_DIAG))
+        Some(
+            Seen::warning((20.0 + now / least).min(60.0))
+                .saw(saw, SOCK_DIAG)
+                .saw(figures(connection), SOCK_DIAG),
+        )
     })
 }
 
@@ -301,7 +333,9 @@ fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
         .connections()
         .into_iter()
         .filter(|connection| connection.now.rto >= USUAL_US && connection.now.backoff == 0)
-        .filter(|connection| connection.now.rtt > 0 && connection.now.rtt + 4 * connection.now.rttvar < 10_000)
+        .filter(|connection| {
+            connection.now.rtt > 0 && connection.now.rtt + 4 * connection.now.rttvar < 10_000
+        })
         .collect();
     let again = |connection: &&Connection<'_>| connection.now.total_retrans > connection.then.total_retrans;
     let Some(first) = near.iter().find(again).or(near.first()) else { return Vec::new() };
@@ -324,5 +358,9 @@ fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
             SOCK_DIAG,
         )
         .saw(format!("{timeouts} timeouts, {hit} of these connections sent again"), NETSTAT);
-    vec![if timeouts > 0 { seen.set("rto_min", "10") } else { seen.remedy("nothing now: no timer has run out") }]
+    vec![if timeouts > 0 {
+        seen.set("rto_min", "10")
+    } else {
+        seen.remedy("nothing now: no timer has run out")
+    }]
 }

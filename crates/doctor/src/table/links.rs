@@ -90,7 +90,6 @@ pub(super) const FAMILY: Family = Family {
             source: super::SNMP_COUNTER,
             follows: &["HG044"],
             run: host_queues,
-            ..USUAL
         },
         Check {
             code: "HG047",
@@ -148,7 +147,8 @@ fn offloads(window: &Window<'_>) -> Vec<Seen> {
 
 fn lro(window: &Window<'_>) -> Vec<Seen> {
     let forwards = window.number("net/ipv4/ip_forward") == Some(1);
-    let on = |device: &Device| window.nic(&device.name).is_some_and(|nic| nic.offloads.get("lro") == Some(&true));
+    let on =
+        |device: &Device| window.nic(&device.name).is_some_and(|nic| nic.offloads.get("lro") == Some(&true));
     let seen = |(_, card): (_, &Device)| {
         let bad = window.grew("IpFragFails") + window.grew("IpInHdrErrors");
         Seen::with_effect(bad > 0, 30.0)
@@ -167,7 +167,10 @@ fn half_duplex(window: &Window<'_>) -> Vec<Seen> {
         Seen::with_effect(errors > 0, 40.0)
             .on(&card.name)
             .saw(format!("{speed} Mbit/s, half duplex"), format!("/sys/class/net/{}/duplex", card.name))
-            .saw(format!("{errors} collisions and errors"), format!("/sys/class/net/{}/statistics", card.name))
+            .saw(
+                format!("{errors} collisions and errors"),
+                format!("/sys/class/net/{}/statistics", card.name),
+            )
     };
     half.map(seen).collect()
 }
@@ -178,7 +181,8 @@ fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a Qd
     let mut pairs = Vec::new();
     for after in window.after.answers.qdiscs.iter().flatten() {
         let same = |other: &&&QdiscCounters| {
-            (other.index, other.root, other.major, other.minor) == (after.index, after.root, after.major, after.minor)
+            (other.index, other.root, other.major, other.minor)
+                == (after.index, after.root, after.major, after.minor)
                 && other.kind == after.kind
         };
         let device = window.after.devices.iter().find(|device| device.index == after.index);
@@ -195,7 +199,12 @@ fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
         let sent = after.packets.saturating_sub(before.packets);
         let lost = share(drops, drops + sent);
         // netem drops because it was told to.
-        if drops == 0 || lost < 0.0001 || after.kind == "netem" || after.kind == "ingress" || after.kind == "clsact" {
+        if drops == 0
+            || lost < 0.0001
+            || after.kind == "netem"
+            || after.kind == "ingress"
+            || after.kind == "clsact"
+        {
             continue;
         }
         let seen = Seen::warning(20.0 + lost * 100.0)
@@ -216,12 +225,10 @@ fn standing(window: &Window<'_>) -> Vec<Seen> {
         if sent < 1e5 || wait_us < 5000.0 || after.kind == "netem" {
             continue;
         }
-        let seen = Seen::with_effect(wait_us > 20_000.0, (wait_us / 2000.0).min(60.0))
-            .on(&device.name)
-            .saw(
-                format!("{} holds {}, {} of what it sends", after.kind, bytes(waiting.into()), millis(wait_us)),
-                QDISC,
-            );
+        let seen = Seen::with_effect(wait_us > 20_000.0, (wait_us / 2000.0).min(60.0)).on(&device.name).saw(
+            format!("{} holds {}, {} of what it sends", after.kind, bytes(waiting.into()), millis(wait_us)),
+            QDISC,
+        );
         // A discipline that somebody chose has a reason; its options are for them to change.
         found.push(if after.kind.contains("fifo") { seen.set("qdisc", "fq_codel") } else { seen });
     }
@@ -232,7 +239,8 @@ fn unpaced(window: &Window<'_>) -> Vec<Seen> {
     if window.sysctl("net/ipv4/tcp_congestion_control") != Some("bbr") {
         return Vec::new();
     }
-    let fq = |index: u32| window.after.answers.qdiscs.iter().flatten().any(|q| q.index == index && q.kind == "fq");
+    let fq =
+        |index: u32| window.after.answers.qdiscs.iter().flatten().any(|q| q.index == index && q.kind == "fq");
     let known = window.after.answers.qdiscs.is_some();
     let without = window.cards().filter(|(_, card)| known && !fq(card.index));
     let seen = |(_, card): (_, &Device)| {
@@ -258,7 +266,8 @@ fn host_queues(window: &Window<'_>) -> Vec<Seen> {
 fn taps(window: &Window<'_>) -> Vec<Seen> {
     const ALL_PROTOCOLS: u16 = 3;
     let before = |tap: &&linux::procfs::PacketTap| window.before.taps.contains(tap);
-    let all: Vec<_> = window.after.taps.iter().filter(|tap| tap.protocol == ALL_PROTOCOLS).filter(before).collect();
+    let all: Vec<_> =
+        window.after.taps.iter().filter(|tap| tap.protocol == ALL_PROTOCOLS).filter(before).collect();
     if all.is_empty() {
         return Vec::new();
     }
@@ -267,7 +276,10 @@ fn taps(window: &Window<'_>) -> Vec<Seen> {
         device.map_or("all links".to_owned(), |device| device.name.to_string())
     });
     let names = names.collect::<Vec<_>>().join(", ");
-    vec![Seen::information().saw(format!("{} packet sockets for all protocols: {names}", all.len()), "/proc/net/packet")]
+    vec![
+        Seen::information()
+            .saw(format!("{} packet sockets for all protocols: {names}", all.len()), "/proc/net/packet"),
+    ]
 }
 
 fn tx_drops(window: &Window<'_>) -> Vec<Seen> {

@@ -100,7 +100,8 @@ pub(super) const FAMILY: Family = Family {
 fn listeners(window: &Window<'_>) -> Vec<(String, u32, u32)> {
     let before = window.before.answers.sockets.iter().flatten();
     let before: BTreeMap<u64, u32> = before.map(|socket| (socket.cookie, socket.rqueue)).collect();
-    let most = |socket: &TcpSocket| socket.rqueue.max(before.get(&socket.cookie).copied().unwrap_or_default());
+    let most =
+        |socket: &TcpSocket| socket.rqueue.max(before.get(&socket.cookie).copied().unwrap_or_default());
     window.listeners().map(|socket| (socket.local.to_string(), most(socket), socket.wqueue)).collect()
 }
 
@@ -111,14 +112,20 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
     }
     let opened = window.grew("TcpPassiveOpens");
     let lost = share(overflows, overflows + opened);
-    let mut seen = Seen::warning(30.0 + lost * 70.0)
-        .saw(format!("ListenOverflows +{overflows}, ListenDrops +{drops}; {opened} connections came in"), NETSTAT);
-    let fullest = listeners(window).into_iter().max_by(|a, b| share(a.1.into(), a.2.into()).total_cmp(&share(b.1.into(), b.2.into())));
+    let mut seen = Seen::warning(30.0 + lost * 70.0).saw(
+        format!("ListenOverflows +{overflows}, ListenDrops +{drops}; {opened} connections came in"),
+        NETSTAT,
+    );
+    let fullest = listeners(window)
+        .into_iter()
+        .max_by(|a, b| share(a.1.into(), a.2.into()).total_cmp(&share(b.1.into(), b.2.into())));
     if let Some((name, waiting, limit)) = fullest.filter(|(_, waiting, _)| *waiting > 0) {
         seen = seen.on(format!("listener {name}")).saw(format!("{waiting} wait, {limit} may"), "sock_diag");
         let somaxconn = window.number("net/core/somaxconn").unwrap_or(4096);
         if u64::from(limit) >= somaxconn {
-            seen = seen.set("somaxconn", (somaxconn * 4).clamp(1024, 65_535)).remedy("then start the program again: a queue keeps the length it began with");
+            seen = seen
+                .set("somaxconn", (somaxconn * 4).clamp(1024, 65_535))
+                .remedy("then start the program again: a queue keeps the length it began with");
         }
     }
     vec![seen]
@@ -131,7 +138,9 @@ fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
         *waiting > 1 && share((*waiting).into(), (*limit).into()) > 0.7
     });
     let seen = |(name, waiting, limit): (String, u32, u32)| {
-        Seen::information().on(format!("listener {name}")).saw(format!("{waiting} wait, {limit} may"), "sock_diag")
+        Seen::information()
+            .on(format!("listener {name}"))
+            .saw(format!("{waiting} wait, {limit} may"), "sock_diag")
     };
     if overflowing { Vec::new() } else { full.map(seen).collect() }
 }
@@ -162,7 +171,8 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let failed = window.grew("TcpAttemptFails");
-    let saw = format!("{again} sent again, {} of {begun} connections begun; {failed} failed", percent(of_all));
+    let saw =
+        format!("{again} sent again, {} of {begun} connections begun; {failed} failed", percent(of_all));
     vec![Seen::warning(10.0 + of_all * 60.0).saw(saw, format!("{NETSTAT}, {SNMP}"))]
 }
 

@@ -111,7 +111,8 @@ fn again(window: &Window<'_>) -> Vec<Seen> {
         ("by timeout", "TcpExtTCPTimeouts"),
         ("by tail probe", "TcpExtTCPLossProbes"),
     ];
-    let kinds: Vec<String> = kinds.iter().map(|(word, name)| format!("{word} {}", window.grew(name))).collect();
+    let kinds: Vec<String> =
+        kinds.iter().map(|(word, name)| format!("{word} {}", window.grew(name))).collect();
     let seen = Seen::with_effect(lost > 0.01, 10.0 + lost * 300.0)
         .saw(format!("{again} of {sent} segments, {}", percent(lost)), SNMP)
         .saw(kinds.join(", "), NETSTAT);
@@ -150,7 +151,10 @@ fn tail(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let lost = share(again, window.grew("TcpOutSegs"));
-    let saw = format!("{repaired} losses of last packets were found by probes, {} of {again} sent again", percent(of_all));
+    let saw = format!(
+        "{repaired} losses of last packets were found by probes, {} of {again} sent again",
+        percent(of_all)
+    );
     vec![Seen::with_effect(lost > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
 }
 
@@ -164,8 +168,11 @@ fn reordering(window: &Window<'_>) -> Vec<Seen> {
     }
     let undone = ["TcpExtTCPDSACKUndo", "TcpExtTCPFullUndo", "TcpExtTCPPartialUndo"];
     let undone: u64 = undone.iter().map(|name| window.grew(name)).sum();
-    let seen = Seen::with_effect(undone > 0 || window.grew("TcpExtTCPDSACKRecv") >= 10, 20.0 + of_all * 100.0)
-        .saw(format!("{events} times in {sent} segments; {undone} reductions of windows were undone"), NETSTAT);
+    let seen = Seen::with_effect(
+        undone > 0 || window.grew("TcpExtTCPDSACKRecv") >= 10,
+        20.0 + of_all * 100.0,
+    )
+    .saw(format!("{events} times in {sent} segments; {undone} reductions of windows were undone"), NETSTAT);
     vec![seen]
 }
 
@@ -186,5 +193,8 @@ fn given_up(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let saw = format!("{ended} connections (TCPAbortOnTimeout)");
-    vec![Seen::warning(10.0 + (ended as f64).min(30.0)).saw(saw, format!("{NETSTAT}; {IP_SYSCTL}, tcp_retries2"))]
+    vec![
+        Seen::warning(10.0 + (ended as f64).min(30.0))
+            .saw(saw, format!("{NETSTAT}; {IP_SYSCTL}, tcp_retries2")),
+    ]
 }

@@ -87,7 +87,8 @@ fn black_hole(window: &Window<'_>) -> Vec<Seen> {
     for connection in window.connections() {
         let now = connection.now;
         // The handshake counts for one byte. Without any full segment, retries are all that was sent.
-        let nothing_passed = now.bytes_acked < u64::from(now.snd_mss) && connection.acked() < u64::from(now.snd_mss);
+        let nothing_passed =
+            now.bytes_acked < u64::from(now.snd_mss) && connection.acked() < u64::from(now.snd_mss);
         let full = u64::from(connection.socket.wqueue) >= u64::from(now.snd_mss);
         if !nothing_passed || !full || now.retransmits < 3 || now.segs_in == 0 || now.snd_mss < 600 {
             continue;

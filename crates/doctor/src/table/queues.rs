@@ -117,19 +117,28 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
     let seen = |(_, card): (_, &Device)| {
         let taking = interrupted_by(window, card);
         let full = saturated.filter(|(cpu, _)| taking.contains(*cpu));
-        let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0)).on(&card.name).saw(
-            format!("{} for {} CPUs, rps_cpus is empty", counted(card.rx.len(), "receive queue"), cpus.len()),
-            queues_of(card),
-        );
+        let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0))
+            .on(&card.name)
+            .saw(
+                format!(
+                    "{} for {} CPUs, rps_cpus is empty",
+                    counted(card.rx.len(), "receive queue"),
+                    cpus.len()
+                ),
+                queues_of(card),
+            );
         let others: CpuSet = cpus.iter().copied().filter(|cpu| !taking.contains(*cpu)).collect();
         // Where all take interrupts, all may receive.
         let others = if others.is_empty() { cpus.iter().copied().collect() } else { others };
         match full {
             Some((cpu, share)) => {
-                let saw = format!("CPU {cpu}, which takes its interrupts, is {} busy with them", percent(share));
+                let saw =
+                    format!("CPU {cpu}, which takes its interrupts, is {} busy with them", percent(share));
                 seen.saw(saw, "/proc/stat").set("rps_cpus", others)
             }
-            None => seen.remedy("nothing now: no CPU is short of time for it; with more packets, set rps_cpus"),
+            None => {
+                seen.remedy("nothing now: no CPU is short of time for it; with more packets, set rps_cpus")
+            }
         }
     };
     without.map(seen).collect()
@@ -155,7 +164,10 @@ fn rps_overlap(window: &Window<'_>) -> Vec<Seen> {
             .on(&card.name)
             .saw(format!("rps_cpus names CPUs {targets}"), queues_of(card));
         if overlap {
-            seen = seen.saw(format!("CPUs {both} take its interrupts and are up to {} busy with them", percent(busy)), "/proc/interrupts");
+            seen = seen.saw(
+                format!("CPUs {both} take its interrupts and are up to {} busy with them", percent(busy)),
+                "/proc/interrupts",
+            );
         }
         if !off.is_empty() {
             seen = seen.saw(format!("CPUs {off} are off line"), "/proc/stat");
@@ -177,7 +189,13 @@ fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
     if (flows == 0) == (entries == 0) || window.sysctl("net/core/rps_sock_flow_entries").is_none() {
         return Vec::new();
     }
-    let queues = window.after.devices.iter().filter(|device| device.hardware).map(|device| device.rx.len()).sum::<usize>();
+    let queues = window
+        .after
+        .devices
+        .iter()
+        .filter(|device| device.hardware)
+        .map(|device| device.rx.len())
+        .sum::<usize>();
     // The symptom is the effect: somebody asked for it and it does nothing.
     let seen = Seen::warning(5.0)
         .saw(format!("rps_sock_flow_entries is {entries}"), RFS_TABLE)
@@ -215,7 +233,11 @@ fn no_xps(window: &Window<'_>) -> Vec<Seen> {
         let seen = Seen::with_effect(again > 0.01, again * 100.0)
             .on(&card.name)
             .saw(format!("{} send queues, xps_cpus of all is empty", card.tx.len()), queues_of(card));
-        let seen = if again > 0.01 { seen.saw(format!("{} of packets were requeued", percent(again)), "RTM_GETQDISC") } else { seen };
+        let seen = if again > 0.01 {
+            seen.saw(format!("{} of packets were requeued", percent(again)), "RTM_GETQDISC")
+        } else {
+            seen
+        };
         seen.set("xps_cpus", "node")
     };
     window.cards().filter(|(_, card)| without(card)).map(seen).collect()
@@ -238,7 +260,9 @@ fn few_channels(window: &Window<'_>) -> Vec<Seen> {
             .saw(format!("{now} queues in use, {most} there, {cpus} CPUs"), "ETHTOOL_GCHANNELS")
             .set("channels", useful);
         found.push(match full {
-            Some((cpu, share)) => seen.saw(format!("CPU {cpu} is {} busy with them", percent(share)), "/proc/stat"),
+            Some((cpu, share)) => {
+                seen.saw(format!("CPU {cpu} is {} busy with them", percent(share)), "/proc/stat")
+            }
             None => seen,
         });
     }
@@ -262,7 +286,10 @@ fn skewed(window: &Window<'_>) -> Vec<Seen> {
         let full = window.saturated().filter(|(cpu, _)| interrupted_by(window, card).contains(*cpu));
         let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 90.0))
             .on(&card.name)
-            .saw(format!("{} of {per_s:.0} interrupts a second are {name}'s", percent(of_all)), "/proc/interrupts");
+            .saw(
+                format!("{} of {per_s:.0} interrupts a second are {name}'s", percent(of_all)),
+                "/proc/interrupts",
+            );
         found.push(seen);
     }
     found

@@ -101,7 +101,10 @@ fn closed(window: &Window<'_>) -> Vec<Seen> {
     if per_s < 0.1 {
         return Vec::new();
     }
-    vec![Seen::with_effect(per_s > 1.0 || dropped > 0, (10.0 + per_s).min(40.0)).saw(grown(window, &names), NETSTAT)]
+    vec![
+        Seen::with_effect(per_s > 1.0 || dropped > 0, (10.0 + per_s).min(40.0))
+            .saw(grown(window, &names), NETSTAT),
+    ]
 }
 
 /// Counters of `TcpExt` that grew, for people.
@@ -113,7 +116,8 @@ fn grown(window: &Window<'_>, names: &[&str]) -> String {
 
 fn slow_reader(window: &Window<'_>) -> Vec<Seen> {
     let before: Vec<_> = window.before.answers.sockets.iter().flatten().collect();
-    let waited = |cookie: u64| before.iter().find(|socket| socket.cookie == cookie).map_or(0, |socket| socket.rqueue);
+    let waited =
+        |cookie: u64| before.iter().find(|socket| socket.cookie == cookie).map_or(0, |socket| socket.rqueue);
     let mut found = Vec::new();
     for connection in window.connections() {
         let socket = connection.socket;
@@ -124,9 +128,14 @@ fn slow_reader(window: &Window<'_>) -> Vec<Seen> {
         if waiting < 16_384 || filled < 0.3 {
             continue;
         }
-        let seen = Seen::warning(30.0 + filled * 20.0)
-            .on(connection.name())
-            .saw(format!("{} unread at both looks, of a buffer of {}", bytes(waiting.into()), bytes(buffer.into())), SOCK_DIAG);
+        let seen = Seen::warning(30.0 + filled * 20.0).on(connection.name()).saw(
+            format!(
+                "{} unread at both looks, of a buffer of {}",
+                bytes(waiting.into()),
+                bytes(buffer.into())
+            ),
+            SOCK_DIAG,
+        );
         found.push(seen);
     }
     found.sort_by(|a: &Seen, b| b.impact.total_cmp(&a.impact));

@@ -22,7 +22,6 @@ pub(super) const FAMILY: Family = Family {
             source: SCALING,
             follows: &["HG010", "HG020", "HG023", "HG025", "HG026"],
             run: saturated,
-            ..USUAL
         },
         Check {
             code: "HG002",
@@ -110,7 +109,8 @@ fn saturated(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn backlog(window: &Window<'_>) -> Vec<Seen> {
-    let (dropped, processed) = growth(window, |cpu| (cpu.dropped - cpu.flow_limited.min(cpu.dropped), cpu.processed));
+    let (dropped, processed) =
+        growth(window, |cpu| (cpu.dropped - cpu.flow_limited.min(cpu.dropped), cpu.processed));
     if dropped == 0 {
         return Vec::new();
     }
@@ -129,8 +129,10 @@ fn flow_limit(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let lost = share(limited, processed + limited);
-    let seen = Seen::warning(20.0 + lost * 100.0)
-        .saw(format!("{limited} packets of large flows dropped, {} of those handled", percent(lost)), SOFTNET);
+    let seen = Seen::warning(20.0 + lost * 100.0).saw(
+        format!("{limited} packets of large flows dropped, {} of those handled", percent(lost)),
+        SOFTNET,
+    );
     vec![seen]
 }
 

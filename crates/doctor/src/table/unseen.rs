@@ -97,5 +97,8 @@ fn container(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let names: Vec<&str> = window.after.devices.iter().map(|device| device.name.as_str()).take(8).collect();
-    vec![Seen::information().saw(format!("no link with hardware; there are {}", names.join(", ")), "/sys/class/net")]
+    vec![
+        Seen::information()
+            .saw(format!("no link with hardware; there are {}", names.join(", ")), "/sys/class/net"),
+    ]
 }

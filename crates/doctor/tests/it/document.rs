@@ -36,7 +36,9 @@ fn page() -> String {
 
 fn section(check: &Check) -> String {
     let list = |words: &[&str], link: bool| {
-        let words = words.iter().map(|word| if link { format!("[`{word}`](knobs.md#{word})") } else { (*word).to_owned() });
+        let words = words
+            .iter()
+            .map(|word| if link { format!("[`{word}`](knobs.md#{word})") } else { (*word).to_owned() });
         words.collect::<Vec<_>>().join(", ")
     };
     let mut text = format!("\n### {}: {}\n\n{}\n\n", check.code, check.title, check.why);
@@ -46,7 +48,8 @@ fn section(check: &Check) -> String {
     }
     text += &format!("*How to verify:* {}.\n\n", check.verify);
     if !check.follows.is_empty() {
-        text += &format!("*Stands behind* {}, of which it may be a consequence.\n\n", list(check.follows, false));
+        text +=
+            &format!("*Stands behind* {}, of which it may be a consequence.\n\n", list(check.follows, false));
     }
     text + &format!("Source: {}.\n", check.source)
 }

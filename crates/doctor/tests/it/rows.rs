@@ -9,10 +9,30 @@ use crate::scene::Scene;
 
 /// Knobs that rows name and the table of knobs does not have yet.
 const COMING: &[&str] = &[
-    "irq_affinity", "channels", "rss_indirection", "ring_rx", "ring_tx", "coalesce_rx_usecs", "coalesce_tx_usecs",
-    "coalesce_adaptive_rx", "gro", "gso", "tso", "netdev_budget", "netdev_budget_usecs", "netdev_max_backlog",
-    "flow_limit_cpu_bitmap", "threaded_napi", "default_qdisc", "txqueuelen", "rmem_max", "wmem_max", "tcp_mem", "notrack",
-    "nf_conntrack_max", "nf_conntrack_buckets",
+    "irq_affinity",
+    "channels",
+    "rss_indirection",
+    "ring_rx",
+    "ring_tx",
+    "coalesce_rx_usecs",
+    "coalesce_tx_usecs",
+    "coalesce_adaptive_rx",
+    "gro",
+    "gso",
+    "tso",
+    "netdev_budget",
+    "netdev_budget_usecs",
+    "netdev_max_backlog",
+    "flow_limit_cpu_bitmap",
+    "threaded_napi",
+    "default_qdisc",
+    "txqueuelen",
+    "rmem_max",
+    "wmem_max",
+    "tcp_mem",
+    "notrack",
+    "nf_conntrack_max",
+    "nf_conntrack_buckets",
 ];
 
 #[test]
@@ -43,7 +63,11 @@ fn rows_are_complete() {
         assert!(check.why.ends_with(['.', '"']), "{}: why is sentences", check.code);
         assert!(!check.title.ends_with('.') && !check.verify.ends_with('.'), "{}", check.code);
         for knob in check.knobs {
-            assert!(tune::find(knob).is_some() || COMING.contains(knob), "{}: there is no knob {knob}", check.code);
+            assert!(
+                tune::find(knob).is_some() || COMING.contains(knob),
+                "{}: there is no knob {knob}",
+                check.code
+            );
         }
         for code in check.follows {
             assert!(find(code).is_some() && *code != check.code, "{} follows {code}", check.code);
@@ -54,7 +78,8 @@ fn rows_are_complete() {
 #[test]
 fn a_healthy_machine_has_no_finding() {
     let diagnosis = Scene::healthy().diagnose();
-    let found: Vec<_> = diagnosis.findings.iter().map(|finding| (finding.check.code, &finding.seen)).collect();
+    let found: Vec<_> =
+        diagnosis.findings.iter().map(|finding| (finding.check.code, &finding.seen)).collect();
     assert!(found.is_empty(), "{found:#?}");
     assert!(diagnosis.unseen.is_empty(), "{:?}", diagnosis.unseen);
 }
@@ -77,12 +102,21 @@ fn a_planted_fault_is_named_first() {
         let ours = diagnosis.findings.iter().find(|finding| finding.check.code == fault.code);
         let ours = ours.unwrap_or_else(|| panic!("{} ({}) is not found: {order:?}", fault.code, fault.name));
         assert_eq!(ours.seen.severity, fault.severity, "{} ({}): {:#?}", fault.code, fault.name, ours.seen);
-        assert!(!ours.seen.evidence.is_empty() && !ours.remedy().is_empty(), "{} ({})", fault.code, fault.name);
+        assert!(
+            !ours.seen.evidence.is_empty() && !ours.remedy().is_empty(),
+            "{} ({})",
+            fault.code,
+            fault.name
+        );
         if fault.severity == Severity::Warning {
             assert_eq!(order[0].0, fault.code, "{}: {order:?}", fault.name);
         } else {
             // Worth knowing is no reason to be warned of anything.
-            assert!(order.iter().all(|(_, severity)| *severity == Severity::Information), "{}: {order:?}", fault.name);
+            assert!(
+                order.iter().all(|(_, severity)| *severity == Severity::Information),
+                "{}: {order:?}",
+                fault.name
+            );
         }
     }
 }

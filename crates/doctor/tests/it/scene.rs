@@ -41,6 +41,56 @@ const COUNTERS: [(&str, &str, &str); 5] = [
     ("netstat", "IpExt", "InNoRoutes InOctets"),
 ];
 
+/// What the kernel would have chosen itself.
+const SYSCTLS: [(&str, &str); 30] = [
+    ("kernel/osrelease", "6.18.1-amd64"),
+    ("net/core/netdev_max_backlog", "1000"),
+    ("net/core/rmem_max", "4194304"),
+    ("net/core/wmem_max", "4194304"),
+    ("net/core/rps_sock_flow_entries", "0"),
+    ("net/core/somaxconn", "4096"),
+    ("net/ipv4/ip_forward", "0"),
+    ("net/ipv4/ip_local_port_range", "32768\t60999"),
+    ("net/ipv4/neigh/default/gc_thresh3", "1024"),
+    ("net/ipv4/tcp_adv_win_scale", "1"),
+    ("net/ipv4/tcp_congestion_control", "cubic"),
+    ("net/ipv4/tcp_dsack", "1"),
+    ("net/ipv4/tcp_early_retrans", "3"),
+    ("net/ipv4/tcp_fack", "0"),
+    ("net/ipv4/tcp_limit_output_bytes", "4194304"),
+    ("net/ipv4/tcp_low_latency", "0"),
+    ("net/ipv4/tcp_max_syn_backlog", "2048"),
+    ("net/ipv4/tcp_max_tw_buckets", "131072"),
+    ("net/ipv4/tcp_mem", "300000\t400000\t600000"),
+    ("net/ipv4/tcp_moderate_rcvbuf", "1"),
+    ("net/ipv4/tcp_mtu_probing", "0"),
+    ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
+    ("net/ipv4/tcp_sack", "1"),
+    ("net/ipv4/tcp_timestamps", "1"),
+    ("net/ipv4/tcp_tw_reuse", "2"),
+    ("net/ipv4/tcp_window_scaling", "1"),
+    ("net/ipv4/tcp_wmem", "4096\t16384\t4194304"),
+    ("net/netfilter/nf_conntrack_buckets", "262144"),
+    ("net/netfilter/nf_conntrack_count", "1200"),
+    ("net/netfilter/nf_conntrack_max", "262144"),
+];
+
+/// The card.
+const CARD: [(&str, &str); 12] = [
+    ("ifindex", "2"),
+    ("mtu", "1500"),
+    ("flags", "0x1003"),
+    ("speed", "10000"),
+    ("duplex", "full"),
+    ("tx_queue_len", "1000"),
+    ("carrier_changes", "2"),
+    ("gro_flush_timeout", "0"),
+    ("threaded", "0"),
+    ("device/uevent", "DRIVER=mlx5_core"),
+    ("device/numa_node", "0"),
+    ("device/local_cpulist", "0-3"),
+];
+
 /// One moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Look {
@@ -120,7 +170,8 @@ impl Scene {
     /// A counter of the stack grows.
     pub(crate) fn count(&mut self, name: &str, growth: u64) {
         let known = COUNTERS.iter().any(|(_, group, names)| {
-            name.strip_prefix(group).is_some_and(|name| names.split_ascii_whitespace().any(|other| other == name))
+            name.strip_prefix(group)
+                .is_some_and(|name| names.split_ascii_whitespace().any(|other| other == name))
         });
         assert!(known, "{name} is in no file of the scene");
         *self.after.counters.entry(name.to_owned()).or_default() += growth;
@@ -184,7 +235,9 @@ impl Scene {
             self.after.interrupts[queue] = self.before.interrupts[queue];
         }
         self.after.interrupts[0] = [80_000, 0, 0, 0];
-        self.nics().into_iter().for_each(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 1 }));
+        self.nics()
+            .into_iter()
+            .for_each(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 1 }));
     }
 
     /// A connection to 10.0.0.9:443 that carried 10 MB over a round trip of 1 ms, was never short of anything, and that
@@ -255,8 +308,8 @@ impl Scene {
     }
 
     pub(crate) fn snapshots(&self) -> (Snapshot, Snapshot) {
-        let [mut before, mut after] =
-            [&self.before, &self.after].map(|look| Snapshot::read(&Files::of(look.texts()), look.answers.clone()));
+        let [mut before, mut after] = [&self.before, &self.after]
+            .map(|look| Snapshot::read(&Files::of(look.texts()), look.answers.clone()));
         before.at_ns = 1_000_000_000;
         after.at_ns = before.at_ns + SECONDS * 1_000_000_000;
         (before, after)
@@ -270,22 +323,9 @@ impl Scene {
 
 impl Look {
     fn healthy() -> Look {
-        let mut look = Look { counters: BTreeMap::from([("TcpOutSegs".to_owned(), 1000)]), ..Look::default() };
-        let card = [
-            ("ifindex", "2"),
-            ("mtu", "1500"),
-            ("flags", "0x1003"),
-            ("speed", "10000"),
-            ("duplex", "full"),
-            ("tx_queue_len", "1000"),
-            ("carrier_changes", "2"),
-            ("gro_flush_timeout", "0"),
-            ("threaded", "0"),
-            ("device/uevent", "DRIVER=mlx5_core"),
-            ("device/numa_node", "0"),
-            ("device/local_cpulist", "0-3"),
-        ];
-        for (path, text) in card {
+        let mut look =
+            Look { counters: BTreeMap::from([("TcpOutSegs".to_owned(), 1000)]), ..Look::default() };
+        for (path, text) in CARD {
             look.texts.insert(format!("sys/class/net/eth0/{path}"), format!("{text}\n"));
         }
         for queue in 0..4 {
@@ -295,47 +335,20 @@ impl Look {
             let at = format!("sys/class/net/eth0/queues/tx-{queue}");
             look.texts.insert(format!("{at}/tx_timeout"), "0\n".to_owned());
             look.texts.insert(format!("{at}/xps_cpus"), format!("{}\n", 1 << queue));
-            look.texts.insert(format!("sys/class/net/eth0/device/msi_irqs/{}", 40 + queue), "msix\n".to_owned());
-            look.texts.insert(format!("proc/irq/{}/effective_affinity_list", 40 + queue), format!("{queue}\n"));
+            look.texts
+                .insert(format!("sys/class/net/eth0/device/msi_irqs/{}", 40 + queue), "msix\n".to_owned());
+            look.texts
+                .insert(format!("proc/irq/{}/effective_affinity_list", 40 + queue), format!("{queue}\n"));
         }
-        let sysctls = [
-            ("kernel/osrelease", "6.18.1-amd64"),
-            ("net/core/netdev_max_backlog", "1000"),
-            ("net/core/rmem_max", "4194304"),
-            ("net/core/wmem_max", "4194304"),
-            ("net/core/rps_sock_flow_entries", "0"),
-            ("net/core/somaxconn", "4096"),
-            ("net/ipv4/ip_forward", "0"),
-            ("net/ipv4/ip_local_port_range", "32768\t60999"),
-            ("net/ipv4/neigh/default/gc_thresh3", "1024"),
-            ("net/ipv4/tcp_adv_win_scale", "1"),
-            ("net/ipv4/tcp_congestion_control", "cubic"),
-            ("net/ipv4/tcp_dsack", "1"),
-            ("net/ipv4/tcp_early_retrans", "3"),
-            ("net/ipv4/tcp_fack", "0"),
-            ("net/ipv4/tcp_limit_output_bytes", "4194304"),
-            ("net/ipv4/tcp_low_latency", "0"),
-            ("net/ipv4/tcp_max_syn_backlog", "2048"),
-            ("net/ipv4/tcp_max_tw_buckets", "131072"),
-            ("net/ipv4/tcp_mem", "300000\t400000\t600000"),
-            ("net/ipv4/tcp_moderate_rcvbuf", "1"),
-            ("net/ipv4/tcp_mtu_probing", "0"),
-            ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
-            ("net/ipv4/tcp_sack", "1"),
-            ("net/ipv4/tcp_timestamps", "1"),
-            ("net/ipv4/tcp_tw_reuse", "2"),
-            ("net/ipv4/tcp_window_scaling", "1"),
-            ("net/ipv4/tcp_wmem", "4096\t16384\t4194304"),
-            ("net/netfilter/nf_conntrack_buckets", "262144"),
-            ("net/netfilter/nf_conntrack_count", "1200"),
-            ("net/netfilter/nf_conntrack_max", "262144"),
-        ];
-        for (key, value) in sysctls {
+        for (key, value) in SYSCTLS {
             look.texts.insert(format!("proc/sys/{key}"), format!("{value}\n"));
         }
         let files = [
             ("proc/meminfo", "MemTotal:       32000000 kB\n"),
-            ("proc/thread-self/net/sockstat", "sockets: used 90\nTCP: inuse 5 orphan 0 tw 3 alloc 7 mem 200\n"),
+            (
+                "proc/thread-self/net/sockstat",
+                "sockets: used 90\nTCP: inuse 5 orphan 0 tw 3 alloc 7 mem 200\n",
+            ),
             (
                 "proc/thread-self/net/route",
                 "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
@@ -369,12 +382,20 @@ impl Look {
         let softirqs = format!("{heading}NET_RX: {}\n", per_cpu(&self.net_rx));
         let mut interrupts = heading.to_owned();
         for (queue, counts) in self.interrupts.iter().enumerate() {
-            writeln!(interrupts, " {}: {} PCI-MSIX-0000:01:00.0 {queue}-edge mlx5_comp{queue}", 40 + queue, per_cpu(counts)).unwrap();
+            writeln!(
+                interrupts,
+                " {}: {} PCI-MSIX-0000:01:00.0 {queue}-edge mlx5_comp{queue}",
+                40 + queue,
+                per_cpu(counts)
+            )
+            .unwrap();
         }
         let mut files = BTreeMap::from([("snmp", String::new()), ("netstat", String::new())]);
         for (file, group, names) in COUNTERS {
             let names: Vec<&str> = names.split_ascii_whitespace().collect();
-            let value = |name: &&str| self.counters.get(&format!("{group}{name}")).copied().unwrap_or_default().to_string();
+            let value = |name: &&str| {
+                self.counters.get(&format!("{group}{name}")).copied().unwrap_or_default().to_string()
+            };
             let values: Vec<String> = names.iter().map(value).collect();
             *files.get_mut(file).unwrap() +=
                 &format!("{group}: {}\n{group}: {}\n", names.join(" "), values.join(" "));

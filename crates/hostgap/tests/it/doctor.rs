@@ -13,7 +13,18 @@ fn a_diagnosis_is_made_and_can_be_read_by_programs() {
     assert_eq!(told["schema"], 1);
     assert!(told["window_s"].as_f64().unwrap() >= 0.3, "{told}");
     for finding in told["findings"].as_array().unwrap() {
-        for field in ["code", "severity", "title", "impact", "evidence", "why", "remedy", "settings", "verify", "because_of"] {
+        for field in [
+            "code",
+            "severity",
+            "title",
+            "impact",
+            "evidence",
+            "why",
+            "remedy",
+            "settings",
+            "verify",
+            "because_of",
+        ] {
             assert!(!finding[field].is_null(), "{field}: {finding}");
         }
         assert!(finding["evidence"][0]["read_from"].is_string(), "{finding}");
@@ -29,15 +40,24 @@ fn a_collected_tree_is_diagnosed_elsewhere() {
     let told = json(&turn.hostgap(&["doctor", "--from", tree, "--json"]));
     assert!(told["window_s"].as_f64().unwrap() >= 0.3, "{told}");
     check(&turn.hostgap(&["collect", tree]), 2, "is not empty");
-    check(&turn.hostgap(&["doctor", "--from", "/nonexistent"]), 2, "could not read /nonexistent/collected.json: no such file");
-    std::fs::write(turn.out().join("tree/collected.json"), "{\"schema\": 7, \"before_ns\": 0, \"after_ns\": 1}").unwrap();
+    check(
+        &turn.hostgap(&["doctor", "--from", "/nonexistent"]),
+        2,
+        "could not read /nonexistent/collected.json: no such file",
+    );
+    std::fs::write(
+        turn.out().join("tree/collected.json"),
+        "{\"schema\": 7, \"before_ns\": 0, \"after_ns\": 1}",
+    )
+    .unwrap();
     check(&turn.hostgap(&["doctor", "--from", tree]), 2, "its schema is 7");
 }
 
 #[test]
 fn a_warning_is_an_exit_code_when_it_is_asked_for() {
     let turn = turn();
-    let ip = |args: &[&str]| assert!(turn.command("ip").args(args).output().unwrap().status.success(), "{args:?}");
+    let ip =
+        |args: &[&str]| assert!(turn.command("ip").args(args).output().unwrap().status.success(), "{args:?}");
     ip(&["netns", "add", "hgt-sick"]);
     ip(&["-n", "hgt-sick", "link", "set", "dev", "lo", "up"]);
     // Somebody sends all the time where no route leads.
@@ -64,5 +84,9 @@ fn findings_are_explained() {
     check(&turn.hostgap(&["explain", "HG999"]), 2, "`hostgap explain` lists them");
     check(&turn.hostgap(&["doctor", "--for", "soon"]), 2, "is not a time");
     check(&turn.hostgap(&["doctor", "--for", "1ms"]), 2, "0.1 s to 1 day");
-    check(&turn.hostgap(&["doctor", "--netns", "hgt-nowhere", "--for", "1s"]), 2, "could not open namespace hgt-nowhere");
+    check(
+        &turn.hostgap(&["doctor", "--netns", "hgt-nowhere", "--for", "1s"]),
+        2,
+        "could not open namespace hgt-nowhere",
+    );
 }

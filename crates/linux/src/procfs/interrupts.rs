@@ -28,7 +28,9 @@ impl Procfs {
         let text = self.required("interrupts")?;
         let cpus = cpus(text.lines().next().unwrap_or_default());
         for line in text.lines().skip(1) {
-            let Some((number, rest)) = line.split_once(':') else { return Err(self.misread("interrupts", line)) };
+            let Some((number, rest)) = line.split_once(':') else {
+                return Err(self.misread("interrupts", line));
+            };
             let Ok(number) = number.trim().parse() else { continue };
             let counts = per_cpu(&cpus, rest);
             let name = rest.split_ascii_whitespace().skip(counts.len()).last().unwrap_or_default().to_owned();

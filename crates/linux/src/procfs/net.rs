@@ -224,14 +224,8 @@ Tcp: 1 -1 42
         let text = format!("{new}{old}");
         let (_directory, procfs) = proc_with(&[("thread-self/net/softnet_stat", &text)]);
         let cpus = procfs.softnet().unwrap();
-        let first = SoftnetCpu {
-            cpu: 5,
-            processed: 255,
-            dropped: 2,
-            squeezed: 3,
-            received_rps: 10,
-            flow_limited: 1,
-        };
+        let first =
+            SoftnetCpu { cpu: 5, processed: 255, dropped: 2, squeezed: 3, received_rps: 10, flow_limited: 1 };
         assert_eq!(cpus[0], first);
         assert_eq!((cpus[1].cpu, cpus[1].processed), (1, 1));
     }

@@ -47,7 +47,8 @@ impl Procfs {
         let mut pressure = Pressure::default();
         for line in text.lines() {
             let total = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="));
-            let total = total.and_then(|total| total.parse().ok()).ok_or_else(|| self.misread(&file, line))?;
+            let total =
+                total.and_then(|total| total.parse().ok()).ok_or_else(|| self.misread(&file, line))?;
             match line.split_ascii_whitespace().next() {
                 Some("some") => pressure.some_us = total,
                 Some("full") => pressure.full_us = total,
@@ -102,7 +103,10 @@ mod tests {
             ("thread-self/net/sockstat", "sockets: used 9\nTCP: inuse 5 orphan 0 tw 3 alloc 7 mem 2\n"),
             ("pressure/irq", "full avg10=0.00 avg60=0.00 avg300=0.00 total=42\n"),
             ("thread-self/net/stat/arp_cache", "entries  allocs table_fulls\n0000000a 1 2\n0000000a 1 3\n"),
-            ("thread-self/net/packet", "sk RefCnt Type Proto Iface R Rmem User Inode\n00 3 3 0003 2 1 0 0 1\n"),
+            (
+                "thread-self/net/packet",
+                "sk RefCnt Type Proto Iface R Rmem User Inode\n00 3 3 0003 2 1 0 0 1\n",
+            ),
         ];
         let (_directory, procfs) = proc_with(&files);
         assert_eq!(procfs.sockstat().unwrap()["TCP tw"], 3);

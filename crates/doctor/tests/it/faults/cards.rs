@@ -38,7 +38,12 @@ pub(super) const FAULTS: &[Fault] = &[
         severity: Warning,
         plant: |scene| scene.driver("queue_0_tx_queue_stop", 9000),
     },
-    Fault { code: "HG033", name: "a card that hung", severity: Warning, plant: |scene| scene.driver("tx_timeout", 1) },
+    Fault {
+        code: "HG033",
+        name: "a card that hung",
+        severity: Warning,
+        plant: |scene| scene.driver("tx_timeout", 1),
+    },
     Fault {
         code: "HG034",
         name: "an allowance that is exceeded (ena)",
@@ -48,7 +53,12 @@ pub(super) const FAULTS: &[Fault] = &[
             scene.count("TcpRetransSegs", 6000);
         },
     },
-    Fault { code: "HG035", name: "a bad cable", severity: Warning, plant: |scene| scene.link("rx_crc_errors", 12) },
+    Fault {
+        code: "HG035",
+        name: "a bad cable",
+        severity: Warning,
+        plant: |scene| scene.link("rx_crc_errors", 12),
+    },
     Fault {
         code: "HG036",
         name: "pause frames (mlx5)",

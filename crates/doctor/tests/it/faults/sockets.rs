@@ -85,7 +85,9 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG085",
         name: "a full queue at a modem",
         severity: Warning,
-        plant: |scene| scene.connect(|socket| change(socket, |tcp| (tcp.rtt, tcp.min_rtt) = (300_000, 20_000))),
+        plant: |scene| {
+            scene.connect(|socket| change(socket, |tcp| (tcp.rtt, tcp.min_rtt) = (300_000, 20_000)));
+        },
     },
     Fault {
         code: "HG086",
@@ -134,7 +136,9 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| {
             scene.sysctl("net/ipv4/tcp_rmem", "4096 87380 16777216");
             scene.connect(|socket| {
-                change(socket, |tcp| (tcp.rtt, tcp.min_rtt, tcp.bytes_received) = (80_000, 80_000, 900_000_000));
+                change(socket, |tcp| {
+                    (tcp.rtt, tcp.min_rtt, tcp.bytes_received) = (80_000, 80_000, 900_000_000);
+                });
                 socket.memory.as_mut().unwrap().receive_buffer = 16_777_216;
             });
         },
@@ -154,7 +158,9 @@ pub(super) const FAULTS: &[Fault] = &[
         severity: Warning,
         plant: |scene| {
             scene.connect(|socket| {
-                change(socket, |tcp| (tcp.rtt, tcp.min_rtt, tcp.bytes_received) = (80_000, 80_000, 2_000_000_000));
+                change(socket, |tcp| {
+                    (tcp.rtt, tcp.min_rtt, tcp.bytes_received) = (80_000, 80_000, 2_000_000_000);
+                });
                 socket.memory.as_mut().unwrap().receive_buffer = 33_554_432;
             });
         },

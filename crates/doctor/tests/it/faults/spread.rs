@@ -59,7 +59,9 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| {
             scene.saturate(0);
             scene.after.interrupts = [[20_000, 0, 0, 0]; 4];
-            (0..4).for_each(|queue| scene.file(&format!("proc/irq/{}/effective_affinity_list", 40 + queue), "0\n"));
+            (0..4).for_each(|queue| {
+                scene.file(&format!("proc/irq/{}/effective_affinity_list", 40 + queue), "0\n");
+            });
         },
     },
     Fault {
@@ -165,7 +167,9 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| {
             scene.single_queue();
             scene.saturate(0);
-            scene.nics().into_iter().for_each(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 4 }));
+            scene.nics().into_iter().for_each(|nic| {
+                nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 4 });
+            });
         },
     },
     Fault {

@@ -6,7 +6,9 @@ use super::Fault;
 use crate::scene::Scene;
 
 fn conntrack(scene: &mut Scene, drop: u64) {
-    let table = |drop: u64| format!("entries  insert_failed drop early_drop\n00000500 00000000 {drop:08x} 00000000\n");
+    let table = |drop: u64| {
+        format!("entries  insert_failed drop early_drop\n00000500 00000000 {drop:08x} 00000000\n")
+    };
     scene.file("proc/thread-self/net/stat/nf_conntrack", &table(3));
     scene.after.texts.insert("proc/thread-self/net/stat/nf_conntrack".to_owned(), table(3 + drop));
 }
@@ -31,7 +33,12 @@ pub(super) const FAULTS: &[Fault] = &[
             scene.count("TcpExtTCPSynRetrans", 400);
         },
     },
-    Fault { code: "HG051", name: "connections that are not entered", severity: Warning, plant: |scene| conntrack(scene, 50) },
+    Fault {
+        code: "HG051",
+        name: "connections that are not entered",
+        severity: Warning,
+        plant: |scene| conntrack(scene, 50),
+    },
     Fault {
         code: "HG052",
         name: "few buckets",
@@ -74,7 +81,12 @@ pub(super) const FAULTS: &[Fault] = &[
             scene.count("TcpExtTCPSynRetrans", 60);
         },
     },
-    Fault { code: "HG061", name: "a long queue", severity: Information, plant: |scene| scene.listen(100, 128) },
+    Fault {
+        code: "HG061",
+        name: "a long queue",
+        severity: Information,
+        plant: |scene| scene.listen(100, 128),
+    },
     Fault {
         code: "HG062",
         name: "half-open connections that overflow",

@@ -1,14 +1,15 @@
 //! What the whole machine shares: planted in a virtual machine that is nobody else's.
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use doctor::{Diagnosis, Place, Window, diagnose};
+use linux::cpu::pin_current_thread;
 use linux::sysctl::{self, Key};
 use linux::sysfs::{NetSysfs, Queue};
+use linux::{CpuSet, Netlink, Netns};
 use testkit::{require_root, run, skip};
 
-use super::{Busy, CLIENT, Line, SERVER, check_first, ifname, sleep};
+use super::{CLIENT, Line, SERVER, check_first, check_known, check_quiet, ifname, sleep};
 
 fn can_run() -> bool {
     if !require_root() {
@@ -68,7 +69,11 @@ fn a_nearly_full_table_of_connections_is_named() {
     let line = Line::new();
     // Connections are tracked where a rule asks for their state.
     run(&line.client, "nft", &["add", "table", "ip", "hgt"]);
-    run(&line.client, "nft", &["add", "chain", "ip", "hgt", "out", "{ type filter hook output priority 0; }"]);
+    run(
+        &line.client,
+        "nft",
+        &["add", "chain", "ip", "hgt", "out", "{ type filter hook output priority 0; }"],
+    );
     run(&line.client, "nft", &["add", "rule", "ip", "hgt", "out", "ct", "state", "new", "counter"]);
     let changed = Changed::to("net/netfilter/nf_conntrack_max", "100");
     let diagnosis = line.watch("client", || {
@@ -108,18 +113,53 @@ fn a_backlog_of_two_packets_overflows() {
     let sysfs = NetSysfs::open(&line.server).unwrap();
     sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
     let changed = Changed::to("net/core/netdev_max_backlog", "2");
-    let server = line.server.run(|| UdpSocket::bind((SERVER, 0))).unwrap().unwrap();
-    let address = server.local_addr().unwrap();
-    server.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let reading = Busy::with(move || {
-        let _ = server.recv(&mut [0; 200]);
-        true
-    });
+    // Nobody listens, so that no reader can be too slow.
     let diagnosis = line.watch("server", || {
         let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
-        (0..5000).for_each(|_| drop(client.send_to(&[0; 100], address)));
+        let flood = move || {
+            pin_current_thread(&"0".parse().unwrap()).unwrap();
+            (0..10_000).for_each(|_| drop(client.send_to(&[0; 100], (SERVER, 9))));
+        };
+        std::thread::spawn(flood).join().unwrap();
         sleep(100);
     });
     check_first(&diagnosis, "HG002");
-    drop((changed, reading));
+    drop(changed);
+}
+
+/// The card of the machine, up, with the files of its queues; `None` where it has none of several queues.
+fn card() -> Option<NetSysfs> {
+    let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
+    let netlink = Netlink::open().unwrap();
+    let link = netlink.link(&ifname("eth0")).unwrap()?;
+    netlink.link_set_up(link.index, true).unwrap();
+    let several = sysfs.queues(&ifname("eth0")).unwrap().len() >= 4;
+    several.then_some(sysfs)
+}
+
+#[test]
+fn a_card_whose_queues_are_steered_badly_is_known() {
+    if !can_run() {
+        return;
+    }
+    let Some(sysfs) = card() else { return skip("the machine has no card of several queues") };
+    let eth0 = ifname("eth0");
+    let all: CpuSet = linux::cpu::online().unwrap();
+    let clean = watch_here(|| ());
+    check_quiet(&clean);
+    for code in ["HG006", "HG022", "HG024"] {
+        assert!(clean.findings.iter().all(|finding| finding.check.code != code), "{code}");
+    }
+    sysfs.write_queue_cpus(&eth0, Queue::Rx(0), &all).unwrap();
+    check_known(&watch_here(|| ()), "HG006");
+    sysfs.write_queue_cpus(&eth0, Queue::Rx(0), &CpuSet::default()).unwrap();
+
+    let before: Vec<CpuSet> = (0..2).map(|tx| sysfs.read_queue_cpus(&eth0, Queue::Tx(tx)).unwrap()).collect();
+    (0..2).for_each(|tx| sysfs.write_queue_cpus(&eth0, Queue::Tx(tx), &CpuSet::default()).unwrap());
+    check_known(&watch_here(|| ()), "HG024");
+    (0..2_u16).for_each(|tx| sysfs.write_queue_cpus(&eth0, Queue::Tx(tx), &before[usize::from(tx)]).unwrap());
+
+    sysfs.write_queue_flows(&eth0, 0, 4096).unwrap();
+    check_first(&watch_here(|| ()), "HG022");
+    sysfs.write_queue_flows(&eth0, 0, 0).unwrap();
 }

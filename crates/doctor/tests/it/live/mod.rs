@@ -39,7 +39,8 @@ impl Line {
         let bridge = between.index_of(&ifname("br0")).unwrap();
         for (netns, port, address) in [(&client, "c", CLIENT), (&server, "s", SERVER)] {
             let netlink = Netlink::open_in(netns).unwrap();
-            let peer = VethPeer { name: ifname(port), netns: Some(world.name("middle")), mtu: None, mac: None };
+            let peer =
+                VethPeer { name: ifname(port), netns: Some(world.name("middle")), mtu: None, mac: None };
             netlink.link_add(&link("eth0", LinkKind::Veth { peer })).unwrap();
             let index = netlink.index_of(&ifname("eth0")).unwrap();
             netlink.address_add(index, &format!("{address}/24").parse().unwrap()).unwrap();

@@ -45,7 +45,8 @@ fn a_backlog_of_one_overflows() {
     let line = Line::new();
     let address: SocketAddrV4 = format!("{SERVER}:8080").parse().unwrap();
     let listener = line.server.run(|| {
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         rustix::net::bind(&socket, &address).unwrap();
         rustix::net::listen(&socket, 1).unwrap();
         socket

@@ -23,9 +23,9 @@ fn can_run() -> bool {
 }
 
 /// Half of the round trip, and what else happens on the way to the server.
-fn wire(line: &Line, delay_ms: u64, there: Netem) {
+fn wire(line: &Line, delay_ms: u64, there: &Netem) {
     let delay_ns = delay_ms * 500_000;
-    line.shape("s", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..there }));
+    line.shape("s", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..there.clone() }));
     line.shape("c", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..Netem::default() }));
 }
 
@@ -45,7 +45,7 @@ fn a_lossy_long_path_is_limited_by_loss() {
         return;
     }
     let line = Line::new();
-    wire(&line, 80, Netem { loss: Probability::from_ratio(0.01), ..Netem::default() });
+    wire(&line, 80, &Netem { loss: Probability::from_ratio(0.01), ..Netem::default() });
     let busy = stream(&line, |_| ());
     // Until the first losses have ended slow start.
     sleep(5000);
@@ -62,7 +62,7 @@ fn a_small_window_on_a_long_path_is_named() {
         return;
     }
     let line = Line::new();
-    wire(&line, 80, Netem::default());
+    wire(&line, 80, &Netem::default());
     // The window scale is chosen at the handshake, so that the buffer is set on the listener.
     let (listener, address) = listen(&line);
     sockopt::set_socket_recv_buffer_size(&listener, 32_768).unwrap();
@@ -83,7 +83,7 @@ fn a_small_send_buffer_on_a_long_path_is_named() {
         return;
     }
     let line = Line::new();
-    wire(&line, 80, Netem::default());
+    wire(&line, 80, &Netem::default());
     let busy = stream(&line, |stream| sockopt::set_socket_send_buffer_size(stream, 16_384).unwrap());
     sleep(2000);
     let diagnosis = line.watch("client", || sleep(5000));
@@ -97,7 +97,7 @@ fn a_long_queue_on_the_path_is_named() {
         return;
     }
     let line = Line::new();
-    wire(&line, 10, Netem { rate_bytes_per_s: Some(250_000), ..Netem::default() });
+    wire(&line, 10, &Netem { rate_bytes_per_s: Some(250_000), ..Netem::default() });
     let busy = stream(&line, |_| ());
     sleep(3000);
     let diagnosis = line.watch("client", || sleep(4000));
@@ -111,7 +111,7 @@ fn a_long_path_without_trouble_is_quiet() {
         return;
     }
     let line = Line::new();
-    wire(&line, 20, Netem::default());
+    wire(&line, 20, &Netem::default());
     let (listener, address) = listen(&line);
     let diagnosis = line.watch("client", || {
         for _ in 0..20 {
