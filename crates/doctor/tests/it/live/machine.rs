@@ -9,7 +9,7 @@ use linux::sysfs::{NetSysfs, Queue};
 use linux::{CpuSet, Netlink, Netns};
 use testkit::{require_root, run, skip};
 
-use super::{CLIENT, Line, SERVER, check_first, check_known, check_quiet, ifname, sleep};
+use super::{Busy, CLIENT, Line, SERVER, check_first, check_known, check_quiet, ifname, sleep};
 
 fn can_run() -> bool {
     if !require_root() {
@@ -125,6 +125,39 @@ fn a_backlog_of_two_packets_overflows() {
     });
     check_first(&diagnosis, "HG002");
     drop(changed);
+}
+
+#[test]
+fn a_cpu_that_only_receives_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    // Receiving costs more than sending: each packet passes a list of rules that nobody has ordered.
+    let rules = (10_000..16_000).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
+    let script =
+        "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), script + &rules.collect::<String>()).unwrap();
+    run(&line.server, "nft", &["-f", file.path().to_str().unwrap()]);
+    let sysfs = NetSysfs::open(&line.server).unwrap();
+    sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
+    let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
+    let mut sent = 0_u32;
+    let flood = Busy::with(move || {
+        if sent == 0 {
+            pin_current_thread(&"0".parse().unwrap()).unwrap();
+        }
+        sent += 1;
+        (0..40).for_each(|_| drop(client.send_to(&[0; 100], (SERVER, 9))));
+        // The sender's CPU has time left: that of the bridge is spent on it too.
+        sleep(10);
+        true
+    });
+    sleep(500);
+    let diagnosis = watch_here(|| sleep(3000));
+    drop(flood);
+    check_first(&diagnosis, "HG001");
 }
 
 /// The card of the machine, up, with the files of its queues; `None` where it has none of several queues.

@@ -95,6 +95,8 @@ pub(crate) struct Look {
     pub(crate) stat: [[u64; 8]; CPUS],
     /// Rounds of receiving.
     pub(crate) net_rx: [u64; CPUS],
+    /// Rounds of work for disks.
+    pub(crate) block: [u64; CPUS],
     /// The columns of softnet_stat.
     pub(crate) softnet: [[u64; 15]; CPUS],
     /// Interrupts 40 to 43, those of the card's queues.
@@ -163,7 +165,8 @@ impl Look {
         stat += "ctxt 1\n";
         let heading = "          CPU0 CPU1 CPU2 CPU3\n";
         let per_cpu = |numbers: &[u64; CPUS]| numbers.map(|number| format!("{number:10}")).join(" ");
-        let softirqs = format!("{heading}NET_RX: {}\n", per_cpu(&self.net_rx));
+        let softirqs =
+            format!("{heading}NET_RX: {}\nBLOCK: {}\n", per_cpu(&self.net_rx), per_cpu(&self.block));
         let mut interrupts = heading.to_owned();
         for (queue, counts) in self.interrupts.iter().enumerate() {
             writeln!(

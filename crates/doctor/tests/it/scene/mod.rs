@@ -68,9 +68,11 @@ impl Scene {
         for other in 0..CPUS {
             self.ticks(other, [20, 0, 10, 960, 0, 0, 10, 0]);
             self.after.net_rx[other] = self.before.net_rx[other] + 100;
+            self.after.softnet[other][0] = self.before.softnet[other][0] + 200;
         }
         self.ticks(cpu, [10, 0, 10, 10, 0, 20, 950, 0]);
         self.after.net_rx[cpu] += 100_000;
+        self.after.softnet[cpu][0] += 500_000;
     }
 
     /// A counter of the stack grows.
