@@ -85,12 +85,17 @@ fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
             _ => false,
         };
     }
-    error.is::<linux::Error>() || error.downcast_ref::<RecordError>().is_some_and(record)
+    error.is::<linux::Error>()
+        || error.is::<::doctor::DoctorError>()
+        || error.downcast_ref::<RecordError>().is_some_and(record)
 }
 
 fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     if error.is::<BadInput>() || error.is::<::record::ExperimentError>() {
         return (BAD_INPUT, None);
+    }
+    if let Some(error) = error.downcast_ref::<::doctor::DoctorError>() {
+        return look(error);
     }
     match error.downcast_ref::<LabError>() {
         Some(LabError::Privileges(_)) => (
@@ -142,6 +147,22 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
             Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap"),
         ),
         _ => (FAILURE, None),
+    }
+}
+
+/// What can be done where nothing could be looked at.
+fn look(error: &::doctor::DoctorError) -> (u8, Option<&'static str>) {
+    use ::doctor::DoctorError;
+    match error {
+        DoctorError::Linux(error) if error.source.kind() == std::io::ErrorKind::PermissionDenied => {
+            (UNABLE, Some("another namespace takes root (sudo); this one does not"))
+        }
+        DoctorError::Linux(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+            (BAD_INPUT, Some("`ip netns` lists the namespaces"))
+        }
+        DoctorError::Tree { .. } | DoctorError::Occupied(_) => (BAD_INPUT, None),
+        DoctorError::Unread(_) => (BAD_INPUT, Some("`hostgap collect DIR` writes such a tree")),
+        DoctorError::Linux(_) | DoctorError::Unwritten(_) => (FAILURE, None),
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod bpf;
 mod clean;
+mod doctor;
 mod exit;
 mod lab;
 mod load;
@@ -41,6 +42,9 @@ enum Command {
     Report(report::Args),
     Paths(paths::Args),
     Tune(tune::Args),
+    Doctor(doctor::Args),
+    Explain(doctor::ExplainArgs),
+    Collect(doctor::CollectArgs),
     Load(load::Args),
     Serve(serve::Args),
     Lab(lab::Args),
@@ -58,6 +62,9 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Paths(args) => paths::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Explain(args) => doctor::explain(&args),
+        Command::Collect(args) => doctor::collect(&args),
         Command::Load(args) => load::run(args),
         Command::Serve(args) => serve::run(&args),
         Command::Lab(args) => lab::run(&args),

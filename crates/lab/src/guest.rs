@@ -124,7 +124,8 @@ impl GuestRace<'_> {
         let timing = if asked.counts() { Timing::Counted } else { Timing::RealTime { cpus: asked.cpus } };
         // Histograms of every trial come back; the limit is against a guest gone mad.
         let output_bytes = 4 << 30;
-        Limits { time: TIME_MAX, silence: SILENCE_MAX, memory_mib: asked.memory_mib, timing, output_bytes }
+        let memory_mib = asked.memory_mib;
+        Limits { time: TIME_MAX, silence: SILENCE_MAX, memory_mib, timing, output_bytes, nic: None }
     }
 
     fn command(&self, experiment: &Path) -> Result<Command, LabError> {

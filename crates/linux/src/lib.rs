@@ -4,7 +4,9 @@
 //! failed, on what, and why. `setns` is called in [`netns`] and nowhere else in the project.
 
 mod cookie;
+mod device;
 mod error;
+mod files;
 mod link;
 mod names;
 mod neighbour;
@@ -17,18 +19,23 @@ pub mod features;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod nic;
 pub mod perf;
 pub mod process;
 pub mod procfs;
 pub mod qdisc;
+pub mod sock_diag;
 pub mod stamps;
 pub mod sysctl;
 pub mod sysfs;
+pub mod throttle;
 pub mod view;
 
 pub use cgroup::Cgroup;
 pub use cpu::CpuSet;
+pub use device::{Device, RxQueue, TxQueue};
 pub use error::{Error, Result};
+pub use files::Files;
 pub use link::{IpvlanMode, Link, LinkKind, MacvlanMode, VethPeer, Vxlan};
 pub use names::{IfName, Mac, NameError, NetnsName};
 pub use neighbour::{FdbEntry, Neighbour};

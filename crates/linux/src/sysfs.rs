@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
@@ -40,6 +41,11 @@ impl NetSysfs {
         let place = netns.describe();
         let root = netns.run(mount)?.attempt(|| format!("mount the sysfs of {place}"))?;
         Ok(NetSysfs { root, place })
+    }
+
+    /// Where its files can be read by name, as long as this value lives and by this process alone.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
     }
 
     /// The links that have a directory, by name.

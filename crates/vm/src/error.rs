@@ -94,6 +94,9 @@ pub enum Error {
         /// What about it.
         reason: String,
     },
+    /// There is no network namespace for the guest's network card.
+    #[error("could not {0}; a guest's network card needs root's rights")]
+    Nic(linux::Error),
     /// The guest ended without saying how the command ended: a panic, or QEMU or virtiofsd died.
     #[error("the guest died before its command ended; end of its console:\n{console}")]
     Died {

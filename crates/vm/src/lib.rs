@@ -2,7 +2,8 @@
 //!
 //! The guest's root is the host's `/`, shared read-only through virtiofs, under an overlay in the guest's memory:
 //! every program and every build product is there at its usual path, and nothing the guest does reaches the host.
-//! There is no disk image and no network: output and status come back over virtio-serial ports.
+//! There is no disk image and no way to any network: output and status come back over virtio-serial ports, and a
+//! network card, where one is asked for, leads nowhere.
 //!
 //! Kernel, QEMU and what else is missing are fetched as Debian packages and unpacked into a [`Cache`]; nothing is
 //! installed, and the host's apt keeps its sources and lists.
@@ -30,7 +31,7 @@ pub mod deb;
 pub use cache::Cache;
 pub use error::Error;
 pub use kernel::{Flavour, Kernel};
-pub use machine::{Accelerator, Limits, Output, Timing, Vm, Watch};
+pub use machine::{Accelerator, Limits, Nic, Output, Timing, Vm, Watch};
 pub use qemu::Qemu;
 pub use wanted::{Wanted, names};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use vm::deb;
-use vm::{Cache, Error, Flavour, Limits, Vm};
+use vm::{Cache, Error, Flavour, Limits, Nic, Vm};
 
 use crate::ledger::{Ledger, Verdict};
 use crate::libtest;
@@ -40,7 +40,7 @@ pub(crate) static ALL: [Guest; 2] = [
     Guest {
         kernel: deb::Suite::Backports,
         lane: "guest",
-        packages: &["linux", "plan", "tune", "datapath", "lab", "hostgap", "bpf"],
+        packages: &["linux", "plan", "tune", "datapath", "doctor", "lab", "hostgap", "bpf"],
         always: &["datapath", "bpf"],
         // The binary's races and endings are the same on every kernel, but the commands that it shows are another list
         // for each data path.
@@ -64,10 +64,12 @@ const BINARY_TIME_MAX: Duration = Duration::from_secs(1800);
 /// For all of them.
 const TIME_MAX: Duration = Duration::from_secs(3000);
 const MEMORY_MIB: u32 = 3072;
+/// For the tests of what only a card has: queues, rings, interrupts.
+const NIC: Nic = Nic { queues: 4 };
 /// Loaded before any test. `br_netfilter` is built into many hosts' kernels and loaded by Docker on the others; nothing
 /// loads it by itself. `nf_conntrack` is loaded by the first rule that needs it, and its parameters then appear in every
-/// namespace: between the two looks of a test, that would be a difference.
-const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
+/// namespace: between the two looks of a test, that would be a difference. `virtio_net` is loaded by udev elsewhere.
+const MODULES: [&str; 3] = ["br_netfilter", "nf_conntrack", "virtio_net"];
 /// Starts a line that is ours and no test's.
 const MARK: &str = "@@hostgap";
 /// Variables of ours that tests look at, handed on.
@@ -144,7 +146,7 @@ pub(crate) fn run(
     println!("{:<7} Linux {release} ({time:.1} s to prepare)", guest.lane);
     let lists = suites.iter().zip(&arguments).map(|(suite, arguments)| libtest::list(suite, arguments));
     let mut log = Log::new(guest.lane, suites, lists.collect::<Result<Vec<_>>>()?);
-    let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, ..Limits::default() };
+    let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nic: Some(NIC), ..Limits::default() };
     let outcome = vm.run_watched(&command(suites, &arguments), &limits, &mut |bytes: &[u8]| log.feed(bytes));
     let trouble = match outcome {
         Ok(output) if output.status == 0 => log.unfinished().map(Trouble::Died),

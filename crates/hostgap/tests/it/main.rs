@@ -5,6 +5,7 @@
 mod bad_input;
 mod cni;
 mod commands;
+mod doctor;
 mod ending;
 mod kernel;
 mod lab;

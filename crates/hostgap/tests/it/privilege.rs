@@ -49,6 +49,7 @@ fn what_needs_none_works() {
     assert!(text.contains("ip netns add hg-bridge-vxlan-n1"), "{text}");
     assert!(text.contains("type vxlan id 1"), "{text}");
     check(&nobody(&["lab", "list"]), 0, "");
+    check(&nobody(&["doctor", "--for", "200ms"]), 0, "");
     check(&nobody(&["completions", "bash"]), 0, "");
     check(&nobody(&["report", "/nonexistent/race.jsonl"]), 1, "/nonexistent/race.jsonl: No such file");
 }

@@ -4,29 +4,33 @@
 //! [`Netns::run`](crate::Netns::run). A file that the kernel does not have is `None`; one that cannot be understood is
 //! an error that says which line.
 
+mod interrupts;
 mod machine;
 mod net;
+mod routes;
 mod stat;
+mod tables;
 mod task;
 mod threads;
 
+pub use interrupts::{Interrupt, PerCpu};
 pub use machine::LoadAverage;
 pub use net::{Counters, LinkCounters, SoftnetCpu};
+pub use routes::Ipv4Route;
 pub use stat::{CpuTicks, Stat};
+pub use tables::{PacketTap, Pressure};
 pub use task::Task;
 pub use threads::ThreadTimes;
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::error::Attempt;
-use crate::{Error, Result};
+use crate::{Error, Files, Result};
 
 /// A `/proc`: the kernel's, or one that a test wrote.
 #[derive(Debug, Clone)]
 pub struct Procfs {
-    root: PathBuf,
+    files: Files,
 }
 
 impl Procfs {
@@ -37,18 +41,17 @@ impl Procfs {
 
     /// A tree of files in another directory.
     pub fn at(root: impl Into<PathBuf>) -> Procfs {
-        Procfs { root: root.into() }
+        Procfs { files: Files::default().mounted("proc", root) }
+    }
+
+    /// What lies below `proc` among these files.
+    pub fn of(files: &Files) -> Procfs {
+        Procfs { files: files.clone() }
     }
 
     /// A file's text; `None` if there is no such file.
     fn read(&self, file: &str) -> Result<Option<String>> {
-        match fs::read_to_string(self.root.join(file)) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // A process or thread that ends while its file is open.
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
-            Err(error) => Err(error).attempt(|| self.attempted(file)),
-        }
+        self.files.read(&format!("proc/{file}"))
     }
 
     /// A file that every kernel has.
@@ -62,7 +65,7 @@ impl Procfs {
     }
 
     fn attempted(&self, file: &str) -> String {
-        format!("read {}", self.root.join(file).display())
+        format!("read {}", self.files.shown(&format!("proc/{file}")))
     }
 }
 

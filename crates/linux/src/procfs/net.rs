@@ -23,6 +23,8 @@ pub struct SoftnetCpu {
     pub squeezed: u64,
     /// How often another CPU asked this one to receive for it (RPS).
     pub received_rps: u64,
+    /// Packets dropped because their flow filled too much of a backlog; they are among `dropped`.
+    pub flow_limited: u64,
 }
 
 /// What a link counted.
@@ -134,7 +136,8 @@ impl SoftnetCpu {
             return None;
         };
         let cpu = columns.get(12).map_or(Some(row), |cpu| u16::try_from(*cpu).ok())?;
-        Some(SoftnetCpu { cpu, processed, dropped, squeezed, received_rps })
+        let flow_limited = columns.get(10).copied().unwrap_or_default();
+        Some(SoftnetCpu { cpu, processed, dropped, squeezed, received_rps, flow_limited })
     }
 }
 
@@ -173,7 +176,7 @@ fn parse_link(line: &str) -> Option<(IfName, LinkCounters)> {
 }
 
 /// `/proc/net` is a link to `self/net`, which is that of the process's first thread.
-fn own_net(file: &str) -> String {
+pub(super) fn own_net(file: &str) -> String {
     format!("thread-self/net/{file}")
 }
 
@@ -216,12 +219,13 @@ Tcp: 1 -1 42
 
     #[test]
     fn backlogs_are_hexadecimal_with_the_cpu_in_the_thirteenth_column() {
-        let new = "000000ff 00000002 00000003 0 0 0 0 0 0 0000000a 0 0 00000005 0 0\n";
+        let new = "000000ff 00000002 00000003 0 0 0 0 0 0 0000000a 00000001 0 00000005 0 0\n";
         let old = "00000001 00000000 00000000 0 0 0 0 0 0 00000000 0\n";
         let text = format!("{new}{old}");
         let (_directory, procfs) = proc_with(&[("thread-self/net/softnet_stat", &text)]);
         let cpus = procfs.softnet().unwrap();
-        let first = SoftnetCpu { cpu: 5, processed: 255, dropped: 2, squeezed: 3, received_rps: 10 };
+        let first =
+            SoftnetCpu { cpu: 5, processed: 255, dropped: 2, squeezed: 3, received_rps: 10, flow_limited: 1 };
         assert_eq!(cpus[0], first);
         assert_eq!((cpus[1].cpu, cpus[1].processed), (1, 1));
     }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use vm::deb::Suite;
-use vm::{Cache, Error, Flavour, Limits, Timing, Vm, Wanted, Watch};
+use vm::{Cache, Error, Flavour, Limits, Nic, Timing, Vm, Wanted, Watch};
 
 /// Two cores are not enough for two emulated machines at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -98,6 +98,26 @@ fn links_are_made(vm: &Vm) {
     for expected in ["ipvlan  mode l3s", "qdisc netem", "table ip t"] {
         assert!(stdout.contains(expected), "no {expected:?} in {stdout}");
     }
+}
+
+/// A card with its queues and an interrupt for each, which reaches nobody.
+#[test]
+fn a_network_card_has_its_queues_and_leads_nowhere() {
+    if !testkit::require_root() {
+        return;
+    }
+    with_vm(|vm| {
+        let script = "modprobe virtio_net && ip link set eth0 up && ls /sys/class/net/eth0/queues && \
+                      cat /proc/interrupts && ip route && ls /sys/class/net";
+        let (nic, timing) = (Some(Nic { queues: 4 }), Timing::RealTime { cpus: 4 });
+        let output = vm.run(&shell(script), &Limits { nic, timing, ..limits() }).unwrap();
+        let stdout = text(&output.stdout);
+        for expected in ["rx-3", "tx-3", "input.3", "output.3"] {
+            assert!(stdout.contains(expected), "no {expected:?} in {stdout}{}", text(&output.stderr));
+        }
+        assert!(!stdout.contains("eth1") && !stdout.contains("via"), "{stdout}");
+    });
+    assert!(!std::path::Path::new("/sys/class/net/nowhere0").exists(), "the tap is in this namespace");
 }
 
 /// An image and its modules, as a user would name them; and whether it runs under KVM or not, it runs.

@@ -1,0 +1,47 @@
+//! What the kernel tells in answers to questions instead of files: sockets, queueing disciplines, cards.
+
+use std::collections::BTreeMap;
+
+use linux::netlink::QdiscCounters;
+use linux::nic::{self, Nic};
+use linux::sock_diag::{TcpSocket, states, tcp_sockets};
+use linux::{IfName, Netlink};
+use serde::{Deserialize, Serialize};
+
+/// Answers of one moment. `None`: it could not be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Answers {
+    /// TCP sockets, listeners and ended ones among them.
+    pub sockets: Option<Vec<TcpSocket>>,
+    /// Queueing disciplines with their counts.
+    pub qdiscs: Option<Vec<QdiscCounters>>,
+    /// Cards by the name of their link.
+    pub nics: BTreeMap<IfName, Nic>,
+}
+
+/// With more sockets than these a list costs more than doctor may: about 1 µs each in the kernel and as much here.
+const SOCKETS_MAX: u64 = 30_000;
+
+impl Answers {
+    /// Asks in the calling thread's namespace. What cannot be had is told in `unseen`.
+    pub(crate) fn ask(links: &[IfName], sockets_in_use: u64, unseen: &mut Vec<String>) -> Answers {
+        let mut answers = Answers::default();
+        if sockets_in_use > SOCKETS_MAX {
+            unseen.push(format!(
+                "sockets: {sockets_in_use} are too many to list within the cost that is allowed"
+            ));
+        } else {
+            answers.sockets = kept(tcp_sockets(states::ALL), unseen);
+        }
+        answers.qdiscs = kept(Netlink::open().and_then(|netlink| netlink.qdisc_counters()), unseen);
+        for link in links {
+            answers.nics.extend(kept(nic::ask(link), unseen).map(|nic| (link.clone(), nic)));
+        }
+        answers
+    }
+}
+
+/// The value, or a line in `unseen`.
+pub(crate) fn kept<T>(result: linux::Result<T>, unseen: &mut Vec<String>) -> Option<T> {
+    result.map_err(|error| unseen.push(format!("could not {error}"))).ok()
+}

@@ -1,0 +1,186 @@
+//! What a check is and what it finds.
+
+use std::fmt;
+
+use record::Asked;
+use serde::Serialize;
+use tune::Setting;
+
+use crate::Window;
+
+/// Checks that look at the same part of the path, under a heading.
+#[derive(Debug)]
+pub struct Family {
+    /// The heading.
+    pub title: &'static str,
+    /// The rows, by code.
+    pub checks: &'static [Check],
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Check {
+    /// By which people and programs call it; never given to another.
+    pub code: &'static str,
+    /// What is found, in a few words.
+    pub title: &'static str,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to do, where the finding itself does not say it better.
+    pub remedy: &'static str,
+    /// Knobs of `tune` that the remedy turns.
+    pub knobs: &'static [&'static str],
+    /// What must move, and whither, if the remedy helped.
+    pub verify: &'static str,
+    /// Who says so.
+    pub source: &'static str,
+    /// Findings of which this one is a consequence: where one of them warns, it comes first.
+    pub follows: &'static [&'static str],
+    /// Looks at a window.
+    pub run: fn(&Window<'_>) -> Vec<Seen>,
+}
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing: a symptom without an effect in the window, or a setting that will hurt when load comes.
+    Information,
+    /// A symptom, and an effect in the window.
+    Warning,
+}
+
+/// A figure, and where it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// What was seen, with the figure.
+    pub saw: String,
+    /// The file or the question to the kernel.
+    pub read_from: String,
+}
+
+/// What a check saw of one subject.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What it is about: a link, a listener, a group; empty for the machine.
+    pub subject: String,
+    /// The figures.
+    pub evidence: Vec<Evidence>,
+    /// What to do here, where that is more exact than the row's words.
+    pub remedy: Option<String>,
+    /// Settings that do it.
+    pub proposals: Vec<Proposal>,
+    /// 0 to 100: about how many hundredths of the packets, connections or time are harmed. It orders findings.
+    pub impact: f64,
+}
+
+/// A knob and the value that it should have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Proposal {
+    /// The knob's name in `tune`.
+    pub knob: &'static str,
+    /// The value, as it would be written in a file.
+    pub value: String,
+}
+
+/// A check that saw something.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// The row.
+    pub check: &'static Check,
+    /// What it saw.
+    pub seen: Seen,
+    /// The codes of warnings in the same window of which this is probably a consequence.
+    pub because_of: Vec<&'static str>,
+}
+
+/// The starting point of rows.
+pub(crate) const USUAL: Check = Check {
+    code: "",
+    title: "",
+    why: "",
+    remedy: "",
+    knobs: &[],
+    verify: "",
+    source: "",
+    follows: &[],
+    run: |_| Vec::new(),
+};
+
+impl Seen {
+    /// A symptom with an effect.
+    pub(crate) fn warning(impact: f64) -> Seen {
+        Seen::of(Severity::Warning, impact)
+    }
+
+    /// Worth knowing.
+    pub(crate) fn information() -> Seen {
+        Seen::of(Severity::Information, 0.0)
+    }
+
+    /// A warning if it has an effect.
+    pub(crate) fn with_effect(effect: bool, impact: f64) -> Seen {
+        if effect { Seen::warning(impact) } else { Seen::of(Severity::Information, impact) }
+    }
+
+    fn of(severity: Severity, impact: f64) -> Seen {
+        let impact = if impact.is_finite() { impact.clamp(0.0, 100.0) } else { 0.0 };
+        Seen {
+            severity,
+            subject: String::new(),
+            evidence: Vec::new(),
+            remedy: None,
+            proposals: Vec::new(),
+            impact,
+        }
+    }
+
+    pub(crate) fn on(mut self, subject: impl fmt::Display) -> Seen {
+        self.subject = subject.to_string();
+        self
+    }
+
+    pub(crate) fn saw(mut self, saw: impl Into<String>, read_from: impl Into<String>) -> Seen {
+        self.evidence.push(Evidence { saw: saw.into(), read_from: read_from.into() });
+        self
+    }
+
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Seen {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Proposes a setting; an empty value (no CPU is left, say) is none.
+    pub(crate) fn set(mut self, knob: &'static str, value: impl fmt::Display) -> Seen {
+        let value = value.to_string();
+        if !value.is_empty() {
+            self.proposals.push(Proposal { knob, value });
+        }
+        self
+    }
+}
+
+impl Proposal {
+    /// The setting, if `tune` has the knob and the knob takes the value.
+    pub fn setting(&self) -> Option<Setting> {
+        let knob = tune::find(self.knob)?;
+        let asked = self.value.parse().map_or_else(|_| Asked::Text(self.value.clone()), Asked::Number);
+        Setting::read(knob, &asked).ok()
+    }
+}
+
+impl Finding {
+    /// What to do, in words.
+    pub fn remedy(&self) -> String {
+        let words = self.seen.remedy.as_deref().unwrap_or(self.check.remedy);
+        if self.seen.proposals.is_empty() {
+            return words.to_owned();
+        }
+        let settings =
+            self.seen.proposals.iter().map(|proposal| format!("{} = {}", proposal.knob, proposal.value));
+        let settings = settings.collect::<Vec<_>>().join(", ");
+        if words.is_empty() { format!("set {settings}") } else { format!("set {settings}: {words}") }
+    }
+}

@@ -1,0 +1,56 @@
+//! What a host does wrong with its packets: findings with evidence, from two looks at the machine.
+//!
+//! A [`Snapshot`] is everything that is read, once. Two of them are a [`Window`], in which counters become growth. A
+//! [`Check`] is a row of [`TABLE`]: a code, the words that people read, and a pure function from a window to what it
+//! saw. [`diagnose`] runs all rows and puts the findings in order, causes before consequences. Nothing here prints and
+//! nothing here changes the machine.
+//!
+//! A new finding is a row and a function in the file of its family below `table`, and its planted fault in
+//! `tests/it/faults`.
+
+mod answers;
+mod collected;
+mod diagnose;
+mod finding;
+mod place;
+mod rate;
+mod snapshot;
+mod sysctls;
+mod table;
+mod window;
+
+pub use answers::Answers;
+pub use collected::{Taken, collect, open};
+pub use diagnose::{Diagnosis, diagnose};
+pub use finding::{Check, Evidence, Family, Finding, Proposal, Seen, Severity};
+pub use place::Place;
+pub use snapshot::{Configured, Machine, Snapshot};
+pub use table::{TABLE, all, find};
+pub use window::{Connection, Window};
+
+use std::path::PathBuf;
+
+/// Why there is no diagnosis.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// The kernel did not tell.
+    #[error(transparent)]
+    Linux(#[from] linux::Error),
+    /// A file of a collected tree could not be written.
+    #[error("{0}")]
+    Unwritten(linux::Error),
+    /// A file of a collected tree could not be read.
+    #[error("{0}")]
+    Unread(linux::Error),
+    /// A file of a collected tree says what it should not.
+    #[error("{} is no part of a collected tree: {why}", path.display())]
+    Tree {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is something where a tree is to be written.
+    #[error("{} is not empty; a collected tree gets a directory of its own", .0.display())]
+    Occupied(PathBuf),
+}

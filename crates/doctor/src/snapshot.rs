@@ -1,0 +1,232 @@
+//! Everything that is read of a machine, once.
+
+use std::collections::BTreeMap;
+
+use linux::procfs::{Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat};
+use linux::throttle::Throttled;
+use linux::{CpuSet, Device, Files};
+
+use crate::Answers;
+use crate::answers::kept;
+use crate::sysctls;
+
+/// What was read at one moment. A file that this kernel does not have leaves its place empty.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Nanoseconds since the machine's start.
+    pub at_ns: u64,
+    /// Which kernel (`uname -r`).
+    pub kernel: String,
+    /// What each CPU did.
+    pub stat: Stat,
+    /// Soft interrupts by kind.
+    pub softirqs: BTreeMap<String, PerCpu>,
+    /// Interrupts of devices, each with the CPUs that may take it.
+    pub interrupts: Vec<Interrupt>,
+    /// The CPUs' backlogs.
+    pub softnet: Vec<SoftnetCpu>,
+    /// Counters of the stack.
+    pub counters: Counters,
+    /// Sockets and their memory.
+    pub sockstat: BTreeMap<String, u64>,
+    /// Waits for interrupts to end (Linux 6.1).
+    pub irq_pressure: Option<Pressure>,
+    /// Links.
+    pub devices: Vec<Device>,
+    /// Kernel parameters by their path below `/proc/sys`.
+    pub sysctls: BTreeMap<String, String>,
+    /// What connection tracking counts.
+    pub conntrack: BTreeMap<String, u64>,
+    /// What the table of IPv4 neighbours counts.
+    pub neighbours: BTreeMap<String, u64>,
+    /// IPv4 routes.
+    pub routes: Vec<Ipv4Route>,
+    /// Packet sockets.
+    pub taps: Vec<PacketTap>,
+    /// Control groups with a quota of CPU time.
+    pub groups: Vec<Throttled>,
+    /// CPUs and clock.
+    pub machine: Machine,
+    /// What files say that parameters should be.
+    pub configured: Vec<Configured>,
+    /// What was asked instead of read.
+    pub answers: Answers,
+    /// What could not be seen, and why.
+    pub unseen: Vec<String>,
+}
+
+/// CPUs and clock.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// CPUs kept from the scheduler or the timer (`isolcpus`, `nohz_full`).
+    pub isolated: CpuSet,
+    /// Memory of the machine.
+    pub memory_bytes: u64,
+    /// What the kernel reads the time from.
+    pub clocksource: String,
+    /// How the frequency of each CPU is chosen, where it can be.
+    pub governors: BTreeMap<u16, String>,
+}
+
+/// A line of `/etc/sysctl.conf` or a file in `/etc/sysctl.d`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configured {
+    /// The file.
+    pub file: String,
+    /// The parameter's path below `/proc/sys`.
+    pub key: String,
+    /// What it should be.
+    pub value: String,
+}
+
+impl Snapshot {
+    /// Looks at the machine: at its files, and by questions to the kernel in the calling thread's namespace.
+    pub fn take(files: &Files) -> Snapshot {
+        let mut snapshot = Snapshot::read(files, Answers::default());
+        // Virtual links have neither rings nor statistics of their own that are looked at.
+        let cards =
+            snapshot.devices.iter().filter(|device| device.hardware).map(|device| device.name.clone());
+        let cards: Vec<_> = cards.collect();
+        let in_use = snapshot.sockstat.get("TCP alloc").copied().unwrap_or_default();
+        snapshot.answers = Answers::ask(&cards, in_use, &mut snapshot.unseen);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        snapshot.at_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+        snapshot
+    }
+
+    /// Reads the files alone, and takes these answers for what would have been asked.
+    pub fn read(files: &Files, answers: Answers) -> Snapshot {
+        let mut unseen = Vec::new();
+        let procfs = Procfs::of(files);
+        let sysctls = read_sysctls(files, &mut unseen);
+        let release = sysctls.get("kernel/osrelease").cloned().unwrap_or_default();
+        Snapshot {
+            at_ns: 0,
+            kernel: release,
+            stat: or_default(procfs.stat(), &mut unseen),
+            softirqs: or_default(procfs.softirqs(), &mut unseen),
+            interrupts: interrupts(&procfs, &mut unseen),
+            softnet: or_default(procfs.softnet(), &mut unseen),
+            counters: or_default(procfs.counters(), &mut unseen),
+            sockstat: or_default(procfs.sockstat(), &mut unseen),
+            irq_pressure: or_default(procfs.pressure("irq"), &mut unseen),
+            devices: or_default(files.devices(), &mut unseen),
+            conntrack: or_default(procfs.net_stat("nf_conntrack"), &mut unseen),
+            neighbours: or_default(procfs.net_stat("arp_cache"), &mut unseen),
+            routes: or_default(procfs.ipv4_routes(), &mut unseen),
+            taps: or_default(procfs.packet_taps(), &mut unseen),
+            groups: or_default(files.throttled_groups(), &mut unseen),
+            machine: or_default(machine(files), &mut unseen),
+            configured: or_default(configured(files), &mut unseen),
+            sysctls,
+            answers,
+            unseen,
+        }
+    }
+}
+
+fn or_default<T: Default>(result: linux::Result<T>, unseen: &mut Vec<String>) -> T {
+    kept(result, unseen).unwrap_or_default()
+}
+
+fn read_sysctls(files: &Files, unseen: &mut Vec<String>) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    for key in sysctls::READ {
+        let text = kept(files.read(&format!("proc/sys/{key}")), unseen).flatten();
+        values.extend(text.map(|text| ((*key).to_owned(), words(&text))));
+    }
+    values
+}
+
+/// Words with one blank between them, as people write them; the kernel separates with tabs.
+fn words(text: &str) -> String {
+    text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn interrupts(procfs: &Procfs, unseen: &mut Vec<String>) -> Vec<Interrupt> {
+    let mut interrupts = or_default(procfs.interrupts(), unseen);
+    for interrupt in &mut interrupts {
+        // The kernel's own lines have numbers too and no directory, or one that not everybody may read.
+        interrupt.affinity = procfs.interrupt_affinity(interrupt.number).unwrap_or_default();
+    }
+    interrupts
+}
+
+fn machine(files: &Files) -> linux::Result<Machine> {
+    let cpus = "sys/devices/system/cpu";
+    let mut isolated: Vec<u16> = Vec::new();
+    for file in ["isolated", "nohz_full"] {
+        let text = files.read(&format!("{cpus}/{file}"))?.unwrap_or_default();
+        // Without the feature nohz_full says "(null)".
+        let set: CpuSet = text.trim().parse().unwrap_or_default();
+        isolated.extend(set.iter());
+    }
+    let clocksource = files.read("sys/devices/system/clocksource/clocksource0/current_clocksource")?;
+    let mut governors = BTreeMap::new();
+    for name in files.list(cpus)? {
+        let Some(Ok(cpu)) = name.strip_prefix("cpu").map(str::parse) else { continue };
+        let governor = files.read(&format!("{cpus}/{name}/cpufreq/scaling_governor"))?;
+        governors.extend(governor.map(|governor| (cpu, governor.trim().to_owned())));
+    }
+    let clocksource = clocksource.unwrap_or_default().trim().to_owned();
+    let memory_bytes = Procfs::of(files).memory_bytes()?.get("MemTotal").copied().unwrap_or_default();
+    Ok(Machine { isolated: isolated.into_iter().collect(), memory_bytes, clocksource, governors })
+}
+
+/// In the order in which they are applied (sysctl.d(5)), so that of two lines the later one counts.
+fn configured(files: &Files) -> linux::Result<Vec<Configured>> {
+    let names = files.list("etc/sysctl.d")?;
+    let names = names.into_iter().filter(|name| name.ends_with(".conf"));
+    let mut paths: Vec<String> = names.map(|name| format!("etc/sysctl.d/{name}")).collect();
+    paths.push("etc/sysctl.conf".to_owned());
+    let mut lines = Vec::new();
+    for path in paths {
+        let text = files.read(&path)?.unwrap_or_default();
+        lines.extend(text.lines().filter_map(|line| configured_line(&path, line)));
+    }
+    Ok(lines)
+}
+
+/// `key = value`; the key with dots or slashes, a `-` before it lets errors pass.
+fn configured_line(path: &str, line: &str) -> Option<Configured> {
+    let line = line.trim();
+    if line.starts_with(['#', ';']) {
+        return None;
+    }
+    let (key, value) = line.split_once('=')?;
+    let key = key.trim().trim_start_matches('-');
+    // Whichever of the two separators comes first is the separator.
+    let slashes = key.find(['.', '/']).is_some_and(|at| key.as_bytes()[at] == b'/');
+    let key = if slashes { key.to_owned() } else { key.replace('.', "/") };
+    Some(Configured { file: format!("/{path}"), key, value: words(value) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_sysctl_files_have_dots_or_slashes() {
+        let line = |text: &str| configured_line("etc/sysctl.conf", text).map(|line| (line.key, line.value));
+        let expected = Some(("net/ipv4/tcp_rmem".to_owned(), "4096 87380 6291456".to_owned()));
+        assert_eq!(line("net.ipv4.tcp_rmem=4096\t87380 6291456 "), expected);
+        assert_eq!(line("-net/ipv4/tcp_rmem = 4096 87380 6291456"), expected);
+        assert_eq!(line("net/ipv4/conf/a.1/rp_filter=0").unwrap().0, "net/ipv4/conf/a.1/rp_filter");
+        assert_eq!((line("# net.ipv4.x = 1"), line("")), (None, None));
+    }
+
+    #[test]
+    fn an_empty_tree_is_a_snapshot_that_says_what_it_lacks() {
+        let snapshot = Snapshot::read(&Files::of(BTreeMap::new()), Answers::default());
+        assert!(snapshot.devices.is_empty() && snapshot.stat.cpus.is_empty());
+        assert!(snapshot.unseen.iter().any(|text| text.contains("proc/stat")), "{:?}", snapshot.unseen);
+    }
+
+    #[test]
+    fn this_machine_is_seen() {
+        let snapshot = Snapshot::take(&Files::kernel());
+        assert!(snapshot.at_ns > 0 && !snapshot.kernel.is_empty());
+        assert!(snapshot.devices.iter().any(|device| device.name.as_str() == "lo"));
+        assert!(snapshot.answers.sockets.is_some());
+    }
+}

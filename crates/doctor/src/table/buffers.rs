@@ -1,0 +1,188 @@
+//! Sizes of buffers, against what the kernel would have chosen and what paths need.
+
+use tune::Since;
+
+use super::{IP_SYSCTL, SOCK_DIAG};
+use crate::finding::USUAL;
+use crate::rate::{bits_per_s, bytes, millis};
+use crate::{Check, Family, Seen, Window};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Buffers",
+    checks: &[
+        Check {
+            code: "HG110",
+            title: "a limit is lower than this kernel's own default",
+            why: "Guides recommend values that were larger than the defaults of their time. Kernels have raised theirs since, and \
+                the advice now lowers them.",
+            remedy: "take the line out of the file that sets it, or use the kernel's default",
+            knobs: &["tcp_rmem", "tcp_wmem", "rmem_max", "wmem_max", "somaxconn", "tcp_limit_output_bytes"],
+            verify: "the value is the kernel's default, or larger",
+            source: "tcp_init in net/ipv4/tcp.c, net/core/sysctl_net_core.c, and kernels that were asked",
+            run: below_default,
+            ..USUAL
+        },
+        Check {
+            code: "HG111",
+            title: "a receive buffer has grown to its limit",
+            why: "The kernel sizes receive buffers by what a path carries in a round trip, up to tcp_rmem's last number. A connection \
+                is there, so that its window may be what limits it.",
+            remedy: "twice the bandwidth-delay product; memory is only used while data waits",
+            knobs: &["tcp_rmem"],
+            verify: "rb in skmem of ss -tm is below the limit, or the rate rises",
+            source: IP_SYSCTL,
+            follows: &["HG110", "HG092"],
+            run: at_limit,
+        },
+    ],
+};
+
+/// A limit's default, by the first kernel that has it.
+struct Default {
+    key: &'static str,
+    knob: &'static str,
+    /// Which of the numbers.
+    at: usize,
+    /// Newest first.
+    since: &'static [(Since, u64)],
+    /// The kernel takes less where there is little memory: a 128th of what is free at its start (`tcp_init`).
+    by_memory: bool,
+}
+
+const MIB: u64 = 1 << 20;
+/// Seen on 6.1, 6.12 and 6.18. Where a default was raised between two of these, it counts from the later one.
+const DEFAULTS: &[Default] = &[
+    Default {
+        key: "net/ipv4/tcp_rmem",
+        knob: "tcp_rmem",
+        at: 2,
+        since: &[(Since(6, 18), 32 * MIB), (Since(4, 0), 6 * MIB)],
+        by_memory: true,
+    },
+    Default {
+        key: "net/ipv4/tcp_wmem",
+        knob: "tcp_wmem",
+        at: 2,
+        since: &[(Since(4, 0), 4 * MIB)],
+        by_memory: true,
+    },
+    Default {
+        key: "net/ipv4/tcp_limit_output_bytes",
+        knob: "tcp_limit_output_bytes",
+        at: 0,
+        since: &[(Since(6, 18), 4 * MIB), (Since(4, 20), MIB)],
+        by_memory: false,
+    },
+    Default {
+        key: "net/core/rmem_max",
+        knob: "rmem_max",
+        at: 0,
+        since: &[(Since(6, 18), 4 * MIB), (Since(4, 0), 212_992)],
+        by_memory: false,
+    },
+    Default {
+        key: "net/core/wmem_max",
+        knob: "wmem_max",
+        at: 0,
+        since: &[(Since(6, 18), 4 * MIB), (Since(4, 0), 212_992)],
+        by_memory: false,
+    },
+    Default {
+        key: "net/core/somaxconn",
+        knob: "somaxconn",
+        at: 0,
+        since: &[(Since(5, 4), 4096)],
+        by_memory: false,
+    },
+];
+
+fn below_default(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for row in DEFAULTS {
+        let mut numbers = window.numbers(row.key);
+        let default = row.since.iter().find(|(since, _)| window.kernel() >= *since).map(|(_, value)| *value);
+        let Some((now, default)) = numbers.get(row.at).copied().zip(default) else { continue };
+        // Half of the memory may have been taken when the kernel looked.
+        let memory = window.after.machine.memory_bytes / 256;
+        let least = if row.by_memory { default.min(memory) } else { default };
+        if now >= least {
+            continue;
+        }
+        let limited = limited_by(window, row.key, now);
+        let file = window.after.configured.iter().rev().find(|line| line.key == row.key);
+        let mut seen = Seen::with_effect(limited.is_some(), 60.0).on(row.key.replace('/', ".")).saw(
+            format!("{now}; the default of Linux {} is {default}", window.kernel()),
+            format!("/proc/sys/{}", row.key),
+        );
+        seen.evidence.extend(limited);
+        if let Some(line) = file {
+            seen = seen.saw(format!("set to {:?}", line.value), line.file.clone());
+        }
+        numbers[row.at] = default;
+        let value = numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+        found.push(seen.set(row.knob, value));
+    }
+    found
+}
+
+/// A connection that feels the limit.
+fn limited_by(window: &Window<'_>, key: &str, limit: u64) -> Option<crate::Evidence> {
+    let limit = limit as f64 * 0.9;
+    let saw = window.connections().iter().find_map(|connection| {
+        let memory = connection.socket.memory?;
+        match key {
+            "net/ipv4/tcp_rmem" => {
+                let full = f64::from(memory.receive_buffer) >= limit && connection.received() > MIB;
+                full.then(|| format!("{} has a receive buffer at the limit", connection.name()))
+            }
+            "net/ipv4/tcp_wmem" => {
+                let full = f64::from(memory.send_buffer) >= limit && connection.sndbuf_share() > 0.1;
+                full.then(|| {
+                    format!("{} is limited by its send buffer, which is at the limit", connection.name())
+                })
+            }
+            _ => None,
+        }
+    });
+    let listens = || window.listeners().any(|socket| f64::from(socket.wqueue) >= limit);
+    let overflows = window.grew("TcpExtListenOverflows");
+    let overflow = key == "net/core/somaxconn" && overflows > 0 && listens();
+    let saw = saw.or(overflow.then(|| format!("listeners with this limit overflowed {overflows} times")))?;
+    Some(crate::Evidence { saw, read_from: SOCK_DIAG.to_owned() })
+}
+
+fn at_limit(window: &Window<'_>) -> Vec<Seen> {
+    let numbers = window.numbers("net/ipv4/tcp_rmem");
+    let [least, first, most] = numbers[..] else { return Vec::new() };
+    let mut found = Vec::new();
+    for connection in window.connections() {
+        let Some(memory) = connection.socket.memory else { continue };
+        let at_most = f64::from(memory.receive_buffer) >= most as f64 * 0.95;
+        let rtt_us = f64::from(connection.now.rcv_rtt.max(connection.now.rtt));
+        // On a short path a buffer of that size is not what limits.
+        if !at_most || connection.received() < MIB || rtt_us < 5000.0 {
+            continue;
+        }
+        let rate = connection.received() as f64 / window.seconds();
+        let product = rate * rtt_us / 1e6;
+        // Half of a buffer is window, the rest the kernel's own share of each packet.
+        let effect = product > most as f64 * 0.35;
+        let seen = Seen::with_effect(effect, 50.0)
+            .on(connection.name())
+            .saw(
+                format!(
+                    "its buffer is {}, tcp_rmem allows {}",
+                    bytes(memory.receive_buffer.into()),
+                    bytes(most as f64)
+                ),
+                SOCK_DIAG,
+            )
+            .saw(
+                format!("{} over {}: {} a round trip", bits_per_s(rate), millis(rtt_us), bytes(product)),
+                SOCK_DIAG,
+            );
+        found.push(seen.set("tcp_rmem", format!("{least} {first} {}", most * 4)));
+    }
+    found.truncate(5);
+    found
+}

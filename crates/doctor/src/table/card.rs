@@ -1,0 +1,313 @@
+//! Cards: what they dropped, could not send, or were not allowed to carry.
+
+use std::collections::BTreeMap;
+
+use linux::Device;
+
+use super::STATISTICS;
+use crate::finding::USUAL;
+use crate::rate::{percent, share};
+use crate::{Check, Family, Seen, Window};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Cards",
+    checks: &[
+        Check {
+            code: "HG030",
+            title: "the card's receive ring overflows",
+            why: "The card had packets and no free place in its ring: the CPU that empties it was too late. These packets are \
+                lost before the kernel sees them.",
+            remedy: "the ring is as large as it gets: spread its interrupts over more CPUs, or take other work off that CPU",
+            knobs: &["ring_rx", "irq_affinity", "coalesce_rx_usecs"],
+            verify: "the card's counters of missed packets stay as they are",
+            source: STATISTICS,
+            follows: &["HG001", "HG010", "HG020", "HG031"],
+            run: overflow,
+        },
+        Check {
+            code: "HG031",
+            title: "the driver gets no memory for received packets",
+            why: "Memory is taken while interrupts are handled, when the kernel cannot wait for any. Without it the ring runs \
+                empty and packets are lost.",
+            remedy: "let the kernel keep more memory free (vm.min_free_kbytes, 1 to 3 % of it), or use smaller rings",
+            verify: "the driver's counters of failed allocations stay as they are",
+            source: "the drivers' own documentation (ena, mlx5, ixgbe)",
+            run: no_memory,
+            ..USUAL
+        },
+        Check {
+            code: "HG032",
+            title: "the card's send ring is full again and again",
+            why: "The kernel stops a send queue when the ring has no room. Packets then wait in the qdisc, and sending costs more.",
+            remedy: "let the card tell sooner what it has sent; a larger ring helps against bursts alone",
+            knobs: &["coalesce_tx_usecs", "ring_tx"],
+            verify: "the driver's counters of stopped queues grow more slowly",
+            source: "the drivers' own documentation (ena, mlx5, ixgbe)",
+            run: stopped,
+            ..USUAL
+        },
+        Check {
+            code: "HG033",
+            title: "the card hung while it sent",
+            why: "The kernel gave up waiting for the card and reset it. Everything in its rings was lost.",
+            remedy: "look at the kernel's log; a driver or firmware that is up to date, and CPUs that have time for its interrupts",
+            verify: "tx_timeout of its queues stays as it is",
+            source: "Documentation/ABI/testing/sysfs-class-net-queues",
+            run: hung,
+            ..USUAL
+        },
+        Check {
+            code: "HG034",
+            title: "the cloud's allowance for this machine is exceeded",
+            why: "The provider limits bandwidth, packets a second and connections of each machine outside of it, and delays or \
+                drops what is more. No setting inside changes that.",
+            remedy: "send less or more evenly, or take a larger machine: nothing on this host helps",
+            knobs: &["qdisc"],
+            verify: "the counters …_allowance_exceeded stay as they are",
+            source: "amzn-drivers, ENA_Linux_Best_Practices.rst",
+            run: allowance,
+            ..USUAL
+        },
+        Check {
+            code: "HG035",
+            title: "the link damages packets",
+            why: "Checksums of frames were wrong, or symbols on the wire: a cable, a connector, an optical module, a port.",
+            remedy: "change cable or module, and look at the other end's counters too",
+            verify: "rx_crc_errors and the like stay as they are",
+            source: STATISTICS,
+            run: damaged,
+            ..USUAL
+        },
+        Check {
+            code: "HG036",
+            title: "the other end of the link asks to pause",
+            why: "Flow control stops everything on the link while one receiver is full, also what goes elsewhere.",
+            remedy: "find the receiver that is full; switch flow control off where loss is better than waiting",
+            verify: "the counters of pause frames grow more slowly",
+            source: "ethtool(8), --pause",
+            run: paused,
+            ..USUAL
+        },
+        Check {
+            code: "HG037",
+            title: "the card's link went away and came back",
+            why: "Each time the packets in its queues are lost, and switches learn the way anew.",
+            remedy: "look at the kernel's log and at the other end: cable, module, negotiation, or somebody who set it down",
+            verify: "carrier_changes stays as it is",
+            source: "Documentation/ABI/testing/sysfs-class-net",
+            run: flaps,
+            ..USUAL
+        },
+    ],
+};
+
+/// Kinds of drivers' statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Overflow,
+    NoMemory,
+    Stopped,
+    Hung,
+    Allowance,
+    Damaged,
+    Paused,
+}
+
+/// What drivers call it; one star stands for anything. From the drivers' sources and documentation.
+const NAMES: &[(Kind, &[&str])] = &[
+    (
+        Kind::Overflow,
+        &[
+            "rx_missed_errors",
+            "rx_fifo_errors",
+            "rx_over_errors",
+            "rx_overruns",
+            "rx_out_of_buffer",
+            "rx_no_dma_resources",
+            "rx_no_buffer_count",
+            "port.rx_dropped",
+            "rx_dropped.nic",
+            "rx_queue_drop_cnt*",
+            "rx_total_discard_pkts",
+            "rx_comp_busy",
+            "pkts rx OOB",
+        ],
+    ),
+    (
+        Kind::NoMemory,
+        &[
+            "*page_alloc_fail",
+            "*refil_partial",
+            "*empty_rx_ring",
+            "rx*buff_alloc_err",
+            "*rx_alloc_fail",
+            "*rx_pg_alloc_fail",
+            "alloc_rx_page_failed",
+            "alloc_rx_buff_failed",
+            "rx_no_memory",
+            "rx_total_oom_discards",
+        ],
+    ),
+    (Kind::Stopped, &["*tx_queue_stop", "*tx_queue_stopped", "tx_restart_queue", "tx_busy"]),
+    (Kind::Hung, &["tx_timeout", "tx_timeouts", "*tx_timeouts", "tx_timeout_count", "*missing_tx_cmpl"]),
+    (Kind::Allowance, &["*allowance_exceeded"]),
+    (
+        Kind::Damaged,
+        &["rx_crc_errors*", "rx_frame_errors", "rx_symbol_err_phy", "rx_discards_phy", "symbol_err*"],
+    ),
+    (Kind::Paused, &["*x_pause_ctrl_phy", "rx_prio*_pause", "rx_flow_control_x*"]),
+];
+
+fn is_named(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, end)) => {
+            name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
+        }
+    }
+}
+
+/// The statistics of a kind that grew: the kernel's own of the link, and the driver's.
+fn of_kind(window: &Window<'_>, card: &Device, kind: Kind) -> BTreeMap<String, u64> {
+    let patterns = NAMES.iter().filter(|(of, _)| *of == kind).flat_map(|(_, patterns)| *patterns);
+    let patterns: Vec<&str> = patterns.copied().collect();
+    let ours = |name: &str| patterns.iter().any(|pattern| is_named(pattern, name));
+    let mut grew: BTreeMap<String, u64> =
+        window.driver_grew(&card.name).into_iter().map(|(name, growth)| (name.to_owned(), growth)).collect();
+    for name in card.counters.keys() {
+        let growth = window.link_grew(&card.name, name);
+        grew.entry(name.clone()).or_insert(growth);
+    }
+    grew.retain(|name, growth| *growth > 0 && ours(name));
+    grew
+}
+
+/// What overflowed at a card: by name, and how many at least (two names may count the same packet).
+pub(super) fn overflowed(window: &Window<'_>, card: &Device) -> (BTreeMap<String, u64>, u64) {
+    let grew = of_kind(window, card, Kind::Overflow);
+    let most = grew.values().copied().max().unwrap_or_default();
+    (grew, most)
+}
+
+/// One finding for each card where statistics of a kind grew.
+fn grown(
+    window: &Window<'_>,
+    kind: Kind,
+    judge: impl Fn(&Device, &BTreeMap<String, u64>) -> Option<Seen>,
+) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, card) in window.cards() {
+        let grew = of_kind(window, card, kind);
+        let Some(seen) = (!grew.is_empty()).then(|| judge(card, &grew)).flatten() else { continue };
+        let figures: Vec<String> = grew.iter().map(|(name, growth)| format!("{name} +{growth}")).collect();
+        let from = format!("statistics of {} (/sys/class/net/{0}/statistics, ETHTOOL_GSTATS)", card.name);
+        let mut seen = seen.on(&card.name);
+        seen.evidence.insert(0, crate::Evidence { saw: figures.join(", "), read_from: from });
+        found.push(seen);
+    }
+    found
+}
+
+fn most(grew: &BTreeMap<String, u64>) -> u64 {
+    grew.values().copied().max().unwrap_or_default()
+}
+
+/// Of all packets received in the window.
+fn lost(window: &Window<'_>, card: &Device, lost: u64) -> f64 {
+    share(lost, window.link_grew(&card.name, "rx_packets") + lost)
+}
+
+fn overflow(window: &Window<'_>) -> Vec<Seen> {
+    grown(window, Kind::Overflow, |card, grew| {
+        let lost = lost(window, card, most(grew));
+        let seen = Seen::warning(20.0 + lost * 100.0);
+        let seen = seen.saw(format!("{} of what it received is lost", percent(lost)), STATISTICS);
+        let rings = window.nic(&card.name).and_then(|nic| nic.rings).filter(|rings| rings.rx < rings.rx_max);
+        Some(match rings {
+            None => seen,
+            Some(rings) => seen
+                .saw(
+                    format!("the ring has {} places and could have {}", rings.rx, rings.rx_max),
+                    "ETHTOOL_GRINGPARAM",
+                )
+                .set("ring_rx", (rings.rx * 2).min(rings.rx_max))
+                .remedy("a ring holds bursts; if it overflows still, the CPU is too slow for the load"),
+        })
+    })
+}
+
+fn no_memory(window: &Window<'_>) -> Vec<Seen> {
+    grown(window, Kind::NoMemory, |card, grew| {
+        Some(Seen::warning(25.0 + lost(window, card, most(grew)) * 100.0))
+    })
+}
+
+fn stopped(window: &Window<'_>) -> Vec<Seen> {
+    grown(window, Kind::Stopped, |card, grew| {
+        let per_s = most(grew) as f64 / window.seconds();
+        let sent = window.link_grew(&card.name, "tx_packets");
+        let seen = Seen::with_effect(per_s > 10.0, share(most(grew), sent) * 100.0 + 1.0);
+        let rings = window.nic(&card.name).and_then(|nic| nic.rings).filter(|rings| rings.tx < rings.tx_max);
+        Some(rings.map_or(seen.clone(), |rings| seen.set("ring_tx", (rings.tx * 2).min(rings.tx_max))))
+    })
+}
+
+fn hung(window: &Window<'_>) -> Vec<Seen> {
+    grown(window, Kind::Hung, |_, _| Some(Seen::warning(80.0)))
+}
+
+fn allowance(window: &Window<'_>) -> Vec<Seen> {
+    grown(window, Kind::Allowance, |card, grew| {
+        let packets = window.link_grew(&card.name, "rx_packets") + window.link_grew(&card.name, "tx_packets");
+        // Above losses of TCP, which this explains.
+        Some(Seen::warning(60.0 + share(most(grew), packets) * 40.0))
+    })
+}
+
+fn damaged(window: &Window<'_>) -> Vec<Seen> {
+    grown(window, Kind::Damaged, |card, grew| {
+        Some(Seen::warning(30.0 + lost(window, card, most(grew)) * 100.0))
+    })
+}
+
+fn paused(window: &Window<'_>) -> Vec<Seen> {
+    grown(window, Kind::Paused, |_, grew| {
+        let per_s = most(grew) as f64 / window.seconds();
+        Some(Seen::with_effect(per_s > 100.0, (per_s / 100.0).min(40.0)))
+    })
+}
+
+fn flaps(window: &Window<'_>) -> Vec<Seen> {
+    let pairs = window
+        .devices()
+        .filter(|(before, after)| after.hardware && after.carrier_changes > before.carrier_changes);
+    let seen = |(before, after): (&Device, &Device)| {
+        let saw = format!("{} changes of its carrier", after.carrier_changes - before.carrier_changes);
+        Seen::warning(50.0).on(&after.name).saw(saw, format!("/sys/class/net/{}/carrier_changes", after.name))
+    };
+    pairs.map(seen).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, kind: Option<Kind>) {
+        let found = NAMES.iter().find(|(_, patterns)| patterns.iter().any(|pattern| is_named(pattern, name)));
+        assert_eq!(found.map(|(kind, _)| *kind), kind, "{name}");
+    }
+
+    #[test]
+    fn drivers_names_are_known() {
+        check("rx_out_of_buffer", Some(Kind::Overflow));
+        check("rx_queue_drop_cnt[3]", Some(Kind::Overflow));
+        check("queue_4_rx_page_alloc_fail", Some(Kind::NoMemory));
+        check("rx7_buff_alloc_err", Some(Kind::NoMemory));
+        check("queue_0_tx_queue_stop", Some(Kind::Stopped));
+        check("bw_in_allowance_exceeded", Some(Kind::Allowance));
+        check("conntrack_allowance_available", None);
+        check("rx_prio3_pause", Some(Kind::Paused));
+        check("rx_packets", None);
+    }
+}

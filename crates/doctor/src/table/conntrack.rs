@@ -1,0 +1,173 @@
+//! Connection tracking, neighbours and the filters of routing.
+
+use super::{IP_SYSCTL, NETSTAT};
+use crate::finding::USUAL;
+use crate::rate::{percent, share};
+use crate::{Check, Family, Seen, Window};
+
+const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count, nf_conntrack_max";
+const STAT: &str = "/proc/net/stat/nf_conntrack";
+const SYSCTL: &str = "Documentation/networking/nf_conntrack-sysctl.rst";
+
+pub(super) const FAMILY: Family = Family {
+    title: "Connection tracking and neighbours",
+    checks: &[
+        Check {
+            code: "HG050",
+            title: "the table of tracked connections is nearly full",
+            why: "When it is full, packets of new connections are dropped, whoever they are for. The kernel's log says \"table \
+                full, dropping packet\".",
+            remedy: "a larger table (about 400 bytes an entry), shorter timeouts, or no tracking for the busiest port",
+            knobs: &["nf_conntrack_max", "nf_conntrack_buckets", "notrack"],
+            verify: "nf_conntrack_count stays below four fifths of nf_conntrack_max",
+            source: SYSCTL,
+            run: nearly_full,
+            ..USUAL
+        },
+        Check {
+            code: "HG051",
+            title: "connection tracking drops packets",
+            why: "The packet's connection could not be entered: the table was full, or two packets of it raced for the place.",
+            remedy: "if the table is full, make it larger; a few insert_failed of UDP are two packets racing for one entry",
+            knobs: &["nf_conntrack_max", "notrack"],
+            verify: "drop, early_drop and insert_failed stay as they are",
+            source: SYSCTL,
+            follows: &["HG050"],
+            run: dropping,
+        },
+        Check {
+            code: "HG052",
+            title: "tracked connections share too few hash buckets",
+            why: "Each packet looks its connection up by walking a chain; with too few buckets the chains are long.",
+            remedy: "as many buckets as the table may have entries",
+            knobs: &["nf_conntrack_buckets"],
+            verify: "entries divided by buckets is below 2",
+            source: SYSCTL,
+            run: chains,
+            ..USUAL
+        },
+        Check {
+            code: "HG053",
+            title: "the table of neighbours is full, or nearly",
+            why: "Without an entry no packet can be sent to a neighbour; the kernel's log says \"neighbour table overflow\".",
+            remedy: "twice as many as there are neighbours on all links",
+            verify: "table_fulls in /proc/net/stat/arp_cache stays as it is",
+            source: IP_SYSCTL,
+            run: neighbours,
+            ..USUAL
+        },
+        Check {
+            code: "HG054",
+            title: "packets are dropped because they came by the wrong link",
+            why: "With strict reverse path filtering a packet must come by the link by which its answer would go. Where routes \
+                are not symmetric, good packets are dropped.",
+            remedy: "give the answer's route the same link, or loosen rp_filter to 2 on that link",
+            verify: "IPReversePathFilter stays as it is",
+            source: IP_SYSCTL,
+            run: reverse_path,
+            ..USUAL
+        },
+        Check {
+            code: "HG055",
+            title: "packets have no route",
+            why: "This host was asked to send or forward packets to where it knows no way.",
+            remedy: "find who sends there; a missing route of a container network is the usual cause",
+            verify: "OutNoRoutes and InAddrErrors stay as they are",
+            source: super::SNMP_COUNTER,
+            run: no_route,
+            ..USUAL
+        },
+    ],
+};
+
+fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
+    let count = window.number("net/netfilter/nf_conntrack_count");
+    let Some((count, max)) =
+        count.zip(window.number("net/netfilter/nf_conntrack_max").filter(|max| *max > 0))
+    else {
+        return Vec::new();
+    };
+    let filled = share(count, max);
+    if filled < 0.8 {
+        return Vec::new();
+    }
+    let seen = Seen::warning(filled * 90.0)
+        .saw(format!("{count} of {max} entries, {}", percent(filled)), COUNT)
+        .set("nf_conntrack_max", (count * 2).next_power_of_two());
+    vec![seen]
+}
+
+fn dropping(window: &Window<'_>) -> Vec<Seen> {
+    let grew = |name: &str| {
+        let value = |snapshot: &crate::Snapshot| snapshot.conntrack.get(name).copied().unwrap_or_default();
+        value(window.after).saturating_sub(value(window.before))
+    };
+    let names = ["drop", "early_drop", "insert_failed"];
+    let figures: Vec<String> =
+        names.iter().filter(|name| grew(name) > 0).map(|name| format!("{name} +{}", grew(name))).collect();
+    if figures.is_empty() {
+        return Vec::new();
+    }
+    let full = grew("drop") + grew("early_drop");
+    let seen = Seen::with_effect(full > 0 || grew("insert_failed") as f64 / window.seconds() > 1.0, 40.0);
+    let seen = seen.saw(figures.join(", "), STAT);
+    let max = window.number("net/netfilter/nf_conntrack_max").unwrap_or_default();
+    vec![if full > 0 && max > 0 { seen.set("nf_conntrack_max", (max * 2).next_power_of_two()) } else { seen }]
+}
+
+fn chains(window: &Window<'_>) -> Vec<Seen> {
+    let count = window.number("net/netfilter/nf_conntrack_count");
+    let buckets = window.number("net/netfilter/nf_conntrack_buckets").filter(|buckets| *buckets > 0);
+    let Some((count, buckets)) = count.zip(buckets) else { return Vec::new() };
+    // Each entry is in the table twice, once a direction.
+    let chain = 2.0 * count as f64 / buckets as f64;
+    if chain < 8.0 {
+        return Vec::new();
+    }
+    let seen = Seen::with_effect(chain > 16.0, chain.min(30.0))
+        .saw(format!("{count} entries in {buckets} buckets: chains of {chain:.0}"), "/proc/sys/net/netfilter")
+        .set("nf_conntrack_buckets", count.next_power_of_two());
+    vec![seen]
+}
+
+fn neighbours(window: &Window<'_>) -> Vec<Seen> {
+    let value =
+        |snapshot: &crate::Snapshot, name: &str| snapshot.neighbours.get(name).copied().unwrap_or_default();
+    let full = value(window.after, "table_fulls").saturating_sub(value(window.before, "table_fulls"));
+    let entries = value(window.after, "entries");
+    // Only the machine's first namespace has the limit, and it counts for all.
+    let limit = window.number("net/ipv4/neigh/default/gc_thresh3");
+    let filled = limit.map_or(0.0, |limit| share(entries, limit));
+    if full == 0 && filled < 0.7 {
+        return Vec::new();
+    }
+    let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
+    let seen = Seen::with_effect(full > 0, 50.0)
+        .saw(format!("{entries}{of} entries, {full} could not be made"), "/proc/net/stat/arp_cache")
+        .remedy(format!(
+            "in the machine's first namespace: net.ipv4.neigh.default.gc_thresh3 = {}, and gc_thresh2 half of it",
+            (entries * 2).next_power_of_two()
+        ));
+    vec![seen]
+}
+
+fn reverse_path(window: &Window<'_>) -> Vec<Seen> {
+    let dropped = window.grew("TcpExtIPReversePathFilter");
+    if dropped == 0 {
+        return Vec::new();
+    }
+    let lost = share(dropped, window.grew("IpInReceives"));
+    let saw = format!("{dropped} packets, {} of those received (IPReversePathFilter)", percent(lost));
+    vec![Seen::warning(20.0 + lost * 80.0).saw(saw, NETSTAT)]
+}
+
+fn no_route(window: &Window<'_>) -> Vec<Seen> {
+    let lost = window.grew("IpOutNoRoutes") + window.grew("IpInAddrErrors") + window.grew("IpExtInNoRoutes");
+    let per_s = lost as f64 / window.seconds();
+    if per_s < 1.0 {
+        return Vec::new();
+    }
+    let of_all = share(lost, window.grew("IpInReceives") + window.grew("IpOutRequests") + lost);
+    let saw = format!("{lost} packets, {} of all (OutNoRoutes, InNoRoutes, InAddrErrors)", percent(of_all));
+    vec![Seen::with_effect(of_all > 0.01, of_all * 100.0).saw(saw, super::SNMP)]
+}

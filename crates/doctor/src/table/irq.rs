@@ -1,0 +1,226 @@
+//! Interrupts of cards: where they go.
+
+use std::collections::BTreeMap;
+
+use super::SCALING;
+use crate::finding::USUAL;
+use crate::rate::{percent, share};
+use crate::{Check, Family, Seen, Window};
+
+const INTERRUPTS: &str = "/proc/interrupts";
+/// Fewer interrupts a second are no load that placing could change.
+const BUSY_PER_S: f64 = 1000.0;
+
+pub(super) const FAMILY: Family = Family {
+    title: "Interrupts",
+    checks: &[
+        Check {
+            code: "HG010",
+            title: "all interrupts of a card go to one CPU",
+            why: "A card with several queues can be served by several CPUs, if each queue interrupts another one. Here one CPU \
+                takes nearly all.",
+            remedy: "give each queue a CPU of its own, or let irqbalance do it",
+            knobs: &["irq_affinity"],
+            verify: "in /proc/interrupts the card's lines grow on several CPUs",
+            source: SCALING,
+            run: one_cpu,
+            ..USUAL
+        },
+        Check {
+            code: "HG011",
+            title: "interrupts of a card are taken on another NUMA node",
+            why: "Packets lie in the memory and cache near the card. A CPU of another node fetches each over the link between \
+                the nodes.",
+            remedy: "move the card's interrupts to CPUs of its own node",
+            knobs: &["irq_affinity"],
+            verify: "effective_affinity_list of the card's interrupts lies within its local_cpulist",
+            source: "Documentation/core-api/irq/irq-affinity.rst",
+            run: remote_node,
+            ..USUAL
+        },
+        Check {
+            code: "HG012",
+            title: "somebody moves the card's interrupts",
+            why: "The CPUs of an interrupt changed while doctor looked. If you placed it, a balancer undoes that; caches start \
+                cold after each move.",
+            remedy: "tell irqbalance to leave these interrupts alone (--banirq), or leave the placing to it",
+            knobs: &["irq_affinity"],
+            verify: "effective_affinity_list stays the same for a minute",
+            source: "irqbalance(1)",
+            run: moved,
+            ..USUAL
+        },
+        Check {
+            code: "HG013",
+            title: "isolated CPUs take interrupts of a card",
+            why: "CPUs were kept free of everything for a program, and a card interrupts it there. isolcpus does not keep \
+                interrupts away; affinity does.",
+            remedy: "take the isolated CPUs out of the interrupts' affinity",
+            knobs: &["irq_affinity"],
+            verify: "the isolated CPUs' columns of the card's lines in /proc/interrupts stay as they are",
+            source: "Documentation/admin-guide/kernel-parameters.txt, isolcpus",
+            run: isolated,
+            ..USUAL
+        },
+        Check {
+            code: "HG014",
+            title: "a card interrupts for nearly every packet",
+            why: "Each interrupt costs a microsecond or two. With few packets for each, a tenth of the CPU can go into being \
+                interrupted.",
+            remedy: "let the card wait a little before it interrupts, unless latency is all that counts",
+            knobs: &["coalesce_rx_usecs", "coalesce_adaptive_rx"],
+            verify: "packets per interrupt rise and CPU time falls",
+            source: "ethtool(8), --coalesce",
+            run: storm,
+            ..USUAL
+        },
+    ],
+};
+
+fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, card) in window.cards() {
+        let interrupts = window.interrupts(card);
+        // Queues that are alive: an interrupt for changes of the link, say, does not count.
+        let alive = interrupts.iter().filter(|(_, counts)| counts.values().sum::<u64>() > 0).count();
+        let by_cpu = by_cpu(&interrupts);
+        let all: u64 = by_cpu.values().sum();
+        let Some((cpu, most)) = by_cpu.iter().max_by_key(|(_, count)| **count) else { continue };
+        let (of_all, per_s) = (share(*most, all), all as f64 / window.seconds());
+        // Where one queue has the packets, placing its interrupt elsewhere spreads nothing.
+        let largest =
+            interrupts.iter().map(|(_, counts)| counts.values().sum::<u64>()).max().unwrap_or_default();
+        if share(largest, all) > 0.8
+            || card.rx.len() < 2
+            || alive < 2
+            || window.after.stat.cpus.len() < 2
+            || per_s < BUSY_PER_S
+            || of_all < 0.8
+        {
+            continue;
+        }
+        let busy = window.interrupted().get(cpu).copied().unwrap_or_default();
+        let seen = Seen::with_effect(busy > 0.5, busy * 100.0)
+            .on(&card.name)
+            .saw(
+                format!(
+                    "{} of {per_s:.0} interrupts a second of {alive} queues on CPU {cpu}",
+                    percent(of_all)
+                ),
+                INTERRUPTS,
+            )
+            .saw(format!("CPU {cpu} spends {} of its time in interrupts", percent(busy)), "/proc/stat")
+            .set("irq_affinity", online(window));
+        found.push(seen);
+    }
+    found
+}
+
+fn remote_node(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, card) in
+        window.cards().filter(|(_, card)| card.numa_node.is_some() && !card.local_cpus.is_empty())
+    {
+        let by_cpu = by_cpu(&window.interrupts(card));
+        let all: u64 = by_cpu.values().sum();
+        let far: u64 =
+            by_cpu.iter().filter(|(cpu, _)| !card.local_cpus.contains(**cpu)).map(|(_, count)| count).sum();
+        let (of_all, per_s) = (share(far, all), all as f64 / window.seconds());
+        if of_all < 0.1 || per_s < BUSY_PER_S {
+            continue;
+        }
+        let node = card.numa_node.unwrap_or_default();
+        let seen = Seen::warning(of_all * 30.0)
+            .on(&card.name)
+            .saw(
+                format!("{} of {per_s:.0} interrupts a second on CPUs of other nodes", percent(of_all)),
+                INTERRUPTS,
+            )
+            .saw(
+                format!("the card is at node {node}, CPUs {}", card.local_cpus),
+                format!("/sys/class/net/{}/device/numa_node, local_cpulist", card.name),
+            )
+            .set("irq_affinity", &card.local_cpus);
+        found.push(seen);
+    }
+    found
+}
+
+fn moved(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, card) in window.cards() {
+        for (now, _) in window.interrupts(card) {
+            let then = window.before.interrupts.iter().find(|other| other.number == now.number);
+            let Some(then) = then.filter(|then| !then.affinity.is_empty() && then.affinity != now.affinity)
+            else {
+                continue;
+            };
+            let saw = format!(
+                "interrupt {} ({}) moved from CPU {} to {}",
+                now.number, now.name, then.affinity, now.affinity
+            );
+            let from = format!("/proc/irq/{}/effective_affinity_list", now.number);
+            found.push(Seen::information().on(&card.name).saw(saw, from));
+        }
+    }
+    found
+}
+
+fn isolated(window: &Window<'_>) -> Vec<Seen> {
+    let isolated = &window.after.machine.isolated;
+    let mut found = Vec::new();
+    for (_, card) in window.cards().filter(|_| !isolated.is_empty()) {
+        let by_cpu = by_cpu(&window.interrupts(card));
+        let there: u64 =
+            by_cpu.iter().filter(|(cpu, _)| isolated.contains(**cpu)).map(|(_, count)| count).sum();
+        let per_s = there as f64 / window.seconds();
+        if per_s >= 1.0 {
+            let rest = by_cpu.keys().copied().filter(|cpu| !isolated.contains(*cpu));
+            let rest: linux::CpuSet = rest.collect();
+            let seen = Seen::with_effect(per_s >= 100.0, 20.0 * share(there, by_cpu.values().sum()))
+                .on(&card.name)
+                .saw(format!("{per_s:.0} interrupts a second on isolated CPUs"), INTERRUPTS)
+                .saw(format!("isolated: {isolated}"), "/sys/devices/system/cpu/isolated, nohz_full")
+                .set("irq_affinity", rest);
+            found.push(seen);
+        }
+    }
+    found
+}
+
+fn storm(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, card) in window.cards() {
+        let by_cpu = by_cpu(&window.interrupts(card));
+        let all: u64 = by_cpu.values().sum();
+        let packets = window.link_grew(&card.name, "rx_packets") + window.link_grew(&card.name, "tx_packets");
+        let each = packets as f64 / all.max(1) as f64;
+        let per_s = all as f64 / window.seconds();
+        // A card with this many interrupts a second spends a tenth of a CPU on them.
+        if per_s < 50_000.0 || each > 4.0 {
+            continue;
+        }
+        let cost = window.cpus().values().map(|ticks| ticks.irq).sum::<u64>();
+        let whole = window.cpus().values().map(linux::procfs::CpuTicks::total).sum();
+        let seen = Seen::with_effect(share(cost, whole) > 0.05, share(cost, whole) * 100.0)
+            .on(&card.name)
+            .saw(format!("{per_s:.0} interrupts a second, {each:.1} packets for each"), INTERRUPTS);
+        let adaptive =
+            window.nic(&card.name).and_then(|nic| nic.coalescing).is_some_and(|now| now.adaptive_rx);
+        found.push(if adaptive { seen } else { seen.set("coalesce_adaptive_rx", 1) });
+    }
+    found
+}
+
+fn online(window: &Window<'_>) -> linux::CpuSet {
+    window.after.stat.cpus.keys().copied().collect()
+}
+
+/// All of a card's interrupts together, by CPU.
+fn by_cpu(interrupts: &[(&linux::procfs::Interrupt, linux::procfs::PerCpu)]) -> BTreeMap<u16, u64> {
+    let mut sums = BTreeMap::new();
+    for (cpu, count) in interrupts.iter().flat_map(|(_, counts)| counts) {
+        *sums.entry(*cpu).or_default() += count;
+    }
+    sums
+}

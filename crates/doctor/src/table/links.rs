@@ -1,0 +1,300 @@
+//! Links: offloads, speed, queueing disciplines, and who listens in.
+
+use linux::Device;
+use linux::netlink::QdiscCounters;
+
+use crate::finding::USUAL;
+use crate::rate::{bytes, millis, percent, share};
+use crate::{Check, Family, Seen, Window};
+
+const QDISC: &str = "RTM_GETQDISC";
+
+pub(super) const FAMILY: Family = Family {
+    title: "Links and queueing disciplines",
+    checks: &[
+        Check {
+            code: "HG040",
+            title: "work that the card or the kernel could batch is switched off",
+            why: "With segmentation and receive offload the stack handles up to 64 KB at a time instead of a packet each, which \
+                is worth a factor of two to five in CPU time for bulk data.",
+            remedy: "switch them on again, unless they were switched off for a bug of the driver",
+            knobs: &["tso", "gso", "gro"],
+            verify: "CPU time for a gigabyte falls",
+            source: "Documentation/networking/segmentation-offloads.rst",
+            run: offloads,
+            ..USUAL
+        },
+        Check {
+            code: "HG041",
+            title: "large receive offload on a machine that forwards",
+            why: "LRO joins packets in a way that cannot be undone. What is forwarded afterwards is wrong or dropped.",
+            remedy: "switch LRO off on this link; GRO does the same and can be undone",
+            knobs: &["gro"],
+            verify: "ethtool shows large-receive-offload: off",
+            source: "Documentation/networking/netdev-features.rst",
+            run: lro,
+            ..USUAL
+        },
+        Check {
+            code: "HG042",
+            title: "the link runs at half duplex",
+            why: "One end negotiates and the other does not: both ends talk at the same time and collide.",
+            remedy: "let both ends negotiate, or set both by hand",
+            verify: "/sys/class/net/LINK/duplex says full",
+            source: "ethtool(8)",
+            run: half_duplex,
+            ..USUAL
+        },
+        Check {
+            code: "HG043",
+            title: "a queueing discipline drops packets",
+            why: "This host sends more than its link, or a shaper on it, takes. What does not fit is dropped here, before any wire.",
+            remedy: "if a shaper is wanted, this is its work: let senders pace (fq) or mark (ECN); else a faster link",
+            knobs: &["qdisc", "txqueuelen"],
+            verify: "dropped in the qdisc's counts stays as it is",
+            source: "tc(8)",
+            run: qdisc_drops,
+            ..USUAL
+        },
+        Check {
+            code: "HG044",
+            title: "packets wait long in a queueing discipline",
+            why: "What stands in this queue delays every packet behind it. A queue that is full all the time is delay and \
+                nothing else.",
+            remedy: "a queue for each flow, with a limit in time",
+            knobs: &["qdisc", "txqueuelen"],
+            verify: "the qdisc's backlog and the round trip time under load fall",
+            source: "RFC 7567",
+            run: standing,
+            ..USUAL
+        },
+        Check {
+            code: "HG045",
+            title: "a model-based congestion control without fq",
+            why: "BBR sends at a pace. Without fq each socket has a timer of its own for that, which works and costs CPU time.",
+            remedy: "fq at the root of the links by which it sends",
+            knobs: &["qdisc", "default_qdisc"],
+            verify: "CPU time of the sender falls",
+            source: "tcp_bbr.c and tcp_output.c (tcp_needs_internal_pacing), Linux 4.13",
+            run: unpaced,
+            ..USUAL
+        },
+        Check {
+            code: "HG046",
+            title: "segments are sent again while the first copy is still on this host",
+            why: "The kernel wanted to send a segment again and found the first copy still in its own queue: what delays the \
+                connection is on this host, in the qdisc, the ring, or a card that tells too late what it sent.",
+            remedy: "shorten what stands in this host's queues",
+            knobs: &["qdisc", "coalesce_tx_usecs", "tcp_limit_output_bytes"],
+            verify: "TCPSpuriousRtxHostQueues grows more slowly",
+            source: super::SNMP_COUNTER,
+            follows: &["HG044"],
+            run: host_queues,
+        },
+        Check {
+            code: "HG047",
+            title: "somebody listens to every packet",
+            why: "A packet socket for all protocols (tcpdump, a DHCP client, an agent) gets a copy of each packet of the link, \
+                several per cent of the CPU time of receiving.",
+            remedy: "end it if nobody needs it, or give it a filter",
+            verify: "the line in /proc/net/packet is gone",
+            source: "packet(7)",
+            run: taps,
+            ..USUAL
+        },
+        Check {
+            code: "HG048",
+            title: "packets are dropped on their way out of a link",
+            why: "The link itself refused them: its driver had no room, or there is nothing behind it that takes them.",
+            remedy: "look at what the link is: its peer may be down, its lower link's MTU smaller, its ring full",
+            verify: "tx_dropped and tx_errors stay as they are",
+            source: super::STATISTICS,
+            follows: &["HG002", "HG032", "HG043"],
+            run: tx_drops,
+            ..USUAL
+        },
+    ],
+};
+
+fn offloads(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, card) in window.cards() {
+        let Some(nic) = window.nic(&card.name) else { continue };
+        let off = |name: &str| nic.offloads.get(name) == Some(&false);
+        // Without checksums and scattered packets the card could not do TSO at all; the old calls do not tell what it
+        // could do, so that TSO alone is no finding on a card that lacks these.
+        let can_tso = !off("tx-checksum") && !off("scatter-gather");
+        let mut missing: Vec<&'static str> = Vec::new();
+        missing.extend(["gso", "gro"].into_iter().filter(|name| off(name)));
+        if off("tso") && can_tso {
+            missing.push("tso");
+        }
+        if missing.is_empty() {
+            continue;
+        }
+        let bytes_per_s = window.link_grew(&card.name, "rx_bytes") + window.link_grew(&card.name, "tx_bytes");
+        let bytes_per_s = bytes_per_s as f64 / window.seconds();
+        let busiest = window.interrupted().values().copied().fold(0.0, f64::max);
+        // Less than 100 MB/s costs little either way.
+        let seen = Seen::with_effect(bytes_per_s > 1e8 && busiest > 0.3, busiest * 50.0)
+            .on(&card.name)
+            .saw(format!("off: {}", missing.join(", ")), "ETHTOOL_GGSO, GGRO, GTSO")
+            .saw(format!("{}/s", bytes(bytes_per_s)), format!("/sys/class/net/{}/statistics", card.name));
+        found.push(missing.into_iter().fold(seen, |seen, knob| seen.set(knob, 1)));
+    }
+    found
+}
+
+fn lro(window: &Window<'_>) -> Vec<Seen> {
+    let forwards = window.number("net/ipv4/ip_forward") == Some(1);
+    let on =
+        |device: &Device| window.nic(&device.name).is_some_and(|nic| nic.offloads.get("lro") == Some(&true));
+    let seen = |(_, card): (_, &Device)| {
+        let bad = window.grew("IpFragFails") + window.grew("IpInHdrErrors");
+        Seen::with_effect(bad > 0, 30.0)
+            .on(&card.name)
+            .saw("large receive offload is on", "ETHTOOL_GFLAGS")
+            .saw(format!("ip_forward is 1, {bad} packets could not be forwarded"), super::SNMP)
+    };
+    window.cards().filter(|(_, card)| forwards && on(card)).map(seen).collect()
+}
+
+fn half_duplex(window: &Window<'_>) -> Vec<Seen> {
+    let half = window.cards().filter(|(_, card)| card.duplex.as_deref() == Some("half"));
+    let seen = |(_, card): (_, &Device)| {
+        let errors = window.link_grew(&card.name, "collisions") + window.link_grew(&card.name, "rx_errors");
+        let speed = card.speed_mbit.unwrap_or_default();
+        Seen::with_effect(errors > 0, 40.0)
+            .on(&card.name)
+            .saw(format!("{speed} Mbit/s, half duplex"), format!("/sys/class/net/{}/duplex", card.name))
+            .saw(
+                format!("{errors} collisions and errors"),
+                format!("/sys/class/net/{}/statistics", card.name),
+            )
+    };
+    half.map(seen).collect()
+}
+
+/// Queueing disciplines at both ends of the window, with their link.
+fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a QdiscCounters)> {
+    let before: Vec<&QdiscCounters> = window.before.answers.qdiscs.iter().flatten().collect();
+    let mut pairs = Vec::new();
+    for after in window.after.answers.qdiscs.iter().flatten() {
+        let same = |other: &&&QdiscCounters| {
+            (other.index, other.root, other.major, other.minor)
+                == (after.index, after.root, after.major, after.minor)
+                && other.kind == after.kind
+        };
+        let device = window.after.devices.iter().find(|device| device.index == after.index);
+        pairs.extend(before.iter().find(same).zip(device).map(|(before, device)| (device, *before, after)));
+    }
+    pairs
+}
+
+fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    // Roots alone: mq and classful ones count what their children dropped.
+    for (device, before, after) in qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root) {
+        let drops = after.drops.saturating_sub(before.drops);
+        let sent = after.packets.saturating_sub(before.packets);
+        let lost = share(drops, drops + sent);
+        // netem drops because it was told to.
+        if drops == 0
+            || lost < 0.0001
+            || after.kind == "netem"
+            || after.kind == "ingress"
+            || after.kind == "clsact"
+        {
+            continue;
+        }
+        let seen = Seen::warning(20.0 + lost * 100.0)
+            .on(&device.name)
+            .saw(format!("{} dropped {drops} packets, {} of all", after.kind, percent(lost)), QDISC);
+        found.push(seen);
+    }
+    found
+}
+
+fn standing(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (device, before, after) in qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root) {
+        let sent = after.bytes.saturating_sub(before.bytes) as f64 / window.seconds();
+        // At both ends, so that it is no burst that was just there.
+        let waiting = before.backlog_bytes.min(after.backlog_bytes);
+        let wait_us = f64::from(waiting) / sent.max(1.0) * 1e6;
+        if sent < 1e5 || wait_us < 5000.0 || after.kind == "netem" {
+            continue;
+        }
+        let seen = Seen::with_effect(wait_us > 20_000.0, (wait_us / 2000.0).min(60.0)).on(&device.name).saw(
+            format!("{} holds {}, {} of what it sends", after.kind, bytes(waiting.into()), millis(wait_us)),
+            QDISC,
+        );
+        // A discipline that somebody chose has a reason; its options are for them to change.
+        found.push(if after.kind.contains("fifo") { seen.set("qdisc", "fq_codel") } else { seen });
+    }
+    found
+}
+
+fn unpaced(window: &Window<'_>) -> Vec<Seen> {
+    if window.sysctl("net/ipv4/tcp_congestion_control") != Some("bbr") {
+        return Vec::new();
+    }
+    let fq =
+        |index: u32| window.after.answers.qdiscs.iter().flatten().any(|q| q.index == index && q.kind == "fq");
+    let known = window.after.answers.qdiscs.is_some();
+    let without = window.cards().filter(|(_, card)| known && !fq(card.index));
+    let seen = |(_, card): (_, &Device)| {
+        Seen::information()
+            .on(&card.name)
+            .saw("tcp_congestion_control is bbr", "/proc/sys/net/ipv4/tcp_congestion_control")
+            .saw("no fq on this link", QDISC)
+            .set("qdisc", "fq")
+    };
+    without.map(seen).collect()
+}
+
+fn host_queues(window: &Window<'_>) -> Vec<Seen> {
+    let again = window.grew("TcpExtTCPSpuriousRtxHostQueues");
+    let per_s = again as f64 / window.seconds();
+    if per_s < 0.1 {
+        return Vec::new();
+    }
+    let saw = format!("{again} times (TCPSpuriousRtxHostQueues)");
+    vec![Seen::with_effect(per_s > 1.0, 15.0).saw(saw, super::NETSTAT)]
+}
+
+fn taps(window: &Window<'_>) -> Vec<Seen> {
+    const ALL_PROTOCOLS: u16 = 3;
+    let before = |tap: &&linux::procfs::PacketTap| window.before.taps.contains(tap);
+    let all: Vec<_> =
+        window.after.taps.iter().filter(|tap| tap.protocol == ALL_PROTOCOLS).filter(before).collect();
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let names = all.iter().map(|tap| {
+        let device = window.after.devices.iter().find(|device| device.index == tap.index);
+        device.map_or("all links".to_owned(), |device| device.name.to_string())
+    });
+    let names = names.collect::<Vec<_>>().join(", ");
+    vec![
+        Seen::information()
+            .saw(format!("{} packet sockets for all protocols: {names}", all.len()), "/proc/net/packet"),
+    ]
+}
+
+fn tx_drops(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, device) in window.devices() {
+        let name = &device.name;
+        let dropped = window.link_grew(name, "tx_dropped") + window.link_grew(name, "tx_errors");
+        let lost = share(dropped, dropped + window.link_grew(name, "tx_packets"));
+        // A packet now and then to a link that is just coming up is no finding.
+        if dropped < 10 || lost < 0.0001 {
+            continue;
+        }
+        let saw = format!("{dropped} packets, {} of those sent", percent(lost));
+        let from = format!("/sys/class/net/{name}/statistics/tx_dropped, tx_errors");
+        found.push(Seen::warning(15.0 + lost * 100.0).on(name).saw(saw, from));
+    }
+    found
+}

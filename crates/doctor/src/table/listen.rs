@@ -1,0 +1,227 @@
+//! Beginnings of connections: listeners' queues, half-open connections, ports.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use linux::sock_diag::TcpSocket;
+
+use super::{IP_SYSCTL, NETSTAT, SNMP, SNMP_COUNTER};
+use crate::finding::USUAL;
+use crate::rate::{percent, share};
+use crate::{Check, Family, Seen, Window};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Listeners and new connections",
+    checks: &[
+        Check {
+            code: "HG060",
+            title: "a listener's queue overflows",
+            why: "Connections wait in the listener's queue until the program accepts them. When it is full, the kernel drops the \
+                last packet of the handshake or the next one's first, and the client tries again after 1 s, 3 s, 7 s.",
+            remedy: "a longer queue in the program's listen(), no longer than somaxconn; or a program that accepts faster",
+            knobs: &["somaxconn"],
+            verify: "ListenOverflows stays as it is",
+            source: SNMP_COUNTER,
+            run: overflow,
+            ..USUAL
+        },
+        Check {
+            code: "HG061",
+            title: "a listener's queue is nearly full",
+            why: "More than two thirds of its queue are taken: the program accepts more slowly than connections come.",
+            remedy: "a longer queue in the program's listen(), no longer than somaxconn; or a program that accepts faster",
+            knobs: &["somaxconn"],
+            verify: "the listener's queue in ss -lt is short",
+            source: "listen(2)",
+            run: nearly_full,
+            ..USUAL
+        },
+        Check {
+            code: "HG062",
+            title: "half-open connections overflow",
+            why: "More handshakes had begun than are remembered. The kernel answered by cookies, which forget some options of \
+                TCP, or dropped them. It is a flood, or a limit that is too low.",
+            remedy: "more half-open connections, if these are real clients",
+            knobs: &["tcp_max_syn_backlog", "somaxconn", "tcp_syncookies"],
+            verify: "TCPReqQFullDrop and TCPReqQFullDoCookies stay as they are",
+            source: IP_SYSCTL,
+            follows: &["HG060"],
+            run: half_open,
+        },
+        Check {
+            code: "HG063",
+            title: "the first packets of connections are sent again",
+            why: "A handshake's packet was lost or not answered within a second. Each such connection begins a second or more \
+                too late.",
+            remedy: "find where they are lost: at the listener (the other host's queue), at a filter, on the path",
+            knobs: &["tcp_syn_retries"],
+            verify: "TCPSynRetrans against ActiveOpens falls below one in a hundred",
+            source: SNMP_COUNTER,
+            follows: &["HG050", "HG051", "HG060", "HG062", "HG070"],
+            run: syn_again,
+        },
+        Check {
+            code: "HG064",
+            title: "ports for connections to one destination run out",
+            why: "Each connection to the same address and port takes a port of this host, and keeps it for a minute after its \
+                end. When none is left, connecting fails.",
+            remedy: "keep connections open; else more ports, and those of ended connections again",
+            knobs: &["ip_local_port_range", "tcp_tw_reuse"],
+            verify: "fewer than four fifths of the range are taken",
+            source: IP_SYSCTL,
+            run: ports,
+            ..USUAL
+        },
+        Check {
+            code: "HG065",
+            title: "ended connections are forgotten too early",
+            why: "More connections ended within a minute than are remembered. Late packets of those can disturb new ones.",
+            remedy: "remember more of them: an entry takes a few hundred bytes",
+            knobs: &["tcp_max_tw_buckets"],
+            verify: "TCPTimeWaitOverflow stays as it is",
+            source: IP_SYSCTL,
+            run: time_wait,
+            ..USUAL
+        },
+        Check {
+            code: "HG066",
+            title: "connections to here are refused",
+            why: "Clients knock where nobody listens: the program is not up, or they have the wrong port.",
+            remedy: "start the program that should listen, or find who asks",
+            verify: "OutRsts and AttemptFails grow more slowly",
+            source: SNMP_COUNTER,
+            run: refused,
+            ..USUAL
+        },
+    ],
+};
+
+/// Listeners with the most waiting at either end of the window, and their limit.
+fn listeners(window: &Window<'_>) -> Vec<(String, u32, u32)> {
+    let before = window.before.answers.sockets.iter().flatten();
+    let before: BTreeMap<u64, u32> = before.map(|socket| (socket.cookie, socket.rqueue)).collect();
+    let most =
+        |socket: &TcpSocket| socket.rqueue.max(before.get(&socket.cookie).copied().unwrap_or_default());
+    window.listeners().map(|socket| (socket.local.to_string(), most(socket), socket.wqueue)).collect()
+}
+
+fn overflow(window: &Window<'_>) -> Vec<Seen> {
+    let (overflows, drops) = (window.grew("TcpExtListenOverflows"), window.grew("TcpExtListenDrops"));
+    if overflows == 0 {
+        return Vec::new();
+    }
+    let opened = window.grew("TcpPassiveOpens");
+    let lost = share(overflows, overflows + opened);
+    let mut seen = Seen::warning(30.0 + lost * 70.0).saw(
+        format!("ListenOverflows +{overflows}, ListenDrops +{drops}; {opened} connections came in"),
+        NETSTAT,
+    );
+    let fullest = listeners(window)
+        .into_iter()
+        .max_by(|a, b| share(a.1.into(), a.2.into()).total_cmp(&share(b.1.into(), b.2.into())));
+    if let Some((name, waiting, limit)) = fullest.filter(|(_, waiting, _)| *waiting > 0) {
+        seen = seen.on(format!("listener {name}")).saw(format!("{waiting} wait, {limit} may"), "sock_diag");
+        let somaxconn = window.number("net/core/somaxconn").unwrap_or(4096);
+        if u64::from(limit) >= somaxconn {
+            seen = seen
+                .set("somaxconn", (somaxconn * 4).clamp(1024, 65_535))
+                .remedy("then start the program again: a queue keeps the length it began with");
+        }
+    }
+    vec![seen]
+}
+
+fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
+    let overflowing = window.grew("TcpExtListenOverflows") > 0;
+    let full = listeners(window).into_iter().filter(|(_, waiting, limit)| {
+        // One of one that waits is on its way to be accepted.
+        *waiting > 1 && share((*waiting).into(), (*limit).into()) > 0.7
+    });
+    let seen = |(name, waiting, limit): (String, u32, u32)| {
+        Seen::information()
+            .on(format!("listener {name}"))
+            .saw(format!("{waiting} wait, {limit} may"), "sock_diag")
+    };
+    if overflowing { Vec::new() } else { full.map(seen).collect() }
+}
+
+fn half_open(window: &Window<'_>) -> Vec<Seen> {
+    let dropped = window.grew("TcpExtTCPReqQFullDrop");
+    let cookies = window.grew("TcpExtTCPReqQFullDoCookies").max(window.grew("TcpExtSyncookiesSent"));
+    if dropped + cookies == 0 {
+        return Vec::new();
+    }
+    let back = window.grew("TcpExtSyncookiesRecv");
+    let lost = share(dropped + cookies, window.grew("TcpPassiveOpens") + dropped + cookies);
+    let mut seen = Seen::warning(20.0 + lost * 60.0)
+        .saw(format!("{dropped} dropped, {cookies} answered by cookies, of which {back} came back"), NETSTAT);
+    if back * 2 < cookies {
+        seen = seen.remedy("few cookies come back: this looks like a flood; keep cookies on and filter it");
+    } else if let Some(limit) = window.number("net/ipv4/tcp_max_syn_backlog") {
+        seen = seen.set("tcp_max_syn_backlog", limit * 4);
+    }
+    vec![seen]
+}
+
+fn syn_again(window: &Window<'_>) -> Vec<Seen> {
+    let again = window.grew("TcpExtTCPSynRetrans");
+    let begun = window.grew("TcpActiveOpens") + window.grew("TcpPassiveOpens");
+    let of_all = share(again, begun.max(again));
+    if again < 3 || of_all < 0.01 {
+        return Vec::new();
+    }
+    let failed = window.grew("TcpAttemptFails");
+    let saw =
+        format!("{again} sent again, {} of {begun} connections begun; {failed} failed", percent(of_all));
+    vec![Seen::warning(10.0 + of_all * 60.0).saw(saw, format!("{NETSTAT}, {SNMP}"))]
+}
+
+fn ports(window: &Window<'_>) -> Vec<Seen> {
+    let range = window.numbers("net/ipv4/ip_local_port_range");
+    let [first, last] = range[..] else { return Vec::new() };
+    let mut taken: BTreeMap<(IpAddr, IpAddr, u16), u64> = BTreeMap::new();
+    for socket in window.after.answers.sockets.iter().flatten() {
+        let port = u64::from(socket.local.port());
+        if (first..=last).contains(&port) && socket.peer.port() != 0 {
+            *taken.entry((socket.local.ip(), socket.peer.ip(), socket.peer.port())).or_default() += 1;
+        }
+    }
+    let there = last.saturating_sub(first) + 1;
+    let mut found = Vec::new();
+    for ((_, peer, port), taken) in taken {
+        let filled = share(taken, there);
+        if filled < 0.5 {
+            continue;
+        }
+        let seen = Seen::with_effect(filled > 0.8, filled * 80.0)
+            .on(format!("to {}", std::net::SocketAddr::new(peer, port)))
+            .saw(format!("{taken} of {there} ports taken, {}", percent(filled)), "sock_diag");
+        let wide = there >= 60_000;
+        let seen = if wide { seen } else { seen.set("ip_local_port_range", "1024 65535") };
+        let reuse = window.number("net/ipv4/tcp_tw_reuse") != Some(1);
+        found.push(if reuse { seen.set("tcp_tw_reuse", 1) } else { seen });
+    }
+    found
+}
+
+fn time_wait(window: &Window<'_>) -> Vec<Seen> {
+    let forgotten = window.grew("TcpExtTCPTimeWaitOverflow");
+    if forgotten == 0 {
+        return Vec::new();
+    }
+    let limit = window.number("net/ipv4/tcp_max_tw_buckets").unwrap_or_default();
+    let seen = Seen::warning(25.0)
+        .saw(format!("{forgotten} forgotten at once (TCPTimeWaitOverflow)"), NETSTAT)
+        .saw(format!("{limit} are remembered"), "/proc/sys/net/ipv4/tcp_max_tw_buckets");
+    vec![seen.set("tcp_max_tw_buckets", (limit * 2).clamp(131_072, 2_097_152))]
+}
+
+fn refused(window: &Window<'_>) -> Vec<Seen> {
+    let (resets, failed) = (window.grew("TcpOutRsts"), window.grew("TcpAttemptFails"));
+    let per_s = resets as f64 / window.seconds();
+    // A reset that follows data in a closed socket is counted too; so many with so few connections are refusals.
+    if per_s < 10.0 || resets < 2 * window.grew("TcpPassiveOpens") {
+        return Vec::new();
+    }
+    vec![Seen::information().saw(format!("{resets} resets sent, {failed} attempts failed"), SNMP)]
+}

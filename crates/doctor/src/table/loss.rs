@@ -1,0 +1,200 @@
+//! Segments that are sent again: how many, why, and whether it was needed.
+
+use super::{IP_SYSCTL, NETSTAT, SNMP, SNMP_COUNTER};
+use crate::finding::USUAL;
+use crate::rate::{percent, share};
+use crate::{Check, Family, Seen, Window};
+
+/// Where packets are lost on this host itself, which comes before what TCP sees of it.
+const LOST_HERE: &[&str] =
+    &["HG002", "HG003", "HG030", "HG031", "HG033", "HG034", "HG035", "HG037", "HG043", "HG048", "HG051"];
+
+pub(super) const FAMILY: Family = Family {
+    title: "Loss and retransmission",
+    checks: &[
+        Check {
+            code: "HG070",
+            title: "many segments are sent again",
+            why: "Each loss costs a connection at least a round trip, and halves its rate or so. In a data centre one in a \
+                thousand is much, on the Internet one in a hundred.",
+            remedy: "find where they are lost: on this host (drops above), on the path, at the receiver; the kinds tell more",
+            verify: "RetransSegs against OutSegs falls",
+            source: SNMP_COUNTER,
+            follows: LOST_HERE,
+            run: again,
+            ..USUAL
+        },
+        Check {
+            code: "HG071",
+            title: "losses are repaired by timeouts",
+            why: "A timeout is at least 200 ms by default. It is needed where no acknowledgements come that could tell of the \
+                loss: few packets in flight, or many lost at once.",
+            remedy: "in a data centre a lower rto_min on its routes; thin streams may ask for linear timeouts",
+            knobs: &["rto_min", "tcp_rto_min_us", "tcp_thin_linear_timeouts"],
+            verify: "TCPTimeouts against RetransSegs falls",
+            source: SNMP_COUNTER,
+            follows: &["HG086", "HG101", "HG002", "HG030", "HG034", "HG035", "HG043", "HG048", "HG051"],
+            run: timeouts,
+        },
+        Check {
+            code: "HG072",
+            title: "segments are sent again that were not lost",
+            why: "The receiver says that it had them already (DSACK): they came late or in another order, or the minimum RTO is \
+                shorter than the peer's delayed acknowledgement.",
+            remedy: "raise rto_min where it was lowered; else find what reorders packets on the path",
+            knobs: &["rto_min", "tcp_rto_min_us", "tcp_reordering"],
+            verify: "TCPDSACKRecv against RetransSegs falls",
+            source: SNMP_COUNTER,
+            follows: &["HG074"],
+            run: spurious,
+        },
+        Check {
+            code: "HG073",
+            title: "the last packets of answers are lost",
+            why: "Nothing that follows tells of the loss, so a probe or a timeout must. Short answers suffer most; it shows in \
+                the tail of response times and not in the rate.",
+            remedy: "shorter bursts (fq paces them), a larger queue at the bottleneck, or less loss",
+            knobs: &["qdisc", "tcp_early_retrans"],
+            verify: "TCPLossProbeRecovery grows more slowly",
+            source: "RFC 8985",
+            follows: LOST_HERE,
+            run: tail,
+        },
+        Check {
+            code: "HG074",
+            title: "packets arrive in another order",
+            why: "Several ways between the hosts, or several queues for one flow. TCP takes much reordering for loss, and joins \
+                fewer packets.",
+            remedy: "let routers and bonds hash by flow; do not steer packets of one flow to several CPUs",
+            knobs: &["tcp_reordering"],
+            verify: "TCPSACKReorder and TCPTSReorder grow more slowly",
+            source: SNMP_COUNTER,
+            run: reordering,
+            ..USUAL
+        },
+        Check {
+            code: "HG075",
+            title: "retransmissions are lost too",
+            why: "Losses come in bursts that outlast a round trip: a policer that lets so much through and no more, or an outage.",
+            remedy: "stay below the policer's rate: pace (fq with maxrate), or a congestion control that measures the rate",
+            knobs: &["qdisc", "congctl"],
+            verify: "TCPLostRetransmit grows more slowly",
+            source: SNMP_COUNTER,
+            follows: LOST_HERE,
+            run: lost_again,
+        },
+        Check {
+            code: "HG076",
+            title: "connections end because the peer does not answer any more",
+            why: "The kernel sent again until it gave up, which takes 15 minutes by default. The peer died, or something between \
+                forgot the connection.",
+            remedy: "keepalives shorter than what middleboxes remember (often 350 s), or give up sooner",
+            knobs: &["tcp_keepalive_time", "tcp_retries2"],
+            verify: "TCPAbortOnTimeout stays as it is",
+            source: SNMP_COUNTER,
+            run: given_up,
+            ..USUAL
+        },
+    ],
+};
+
+fn again(window: &Window<'_>) -> Vec<Seen> {
+    let (again, sent) = (window.grew("TcpRetransSegs"), window.grew("TcpOutSegs"));
+    let lost = share(again, sent);
+    // A handful is chance, however few were sent.
+    if again < 10 || lost < 0.001 {
+        return Vec::new();
+    }
+    let kinds = [
+        ("fast", "TcpExtTCPFastRetrans"),
+        ("in recovery", "TcpExtTCPSlowStartRetrans"),
+        ("by timeout", "TcpExtTCPTimeouts"),
+        ("by tail probe", "TcpExtTCPLossProbes"),
+    ];
+    let kinds: Vec<String> =
+        kinds.iter().map(|(word, name)| format!("{word} {}", window.grew(name))).collect();
+    let seen = Seen::with_effect(lost > 0.01, 10.0 + lost * 300.0)
+        .saw(format!("{again} of {sent} segments, {}", percent(lost)), SNMP)
+        .saw(kinds.join(", "), NETSTAT);
+    vec![seen]
+}
+
+fn timeouts(window: &Window<'_>) -> Vec<Seen> {
+    let (timeouts, again) = (window.grew("TcpExtTCPTimeouts"), window.grew("TcpRetransSegs"));
+    let of_all = share(timeouts, again.max(timeouts));
+    // Those of handshakes have a finding of their own.
+    let of_data = timeouts.saturating_sub(window.grew("TcpExtTCPSynRetrans"));
+    if of_data < 5 || of_all < 0.2 {
+        return Vec::new();
+    }
+    let saw = format!("{of_data} timeouts among {again} segments sent again, {}", percent(of_all));
+    let lost = share(again, window.grew("TcpOutSegs"));
+    vec![Seen::with_effect(lost > 0.001, 15.0 + of_all * 20.0).saw(saw, NETSTAT)]
+}
+
+fn spurious(window: &Window<'_>) -> Vec<Seen> {
+    let again = window.grew("TcpRetransSegs");
+    let needless = window.grew("TcpExtTCPDSACKRecv") + window.grew("TcpExtTCPSpuriousRTOs");
+    let of_all = share(needless, again);
+    if needless < 10 || of_all < 0.3 {
+        return Vec::new();
+    }
+    let lost = share(again, window.grew("TcpOutSegs"));
+    let saw = format!("{needless} of {again} segments sent again had arrived, {}", percent(of_all.min(1.0)));
+    vec![Seen::with_effect(lost > 0.001, 20.0 + of_all.min(1.0) * 20.0).saw(saw, NETSTAT)]
+}
+
+fn tail(window: &Window<'_>) -> Vec<Seen> {
+    let (repaired, again) = (window.grew("TcpExtTCPLossProbeRecovery"), window.grew("TcpRetransSegs"));
+    let of_all = share(repaired, again);
+    if repaired < 5 || of_all < 0.2 {
+        return Vec::new();
+    }
+    let lost = share(again, window.grew("TcpOutSegs"));
+    let saw = format!(
+        "{repaired} losses of last packets were found by probes, {} of {again} sent again",
+        percent(of_all)
+    );
+    vec![Seen::with_effect(lost > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
+}
+
+fn reordering(window: &Window<'_>) -> Vec<Seen> {
+    let names = ["TcpExtTCPSACKReorder", "TcpExtTCPTSReorder", "TcpExtTCPRenoReorder"];
+    let events: u64 = names.iter().map(|name| window.grew(name)).sum();
+    let sent = window.grew("TcpOutSegs");
+    let of_all = share(events, sent);
+    if events < 10 || of_all < 0.0005 {
+        return Vec::new();
+    }
+    let undone = ["TcpExtTCPDSACKUndo", "TcpExtTCPFullUndo", "TcpExtTCPPartialUndo"];
+    let undone: u64 = undone.iter().map(|name| window.grew(name)).sum();
+    let seen = Seen::with_effect(
+        undone > 0 || window.grew("TcpExtTCPDSACKRecv") >= 10,
+        20.0 + of_all * 100.0,
+    )
+    .saw(format!("{events} times in {sent} segments; {undone} reductions of windows were undone"), NETSTAT);
+    vec![seen]
+}
+
+fn lost_again(window: &Window<'_>) -> Vec<Seen> {
+    let (lost, again) = (window.grew("TcpExtTCPLostRetransmit"), window.grew("TcpRetransSegs"));
+    let of_all = share(lost, again);
+    if lost < 10 || of_all < 0.1 {
+        return Vec::new();
+    }
+    let rate = share(again, window.grew("TcpOutSegs"));
+    let saw = format!("{lost} of {again} segments sent again, {}", percent(of_all));
+    vec![Seen::with_effect(rate > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
+}
+
+fn given_up(window: &Window<'_>) -> Vec<Seen> {
+    let ended = window.grew("TcpExtTCPAbortOnTimeout");
+    if ended == 0 {
+        return Vec::new();
+    }
+    let saw = format!("{ended} connections (TCPAbortOnTimeout)");
+    vec![
+        Seen::warning(10.0 + (ended as f64).min(30.0))
+            .saw(saw, format!("{NETSTAT}; {IP_SYSCTL}, tcp_retries2")),
+    ]
+}

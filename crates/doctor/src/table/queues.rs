@@ -1,0 +1,301 @@
+//! Queues of cards, and the steering that makes up for too few.
+
+use linux::{CpuSet, Device};
+
+use super::SCALING;
+use crate::finding::USUAL;
+use crate::rate::{percent, share};
+use crate::{Check, Family, Seen, Window};
+
+const RFS_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
+
+pub(super) const FAMILY: Family = Family {
+    title: "Queues and steering",
+    checks: &[
+        Check {
+            code: "HG020",
+            title: "fewer receive queues than CPUs, and RPS is off",
+            why: "Only as many CPUs as there are queues receive. RPS lets those that take the interrupts hand packets on to the \
+                others by flow.",
+            remedy: "on all CPUs but those that take the card's interrupts",
+            knobs: &["rps_cpus", "channels"],
+            verify: "NET_RX in /proc/softirqs grows on several CPUs",
+            source: SCALING,
+            run: no_rps,
+            ..USUAL
+        },
+        Check {
+            code: "HG021",
+            title: "RPS hands packets to the CPUs that take the interrupts, or to those that are off line",
+            why: "A CPU that takes a card's interrupts has the first half of the work. At high rates it should not get the \
+                second half too.",
+            remedy: "on the other CPUs of the same NUMA node",
+            knobs: &["rps_cpus"],
+            verify: "the softirq share of the interrupts' CPUs in /proc/stat falls",
+            source: SCALING,
+            run: rps_overlap,
+            ..USUAL
+        },
+        Check {
+            code: "HG022",
+            title: "RFS is half configured",
+            why: "RFS takes two settings: a table for the machine and a number of flows for each queue. With one of them alone, \
+                nothing is followed to its reader.",
+            remedy: "both, the table first; or neither",
+            knobs: &["rps_sock_flow_entries", "rps_flow_cnt"],
+            verify: "both are non-zero, and the table is no smaller than the queues' flows together",
+            source: SCALING,
+            run: half_rfs,
+            ..USUAL
+        },
+        Check {
+            code: "HG023",
+            title: "the queues follow more flows than the RFS table has places",
+            why: "Flows that share a place in the table take it from each other, and packets follow the wrong reader.",
+            remedy: "a table as large as the queues' flows together",
+            knobs: &["rps_sock_flow_entries"],
+            verify: "rps_sock_flow_entries is no smaller than the sum of rps_flow_cnt",
+            source: SCALING,
+            run: small_rfs,
+            ..USUAL
+        },
+        Check {
+            code: "HG024",
+            title: "several send queues and no choice among them by CPU (XPS)",
+            why: "With XPS each CPU sends by a queue of its own. Without, CPUs take turns at a queue's lock, and a packet's end is \
+                told to another CPU than sent it.",
+            remedy: "a queue for each CPU, or for CPUs that share a cache",
+            knobs: &["xps_cpus"],
+            verify: "requeues of the qdisc fall",
+            source: SCALING,
+            run: no_xps,
+            ..USUAL
+        },
+        Check {
+            code: "HG025",
+            title: "the card uses fewer queues than it has",
+            why: "It could spread packets over more CPUs by itself, which costs less than RPS.",
+            remedy: "as many queues as CPUs of the card's node, at most as many as it has",
+            knobs: &["channels"],
+            verify: "more lines of the card in /proc/interrupts grow, and the busiest CPU has more time",
+            source: "ethtool(8), --set-channels",
+            run: few_channels,
+            ..USUAL
+        },
+        Check {
+            code: "HG026",
+            title: "one receive queue has nearly all the packets",
+            why: "The card chooses the queue by a hash of the flow. Tunnels, fragments and few large flows look like one flow to \
+                it.",
+            remedy: "if these are many flows: hash ports too (UDP), or give the queues equal weights; if they are few, only RPS or more flows help",
+            knobs: &["rss_indirection", "rps_cpus"],
+            verify: "the queues' interrupts grow alike",
+            source: SCALING,
+            run: skewed,
+            ..USUAL
+        },
+    ],
+};
+
+fn queues_of(card: &Device) -> String {
+    format!("/sys/class/net/{}/queues", card.name)
+}
+
+/// The CPUs on which a card's interrupts came in the window.
+fn interrupted_by(window: &Window<'_>, card: &Device) -> CpuSet {
+    let interrupts = window.interrupts(card);
+    let counts = interrupts.iter().flat_map(|(_, counts)| counts);
+    counts.filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect()
+}
+
+fn no_rps(window: &Window<'_>) -> Vec<Seen> {
+    let cpus: Vec<u16> = window.after.stat.cpus.keys().copied().collect();
+    let saturated = window.saturated();
+    let without = window.cards().filter(|(_, card)| {
+        card.rx.len() < cpus.len() && !card.rx.is_empty() && card.rx.iter().all(|rx| rx.rps.is_empty())
+    });
+    let seen = |(_, card): (_, &Device)| {
+        let taking = interrupted_by(window, card);
+        let full = saturated.filter(|(cpu, _)| taking.contains(*cpu));
+        let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0))
+            .on(&card.name)
+            .saw(
+                format!(
+                    "{} for {} CPUs, rps_cpus is empty",
+                    counted(card.rx.len(), "receive queue"),
+                    cpus.len()
+                ),
+                queues_of(card),
+            );
+        let others: CpuSet = cpus.iter().copied().filter(|cpu| !taking.contains(*cpu)).collect();
+        // Where all take interrupts, all may receive.
+        let others = if others.is_empty() { cpus.iter().copied().collect() } else { others };
+        match full {
+            Some((cpu, share)) => {
+                let saw =
+                    format!("CPU {cpu}, which takes its interrupts, is {} busy with them", percent(share));
+                seen.saw(saw, "/proc/stat").set("rps_cpus", others)
+            }
+            None => {
+                seen.remedy("nothing now: no CPU is short of time for it; with more packets, set rps_cpus")
+            }
+        }
+    };
+    without.map(seen).collect()
+}
+
+fn rps_overlap(window: &Window<'_>) -> Vec<Seen> {
+    let online: CpuSet = window.after.stat.cpus.keys().copied().collect();
+    let mut found = Vec::new();
+    for (_, card) in window.cards() {
+        let taking = interrupted_by(window, card);
+        let targets: CpuSet = card.rx.iter().flat_map(|rx| rx.rps.iter()).collect();
+        let both: CpuSet = targets.iter().filter(|cpu| taking.contains(*cpu)).collect();
+        let off: CpuSet = targets.iter().filter(|cpu| !online.contains(*cpu)).collect();
+        // With all CPUs taking interrupts there is no other choice.
+        let overlap = !both.is_empty() && taking.len() < online.len();
+        if !overlap && off.is_empty() {
+            continue;
+        }
+        let busy = both.iter().map(|cpu| window.interrupted().get(&cpu).copied().unwrap_or_default());
+        let busy = busy.fold(0.0, f64::max);
+        let rest: CpuSet = online.iter().filter(|cpu| !taking.contains(*cpu)).collect();
+        let mut seen = Seen::with_effect(overlap && busy > 0.8, busy * 60.0)
+            .on(&card.name)
+            .saw(format!("rps_cpus names CPUs {targets}"), queues_of(card));
+        if overlap {
+            seen = seen.saw(
+                format!("CPUs {both} take its interrupts and are up to {} busy with them", percent(busy)),
+                "/proc/interrupts",
+            );
+        }
+        if !off.is_empty() {
+            seen = seen.saw(format!("CPUs {off} are off line"), "/proc/stat");
+        }
+        found.push(seen.set("rps_cpus", rest));
+    }
+    found
+}
+
+/// All flows that queues follow, and the places of the table.
+fn rfs(window: &Window<'_>) -> (u64, u64) {
+    let queues = window.after.devices.iter().flat_map(|device| &device.rx);
+    let flows = queues.map(|rx| u64::from(rx.flows)).sum();
+    (flows, window.number("net/core/rps_sock_flow_entries").unwrap_or_default())
+}
+
+fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
+    let (flows, entries) = rfs(window);
+    if (flows == 0) == (entries == 0) || window.sysctl("net/core/rps_sock_flow_entries").is_none() {
+        return Vec::new();
+    }
+    let queues = window
+        .after
+        .devices
+        .iter()
+        .filter(|device| device.hardware)
+        .map(|device| device.rx.len())
+        .sum::<usize>();
+    // The symptom is the effect: somebody asked for it and it does nothing.
+    let seen = Seen::warning(5.0)
+        .saw(format!("rps_sock_flow_entries is {entries}"), RFS_TABLE)
+        .saw(format!("the queues follow {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt");
+    vec![if entries == 0 {
+        seen.set("rps_sock_flow_entries", flows.next_power_of_two())
+    } else {
+        seen.set("rps_flow_cnt", (entries / queues.max(1).next_power_of_two() as u64).max(1))
+    }]
+}
+
+fn small_rfs(window: &Window<'_>) -> Vec<Seen> {
+    let (flows, entries) = rfs(window);
+    if entries == 0 || flows <= entries {
+        return Vec::new();
+    }
+    let seen = Seen::information()
+        .saw(format!("{entries} places"), RFS_TABLE)
+        .saw(format!("the queues follow {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt")
+        .set("rps_sock_flow_entries", flows.next_power_of_two());
+    vec![seen]
+}
+
+fn no_xps(window: &Window<'_>) -> Vec<Seen> {
+    let qdiscs = |snapshot: &crate::Snapshot, index: u32| {
+        let all = snapshot.answers.qdiscs.iter().flatten().filter(|qdisc| qdisc.index == index && qdisc.root);
+        all.map(|qdisc| (qdisc.requeues, qdisc.packets)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    };
+    let without = |card: &Device| {
+        card.tx.len() > 1 && card.tx.iter().all(|tx| tx.xps.as_ref().is_some_and(CpuSet::is_empty))
+    };
+    let seen = |(_, card): (_, &Device)| {
+        let (before, after) = (qdiscs(window.before, card.index), qdiscs(window.after, card.index));
+        let again = share(after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+        let seen = Seen::with_effect(again > 0.01, again * 100.0)
+            .on(&card.name)
+            .saw(format!("{} send queues, xps_cpus of all is empty", card.tx.len()), queues_of(card));
+        let seen = if again > 0.01 {
+            seen.saw(format!("{} of packets were requeued", percent(again)), "RTM_GETQDISC")
+        } else {
+            seen
+        };
+        seen.set("xps_cpus", "node")
+    };
+    window.cards().filter(|(_, card)| without(card)).map(seen).collect()
+}
+
+fn few_channels(window: &Window<'_>) -> Vec<Seen> {
+    let cpus = u32::try_from(window.after.stat.cpus.len()).unwrap_or(u32::MAX);
+    let mut found = Vec::new();
+    for (_, card) in window.cards() {
+        let Some(channels) = window.nic(&card.name).and_then(|nic| nic.channels) else { continue };
+        let (now, most) = (channels.combined + channels.rx, channels.combined_max.max(channels.rx_max));
+        let useful = most.min(cpus);
+        if now >= useful || now == 0 {
+            continue;
+        }
+        let full = window.saturated().filter(|(cpu, _)| interrupted_by(window, card).contains(*cpu));
+        // Above RPS in the order, since the card does it for nothing.
+        let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0 + 1.0))
+            .on(&card.name)
+            .saw(format!("{now} queues in use, {most} there, {cpus} CPUs"), "ETHTOOL_GCHANNELS")
+            .set("channels", useful);
+        found.push(match full {
+            Some((cpu, share)) => {
+                seen.saw(format!("CPU {cpu} is {} busy with them", percent(share)), "/proc/stat")
+            }
+            None => seen,
+        });
+    }
+    found
+}
+
+fn skewed(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, card) in window.cards().filter(|(_, card)| card.rx.len() > 1) {
+        let counts: Vec<(&str, u64)> = window
+            .interrupts(card)
+            .iter()
+            .map(|(interrupt, counts)| (interrupt.name.as_str(), counts.values().sum()))
+            .collect();
+        let all: u64 = counts.iter().map(|(_, count)| count).sum();
+        let Some((name, most)) = counts.iter().max_by_key(|(_, count)| *count) else { continue };
+        let (of_all, per_s) = (share(*most, all), all as f64 / window.seconds());
+        if counts.len() < 2 || per_s < 1000.0 || of_all < 0.8 {
+            continue;
+        }
+        let full = window.saturated().filter(|(cpu, _)| interrupted_by(window, card).contains(*cpu));
+        let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 90.0))
+            .on(&card.name)
+            .saw(
+                format!("{} of {per_s:.0} interrupts a second are {name}'s", percent(of_all)),
+                "/proc/interrupts",
+            );
+        found.push(seen);
+    }
+    found
+}
+
+/// `1 receive queue`, `4 receive queues`.
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}

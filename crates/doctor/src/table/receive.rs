@@ -1,0 +1,180 @@
+//! Receiving sockets: slow readers, windows that close, memory.
+
+use super::{IP_SYSCTL, NETSTAT, SNMP_COUNTER, SOCK_DIAG};
+use crate::finding::USUAL;
+use crate::rate::{bytes, percent, share};
+use crate::{Check, Family, Seen, Window};
+
+const SOCKSTAT: &str = "/proc/net/sockstat";
+
+pub(super) const FAMILY: Family = Family {
+    title: "Receiving sockets",
+    checks: &[
+        Check {
+            code: "HG090",
+            title: "received packets are squeezed together or thrown away for lack of room",
+            why: "A socket's buffer was full of packets that were mostly empty. The kernel copied them together, which can take \
+                milliseconds, or dropped what it had already received.",
+            remedy: "a larger receive buffer for bulk, a smaller one where latency counts more; or a program that reads faster",
+            knobs: &["tcp_rmem", "tcp_mem"],
+            verify: "TCPRcvCollapsed, PruneCalled and RcvPruned stay as they are",
+            source: SNMP_COUNTER,
+            follows: &["HG092", "HG093", "HG110"],
+            run: collapsed,
+        },
+        Check {
+            code: "HG091",
+            title: "receive windows close",
+            why: "A socket had to tell its peer to stop sending: the program reads more slowly than data comes.",
+            remedy: "the program that reads is the limit, not the network; a buffer holds only bursts",
+            knobs: &["tcp_rmem"],
+            verify: "TCPToZeroWindowAdv stays as it is",
+            source: SNMP_COUNTER,
+            follows: &["HG092", "HG093", "HG110"],
+            run: closed,
+        },
+        Check {
+            code: "HG092",
+            title: "a program on this host reads too slowly",
+            why: "Data waits in the socket, at both looks, while the peer would send more. The sender sees it as a small receive \
+                window; the network is not the cause.",
+            remedy: "give the program CPU time, or let it read more at a time: no setting of the network helps",
+            verify: "Recv-Q of the connection in ss is near 0",
+            source: "tcp(7)",
+            follows: &["HG130"],
+            run: slow_reader,
+            ..USUAL
+        },
+        Check {
+            code: "HG093",
+            title: "TCP runs out of memory",
+            why: "All sockets of the machine together have a limit. Near it the kernel shrinks every window, at it it drops packets \
+                and connections, of every container.",
+            remedy: "find who holds it (ss -tm); raise the limit if the machine has the memory",
+            knobs: &["tcp_mem"],
+            verify: "mem in /proc/net/sockstat stays below the second number of tcp_mem",
+            source: IP_SYSCTL,
+            run: memory,
+            ..USUAL
+        },
+        Check {
+            code: "HG094",
+            title: "packets are dropped while a program holds its socket",
+            why: "Packets that come while the program is inside a call on the socket wait in a queue of the socket; it was full.",
+            remedy: "shorter calls on this socket, or larger buffers",
+            knobs: &["tcp_rmem"],
+            verify: "TCPBacklogDrop stays as it is",
+            source: SNMP_COUNTER,
+            run: backlog,
+            ..USUAL
+        },
+        Check {
+            code: "HG095",
+            title: "the kernel ends connections for lack of memory or because there are too many orphans",
+            why: "Connections that their program has closed while data was unsent are orphans; beyond a limit, or without memory, \
+                they are reset.",
+            remedy: "find why peers do not take the rest of their data; raise tcp_mem if memory is the reason",
+            knobs: &["tcp_mem", "tcp_orphan_retries"],
+            verify: "TCPAbortOnMemory stays as it is",
+            source: SNMP_COUNTER,
+            follows: &["HG093"],
+            run: aborted,
+        },
+    ],
+};
+
+fn collapsed(window: &Window<'_>) -> Vec<Seen> {
+    let names = ["TCPRcvCollapsed", "PruneCalled", "RcvPruned", "OfoPruned"];
+    let figures = grown(window, &names);
+    if figures.is_empty() {
+        return Vec::new();
+    }
+    let lost = window.grew("TcpExtRcvPruned") + window.grew("TcpExtOfoPruned");
+    vec![Seen::with_effect(lost > 0 || window.grew("TcpExtPruneCalled") > 0, 25.0).saw(figures, NETSTAT)]
+}
+
+fn closed(window: &Window<'_>) -> Vec<Seen> {
+    let names = ["TCPToZeroWindowAdv", "TCPWantZeroWindowAdv", "TCPZeroWindowDrop", "TCPRcvQDrop"];
+    let closed = window.grew("TcpExtTCPToZeroWindowAdv") + window.grew("TcpExtTCPWantZeroWindowAdv");
+    let dropped = window.grew("TcpExtTCPZeroWindowDrop") + window.grew("TcpExtTCPRcvQDrop");
+    let per_s = (closed + dropped) as f64 / window.seconds();
+    if per_s < 0.1 {
+        return Vec::new();
+    }
+    vec![
+        Seen::with_effect(per_s > 1.0 || dropped > 0, (10.0 + per_s).min(40.0))
+            .saw(grown(window, &names), NETSTAT),
+    ]
+}
+
+/// Counters of `TcpExt` that grew, for people.
+fn grown(window: &Window<'_>, names: &[&str]) -> String {
+    let growth = names.iter().map(|name| (name, window.grew(&format!("TcpExt{name}"))));
+    let figures = growth.filter(|(_, growth)| *growth > 0).map(|(name, growth)| format!("{name} +{growth}"));
+    figures.collect::<Vec<_>>().join(", ")
+}
+
+fn slow_reader(window: &Window<'_>) -> Vec<Seen> {
+    let before: Vec<_> = window.before.answers.sockets.iter().flatten().collect();
+    let waited =
+        |cookie: u64| before.iter().find(|socket| socket.cookie == cookie).map_or(0, |socket| socket.rqueue);
+    let mut found = Vec::new();
+    for connection in window.connections() {
+        let socket = connection.socket;
+        let waiting = socket.rqueue.min(waited(socket.cookie));
+        let buffer = socket.memory.map_or(0, |memory| memory.receive_buffer);
+        // A third of a buffer is all that data can take when packets are small.
+        let filled = share(waiting.into(), buffer.into());
+        if waiting < 16_384 || filled < 0.3 {
+            continue;
+        }
+        let seen = Seen::warning(30.0 + filled * 20.0).on(connection.name()).saw(
+            format!(
+                "{} unread at both looks, of a buffer of {}",
+                bytes(waiting.into()),
+                bytes(buffer.into())
+            ),
+            SOCK_DIAG,
+        );
+        found.push(seen);
+    }
+    found.sort_by(|a: &Seen, b| b.impact.total_cmp(&a.impact));
+    found.truncate(5);
+    found
+}
+
+fn memory(window: &Window<'_>) -> Vec<Seen> {
+    let limits = window.numbers("net/ipv4/tcp_mem");
+    let pages = window.after.sockstat.get("TCP mem").copied().unwrap_or_default();
+    let pressures = window.grew("TcpExtTCPMemoryPressures");
+    let [_, pressure, most] = limits[..] else { return Vec::new() };
+    let filled = share(pages, most);
+    if pressures == 0 && filled < 0.7 {
+        return Vec::new();
+    }
+    let seen = Seen::with_effect(pressures > 0 || pages > pressure, 40.0 + filled * 40.0)
+        .saw(format!("{pages} of {most} pages, {}", percent(filled)), SOCKSTAT)
+        .saw(format!("{pressures} times under pressure (TCPMemoryPressures)"), NETSTAT);
+    vec![seen]
+}
+
+fn backlog(window: &Window<'_>) -> Vec<Seen> {
+    let dropped = window.grew("TcpExtTCPBacklogDrop");
+    if dropped == 0 {
+        return Vec::new();
+    }
+    let lost = share(dropped, window.grew("TcpInSegs"));
+    vec![Seen::warning(15.0 + lost * 100.0).saw(format!("{dropped} packets (TCPBacklogDrop)"), NETSTAT)]
+}
+
+fn aborted(window: &Window<'_>) -> Vec<Seen> {
+    let ended = window.grew("TcpExtTCPAbortOnMemory");
+    if ended == 0 {
+        return Vec::new();
+    }
+    let orphans = window.after.sockstat.get("TCP orphan").copied().unwrap_or_default();
+    let seen = Seen::warning(35.0)
+        .saw(format!("{ended} connections (TCPAbortOnMemory)"), NETSTAT)
+        .saw(format!("{orphans} orphans now"), SOCKSTAT);
+    vec![seen]
+}

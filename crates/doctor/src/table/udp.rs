@@ -1,0 +1,98 @@
+//! Datagrams.
+
+use super::{SNMP, SNMP_COUNTER};
+use crate::finding::USUAL;
+use crate::rate::{percent, share};
+use crate::{Check, Family, Seen, Window};
+
+pub(super) const FAMILY: Family = Family {
+    title: "UDP",
+    checks: &[
+        Check {
+            code: "HG105",
+            title: "datagrams are dropped because a socket's buffer is full",
+            why: "The program did not read in time and the buffer held no more. UDP sends nothing again.",
+            remedy: "a larger SO_RCVBUF in the program, which rmem_max limits; or a program that reads faster",
+            knobs: &["rmem_max"],
+            verify: "RcvbufErrors stays as it is",
+            source: SNMP_COUNTER,
+            follows: &["HG130"],
+            run: receive_buffer,
+        },
+        Check {
+            code: "HG106",
+            title: "datagrams are dropped because all UDP sockets together have too much",
+            why: "The limit on the memory of all UDP sockets was reached; it hits every container.",
+            remedy: "find who does not read (ss -um); raise udp_mem if the machine has the memory",
+            verify: "MemErrors stays as it is",
+            source: super::IP_SYSCTL,
+            run: memory,
+            ..USUAL
+        },
+        Check {
+            code: "HG107",
+            title: "datagrams are dropped on sending because a socket's buffer is full",
+            why: "The program sends faster than the link takes, and asked not to wait.",
+            remedy: "send more slowly, or a larger SO_SNDBUF in the program, which wmem_max limits",
+            knobs: &["wmem_max"],
+            verify: "SndbufErrors stays as it is",
+            source: SNMP_COUNTER,
+            follows: &["HG043", "HG048", "HG053"],
+            run: send_buffer,
+        },
+        Check {
+            code: "HG108",
+            title: "datagrams come where nobody listens",
+            why: "Each costs an answer (ICMP port unreachable), and somebody waits for another one.",
+            remedy: "start the program that should listen, or find who sends",
+            verify: "NoPorts grows more slowly",
+            source: SNMP_COUNTER,
+            run: no_ports,
+            ..USUAL
+        },
+    ],
+};
+
+/// IPv4 and IPv6 together.
+fn both(window: &Window<'_>, name: &str) -> u64 {
+    window.grew(&format!("Udp{name}")) + window.grew(&format!("Udp6{name}"))
+}
+
+fn dropped(window: &Window<'_>, name: &str, of: &str, least: f64) -> Option<(Seen, f64)> {
+    let lost = both(window, name);
+    if lost == 0 {
+        return None;
+    }
+    let of_all = share(lost, both(window, of) + lost);
+    let saw = format!("{lost} datagrams, {} of all ({name})", percent(of_all));
+    Some((Seen::warning(least + of_all * 80.0).saw(saw, SNMP), of_all))
+}
+
+fn receive_buffer(window: &Window<'_>) -> Vec<Seen> {
+    let Some((seen, _)) = dropped(window, "RcvbufErrors", "InDatagrams", 20.0) else { return Vec::new() };
+    let most = window.number("net/core/rmem_max").unwrap_or_default();
+    let seen = seen.saw(format!("a program may ask for {most} bytes"), "/proc/sys/net/core/rmem_max");
+    // QUIC and others ask for 7.5 MB and get what is allowed.
+    vec![if most < 7_500_000 && most > 0 {
+        seen.set("rmem_max", 7_500_000).remedy("then the program gets what it asks for; start it again")
+    } else {
+        seen
+    }]
+}
+
+fn memory(window: &Window<'_>) -> Vec<Seen> {
+    dropped(window, "MemErrors", "InDatagrams", 30.0).map(|(seen, _)| seen).into_iter().collect()
+}
+
+fn send_buffer(window: &Window<'_>) -> Vec<Seen> {
+    dropped(window, "SndbufErrors", "OutDatagrams", 15.0).map(|(seen, _)| seen).into_iter().collect()
+}
+
+fn no_ports(window: &Window<'_>) -> Vec<Seen> {
+    let lost = both(window, "NoPorts");
+    let per_s = lost as f64 / window.seconds();
+    if per_s < 10.0 {
+        return Vec::new();
+    }
+    vec![Seen::information().saw(format!("{lost} datagrams, {per_s:.0} a second (NoPorts)"), SNMP)]
+}

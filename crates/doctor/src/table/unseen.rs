@@ -1,0 +1,104 @@
+//! What cannot be seen from here.
+
+use linux::Device;
+
+use crate::finding::USUAL;
+use crate::{Check, Family, Seen, Window};
+
+/// Drivers whose host drops packets without telling the guest.
+const PARAVIRTUAL: [&str; 3] = ["virtio_net", "xen_netfront", "vmxnet3"];
+/// Drivers of virtual functions, whose card drops packets without telling them.
+const FUNCTIONS: [&str; 5] = ["ixgbevf", "iavf", "igbvf", "hinic_vf", "mana"];
+
+pub(super) const FAMILY: Family = Family {
+    title: "Blind spots",
+    checks: &[
+        Check {
+            code: "HG140",
+            title: "what the hypervisor drops of this card's packets cannot be seen",
+            why: "A paravirtual card has no counter for packets that the host dropped on the way. No drops here does not mean none.",
+            remedy: "look at the counters of the host's end (tap, vhost), or count packets at the peer",
+            verify: "sent there and received here are the same",
+            source: "virtio 1.2, network device: no such counter",
+            run: paravirtual,
+            ..USUAL
+        },
+        Check {
+            code: "HG141",
+            title: "what the card drops before this virtual function cannot be seen",
+            why: "The physical function and the switch in the card drop packets that are too many, and tell their owner alone.",
+            remedy: "ask who owns the physical function for its counters",
+            verify: "sent there and received here are the same",
+            source: "Documentation/networking/sriov.rst",
+            run: functions,
+            ..USUAL
+        },
+        Check {
+            code: "HG142",
+            title: "part of this machine could not be looked at",
+            why: "What could not be read cannot be found wrong.",
+            remedy: "run it as root, on the host",
+            verify: "this finding is gone",
+            source: "proc(5), sysfs(5)",
+            run: refused,
+            ..USUAL
+        },
+        Check {
+            code: "HG143",
+            title: "this is a container's network: the host's cards cannot be seen from it",
+            why: "Interrupts, rings and drops of the card belong to the host. CPU time and backlogs are the whole machine's, also \
+                as they are seen here.",
+            remedy: "run doctor on the host as well",
+            verify: "the host's findings",
+            source: "network_namespaces(7)",
+            run: container,
+            ..USUAL
+        },
+    ],
+};
+
+fn driven(window: &Window<'_>, drivers: &[&str]) -> Vec<Seen> {
+    let is_one = |device: &&Device| device.driver.as_deref().is_some_and(|driver| drivers.contains(&driver));
+    let cards = window.after.devices.iter().filter(|device| device.up).filter(is_one);
+    let seen = |card: &Device| {
+        let driver = card.driver.as_deref().unwrap_or_default();
+        let from = format!("/sys/class/net/{}/device/uevent", card.name);
+        Seen::information().on(&card.name).saw(format!("its driver is {driver}"), from)
+    };
+    cards.map(seen).collect()
+}
+
+fn paravirtual(window: &Window<'_>) -> Vec<Seen> {
+    driven(window, &PARAVIRTUAL)
+}
+
+fn functions(window: &Window<'_>) -> Vec<Seen> {
+    driven(window, &FUNCTIONS)
+}
+
+fn refused(window: &Window<'_>) -> Vec<Seen> {
+    let unseen = &window.after.unseen;
+    if unseen.is_empty() {
+        return Vec::new();
+    }
+    let mut seen = Seen::information();
+    for text in unseen.iter().take(5) {
+        seen = seen.saw(text.clone(), "the kernel's answer");
+    }
+    if unseen.len() > 5 {
+        seen = seen.saw(format!("and {} more", unseen.len() - 5), "the kernel's answer");
+    }
+    vec![seen]
+}
+
+fn container(window: &Window<'_>) -> Vec<Seen> {
+    let hardware = window.after.devices.iter().any(|device| device.hardware);
+    if hardware || window.after.devices.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<&str> = window.after.devices.iter().map(|device| device.name.as_str()).take(8).collect();
+    vec![
+        Seen::information()
+            .saw(format!("no link with hardware; there are {}", names.join(", ")), "/sys/class/net"),
+    ]
+}

@@ -1,0 +1,252 @@
+//! Two looks at the same machine: what grew, and how fast.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use linux::nic::Nic;
+use linux::procfs::{CpuTicks, Interrupt, PerCpu, Stat};
+use linux::sock_diag::{TcpInfo, TcpSocket};
+use linux::{Device, IfName};
+use tune::Since;
+
+use crate::Snapshot;
+use crate::rate::share;
+
+/// Two looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Window<'a> {
+    /// The first.
+    pub before: &'a Snapshot,
+    /// The second.
+    pub after: &'a Snapshot,
+}
+
+/// A connection that was there at the end, with what it did in between.
+#[derive(Debug, Clone, Copy)]
+pub struct Connection<'a> {
+    /// As it was at the end.
+    pub socket: &'a TcpSocket,
+    /// What TCP knew then.
+    pub now: &'a TcpInfo,
+    /// What it knew at the beginning; zeros if it began in between.
+    pub then: TcpInfo,
+    /// Seconds between the looks.
+    pub seconds: f64,
+}
+
+impl<'a> Window<'a> {
+    /// Seconds between the two; never 0.
+    pub fn seconds(&self) -> f64 {
+        let passed = self.after.at_ns.saturating_sub(self.before.at_ns) as f64 / 1e9;
+        if passed > 0.0 { passed } else { 1.0 }
+    }
+
+    /// A counter's growth.
+    pub fn grew(&self, counter: &str) -> u64 {
+        self.after.counters.since(&self.before.counters, counter)
+    }
+
+    /// The kernel's version; one that is not understood is the oldest supported.
+    pub fn kernel(&self) -> Since {
+        Since::of_release(&self.after.kernel).unwrap_or(Since(5, 15))
+    }
+
+    /// A kernel parameter as it is at the end.
+    pub fn sysctl(&self, key: &str) -> Option<&'a str> {
+        self.after.sysctls.get(key).map(String::as_str)
+    }
+
+    /// The same as numbers.
+    pub fn numbers(&self, key: &str) -> Vec<u64> {
+        let words = self.sysctl(key).unwrap_or_default().split_ascii_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    }
+
+    /// The same where it is one number.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.numbers(key).first().copied()
+    }
+
+    /// What each CPU did in between, for those that were there at both ends.
+    pub fn cpus(&self) -> BTreeMap<u16, CpuTicks> {
+        let earlier = |cpu| self.before.stat.cpus.get(cpu);
+        let cpus = self.after.stat.cpus.iter();
+        cpus.filter_map(|(cpu, ticks)| Some((*cpu, ticks.since(earlier(cpu)?)))).collect()
+    }
+
+    /// The share of time in soft and hard interrupts, by CPU.
+    pub fn interrupted(&self) -> BTreeMap<u16, f64> {
+        let share_of = |ticks: &CpuTicks| share(ticks.softirq + ticks.irq, ticks.total());
+        self.cpus().iter().map(|(cpu, ticks)| (*cpu, share_of(ticks))).collect()
+    }
+
+    /// The CPU that is saturated by interrupts while another one has time, if there is one: more than 80 % there, and
+    /// less than 30 % on the least busy half.
+    pub fn saturated(&self) -> Option<(u16, f64)> {
+        let shares = self.interrupted();
+        let (cpu, most) = shares.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
+        let mut sorted: Vec<f64> = shares.values().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        // Of two CPUs the lower one, of four the second.
+        let middle = sorted[(sorted.len() - 1) / 2];
+        (*most > 0.8 && middle < 0.3).then_some((*cpu, *most))
+    }
+
+    /// Soft interrupts of a kind in between, by CPU.
+    pub fn softirqs(&self, kind: &str) -> PerCpu {
+        let growth = |cpus: (&PerCpu, &PerCpu)| grown(cpus.0, cpus.1);
+        self.before.softirqs.get(kind).zip(self.after.softirqs.get(kind)).map(growth).unwrap_or_default()
+    }
+
+    /// Links at both ends.
+    pub fn devices(&self) -> impl Iterator<Item = (&'a Device, &'a Device)> + use<'a> {
+        let before = &self.before.devices;
+        let pair =
+            move |after: &'a Device| Some((before.iter().find(|device| device.name == after.name)?, after));
+        self.after.devices.iter().filter_map(pair)
+    }
+
+    /// Links with hardware that are up.
+    pub fn cards(&self) -> impl Iterator<Item = (&'a Device, &'a Device)> + use<'a> {
+        self.devices().filter(|(_, device)| device.hardware && device.up)
+    }
+
+    /// How much a counter of a link grew.
+    pub fn link_grew(&self, link: &IfName, counter: &str) -> u64 {
+        let pair = self.devices().find(|(_, device)| device.name == *link);
+        let value = |device: &Device| device.counters.get(counter).copied().unwrap_or_default();
+        pair.map_or(0, |(before, after)| value(after).saturating_sub(value(before)))
+    }
+
+    /// What a link's driver says at the end.
+    pub fn nic(&self, link: &IfName) -> Option<&'a Nic> {
+        self.after.answers.nics.get(link)
+    }
+
+    /// Statistics of a link's driver that grew, and by how much.
+    pub fn driver_grew(&self, link: &IfName) -> BTreeMap<&'a str, u64> {
+        let (Some(before), Some(after)) = (self.before.answers.nics.get(link), self.nic(link)) else {
+            return BTreeMap::new();
+        };
+        let growth = after.statistics.iter().map(|(name, value)| {
+            let earlier = before.statistics.get(name).copied().unwrap_or(*value);
+            (name.as_str(), value.saturating_sub(earlier))
+        });
+        growth.filter(|(_, growth)| *growth > 0).collect()
+    }
+
+    /// The interrupts of a link, each with how often it came on each CPU in between.
+    pub fn interrupts(&self, device: &Device) -> Vec<(&'a Interrupt, PerCpu)> {
+        // Without the numbers, drivers name interrupts after the link.
+        let ours = |interrupt: &&Interrupt| {
+            let named = interrupt.name.starts_with(device.name.as_str()) && device.interrupts.is_empty();
+            device.interrupts.contains(&interrupt.number) || named
+        };
+        let earlier = |interrupt: &Interrupt| {
+            let same = self.before.interrupts.iter().find(|other| other.number == interrupt.number);
+            same.map(|other| &other.counts)
+        };
+        let all = self.after.interrupts.iter().filter(ours);
+        all.filter_map(|interrupt| Some((interrupt, grown(earlier(interrupt)?, &interrupt.counts)))).collect()
+    }
+
+    /// TCP connections at the end, not those that stay within the machine.
+    pub fn connections(&self) -> Vec<Connection<'a>> {
+        let seconds = self.seconds();
+        let earlier = self.before.answers.sockets.iter().flatten();
+        let earlier: BTreeMap<u64, &TcpSocket> = earlier.map(|socket| (socket.cookie, socket)).collect();
+        let sockets = self.after.answers.sockets.iter().flatten();
+        let connected = sockets.filter(|socket| CONNECTED.contains(&socket.state) && !is_inside(socket));
+        let connections = connected.filter_map(|socket| {
+            let then = earlier.get(&socket.cookie).and_then(|socket| socket.tcp).unwrap_or_default();
+            Some(Connection { socket, now: socket.tcp.as_ref()?, then, seconds })
+        });
+        connections.collect()
+    }
+
+    /// Listeners at the end.
+    pub fn listeners(&self) -> impl Iterator<Item = &'a TcpSocket> + use<'a> {
+        self.after.answers.sockets.iter().flatten().filter(|socket| socket.state == LISTEN)
+    }
+
+    /// Microseconds of all CPUs together in between.
+    pub fn cpu_us(&self) -> f64 {
+        let ticks: u64 = self.cpus().values().map(CpuTicks::total).sum();
+        ticks as f64 * Stat::tick_ns() as f64 / 1e3
+    }
+}
+
+/// `TCP_LISTEN`.
+const LISTEN: u8 = 10;
+/// `TCP_ESTABLISHED`, and those in which data may still be on its way: FIN_WAIT1, CLOSE_WAIT, LAST_ACK.
+const CONNECTED: [u8; 4] = [1, 4, 8, 9];
+
+/// Loopback, or both ends at one address: no network is in between.
+fn is_inside(socket: &TcpSocket) -> bool {
+    socket.peer.ip().is_loopback() || socket.peer.ip() == socket.local.ip()
+}
+
+fn grown(before: &PerCpu, after: &PerCpu) -> PerCpu {
+    let earlier = |cpu| before.get(cpu).copied().unwrap_or_default();
+    after.iter().map(|(cpu, count)| (*cpu, count.saturating_sub(earlier(cpu)))).collect()
+}
+
+impl Connection<'_> {
+    /// Bytes that the peer acknowledged in between.
+    pub fn acked(&self) -> u64 {
+        self.now.bytes_acked.saturating_sub(self.then.bytes_acked)
+    }
+
+    /// Bytes that came in between.
+    pub fn received(&self) -> u64 {
+        self.now.bytes_received.saturating_sub(self.then.bytes_received)
+    }
+
+    /// Microseconds in between during which there was something to send or to be acknowledged.
+    pub fn busy_us(&self) -> u64 {
+        self.now.busy_time.saturating_sub(self.then.busy_time)
+    }
+
+    /// The share of that time for which the receiver's window was the limit.
+    pub fn rwnd_share(&self) -> f64 {
+        share(self.now.rwnd_limited.saturating_sub(self.then.rwnd_limited), self.busy_us())
+    }
+
+    /// The share of that time for which the send buffer was the limit.
+    pub fn sndbuf_share(&self) -> f64 {
+        share(self.now.sndbuf_limited.saturating_sub(self.then.sndbuf_limited), self.busy_us())
+    }
+
+    /// The share of that time for which the congestion window or the network was the limit, which is the rest.
+    pub fn network_share(&self) -> f64 {
+        if self.busy_us() == 0 { 0.0 } else { (1.0 - self.rwnd_share() - self.sndbuf_share()).max(0.0) }
+    }
+
+    /// The share of the window during which there was something to send.
+    pub fn busy_share(&self) -> f64 {
+        (self.busy_us() as f64 / (self.seconds * 1e6)).min(1.0)
+    }
+
+    /// The share of data segments that were sent again in between.
+    pub fn loss(&self) -> f64 {
+        let again = self.now.total_retrans.saturating_sub(self.then.total_retrans);
+        let sent = self.now.data_segs_out.saturating_sub(self.then.data_segs_out);
+        share(again.into(), sent.into())
+    }
+
+    /// Bytes a second that were acknowledged while there was something to send.
+    pub fn goodput(&self) -> f64 {
+        let busy = (self.busy_us() as f64 / 1e6).max(self.seconds / 1e3);
+        self.acked() as f64 / busy
+    }
+
+    /// For texts: `10.0.0.1:443 to 10.0.0.2:5000`.
+    pub fn name(&self) -> String {
+        format!("{} to {}", self.socket.local, self.socket.peer)
+    }
+
+    /// Connections of one service: the same peer and the same port, whichever side listens.
+    pub fn service(&self) -> (IpAddr, u16) {
+        (self.socket.peer.ip(), self.socket.local.port().min(self.socket.peer.port()))
+    }
+}

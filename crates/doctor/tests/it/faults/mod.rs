@@ -1,0 +1,111 @@
+//! Faults, planted in a healthy scene: at least one for each check, and what only looks like one.
+
+mod cards;
+mod host;
+mod sockets;
+mod spread;
+mod stack;
+
+use doctor::Severity;
+
+use crate::scene::Scene;
+
+/// A fault.
+pub(crate) struct Fault {
+    /// The check that must find it.
+    pub(crate) code: &'static str,
+    /// In a few words.
+    pub(crate) name: &'static str,
+    /// As what.
+    pub(crate) severity: Severity,
+    pub(crate) plant: fn(&mut Scene),
+}
+
+pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
+    [spread::FAULTS, cards::FAULTS, stack::FAULTS, sockets::FAULTS, host::FAULTS].into_iter().flatten()
+}
+
+/// What a check must not find.
+pub(crate) type Harmless = (&'static str, &'static str, fn(&mut Scene));
+
+pub(crate) const HARMLESS: &[Harmless] = &[
+    ("HG001", "a CPU that a disk saturates", |scene| {
+        scene.saturate(2);
+        scene.after.net_rx[2] = 2_000;
+        scene.after.block[2] = 90_000;
+    }),
+    ("HG004", "budgets that run out now and then", |scene| scene.after.softnet[0][2] += 50),
+    ("HG010", "one queue with all packets", |scene| {
+        scene.after.interrupts = [[80_000, 0, 0, 0], [10, 0, 0, 0], [10, 0, 0, 0], [10, 0, 0, 0]];
+    }),
+    ("HG010", "a card at rest", |scene| scene.after.interrupts = [[10, 0, 0, 0]; 4]),
+    ("HG011", "a card without a node", |scene| scene.card("device/numa_node", "-1\n")),
+    ("HG021", "RPS on CPUs without interrupts", |scene| {
+        scene.single_queue();
+        scene.card("queues/rx-0/rps_cpus", "e\n");
+    }),
+    ("HG022", "RFS whole", |scene| {
+        scene.sysctl("net/core/rps_sock_flow_entries", "32768");
+        (0..4).for_each(|queue| scene.card(&format!("queues/rx-{queue}/rps_flow_cnt"), "8192\n"));
+    }),
+    ("HG023", "a table as large as the flows", |scene| {
+        scene.sysctl("net/core/rps_sock_flow_entries", "8192");
+        scene.card("queues/rx-0/rps_flow_cnt", "8192\n");
+    }),
+    ("HG030", "missed packets of long ago", |scene| scene.card("statistics/rx_missed_errors", "4711\n")),
+    ("HG034", "an allowance that is left", |scene| scene.driver("conntrack_allowance_available", 100)),
+    ("HG040", "a card that cannot do TSO", |scene| {
+        for nic in scene.nics() {
+            nic.offloads.extend(["tso", "tx-checksum"].map(|name| (name.to_owned(), false)));
+        }
+    }),
+    ("HG043", "netem that loses what it should", |scene| {
+        for qdisc in scene.qdiscs() {
+            qdisc.kind = "netem".to_owned();
+        }
+        scene.qdiscs()[1].drops = 500;
+    }),
+    ("HG060", "half a queue", |scene| scene.listen(20, 128)),
+    ("HG061", "the one that is just accepted", |scene| scene.listen(1, 1)),
+    ("HG070", "nine segments of very few", |scene| {
+        scene.after.counters.insert("TcpOutSegs".to_owned(), 1100);
+        scene.count("TcpRetransSegs", 1);
+    }),
+    ("HG080", "a small window that is not in the way", |scene| {
+        scene.connect(|socket| socket.tcp.as_mut().unwrap().snd_wnd = 65_535);
+    }),
+    ("HG082", "bbr, which does not follow the formula", |scene| {
+        sockets::lossy(scene);
+        for socket in scene.after.answers.sockets.as_mut().unwrap() {
+            socket.congestion = "bbr".to_owned();
+        }
+    }),
+    ("HG084", "a connection that is busy", |scene| {
+        scene.connect(|socket| socket.tcp.as_mut().unwrap().busy_time = 9_000_000);
+    }),
+    ("HG100", "a path as wide as its link", |scene| {
+        scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1500);
+    }),
+    ("HG110", "6 MiB where that is the default", |scene| {
+        scene.kernel("6.12.74+deb13-amd64");
+        scene.sysctl("net/ipv4/tcp_rmem", "4096 131072 6291456");
+    }),
+    ("HG110", "the default of a machine with little memory", |scene| {
+        scene.file("proc/meminfo", "MemTotal: 1000000 kB\n");
+        scene.sysctl("net/ipv4/tcp_rmem", "4096 131072 7000000");
+    }),
+    ("HG120", "tcp_adv_win_scale where it counts", |scene| {
+        scene.kernel("6.1.0");
+        scene.sysctl("net/ipv4/tcp_adv_win_scale", "2");
+    }),
+    ("HG122", "a line that a later one overrules", |scene| {
+        scene.file("etc/sysctl.d/10-a.conf", "net.core.somaxconn = 128\n");
+        scene.file("etc/sysctl.d/20-b.conf", "net.core.somaxconn = 4096\n");
+    }),
+    ("HG130", "a quota that is enough", |scene| {
+        scene.file("sys/fs/cgroup/cgroup.controllers", "cpu\n");
+        scene.file("sys/fs/cgroup/pod/cpu.max", "200000 100000\n");
+        scene.file("sys/fs/cgroup/pod/cpu.stat", "nr_periods 50\nnr_throttled 7\nthrottled_usec 9\n");
+    }),
+    ("HG131", "one hundredth of the time stolen", |scene| scene.ticks(0, [300, 0, 100, 480, 5, 5, 100, 10])),
+];

@@ -1,0 +1,184 @@
+//! Receive work on the wrong CPUs.
+
+use doctor::Severity::{Information, Warning};
+use linux::nic::Channels;
+
+use super::Fault;
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        code: "HG001",
+        name: "a CPU full of soft interrupts of a veth",
+        severity: Warning,
+        plant: |scene| scene.saturate(2),
+    },
+    Fault {
+        code: "HG002",
+        name: "a backlog that overflows",
+        severity: Warning,
+        plant: |scene| scene.after.softnet[1][1] += 900,
+    },
+    Fault {
+        code: "HG003",
+        name: "flow limit drops",
+        severity: Warning,
+        plant: |scene| {
+            scene.after.softnet[1][1] += 900;
+            scene.after.softnet[1][10] += 900;
+        },
+    },
+    Fault {
+        code: "HG004",
+        name: "budgets that run out, nothing lost",
+        severity: Information,
+        plant: |scene| scene.after.softnet[1][2] += 8000,
+    },
+    Fault {
+        code: "HG005",
+        name: "tasks that wait for interrupts",
+        severity: Warning,
+        plant: |scene| {
+            scene.file("proc/pressure/irq", "full avg10=0.00 avg60=0.00 avg300=0.00 total=100\n");
+            let text = "full avg10=20.00 avg60=0.00 avg300=0.00 total=2000100\n";
+            scene.after.texts.insert("proc/pressure/irq".to_owned(), text.to_owned());
+        },
+    },
+    Fault {
+        code: "HG006",
+        name: "RPS on a card with a queue for each CPU",
+        severity: Warning,
+        plant: |scene| {
+            (0..4).for_each(|queue| scene.card(&format!("queues/rx-{queue}/rps_cpus"), "f\n"));
+            (0..4).for_each(|cpu| scene.after.softnet[cpu][9] += 200_000);
+        },
+    },
+    Fault {
+        code: "HG010",
+        name: "all interrupts on CPU 0",
+        severity: Warning,
+        plant: |scene| {
+            scene.saturate(0);
+            scene.after.interrupts = [[20_000, 0, 0, 0]; 4];
+            (0..4).for_each(|queue| {
+                scene.file(&format!("proc/irq/{}/effective_affinity_list", 40 + queue), "0\n");
+            });
+        },
+    },
+    Fault {
+        code: "HG011",
+        name: "interrupts on another node",
+        severity: Warning,
+        plant: |scene| scene.card("device/local_cpulist", "0-1\n"),
+    },
+    Fault {
+        code: "HG012",
+        name: "a balancer at work",
+        severity: Information,
+        plant: |scene| {
+            scene.after.texts.insert("proc/irq/41/effective_affinity_list".to_owned(), "3\n".to_owned());
+        },
+    },
+    Fault {
+        code: "HG013",
+        name: "interrupts on isolated CPUs",
+        severity: Warning,
+        plant: |scene| scene.file("sys/devices/system/cpu/isolated", "2-3\n"),
+    },
+    Fault {
+        code: "HG014",
+        name: "an interrupt for each packet",
+        severity: Warning,
+        plant: |scene| {
+            for cpu in 0..4 {
+                scene.after.interrupts[cpu][cpu] += 200_000;
+                scene.ticks(cpu, [300, 0, 100, 400, 0, 100, 100, 0]);
+            }
+        },
+    },
+    Fault {
+        code: "HG020",
+        name: "one queue, RPS off, its CPU full",
+        severity: Warning,
+        plant: |scene| {
+            scene.single_queue();
+            scene.saturate(0);
+        },
+    },
+    Fault {
+        code: "HG020",
+        name: "one queue, RPS off, no load",
+        severity: Information,
+        plant: |scene| scene.single_queue(),
+    },
+    Fault {
+        code: "HG021",
+        name: "RPS onto the interrupt's own CPU",
+        severity: Warning,
+        plant: |scene| {
+            scene.single_queue();
+            scene.card("queues/rx-0/rps_cpus", "f\n");
+            scene.ticks(0, [10, 0, 10, 110, 0, 20, 850, 0]);
+        },
+    },
+    Fault {
+        code: "HG021",
+        name: "RPS onto a CPU that is off line",
+        severity: Information,
+        plant: |scene| {
+            scene.single_queue();
+            scene.card("queues/rx-0/rps_cpus", "1e\n");
+        },
+    },
+    Fault {
+        code: "HG022",
+        name: "an RFS table and no queue that uses it",
+        severity: Warning,
+        plant: |scene| scene.sysctl("net/core/rps_sock_flow_entries", "32768"),
+    },
+    Fault {
+        code: "HG022",
+        name: "queues that follow flows and no table",
+        severity: Warning,
+        plant: |scene| scene.card("queues/rx-0/rps_flow_cnt", "4096\n"),
+    },
+    Fault {
+        code: "HG023",
+        name: "a table smaller than the flows",
+        severity: Information,
+        plant: |scene| {
+            scene.sysctl("net/core/rps_sock_flow_entries", "4096");
+            (0..4).for_each(|queue| scene.card(&format!("queues/rx-{queue}/rps_flow_cnt"), "4096\n"));
+        },
+    },
+    Fault {
+        code: "HG024",
+        name: "no XPS, and queues that are taken",
+        severity: Warning,
+        plant: |scene| {
+            (0..4).for_each(|queue| scene.card(&format!("queues/tx-{queue}/xps_cpus"), "0\n"));
+            let [_, after] = scene.qdiscs();
+            (after.packets, after.requeues) = (101_000, 4000);
+        },
+    },
+    Fault {
+        code: "HG025",
+        name: "one of four queues in use",
+        severity: Warning,
+        plant: |scene| {
+            scene.single_queue();
+            scene.saturate(0);
+            scene.nics().into_iter().for_each(|nic| {
+                nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 4 });
+            });
+        },
+    },
+    Fault {
+        code: "HG026",
+        name: "all packets in one of four queues",
+        severity: Warning,
+        plant: |scene| {
+            scene.saturate(1);
+            scene.after.interrupts = [[100, 0, 0, 0], [0, 80_000, 0, 0], [0, 0, 100, 0], [0, 0, 0, 100]];
+        },
+    },
+];

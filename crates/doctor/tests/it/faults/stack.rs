@@ -1,0 +1,271 @@
+//! What the stack counts: tables, listeners, losses, datagrams.
+
+use doctor::Severity::{Information, Warning};
+
+use super::Fault;
+use crate::scene::Scene;
+
+fn conntrack(scene: &mut Scene, drop: u64) {
+    let table = |drop: u64| {
+        format!("entries  insert_failed drop early_drop\n00000500 00000000 {drop:08x} 00000000\n")
+    };
+    scene.file("proc/thread-self/net/stat/nf_conntrack", &table(3));
+    scene.after.texts.insert("proc/thread-self/net/stat/nf_conntrack".to_owned(), table(3 + drop));
+}
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        code: "HG050",
+        name: "connection tracking nearly full",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/netfilter/nf_conntrack_max", "1300");
+            scene.sysctl("net/netfilter/nf_conntrack_count", "1250");
+        },
+    },
+    Fault {
+        code: "HG050",
+        name: "connection tracking full, and dropping",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/netfilter/nf_conntrack_max", "1200");
+            conntrack(scene, 500);
+            scene.count("TcpExtTCPSynRetrans", 400);
+        },
+    },
+    Fault {
+        code: "HG051",
+        name: "connections that are not entered",
+        severity: Warning,
+        plant: |scene| conntrack(scene, 50),
+    },
+    Fault {
+        code: "HG052",
+        name: "few buckets",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/netfilter/nf_conntrack_count", "100000");
+            scene.sysctl("net/netfilter/nf_conntrack_buckets", "8192");
+        },
+    },
+    Fault {
+        code: "HG053",
+        name: "a full table of neighbours",
+        severity: Warning,
+        plant: |scene| {
+            let table = |fulls| format!("entries  allocs table_fulls\n00000400 00000000 {fulls:08x}\n");
+            scene.file("proc/thread-self/net/stat/arp_cache", &table(0));
+            scene.after.texts.insert("proc/thread-self/net/stat/arp_cache".to_owned(), table(70));
+        },
+    },
+    Fault {
+        code: "HG054",
+        name: "asymmetric routes and rp_filter",
+        severity: Warning,
+        plant: |scene| scene.count("TcpExtIPReversePathFilter", 400),
+    },
+    Fault {
+        code: "HG055",
+        name: "packets without a route",
+        severity: Warning,
+        plant: |scene| scene.count("IpOutNoRoutes", 9000),
+    },
+    Fault {
+        code: "HG060",
+        name: "a listener's queue that overflows",
+        severity: Warning,
+        plant: |scene| {
+            scene.listen(2, 1);
+            scene.count("TcpExtListenOverflows", 60);
+            scene.count("TcpExtListenDrops", 60);
+            scene.count("TcpExtTCPSynRetrans", 60);
+        },
+    },
+    Fault {
+        code: "HG061",
+        name: "a long queue",
+        severity: Information,
+        plant: |scene| scene.listen(100, 128),
+    },
+    Fault {
+        code: "HG062",
+        name: "half-open connections that overflow",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpExtTCPReqQFullDoCookies", 300);
+            scene.count("TcpExtSyncookiesSent", 300);
+            scene.count("TcpExtSyncookiesRecv", 290);
+        },
+    },
+    Fault {
+        code: "HG063",
+        name: "handshakes that are lost elsewhere",
+        severity: Warning,
+        plant: |scene| scene.count("TcpExtTCPSynRetrans", 120),
+    },
+    Fault {
+        code: "HG064",
+        name: "ports that run out",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/ipv4/ip_local_port_range", "40001 40100");
+            for _ in 0..90 {
+                scene.connect(|socket| socket.tcp = None);
+            }
+        },
+    },
+    Fault {
+        code: "HG065",
+        name: "few remembered ends",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/ipv4/tcp_max_tw_buckets", "1000");
+            scene.count("TcpExtTCPTimeWaitOverflow", 400);
+        },
+    },
+    Fault {
+        code: "HG066",
+        name: "clients that knock at a closed port",
+        severity: Information,
+        plant: |scene| scene.count("TcpOutRsts", 5000),
+    },
+    Fault {
+        code: "HG070",
+        name: "two per cent sent again",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpRetransSegs", 4000);
+            scene.count("TcpExtTCPFastRetrans", 3900);
+        },
+    },
+    Fault {
+        code: "HG071",
+        name: "timeouts",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpRetransSegs", 500);
+            scene.count("TcpExtTCPTimeouts", 400);
+            scene.before.answers.sockets = Some(Vec::new());
+            scene.after.answers.sockets = Some(Vec::new());
+        },
+    },
+    Fault {
+        code: "HG072",
+        name: "segments sent again that had arrived",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpRetransSegs", 500);
+            scene.count("TcpExtTCPDSACKRecv", 450);
+        },
+    },
+    Fault {
+        code: "HG073",
+        name: "lost ends of answers",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpRetransSegs", 300);
+            scene.count("TcpExtTCPLossProbes", 280);
+            scene.count("TcpExtTCPLossProbeRecovery", 250);
+        },
+    },
+    Fault {
+        code: "HG074",
+        name: "packets in another order",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpExtTCPSACKReorder", 2000);
+            scene.count("TcpExtTCPDSACKUndo", 90);
+            scene.count("TcpExtTCPDSACKRecv", 400);
+            scene.count("TcpRetransSegs", 500);
+        },
+    },
+    Fault {
+        code: "HG075",
+        name: "a policer",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpRetransSegs", 400);
+            scene.count("TcpExtTCPLostRetransmit", 300);
+        },
+    },
+    Fault {
+        code: "HG076",
+        name: "peers that are gone",
+        severity: Warning,
+        plant: |scene| scene.count("TcpExtTCPAbortOnTimeout", 3),
+    },
+    Fault {
+        code: "HG090",
+        name: "pruned receive queues",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpExtPruneCalled", 30);
+            scene.count("TcpExtTCPRcvCollapsed", 200);
+        },
+    },
+    Fault {
+        code: "HG091",
+        name: "windows that close",
+        severity: Warning,
+        plant: |scene| scene.count("TcpExtTCPToZeroWindowAdv", 200),
+    },
+    Fault {
+        code: "HG093",
+        name: "TCP short of memory",
+        severity: Warning,
+        plant: |scene| {
+            let text = "TCP: inuse 900 orphan 3 tw 3 alloc 907 mem 590000\n";
+            scene.file("proc/thread-self/net/sockstat", text);
+            scene.count("TcpExtTCPMemoryPressures", 4);
+            scene.count("TcpExtPruneCalled", 50);
+        },
+    },
+    Fault {
+        code: "HG094",
+        name: "packets for a busy socket",
+        severity: Warning,
+        plant: |scene| scene.count("TcpExtTCPBacklogDrop", 40),
+    },
+    Fault {
+        code: "HG095",
+        name: "connections ended for memory",
+        severity: Warning,
+        plant: |scene| scene.count("TcpExtTCPAbortOnMemory", 5),
+    },
+    Fault {
+        code: "HG102",
+        name: "fragments that do not come together",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("IpReasmReqds", 900);
+            scene.count("IpReasmFails", 300);
+        },
+    },
+    Fault {
+        code: "HG105",
+        name: "a reader of datagrams that is too slow",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/core/rmem_max", "4194304");
+            scene.count("UdpRcvbufErrors", 3000);
+        },
+    },
+    Fault {
+        code: "HG106",
+        name: "too much in all sockets",
+        severity: Warning,
+        plant: |scene| scene.count("UdpMemErrors", 3000),
+    },
+    Fault {
+        code: "HG107",
+        name: "datagrams faster than the link",
+        severity: Warning,
+        plant: |scene| scene.count("UdpSndbufErrors", 3000),
+    },
+    Fault {
+        code: "HG108",
+        name: "datagrams for nobody",
+        severity: Information,
+        plant: |scene| scene.count("UdpNoPorts", 3000),
+    },
+];

@@ -1,0 +1,198 @@
+//! What the whole machine shares: planted in a virtual machine that is nobody else's.
+
+use std::net::UdpSocket;
+
+use doctor::{Diagnosis, Place, Window, diagnose};
+use linux::cpu::pin_current_thread;
+use linux::sysctl::{self, Key};
+use linux::sysfs::{NetSysfs, Queue};
+use linux::{CpuSet, Netlink, Netns};
+use testkit::{require_root, run, skip};
+
+use super::{Busy, CLIENT, Line, SERVER, check_first, check_known, check_quiet, ifname, sleep};
+
+fn can_run() -> bool {
+    if !require_root() {
+        return false;
+    }
+    let own = std::env::var_os("HOSTGAP_VM").is_some();
+    if !own {
+        skip("it changes what the whole machine shares, which only a virtual machine of ours may");
+    }
+    own
+}
+
+/// A parameter of the machine that has its old value again when this is dropped.
+struct Changed {
+    key: Key,
+    old: String,
+}
+
+impl Changed {
+    fn to(key: &str, value: &str) -> Changed {
+        let key = Key::new(key).unwrap();
+        let old = sysctl::read(&key).unwrap().unwrap_or_else(|| panic!("there is a parameter {key}"));
+        sysctl::write(&key, value).unwrap();
+        Changed { key, old }
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        let _ = sysctl::write(&self.key, &self.old);
+    }
+}
+
+/// Looks at the machine's first namespace before and after something happens.
+fn watch_here(during: impl FnOnce()) -> Diagnosis {
+    let (before, _) = Place::here().look().unwrap();
+    during();
+    let (after, _) = Place::here().look().unwrap();
+    diagnose(&Window { before: &before, after: &after })
+}
+
+#[test]
+fn a_table_of_flows_without_queues_is_half_of_rfs() {
+    if !can_run() {
+        return;
+    }
+    let changed = Changed::to("net/core/rps_sock_flow_entries", "32768");
+    check_first(&watch_here(|| ()), "HG022");
+    drop(changed);
+}
+
+#[test]
+fn a_nearly_full_table_of_connections_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    // Connections are tracked where a rule asks for their state.
+    run(&line.client, "nft", &["add", "table", "ip", "hgt"]);
+    run(
+        &line.client,
+        "nft",
+        &["add", "chain", "ip", "hgt", "out", "{ type filter hook output priority 0; }"],
+    );
+    run(&line.client, "nft", &["add", "rule", "ip", "hgt", "out", "ct", "state", "new", "counter"]);
+    let changed = Changed::to("net/netfilter/nf_conntrack_max", "100");
+    let diagnosis = line.watch("client", || {
+        let socket = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
+        (1..=92).for_each(|port| drop(socket.send_to(b"x", (SERVER, port))));
+        sleep(100);
+    });
+    check_first(&diagnosis, "HG050");
+    drop(changed);
+}
+
+#[test]
+fn a_full_table_of_neighbours_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    let keys = ["gc_thresh1", "gc_thresh2", "gc_thresh3"];
+    let changed = keys.map(|key| Changed::to(&format!("net/ipv4/neigh/default/{key}"), "8"));
+    // The table is the machine's, and only its first namespace tells of it.
+    let diagnosis = watch_here(|| {
+        let socket = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
+        (10..80).for_each(|host| drop(socket.send_to(b"x", (format!("10.77.0.{host}"), 9))));
+        sleep(100);
+    });
+    check_first(&diagnosis, "HG053");
+    drop(changed);
+}
+
+#[test]
+fn a_backlog_of_two_packets_overflows() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    // Another CPU than the sender's receives, and its backlog holds next to nothing.
+    let sysfs = NetSysfs::open(&line.server).unwrap();
+    sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
+    let changed = Changed::to("net/core/netdev_max_backlog", "2");
+    // Nobody listens, so that no reader can be too slow.
+    let diagnosis = line.watch("server", || {
+        let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
+        let flood = move || {
+            pin_current_thread(&"0".parse().unwrap()).unwrap();
+            (0..10_000).for_each(|_| drop(client.send_to(&[0; 100], (SERVER, 9))));
+        };
+        std::thread::spawn(flood).join().unwrap();
+        sleep(100);
+    });
+    check_first(&diagnosis, "HG002");
+    drop(changed);
+}
+
+#[test]
+fn a_cpu_that_only_receives_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    // Receiving costs more than sending: each packet passes a list of rules that nobody has ordered.
+    let rules = (10_000..16_000).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
+    let script =
+        "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), script + &rules.collect::<String>()).unwrap();
+    run(&line.server, "nft", &["-f", file.path().to_str().unwrap()]);
+    let sysfs = NetSysfs::open(&line.server).unwrap();
+    sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
+    let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
+    let mut sent = 0_u32;
+    let flood = Busy::with(move || {
+        if sent == 0 {
+            pin_current_thread(&"0".parse().unwrap()).unwrap();
+        }
+        sent += 1;
+        (0..40).for_each(|_| drop(client.send_to(&[0; 100], (SERVER, 9))));
+        // The sender's CPU has time left: that of the bridge is spent on it too.
+        sleep(10);
+        true
+    });
+    sleep(500);
+    let diagnosis = watch_here(|| sleep(3000));
+    drop(flood);
+    check_first(&diagnosis, "HG001");
+}
+
+/// The card of the machine, up, with the files of its queues; `None` where it has none of several queues.
+fn card() -> Option<NetSysfs> {
+    let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
+    let netlink = Netlink::open().unwrap();
+    let link = netlink.link(&ifname("eth0")).unwrap()?;
+    netlink.link_set_up(link.index, true).unwrap();
+    let several = sysfs.queues(&ifname("eth0")).unwrap().len() >= 4;
+    several.then_some(sysfs)
+}
+
+#[test]
+fn a_card_whose_queues_are_steered_badly_is_known() {
+    if !can_run() {
+        return;
+    }
+    let Some(sysfs) = card() else { return skip("the machine has no card of several queues") };
+    let eth0 = ifname("eth0");
+    let all: CpuSet = linux::cpu::online().unwrap();
+    let clean = watch_here(|| ());
+    check_quiet(&clean);
+    for code in ["HG006", "HG022", "HG024"] {
+        assert!(clean.findings.iter().all(|finding| finding.check.code != code), "{code}");
+    }
+    sysfs.write_queue_cpus(&eth0, Queue::Rx(0), &all).unwrap();
+    check_known(&watch_here(|| ()), "HG006");
+    sysfs.write_queue_cpus(&eth0, Queue::Rx(0), &CpuSet::default()).unwrap();
+
+    let before: Vec<CpuSet> = (0..2).map(|tx| sysfs.read_queue_cpus(&eth0, Queue::Tx(tx)).unwrap()).collect();
+    (0..2).for_each(|tx| sysfs.write_queue_cpus(&eth0, Queue::Tx(tx), &CpuSet::default()).unwrap());
+    check_known(&watch_here(|| ()), "HG024");
+    (0..2_u16).for_each(|tx| sysfs.write_queue_cpus(&eth0, Queue::Tx(tx), &before[usize::from(tx)]).unwrap());
+
+    sysfs.write_queue_flows(&eth0, 0, 4096).unwrap();
+    check_first(&watch_here(|| ()), "HG022");
+    sysfs.write_queue_flows(&eth0, 0, 0).unwrap();
+}

@@ -1,0 +1,185 @@
+//! Faults planted in namespaces of a running kernel, with real packets; what the whole machine shares is planted in a
+//! virtual machine alone.
+
+mod machine;
+mod opening;
+mod reading;
+mod route;
+mod wan;
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use doctor::{Diagnosis, Finding, Place, Severity, Window, diagnose};
+use linux::sysctl::{self, Key};
+use linux::{IfName, Link, LinkKind, Netlink, Netns, Qdisc, VethPeer};
+use testkit::World;
+
+/// Client and server with a bridge between them, each a namespace of its own.
+pub(crate) struct Line {
+    pub(crate) world: World,
+    pub(crate) client: Netns,
+    pub(crate) server: Netns,
+    middle: Netlink,
+}
+
+pub(crate) const CLIENT: &str = "10.77.0.1";
+pub(crate) const SERVER: &str = "10.77.0.2";
+
+impl Line {
+    pub(crate) fn new() -> Line {
+        let world = World::new();
+        let [client, server, middle] = ["client", "server", "middle"].map(|name| world.add(name));
+        let between = Netlink::open_in(&middle).unwrap();
+        between.link_add(&link("br0", LinkKind::Bridge)).unwrap();
+        let bridge = between.index_of(&ifname("br0")).unwrap();
+        for (netns, port, address) in [(&client, "c", CLIENT), (&server, "s", SERVER)] {
+            let netlink = Netlink::open_in(netns).unwrap();
+            let peer =
+                VethPeer { name: ifname(port), netns: Some(world.name("middle")), mtu: None, mac: None };
+            netlink.link_add(&link("eth0", LinkKind::Veth { peer })).unwrap();
+            let index = netlink.index_of(&ifname("eth0")).unwrap();
+            netlink.address_add(index, &format!("{address}/24").parse().unwrap()).unwrap();
+            // Packets as they would be on a wire: a bridge lets larger ones pass whatever its MTU is.
+            netlink.link_set_gso_max_segs(index, 1).unwrap();
+            netlink.link_set_up(index, true).unwrap();
+            let port = between.index_of(&ifname(port)).unwrap();
+            between.link_set_master(port, Some(bridge)).unwrap();
+            between.link_set_up(port, true).unwrap();
+        }
+        between.link_set_up(bridge, true).unwrap();
+        Line { world, client, server, middle: between }
+    }
+
+    /// What the bridge's port towards `s` (the server) or `c` (the client) does to packets that leave by it.
+    pub(crate) fn shape(&self, port: &str, qdisc: &Qdisc) {
+        let index = self.middle.index_of(&ifname(port)).unwrap();
+        self.middle.set_root_qdisc(index, qdisc).unwrap();
+    }
+
+    /// The MTU of the bridge's port.
+    pub(crate) fn narrow(&self, port: &str, mtu: u32) {
+        let index = self.middle.index_of(&ifname(port)).unwrap();
+        self.middle.link_set_mtu(index, mtu).unwrap();
+    }
+
+    /// Looks at a namespace before and after something happens.
+    pub(crate) fn watch<T>(&self, name: &str, during: impl FnOnce() -> T) -> Diagnosis {
+        let place = Place::netns(&self.world.name(name)).unwrap();
+        let (before, _) = place.look().unwrap();
+        let kept = during();
+        let (after, _) = place.look().unwrap();
+        drop(kept);
+        diagnose(&Window { before: &before, after: &after })
+    }
+}
+
+/// Families that tell of the whole machine, on which others are at work too.
+const SHARED: [&str; 3] = ["HG00", "HG01", "HG13"];
+
+/// The planted cause is the first warning about this namespace.
+#[track_caller]
+pub(crate) fn check_first(diagnosis: &Diagnosis, code: &str) {
+    let shared = |finding: &&Finding| SHARED.iter().any(|start| finding.check.code.starts_with(start));
+    let warnings: Vec<&Finding> = diagnosis.findings.iter().filter(|finding| finding.is_warning()).collect();
+    let first = warnings.iter().find(|finding| finding.check.code == code || !shared(finding));
+    let first = first.unwrap_or_else(|| panic!("{code} is not found: {}", told(diagnosis)));
+    assert_eq!(first.check.code, code, "{}", told(diagnosis));
+}
+
+/// It is worth knowing, and no reason for a warning.
+#[track_caller]
+pub(crate) fn check_known(diagnosis: &Diagnosis, code: &str) {
+    let finding = diagnosis.findings.iter().find(|finding| finding.check.code == code);
+    let finding = finding.unwrap_or_else(|| panic!("{code} is not found: {}", told(diagnosis)));
+    assert_eq!(finding.seen.severity, Severity::Information, "{:#?}", finding.seen);
+    check_quiet(diagnosis);
+}
+
+/// No warning about this namespace.
+#[track_caller]
+pub(crate) fn check_quiet(diagnosis: &Diagnosis) {
+    let ours = |finding: &&Finding| {
+        finding.is_warning() && !SHARED.iter().any(|start| finding.check.code.starts_with(start))
+    };
+    let warning = diagnosis.findings.iter().find(ours);
+    assert!(warning.is_none(), "{}", told(diagnosis));
+}
+
+fn told(diagnosis: &Diagnosis) -> String {
+    let findings = diagnosis.findings.iter();
+    let lines = findings.map(|finding| format!("\n{} {:?}", finding.check.code, finding.seen));
+    lines.collect::<String>() + &format!("\nunseen: {:?}", diagnosis.unseen)
+}
+
+pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
+    netns.run(|| sysctl::write(&Key::new(key).unwrap(), value)).unwrap().unwrap();
+}
+
+pub(crate) fn ifname(name: &str) -> IfName {
+    IfName::new(name).unwrap()
+}
+
+fn link(name: &str, kind: LinkKind) -> Link {
+    Link { name: ifname(name), kind, mtu: None, mac: None }
+}
+
+/// A listener of the server's.
+pub(crate) fn listen(line: &Line) -> (TcpListener, SocketAddr) {
+    let listener = line.server.run(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// A connection of the client's.
+pub(crate) fn connect(line: &Line, address: SocketAddr) -> TcpStream {
+    line.client.run(|| TcpStream::connect(address)).unwrap().unwrap()
+}
+
+/// Work in a thread until this is dropped.
+pub(crate) struct Busy {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Busy {
+    /// Runs `step` again and again until it says no.
+    pub(crate) fn with(mut step: impl FnMut() -> bool + Send + 'static) -> Busy {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let work = move || while !stopped.load(Ordering::Relaxed) && step() {};
+        Busy { stop, thread: Some(std::thread::spawn(work)) }
+    }
+
+    /// Sends as much as it can.
+    pub(crate) fn sending(mut stream: TcpStream) -> Busy {
+        // So that it sees when it is to stop.
+        stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+        let block = vec![7; 65_536];
+        Busy::with(move || {
+            let sent = stream.write(&block);
+            sent.is_ok_and(|bytes| bytes > 0) || !is_over(&stream)
+        })
+    }
+}
+
+fn is_over(stream: &TcpStream) -> bool {
+    stream.take_error().is_ok_and(|error| error.is_some())
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().expect("it is joined once");
+        // A panic of the thread is told by the test's own assertions.
+        let _ = thread.join();
+    }
+}
+
+pub(crate) fn sleep(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}

@@ -1,0 +1,117 @@
+//! Beginnings of connections.
+
+use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use testkit::require_root;
+
+use super::{Line, SERVER, check_first, check_known, check_quiet, connect, listen, set, sleep};
+
+/// A connection that is begun, and not waited for.
+fn begin(address: SocketAddrV4) -> OwnedFd {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    let begun = rustix::net::connect(&socket, &address);
+    assert!(begun == Err(rustix::io::Errno::INPROGRESS) || begun.is_ok(), "{begun:?}");
+    socket
+}
+
+#[test]
+fn a_line_with_traffic_is_quiet() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let (listener, address) = listen(&line);
+    let talk = || {
+        for _ in 0..50 {
+            let stream = connect(&line, address);
+            let (accepted, _) = listener.accept().unwrap();
+            drop((stream, accepted));
+        }
+        sleep(300);
+    };
+    for side in ["client", "server"] {
+        check_quiet(&line.watch(side, talk));
+    }
+}
+
+#[test]
+fn a_backlog_of_one_overflows() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let address: SocketAddrV4 = format!("{SERVER}:8080").parse().unwrap();
+    let listener = line.server.run(|| {
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&socket, &address).unwrap();
+        rustix::net::listen(&socket, 1).unwrap();
+        socket
+    });
+    let diagnosis = line.watch("server", || {
+        let begun = line.client.run(|| (0..30).map(|_| begin(address)).collect::<Vec<_>>()).unwrap();
+        // Long enough for the first packets to be sent again.
+        sleep(1300);
+        begun
+    });
+    check_first(&diagnosis, "HG060");
+    drop(listener);
+}
+
+#[test]
+fn ports_to_one_destination_run_out() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    set(&line.client, "net/ipv4/ip_local_port_range", "40000 40099");
+    let (listener, address) = listen(&line);
+    let diagnosis = line.watch("client", || {
+        let pair = |_| (connect(&line, address), listener.accept().unwrap());
+        (0..90).map(pair).collect::<Vec<_>>()
+    });
+    check_first(&diagnosis, "HG064");
+}
+
+#[test]
+fn ends_are_forgotten_where_few_are_remembered() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    set(&line.client, "net/ipv4/tcp_max_tw_buckets", "2");
+    let (listener, address) = listen(&line);
+    let diagnosis = line.watch("client", || {
+        for _ in 0..40 {
+            let stream = connect(&line, address);
+            let (accepted, _) = listener.accept().unwrap();
+            drop(stream);
+            sleep(5);
+            drop(accepted);
+        }
+        sleep(200);
+    });
+    check_first(&diagnosis, "HG065");
+}
+
+#[test]
+fn knocks_at_closed_ports_are_known() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let closed: SocketAddr = format!("{SERVER}:9").parse().unwrap();
+    let tcp = line.watch("server", || {
+        line.client.run(|| (0..200).for_each(|_| assert!(TcpStream::connect(closed).is_err()))).unwrap();
+    });
+    check_known(&tcp, "HG066");
+    let udp = line.watch("server", || {
+        let socket = line.client.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+        (0..200).for_each(|_| drop(socket.send_to(b"x", closed)));
+        sleep(100);
+    });
+    check_known(&udp, "HG108");
+}

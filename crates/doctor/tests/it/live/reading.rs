@@ -1,0 +1,81 @@
+//! Programs that read too slowly, and buffers that are too small.
+
+use std::io::Read;
+use std::net::UdpSocket;
+
+use rustix::net::sockopt;
+use testkit::require_root;
+
+use super::{Busy, Line, SERVER, check_first, connect, listen, set, sleep};
+
+/// A connection on which the client sends all the time and the server reads so much, so often.
+fn slow(line: &Line, bytes: usize, every_ms: u64) -> (Busy, Busy) {
+    let (listener, address) = listen(line);
+    let stream = connect(line, address);
+    let (mut accepted, _) = listener.accept().unwrap();
+    let mut block = vec![0; bytes];
+    let reading = Busy::with(move || {
+        if every_ms > 0 {
+            sleep(every_ms);
+        }
+        accepted.read(&mut block).is_ok_and(|bytes| bytes > 0)
+    });
+    (Busy::sending(stream), reading)
+}
+
+#[test]
+fn a_slow_reader_is_seen_where_it_reads() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let busy = slow(&line, 32_768, 30);
+    sleep(500);
+    let diagnosis = line.watch("server", || sleep(1000));
+    check_first(&diagnosis, "HG092");
+    drop(busy);
+}
+
+#[test]
+fn a_slow_reader_is_a_full_window_where_it_is_sent() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let busy = slow(&line, 32_768, 30);
+    sleep(500);
+    let diagnosis = line.watch("client", || sleep(1000));
+    check_first(&diagnosis, "HG080");
+    drop(busy);
+}
+
+#[test]
+fn a_limit_from_an_old_guide_is_felt() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    set(&line.server, "net/ipv4/tcp_rmem", "4096 16384 65536");
+    let busy = slow(&line, 65_536, 0);
+    sleep(300);
+    let diagnosis = line.watch("server", || sleep(1000));
+    check_first(&diagnosis, "HG110");
+    drop(busy);
+}
+
+#[test]
+fn datagrams_that_nobody_reads_are_dropped() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let server = line.server.run(|| UdpSocket::bind((SERVER, 0))).unwrap().unwrap();
+    sockopt::set_socket_recv_buffer_size(&server, 4096).unwrap();
+    let address = server.local_addr().unwrap();
+    let diagnosis = line.watch("server", || {
+        let client = line.client.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+        (0..300).for_each(|_| drop(client.send_to(&[0; 1000], address)));
+        sleep(100);
+    });
+    check_first(&diagnosis, "HG105");
+}

@@ -1,0 +1,151 @@
+//! Ways of packets: routes, filters, sizes, listeners-in, settings, and quotas.
+
+use std::fs;
+use std::io::Write;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use linux::Netlink;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, eth, socket_with};
+use testkit::{require_root, skip};
+
+use super::{Line, SERVER, check_first, check_known, connect, ifname, listen, set, sleep};
+
+#[test]
+fn packets_without_a_route_are_told() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let diagnosis = line.watch("client", || {
+        let socket = line.client.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+        (0..100).for_each(|_| assert!(socket.send_to(b"x", "203.0.113.9:9").is_err()));
+    });
+    check_first(&diagnosis, "HG055");
+}
+
+#[test]
+fn packets_that_come_by_the_wrong_link_are_dropped() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    set(&line.server, "net/ipv4/conf/all/rp_filter", "1");
+    let netlink = Netlink::open_in(&line.client).unwrap();
+    let lo = netlink.index_of(&ifname("lo")).unwrap();
+    netlink.address_add(lo, &"10.99.0.1/32".parse().unwrap()).unwrap();
+    let server = line.server.run(|| UdpSocket::bind((SERVER, 0))).unwrap().unwrap();
+    let address = server.local_addr().unwrap();
+    // Ends know each other by now: a question for the neighbour from that address would not be answered.
+    let (_listener, tcp) = listen(&line);
+    drop(connect(&line, tcp));
+    let diagnosis = line.watch("server", || {
+        let client = line.client.run(|| UdpSocket::bind("10.99.0.1:0")).unwrap().unwrap();
+        (0..100).for_each(|_| drop(client.send_to(b"x", address)));
+        sleep(100);
+    });
+    check_first(&diagnosis, "HG054");
+}
+
+#[test]
+fn a_black_hole_for_large_packets_is_named() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    line.narrow("s", 1400);
+    let (listener, address) = listen(&line);
+    let mut stream = connect(&line, address);
+    let accepted = listener.accept().unwrap();
+    let diagnosis = line.watch("client", || {
+        stream.write_all(&[7; 20_000]).unwrap();
+        // Timeouts after 200, 400 and 800 ms.
+        sleep(2500);
+    });
+    check_first(&diagnosis, "HG101");
+    drop(accepted);
+}
+
+#[test]
+fn a_packet_socket_is_known() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let tap = line.client.run(|| {
+        socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, Some(eth::ALL)).unwrap()
+    });
+    check_known(&line.watch("client", || sleep(100)), "HG047");
+    drop(tap);
+}
+
+#[test]
+fn settings_without_effect_are_known() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    set(&line.client, "net/ipv4/tcp_adv_win_scale", "2");
+    check_known(&line.watch("client", || sleep(100)), "HG120");
+    check_known(&line.watch("server", || sleep(100)), "HG143");
+}
+
+#[test]
+fn a_throttled_group_is_named() {
+    if !require_root() {
+        return;
+    }
+    let Some(group) = Group::with_quota() else {
+        return skip("no hierarchy of control groups has the cpu controller");
+    };
+    let line = Line::new();
+    let diagnosis = line.watch("client", || sleep(1500));
+    check_first(&diagnosis, "HG130");
+    drop(group);
+}
+
+/// A control group that may use a twentieth of a CPU, and a process in it that wants all of one.
+struct Group {
+    path: PathBuf,
+    process: Child,
+}
+
+impl Group {
+    fn with_quota() -> Option<Group> {
+        let name = format!("hgt-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists()
+            || Path::new("/sys/fs/cgroup/cpu/release_agent").exists();
+        let (root, files) = if first {
+            ("/sys/fs/cgroup/cpu", vec![("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "5000")])
+        } else {
+            ("/sys/fs/cgroup", vec![("cpu.max", "5000 100000")])
+        };
+        if !first {
+            let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu");
+        }
+        let path = Path::new(root).join(name);
+        fs::create_dir(&path).ok()?;
+        let process = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let group = Group { path, process };
+        for (file, value) in files {
+            fs::write(group.path.join(file), value).ok()?;
+        }
+        fs::write(group.path.join("cgroup.procs"), group.process.id().to_string()).unwrap();
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // The group is free a moment after its last process has ended.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.path).is_ok() {
+                return;
+            }
+            sleep(20);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Long, lossy and narrow wires, which take netem.
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use linux::Qdisc;
+use linux::features::{Feature, probe};
+use linux::qdisc::{Netem, Probability};
+use rustix::net::sockopt;
+use testkit::{require_root, skip};
+
+use super::{Busy, Line, check_first, check_quiet, connect, listen, sleep};
+
+fn can_run() -> bool {
+    if !require_root() {
+        return false;
+    }
+    let has = probe().unwrap().unmet(&[Feature::Netem]).is_empty();
+    if !has {
+        skip("this kernel has no netem");
+    }
+    has
+}
+
+/// Half of the round trip, and what else happens on the way to the server.
+fn wire(line: &Line, delay_ms: u64, there: &Netem) {
+    let delay_ns = delay_ms * 500_000;
+    line.shape("s", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..there.clone() }));
+    line.shape("c", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..Netem::default() }));
+}
+
+/// A connection on which the client sends as much as goes, and the server reads it.
+fn stream(line: &Line, prepare: impl FnOnce(&TcpStream)) -> (Busy, Busy) {
+    let (listener, address) = listen(line);
+    let stream = connect(line, address);
+    let (mut accepted, _) = listener.accept().unwrap();
+    prepare(&stream);
+    let mut block = vec![0; 65_536];
+    (Busy::sending(stream), Busy::with(move || accepted.read(&mut block).is_ok_and(|bytes| bytes > 0)))
+}
+
+#[test]
+fn a_lossy_long_path_is_limited_by_loss() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    wire(&line, 80, &Netem { loss: Probability::from_ratio(0.01), ..Netem::default() });
+    let busy = stream(&line, |_| ());
+    // Until the first losses have ended slow start.
+    sleep(5000);
+    let diagnosis = line.watch("client", || sleep(10_000));
+    check_first(&diagnosis, "HG082");
+    let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG082").unwrap();
+    assert!(finding.remedy().contains("larger buffers cannot help"), "{}", finding.remedy());
+    drop(busy);
+}
+
+#[test]
+fn a_small_window_on_a_long_path_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    wire(&line, 80, &Netem::default());
+    // The window scale is chosen at the handshake, so that the buffer is set on the listener.
+    let (listener, address) = listen(&line);
+    sockopt::set_socket_recv_buffer_size(&listener, 32_768).unwrap();
+    let client = connect(&line, address);
+    let (mut accepted, _) = listener.accept().unwrap();
+    let mut block = vec![0; 65_536];
+    let reading = Busy::with(move || accepted.read(&mut block).is_ok_and(|bytes| bytes > 0));
+    let sending = Busy::sending(client);
+    sleep(2000);
+    let diagnosis = line.watch("client", || sleep(5000));
+    check_first(&diagnosis, "HG080");
+    drop((sending, reading));
+}
+
+#[test]
+fn a_small_send_buffer_on_a_long_path_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    wire(&line, 80, &Netem::default());
+    let busy = stream(&line, |stream| sockopt::set_socket_send_buffer_size(stream, 16_384).unwrap());
+    sleep(2000);
+    let diagnosis = line.watch("client", || sleep(5000));
+    check_first(&diagnosis, "HG081");
+    drop(busy);
+}
+
+#[test]
+fn a_long_queue_on_the_path_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    wire(&line, 10, &Netem { rate_bytes_per_s: Some(250_000), ..Netem::default() });
+    let busy = stream(&line, |_| ());
+    sleep(3000);
+    let diagnosis = line.watch("client", || sleep(4000));
+    check_first(&diagnosis, "HG085");
+    drop(busy);
+}
+
+#[test]
+fn a_long_path_without_trouble_is_quiet() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    wire(&line, 20, &Netem::default());
+    let (listener, address) = listen(&line);
+    let diagnosis = line.watch("client", || {
+        for _ in 0..20 {
+            let stream = connect(&line, address);
+            drop((listener.accept().unwrap(), stream));
+        }
+        sleep(300);
+    });
+    check_quiet(&diagnosis);
+}

@@ -1,0 +1,158 @@
+//! Rules for all rows of the table.
+
+use std::collections::BTreeSet;
+
+use doctor::{Severity, TABLE, all, find};
+
+use crate::faults;
+use crate::scene::Scene;
+
+/// Knobs that rows name and the table of knobs does not have yet.
+const COMING: &[&str] = &[
+    "irq_affinity",
+    "channels",
+    "rss_indirection",
+    "ring_rx",
+    "ring_tx",
+    "coalesce_rx_usecs",
+    "coalesce_tx_usecs",
+    "coalesce_adaptive_rx",
+    "gro",
+    "gso",
+    "tso",
+    "netdev_budget",
+    "netdev_budget_usecs",
+    "netdev_max_backlog",
+    "flow_limit_cpu_bitmap",
+    "threaded_napi",
+    "default_qdisc",
+    "txqueuelen",
+    "rmem_max",
+    "wmem_max",
+    "tcp_mem",
+    "notrack",
+    "nf_conntrack_max",
+    "nf_conntrack_buckets",
+];
+
+#[test]
+fn codes_are_unique_and_in_order() {
+    let codes: Vec<&str> = all().map(|check| check.code).collect();
+    assert_eq!(codes.iter().collect::<BTreeSet<_>>().len(), codes.len());
+    assert!(codes.iter().all(|code| code.len() == 5 && code.starts_with("HG")));
+    for family in TABLE {
+        assert!(family.checks.windows(2).all(|pair| pair[0].code < pair[1].code), "{}", family.title);
+    }
+    assert!(codes.len() >= 45, "{} checks", codes.len());
+    assert_eq!(find("hg060").unwrap().code, "HG060");
+}
+
+#[test]
+fn rows_are_complete() {
+    for check in all() {
+        for (what, text) in [
+            ("title", check.title),
+            ("why", check.why),
+            ("remedy", check.remedy),
+            ("verify", check.verify),
+            ("source", check.source),
+        ] {
+            assert!(!text.is_empty(), "{}: {what}", check.code);
+            assert!(!text.contains("  "), "{}: {what} has two blanks", check.code);
+        }
+        assert!(check.why.ends_with(['.', '"']), "{}: why is sentences", check.code);
+        assert!(!check.title.ends_with('.') && !check.verify.ends_with('.'), "{}", check.code);
+        for knob in check.knobs {
+            assert!(
+                tune::find(knob).is_some() || COMING.contains(knob),
+                "{}: there is no knob {knob}",
+                check.code
+            );
+        }
+        for code in check.follows {
+            assert!(find(code).is_some() && *code != check.code, "{} follows {code}", check.code);
+        }
+    }
+}
+
+#[test]
+fn a_healthy_machine_has_no_finding() {
+    let diagnosis = Scene::healthy().diagnose();
+    let found: Vec<_> =
+        diagnosis.findings.iter().map(|finding| (finding.check.code, &finding.seen)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    assert!(diagnosis.unseen.is_empty(), "{:?}", diagnosis.unseen);
+}
+
+#[test]
+fn every_check_has_a_planted_fault() {
+    let planted: BTreeSet<&str> = faults::all().map(|fault| fault.code).collect();
+    let missing: Vec<&str> = all().map(|check| check.code).filter(|code| !planted.contains(code)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn a_planted_fault_is_named_first() {
+    for fault in faults::all() {
+        let mut scene = Scene::healthy();
+        (fault.plant)(&mut scene);
+        let diagnosis = scene.diagnose();
+        let order: Vec<_> =
+            diagnosis.findings.iter().map(|finding| (finding.check.code, finding.seen.severity)).collect();
+        let ours = diagnosis.findings.iter().find(|finding| finding.check.code == fault.code);
+        let ours = ours.unwrap_or_else(|| panic!("{} ({}) is not found: {order:?}", fault.code, fault.name));
+        assert_eq!(ours.seen.severity, fault.severity, "{} ({}): {:#?}", fault.code, fault.name, ours.seen);
+        assert!(
+            !ours.seen.evidence.is_empty() && !ours.remedy().is_empty(),
+            "{} ({})",
+            fault.code,
+            fault.name
+        );
+        if fault.severity == Severity::Warning {
+            assert_eq!(order[0].0, fault.code, "{}: {order:?}", fault.name);
+        } else {
+            // Worth knowing is no reason to be warned of anything.
+            assert!(
+                order.iter().all(|(_, severity)| *severity == Severity::Information),
+                "{}: {order:?}",
+                fault.name
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_no_fault_is_not_found() {
+    for (code, name, plant) in faults::HARMLESS {
+        let mut scene = Scene::healthy();
+        plant(&mut scene);
+        let diagnosis = scene.diagnose();
+        let found = diagnosis.findings.iter().find(|finding| finding.check.code == *code);
+        assert!(found.is_none(), "{code} ({name}): {:#?}", found.map(|finding| &finding.seen));
+    }
+}
+
+#[test]
+fn proposals_are_settings_that_knobs_take() {
+    for fault in faults::all() {
+        let mut scene = Scene::healthy();
+        (fault.plant)(&mut scene);
+        let findings = scene.diagnose().findings;
+        for proposal in findings.iter().flat_map(|finding| &finding.seen.proposals) {
+            let coming = COMING.contains(&proposal.knob) && tune::find(proposal.knob).is_none();
+            assert!(coming || proposal.setting().is_some(), "{}: {proposal:?}", fault.name);
+        }
+    }
+}
+
+#[test]
+fn a_consequence_stands_behind_its_cause_and_names_it() {
+    let mut scene = Scene::healthy();
+    scene.count("TcpExtListenOverflows", 400);
+    scene.count("TcpExtListenDrops", 400);
+    scene.count("TcpExtTCPSynRetrans", 900);
+    let findings = scene.diagnose().findings;
+    let codes: Vec<&str> = findings.iter().map(|finding| finding.check.code).collect();
+    assert_eq!(codes[..2], ["HG060", "HG063"]);
+    assert_eq!(findings[1].because_of, ["HG060"]);
+}

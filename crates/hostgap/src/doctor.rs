@@ -1,0 +1,174 @@
+//! `hostgap doctor`: what this host does wrong with its packets.
+
+mod json;
+mod words;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ::doctor::{Diagnosis, Place, Snapshot, Taken, Window, diagnose};
+use anyhow::Context;
+use linux::NetnsName;
+
+use crate::{exit, speak, stop};
+
+/// Look at this host's network path, and tell what is wrong with it, with figures and a remedy.
+///
+/// Looks twice, and judges what grew in between. A warning is a symptom with an effect in that time; all else is worth
+/// knowing. Nothing is changed. Without root it tells what it could not see.
+///
+/// Exit codes: 0 a diagnosis was made, 3 with --strict if it has a warning, otherwise as of all commands.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The time between the two looks.
+    #[arg(long = "for", default_value = "10s", value_name = "TIME", value_parser = window)]
+    time: Duration,
+    /// Diagnose a tree that `hostgap collect` has written, on this machine or another.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["time", "netns"])]
+    from: Option<PathBuf>,
+    /// Look at the network namespace of this name (`ip netns`).
+    #[arg(long, value_name = "NAME")]
+    netns: Option<NetnsName>,
+    /// Print the diagnosis as JSON.
+    #[arg(long)]
+    json: bool,
+    /// End with code 3 if there is a warning.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Tell what a finding of `hostgap doctor` is, why it matters and what to do.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// The finding's code, HG060 for instance; without it all are listed.
+    code: Option<String>,
+    /// Print it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Write a tree of what `hostgap doctor` looks at, for `doctor --from` on another machine.
+///
+/// The tree has copies of the files of /proc and /sys that are read, twice, and the kernel's answers as JSON. It names
+/// addresses, ports and users of connections.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CollectArgs {
+    /// Where to; a directory that is not there yet, or is empty.
+    directory: PathBuf,
+    /// The time between the two looks.
+    #[arg(long = "for", default_value = "10s", value_name = "TIME", value_parser = window)]
+    time: Duration,
+    /// Look at the network namespace of this name (`ip netns`).
+    #[arg(long, value_name = "NAME")]
+    netns: Option<NetnsName>,
+}
+
+/// From a tenth of a second, which is a few ticks of the CPUs' clocks, to a day.
+fn window(text: &str) -> Result<Duration, String> {
+    let time = crate::units::duration(text)?;
+    let fits = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);
+    if fits { Ok(time) } else { Err("0.1 s to 1 day are expected".to_owned()) }
+}
+
+/// `hostgap doctor`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (before, after) = match &args.from {
+        Some(directory) => ::doctor::open(directory).context("could not diagnose")?,
+        None => match look_twice(args.netns.as_ref(), args.time)? {
+            Some(((before, _), (after, _))) => (before, after),
+            None => return Ok(ExitCode::from(exit::INTERRUPTED)),
+        },
+    };
+    let diagnosis = diagnose(&Window { before: &before, after: &after });
+    show(&diagnosis, &after, args.json)?;
+    let warnings = diagnosis.findings.iter().filter(|finding| finding.is_warning()).count();
+    if args.strict && warnings > 0 {
+        speak::aside(format_args!("hostgap: warnings were found: {warnings}"));
+        return Ok(ExitCode::from(exit::INVALID));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(diagnosis: &Diagnosis, after: &Snapshot, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        speak::result(json::diagnosis(diagnosis))?;
+    } else {
+        speak::result(words::diagnosis(diagnosis, after).trim_end())?;
+    }
+    Ok(())
+}
+
+/// `hostgap explain`.
+pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let checks = match &args.code {
+        None => ::doctor::all().collect(),
+        Some(code) => vec![::doctor::find(code).ok_or_else(|| {
+            exit::BadInput(format!("there is no finding {code:?}; `hostgap explain` lists them"))
+        })?],
+    };
+    if args.json {
+        let checks: Vec<_> = checks.into_iter().map(json::check).collect();
+        speak::result(serde_json::json!({ "schema": 1, "checks": checks }))?;
+    } else if args.code.is_some() {
+        speak::result(words::check(checks[0]).trim_end())?;
+    } else {
+        for family in ::doctor::TABLE {
+            speak::result(format_args!("{}", family.title))?;
+            for check in family.checks {
+                speak::result(format_args!("  {}  {}", check.code, check.title))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `hostgap collect`.
+pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
+    refuse_occupied(&args.directory)?;
+    let Some((before, after)) = look_twice(args.netns.as_ref(), args.time)? else {
+        return Ok(ExitCode::from(exit::INTERRUPTED));
+    };
+    ::doctor::collect(&args.directory, &before, &after).context("could not collect")?;
+    speak::aside(format_args!("diagnose it with: hostgap doctor --from {}", args.directory.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Before ten seconds are spent for nothing.
+fn refuse_occupied(directory: &Path) -> Result<(), exit::BadInput> {
+    let occupied = std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied {
+        let error = ::doctor::DoctorError::Occupied(directory.to_owned());
+        return Err(exit::BadInput(error.to_string()));
+    }
+    Ok(())
+}
+
+/// `None` if it was interrupted.
+fn look_twice(netns: Option<&NetnsName>, time: Duration) -> anyhow::Result<Option<(Taken, Taken)>> {
+    let place = match netns {
+        None => Place::here(),
+        Some(name) => Place::netns(name).context("could not look")?,
+    };
+    let stop = stop::on_signals()?;
+    let before = place.look().context("could not look")?;
+    if !wait(time, &stop) {
+        return Ok(None);
+    }
+    Ok(Some((before, place.look().context("could not look")?)))
+}
+
+/// False if it was interrupted.
+fn wait(time: Duration, stop: &AtomicBool) -> bool {
+    const STEP: Duration = Duration::from_millis(100);
+    let end = Instant::now() + time;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(STEP));
+    }
+    false
+}

@@ -1,0 +1,92 @@
+//! The doctor from the command line.
+
+use crate::turn::{check, json, stdout, turn};
+
+#[test]
+fn a_diagnosis_is_made_and_can_be_read_by_programs() {
+    let turn = turn();
+    let output = turn.hostgap(&["doctor", "--for", "300ms"]);
+    check(&output, 0, "");
+    let text = stdout(&output);
+    assert!(text.starts_with("Linux ") && text.contains("worth knowing"), "{text}");
+    let told = json(&turn.hostgap(&["doctor", "--for", "300ms", "--json"]));
+    assert_eq!(told["schema"], 1);
+    assert!(told["window_s"].as_f64().unwrap() >= 0.3, "{told}");
+    for finding in told["findings"].as_array().unwrap() {
+        for field in [
+            "code",
+            "severity",
+            "title",
+            "impact",
+            "evidence",
+            "why",
+            "remedy",
+            "settings",
+            "verify",
+            "because_of",
+        ] {
+            assert!(!finding[field].is_null(), "{field}: {finding}");
+        }
+        assert!(finding["evidence"][0]["read_from"].is_string(), "{finding}");
+    }
+}
+
+#[test]
+fn a_collected_tree_is_diagnosed_elsewhere() {
+    let turn = turn();
+    let tree = turn.out().join("tree");
+    let tree = tree.to_str().unwrap();
+    check(&turn.hostgap(&["collect", tree, "--for", "300ms"]), 0, "hostgap doctor --from");
+    let told = json(&turn.hostgap(&["doctor", "--from", tree, "--json"]));
+    assert!(told["window_s"].as_f64().unwrap() >= 0.3, "{told}");
+    check(&turn.hostgap(&["collect", tree]), 2, "is not empty");
+    check(
+        &turn.hostgap(&["doctor", "--from", "/nonexistent"]),
+        2,
+        "could not read /nonexistent/collected.json: no such file",
+    );
+    std::fs::write(
+        turn.out().join("tree/collected.json"),
+        "{\"schema\": 7, \"before_ns\": 0, \"after_ns\": 1}",
+    )
+    .unwrap();
+    check(&turn.hostgap(&["doctor", "--from", tree]), 2, "its schema is 7");
+}
+
+#[test]
+fn a_warning_is_an_exit_code_when_it_is_asked_for() {
+    let turn = turn();
+    let ip =
+        |args: &[&str]| assert!(turn.command("ip").args(args).output().unwrap().status.success(), "{args:?}");
+    ip(&["netns", "add", "hgt-sick"]);
+    ip(&["-n", "hgt-sick", "link", "set", "dev", "lo", "up"]);
+    // Somebody sends all the time where no route leads.
+    let script = "for i in $(seq 100); do echo x >/dev/udp/203.0.113.9/9; sleep 0.05; done";
+    let mut lost = turn.command("ip");
+    let mut lost = lost.args(["netns", "exec", "hgt-sick", "bash", "-c", script]).spawn().unwrap();
+    let output = turn.hostgap(&["doctor", "--netns", "hgt-sick", "--for", "2s", "--strict"]);
+    let text = check(&output, 3, "");
+    assert!(stdout(&output).contains("HG055"), "{text}");
+    lost.kill().unwrap();
+    lost.wait().unwrap();
+}
+
+#[test]
+fn findings_are_explained() {
+    let turn = turn();
+    let output = turn.hostgap(&["explain", "hg082"]);
+    check(&output, 0, "");
+    assert!(stdout(&output).contains("larger buffers cannot help here"), "{}", stdout(&output));
+    let listed = stdout(&turn.hostgap(&["explain"]));
+    let told = json(&turn.hostgap(&["explain", "--json"]));
+    let checks = told["checks"].as_array().unwrap();
+    assert!(checks.iter().all(|check| listed.contains(check["code"].as_str().unwrap())));
+    check(&turn.hostgap(&["explain", "HG999"]), 2, "`hostgap explain` lists them");
+    check(&turn.hostgap(&["doctor", "--for", "soon"]), 2, "is not a time");
+    check(&turn.hostgap(&["doctor", "--for", "1ms"]), 2, "0.1 s to 1 day");
+    check(
+        &turn.hostgap(&["doctor", "--netns", "hgt-nowhere", "--for", "1s"]),
+        2,
+        "could not open namespace hgt-nowhere",
+    );
+}

@@ -1,0 +1,231 @@
+//! A link as `/sys/class/net` shows it: its queues, interrupts, counters and the hardware below it.
+
+use std::collections::BTreeMap;
+
+use crate::{CpuSet, Error, Files, IfName, Result};
+
+/// A link and what is below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: IfName,
+    /// Its number in its namespace.
+    pub index: u32,
+    /// Bytes of a packet without the Ethernet header.
+    pub mtu: u32,
+    /// It is administratively up.
+    pub up: bool,
+    /// Megabits a second, where the driver tells.
+    pub speed_mbit: Option<u32>,
+    /// `full`, `half`, where the driver tells.
+    pub duplex: Option<String>,
+    /// Packets that a qdisc without a limit of its own holds.
+    pub txqueuelen: u32,
+    /// How often its carrier came or went.
+    pub carrier_changes: u64,
+    /// There is hardware (or what passes for it) below; bridges, veths and tunnels have none.
+    pub hardware: bool,
+    /// The driver of that hardware.
+    pub driver: Option<String>,
+    /// The hardware's NUMA node; `None` where there is one node alone, or the machine does not tell.
+    pub numa_node: Option<u16>,
+    /// The CPUs of that node.
+    pub local_cpus: CpuSet,
+    /// The numbers of its interrupts.
+    pub interrupts: Vec<u32>,
+    /// What it counted since its birth (`rx_packets`, `rx_missed_errors`, …).
+    pub counters: BTreeMap<String, u64>,
+    /// Its receive queues, in order.
+    pub rx: Vec<RxQueue>,
+    /// Its send queues, in order.
+    pub tx: Vec<TxQueue>,
+    /// How long packets may wait to be joined when the queue is empty, in nanoseconds.
+    pub gro_flush_timeout_ns: u64,
+    /// Its polling runs in threads of its own.
+    pub threaded: bool,
+}
+
+/// A receive queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RxQueue {
+    /// The CPUs to which packets are steered (RPS); none: it is off.
+    pub rps: CpuSet,
+    /// How many flows are followed to their readers (RFS); 0: none.
+    pub flows: u32,
+}
+
+/// A send queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TxQueue {
+    /// The CPUs that send by it (XPS); `None` where there is nothing to choose.
+    pub xps: Option<CpuSet>,
+}
+
+impl Files {
+    /// The links of the namespace from which this `sys` was mounted.
+    ///
+    /// # Errors
+    /// A file may not be read, or has another form than every kernel gives it.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        let names = self.list("sys/class/net")?;
+        names.into_iter().filter_map(|name| IfName::new(name).ok()).map(|name| self.device(name)).collect()
+    }
+
+    fn device(&self, name: IfName) -> Result<Device> {
+        let at = format!("sys/class/net/{name}");
+        let parsed = |file: &str| self.number(&format!("{at}/{file}"));
+        let required = |file: &str| Ok(parsed(file)?.unwrap_or_default());
+        // A virtio card is a device on a device; interrupts and NUMA node are those of the lower one.
+        let below = [format!("{at}/device"), format!("{at}/device/..")];
+        let mut interrupts = Vec::new();
+        let (mut numa_node, mut local_cpus) = (None, CpuSet::default());
+        for place in &below {
+            interrupts.extend(self.interrupts_of(place)?);
+            if let Some(node) = self.read(&format!("{place}/numa_node"))? {
+                numa_node = numa_node.or(node.trim().parse().ok());
+            }
+            if let Some(list) = self.read(&format!("{place}/local_cpulist"))? {
+                local_cpus = list.trim().parse().unwrap_or_default();
+            }
+        }
+        let uevent = self.read(&format!("{at}/device/uevent"))?;
+        let driver =
+            uevent.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("DRIVER=")));
+        let flags = self.read(&format!("{at}/flags"))?.unwrap_or_default();
+        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or_default();
+        Ok(Device {
+            index: to_u32(required("ifindex")?),
+            mtu: to_u32(required("mtu")?),
+            up: flags & 1 != 0,
+            // A driver that does not know says -1.
+            speed_mbit: parsed("speed")?.map(to_u32).filter(|speed| *speed > 0),
+            duplex: self.read(&format!("{at}/duplex"))?.map(|text| text.trim().to_owned()),
+            txqueuelen: to_u32(required("tx_queue_len")?),
+            carrier_changes: required("carrier_changes")?,
+            hardware: uevent.is_some(),
+            driver: driver.map(str::to_owned),
+            numa_node,
+            local_cpus,
+            interrupts,
+            counters: self.counters_of(&at)?,
+            rx: self.rx_queues(&at)?,
+            tx: self.tx_queues(&at)?,
+            gro_flush_timeout_ns: required("gro_flush_timeout")?,
+            threaded: required("threaded")? != 0,
+            name,
+        })
+    }
+
+    fn interrupts_of(&self, device: &str) -> Result<Vec<u32>> {
+        let mut numbers = Vec::new();
+        for name in self.list(&format!("{device}/msi_irqs"))? {
+            // Read, so that it is in a collected tree.
+            self.read(&format!("{device}/msi_irqs/{name}"))?;
+            numbers.extend(name.parse::<u32>());
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    fn counters_of(&self, at: &str) -> Result<BTreeMap<String, u64>> {
+        let mut counters = BTreeMap::new();
+        for name in self.list(&format!("{at}/statistics"))? {
+            if let Some(number) = self.number(&format!("{at}/statistics/{name}"))? {
+                counters.insert(name, number);
+            }
+        }
+        Ok(counters)
+    }
+
+    fn rx_queues(&self, at: &str) -> Result<Vec<RxQueue>> {
+        let queues = self.queue_directories(at, "rx-")?;
+        let queue = |path: &String| {
+            let rps = self.mask(&format!("{path}/rps_cpus"))?.unwrap_or_default();
+            Ok(RxQueue {
+                rps,
+                flows: to_u32(self.number(&format!("{path}/rps_flow_cnt"))?.unwrap_or_default()),
+            })
+        };
+        queues.iter().map(queue).collect()
+    }
+
+    fn tx_queues(&self, at: &str) -> Result<Vec<TxQueue>> {
+        let queues = self.queue_directories(at, "tx-")?;
+        let queue = |path: &String| {
+            // Of a single queue xps_cpus is not told; this file is read so that the queue is in a collected tree.
+            self.read(&format!("{path}/tx_timeout"))?;
+            Ok(TxQueue { xps: self.mask(&format!("{path}/xps_cpus"))? })
+        };
+        queues.iter().map(queue).collect()
+    }
+
+    fn queue_directories(&self, at: &str, prefix: &str) -> Result<Vec<String>> {
+        let names = self.list(&format!("{at}/queues"))?;
+        let mut numbers: Vec<u16> =
+            names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers.iter().map(|number| format!("{at}/queues/{prefix}{number}")).collect())
+    }
+
+    /// A file with one number; -1 and the like count as none.
+    pub fn number(&self, path: &str) -> Result<Option<u64>> {
+        let Some(text) = self.read(path)? else { return Ok(None) };
+        let number: i128 = text.trim().parse().map_err(|_| self.misread(path, &text))?;
+        Ok(u64::try_from(number).ok())
+    }
+
+    fn mask(&self, path: &str) -> Result<Option<CpuSet>> {
+        let Some(text) = self.read(path)? else { return Ok(None) };
+        CpuSet::from_mask(&text).map(Some).map_err(|_| self.misread(path, &text))
+    }
+
+    fn misread(&self, path: &str, text: &str) -> Error {
+        Error::invalid(format!("read {}", self.shown(path)), format!("{:?} was not understood", text.trim()))
+    }
+}
+
+fn to_u32(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtio_card_has_its_interrupts_one_device_below() {
+        let texts = [
+            ("ifindex", "2\n"),
+            ("mtu", "1500\n"),
+            ("flags", "0x1003\n"),
+            ("speed", "-1\n"),
+            ("device/uevent", "DRIVER=virtio_net\nMODALIAS=virtio:d1\n"),
+            ("device/../msi_irqs/38", "msix\n"),
+            ("device/../msi_irqs/37", "msix\n"),
+            ("device/../numa_node", "-1\n"),
+            ("statistics/rx_packets", "12\n"),
+            ("queues/rx-0/rps_cpus", "3\n"),
+            ("queues/rx-0/rps_flow_cnt", "64\n"),
+            ("queues/rx-10/rps_cpus", "0\n"),
+            ("queues/rx-2/rps_cpus", "1\n"),
+            ("queues/tx-0/tx_timeout", "0\n"),
+        ];
+        let texts =
+            texts.iter().map(|(path, text)| (format!("sys/class/net/eth0/{path}"), (*text).to_owned()));
+        let devices = Files::of(texts.collect()).devices().unwrap();
+        let card = &devices[0];
+        assert_eq!((card.mtu, card.up, card.speed_mbit, card.hardware), (1500, true, None, true));
+        assert_eq!((card.driver.as_deref(), card.interrupts.as_slice()), (Some("virtio_net"), &[37, 38][..]));
+        assert_eq!((card.numa_node, card.counters["rx_packets"]), (None, 12));
+        let rps: Vec<String> = card.rx.iter().map(|queue| queue.rps.to_string()).collect();
+        assert_eq!(rps, ["0-1", "0", ""]);
+        assert_eq!((card.rx[0].flows, card.tx.len(), card.tx[0].xps.is_none()), (64, 1, true));
+    }
+
+    #[test]
+    fn the_kernels_own_files_are_understood() {
+        let devices = Files::kernel().devices().unwrap();
+        let lo = devices.iter().find(|device| device.name.as_str() == "lo").unwrap();
+        assert!(!lo.hardware && lo.up && lo.rx.len() == 1);
+    }
+}

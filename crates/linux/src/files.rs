@@ -1,0 +1,164 @@
+//! The kernel's files by the names under which everybody knows them, `proc/stat` for `/proc/stat`: the kernel's own, a
+//! tree that somebody collected, or texts in memory.
+//!
+//! What is read can be taken down on the way, so that a collected tree is what was read, no more and no less.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::Result;
+use crate::error::Attempt;
+
+/// Files below `proc`, `sys` and `etc`.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// Which directory has what lies below a prefix; the last one that fits counts.
+    mounts: Vec<(String, PathBuf)>,
+    texts: Arc<BTreeMap<String, String>>,
+    taken: Option<Arc<Mutex<BTreeMap<String, String>>>>,
+}
+
+impl Files {
+    /// The running kernel's.
+    pub fn kernel() -> Files {
+        Files::at("/")
+    }
+
+    /// Those of a tree in another directory.
+    pub fn at(root: impl Into<PathBuf>) -> Files {
+        Files::default().mounted("", root)
+    }
+
+    /// Texts by their path, `proc/stat`.
+    pub fn of(texts: BTreeMap<String, String>) -> Files {
+        Files { texts: Arc::new(texts), ..Files::default() }
+    }
+
+    /// The same, but what lies below `prefix` (`sys`, or nothing for all) comes from a directory.
+    #[must_use]
+    pub fn mounted(mut self, prefix: &str, directory: impl Into<PathBuf>) -> Files {
+        self.mounts.push((prefix.to_owned(), directory.into()));
+        self
+    }
+
+    /// The same, and from now on what is read is taken down.
+    #[must_use]
+    pub fn taking_down(mut self) -> Files {
+        self.taken = Some(Arc::default());
+        self
+    }
+
+    /// What was read since [`Files::taking_down`], by path.
+    pub fn taken(&self) -> BTreeMap<String, String> {
+        let taken = self.taken.as_ref().map(|taken| taken.lock().expect("nobody panics with it").clone());
+        taken.unwrap_or_default()
+    }
+
+    /// A file's text; `None` if there is none, or if the kernel has no value to tell (the speed of a link that is down).
+    ///
+    /// # Errors
+    /// It may not be read, for one.
+    pub fn read(&self, path: &str) -> Result<Option<String>> {
+        let text = match self.place(path) {
+            None => self.texts.get(path).cloned(),
+            Some(place) => match fs::read(&place) {
+                Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+                Err(error) if says_nothing(&error) => None,
+                Err(error) => return Err(error).attempt(|| format!("read {}", place.display())),
+            },
+        };
+        if let (Some(taken), Some(text)) = (&self.taken, &text) {
+            taken.lock().expect("nobody panics with it").insert(path.to_owned(), text.clone());
+        }
+        Ok(text)
+    }
+
+    /// The names in a directory, in order; none if it is not there. Only files that are read are taken down: a name
+    /// that is listed here is in a collected tree if something below it was read.
+    ///
+    /// # Errors
+    /// It may not be read.
+    pub fn list(&self, path: &str) -> Result<Vec<String>> {
+        let Some(place) = self.place(path) else {
+            let below = self.texts.keys().filter_map(|key| key.strip_prefix(path)?.strip_prefix('/'));
+            let names = below.filter_map(|rest| rest.split('/').next());
+            return Ok(names.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect());
+        };
+        let entries = match fs::read_dir(&place) {
+            Err(error) if says_nothing(&error) => return Ok(Vec::new()),
+            entries => entries.attempt(|| format!("list {}", place.display()))?,
+        };
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Where a file is, for texts.
+    pub fn shown(&self, path: &str) -> String {
+        self.place(path).map_or_else(|| path.to_owned(), |place| place.display().to_string())
+    }
+
+    fn place(&self, path: &str) -> Option<PathBuf> {
+        let (prefix, directory) = self.mounts.iter().rev().find(|(prefix, _)| {
+            let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+            prefix.is_empty() || path.strip_prefix(prefix.as_str()).is_some_and(below)
+        })?;
+        Some(Path::new(directory).join(path[prefix.len()..].trim_start_matches('/')))
+    }
+}
+
+/// The kernel has no such file, or nothing to tell in it: the speed of a link that is down is `EINVAL`.
+fn says_nothing(error: &io::Error) -> bool {
+    let none = [libc::ENOENT, libc::ENOTDIR, libc::EINVAL, libc::ENODEV, libc::EOPNOTSUPP, libc::ESRCH];
+    error.raw_os_error().is_some_and(|errno| none.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_trees_read_alike() {
+        let texts =
+            [("proc/stat", "x\n"), ("sys/class/net/eth0/mtu", "1500\n"), ("sys/class/net/lo/mtu", "65536\n")];
+        let texts: BTreeMap<String, String> =
+            texts.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in &texts {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        for files in [Files::of(texts.clone()), Files::at(root.path())] {
+            let files = files.taking_down();
+            assert_eq!(files.list("sys/class/net").unwrap(), ["eth0", "lo"]);
+            assert_eq!(files.read("sys/class/net/lo/mtu").unwrap().as_deref(), Some("65536\n"));
+            assert_eq!(files.read("sys/class/net/gone/mtu").unwrap(), None);
+            assert!(files.list("sys/nothing").unwrap().is_empty());
+            assert_eq!(files.taken().keys().collect::<Vec<_>>(), ["sys/class/net/lo/mtu"]);
+        }
+    }
+
+    #[test]
+    fn the_last_mount_that_fits_counts() {
+        let (all, sys) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(all.path().join("system")).unwrap();
+        fs::write(all.path().join("system/a"), "all").unwrap();
+        fs::write(sys.path().join("a"), "sys").unwrap();
+        let files = Files::at(all.path()).mounted("sys", sys.path());
+        assert_eq!(files.read("sys/a").unwrap().as_deref(), Some("sys"));
+        assert_eq!(files.read("system/a").unwrap().as_deref(), Some("all"));
+        assert_eq!(files.list("sys").unwrap(), ["a"]);
+    }
+
+    #[test]
+    fn a_value_that_the_kernel_does_not_tell_is_none() {
+        // The loopback has no speed: EINVAL.
+        assert_eq!(Files::kernel().read("sys/class/net/lo/speed").unwrap(), None);
+        assert!(Files::kernel().read("proc/stat").unwrap().is_some());
+    }
+}

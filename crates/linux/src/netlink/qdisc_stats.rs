@@ -1,0 +1,83 @@
+//! What queueing disciplines counted.
+
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+use serde::{Deserialize, Serialize};
+
+use super::Netlink;
+use crate::Result;
+
+/// A queueing discipline and what it counted since it was put there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QdiscCounters {
+    /// The link's index.
+    pub index: u32,
+    /// The kernel's name of its kind.
+    pub kind: String,
+    /// It is the link's root; else it stands below another.
+    pub root: bool,
+    /// Its number; 0 for those that the kernel chose.
+    pub major: u16,
+    /// Below which class of its parent it stands; of `mq`, the queue.
+    pub minor: u16,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// How often the driver had no room and the packet came back.
+    pub requeues: u64,
+    /// Bytes that wait now.
+    pub backlog_bytes: u32,
+    /// Packets that wait now.
+    pub queued: u32,
+}
+
+impl Netlink {
+    /// All queueing disciplines of the namespace with their counts, by link.
+    pub fn qdisc_counters(&self) -> Result<Vec<QdiscCounters>> {
+        let question = TcMessage::with_index(0);
+        let answers = self.dump(&Message::GetQueueDiscipline(question), "list queueing disciplines")?;
+        let messages = answers.iter().filter_map(|answer| match answer {
+            Message::NewQueueDiscipline(message) => Some(read(message)),
+            _ => None,
+        });
+        let mut qdiscs: Vec<_> = messages.collect();
+        qdiscs.sort_by_key(|qdisc| (qdisc.index, !qdisc.root, qdisc.minor));
+        Ok(qdiscs)
+    }
+}
+
+fn read(message: &TcMessage) -> QdiscCounters {
+    let header = &message.header;
+    let mut qdisc = QdiscCounters {
+        index: header.index.cast_unsigned(),
+        kind: String::new(),
+        root: header.parent == TcHandle::ROOT,
+        major: header.handle.major,
+        minor: header.parent.minor,
+        bytes: 0,
+        packets: 0,
+        drops: 0,
+        requeues: 0,
+        backlog_bytes: 0,
+        queued: 0,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            TcAttribute::Kind(kind) => qdisc.kind.clone_from(kind),
+            TcAttribute::Stats2(parts) => parts.iter().for_each(|part| match part {
+                TcStats2::Basic(basic) => (qdisc.bytes, qdisc.packets) = (basic.bytes, basic.packets.into()),
+                TcStats2::Queue(queue) => {
+                    qdisc.drops = queue.drops.into();
+                    qdisc.requeues = queue.requeues.into();
+                    (qdisc.backlog_bytes, qdisc.queued) = (queue.backlog, queue.qlen);
+                }
+                _ => {}
+            }),
+            _ => {}
+        }
+    }
+    qdisc
+}

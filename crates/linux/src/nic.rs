@@ -1,0 +1,227 @@
+//! What a driver tells of its card: statistics of its own, the sizes of its rings, its queues, how it coalesces
+//! interrupts, and which work it takes off the CPU.
+//!
+//! By the old ioctl, since statistics of a driver's own are told by nothing else; all of it is told without privilege.
+
+use std::collections::BTreeMap;
+use std::ffi::c_char;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, IfName, Result};
+
+/// A card by its driver's own words. What a driver does not tell is `None`, or empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Nic {
+    /// The driver's name.
+    pub driver: String,
+    /// Its statistics under its own names, since the driver's start.
+    pub statistics: BTreeMap<String, u64>,
+    /// Its rings.
+    pub rings: Option<Rings>,
+    /// Its queues.
+    pub channels: Option<Channels>,
+    /// How long it waits before it interrupts.
+    pub coalescing: Option<Coalescing>,
+    /// Work that it could take off the CPU, and whether it does: `tso`, `gso`, `gro`, `rx-checksum`, `tx-checksum`,
+    /// `scatter-gather`, `lro`.
+    pub offloads: BTreeMap<String, bool>,
+}
+
+/// Descriptors of its rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the sizes now and at most, of the receive and the send rings")]
+pub struct Rings {
+    pub rx: u32,
+    pub rx_max: u32,
+    pub tx: u32,
+    pub tx_max: u32,
+}
+
+/// Its queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the numbers now and at most; combined queues receive and send")]
+pub struct Channels {
+    pub rx: u32,
+    pub rx_max: u32,
+    pub combined: u32,
+    pub combined_max: u32,
+}
+
+/// Waits before interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Coalescing {
+    /// Microseconds after a packet was received.
+    pub rx_usecs: u32,
+    /// Or so many packets.
+    pub rx_frames: u32,
+    /// Microseconds after a packet was sent.
+    pub tx_usecs: u32,
+    /// The driver chooses by load.
+    pub adaptive_rx: bool,
+}
+
+// Commands of include/uapi/linux/ethtool.h.
+const GET_DRIVER: u32 = 0x3;
+const GET_COALESCE: u32 = 0xe;
+const GET_RINGS: u32 = 0x10;
+const GET_STRINGS: u32 = 0x1b;
+const GET_STATISTICS: u32 = 0x1d;
+const GET_SET_SIZES: u32 = 0x37;
+const GET_CHANNELS: u32 = 0x3c;
+const GET_FLAGS: u32 = 0x25;
+/// Those that tell one switch.
+const SWITCHES: [(&str, u32); 6] = [
+    ("rx-checksum", 0x14),
+    ("tx-checksum", 0x16),
+    ("scatter-gather", 0x18),
+    ("tso", 0x1e),
+    ("gso", 0x23),
+    ("gro", 0x2b),
+];
+/// The set of statistics' names, and the bytes of a name.
+const STATISTICS: u32 = 1;
+const NAME_BYTES: usize = 32;
+/// The bit of large receive offload among the flags.
+const FLAG_LRO: u32 = 1 << 15;
+/// The most statistics that are read: large cards have a few thousand.
+const STATISTICS_MAX: usize = 20_000;
+
+/// Asks a link's driver, in the calling thread's namespace.
+///
+/// # Errors
+/// There is no such link, or no socket to be had. What the driver has no answer to is no error.
+pub fn ask(link: &IfName) -> Result<Nic> {
+    let attempted = || format!("ask the driver of link {link}");
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| Error::new(attempted(), errno))?;
+    let card = Card { socket, link };
+    let mut nic = Nic::default();
+    match card.words::<49>(GET_DRIVER) {
+        Ok(words) => nic.driver = text(&words[1..9]),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+        Err(error) => return Err(Error::new(attempted(), error)),
+    }
+    nic.rings = card.words::<9>(GET_RINGS).ok().map(|words| Rings {
+        rx_max: words[1],
+        tx_max: words[4],
+        rx: words[5],
+        tx: words[8],
+    });
+    nic.channels = card.words::<9>(GET_CHANNELS).ok().map(|words| Channels {
+        rx_max: words[1],
+        combined_max: words[4],
+        rx: words[5],
+        combined: words[8],
+    });
+    nic.coalescing = card.words::<23>(GET_COALESCE).ok().map(|words| Coalescing {
+        rx_usecs: words[1],
+        rx_frames: words[2],
+        tx_usecs: words[5],
+        adaptive_rx: words[10] != 0,
+    });
+    for (name, command) in SWITCHES {
+        nic.offloads.extend(card.words::<2>(command).ok().map(|words| (name.to_owned(), words[1] != 0)));
+    }
+    let flags = card.words::<2>(GET_FLAGS).ok();
+    nic.offloads.extend(flags.map(|words| ("lro".to_owned(), words[1] & FLAG_LRO != 0)));
+    nic.statistics = card.statistics().unwrap_or_default();
+    Ok(nic)
+}
+
+struct Card<'a> {
+    socket: OwnedFd,
+    link: &'a IfName,
+}
+
+impl Card<'_> {
+    /// Asks for a structure of `N` words, of which the first is the command.
+    fn words<const N: usize>(&self, command: u32) -> io::Result<[u32; N]> {
+        let mut words = [0; N];
+        words[0] = command;
+        self.exchange(&mut words)?;
+        Ok(words)
+    }
+
+    fn statistics(&self) -> io::Result<BTreeMap<String, u64>> {
+        // struct ethtool_sset_info: command, reserved, mask (64 bits), then a count for each bit of the mask.
+        let mut sizes = [GET_SET_SIZES, 0, 0, 0, 0];
+        sizes[mask_word()] = 1 << STATISTICS;
+        self.exchange(&mut sizes)?;
+        let count = sizes[4] as usize;
+        if count == 0 || count > STATISTICS_MAX {
+            return Ok(BTreeMap::new());
+        }
+        let length = u32::try_from(count).expect("it is limited above");
+        // struct ethtool_gstrings: command, set, length, names.
+        let mut names = vec![0; 3 + count * NAME_BYTES / 4];
+        names[..3].copy_from_slice(&[GET_STRINGS, STATISTICS, length]);
+        self.exchange(&mut names)?;
+        // struct ethtool_stats: command, number, values of 64 bits.
+        let mut values = vec![0; 2 + count * 2];
+        values[..2].copy_from_slice(&[GET_STATISTICS, length]);
+        self.exchange(&mut values)?;
+        let names = names[3..].chunks_exact(NAME_BYTES / 4).map(text);
+        let values = values[2..].chunks_exact(2).map(long);
+        Ok(names.zip(values).filter(|(name, _)| !name.is_empty()).collect())
+    }
+
+    fn exchange(&self, words: &mut [u32]) -> io::Result<()> {
+        // SAFETY: `ifreq` is plain data, for which zeros are a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let name = self.link.as_str().bytes();
+        // A name is shorter than the field (IfName), so that its end stays zero.
+        for (to, from) in request.ifr_name.iter_mut().zip(name) {
+            *to = c_char::from_ne_bytes([from]);
+        }
+        request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+        // SAFETY: the descriptor is open; the request is whole and points to words that live through the call, as many
+        // as the structure of their command has, which is what the kernel writes.
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// Which word of a 64-bit number of two words at 2 and 3 is the lower one.
+fn mask_word() -> usize {
+    if cfg!(target_endian = "little") { 2 } else { 3 }
+}
+
+fn long(words: &[u32]) -> u64 {
+    let [a, b] = [words[0].to_ne_bytes(), words[1].to_ne_bytes()];
+    u64::from_ne_bytes([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]])
+}
+
+/// Text up to its zero byte.
+fn text(words: &[u32]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_hold_texts_and_long_numbers() {
+        let name = [u32::from_ne_bytes(*b"veth"), u32::from_ne_bytes(*b"_x\0y")];
+        assert_eq!(text(&name), "veth_x");
+        let number = 0x0102_0304_0506_0708_u64.to_ne_bytes();
+        let half = |at: usize| u32::from_ne_bytes(number[at..at + 4].try_into().unwrap());
+        assert_eq!(long(&[half(0), half(4)]), 0x0102_0304_0506_0708);
+    }
+
+    #[test]
+    fn the_loopback_tells_its_offloads_and_a_missing_link_is_an_error() {
+        let nic = ask(&IfName::new("lo").unwrap()).unwrap();
+        assert!(nic.offloads["gso"], "{nic:?}");
+        assert_eq!(nic.rings, None);
+        assert!(ask(&IfName::new("hgt-none").unwrap()).unwrap_err().is(libc::ENODEV));
+    }
+}

@@ -1,0 +1,112 @@
+//! `/proc/interrupts`, `/proc/softirqs` and `/proc/irq`: which CPU was interrupted how often, by whom, and which may be.
+
+use std::collections::BTreeMap;
+
+use super::Procfs;
+use crate::{CpuSet, Result};
+
+/// A number for each CPU that is on line.
+pub type PerCpu = BTreeMap<u16, u64>;
+
+/// An interrupt line of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Interrupt {
+    /// Its number, as in `/proc/irq`.
+    pub number: u32,
+    /// What its driver calls it, the last word of its line: `virtio2-input.0`, `eth0-rx-1`.
+    pub name: String,
+    /// How often each CPU took it since the machine's start.
+    pub counts: PerCpu,
+    /// The CPUs that the kernel lets take it now; empty where that is not told.
+    pub affinity: CpuSet,
+}
+
+impl Procfs {
+    /// The interrupts with a number, which are those of devices, with those CPUs that may take them.
+    pub fn interrupts(&self) -> Result<Vec<Interrupt>> {
+        let mut interrupts = Vec::new();
+        let text = self.required("interrupts")?;
+        let cpus = cpus(text.lines().next().unwrap_or_default());
+        for line in text.lines().skip(1) {
+            let Some((number, rest)) = line.split_once(':') else {
+                return Err(self.misread("interrupts", line));
+            };
+            let Ok(number) = number.trim().parse() else { continue };
+            let counts = per_cpu(&cpus, rest);
+            let name = rest.split_ascii_whitespace().skip(counts.len()).last().unwrap_or_default().to_owned();
+            interrupts.push(Interrupt { number, name, counts, affinity: CpuSet::default() });
+        }
+        Ok(interrupts)
+    }
+
+    /// The CPUs that may take an interrupt: those that the hardware was told (`effective_affinity_list`), or where the
+    /// kernel does not tell these, those that it was asked for. Empty if neither is told.
+    pub fn interrupt_affinity(&self, number: u32) -> Result<CpuSet> {
+        for file in ["effective_affinity_list", "smp_affinity_list"] {
+            let file = format!("irq/{number}/{file}");
+            // An interrupt that is not in use has an empty effective list.
+            if let Some(text) = self.read(&file)?.filter(|text| !text.trim().is_empty()) {
+                return text.trim().parse().map_err(|_| self.misread(&file, text.trim()));
+            }
+        }
+        Ok(CpuSet::default())
+    }
+
+    /// How often each CPU ran each kind of soft interrupt (`NET_RX`, `NET_TX`, …).
+    pub fn softirqs(&self) -> Result<BTreeMap<String, PerCpu>> {
+        let text = self.required("softirqs")?;
+        let cpus = cpus(text.lines().next().unwrap_or_default());
+        let rows = text.lines().skip(1).filter_map(|line| line.split_once(':'));
+        Ok(rows.map(|(name, rest)| (name.trim().to_owned(), per_cpu(&cpus, rest))).collect())
+    }
+}
+
+/// The heading: `CPU0 CPU2 …`, those on line.
+fn cpus(heading: &str) -> Vec<u16> {
+    let words = heading.split_ascii_whitespace();
+    words.filter_map(|word| word.strip_prefix("CPU")?.parse().ok()).collect()
+}
+
+/// As many numbers as there are CPUs; a line may have fewer (`ERR`).
+fn per_cpu(cpus: &[u16], columns: &str) -> PerCpu {
+    let numbers = columns.split_ascii_whitespace().map_while(|word| word.parse().ok());
+    cpus.iter().copied().zip(numbers).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::proc_with;
+    use super::*;
+
+    const INTERRUPTS: &str = "           CPU0       CPU2       
+ 24:          1          5  IO-APIC   5-edge      ACPI:Ged
+ 38:          0       6377 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
+NMI:          0          0   Non-maskable interrupts
+ERR:          0
+";
+
+    #[test]
+    fn numbered_interrupts_have_their_cpus_and_names() {
+        let files = [
+            ("interrupts", INTERRUPTS),
+            ("softirqs", "     CPU0 CPU2\nNET_RX:   7  9\n"),
+            ("irq/38/effective_affinity_list", "\n"),
+            ("irq/38/smp_affinity_list", "0-1\n"),
+        ];
+        let (_directory, procfs) = proc_with(&files);
+        let found = procfs.interrupts().unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[1].number, found[1].name.as_str()), (38, "virtio2-input.0"));
+        assert_eq!(found[1].counts, PerCpu::from([(0, 0), (2, 6377)]));
+        assert_eq!(procfs.softirqs().unwrap()["NET_RX"][&2], 9);
+        assert_eq!(procfs.interrupt_affinity(38).unwrap().to_string(), "0-1");
+        assert!(procfs.interrupt_affinity(24).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_kernels_own_files_are_understood() {
+        assert!(!Procfs::kernel().interrupts().unwrap().is_empty());
+        let online = crate::cpu::online().unwrap().len();
+        assert_eq!(Procfs::kernel().softirqs().unwrap()["NET_RX"].len(), online);
+    }
+}

@@ -1,0 +1,142 @@
+//! Control groups that may not use a CPU as long as they would: quotas, and how often these stopped somebody. Version 2
+//! (`cpu.max`, `cpu.stat`) and the `cpu` hierarchy of version 1 (`cpu.cfs_quota_us`).
+
+use crate::{Files, Result};
+
+/// A group that has a quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Throttled {
+    /// Its path below `/sys/fs/cgroup`.
+    pub path: String,
+    /// Microseconds of CPU time in a period.
+    pub quota_us: u64,
+    /// Microseconds of a period.
+    pub period_us: u64,
+    /// Periods in which it had work.
+    pub periods: u64,
+    /// Periods in which it was stopped.
+    pub throttled: u64,
+    /// Microseconds for which its CPUs were stopped, all together.
+    pub throttled_us: u64,
+}
+
+/// Groups are looked at so deep, which is a container's of a pod of a slice and one more.
+const DEPTH_MAX: usize = 6;
+/// And so many; a node runs a few hundred containers.
+const GROUPS_MAX: usize = 2000;
+
+impl Files {
+    /// The groups with a quota. Of a machine with very many groups, the first two thousand are looked at.
+    ///
+    /// # Errors
+    /// A directory may not be listed.
+    pub fn throttled_groups(&self) -> Result<Vec<Throttled>> {
+        let mut found = Vec::new();
+        let mut seen = 0;
+        for (root, version) in [("", 2), ("unified", 2), ("cpu", 1), ("cpu,cpuacct", 1)] {
+            // A file that the top of a hierarchy has, and a plain directory in which hierarchies are mounted has not.
+            let mark = if version == 2 { "cgroup.controllers" } else { "release_agent" };
+            if self.read(&format!("sys/fs/cgroup/{root}/{mark}").replace("//", "/"))?.is_none() {
+                continue;
+            }
+            let mut pending = vec![(root.to_owned(), 0)];
+            while let Some((path, depth)) = pending.pop() {
+                seen += 1;
+                let names = self.list(format!("sys/fs/cgroup/{path}").trim_end_matches('/'))?;
+                found.extend(if version == 2 { self.unified(&path)? } else { self.first(&path)? });
+                if depth < DEPTH_MAX && seen < GROUPS_MAX {
+                    let below = names.iter().filter(|name| !has_dot_of_file(name));
+                    let join =
+                        |name: &String| if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                    pending.extend(below.map(|name| (join(name), depth + 1)));
+                }
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    fn unified(&self, path: &str) -> Result<Option<Throttled>> {
+        let Some(max) = self.read(&format!("sys/fs/cgroup/{path}/cpu.max"))? else { return Ok(None) };
+        let mut words = max.split_ascii_whitespace().map(|word| word.parse().ok());
+        let (Some(Some(quota_us)), Some(Some(period_us))) = (words.next(), words.next()) else {
+            return Ok(None);
+        };
+        self.with_counts(path, quota_us, period_us, "throttled_usec", 1)
+    }
+
+    fn first(&self, path: &str) -> Result<Option<Throttled>> {
+        let quota = self.number(&format!("sys/fs/cgroup/{path}/cpu.cfs_quota_us"))?;
+        let period = self.number(&format!("sys/fs/cgroup/{path}/cpu.cfs_period_us"))?;
+        let Some((quota_us, period_us)) = quota.zip(period) else { return Ok(None) };
+        self.with_counts(path, quota_us, period_us, "throttled_time", 1000)
+    }
+
+    fn with_counts(
+        &self,
+        path: &str,
+        quota_us: u64,
+        period_us: u64,
+        time: &str,
+        per_us: u64,
+    ) -> Result<Option<Throttled>> {
+        let text = self.read(&format!("sys/fs/cgroup/{path}/cpu.stat"))?.unwrap_or_default();
+        let count = |name: &str| {
+            let value =
+                text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
+            value.unwrap_or_default()
+        };
+        Ok(Some(Throttled {
+            path: path.to_owned(),
+            quota_us,
+            period_us,
+            periods: count("nr_periods"),
+            throttled: count("nr_throttled"),
+            throttled_us: count(time) / per_us,
+        }))
+    }
+}
+
+/// Files of a group are named `controller.what`, or are the few of version 1 without a dot. A directory may have dots
+/// too (`docker-1a2b.scope`), and then ends in a word that no file has.
+fn has_dot_of_file(name: &str) -> bool {
+    const UNITS: [&str; 4] = [".slice", ".scope", ".service", ".mount"];
+    let plain = ["tasks", "notify_on_release", "release_agent"].contains(&name);
+    plain || (name.contains('.') && !UNITS.iter().any(|unit| name.ends_with(unit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_tell_their_quotas() {
+        let texts = [
+            ("cgroup.controllers", "cpu\n"),
+            ("kube.slice/cpu.max", "max 100000\n"),
+            ("kube.slice/pod.scope/cpu.max", "20000 100000\n"),
+            (
+                "kube.slice/pod.scope/cpu.stat",
+                "usage_usec 5\nnr_periods 10\nnr_throttled 9\nthrottled_usec 800\n",
+            ),
+            ("cpu/release_agent", "\n"),
+            ("cpu/box/cpu.cfs_quota_us", "50000\n"),
+            ("cpu/box/cpu.cfs_period_us", "100000\n"),
+            ("cpu/box/cpu.stat", "nr_periods 4\nnr_throttled 2\nthrottled_time 3000000\n"),
+            ("cpu/free/cpu.cfs_quota_us", "-1\n"),
+            ("cpu/free/cpu.cfs_period_us", "100000\n"),
+            ("cpu/free/cpu.stat", "nr_periods 0\n"),
+        ];
+        let texts = texts.iter().map(|(path, text)| (format!("sys/fs/cgroup/{path}"), (*text).to_owned()));
+        let groups = Files::of(texts.collect()).throttled_groups().unwrap();
+        let told: Vec<_> =
+            groups.iter().map(|group| (group.path.as_str(), group.throttled, group.throttled_us)).collect();
+        assert_eq!(told, [("cpu/box", 2, 3000), ("kube.slice/pod.scope", 9, 800)]);
+        assert_eq!((groups[1].quota_us, groups[1].periods), (20_000, 10));
+    }
+
+    #[test]
+    fn the_kernels_own_groups_are_understood() {
+        Files::kernel().throttled_groups().unwrap();
+    }
+}
