@@ -1,0 +1,226 @@
+//! The search for the settings that help, with hold-out and ablation; it can answer that nothing does.
+//!
+//! What is searched is a [`Space`] of options; what is compared are [`Arm`]s, sets of options, by blocks in which the
+//! incumbent (nothing set) and some arms are visited next to each other. Only differences within a block are looked
+//! at, so that the machine's drift from block to block cancels. In order:
+//!
+//! 1. **Calibration**: the incumbent against itself. What it scatters is the noise of everything that follows; is it
+//!    too much, or does the incumbent differ from itself, there is no search.
+//! 2. **Screening**, where there are more combinations than fit into a block: every option alone once, then factorial
+//!    blocks in which half of all options are on at a time, so that every visit tells of every option.
+//! 3. **Race**: sequential halving (Karnin, Koren and Somekh 2013) among the best options and their combinations.
+//! 4. **Confirmation** of the one winner on blocks that nothing was chosen by. This is what keeps false winners rare:
+//!    the best of a dozen arms that do nothing looks good in nine searches of ten.
+//! 5. **Ablation**: the winner without each of its options, and what is left once more against incumbent and winner, on
+//!    fresh blocks. The smallest set that keeps the gain is the answer.
+//!
+//! It sees logarithms of ratios; how a visit is made is the business of [`Trials`]. What the search promises is
+//! simulated with known truths in `tests/it/search.rs`.
+
+mod ablation;
+mod calibration;
+mod confirmation;
+mod design;
+mod effect;
+mod halving;
+mod screening;
+mod space;
+mod tally;
+
+pub use calibration::{Calibration, Unfit};
+pub use effect::Effect;
+pub use space::{Arm, OPTIONS_MAX, Space};
+
+use crate::Random;
+use ablation::ablate;
+use calibration::calibrate;
+use confirmation::{Confirmed, confirm};
+use halving::race;
+use screening::screen;
+
+/// What a visit of an arm gave, against the incumbent of the same block.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Response {
+    /// It counts.
+    Measured {
+        /// How much better the objective was: the logarithm of the ratio, above 0 is better.
+        gain: f64,
+        /// How much worse each guarded figure was, likewise: above 0 is worse. The same number of them everywhere.
+        harms: Vec<f64>,
+    },
+    /// The visit does not count, through no fault of the arm.
+    Void,
+    /// The arm cannot be: it was refused or stopped working. It is not visited again.
+    Broken(String),
+}
+
+/// Who makes the visits.
+pub trait Trials {
+    /// Why there are no more.
+    type Error;
+
+    /// Visits the incumbent and these arms, in an order that favours none, and compares each with that incumbent. The
+    /// incumbent among the arms is visited once more, for itself.
+    fn block(&mut self, arms: &[Arm]) -> Result<Vec<Response>, Self::Error>;
+
+    /// How many visits there can still be; a block takes one for each of its arms and one for its incumbent. Asked after
+    /// the calibration, so that what a visit takes may be learned from that.
+    fn visits_left(&self) -> f64;
+
+    /// A stage is over. Called before the next begins.
+    fn ended(&mut self, stage: &Stage) -> Result<(), Self::Error>;
+}
+
+/// What a search is held to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// Of the order of everything.
+    pub seed: u64,
+    /// The smallest gain that must be found with a probability of 80 %, as a logarithm. A search whose budget does not
+    /// resolve it is not begun.
+    pub resolve_ln: f64,
+    /// How many guarded figures there are.
+    pub guards: usize,
+}
+
+/// A part of the search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StageName {
+    /// The incumbent against itself.
+    Calibration,
+    /// What each option does, by itself and among others.
+    Screening,
+    /// Sequential halving.
+    Race,
+    /// The winner on fresh blocks.
+    Confirmation,
+    /// The winner without each of its options.
+    Ablation,
+    /// What is left of it, on fresh blocks.
+    Recheck,
+}
+
+/// What a stage found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stage {
+    /// Which.
+    pub name: StageName,
+    /// Blocks that it took.
+    pub blocks: u32,
+    /// Its arms.
+    pub arms: Vec<Scored>,
+}
+
+/// An arm in a stage.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scored {
+    /// Which.
+    pub arm: Arm,
+    /// Its gain over the incumbent; in an ablation the loss of the winner without it. Of stages that choose, this is what
+    /// they chose by, and flatters the chosen.
+    pub effect: Option<Effect>,
+    /// Why it was not visited any more.
+    pub broken: Option<String>,
+    /// Whether it came further.
+    pub kept: bool,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// There was no search: the machine is not fit for it, or the budget is too small.
+    Unfit(Unfit),
+    /// Nothing helps, as far as this budget resolves.
+    Nothing(Nothing),
+    /// This helps.
+    Better {
+        /// The smallest set that keeps the gain.
+        arm: Arm,
+        /// Its gain, from blocks that it was not chosen by.
+        effect: Effect,
+        /// What each guarded figure got worse by, likewise.
+        harms: Vec<Effect>,
+        /// Options that came with the winner and did nothing.
+        dropped: Vec<usize>,
+    },
+}
+
+/// Why nothing is said to help.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Nothing {
+    /// No arm was better than the incumbent even where the best one was chosen.
+    NoneBetter,
+    /// The best arm's gain was not there again on fresh blocks, or was no more than the incumbent's difference from itself.
+    NotConfirmed {
+        /// The best arm.
+        arm: Arm,
+        /// What was there.
+        effect: Effect,
+    },
+    /// The best arm makes something else worse.
+    Harms {
+        /// The best arm.
+        arm: Arm,
+        /// Its gain.
+        effect: Effect,
+        /// Which guarded figure.
+        guard: usize,
+        /// By how much that got worse.
+        harm: Effect,
+    },
+}
+
+/// The shares of the visits after calibration. What the race does not need is the hold-out's.
+struct Shares {
+    screening: f64,
+    race: f64,
+    confirmation: f64,
+}
+
+/// A fifth to find out which options matter, a quarter to find the best arm, three tenths to confirm it and the rest to
+/// ablate it. In simulations other shares did not find more often what there was to find, as long as race and
+/// confirmation had about as much.
+const SHARES: Shares = Shares { screening: 0.2, race: 0.25, confirmation: 0.3 };
+
+/// Searches.
+///
+/// # Errors
+/// Those of `trials`.
+pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result<Answer, T::Error> {
+    let mut random = Random::from_seed(rules.seed);
+    let calibration = calibrate(trials)?;
+    let visits = trials.visits_left();
+    if let Err(unfit) = calibration.fit(space, SHARES.confirmation * visits, visits, rules) {
+        return Ok(Answer::Unfit(unfit));
+    }
+    let (arms, spent) = if space.fits_a_block() {
+        (space.all_arms(), 0.0)
+    } else {
+        (
+            screen(space, &calibration, SHARES.screening * visits, &mut random, trials)?,
+            SHARES.screening * visits,
+        )
+    };
+    let for_race = (SHARES.screening + SHARES.race) * visits - spent;
+    let Some(winner) = race(arms, for_race, trials)? else { return Ok(Answer::Nothing(Nothing::NoneBetter)) };
+    // What would be the ablation's is the hold-out's where there is nothing to take away.
+    let alone = winner.options().len() == 1;
+    let for_hold_out = if alone { trials.visits_left() } else { SHARES.confirmation * visits };
+    match confirm(&winner, for_hold_out, rules, trials)? {
+        Confirmed::No(nothing) => Ok(Answer::Nothing(nothing)),
+        Confirmed::Yes { effect, harms } if alone => {
+            Ok(Answer::Better { arm: winner, effect, harms, dropped: Vec::new() })
+        }
+        Confirmed::Yes { effect, harms } => {
+            let smaller = ablate(&winner, rules, trials)?;
+            Ok(match smaller {
+                None => Answer::Better { arm: winner, effect, harms, dropped: Vec::new() },
+                Some(kept) => {
+                    let dropped = winner.options().iter().copied().filter(|one| !kept.arm.holds(*one));
+                    let dropped = dropped.collect();
+                    Answer::Better { arm: kept.arm, effect: kept.effect, harms: kept.harms, dropped }
+                }
+            })
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The hold-out: is the winner better on blocks that it was not chosen by?
+
+use super::calibration::{HOLD_OUT_MIN, HOLD_OUT_VISITS};
+use super::tally::Tally;
+use super::{Arm, Effect, Nothing, Rules, StageName, Trials};
+
+/// What the hold-out says.
+pub(super) enum Confirmed {
+    /// It is better, and nothing that is guarded is worse.
+    Yes {
+        effect: Effect,
+        harms: Vec<Effect>,
+    },
+    No(Nothing),
+}
+
+/// A guarded figure must be worse by more than this to count against an arm, as a logarithm: a proven difference that
+/// nobody would notice is no reason to go without a gain.
+const HARM_MIN: f64 = 0.02;
+
+/// The columns of a hold-out: the incumbent for itself, and what it is compared with.
+pub(super) const CONTROL: usize = 0;
+
+/// Compares the winner with the mean of two incumbents, within so many visits.
+pub(super) fn confirm<T: Trials>(
+    winner: &Arm,
+    visits: f64,
+    rules: &Rules,
+    trials: &mut T,
+) -> Result<Confirmed, T::Error> {
+    let mut tally = Tally::of(vec![Arm::default(), winner.clone()]);
+    let blocks = (visits / HOLD_OUT_VISITS).floor().max(HOLD_OUT_MIN);
+    for _ in 0..blocks as u32 {
+        tally.visit(&[CONTROL, 1], trials)?;
+        if tally.broken[1].is_some() {
+            break;
+        }
+    }
+    let confirmed = judge(&tally, 1, rules);
+    let passed = matches!(confirmed, Confirmed::Yes { .. });
+    trials.ended(&tally.stage(StageName::Confirmation, |at| effect(&tally, at), |at| at == 1 && passed))?;
+    Ok(confirmed)
+}
+
+/// Whether an arm of a stage with a control is better. Two things are asked: that the lower end of the one-sided
+/// interval of 95 % is above zero, and that the gain is more than the incumbent differed from itself meanwhile.
+pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
+    let arm = tally.arms[at].clone();
+    let Some(found) = effect(tally, at).filter(|_| tally.broken[at].is_none()) else {
+        // Nothing of it counted, or it broke.
+        return Confirmed::No(Nothing::NoneBetter);
+    };
+    let floor = Effect::of(&tally.gains(CONTROL)).map_or(0.0, |control| control.ln.abs());
+    if !found.is_proven() || found.ln <= floor {
+        return Confirmed::No(Nothing::NotConfirmed { arm, effect: found });
+    }
+    let mut harms = Vec::with_capacity(rules.guards);
+    for guard in 0..rules.guards {
+        let Some(harm) = Effect::of(&tally.harms(&against_both(at), guard)) else { continue };
+        // Of all guards together one in twenty may be wrong (Bonferroni).
+        if harm.at_least(0.05 / rules.guards as f64) > 0.0 && harm.ln > HARM_MIN {
+            return Confirmed::No(Nothing::Harms { arm, effect: found, guard, harm });
+        }
+        harms.push(harm);
+    }
+    Confirmed::Yes { effect: found, harms }
+}
+
+/// The gain over the mean of both incumbents; of the control over the first.
+fn effect(tally: &Tally, at: usize) -> Option<Effect> {
+    if at == CONTROL { Effect::of(&tally.gains(at)) } else { Effect::of(&tally.combined(&against_both(at))) }
+}
+
+/// Responses are differences from the first incumbent; half the control's own brings that to the middle of both.
+pub(super) fn against_both(at: usize) -> [(usize, f64); 2] {
+    [(at, 1.0), (CONTROL, -0.5)]
+}
