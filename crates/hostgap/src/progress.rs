@@ -26,6 +26,11 @@ impl Progress {
         Progress { bar, voided: 0 }
     }
 
+    /// Without a bar: somebody else has one.
+    pub(crate) fn quiet() -> Progress {
+        Progress { bar: None, voided: 0 }
+    }
+
     /// Shows an event.
     pub(crate) fn tell(&mut self, event: &Event) {
         match event {

@@ -32,7 +32,7 @@ pub use effect::Effect;
 pub use space::{Arm, OPTIONS_MAX, Space};
 
 use crate::Random;
-use ablation::ablate;
+use ablation::{Kept, ablate};
 use calibration::calibrate;
 use confirmation::{Confirmed, confirm};
 use halving::race;
@@ -45,8 +45,9 @@ pub enum Response {
     Measured {
         /// How much better the objective was: the logarithm of the ratio, above 0 is better.
         gain: f64,
-        /// How much worse each guarded figure was, likewise: above 0 is worse. The same number of them everywhere.
-        harms: Vec<f64>,
+        /// How much worse each guarded figure was, likewise: above 0 is worse; `None` where it has no value. The same
+        /// number of them everywhere.
+        harms: Vec<Option<f64>>,
     },
     /// The visit does not count, through no fault of the arm.
     Void,
@@ -138,11 +139,21 @@ pub enum Answer {
         arm: Arm,
         /// Its gain, from blocks that it was not chosen by.
         effect: Effect,
-        /// What each guarded figure got worse by, likewise.
-        harms: Vec<Effect>,
+        /// What each guarded figure got worse by, likewise; `None` where too few blocks told.
+        harms: Vec<Option<Effect>>,
         /// Options that came with the winner and did nothing.
         dropped: Vec<usize>,
     },
+}
+
+/// An answer, and how fine it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// What came out.
+    pub answer: Answer,
+    /// The gain that the hold-out finds with a probability of 80 %, as a logarithm: what is smaller may have been
+    /// missed. `None` where the noise is not known.
+    pub resolvable_ln: Option<f64>,
 }
 
 /// Why nothing is said to help.
@@ -186,41 +197,47 @@ const SHARES: Shares = Shares { screening: 0.2, race: 0.25, confirmation: 0.3 };
 ///
 /// # Errors
 /// Those of `trials`.
-pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result<Answer, T::Error> {
-    let mut random = Random::from_seed(rules.seed);
+pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result<Found, T::Error> {
     let calibration = calibrate(trials)?;
     let visits = trials.visits_left();
-    if let Err(unfit) = calibration.fit(space, SHARES.confirmation * visits, visits, rules) {
-        return Ok(Answer::Unfit(unfit));
-    }
-    let (arms, spent) = if space.fits_a_block() {
-        (space.all_arms(), 0.0)
-    } else {
-        (
-            screen(space, &calibration, SHARES.screening * visits, &mut random, trials)?,
-            SHARES.screening * visits,
-        )
+    let hold_out = SHARES.confirmation * visits;
+    let resolvable_ln = calibration.difference.map(|_| calibration.resolvable_ln(hold_out));
+    let answer = match calibration.fit(space, hold_out, visits, rules) {
+        Err(unfit) => Answer::Unfit(unfit),
+        Ok(()) => find(space, &calibration, visits, rules, trials)?,
     };
-    let for_race = (SHARES.screening + SHARES.race) * visits - spent;
+    Ok(Found { answer, resolvable_ln })
+}
+
+/// Everything after the calibration.
+fn find<T: Trials>(
+    space: &Space,
+    calibration: &Calibration,
+    visits: f64,
+    rules: &Rules,
+    trials: &mut T,
+) -> Result<Answer, T::Error> {
+    let (arms, for_race) = if space.fits_a_block() {
+        (space.all_arms(), (SHARES.screening + SHARES.race) * visits)
+    } else {
+        let mut random = Random::from_seed(rules.seed);
+        let arms = screen(space, calibration, SHARES.screening * visits, &mut random, trials)?;
+        (arms, SHARES.race * visits)
+    };
     let Some(winner) = race(arms, for_race, trials)? else { return Ok(Answer::Nothing(Nothing::NoneBetter)) };
     // What would be the ablation's is the hold-out's where there is nothing to take away.
     let alone = winner.options().len() == 1;
-    let for_hold_out = if alone { trials.visits_left() } else { SHARES.confirmation * visits };
-    match confirm(&winner, for_hold_out, rules, trials)? {
-        Confirmed::No(nothing) => Ok(Answer::Nothing(nothing)),
-        Confirmed::Yes { effect, harms } if alone => {
-            Ok(Answer::Better { arm: winner, effect, harms, dropped: Vec::new() })
+    let hold_out = if alone { trials.visits_left() } else { SHARES.confirmation * visits };
+    let (effect, harms) = match confirm(&winner, hold_out, rules, trials)? {
+        Confirmed::No(nothing) => return Ok(Answer::Nothing(nothing)),
+        Confirmed::Yes { effect, harms } => (effect, harms),
+    };
+    let smaller = if alone { None } else { ablate(&winner, rules, trials)? };
+    Ok(match smaller {
+        None => Answer::Better { arm: winner, effect, harms, dropped: Vec::new() },
+        Some(Kept { arm, effect, harms }) => {
+            let dropped = winner.options().iter().copied().filter(|option| !arm.holds(*option)).collect();
+            Answer::Better { arm, effect, harms, dropped }
         }
-        Confirmed::Yes { effect, harms } => {
-            let smaller = ablate(&winner, rules, trials)?;
-            Ok(match smaller {
-                None => Answer::Better { arm: winner, effect, harms, dropped: Vec::new() },
-                Some(kept) => {
-                    let dropped = winner.options().iter().copied().filter(|one| !kept.arm.holds(*one));
-                    let dropped = dropped.collect();
-                    Answer::Better { arm: kept.arm, effect: kept.effect, harms: kept.harms, dropped }
-                }
-            })
-        }
-    }
+    })
 }

@@ -8,7 +8,7 @@ use super::{Arm, Effect, Rules, StageName, Trials};
 pub(super) struct Kept {
     pub(super) arm: Arm,
     pub(super) effect: Effect,
-    pub(super) harms: Vec<Effect>,
+    pub(super) harms: Vec<Option<Effect>>,
 }
 
 /// The share of what is left after the confirmation that goes into taking options away; the rest is the recheck's.

@@ -9,7 +9,7 @@ pub(super) enum Confirmed {
     /// It is better, and nothing that is guarded is worse.
     Yes {
         effect: Effect,
-        harms: Vec<Effect>,
+        harms: Vec<Option<Effect>>,
     },
     No(Nothing),
 }
@@ -56,9 +56,10 @@ pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
     }
     let mut harms = Vec::with_capacity(rules.guards);
     for guard in 0..rules.guards {
-        let Some(harm) = Effect::of(&tally.harms(&against_both(at), guard)) else { continue };
+        let harm = Effect::of(&tally.harms(&against_both(at), guard));
         // Of all guards together one in twenty may be wrong (Bonferroni).
-        if harm.at_least(0.05 / rules.guards as f64) > 0.0 && harm.ln > HARM_MIN {
+        let worse = |harm: &Effect| harm.at_least(0.05 / rules.guards as f64) > 0.0 && harm.ln > HARM_MIN;
+        if let Some(harm) = harm.filter(worse) {
             return Confirmed::No(Nothing::Harms { arm, effect: found, guard, harm });
         }
         harms.push(harm);

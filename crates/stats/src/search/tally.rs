@@ -14,7 +14,7 @@ pub(super) struct Tally {
 #[derive(Clone)]
 struct Measured {
     gain: f64,
-    harms: Vec<f64>,
+    harms: Vec<Option<f64>>,
 }
 
 impl Tally {
@@ -55,7 +55,7 @@ impl Tally {
 
     /// The same of a guarded figure.
     pub(super) fn harms(&self, weights: &[(usize, f64)], guard: usize) -> Vec<f64> {
-        self.figures(weights, |measured| measured.harms.get(guard).copied())
+        self.figures(weights, |measured| measured.harms.get(guard).copied().flatten())
     }
 
     fn figures(&self, weights: &[(usize, f64)], of: impl Fn(&Measured) -> Option<f64>) -> Vec<f64> {

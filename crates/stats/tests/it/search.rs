@@ -53,7 +53,7 @@ impl World {
             stages: vec![],
         };
         let rules = Rules { seed, resolve_ln: 1.0, guards: 1 };
-        let answer = search(&Space::new(&self.values), &rules, &mut machine).unwrap();
+        let answer = search(&Space::new(&self.values), &rules, &mut machine).unwrap().answer;
         (answer, machine)
     }
 
@@ -108,7 +108,7 @@ impl Trials for Machine<'_> {
             let harms: f64 = arm.options().iter().map(|option| self.world.harms[*option]).sum();
             Response::Measured {
                 gain: self.world.gain(arm) + gain - incumbent.0,
-                harms: vec![harms + harm - incumbent.1],
+                harms: vec![Some(harms + harm - incumbent.1)],
             }
         };
         Ok(arms.iter().zip(&seen).map(respond).collect())
