@@ -170,7 +170,7 @@ impl Search {
             random: Random::from_seed(self.race.seed),
             spent: (0.0, 0.0),
         };
-        let found = stats::search::search(&space, &rules, &mut blocks);
+        let found = blocks.search(&space, &rules);
         let mut record = match &found {
             Ok(found) => blocks.answered(found),
             Err(_) => blocks.record,
@@ -190,14 +190,13 @@ impl Search {
         Rules {
             seed: self.race.seed,
             resolve_ln: if high { share.ln_1p() } else { -(-share).ln_1p() },
-            guards: self.sought.objective.guards(self.race.experiment.workload.kind).len(),
+            guards: self.guards().into_iter().map(Figure::bearable_ln).collect(),
         }
     }
 
     /// What is known before the first packet.
     fn header(&self) -> Result<record::Search, LabError> {
         let Race { experiment, settings, method, seed, .. } = &self.race;
-        let guards = self.sought.objective.guards(experiment.workload.kind);
         Ok(record::Search {
             schema: record::SCHEMA,
             hostgap: env!("CARGO_PKG_VERSION").to_owned(),
@@ -207,7 +206,7 @@ impl Search {
             machine: machine(&method.cpus, settings.scheduling)?,
             incumbent: self.factors.incumbent().name.clone(),
             objective: self.objective().to_string(),
-            guards: guards.iter().map(ToString::to_string).collect(),
+            guards: self.guards().iter().map(ToString::to_string).collect(),
             rate_per_s: None,
             budget_s: self.sought.budget.as_secs_f64(),
             options: self.factors.options.iter().map(|(option, _)| option.clone()).collect(),
@@ -216,6 +215,10 @@ impl Search {
             answer: None,
             wall_s: 0.0,
         })
+    }
+
+    fn guards(&self) -> Vec<Figure> {
+        self.sought.objective.guards(self.race.experiment.workload.kind)
     }
 
     /// The objective with the rate that it is looked at.

@@ -80,8 +80,9 @@ pub struct Rules {
     /// The smallest gain that must be found with a probability of 80 %, as a logarithm. A search whose budget does not
     /// resolve it is not begun.
     pub resolve_ln: f64,
-    /// How many guarded figures there are.
-    pub guards: usize,
+    /// By how much each guarded figure may get worse, as a logarithm: a proven difference that nobody would notice is no
+    /// reason to go without a gain.
+    pub guards: Vec<f64>,
 }
 
 /// A part of the search.
@@ -205,6 +206,11 @@ pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result
     let answer = match calibration.fit(space, hold_out, visits, rules) {
         Err(unfit) => Answer::Unfit(unfit),
         Ok(()) => find(space, &calibration, visits, rules, trials)?,
+    };
+    // What the hold-out did resolve is better known than what it was to.
+    let resolvable_ln = match &answer {
+        Answer::Nothing(Nothing::NotConfirmed { effect, .. }) => Some(effect.resolvable_ln()),
+        Answer::Unfit(_) | Answer::Nothing(_) | Answer::Better { .. } => resolvable_ln,
     };
     Ok(Found { answer, resolvable_ln })
 }

@@ -146,9 +146,12 @@ fn finish(found: Option<::record::Search>, args: &Args, dir: &Path) -> anyhow::R
         speak::result(shown::text(&record))?;
     }
     speak::aside(format_args!("record: {}", dir.join(RECORD).display()));
-    Ok(match record.answer.map(|answer| answer.verdict) {
-        Some(SearchVerdict::Better | SearchVerdict::NothingHelps) => ExitCode::SUCCESS,
-        Some(SearchVerdict::NotSearched) => ExitCode::from(exit::INVALID),
+    Ok(match record.answer.map(|answer| (answer.verdict, answer.why)) {
+        Some((SearchVerdict::Better | SearchVerdict::NothingHelps, _)) => ExitCode::SUCCESS,
+        Some((SearchVerdict::NotSearched, why)) => {
+            speak::aside(format_args!("not valid: {why}"));
+            ExitCode::from(exit::INVALID)
+        }
         None => {
             speak::aside("interrupted: the finished stages are kept");
             ExitCode::from(exit::INTERRUPTED)

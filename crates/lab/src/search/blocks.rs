@@ -1,15 +1,15 @@
 //! Blocks on real topologies: all arms stand, are visited in mirrored order, and are taken down.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use record::{Load, SearchBlock, SearchVisit, TrialRecord};
 use stats::Random;
-use stats::search::{Arm, Found, Response, Stage, Trials};
+use stats::search::{Answer, Arm, Found, Response, Rules, Space, Stage, Trials, Unfit};
 
 use super::factors::Factors;
-use super::objective::Figure;
-use super::{SearchEvent, Sought, told};
+use super::objective::{Figure, Reading};
+use super::{SLICES_MAX, SearchEvent, Sought, told};
 use crate::home::Claim;
 use crate::machine::{drifted, machine};
 use crate::{Contender, Event, LabError, Race, Standing};
@@ -103,7 +103,30 @@ impl Trials for Blocks<'_> {
     }
 }
 
+/// A noisy visit becomes so many times as long.
+const LONGER: u32 = 3;
+
 impl Blocks<'_> {
+    /// Searches. Where visits scatter by too much for that, it is tried again with longer ones, as long as calibrations
+    /// take no more than a third of the budget.
+    pub(super) fn search(&mut self, space: &Space, rules: &Rules) -> Result<Found, Halt> {
+        loop {
+            let found = stats::search::search(space, rules, self)?;
+            let longer = self.slices * LONGER;
+            let affordable = 3 * (self.started.elapsed() + self.spent_on(longer)) < self.sought.budget;
+            let noisy = matches!(found.answer, Answer::Unfit(Unfit::Noisy { .. }));
+            if !noisy || longer > SLICES_MAX || !affordable {
+                return Ok(found);
+            }
+            (self.slices, self.spent) = (longer, (0.0, 0.0));
+        }
+    }
+
+    /// What as many visits as there were would take with so many slices, at most.
+    fn spent_on(&self, slices: u32) -> Duration {
+        Duration::from_secs_f64(self.spent.0 * f64::from(slices) / f64::from(self.slices))
+    }
+
     /// The record with its answer.
     pub(super) fn answered(mut self, found: &Found) -> record::Search {
         let visit_s = self.visit_s();
@@ -197,8 +220,9 @@ impl Blocks<'_> {
         let void = u32::try_from(runner.trials.len() - valid.len()).unwrap_or(u32::MAX);
         let counts = 2 * valid.len() > self.slices as usize;
         let kind = self.race.experiment.workload.kind;
-        let closed = self.load.rate_per_s.is_none();
-        let of = |figure: Figure| figure.of(&valid, closed, kind.measure()).filter(|_| counts);
+        let Load { rate_per_s, body_bytes, .. } = self.load;
+        let reading = Reading { closed: rate_per_s.is_none(), measure: kind.measure(), body_bytes };
+        let of = |figure: Figure| figure.of(&valid, reading).filter(|_| counts);
         SearchVisit {
             arm: self.factors.places(&runner.arm),
             objective: of(self.sought.objective.figure),

@@ -81,7 +81,10 @@ fn recheck<T: Trials>(
     }
     let mut tally = Tally::of(arms);
     let all: Vec<usize> = (0..tally.arms.len()).collect();
-    for _ in 0..blocks as u32 {
+    for block in 0..blocks as u32 {
+        if f64::from(block) >= BLOCKS_MIN && trials.visits_left() < (all.len() + 1) as f64 {
+            break;
+        }
         tally.visit(&all, trials)?;
     }
     let kept = (WINNER + 1..tally.arms.len()).find_map(|at| {

@@ -1,5 +1,6 @@
 //! The incumbent against itself, and what follows from it for the search.
 
+use super::effect::resolving;
 use super::space::ARMS_MAX;
 use super::tally::Tally;
 use super::{Arm, Effect, Rules, Space, StageName, Trials};
@@ -77,10 +78,8 @@ impl Calibration {
     /// The gain that a hold-out of so many visits finds with a probability of 80 %, as a logarithm.
     pub(super) fn resolvable_ln(&self, visits: f64) -> f64 {
         let blocks = (visits / HOLD_OUT_VISITS).floor().max(2.0);
-        let degrees = (blocks - 1.0).min(1e6) as u32;
-        let quantiles = student_t_quantile(degrees, 0.1) + student_t_quantile(degrees, 0.4);
         // Against the mean of two incumbents: three halves of a visit's variance, which is half of a difference's.
-        quantiles * self.scatter_ln * (0.75 / blocks).sqrt()
+        resolving(blocks.min(1e6) as u32) * self.scatter_ln * (0.75 / blocks).sqrt()
     }
 
     /// Whether there can be a search with so many visits, of which so many are the hold-out's.
@@ -142,7 +141,7 @@ mod tests {
     }
 
     fn fit(calibration: Calibration, visits: f64, resolve_ln: f64) -> Result<(), Unfit> {
-        let rules = Rules { seed: 1, resolve_ln, guards: 0 };
+        let rules = Rules { seed: 1, resolve_ln, guards: vec![] };
         calibration.fit(&Space::new(&[1, 1]), 0.3 * visits, visits, &rules)
     }
 

@@ -14,10 +14,6 @@ pub(super) enum Confirmed {
     No(Nothing),
 }
 
-/// A guarded figure must be worse by more than this to count against an arm, as a logarithm: a proven difference that
-/// nobody would notice is no reason to go without a gain.
-const HARM_MIN: f64 = 0.02;
-
 /// The columns of a hold-out: the incumbent for itself, and what it is compared with.
 pub(super) const CONTROL: usize = 0;
 
@@ -30,11 +26,13 @@ pub(super) fn confirm<T: Trials>(
 ) -> Result<Confirmed, T::Error> {
     let mut tally = Tally::of(vec![Arm::default(), winner.clone()]);
     let blocks = (visits / HOLD_OUT_VISITS).floor().max(HOLD_OUT_MIN);
-    for _ in 0..blocks as u32 {
-        tally.visit(&[CONTROL, 1], trials)?;
-        if tally.broken[1].is_some() {
+    for block in 0..blocks as u32 {
+        // Visits may take longer than they did. That is no reason in the data to end, and so does no harm.
+        let late = f64::from(block) >= HOLD_OUT_MIN && trials.visits_left() < HOLD_OUT_VISITS;
+        if late || tally.broken[1].is_some() {
             break;
         }
+        tally.visit(&[CONTROL, 1], trials)?;
     }
     let confirmed = judge(&tally, 1, rules);
     let passed = matches!(confirmed, Confirmed::Yes { .. });
@@ -54,11 +52,12 @@ pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
     if !found.is_proven() || found.ln <= floor {
         return Confirmed::No(Nothing::NotConfirmed { arm, effect: found });
     }
-    let mut harms = Vec::with_capacity(rules.guards);
-    for guard in 0..rules.guards {
+    // Of all guards together one in twenty may be wrong (Bonferroni).
+    let alpha = 0.05 / rules.guards.len().max(1) as f64;
+    let mut harms = Vec::with_capacity(rules.guards.len());
+    for (guard, most) in rules.guards.iter().enumerate() {
         let harm = Effect::of(&tally.harms(&against_both(at), guard));
-        // Of all guards together one in twenty may be wrong (Bonferroni).
-        let worse = |harm: &Effect| harm.at_least(0.05 / rules.guards as f64) > 0.0 && harm.ln > HARM_MIN;
+        let worse = |harm: &Effect| harm.at_least(alpha) > 0.0 && harm.ln > *most;
         if let Some(harm) = harm.filter(worse) {
             return Confirmed::No(Nothing::Harms { arm, effect: found, guard, harm });
         }

@@ -39,6 +39,11 @@ impl Effect {
         Interval { value: self.ln.exp(), low: (self.ln - half).exp(), high: (self.ln + half).exp() }
     }
 
+    /// The effect that would be proven with a probability of 80 %.
+    pub(super) fn resolvable_ln(&self) -> f64 {
+        resolving(self.blocks) * self.ln_error
+    }
+
     /// True if it is above zero with an error of 5 % at most.
     pub(super) fn is_proven(&self) -> bool {
         self.at_least(0.05) > 0.0
@@ -47,6 +52,11 @@ impl Effect {
     fn quantile(&self, alpha: f64) -> f64 {
         student_t_quantile(self.blocks - 1, alpha)
     }
+}
+
+/// How many standard errors an effect must be to be proven (one-sided, 95 %) with a probability of 80 %.
+pub(super) fn resolving(blocks: u32) -> f64 {
+    student_t_quantile(blocks - 1, 0.1) + student_t_quantile(blocks - 1, 0.4)
 }
 
 /// The mean without the tenth at either end: a block in which something else happened moves it little.

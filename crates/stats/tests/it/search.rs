@@ -52,7 +52,7 @@ impl World {
             left: self.visits,
             stages: vec![],
         };
-        let rules = Rules { seed, resolve_ln: 1.0, guards: 1 };
+        let rules = Rules { seed, resolve_ln: 1.0, guards: vec![0.02] };
         let answer = search(&Space::new(&self.values), &rules, &mut machine).unwrap().answer;
         (answer, machine)
     }
