@@ -32,7 +32,7 @@ pub use effect::Effect;
 pub use space::{Arm, OPTIONS_MAX, Space};
 
 use crate::Random;
-use ablation::{Kept, ablate};
+use ablation::{Ablated, ablate};
 use calibration::calibrate;
 use confirmation::{Confirmed, confirm};
 use halving::race;
@@ -144,6 +144,8 @@ pub enum Answer {
         harms: Vec<Option<Effect>>,
         /// Options that came with the winner and did nothing.
         dropped: Vec<usize>,
+        /// Whether there was time to find out what of the winner does anything.
+        ablated: bool,
     },
 }
 
@@ -194,6 +196,13 @@ struct Shares {
 /// confirmation had about as much.
 const SHARES: Shares = Shares { screening: 0.2, race: 0.25, confirmation: 0.3 };
 
+impl Shares {
+    /// A share of all as one of what is left after others.
+    fn of_rest(&self, share: f64, spent: f64) -> f64 {
+        share / (1.0 - spent)
+    }
+}
+
 /// Searches.
 ///
 /// # Errors
@@ -223,27 +232,31 @@ fn find<T: Trials>(
     rules: &Rules,
     trials: &mut T,
 ) -> Result<Answer, T::Error> {
-    let (arms, for_race) = if space.fits_a_block() {
-        (space.all_arms(), (SHARES.screening + SHARES.race) * visits)
+    let arms = if space.fits_a_block() {
+        space.all_arms()
     } else {
         let mut random = Random::from_seed(rules.seed);
-        let arms = screen(space, calibration, SHARES.screening * visits, &mut random, trials)?;
-        (arms, SHARES.race * visits)
+        screen(space, calibration, SHARES.screening * visits, &mut random, trials)?
     };
+    // Visits may take longer than they did: every stage has its share of those that are left.
+    let for_race = SHARES.of_rest(SHARES.race, SHARES.screening) * trials.visits_left();
     let Some(winner) = race(arms, for_race, trials)? else { return Ok(Answer::Nothing(Nothing::NoneBetter)) };
     // What would be the ablation's is the hold-out's where there is nothing to take away.
     let alone = winner.options().len() == 1;
-    let hold_out = if alone { trials.visits_left() } else { SHARES.confirmation * visits };
-    let (effect, harms) = match confirm(&winner, hold_out, rules, trials)? {
+    let share = SHARES.of_rest(SHARES.confirmation, SHARES.screening + SHARES.race);
+    let (effect, harms) = match confirm(&winner, if alone { 1.0 } else { share }, rules, trials)? {
         Confirmed::No(nothing) => return Ok(Answer::Nothing(nothing)),
         Confirmed::Yes { effect, harms } => (effect, harms),
     };
-    let smaller = if alone { None } else { ablate(&winner, rules, trials)? };
-    Ok(match smaller {
-        None => Answer::Better { arm: winner, effect, harms, dropped: Vec::new() },
-        Some(Kept { arm, effect, harms }) => {
+    if alone {
+        return Ok(Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true });
+    }
+    Ok(match ablate(&winner, rules, trials)? {
+        Ablated::NoTime => Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: false },
+        Ablated::Whole => Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true },
+        Ablated::Smaller { arm, effect, harms } => {
             let dropped = winner.options().iter().copied().filter(|option| !arm.holds(*option)).collect();
-            Answer::Better { arm, effect, harms, dropped }
+            Answer::Better { arm, effect, harms, dropped, ablated: true }
         }
     })
 }

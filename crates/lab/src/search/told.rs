@@ -72,7 +72,7 @@ pub(super) fn answer(
                 ..empty
             }
         }
-        Answer::Better { arm, effect, harms, dropped } => {
+        Answer::Better { arm, effect, harms, dropped, ablated } => {
             let worse = |(guard, harm): (&Figure, &Option<Effect>)| {
                 // A harm is a gain of the other sign.
                 harm.map(|harm| ratio(Effect { ln: -harm.ln, ..harm }, guard.is_better_high()))
@@ -85,10 +85,11 @@ pub(super) fn answer(
                 guards: guards.iter().zip(harms).map(worse).collect(),
                 dropped: factors.places(&Arm::of(dropped.iter().copied())),
                 why: format!(
-                    "with {} {name} is {}, over {} blocks that it was not chosen by",
+                    "with {} {name} is {}, over {} blocks that it was not chosen by{}",
                     settings(arm),
                     change_told(&told),
-                    told.blocks
+                    told.blocks,
+                    if *ablated { "" } else { "; there was no time to find out whether all of it is needed" }
                 ),
                 tune: factors.tune(arm),
                 ..empty
@@ -123,9 +124,13 @@ fn change_told(ratio: &SearchRatio) -> String {
     )
 }
 
+/// Percentages up to three times as much, which is as far as they are read without counting.
 fn percent_told(ratio: f64) -> String {
-    let word = if ratio < 1.0 { "lower" } else { "higher" };
-    format!("{:.1} % {word}", (100.0 * (ratio - 1.0)).abs())
+    match ratio {
+        _ if ratio >= 3.0 => format!("{ratio:.1} times as high"),
+        _ if ratio < 1.0 => format!("{:.1} % lower", 100.0 * (1.0 - ratio)),
+        _ => format!("{:.1} % higher", 100.0 * (ratio - 1.0)),
+    }
 }
 
 fn nothing_told(
@@ -216,6 +221,7 @@ mod tests {
         assert!((low.value - (-0.1_f64).exp()).abs() < 1e-12 && low.low < low.value && low.value < low.high);
         assert_eq!(change_told(&low), "9.5 % lower (95 %: 11.3 % lower to 7.7 % lower)");
         assert_eq!(change_told(&high), "10.5 % higher (95 %: 8.4 % higher to 12.7 % higher)");
+        assert_eq!(percent_told(18.24), "18.2 times as high");
         assert!((share(0.1, false) - 0.095_16).abs() < 1e-4 && (share(0.1, true) - 0.105_17).abs() < 1e-4);
     }
 

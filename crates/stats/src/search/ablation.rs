@@ -4,11 +4,14 @@ use super::confirmation::{CONTROL, Confirmed, against_both, judge};
 use super::tally::Tally;
 use super::{Arm, Effect, Rules, StageName, Trials};
 
-/// A smaller set that keeps the gain.
-pub(super) struct Kept {
-    pub(super) arm: Arm,
-    pub(super) effect: Effect,
-    pub(super) harms: Vec<Option<Effect>>,
+/// What of the winner does anything.
+pub(super) enum Ablated {
+    /// Nobody knows: the budget is at its end.
+    NoTime,
+    /// All of it, as far as can be told.
+    Whole,
+    /// A smaller set keeps the gain.
+    Smaller { arm: Arm, effect: Effect, harms: Vec<Option<Effect>> },
 }
 
 /// The share of what is left after the confirmation that goes into taking options away; the rest is the recheck's.
@@ -21,22 +24,23 @@ const BLOCKS_MIN: f64 = 6.0;
 /// proven to be better than the incumbent, besides.
 const KEPT_MIN: f64 = 2.0 / 3.0;
 
-/// The smallest set that keeps the winner's gain; `None` if it is the winner, or if the budget is at its end.
-pub(super) fn ablate<T: Trials>(
-    winner: &Arm,
-    rules: &Rules,
-    trials: &mut T,
-) -> Result<Option<Kept>, T::Error> {
+/// Looks for the smallest set that keeps the winner's gain.
+pub(super) fn ablate<T: Trials>(winner: &Arm, rules: &Rules, trials: &mut T) -> Result<Ablated, T::Error> {
     let options = winner.options();
     let visits = trials.visits_left();
     let blocks = (ABLATION * visits / (options.len() + 2) as f64).floor();
     if blocks < BLOCKS_MIN {
-        return Ok(None);
+        return Ok(Ablated::NoTime);
     }
     let arms = [winner.clone()].into_iter().chain(options.iter().map(|option| winner.without(*option)));
     let mut tally = Tally::of(arms.collect());
     let all: Vec<usize> = (0..=options.len()).collect();
-    for _ in 0..blocks as u32 {
+    // The recheck's half is its own, if visits take longer than they did.
+    let for_recheck = (1.0 - ABLATION) * visits;
+    for block in 0..blocks as u32 {
+        if f64::from(block) >= BLOCKS_MIN && trials.visits_left() < for_recheck {
+            break;
+        }
         tally.visit(&all, trials)?;
     }
     // The loss without an option: the winner's gain less that of the rest.
@@ -60,7 +64,7 @@ fn recheck<T: Trials>(
     idle: &[(usize, f64)],
     rules: &Rules,
     trials: &mut T,
-) -> Result<Option<Kept>, T::Error> {
+) -> Result<Ablated, T::Error> {
     let without = |most: f64| {
         idle.iter()
             .filter(|(_, loss)| *loss <= most)
@@ -76,8 +80,11 @@ fn recheck<T: Trials>(
     let visits = trials.visits_left();
     let arms: Vec<Arm> = [Arm::default(), winner.clone()].into_iter().chain(smaller.clone()).collect();
     let blocks = (visits / (arms.len() + 1) as f64).floor();
-    if smaller.is_empty() || blocks < BLOCKS_MIN {
-        return Ok(None);
+    if smaller.is_empty() {
+        return Ok(Ablated::Whole);
+    }
+    if blocks < BLOCKS_MIN {
+        return Ok(Ablated::NoTime);
     }
     let mut tally = Tally::of(arms);
     let all: Vec<usize> = (0..tally.arms.len()).collect();
@@ -89,14 +96,14 @@ fn recheck<T: Trials>(
     }
     let kept = (WINNER + 1..tally.arms.len()).find_map(|at| {
         let Confirmed::Yes { effect, harms } = judge(&tally, at, rules) else { return None };
-        keeps(&tally, at).then(|| (at, Kept { arm: tally.arms[at].clone(), effect, harms }))
+        keeps(&tally, at).then(|| (at, Ablated::Smaller { arm: tally.arms[at].clone(), effect, harms }))
     });
     let gain = |at: usize| {
         Effect::of(&if at == CONTROL { tally.gains(at) } else { tally.combined(&against_both(at)) })
     };
     let chosen = kept.as_ref().map(|(at, _)| *at);
     trials.ended(&tally.stage(StageName::Recheck, gain, |at| Some(at) == chosen.or(Some(WINNER))))?;
-    Ok(kept.map(|(_, kept)| kept))
+    Ok(kept.map_or(Ablated::Whole, |(_, smaller)| smaller))
 }
 
 /// The winner's column of a recheck.

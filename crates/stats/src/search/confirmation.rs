@@ -17,18 +17,20 @@ pub(super) enum Confirmed {
 /// The columns of a hold-out: the incumbent for itself, and what it is compared with.
 pub(super) const CONTROL: usize = 0;
 
-/// Compares the winner with the mean of two incumbents, within so many visits.
+/// Compares the winner with the mean of two incumbents, within such a share of the visits that are left.
 pub(super) fn confirm<T: Trials>(
     winner: &Arm,
-    visits: f64,
+    share: f64,
     rules: &Rules,
     trials: &mut T,
 ) -> Result<Confirmed, T::Error> {
     let mut tally = Tally::of(vec![Arm::default(), winner.clone()]);
-    let blocks = (visits / HOLD_OUT_VISITS).floor().max(HOLD_OUT_MIN);
+    let left = trials.visits_left();
+    let blocks = (share * left / HOLD_OUT_VISITS).floor().max(HOLD_OUT_MIN);
+    let for_others = (1.0 - share) * left;
     for block in 0..blocks as u32 {
         // Visits may take longer than they did. That is no reason in the data to end, and so does no harm.
-        let late = f64::from(block) >= HOLD_OUT_MIN && trials.visits_left() < HOLD_OUT_VISITS;
+        let late = f64::from(block) >= HOLD_OUT_MIN && trials.visits_left() < for_others.max(HOLD_OUT_VISITS);
         if late || tally.broken[1].is_some() {
             break;
         }
