@@ -83,7 +83,7 @@ pub struct Search {
 const SLICES_MIN: u32 = 4;
 /// Slices of a visit, at most.
 const SLICES_MAX: u32 = 40;
-/// What a slice takes beside itself: reading counters, waiting for the last answers.
+/// What a slice takes beside itself, to read counters and to wait for the last answers.
 const ASIDE: Duration = Duration::from_millis(15);
 /// What it takes to build a topology, to start its server, and to take it down. Seen here: 80 to 250 ms.
 const BUILD: Duration = Duration::from_millis(150);
@@ -116,13 +116,12 @@ impl Search {
         experiment.profile = false;
         let mut found = contenders(&experiment.candidates, facts, &settings.plugins)?;
         // The reference and its control come first; the host as it is is the reference.
-        let incumbent = if found.len() > 2 { found.remove(2) } else { found.remove(0) };
-        let mut only = vec![incumbent];
-        crate::prove(&mut only, facts, crate::Machine::Shared)?;
-        let incumbent = only.remove(0);
-        let factors = Factors::prove(sought.candidate.clone(), incumbent.clone(), &sought.factors, facts)?;
+        found.remove(1);
+        crate::prove(&mut found, facts, crate::Machine::Shared)?;
+        let incumbent = found[found.len() - 1].clone();
+        let factors = Factors::prove(sought.candidate.clone(), incumbent, &sought.factors, facts)?;
         let standing = factors.space.standing_max();
-        let race = Race::of(experiment, settings, home, vec![incumbent], standing)?;
+        let race = Race::of(experiment, settings, home, found, standing)?;
         let search = Search { race, factors, sought };
         search.affordable()?;
         Ok(search)

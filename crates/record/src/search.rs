@@ -195,7 +195,7 @@ impl Search {
 }
 
 impl SearchOption {
-    /// `tcp_sack = 0`, with the side where it is one side's.
+    /// `tcp_sack=0`, with the side where it is one side's.
     pub fn told(&self) -> String {
         let side = match self.side {
             Side::Both => "",
@@ -203,5 +203,63 @@ impl SearchOption {
             Side::Server => "server.",
         };
         format!("{side}{}={}", self.knob, self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search() -> Search {
+        Search {
+            schema: crate::SCHEMA,
+            hostgap: "0".to_owned(),
+            started_unix_s: 1,
+            seed: 2,
+            experiment: Experiment::default(),
+            machine: Machine::default(),
+            incumbent: "host".to_owned(),
+            objective: "throughput".to_owned(),
+            guards: vec!["cpu".to_owned()],
+            rate_per_s: None,
+            budget_s: 60.0,
+            options: vec![SearchOption {
+                knob: "tcp_sack".to_owned(),
+                value: "0".to_owned(),
+                side: Side::Server,
+                unmet: Vec::new(),
+            }],
+            blocks: vec![SearchBlock {
+                visits: vec![
+                    SearchVisit { objective: Some(5.0), guards: vec![Some(1.0)], ..SearchVisit::default() },
+                    SearchVisit {
+                        arm: vec![0],
+                        guards: vec![None],
+                        broken: Some("x".to_owned()),
+                        ..SearchVisit::default()
+                    },
+                ],
+            }],
+            stages: Vec::new(),
+            answer: None,
+            wall_s: 3.0,
+        }
+    }
+
+    #[test]
+    fn a_search_is_written_anew_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("search.json");
+        let mut search = search();
+        assert_eq!(search.options[0].told(), "server.tcp_sack=0");
+        search.save(&path).unwrap();
+        search.stages.push(SearchStage { name: "calibration".to_owned(), blocks: 1, arms: Vec::new() });
+        search.save(&path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(serde_json::from_str::<Search>(&text).unwrap(), search);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+        assert!(serde_json::from_str::<Search>(&text.replace("\"seed\"", "\"sead\"")).is_err());
+        let error = search.save(&dir.path().join("nowhere/search.json")).unwrap_err();
+        assert!(error.to_string().starts_with("write "), "{error}");
     }
 }

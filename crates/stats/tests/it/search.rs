@@ -22,6 +22,8 @@ struct World {
     /// The scatter of a visit for itself.
     noise: f64,
     visits: f64,
+    /// What a visit takes of the budget in its second half.
+    late_visit: f64,
 }
 
 impl World {
@@ -35,6 +37,7 @@ impl World {
             harms: vec![0.0; effects.len()],
             noise: 0.05,
             visits,
+            late_visit: 1.0,
         }
     }
 
@@ -93,7 +96,8 @@ impl Trials for Machine<'_> {
     type Error = std::convert::Infallible;
 
     fn block(&mut self, arms: &[Arm]) -> Result<Vec<Response>, Self::Error> {
-        self.left -= arms.len() as f64 + 1.0;
+        let visit = if self.left < self.world.visits / 2.0 { self.world.late_visit } else { 1.0 };
+        self.left -= visit * (arms.len() as f64 + 1.0);
         let mut order: Vec<usize> = (0..=arms.len()).collect();
         self.random.shuffle(&mut order);
         let mut seen = vec![(0.0, 0.0); arms.len() + 1];
@@ -317,6 +321,23 @@ fn the_budget_is_kept() {
             assert!(left > -0.05 * visits, "{left} of {visits}");
         }
     }
+}
+
+/// A machine that is busier from the middle of the search on: the later stages have their shares all the same.
+#[test]
+fn visits_that_take_longer_leave_time_to_ablate() {
+    let world = World { late_visit: 1.5, ..World::of(&USUAL, 1000.0) };
+    let (mut together, mut ablated) = (0, 0);
+    for seed in 0..100 {
+        let (answer, machine) = world.search(seed);
+        assert!(machine.left > -0.05 * world.visits, "{} of {}", machine.left, world.visits);
+        let confirmed = machine.stages.iter().find(|stage| stage.name == StageName::Confirmation);
+        if confirmed.is_some_and(|stage| stage.arms[1].kept && stage.arms[1].arm.options().len() > 1) {
+            together += 1;
+            ablated += i32::from(matches!(answer, Answer::Better { ablated: true, .. }));
+        }
+    }
+    assert!(together > 50 && ablated == together, "{ablated} of {together}");
 }
 
 #[test]

@@ -122,3 +122,109 @@ fn toml(value: &Asked) -> String {
         Asked::Text(text) => format!("{text:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::record::{Experiment, SearchOption, Side};
+
+    use super::*;
+
+    fn option(knob: &str, value: &str, side: Side) -> SearchOption {
+        SearchOption { knob: knob.to_owned(), value: value.to_owned(), side, unmet: Vec::new() }
+    }
+
+    fn arm(arm: &[usize], value: f64, kept: bool) -> SearchArm {
+        let ratio = Some(SearchRatio { value, low: value - 0.01, high: value + 0.01, blocks: 20 });
+        SearchArm { arm: arm.to_vec(), ratio, broken: None, kept }
+    }
+
+    fn stage(name: &str, arms: Vec<SearchArm>) -> SearchStage {
+        SearchStage { name: name.to_owned(), blocks: 20, arms }
+    }
+
+    fn better() -> Search {
+        let mut tune = Tuning::default();
+        tune.both.insert("tcp_sack".to_owned(), Asked::Number(0));
+        tune.client.insert("tcp_rmem".to_owned(), Asked::Text("4096 8192 16384".to_owned()));
+        let incumbent = Candidate { path: "docker".to_owned(), ..Candidate::default() };
+        let broken = SearchArm { ratio: None, broken: Some("it broke".to_owned()), ..arm(&[2], 1.0, false) };
+        let told = arm(&[0, 1], 0.9, true);
+        Search {
+            schema: 1,
+            hostgap: "0".to_owned(),
+            started_unix_s: 0,
+            seed: 1,
+            experiment: Experiment { candidates: vec![incumbent], ..Experiment::default() },
+            machine: ::record::Machine::default(),
+            incumbent: "docker".to_owned(),
+            objective: "p99@30%".to_owned(),
+            guards: vec!["p50".to_owned(), "cpu".to_owned()],
+            rate_per_s: Some(1000.0),
+            budget_s: 600.0,
+            options: vec![
+                option("tcp_sack", "0", Side::Both),
+                option("tcp_rmem", "4096 8192 16384", Side::Client),
+                option("tcp_frto", "0", Side::Server),
+            ],
+            blocks: Vec::new(),
+            stages: vec![
+                stage("race", vec![arm(&[0], 1.1, false), broken, told.clone()]),
+                stage(
+                    "ablation",
+                    vec![arm(&[0, 1, 2], 0.9, false), arm(&[0, 1], 1.0, false), arm(&[1, 2], 0.8, true)],
+                ),
+            ],
+            answer: Some(SearchAnswer {
+                verdict: SearchVerdict::Better,
+                arm: vec![0, 1],
+                ratio: told.ratio,
+                guards: vec![told.ratio, None],
+                dropped: vec![2],
+                why: "p99@30% is lower".to_owned(),
+                resolvable: Some(0.03),
+                tune,
+            }),
+            wall_s: 500.0,
+        }
+    }
+
+    #[test]
+    fn a_search_is_tables_a_sentence_and_a_candidate() {
+        let search = better();
+        let shown = text(&search);
+        for line in [
+            "race (20 blocks): chosen by these, so they flatter",
+            "  * tcp_sack=0 + client.tcp_rmem=4096 8192 16384  × 0.900 (0.890 to 0.910)",
+            "    server.tcp_frto=0                             given up: it broke",
+            "Better: p99@30% is lower.",
+            "  p50 with it: × 0.900 (0.890 to 0.910)",
+            "  cpu with it: unknown: too few blocks told",
+            "  without effect, and left out: server.tcp_frto=0",
+        ] {
+            assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in\n{shown}");
+        }
+        // Rows of an ablation are called after what is left out.
+        assert!(
+            shown.contains("  * tcp_sack=0                                                        × 0.800"),
+            "{shown}"
+        );
+        // What is printed can be raced.
+        let candidate = &shown[shown.find("[[candidates]]").unwrap()..];
+        let read = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
+        assert_eq!(read.candidates[0].path, "docker");
+        assert_eq!(read.candidates[0].tune, search.answer.unwrap().tune);
+    }
+
+    #[test]
+    fn nothing_is_told_with_what_may_have_been_missed() {
+        let mut search = better();
+        let answer = search.answer.as_mut().unwrap();
+        answer.verdict = SearchVerdict::NothingHelps;
+        let shown = text(&search);
+        assert!(
+            shown.contains("Nothing helps: ") && shown.contains("a gain of 3.0 % would have been found"),
+            "{shown}"
+        );
+        assert!(!shown.contains("[[candidates]]"), "{shown}");
+    }
+}

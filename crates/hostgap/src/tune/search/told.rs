@@ -1,11 +1,9 @@
 //! What a search tells while it runs, on stderr: a bar on a terminal, a line a stage elsewhere.
 
-use std::io::IsTerminal;
-
 use ::lab::SearchEvent;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::progress::Progress;
+use crate::progress::{Progress, bar};
 use crate::speak;
 
 /// Listens to a search.
@@ -16,12 +14,7 @@ pub(super) struct Teller {
 
 impl Teller {
     pub(super) fn new() -> Teller {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
-                .expect("the template is constant and was tried");
-            ProgressBar::new(1).with_style(style)
-        });
-        Teller { bar, race: Progress::quiet() }
+        Teller { bar: bar(), race: Progress::quiet() }
     }
 
     pub(super) fn tell(&mut self, event: &SearchEvent) {
