@@ -8,6 +8,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::speak;
 
+/// A bar if stderr is a terminal.
+pub(crate) fn bar() -> Option<ProgressBar> {
+    std::io::stderr().is_terminal().then(|| {
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
+            .expect("the template is constant and was tried");
+        ProgressBar::new(1).with_style(style)
+    })
+}
+
 /// Listens to a race.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -18,12 +27,12 @@ pub(crate) struct Progress {
 impl Progress {
     /// A bar if stderr is a terminal.
     pub(crate) fn new() -> Progress {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
-                .expect("the template is constant and was tried");
-            ProgressBar::new(1).with_style(style)
-        });
-        Progress { bar, voided: 0 }
+        Progress { bar: bar(), voided: 0 }
+    }
+
+    /// Without a bar: somebody else has one.
+    pub(crate) fn quiet() -> Progress {
+        Progress { bar: None, voided: 0 }
     }
 
     /// Shows an event.

@@ -170,8 +170,8 @@ fn race(
         nginx: args.nginx.clone(),
         own: std::env::current_exe().context("could not find this executable")?,
         plugins: args.plugins.dirs(),
-        cpus: cpus(args)?,
-        scheduling: scheduling(args),
+        cpus: cpus_of(args.cpus.as_deref())?,
+        scheduling: scheduling_of(args.no_realtime),
         guest: args.vm.in_guest.clone(),
         stop,
     };
@@ -236,12 +236,7 @@ fn counts(summary: &::report::Summary) -> bool {
 fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     let experiment = match &args.experiment {
         None => Experiment::default(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| BadInput(format!("could not read {}: {error}", path.display())))?;
-            let experiment = Experiment::from_toml(&text).with_context(|| path.display().to_string())?;
-            with_files_beside(experiment, path)
-        }
+        Some(path) => read_experiment(path)?,
     };
     let mut experiment = if args.quick { quick(experiment)? } else { experiment };
     let named = |path: &String| Candidate { path: path.clone(), required: true, ..Candidate::default() };
@@ -289,6 +284,14 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
+/// The experiment of a file.
+pub(crate) fn read_experiment(path: &Path) -> anyhow::Result<Experiment> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| BadInput(format!("could not read {}: {error}", path.display())))?;
+    let experiment = Experiment::from_toml(&text).with_context(|| path.display().to_string())?;
+    Ok(with_files_beside(experiment, path))
+}
+
 /// The quick form: what the file says of it, or fewer rounds.
 fn quick(experiment: Experiment) -> anyhow::Result<Experiment> {
     match experiment.quick()? {
@@ -313,9 +316,10 @@ fn rate(text: &str) -> Result<Rate, BadInput> {
     text.parse().map_err(|error: ::record::RateError| BadInput(error.to_string()))
 }
 
-fn cpus(args: &Args) -> anyhow::Result<CpuSet> {
+/// The CPUs that may be used: those that were asked for, else all.
+pub(crate) fn cpus_of(asked: Option<&str>) -> anyhow::Result<CpuSet> {
     let allowed = linux::cpu::allowed().context("could not read the CPUs that this process may use")?;
-    let Some(text) = &args.cpus else { return Ok(allowed) };
+    let Some(text) = asked else { return Ok(allowed) };
     let asked: CpuSet = text.parse().map_err(|error: linux::NameError| BadInput(error.to_string()))?;
     if let Some(cpu) = asked.iter().find(|cpu| !allowed.iter().any(|other| other == *cpu)) {
         return Err(BadInput(format!(
@@ -331,8 +335,8 @@ fn cpus(args: &Args) -> anyhow::Result<CpuSet> {
 
 /// SCHED_FIFO where it may be used: on a machine that does other work, a normal thread waits for milliseconds until
 /// it gets its CPU, and that is all a race would see.
-fn scheduling(args: &Args) -> Scheduling {
-    if !args.no_realtime && linux::cpu::can_realtime() { Scheduling::Fifo(10) } else { Scheduling::Normal }
+pub(crate) fn scheduling_of(no_realtime: bool) -> Scheduling {
+    if !no_realtime && linux::cpu::can_realtime() { Scheduling::Fifo(10) } else { Scheduling::Normal }
 }
 
 fn server_kind(text: &str) -> Result<ServerKind, String> {
@@ -354,7 +358,7 @@ pub(crate) fn steering(text: &str) -> Result<Steering, String> {
 }
 
 /// Makes a directory that no other race has, even one that starts in the same second.
-fn fresh_dir(out: &Path, experiment: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn fresh_dir(out: &Path, experiment: &str) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(out).with_context(|| format!("could not create {}", out.display()))?;
     let first = dir_name(experiment);
     let mut dir = out.join(&first);

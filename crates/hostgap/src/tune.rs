@@ -1,4 +1,6 @@
-//! `hostgap tune`: knobs.
+//! `hostgap tune`: knobs, and the search for those that help.
+
+mod search;
 
 use std::process::ExitCode;
 
@@ -26,13 +28,20 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    Search(Box<search::Args>),
 }
 
 /// `hostgap tune`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Command::Knobs { name, json } = &args.command;
-    let is_asked = |knob: &Knob| name.as_ref().is_none_or(|name| knob.id.contains(name.as_str()));
-    if *json {
+    match &args.command {
+        Command::Knobs { name, json } => knobs(name.as_deref(), *json),
+        Command::Search(args) => search::run(args),
+    }
+}
+
+fn knobs(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+    let is_asked = |knob: &Knob| name.is_none_or(|name| knob.id.contains(name));
+    if json {
         let knobs: Vec<_> = TABLE
             .iter()
             .flat_map(|family| family.knobs.iter().map(|knob| (family.title, knob)))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
-use record::{Entrant, Experiment, Header, Line, Round, Writer};
+use record::{Entrant, Experiment, Header, Line, Round, Underlay, Writer};
 use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
@@ -22,9 +22,10 @@ use crate::machine::{drifted, machine};
 use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
-use crate::steering::choose;
+use crate::steering::{Chosen, choose};
 use crate::topology::family;
 use crate::trial::Method;
+use crate::turn::in_turn;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
 use rounds::Course;
 
@@ -52,13 +53,13 @@ pub struct Settings {
 /// A race that is ready to run.
 #[derive(Debug)]
 pub struct Race {
-    experiment: Experiment,
-    settings: Settings,
-    home: Home,
+    pub(crate) experiment: Experiment,
+    pub(crate) settings: Settings,
+    pub(crate) home: Home,
     contenders: Vec<Contender>,
-    server: ServerChoice,
-    method: Method,
-    seed: u64,
+    pub(crate) server: ServerChoice,
+    pub(crate) method: Method,
+    pub(crate) seed: u64,
     /// Why candidates have fewer connections than asked for.
     fewer_connections: Option<String>,
     /// Chosen before the first trial.
@@ -77,7 +78,7 @@ pub enum Finished {
 impl Race {
     /// Checks everything that can be checked before the first change.
     pub fn prepare(
-        mut experiment: Experiment,
+        experiment: Experiment,
         settings: Settings,
         facts: &Facts,
         home: Home,
@@ -86,13 +87,25 @@ impl Race {
         let mut contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
         let whose = if settings.guest.is_some() { Machine::Ours } else { Machine::Shared };
         prove(&mut contenders, facts, whose)?;
+        leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
+        let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
+        Race::of(experiment, settings, home, contenders, racing)
+    }
+
+    /// The same of contenders that were proven, of which so many stand at the same time.
+    pub(crate) fn of(
+        mut experiment: Experiment,
+        settings: Settings,
+        home: Home,
+        contenders: Vec<Contender>,
+        racing: usize,
+    ) -> Result<Race, LabError> {
         let server = ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own)?;
         let method = Method {
             warmup: Duration::from_millis(experiment.warmup_ms.into()),
             slice: Duration::from_millis(experiment.slice_ms.into()),
             ..Method::new(NodeCpus::split(&settings.cpus), settings.scheduling)
         };
-        let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         let granted = connections(&experiment, racing)?;
         experiment.workload.connections = granted.connections;
         answers_suffice(&experiment, &server)?;
@@ -104,23 +117,10 @@ impl Race {
         let steered = false;
         let mut race =
             Race { experiment, settings, home, contenders, server, method, seed, fewer_connections, steered };
-        race.leave_out_wires(facts)?;
         race.leave_out_groups()?;
         // Settings may have no place in this arrangement.
         race.contenders.iter().try_for_each(|contender| race.entrant(contender).map(drop))?;
         Ok(race)
-    }
-
-    /// Says of contenders whose own wire this kernel cannot make why; an error where one is required.
-    fn leave_out_wires(&mut self, facts: &Facts) -> Result<(), LabError> {
-        for contender in self.contenders.iter_mut().filter(|contender| !contender.ways.is_empty()) {
-            let Err(why) = contender.wires(&self.experiment.underlay).possible(facts) else { continue };
-            if contender.required {
-                return Err(why);
-            }
-            contender.unmet.push(why.to_string());
-        }
-        Ok(())
     }
 
     /// Says of contenders that cannot do the workload why; an error where one is required. Where connections are made
@@ -149,32 +149,28 @@ impl Race {
 
     /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
     pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        let stop = || self.settings.stop.load(Ordering::Relaxed);
-        let Some(_exclusive) = self.home.exclusive(|pid| tell(Event::Waiting { pid }), stop)? else {
-            return Ok(Finished::Stopped);
-        };
-        // After the wait: whoever raced before may have died of it.
-        for cleaned in self.home.clean()? {
-            tell(Event::CleanedUp { id: cleaned.id });
-        }
+        let (home, stop) = (self.home.clone(), Arc::clone(&self.settings.stop));
+        let ran = in_turn(&home, &stop, tell, |claim, tell| self.recorded(claim, tell))?;
+        Ok(ran.unwrap_or(Finished::Stopped))
+    }
+
+    /// Races with a record file around it.
+    fn recorded(self, claim: &Claim, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let mut writer = Writer::create(&self.settings.record)?;
         tell(Event::Recording { path: self.settings.record.clone() });
         for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
             tell(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
         }
         let started = Instant::now();
-        let claim = self.home.claim()?;
-        let result = self.race(&claim, &mut writer, tell);
+        let result = self.race(claim, &mut writer, tell);
         let stopped = match &result {
             Ok(Finished::Whole) => None,
             Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
             Err(error) => Some(error.to_string()),
         };
         let ended = close(writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
-        let released = claim.release();
         // The first error is the one to tell: the others follow from it.
         let finished = result?;
-        released?;
         ended?;
         Ok(finished)
     }
@@ -186,17 +182,7 @@ impl Race {
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
-        let shape = |name: &str, steered| Shape {
-            prefix: format!("hg-{}-{name}", claim.id()),
-            steered,
-            // It is the nodes' CPUs that are asked about.
-            wires: Wires::default(),
-            ..self.shape(&self.contenders[0], None)
-        };
-        let trying = self.staffing().trying();
-        let (asked, connections) = (self.experiment.underlay.steering, trying.workload.connections);
-        let chosen = choose(asked, connections, &self.method, &trying, claim.dir(), shape)?;
-        self.steered = chosen.steered;
+        let chosen = self.steer(claim)?;
         let mut header = self.header()?;
         header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
         if let Some(guest) = &self.settings.guest {
@@ -208,6 +194,22 @@ impl Race {
         writer.append(&Line::Header(Box::new(header)))?;
         tell(Event::Steering { chosen });
         self.builds(claim, writer, tell)
+    }
+
+    /// Decides whose CPUs work on received packets.
+    pub(crate) fn steer(&mut self, claim: &Claim) -> Result<Chosen, LabError> {
+        let shape = |name: &str, steered| Shape {
+            prefix: format!("hg-{}-{name}", claim.id()),
+            steered,
+            // It is the nodes' CPUs that are asked about.
+            wires: Wires::default(),
+            ..self.shape(&self.contenders[0], None)
+        };
+        let trying = self.staffing().trying();
+        let (asked, connections) = (self.experiment.underlay.steering, trying.workload.connections);
+        let chosen = choose(asked, connections, &self.method, &trying, claim.dir(), shape)?;
+        self.steered = chosen.steered;
+        Ok(chosen)
     }
 
     fn builds(
@@ -273,7 +275,6 @@ impl Race {
 
     /// Builds all topologies, in shuffled order, so that none is always the first. `None` if asked to stop.
     fn stand_up(&self, claim: &Claim, rng: &mut Random) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
-        let staffing = self.staffing();
         let racing = self.contenders.iter().enumerate().filter(|(_, contender)| contender.unmet.is_empty());
         let mut order: Vec<(usize, &Contender)> = racing.collect();
         rng.shuffle(&mut order);
@@ -283,16 +284,21 @@ impl Race {
                 take_down(runners)?;
                 return Ok(None);
             }
-            let shape = self.shape(contender, Some(claim.id()));
-            let dir = claim.dir().join(slug(&contender.name));
-            let mut standing = Standing::build(&contender.name, shape, &staffing, &dir)?;
-            for body in &self.experiment.workload.body_bytes {
-                standing.open(*body, self.experiment.workload.connections)?;
-            }
-            runners.push((index, standing));
+            runners.push((index, self.stand(contender, claim)?));
         }
         runners.sort_by_key(|(index, _)| *index);
         Ok(Some(runners))
+    }
+
+    /// Builds a contender's topology and opens its connections.
+    pub(crate) fn stand(&self, contender: &Contender, claim: &Claim) -> Result<Standing, LabError> {
+        let shape = self.shape(contender, Some(claim.id()));
+        let dir = claim.dir().join(slug(&contender.name));
+        let mut standing = Standing::build(&contender.name, shape, &self.staffing(), &dir)?;
+        for body in &self.experiment.workload.body_bytes {
+            standing.open(*body, self.experiment.workload.connections)?;
+        }
+        Ok(standing)
     }
 
     fn staffing(&self) -> Staffing {
@@ -353,6 +359,18 @@ impl Race {
             protocol: workload::protocol(self.experiment.workload.kind),
         }
     }
+}
+
+/// Says of contenders whose own wire this kernel cannot make why; an error where one is required.
+fn leave_out_wires(contenders: &mut [Contender], underlay: &Underlay, facts: &Facts) -> Result<(), LabError> {
+    for contender in contenders.iter_mut().filter(|contender| !contender.ways.is_empty()) {
+        let Err(why) = contender.wires(underlay).possible(facts) else { continue };
+        if contender.required {
+            return Err(why);
+        }
+        contender.unmet.push(why.to_string());
+    }
+    Ok(())
 }
 
 /// Ends a record. One without its first line is none, and is taken away: the race could not begin.

@@ -15,6 +15,7 @@ mod published;
 mod quick;
 mod race;
 mod rate;
+mod search;
 mod trial;
 mod tuning;
 mod vm;
@@ -30,6 +31,10 @@ pub use published::{Metric, Published, RATIO};
 pub use quick::Quick;
 pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
+pub use search::{
+    Search, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchStage, SearchVerdict,
+    SearchVisit,
+};
 pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use vm::{Clock, Machines};

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Histogram;
+use crate::{Histogram, Measure};
 
 /// What one trial gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -189,6 +189,23 @@ pub enum Void {
         /// Which, from what, to what.
         what: String,
     },
+}
+
+impl TrialRecord {
+    /// Requests that were asked for and are in no histogram. Leaving them out would make a path that loses requests look
+    /// fast. Without a rate there is no instant at which a request should have been sent, and what is open at the end is
+    /// no slower than what was answered.
+    pub fn unanswered(&self) -> u64 {
+        self.missed.max(self.intended.saturating_sub(self.latencies.response.count()))
+    }
+
+    /// What it got done, in the unit of its throughput.
+    pub fn work(&self, measure: Measure) -> u64 {
+        match measure {
+            Measure::Latency | Measure::Packets => self.answered_in_time,
+            Measure::Bandwidth => self.carried.map_or(0, |carried| carried.bytes),
+        }
+    }
 }
 
 impl CpuTime {

@@ -1,5 +1,5 @@
 //! Pure mathematics: percentiles and when they are valid, intervals, the bootstrap, tests of distributions and of
-//! independence, seeded order.
+//! independence, seeded order, the search for settings that help.
 //!
 //! Works on plain numbers and slices. It knows no histogram format, no clock and no kernel, and the same seed gives
 //! the same result on every machine.
@@ -14,6 +14,7 @@ mod order;
 mod percentile;
 mod random;
 mod rank;
+pub mod search;
 
 pub use bootstrap::{Interval, Resamples, Spread, units_needed};
 pub use columns::{Columns, Sparse};

@@ -6,13 +6,13 @@ use ::lab::{LabError, NodeCpus, SERVER_PORT, Shape, Topology};
 use ::record::{Experiment, Steering};
 use plan::{Place, Step};
 
-use super::{Args, cpus};
+use super::{Args, cpus_of};
 use crate::speak;
 
 /// Prints the commands that build each candidate, and how to use what they build.
 pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
     let everything = linux::features::Facts::default();
-    let cpus = NodeCpus::split(&cpus(args)?);
+    let cpus = NodeCpus::split(&cpus_of(args.cpus.as_deref())?);
     for contender in ::lab::contenders(&experiment.candidates, &everything, &args.plugins.dirs())? {
         if contender.name == ::lab::HOST_AGAIN {
             continue;

@@ -102,7 +102,7 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
                 })?,
                 nginx: args.nginx.clone(),
                 plugins: &args.plugins.dirs(),
-                scheduling: super::scheduling(args),
+                scheduling: super::scheduling_of(args.no_realtime),
                 stop: stop.clone(),
             };
             let mut progress = Progress::new();

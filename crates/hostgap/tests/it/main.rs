@@ -13,6 +13,7 @@ mod load;
 mod pages;
 mod privilege;
 mod race;
+mod search;
 mod serve;
 mod soak;
 mod turn;

@@ -59,7 +59,7 @@ impl Race {
     }
 
     /// Runs a trial until it is valid or has been repeated often enough; all of them are kept.
-    fn valid_trial(
+    pub(crate) fn valid_trial(
         &self,
         standing: &mut Standing,
         load: &Load,

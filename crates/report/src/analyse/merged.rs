@@ -122,10 +122,10 @@ impl<'a> Cell<'a> {
         for (unit, trial) in &counted {
             let (response, beyond) = &mut by_unit[*unit];
             trial.latencies.response.add_to(response);
-            *beyond += if closed { 0 } else { unanswered(trial) };
+            *beyond += if closed { 0 } else { trial.unanswered() };
             trial.latencies.service.add_to(&mut service);
             trial.latencies.lag.add_to(&mut lag);
-            answered[*unit].0 += work(trial, measure);
+            answered[*unit].0 += trial.work(measure);
             answered[*unit].1 += trial.duration_ns;
         }
         let mut response = Histogram::empty_hdr();
@@ -179,20 +179,5 @@ impl<'a> Cell<'a> {
             client_switches: sum.client_switches + more.client_switches,
             client_runqueue_ns: sum.client_runqueue_ns + more.client_runqueue_ns,
         })
-    }
-}
-
-/// Requests of a trial that were asked for and are in no histogram. Leaving them out would make a path that loses
-/// requests look fast. Without a rate there is no instant at which a request should have been sent, and what is open
-/// at the end is no slower than what was answered.
-fn unanswered(trial: &TrialRecord) -> u64 {
-    trial.missed.max(trial.intended.saturating_sub(trial.latencies.response.count()))
-}
-
-/// What a trial got done, in the unit of its throughput.
-fn work(trial: &TrialRecord, measure: Measure) -> u64 {
-    match measure {
-        Measure::Latency | Measure::Packets => trial.answered_in_time,
-        Measure::Bandwidth => trial.carried.map_or(0, |carried| carried.bytes),
     }
 }

@@ -2,3 +2,5 @@
 
 #[cfg(test)]
 mod coverage;
+#[cfg(test)]
+mod search;

@@ -1,0 +1,290 @@
+//! `hostgap tune search`: which of these settings help, found out by racing them.
+
+mod shown;
+mod told;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::lab::{Factor, Home, LabError, Objective, Search, Settings, Sought};
+use ::record::{Asked, Candidate, Experiment, SearchVerdict, Side, Workload, WorkloadKind};
+use ::tune::Kind;
+use anyhow::Context;
+
+use crate::exit::{self, BadInput};
+use crate::plugins::PluginArgs;
+use crate::race::{cpus_of, fresh_dir, read_experiment, scheduling_of};
+use crate::wire::WireArgs;
+use crate::{speak, stop, units};
+
+/// Find which of these settings help a candidate, by racing them: or that none does.
+///
+/// First the candidate races against itself; on a machine where it differs from itself, or scatters by too much, nothing
+/// is searched. Then the settings are screened, and the best of them and their combinations race in blocks, each beside
+/// the candidate as it is. The winner must show its gain once more on blocks that it was not chosen by, without making
+/// anything else worse; what of it does nothing is taken away again. The gain that is told is of such fresh blocks alone.
+///
+/// It works in network namespaces of its own, as a race does; nothing of this machine is set. docs/search.md tells how.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hostgap tune search --knobs 'tcp_congestion_control=reno,illinois;initcwnd=16,32;tcp_slow_start_after_idle=0'
+  hostgap tune search --path docker --knobs 'rps_cpus=node|none;qdisc=fq,fq_codel' --objective p99@50% --budget 20m
+  hostgap tune search --workload tcp-stream --objective throughput --knobs 'tcp_wmem=4096 16384 16777216;mtu=9000'
+  hostgap tune search scenarios/machine-zone.toml --candidate docker --knobs 'server.tcp_autocorking=0' --json")]
+pub(crate) struct Args {
+    /// An experiment file (TOML) for workload, wire and candidate; without it the built-in experiment.
+    #[arg(value_name = "FILE")]
+    experiment: Option<PathBuf>,
+    /// The settings to try: knobs joined by semicolons, values of a knob by commas, or by | where a value has commas.
+    /// `client.KNOB` and `server.KNOB` are of one side. `hostgap tune knobs` lists them.
+    #[arg(long, value_name = "KNOB=VALUE,…;…")]
+    knobs: String,
+    /// What is to get better: p50, p90, p95, p99, p99.9 (each also at a rate: p99@50%, p50@20k), throughput or cpu.
+    #[arg(long, value_name = "FIGURE", default_value = "p99", value_parser = objective)]
+    objective: Objective,
+    /// What the search may take, in all.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    budget: String,
+    /// The smallest gain that is to be found: if the budget does not resolve it, nothing is searched.
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = percent)]
+    resolve: f64,
+    /// The data path to search for, instead of what the file says.
+    #[arg(long, value_name = "NAME", conflicts_with = "candidate")]
+    path: Option<String>,
+    /// Which of the file's candidates, by its name; without it the first.
+    #[arg(long, value_name = "NAME")]
+    candidate: Option<String>,
+    /// What is done: http, connect, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
+    #[arg(long, value_name = "KIND")]
+    workload: Option<WorkloadKind>,
+    /// Permanent connections of the client.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    connections: Option<u32>,
+    /// The size of the answer's body, or what else the workload has a size of.
+    #[arg(long, value_name = "SIZE")]
+    body: Option<String>,
+    #[command(flatten)]
+    wire: WireArgs,
+    #[command(flatten)]
+    plugins: PluginArgs,
+    /// The seed of all order.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// The nginx to use.
+    #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
+    nginx: Option<PathBuf>,
+    /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<String>,
+    /// Run client and server under the normal scheduling policy instead of SCHED_FIFO.
+    #[arg(long)]
+    no_realtime: bool,
+    /// Print the record of the search as JSON (docs/search.md).
+    #[arg(long)]
+    json: bool,
+    /// The directory for the record; a new directory with the time in its name is made in it.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    out: PathBuf,
+}
+
+/// The record's name in its directory.
+const RECORD: &str = "search.json";
+
+/// `hostgap tune search`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (experiment, candidate) = experiment(args)?;
+    let sought = Sought {
+        candidate,
+        factors: factors(&args.knobs)?,
+        objective: args.objective,
+        budget: budget(&args.budget)?,
+        resolve: args.resolve,
+    };
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    let facts = linux::features::probe()?;
+    let stop = stop::on_signals()?;
+    let dir = fresh_dir(&args.out, "search")?;
+    let settings = Settings {
+        record: dir.join(RECORD),
+        nginx: args.nginx.clone(),
+        own: std::env::current_exe().context("could not find this executable")?,
+        plugins: args.plugins.dirs(),
+        cpus: cpus_of(args.cpus.as_deref())?,
+        scheduling: scheduling_of(args.no_realtime),
+        guest: None,
+        stop,
+    };
+    let found = search(experiment, sought, settings, &facts);
+    // It goes only if it is empty: what was written is kept.
+    let _ = std::fs::remove_dir(&dir);
+    finish(found?, args, &dir)
+}
+
+fn search(
+    experiment: Experiment,
+    sought: Sought,
+    settings: Settings,
+    facts: &linux::features::Facts,
+) -> Result<Option<::record::Search>, LabError> {
+    let search = Search::prepare(experiment, sought, settings, facts, Home::of_this_machine())?;
+    let mut teller = told::Teller::new();
+    let found = search.run(&mut |event| teller.tell(&event));
+    teller.finish();
+    found
+}
+
+/// Shows what there is and says how the search ended.
+fn finish(found: Option<::record::Search>, args: &Args, dir: &Path) -> anyhow::Result<ExitCode> {
+    let Some(record) = found else {
+        speak::aside("interrupted before the search began");
+        return Ok(ExitCode::from(exit::INTERRUPTED));
+    };
+    if args.json {
+        speak::result(serde_json::to_string_pretty(&record)?)?;
+    } else {
+        speak::result(shown::text(&record))?;
+    }
+    speak::aside(format_args!("record: {}", dir.join(RECORD).display()));
+    Ok(match record.answer.map(|answer| (answer.verdict, answer.why)) {
+        Some((SearchVerdict::Better | SearchVerdict::NothingHelps, _)) => ExitCode::SUCCESS,
+        Some((SearchVerdict::NotSearched, why)) => {
+            speak::aside(format_args!("not valid: {why}"));
+            ExitCode::from(exit::INVALID)
+        }
+        None => {
+            speak::aside("interrupted: the finished stages are kept");
+            ExitCode::from(exit::INTERRUPTED)
+        }
+    })
+}
+
+/// The experiment of the file or the built-in one with the command line's changes, and the candidate.
+fn experiment(args: &Args) -> anyhow::Result<(Experiment, Candidate)> {
+    let mut experiment = match &args.experiment {
+        None => Experiment::default(),
+        Some(path) => read_experiment(path)?,
+    };
+    if let Some(kind) = args.workload.filter(|kind| *kind != experiment.workload.kind) {
+        let ipv6 = experiment.workload.ipv6;
+        experiment.workload = Workload { ipv6, ..Workload::of(kind) };
+    }
+    if let Some(connections) = args.connections {
+        (experiment.workload.connections, experiment.workload.connections_min) = (connections, None);
+    }
+    if let Some(size) = &args.body {
+        experiment.workload.body_bytes = vec![units::bytes(size).map_err(BadInput)?];
+    }
+    experiment.seed = args.seed.or(experiment.seed);
+    args.wire.change(&mut experiment.underlay);
+    if experiment.vm.is_some() {
+        let why = "the search is on this machine's kernel, and the file's experiment is in a virtual machine";
+        return Err(BadInput(why.to_owned()).into());
+    }
+    let candidate = candidate(args, &experiment)?;
+    experiment.candidates = vec![candidate.clone()];
+    experiment.validate()?;
+    Ok((experiment, candidate))
+}
+
+/// The incumbent: by path, by name, or the file's first; without a file the host.
+fn candidate(args: &Args, experiment: &Experiment) -> anyhow::Result<Candidate> {
+    let of_path = |path: &str| Candidate { path: path.to_owned(), ..Candidate::default() };
+    if let Some(path) = &args.path {
+        return Ok(of_path(path));
+    }
+    let Some(name) = &args.candidate else {
+        return Ok(experiment.candidates.first().cloned().unwrap_or_else(|| of_path("host")));
+    };
+    let titles: Vec<String> = experiment.candidates.iter().map(Candidate::title).collect();
+    let found = titles.iter().position(|title| title == name).map(|at| experiment.candidates[at].clone());
+    found.ok_or_else(|| {
+        let known = if titles.is_empty() { "the file has none".to_owned() } else { titles.join(", ") };
+        BadInput(format!("there is no candidate {name:?}: {known}")).into()
+    })
+}
+
+/// Knobs with their values as they are typed.
+fn factors(text: &str) -> Result<Vec<Factor>, BadInput> {
+    let knobs = text.split(';').map(str::trim).filter(|knob| !knob.is_empty());
+    let factors: Vec<Factor> = knobs.map(factor).collect::<Result<_, _>>()?;
+    if factors.is_empty() {
+        return Err(BadInput("--knobs names no knob: KNOB=VALUE,VALUE;KNOB=VALUE is expected".to_owned()));
+    }
+    Ok(factors)
+}
+
+fn factor(text: &str) -> Result<Factor, BadInput> {
+    let Some((name, values)) = text.split_once('=') else {
+        return Err(BadInput(format!("--knobs: {text:?} has no value: KNOB=VALUE,VALUE is expected")));
+    };
+    let (side, knob) = match name.trim().split_once('.') {
+        Some(("client", knob)) => (Side::Client, knob),
+        Some(("server", knob)) => (Side::Server, knob),
+        Some(_) | None => (Side::Both, name.trim()),
+    };
+    // A list of CPUs has commas of its own.
+    let is_list = ::tune::find(knob).is_some_and(|knob| knob.kind == Kind::Cpus);
+    let sign = if is_list || values.contains('|') { '|' } else { ',' };
+    let values = values.split(sign).map(str::trim).filter(|value| !value.is_empty());
+    Ok(Factor { knob: knob.to_owned(), side, values: values.map(asked).collect() })
+}
+
+/// A value as a file would have it.
+fn asked(text: &str) -> Asked {
+    text.parse().map_or_else(|_| Asked::Text(text.to_owned()), Asked::Number)
+}
+
+fn budget(text: &str) -> Result<Duration, BadInput> {
+    match units::duration(text).map_err(BadInput)? {
+        Duration::ZERO => Err(BadInput("--budget must be more than zero".to_owned())),
+        budget => Ok(budget),
+    }
+}
+
+fn objective(text: &str) -> Result<Objective, String> {
+    text.parse()
+}
+
+/// A share that is typed as a percentage.
+fn percent(text: &str) -> Result<f64, String> {
+    let figure = text.strip_suffix('%').and_then(|figure| figure.trim().parse::<f64>().ok());
+    figure
+        .filter(|percent| (0.1..=90.0).contains(percent))
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| format!("`{text}` is not a gain: 0.1% to 90% is expected"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_are_read_as_they_are_typed() {
+        let found =
+            factors("tcp_rmem=4096 131072 6291456, 4096 1 2;client.initcwnd=16 ; rps_cpus=0-1,3|none;")
+                .unwrap();
+        let text = |factor: &Factor| factor.values.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(text(&found[0]), ["4096 131072 6291456", "4096 1 2"]);
+        assert_eq!(
+            (found[1].side, found[1].knob.as_str(), text(&found[1])),
+            (Side::Client, "initcwnd", vec!["16".to_owned()])
+        );
+        assert_eq!(found[1].values, [Asked::Number(16)]);
+        assert_eq!(
+            (found[2].side, text(&found[2])),
+            (Side::Both, vec!["0-1,3".to_owned(), "none".to_owned()])
+        );
+        assert_eq!(found.len(), 3);
+        assert!(factors(" ; ").unwrap_err().0.contains("names no knob"));
+        assert!(factors("tcp_sack").unwrap_err().0.contains("\"tcp_sack\" has no value"));
+    }
+
+    #[test]
+    fn gains_are_percentages() {
+        assert_eq!(percent("5%"), Ok(0.05));
+        for text in ["5", "0%", "-3%", "91%", "%", "nan%"] {
+            assert!(percent(text).is_err_and(|why| why.contains("0.1% to 90%")), "{text}");
+        }
+    }
+}

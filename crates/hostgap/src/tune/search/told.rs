@@ -1,0 +1,59 @@
+//! What a search tells while it runs, on stderr: a bar on a terminal, a line a stage elsewhere.
+
+use ::lab::SearchEvent;
+use indicatif::ProgressBar;
+
+use crate::progress::{Progress, bar};
+use crate::speak;
+
+/// Listens to a search.
+pub(super) struct Teller {
+    bar: Option<ProgressBar>,
+    race: Progress,
+}
+
+impl Teller {
+    pub(super) fn new() -> Teller {
+        Teller { bar: bar(), race: Progress::quiet() }
+    }
+
+    pub(super) fn tell(&mut self, event: &SearchEvent) {
+        match event {
+            SearchEvent::Race(event) => self.race.tell(event),
+            SearchEvent::CannotSet(option) => {
+                self.line(&format!("{} cannot be set here: {}", option.told(), option.unmet.join("; ")));
+            }
+            SearchEvent::Load(None, _) => self.line("load: as much as goes"),
+            SearchEvent::Load(Some(rate), capacity) => {
+                let of = capacity.map_or_else(String::new, |most| format!(", capacity {most:.0}"));
+                self.line(&format!("load: {rate:.0} requests/s{of}"));
+            }
+            SearchEvent::Block { done, arms, spent, budget } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_length(budget.as_secs());
+                    bar.set_position(spent.as_secs());
+                    bar.set_message(format!("block {}, {arms} arms", done + 1));
+                }
+            }
+            SearchEvent::Stage(stage) => {
+                let kept = stage.arms.iter().filter(|arm| arm.kept).count();
+                let (name, blocks, arms) = (&stage.name, stage.blocks, stage.arms.len());
+                self.line(&format!("{name}: {blocks} blocks, {kept} of {arms} arms kept"));
+            }
+        }
+    }
+
+    pub(super) fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+        self.race.finish();
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => speak::aside(text),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Searches for settings: one that finds what is planted, one that finds nothing, and what is refused.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+
+use crate::turn::{HOSTGAP, Turn, check, check_race, json, kill, stderr, turn, until};
+
+/// Questions and answers of 8000 bytes to a client whose receive buffer holds hardly more than a segment. With the kernel's
+/// own it gets twenty times as many, whatever else the machine does.
+const SMALL: &str = "schema = 1\nname = \"small\"\nslice_ms = 40\nwarmup_ms = 5\n[workload]\nkind = \"tcp-rr\"\n\
+                     body_bytes = [8000]\nconnections = 32\n[[candidates]]\npath = \"host\"\nname = \"small\"\n\
+                     tune.client.tcp_rmem = \"2304 2304 2304\"\n";
+
+fn command(turn: &Turn, args: &[&str]) -> Command {
+    let mut command = turn.command(HOSTGAP);
+    command.args(["tune", "search", "--out"]).arg(turn.out()).args(args);
+    command
+}
+
+fn search(turn: &Turn, args: &[&str]) -> Output {
+    command(turn, args).output().unwrap()
+}
+
+fn small(turn: &Turn) -> PathBuf {
+    let file = turn.out().join("small.toml");
+    std::fs::write(&file, SMALL).unwrap();
+    file
+}
+
+/// Searches at a closed loop. `None` where other work on this machine made it unfit for one, which the search must say.
+fn of_small(turn: &Turn, file: &str, knobs: &str) -> Option<serde_json::Value> {
+    let args =
+        ["--objective", "throughput", "--budget", "60s", "--resolve", "40%", "--knobs", knobs, "--json"];
+    let output = search(turn, &[&[file], &args[..]].concat());
+    let result = json(&output);
+    turn.assert_nothing_left();
+    check_race(&output, "record: ");
+    if result["answer"]["verdict"] == "not_searched" {
+        let why = result["answer"]["why"].as_str().unwrap();
+        testkit::skip(&format!("this machine is too busy for a search: {why}"));
+        return None;
+    }
+    Some(result)
+}
+
+#[test]
+fn what_is_planted_is_found_and_what_does_nothing_is_not_in_it() {
+    let turn = turn();
+    let file = small(&turn);
+    let knobs = "client.tcp_rmem=4096 131072 6291456;tcp_dsack=0";
+    let Some(result) = of_small(&turn, file.to_str().unwrap(), knobs) else { return };
+    let answer = &result["answer"];
+    assert_eq!(answer["verdict"], "better", "{answer:#}");
+    assert!(answer["arm"].as_array().unwrap().contains(&0.into()), "{answer:#}");
+    assert!(answer["ratio"]["low"].as_f64().unwrap() > 1.0, "{answer:#}");
+    assert_eq!(answer["tune"]["client"]["tcp_rmem"], "4096 131072 6291456");
+    let stages: Vec<&str> =
+        result["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
+    assert_eq!(stages[..3], ["calibration", "race", "confirmation"]);
+    // What is told is of the stage that nothing was chosen by, or of the one that checked what is left.
+    let last =
+        result["stages"].as_array().unwrap().iter().rfind(|stage| stage["name"] != "ablation").unwrap();
+    let told = last["arms"].as_array().unwrap().iter().find(|arm| arm["arm"] == answer["arm"]).unwrap();
+    assert!(
+        (told["ratio"]["value"].as_f64().unwrap() - answer["ratio"]["value"].as_f64().unwrap()).abs() < 1e-9
+    );
+    // Every visit is in the record.
+    let blocks: u64 =
+        result["stages"].as_array().unwrap().iter().map(|stage| stage["blocks"].as_u64().unwrap()).sum();
+    assert_eq!(result["blocks"].as_array().unwrap().len() as u64, blocks);
+}
+
+#[test]
+fn where_everything_harms_nothing_helps() {
+    let turn = turn();
+    let file = turn.out().join("plain.toml");
+    std::fs::write(&file, SMALL.replace("tune.client.tcp_rmem = \"2304 2304 2304\"\n", "")).unwrap();
+    let knobs = "client.tcp_rmem=2304 2304 2304,2304 2304 4096";
+    let Some(result) = of_small(&turn, file.to_str().unwrap(), knobs) else { return };
+    let answer = &result["answer"];
+    assert_eq!(answer["verdict"], "nothing_helps", "{answer:#}");
+    assert!(answer["tune"].is_null(), "{answer:#}");
+}
+
+#[test]
+fn a_signal_leaves_what_was_seen_and_nothing_else() {
+    let turn = turn();
+    let file = small(&turn);
+    let args = ["--objective", "throughput", "--budget", "10m", "--knobs", "tcp_sack=0"];
+    let child = command(&turn, &[&[file.to_str().unwrap()], &args[..]].concat()).spawn().unwrap();
+    until("servers or pods stand", || !turn.namespaces().is_empty());
+    kill(child.id(), Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    check(&output, 130, "interrupted");
+    turn.assert_nothing_left();
+    let record = stderr(&output);
+    let record = record.lines().find_map(|line| line.strip_prefix("record: "));
+    if let Some(record) = record {
+        let text = std::fs::read_to_string(record).unwrap();
+        assert!(serde_json::from_str::<serde_json::Value>(&text).unwrap()["answer"].is_null(), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused_before_anything_is_built() {
+    let turn = turn();
+    let file = small(&turn);
+    let file = file.to_str().unwrap();
+    let bad: [(&[&str], i32, &str); 17] = [
+        (&[], 2, "--knobs"),
+        (&["--knobs", ";"], 2, "--knobs names no knob"),
+        (&["--knobs", "tcp_sack"], 2, "\"tcp_sack\" has no value"),
+        (&["--knobs", "tcp_sack="], 2, "tcp_sack without a value"),
+        (&["--knobs", "tcp_sakc=0"], 2, "did you mean \"tcp_sack\"?"),
+        (&["--knobs", "tcp_sack=7"], 2, "tcp_sack cannot be \"7\": 0 or 1 is expected"),
+        (&["--knobs", "tcp_tw_recycle=1"], 2, "tcp_tw_recycle cannot be set"),
+        (&["--knobs", "tcp_sack=0;tcp_sack=1"], 2, "tcp_sack twice"),
+        (&["--knobs", "tcp_sack=0,0"], 2, "tcp_sack=0 twice"),
+        (&["--knobs", "rps_sock_flow_entries=32768"], 2, "all of this machine shares it"),
+        (&["--knobs", "tcp_sack=0", "--budget", "0s"], 2, "more than zero"),
+        (&["--knobs", "tcp_sack=0", "--budget", "5s"], 2, "a budget of 5s: a search among 1 settings takes"),
+        (&["--knobs", "tcp_sack=0", "--objective", "mean"], 2, "`mean` is no objective"),
+        (&["--knobs", "tcp_sack=0", "--resolve", "5"], 2, "`5` is not a gain"),
+        (&["--knobs", "tcp_sack=0", "--path", "dokcer"], 2, "did you mean \"docker\"?"),
+        (&[file, "--knobs", "tcp_sack=0", "--candidate", "large"], 2, "no candidate \"large\": small"),
+        (&["--workload", "tcp-stream", "--knobs", "tcp_sack=0"], 2, "tcp-stream has no response times"),
+    ];
+    for (args, code, says) in bad {
+        check(&search(&turn, args), code, says);
+        turn.assert_nothing_left();
+    }
+    let left: Vec<_> = std::fs::read_dir(turn.out()).unwrap().collect();
+    assert_eq!(left.len(), 1, "the file alone: {left:?}");
+}

@@ -1,0 +1,311 @@
+//! The search for the settings with which a candidate does best: `stats::search` on real topologies.
+//!
+//! A block builds the incumbent and the arms, each in namespaces of its own, and visits them in slices, in a shuffled
+//! order and then in the reverse of it, so that a steady drift hits all alike; of two that is A B B A. Then everything is
+//! taken down: what a build settles at differs from build to build, and is part of the noise between blocks.
+
+mod blocks;
+mod factors;
+mod objective;
+mod told;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use linux::features::Facts;
+use record::{Candidate, Experiment, Load, Rate, SearchOption, SearchStage};
+use stats::Random;
+use stats::search::Rules;
+
+use crate::candidate::contenders;
+use crate::capacity::capacity;
+use crate::home::Claim;
+use crate::limits::possible;
+use crate::machine::machine;
+use crate::turn::in_turn;
+use crate::{Event, Home, LabError, Race, Settings, Wires};
+use blocks::{Blocks, Halt};
+use factors::Factors;
+use objective::Figure;
+
+pub use factors::Factor;
+pub use objective::Objective;
+
+/// What is searched.
+#[derive(Debug, Clone)]
+pub struct Sought {
+    /// The incumbent: the candidate with the settings that it has.
+    pub candidate: Candidate,
+    /// What may be set besides.
+    pub factors: Vec<Factor>,
+    /// What is to get better.
+    pub objective: Objective,
+    /// What it may take.
+    pub budget: Duration,
+    /// The smallest gain that must be found, as a share: 0.05 is 5 %.
+    pub resolve: f64,
+}
+
+/// Something that a person who waits would like to know.
+#[derive(Debug, Clone)]
+pub enum SearchEvent {
+    /// As in a race.
+    Race(Event),
+    /// A setting cannot be made here, and is left out.
+    CannotSet(SearchOption),
+    /// The load is known: requests per second, or as many as go, and the incumbent's capacity where it was looked for.
+    Load(Option<f64>, Option<f64>),
+    /// A block begins.
+    Block {
+        /// How many came before.
+        done: usize,
+        /// How many arms it has besides the incumbent.
+        arms: usize,
+        /// What the search took so far.
+        spent: Duration,
+        /// What it may take.
+        budget: Duration,
+    },
+    /// A stage is over and written down.
+    Stage(SearchStage),
+}
+
+/// A search that is ready to run.
+#[derive(Debug)]
+pub struct Search {
+    race: Race,
+    factors: Factors,
+    sought: Sought,
+}
+
+/// Slices of a visit, at least; an even number, since every order is followed by its reverse.
+const SLICES_MIN: u32 = 4;
+/// Slices of a visit, at most.
+const SLICES_MAX: u32 = 40;
+/// What a slice takes beside itself, to read counters and to wait for the last answers.
+const ASIDE: Duration = Duration::from_millis(15);
+/// What it takes to build a topology, to start its server, and to take it down. Seen here: 80 to 250 ms.
+const BUILD: Duration = Duration::from_millis(150);
+
+impl Search {
+    /// Checks everything that can be checked before the first change.
+    pub fn prepare(
+        mut experiment: Experiment,
+        sought: Sought,
+        settings: Settings,
+        facts: &Facts,
+        home: Home,
+    ) -> Result<Search, LabError> {
+        Wires::of(&experiment.underlay).possible(facts)?;
+        let refused = |what: &str, why: String| LabError::Experiment { what: what.to_owned(), why };
+        let kind = experiment.workload.kind;
+        if let Some(why) = sought.objective.unfit_for(kind) {
+            return Err(refused(&format!("objective {}", sought.objective), why));
+        }
+        if let [_, _, ..] = experiment.workload.body_bytes.as_slice() {
+            return Err(refused(
+                "several sizes of bodies",
+                "a search is at one load: say which one".to_owned(),
+            ));
+        }
+        if sought.factors.is_empty() {
+            return Err(refused("no knobs", "a search needs settings to try".to_owned()));
+        }
+        experiment.candidates = vec![Candidate { required: true, ..sought.candidate.clone() }];
+        experiment.profile = false;
+        let mut found = contenders(&experiment.candidates, facts, &settings.plugins)?;
+        // The reference and its control come first; the host as it is is the reference.
+        found.remove(1);
+        crate::prove(&mut found, facts, crate::Machine::Shared)?;
+        let incumbent = found[found.len() - 1].clone();
+        let factors = Factors::prove(sought.candidate.clone(), incumbent, &sought.factors, facts)?;
+        let standing = factors.space.standing_max();
+        let race = Race::of(experiment, settings, home, found, standing)?;
+        let search = Search { race, factors, sought };
+        search.affordable()?;
+        Ok(search)
+    }
+
+    /// Runs it. Whatever happens, what was built is taken down and what was found is in the record file. The record is
+    /// without an answer if the search was asked to stop, and there is none if that was before it began.
+    pub fn run(self, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<record::Search>, LabError> {
+        let (home, stop) = (self.race.home.clone(), Arc::clone(&self.race.settings.stop));
+        in_turn(&home, &stop, tell, |claim, tell| self.recorded(claim, tell))
+    }
+
+    /// Searches, and writes down what is found.
+    fn recorded(
+        mut self,
+        claim: &Claim,
+        tell: &mut dyn FnMut(SearchEvent),
+    ) -> Result<record::Search, LabError> {
+        let started = Instant::now();
+        for (option, _) in self.factors.options.iter().filter(|(option, _)| !option.unmet.is_empty()) {
+            tell(SearchEvent::CannotSet(option.clone()));
+        }
+        let chosen = self.race.steer(claim)?;
+        let mut record = self.header()?;
+        record.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        tell(Event::Steering { chosen }.into());
+        let path = self.race.settings.record.clone();
+        record.save(&path)?;
+        tell(Event::Recording { path: path.clone() }.into());
+        let Some(load) = self.load(claim, tell)? else { return Ok(record) };
+        record.rate_per_s = load.rate_per_s;
+        let slices = self.slices(&load)?;
+        let rules = self.rules();
+        let space = self.factors.space.clone();
+        let mut blocks = Blocks {
+            race: &self.race,
+            factors: self.factors,
+            sought: &self.sought,
+            claim,
+            load,
+            slices,
+            started,
+            record,
+            tell,
+            random: Random::from_seed(self.race.seed),
+            spent: (0.0, 0.0),
+        };
+        let found = blocks.search(&space, &rules);
+        let mut record = match &found {
+            Ok(found) => blocks.answered(found),
+            Err(_) => blocks.record,
+        };
+        record.wall_s = started.elapsed().as_secs_f64();
+        record.save(&path)?;
+        match found {
+            Ok(_) | Err(Halt::Stopped) => Ok(record),
+            Err(Halt::Failed(error)) => Err(*error),
+        }
+    }
+
+    /// What the search is held to.
+    fn rules(&self) -> Rules {
+        let high = self.sought.objective.figure.is_better_high();
+        let share = self.sought.resolve;
+        Rules {
+            seed: self.race.seed,
+            resolve_ln: if high { share.ln_1p() } else { -(-share).ln_1p() },
+            guards: self.guards().into_iter().map(Figure::bearable_ln).collect(),
+        }
+    }
+
+    /// What is known before the first packet.
+    fn header(&self) -> Result<record::Search, LabError> {
+        let Race { experiment, settings, method, seed, .. } = &self.race;
+        Ok(record::Search {
+            schema: record::SCHEMA,
+            hostgap: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_s: linux::clock::unix_s(),
+            seed: *seed,
+            experiment: experiment.clone(),
+            machine: machine(&method.cpus, settings.scheduling)?,
+            incumbent: self.factors.incumbent().name.clone(),
+            objective: self.objective().to_string(),
+            guards: self.guards().iter().map(ToString::to_string).collect(),
+            rate_per_s: None,
+            budget_s: self.sought.budget.as_secs_f64(),
+            options: self.factors.options.iter().map(|(option, _)| option.clone()).collect(),
+            blocks: Vec::new(),
+            stages: Vec::new(),
+            answer: None,
+            wall_s: 0.0,
+        })
+    }
+
+    fn guards(&self) -> Vec<Figure> {
+        self.sought.objective.guards(self.race.experiment.workload.kind)
+    }
+
+    /// The objective with the rate that it is looked at.
+    fn objective(&self) -> Objective {
+        let Experiment { workload, rates, .. } = &self.race.experiment;
+        Objective { rate: self.sought.objective.rate_of(workload.kind, rates), ..self.sought.objective }
+    }
+
+    /// The load of every visit. A rate is a share of the incumbent's capacity, or must be within it. `None` if asked to
+    /// stop.
+    fn load(&self, claim: &Claim, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<Load>, LabError> {
+        let body_bytes = self.race.experiment.workload.body_bytes.first().copied().unwrap_or(100);
+        let Some(rate) = self.objective().rate else {
+            tell(SearchEvent::Load(None, None));
+            return Ok(Some(Load { body_bytes, rate_per_s: None, of_capacity: None }));
+        };
+        let mut standing = self.race.stand(self.factors.incumbent(), claim)?;
+        let stop = || self.race.settings.stop.load(Ordering::Relaxed);
+        let found = capacity(&mut standing, &self.race.method, body_bytes, stop);
+        standing.take_down()?;
+        let Some(found) = found? else { return Ok(None) };
+        possible(&[rate], &found)?;
+        let (rate_per_s, of_capacity) = match rate {
+            Rate::PerSecond(rate) => (rate, None),
+            Rate::OfCapacity(share) => ((share * found.rate_per_s).round(), Some(share)),
+        };
+        tell(SearchEvent::Load(Some(rate_per_s), Some(found.rate_per_s)));
+        Ok(Some(Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity }))
+    }
+
+    /// How many slices a visit has: enough for the objective's percentile.
+    fn slices(&self, load: &Load) -> Result<u32, LabError> {
+        let (Figure::Percentile(percentile), Some(rate)) = (self.sought.objective.figure, load.rate_per_s)
+        else {
+            return Ok(SLICES_MIN);
+        };
+        let slice = self.race.experiment_slice();
+        let needed = percentile.samples_needed() as f64;
+        // A slice or two may not count.
+        let slices = (1.25 * needed / (rate * slice.as_secs_f64())).ceil();
+        let slices = (slices / 2.0).ceil() * 2.0;
+        if slices > f64::from(SLICES_MAX) {
+            let what = format!("{} of {rate:.0} requests/s", percentile.label());
+            let why = format!(
+                "it takes {needed:.0} answers a visit, which are {slices:.0} slices of {} ms, and {SLICES_MAX} are the most: \
+                 choose a lower percentile, a higher rate or longer slices",
+                slice.as_millis()
+            );
+            return Err(LabError::Experiment { what, why });
+        }
+        Ok((slices as u32).max(SLICES_MIN))
+    }
+
+    /// That the budget is not beyond all hope. What it resolves is known after the calibration.
+    fn affordable(&self) -> Result<(), LabError> {
+        let Experiment { warmup_ms, underlay, workload, .. } = &self.race.experiment;
+        if workload.kind == record::WorkloadKind::Download {
+            // A slice is as long as its objects take.
+            return Ok(());
+        }
+        let warmup = Wires::of(underlay).patience().warmup(Duration::from_millis((*warmup_ms).into()));
+        let visit = BUILD + (self.race.experiment_slice() + warmup + ASIDE) * SLICES_MIN;
+        let visits = self.factors.space.visits_min();
+        let needed = visit.mul_f64(visits);
+        if needed <= self.sought.budget {
+            return Ok(());
+        }
+        Err(LabError::Experiment {
+            what: format!("a budget of {}", told::span(self.sought.budget.as_secs_f64())),
+            why: format!(
+                "a search among {} settings takes {visits:.0} visits of about {:.1} s at least, which is {}",
+                self.factors.space.options(),
+                visit.as_secs_f64(),
+                told::span(needed.as_secs_f64())
+            ),
+        })
+    }
+}
+
+impl Race {
+    /// The measured part of a trial, as long as the wire makes it.
+    fn experiment_slice(&self) -> Duration {
+        Wires::of(&self.experiment.underlay).patience().slice(self.method.slice)
+    }
+}
+
+impl From<Event> for SearchEvent {
+    fn from(event: Event) -> SearchEvent {
+        SearchEvent::Race(event)
+    }
+}

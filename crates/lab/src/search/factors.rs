@@ -1,0 +1,204 @@
+//! Knobs with the values to try, and arms as settings of a candidate.
+
+use std::collections::BTreeMap;
+
+use linux::features::Facts;
+use record::{Asked, Candidate, SearchOption, Side, Tuning};
+use stats::search::{Arm, OPTIONS_MAX, Space};
+use tune::Settings;
+
+use crate::{Contender, LabError, Machine, prove};
+
+/// A knob and the values to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Factor {
+    /// Its name.
+    pub knob: String,
+    /// Whose it is.
+    pub side: Side,
+    /// The values, besides the one that the incumbent has.
+    pub values: Vec<Asked>,
+}
+
+/// The incumbent with all that may be set besides.
+#[derive(Debug)]
+pub(super) struct Factors {
+    candidate: Candidate,
+    incumbent: Contender,
+    facts: Facts,
+    /// Every option with its value as it was written.
+    pub(super) options: Vec<(SearchOption, Asked)>,
+    /// The options that this machine takes: the search's number of each is its place here.
+    open: Vec<usize>,
+    pub(super) space: Space,
+    proven: BTreeMap<Arm, Contender>,
+}
+
+impl Factors {
+    /// Reads the values and tries each on this machine. An option that it does not take is left out and says why.
+    pub(super) fn prove(
+        candidate: Candidate,
+        incumbent: Contender,
+        factors: &[Factor],
+        facts: &Facts,
+    ) -> Result<Factors, LabError> {
+        refuse_unsound(factors)?;
+        let mut options = Vec::new();
+        let (mut open, mut values) = (Vec::new(), Vec::new());
+        for factor in factors {
+            let before = open.len();
+            for asked in &factor.values {
+                let tune = with(&candidate.tune, factor, asked);
+                let mut contender = contender(&incumbent, &tune)?;
+                prove(std::slice::from_mut(&mut contender), facts, Machine::Shared)?;
+                if contender.unmet.is_empty() {
+                    open.push(options.len());
+                }
+                let (knob, value, side) = (factor.knob.clone(), asked.to_string(), factor.side);
+                options.push((SearchOption { knob, value, side, unmet: contender.unmet }, asked.clone()));
+            }
+            if open.len() > before {
+                values.push(open.len() - before);
+            }
+        }
+        if values.is_empty() {
+            let why =
+                options.iter().flat_map(|(option, _)| option.unmet.clone()).collect::<Vec<_>>().join("; ");
+            return Err(LabError::Experiment { what: "no setting can be made here".to_owned(), why });
+        }
+        let space = Space::new(&values);
+        Ok(Factors {
+            candidate,
+            incumbent,
+            facts: facts.clone(),
+            options,
+            open,
+            space,
+            proven: BTreeMap::new(),
+        })
+    }
+
+    /// The places of an arm's options in the list of all.
+    pub(super) fn places(&self, arm: &Arm) -> Vec<usize> {
+        arm.options().iter().map(|option| self.open[*option]).collect()
+    }
+
+    /// The settings of an arm: the incumbent's, and its own over them.
+    pub(super) fn tune(&self, arm: &Arm) -> Tuning {
+        self.places(arm).into_iter().fold(self.candidate.tune.clone(), |tune, place| {
+            let (SearchOption { knob, side, .. }, asked) = &self.options[place];
+            with(&tune, &Factor { knob: knob.clone(), side: *side, values: Vec::new() }, asked)
+        })
+    }
+
+    /// The contender of an arm, after this kernel was asked whether it takes all of it together.
+    pub(super) fn contender(&mut self, arm: &Arm) -> Result<Contender, LabError> {
+        if let Some(known) = self.proven.get(arm) {
+            return Ok(known.clone());
+        }
+        let mut contender = contender(&self.incumbent, &self.tune(arm))?;
+        prove(std::slice::from_mut(&mut contender), &self.facts, Machine::Shared)?;
+        self.proven.insert(arm.clone(), contender.clone());
+        Ok(contender)
+    }
+
+    pub(super) fn incumbent(&self) -> &Contender {
+        &self.incumbent
+    }
+}
+
+/// A tuning with one more setting. What is set for both sides replaces what was set for one.
+fn with(tune: &Tuning, factor: &Factor, asked: &Asked) -> Tuning {
+    let mut tune = tune.clone();
+    let knobs = match factor.side {
+        Side::Client => &mut tune.client,
+        Side::Server => &mut tune.server,
+        Side::Both => {
+            tune.client.remove(&factor.knob);
+            tune.server.remove(&factor.knob);
+            &mut tune.both
+        }
+    };
+    knobs.insert(factor.knob.clone(), asked.clone());
+    tune
+}
+
+fn contender(incumbent: &Contender, tune: &Tuning) -> Result<Contender, LabError> {
+    let failed = |source| LabError::Settings { candidate: "the search".to_owned(), source };
+    let settings = Settings::read(tune).map_err(failed)?;
+    Ok(Contender { settings, required: false, ..incumbent.clone() })
+}
+
+fn refuse_unsound(factors: &[Factor]) -> Result<(), LabError> {
+    let refused = |what: String, why: &str| Err(LabError::Experiment { what, why: why.to_owned() });
+    let count: usize = factors.iter().map(|factor| factor.values.len()).sum();
+    if count > OPTIONS_MAX {
+        return refused(
+            format!("{count} values"),
+            &format!("a search tells at most {OPTIONS_MAX} from each other"),
+        );
+    }
+    for (at, factor) in factors.iter().enumerate() {
+        let knob = &factor.knob;
+        if factor.values.is_empty() {
+            return refused(
+                format!("{knob} without a value"),
+                "at least one is needed that the incumbent does not have",
+            );
+        }
+        let clash = |other: &&Factor| {
+            other.knob == *knob
+                && (other.side == factor.side || [other.side, factor.side].contains(&Side::Both))
+        };
+        if factors[..at].iter().find(clash).is_some() {
+            return refused(format!("{knob} twice"), "give all values of a knob at once");
+        }
+        for (at, value) in factor.values.iter().enumerate() {
+            if factor.values[..at].iter().any(|other| other.to_string() == value.to_string()) {
+                return refused(format!("{knob}={value} twice"), "each value is tried once");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn factor(knob: &str, side: Side, values: &[&str]) -> Factor {
+        let values = values.iter().map(|value| Asked::Text((*value).to_owned())).collect();
+        Factor { knob: knob.to_owned(), side, values }
+    }
+
+    #[track_caller]
+    fn check(factors: &[Factor], expected: &str) {
+        let error = refuse_unsound(factors).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_refused() {
+        let sack = factor("tcp_sack", Side::Both, &["0"]);
+        check(&[factor("tcp_sack", Side::Both, &[])], "tcp_sack without a value");
+        check(&[sack.clone(), sack.clone()], "tcp_sack twice");
+        check(&[sack.clone(), factor("tcp_sack", Side::Client, &["1"])], "tcp_sack twice");
+        check(&[factor("initcwnd", Side::Both, &["9", "9"])], "initcwnd=9 twice");
+        let many: Vec<String> = (0..33).map(|value| value.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        check(&[factor("initcwnd", Side::Both, &many)], "33 values");
+        let sides = [factor("tcp_sack", Side::Server, &["0"]), factor("tcp_sack", Side::Client, &["0"])];
+        assert!(refuse_unsound(&sides).is_ok());
+    }
+
+    #[test]
+    fn an_option_replaces_what_the_incumbent_has() {
+        let asked = Asked::Number(1);
+        let mut tune = Tuning::default();
+        tune.client.insert("tcp_sack".to_owned(), Asked::Number(0));
+        let both = with(&tune, &factor("tcp_sack", Side::Both, &[]), &asked);
+        assert!(both.client.is_empty() && both.both["tcp_sack"] == asked);
+        let client = with(&both, &factor("tcp_sack", Side::Client, &[]), &Asked::Number(0));
+        assert_eq!((client.both.len(), client.client.len()), (1, 1));
+    }
+}

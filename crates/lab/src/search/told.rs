@@ -1,0 +1,232 @@
+//! What a search found, in the words and ratios of its record.
+
+use record::{SearchAnswer, SearchArm, SearchRatio, SearchStage, SearchVerdict, Tuning};
+use stats::search::{Answer, Arm, Effect, Found, Nothing, Stage, StageName, Unfit};
+
+use super::Sought;
+use super::factors::Factors;
+use super::objective::Figure;
+
+/// A stage for the record.
+pub(super) fn stage(stage: &Stage, objective: Figure, factors: &Factors) -> SearchStage {
+    let name = match stage.name {
+        StageName::Calibration => "calibration",
+        StageName::Screening => "screening",
+        StageName::Race => "race",
+        StageName::Confirmation => "confirmation",
+        StageName::Ablation => "ablation",
+        StageName::Recheck => "recheck",
+    };
+    let arms = stage.arms.iter().map(|scored| SearchArm {
+        arm: factors.places(&scored.arm),
+        ratio: scored.effect.map(|effect| ratio(effect, objective.is_better_high())),
+        broken: scored.broken.clone(),
+        kept: scored.kept,
+    });
+    SearchStage { name: name.to_owned(), blocks: stage.blocks, arms: arms.collect() }
+}
+
+/// The answer for the record. `visit_s` is what a visit took here.
+pub(super) fn answer(
+    found: &Found,
+    sought: &Sought,
+    factors: &Factors,
+    record: &record::Search,
+    visit_s: f64,
+) -> SearchAnswer {
+    let objective = sought.objective.figure;
+    let high = objective.is_better_high();
+    let resolvable = found.resolvable_ln.map(|ln| share(ln, high));
+    let empty = SearchAnswer {
+        verdict: SearchVerdict::NotSearched,
+        arm: Vec::new(),
+        ratio: None,
+        guards: Vec::new(),
+        dropped: Vec::new(),
+        why: String::new(),
+        resolvable,
+        tune: Tuning::default(),
+    };
+    let name = record.objective.as_str();
+    let guards = sought.objective.guards(record.experiment.workload.kind);
+    let settings = |arm: &Arm| {
+        let told = factors.places(arm).into_iter().map(|place| record.options[place].told());
+        told.collect::<Vec<_>>().join(" and ")
+    };
+    match &found.answer {
+        Answer::Unfit(unfit) => {
+            SearchAnswer { why: unfit_told(unfit, name, sought, high, (visit_s, record)), ..empty }
+        }
+        Answer::Nothing(nothing) => {
+            let (arm, effect) = match nothing {
+                Nothing::NoneBetter => (Arm::default(), None),
+                Nothing::NotConfirmed { arm, effect } | Nothing::Harms { arm, effect, .. } => {
+                    (arm.clone(), Some(*effect))
+                }
+            };
+            SearchAnswer {
+                verdict: SearchVerdict::NothingHelps,
+                arm: factors.places(&arm),
+                ratio: effect.map(|effect| ratio(effect, high)),
+                why: nothing_told(nothing, (name, high), &guards, settings),
+                ..empty
+            }
+        }
+        Answer::Better { arm, effect, harms, dropped, ablated } => {
+            let worse = |(guard, harm): (&Figure, &Option<Effect>)| {
+                // A harm is a gain of the other sign.
+                harm.map(|harm| ratio(Effect { ln: -harm.ln, ..harm }, guard.is_better_high()))
+            };
+            let told = ratio(*effect, high);
+            SearchAnswer {
+                verdict: SearchVerdict::Better,
+                arm: factors.places(arm),
+                ratio: Some(told),
+                guards: guards.iter().zip(harms).map(worse).collect(),
+                dropped: factors.places(&Arm::of(dropped.iter().copied())),
+                why: format!(
+                    "with {} {name} is {}, over {} blocks that it was not chosen by{}",
+                    settings(arm),
+                    change_told(&told),
+                    told.blocks,
+                    if *ablated { "" } else { "; there was no time to find out whether all of it is needed" }
+                ),
+                tune: factors.tune(arm),
+                ..empty
+            }
+        }
+    }
+}
+
+/// A gain as a ratio of the figure to the incumbent's.
+fn ratio(effect: Effect, high: bool) -> SearchRatio {
+    let gain = effect.ratio();
+    let blocks = effect.blocks;
+    if high {
+        SearchRatio { value: gain.value, low: gain.low, high: gain.high, blocks }
+    } else {
+        SearchRatio { value: 1.0 / gain.value, low: 1.0 / gain.high, high: 1.0 / gain.low, blocks }
+    }
+}
+
+/// A gain as a share of the incumbent's value.
+fn share(gain_ln: f64, high: bool) -> f64 {
+    if high { gain_ln.exp_m1() } else { -(-gain_ln).exp_m1() }
+}
+
+/// "12.3 % lower (95 %: 14.4 % lower to 10.1 % lower)".
+fn change_told(ratio: &SearchRatio) -> String {
+    format!(
+        "{} (95 %: {} to {})",
+        percent_told(ratio.value),
+        percent_told(ratio.low),
+        percent_told(ratio.high)
+    )
+}
+
+/// Percentages up to three times as much, which is as far as they are read without counting.
+fn percent_told(ratio: f64) -> String {
+    match ratio {
+        _ if ratio >= 3.0 => format!("{ratio:.1} times as high"),
+        _ if ratio < 1.0 => format!("{:.1} % lower", 100.0 * (1.0 - ratio)),
+        _ => format!("{:.1} % higher", 100.0 * (ratio - 1.0)),
+    }
+}
+
+fn nothing_told(
+    nothing: &Nothing,
+    (name, high): (&str, bool),
+    guards: &[Figure],
+    settings: impl Fn(&Arm) -> String,
+) -> String {
+    match nothing {
+        Nothing::NoneBetter => {
+            format!(
+                "no setting and no combination had a better {name} than the incumbent, even where the best was chosen"
+            )
+        }
+        Nothing::NotConfirmed { arm, effect } => format!(
+            "{} was best in the race, but on blocks that it was not chosen by {name} was {}, which is no proven gain",
+            settings(arm),
+            change_told(&ratio(*effect, high))
+        ),
+        Nothing::Harms { arm, effect, guard, harm } => {
+            let guard = guards[*guard];
+            format!(
+                "with {} {name} is {}, but {guard} is {}",
+                settings(arm),
+                change_told(&ratio(*effect, high)),
+                change_told(&ratio(Effect { ln: -harm.ln, ..*harm }, guard.is_better_high()))
+            )
+        }
+    }
+}
+
+/// Why there was no search, and what would make one.
+fn unfit_told(
+    unfit: &Unfit,
+    name: &str,
+    sought: &Sought,
+    high: bool,
+    (visit_s, record): (f64, &record::Search),
+) -> String {
+    // What the calibration took is not among the visits that count.
+    let before = record.wall_s;
+    match unfit {
+        Unfit::Void => "too few visits counted: the machine was too busy with other things".to_owned(),
+        Unfit::Noisy { visit_ln, limit_ln } => format!(
+            "{name} of the incumbent scatters by {:.0} % from visit to visit, and above {:.0} % nothing can be searched: race \
+             on a quieter machine, with longer slices, or for a lower percentile",
+            100.0 * visit_ln.exp_m1(),
+            100.0 * limit_ln
+        ),
+        Unfit::Unsteady { difference } => format!(
+            "the incumbent differs from itself: {name} of the second was {}; something that is not the settings makes a \
+             difference here",
+            change_told(&ratio(*difference, high))
+        ),
+        Unfit::Short { visits, needed } => format!(
+            "the budget of {} has {visits:.0} visits left after the calibration, and a search takes {needed:.0} at least: \
+             give it {}",
+            span(sought.budget.as_secs_f64()),
+            span(before + needed * visit_s * 1.05)
+        ),
+        Unfit::Coarse { resolvable_ln, needed } => format!(
+            "a budget of {} resolves gains of {:.1} % here, and {:.1} % were to be resolved: give it {}, or ask for less",
+            span(sought.budget.as_secs_f64()),
+            100.0 * share(*resolvable_ln, high),
+            100.0 * sought.resolve,
+            span(before + needed * visit_s * 1.05)
+        ),
+    }
+}
+
+/// A time to be read, and to be typed.
+pub(super) fn span(seconds: f64) -> String {
+    if seconds < 100.0 {
+        format!("{:.0}s", seconds.ceil())
+    } else {
+        format!("{:.0}m", (seconds / 60.0).ceil())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gain_is_told_in_the_figures_own_direction() {
+        let effect = Effect { ln: 0.1, ln_error: 0.01, blocks: 1_000 };
+        let (low, high) = (ratio(effect, false), ratio(effect, true));
+        assert!((low.value - (-0.1_f64).exp()).abs() < 1e-12 && low.low < low.value && low.value < low.high);
+        assert_eq!(change_told(&low), "9.5 % lower (95 %: 11.3 % lower to 7.7 % lower)");
+        assert_eq!(change_told(&high), "10.5 % higher (95 %: 8.4 % higher to 12.7 % higher)");
+        assert_eq!(percent_told(18.24), "18.2 times as high");
+        assert!((share(0.1, false) - 0.095_16).abs() < 1e-4 && (share(0.1, true) - 0.105_17).abs() < 1e-4);
+    }
+
+    #[test]
+    fn times_are_rounded_up() {
+        assert_eq!([0.2, 59.1, 100.0, 601.0].map(span), ["1s", "60s", "2m", "11m"]);
+    }
+}

@@ -1,0 +1,30 @@
+//! Whoever measures on this machine does so alone, after what the dead left is gone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::home::{Claim, Home};
+use crate::{Event, LabError};
+
+/// Waits for the machine, clears it, and does the work under a claim. `None` if asked to stop while waiting.
+pub(crate) fn in_turn<E: From<Event>, T>(
+    home: &Home,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(E),
+    work: impl FnOnce(&Claim, &mut dyn FnMut(E)) -> Result<T, LabError>,
+) -> Result<Option<T>, LabError> {
+    let stopped = || stop.load(Ordering::Relaxed);
+    let Some(_exclusive) = home.exclusive(|pid| tell(Event::Waiting { pid }.into()), stopped)? else {
+        return Ok(None);
+    };
+    // After the wait: whoever raced before may have died of it.
+    for cleaned in home.clean()? {
+        tell(Event::CleanedUp { id: cleaned.id }.into());
+    }
+    let claim = home.claim()?;
+    let result = work(&claim, tell);
+    let released = claim.release();
+    // The first error is the one to tell: the other follows from it.
+    let done = result?;
+    released?;
+    Ok(Some(done))
+}

@@ -1,0 +1,265 @@
+//! The file of a search for settings: one JSON object, written anew after each stage.
+//!
+//! It holds what every visit of every block gave, so that all figures can be computed again, and is what
+//! `hostgap tune search --json` prints.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Experiment, Machine, RecordError, Side, Tuning};
+
+/// A search: what was asked, what each visit gave, what came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// The version of this format, [`crate::SCHEMA`].
+    pub schema: u32,
+    /// Who wrote it.
+    pub hostgap: String,
+    /// When it began, in seconds since 1970.
+    pub started_unix_s: u64,
+    /// The seed of all order.
+    pub seed: u64,
+    /// What the load was; its one candidate is the incumbent.
+    pub experiment: Experiment,
+    /// The machine.
+    pub machine: Machine,
+    /// The incumbent's name.
+    pub incumbent: String,
+    /// What is to get better: `p99@30%`, `throughput`.
+    pub objective: String,
+    /// What must not get worse: `p50`, `cpu`, `retransmits`.
+    pub guards: Vec<String>,
+    /// The rate of requests per second; absent: as many as go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+    /// What the search might take, in seconds.
+    pub budget_s: f64,
+    /// What was tried. Arms name options by their place in this list.
+    pub options: Vec<SearchOption>,
+    /// Every block, in order.
+    pub blocks: Vec<SearchBlock>,
+    /// What the stages made of them.
+    pub stages: Vec<SearchStage>,
+    /// What came out; absent in the file of a search that was cut off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<SearchAnswer>,
+    /// How long it took so far, in seconds.
+    pub wall_s: f64,
+}
+
+/// A setting that may help.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchOption {
+    /// The knob.
+    pub knob: String,
+    /// Its value.
+    pub value: String,
+    /// Whose.
+    pub side: Side,
+    /// Why it cannot be made here; empty: it is searched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmet: Vec<String>,
+}
+
+/// The incumbent and some arms, visited next to each other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchBlock {
+    /// Its visits, the incumbent's first. An arm without options after that is the incumbent once more.
+    pub visits: Vec<SearchVisit>,
+}
+
+/// What a visit gave.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchVisit {
+    /// The options in force.
+    pub arm: Vec<usize>,
+    /// The objective: nanoseconds, answers or bytes per second, nanoseconds of CPU time per answer or byte.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<f64>,
+    /// The guarded figures, likewise.
+    pub guards: Vec<Option<f64>>,
+    /// Slices that did not count.
+    #[serde(default)]
+    pub void: u32,
+    /// Why the arm was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
+}
+
+/// What a stage found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchStage {
+    /// `calibration`, `screening`, `race`, `confirmation`, `ablation` or `recheck`.
+    pub name: String,
+    /// How many blocks it took.
+    pub blocks: u32,
+    /// Its arms.
+    pub arms: Vec<SearchArm>,
+}
+
+/// An arm in a stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchArm {
+    /// Its options.
+    pub arm: Vec<usize>,
+    /// The objective as a ratio to the incumbent's; in an ablation the winner's as a ratio to that without the option.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<SearchRatio>,
+    /// Why it was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
+    /// Whether it came further.
+    pub kept: bool,
+}
+
+/// A ratio with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchRatio {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Blocks that it is of.
+    pub blocks: u32,
+}
+
+/// What came out of a search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchAnswer {
+    /// Which of three.
+    pub verdict: SearchVerdict,
+    /// The smallest set that keeps the gain, or the best arm that was not good enough; empty where there is none.
+    pub arm: Vec<usize>,
+    /// The objective with it as a ratio to the incumbent's, from blocks that it was not chosen by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<SearchRatio>,
+    /// The guarded figures, likewise.
+    pub guards: Vec<Option<SearchRatio>>,
+    /// Options that came with the winner and did nothing.
+    pub dropped: Vec<usize>,
+    /// Why, in a sentence without a full stop.
+    pub why: String,
+    /// The change of the objective, as a share, that the hold-out finds four times in five; what is smaller may have been
+    /// missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolvable: Option<f64>,
+    /// The incumbent's settings with those of the arm, as a candidate has them. Empty unless something is better.
+    #[serde(default, skip_serializing_if = "Tuning::is_empty")]
+    pub tune: Tuning,
+}
+
+/// Whether something helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchVerdict {
+    /// The arm is better than the incumbent.
+    Better,
+    /// Nothing helps, as far as it can be resolved.
+    NothingHelps,
+    /// The machine was not fit for a search, or the budget too small.
+    NotSearched,
+}
+
+impl Search {
+    /// Writes the file anew. A reader sees the old one or the new one, whatever happens meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The disk refused, or a figure is not a number.
+    pub fn save(&self, path: &Path) -> Result<(), RecordError> {
+        let unwritable = |source| RecordError::Unwritable { path: path.to_owned(), source };
+        let text = serde_json::to_string_pretty(self).map_err(unwritable)?;
+        let fresh = path.with_extension("json.new");
+        let write = || {
+            let mut file = File::create(&fresh)?;
+            file.write_all(text.as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_data()?;
+            std::fs::rename(&fresh, path)
+        };
+        write().map_err(|source| RecordError::Io { doing: "write", path: path.to_owned(), source })
+    }
+}
+
+impl SearchOption {
+    /// `tcp_sack=0`, with the side where it is one side's.
+    pub fn told(&self) -> String {
+        let side = match self.side {
+            Side::Both => "",
+            Side::Client => "client.",
+            Side::Server => "server.",
+        };
+        format!("{side}{}={}", self.knob, self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search() -> Search {
+        Search {
+            schema: crate::SCHEMA,
+            hostgap: "0".to_owned(),
+            started_unix_s: 1,
+            seed: 2,
+            experiment: Experiment::default(),
+            machine: Machine::default(),
+            incumbent: "host".to_owned(),
+            objective: "throughput".to_owned(),
+            guards: vec!["cpu".to_owned()],
+            rate_per_s: None,
+            budget_s: 60.0,
+            options: vec![SearchOption {
+                knob: "tcp_sack".to_owned(),
+                value: "0".to_owned(),
+                side: Side::Server,
+                unmet: Vec::new(),
+            }],
+            blocks: vec![SearchBlock {
+                visits: vec![
+                    SearchVisit { objective: Some(5.0), guards: vec![Some(1.0)], ..SearchVisit::default() },
+                    SearchVisit {
+                        arm: vec![0],
+                        guards: vec![None],
+                        broken: Some("x".to_owned()),
+                        ..SearchVisit::default()
+                    },
+                ],
+            }],
+            stages: Vec::new(),
+            answer: None,
+            wall_s: 3.0,
+        }
+    }
+
+    #[test]
+    fn a_search_is_written_anew_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("search.json");
+        let mut search = search();
+        assert_eq!(search.options[0].told(), "server.tcp_sack=0");
+        search.save(&path).unwrap();
+        search.stages.push(SearchStage { name: "calibration".to_owned(), blocks: 1, arms: Vec::new() });
+        search.save(&path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(serde_json::from_str::<Search>(&text).unwrap(), search);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+        assert!(serde_json::from_str::<Search>(&text.replace("\"seed\"", "\"sead\"")).is_err());
+        let error = search.save(&dir.path().join("nowhere/search.json")).unwrap_err();
+        assert!(error.to_string().starts_with("write "), "{error}");
+    }
+}

@@ -1,0 +1,262 @@
+//! The search for the settings that help, with hold-out and ablation; it can answer that nothing does.
+//!
+//! What is searched is a [`Space`] of options; what is compared are [`Arm`]s, sets of options, by blocks in which the
+//! incumbent (nothing set) and some arms are visited next to each other. Only differences within a block are looked
+//! at, so that the machine's drift from block to block cancels. In order:
+//!
+//! 1. **Calibration**: the incumbent against itself. What it scatters is the noise of everything that follows; is it
+//!    too much, or does the incumbent differ from itself, there is no search.
+//! 2. **Screening**, where there are more combinations than fit into a block: every option alone once, then factorial
+//!    blocks in which half of all options are on at a time, so that every visit tells of every option.
+//! 3. **Race**: sequential halving (Karnin, Koren and Somekh 2013) among the best options and their combinations.
+//! 4. **Confirmation** of the one winner on blocks that nothing was chosen by. This is what keeps false winners rare:
+//!    the best of a dozen arms that do nothing looks good in nine searches of ten.
+//! 5. **Ablation**: the winner without each of its options, and what is left once more against incumbent and winner, on
+//!    fresh blocks. The smallest set that keeps the gain is the answer.
+//!
+//! It sees logarithms of ratios; how a visit is made is the business of [`Trials`]. What the search promises is
+//! simulated with known truths in `tests/it/search.rs`.
+
+mod ablation;
+mod calibration;
+mod confirmation;
+mod design;
+mod effect;
+mod halving;
+mod screening;
+mod space;
+mod tally;
+
+pub use calibration::{Calibration, Unfit};
+pub use effect::Effect;
+pub use space::{Arm, OPTIONS_MAX, Space};
+
+use crate::Random;
+use ablation::{Ablated, ablate};
+use calibration::calibrate;
+use confirmation::{Confirmed, confirm};
+use halving::race;
+use screening::screen;
+
+/// What a visit of an arm gave, against the incumbent of the same block.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Response {
+    /// It counts.
+    Measured {
+        /// How much better the objective was: the logarithm of the ratio, above 0 is better.
+        gain: f64,
+        /// How much worse each guarded figure was, likewise: above 0 is worse; `None` where it has no value. The same
+        /// number of them everywhere.
+        harms: Vec<Option<f64>>,
+    },
+    /// The visit does not count, through no fault of the arm.
+    Void,
+    /// The arm cannot be: it was refused or stopped working. It is not visited again.
+    Broken(String),
+}
+
+/// Who makes the visits.
+pub trait Trials {
+    /// Why there are no more.
+    type Error;
+
+    /// Visits the incumbent and these arms, in an order that favours none, and compares each with that incumbent. The
+    /// incumbent among the arms is visited once more, for itself.
+    fn block(&mut self, arms: &[Arm]) -> Result<Vec<Response>, Self::Error>;
+
+    /// How many visits there can still be; a block takes one for each of its arms and one for its incumbent. Asked after
+    /// the calibration, so that what a visit takes may be learned from that.
+    fn visits_left(&self) -> f64;
+
+    /// A stage is over. Called before the next begins.
+    fn ended(&mut self, stage: &Stage) -> Result<(), Self::Error>;
+}
+
+/// What a search is held to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// Of the order of everything.
+    pub seed: u64,
+    /// The smallest gain that must be found with a probability of 80 %, as a logarithm. A search whose budget does not
+    /// resolve it is not begun.
+    pub resolve_ln: f64,
+    /// By how much each guarded figure may get worse, as a logarithm: a proven difference that nobody would notice is no
+    /// reason to go without a gain.
+    pub guards: Vec<f64>,
+}
+
+/// A part of the search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StageName {
+    /// The incumbent against itself.
+    Calibration,
+    /// What each option does, by itself and among others.
+    Screening,
+    /// Sequential halving.
+    Race,
+    /// The winner on fresh blocks.
+    Confirmation,
+    /// The winner without each of its options.
+    Ablation,
+    /// What is left of it, on fresh blocks.
+    Recheck,
+}
+
+/// What a stage found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stage {
+    /// Which.
+    pub name: StageName,
+    /// Blocks that it took.
+    pub blocks: u32,
+    /// Its arms.
+    pub arms: Vec<Scored>,
+}
+
+/// An arm in a stage.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scored {
+    /// Which.
+    pub arm: Arm,
+    /// Its gain over the incumbent; in an ablation the loss of the winner without it. Of stages that choose, this is what
+    /// they chose by, and flatters the chosen.
+    pub effect: Option<Effect>,
+    /// Why it was not visited any more.
+    pub broken: Option<String>,
+    /// Whether it came further.
+    pub kept: bool,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// There was no search: the machine is not fit for it, or the budget is too small.
+    Unfit(Unfit),
+    /// Nothing helps, as far as this budget resolves.
+    Nothing(Nothing),
+    /// This helps.
+    Better {
+        /// The smallest set that keeps the gain.
+        arm: Arm,
+        /// Its gain, from blocks that it was not chosen by.
+        effect: Effect,
+        /// What each guarded figure got worse by, likewise; `None` where too few blocks told.
+        harms: Vec<Option<Effect>>,
+        /// Options that came with the winner and did nothing.
+        dropped: Vec<usize>,
+        /// Whether there was time to find out what of the winner does anything.
+        ablated: bool,
+    },
+}
+
+/// An answer, and how fine it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// What came out.
+    pub answer: Answer,
+    /// The gain that the hold-out finds with a probability of 80 %, as a logarithm: what is smaller may have been
+    /// missed. `None` where the noise is not known.
+    pub resolvable_ln: Option<f64>,
+}
+
+/// Why nothing is said to help.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Nothing {
+    /// No arm was better than the incumbent even where the best one was chosen.
+    NoneBetter,
+    /// The best arm's gain was not there again on fresh blocks, or was no more than the incumbent's difference from itself.
+    NotConfirmed {
+        /// The best arm.
+        arm: Arm,
+        /// What was there.
+        effect: Effect,
+    },
+    /// The best arm makes something else worse.
+    Harms {
+        /// The best arm.
+        arm: Arm,
+        /// Its gain.
+        effect: Effect,
+        /// Which guarded figure.
+        guard: usize,
+        /// By how much that got worse.
+        harm: Effect,
+    },
+}
+
+/// The shares of the visits after calibration. What the race does not need is the hold-out's.
+struct Shares {
+    screening: f64,
+    race: f64,
+    confirmation: f64,
+}
+
+/// A fifth to find out which options matter, a quarter to find the best arm, three tenths to confirm it and the rest to
+/// ablate it. In simulations other shares did not find more often what there was to find, as long as race and
+/// confirmation had about as much.
+const SHARES: Shares = Shares { screening: 0.2, race: 0.25, confirmation: 0.3 };
+
+impl Shares {
+    /// A share of all as one of what is left after others.
+    fn of_rest(&self, share: f64, spent: f64) -> f64 {
+        share / (1.0 - spent)
+    }
+}
+
+/// Searches.
+///
+/// # Errors
+/// Those of `trials`.
+pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result<Found, T::Error> {
+    let calibration = calibrate(trials)?;
+    let visits = trials.visits_left();
+    let hold_out = SHARES.confirmation * visits;
+    let resolvable_ln = calibration.difference.map(|_| calibration.resolvable_ln(hold_out));
+    let answer = match calibration.fit(space, hold_out, visits, rules) {
+        Err(unfit) => Answer::Unfit(unfit),
+        Ok(()) => find(space, &calibration, visits, rules, trials)?,
+    };
+    // What the hold-out did resolve is better known than what it was to.
+    let resolvable_ln = match &answer {
+        Answer::Nothing(Nothing::NotConfirmed { effect, .. }) => Some(effect.resolvable_ln()),
+        Answer::Unfit(_) | Answer::Nothing(_) | Answer::Better { .. } => resolvable_ln,
+    };
+    Ok(Found { answer, resolvable_ln })
+}
+
+/// Everything after the calibration.
+fn find<T: Trials>(
+    space: &Space,
+    calibration: &Calibration,
+    visits: f64,
+    rules: &Rules,
+    trials: &mut T,
+) -> Result<Answer, T::Error> {
+    let arms = if space.fits_a_block() {
+        space.all_arms()
+    } else {
+        let mut random = Random::from_seed(rules.seed);
+        screen(space, calibration, SHARES.screening * visits, &mut random, trials)?
+    };
+    // Visits may take longer than they did: every stage has its share of those that are left.
+    let for_race = SHARES.of_rest(SHARES.race, SHARES.screening) * trials.visits_left();
+    let Some(winner) = race(arms, for_race, trials)? else { return Ok(Answer::Nothing(Nothing::NoneBetter)) };
+    // What would be the ablation's is the hold-out's where there is nothing to take away.
+    let alone = winner.options().len() == 1;
+    let share = SHARES.of_rest(SHARES.confirmation, SHARES.screening + SHARES.race);
+    let (effect, harms) = match confirm(&winner, if alone { 1.0 } else { share }, rules, trials)? {
+        Confirmed::No(nothing) => return Ok(Answer::Nothing(nothing)),
+        Confirmed::Yes { effect, harms } => (effect, harms),
+    };
+    if alone {
+        return Ok(Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true });
+    }
+    Ok(match ablate(&winner, rules, trials)? {
+        Ablated::NoTime => Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: false },
+        Ablated::Whole => Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true },
+        Ablated::Smaller { arm, effect, harms } => {
+            let dropped = winner.options().iter().copied().filter(|option| !arm.holds(*option)).collect();
+            Answer::Better { arm, effect, harms, dropped, ablated: true }
+        }
+    })
+}

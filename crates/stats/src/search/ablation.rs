@@ -1,0 +1,118 @@
+//! What of the winner does anything: taken away one by one, and what is left held against it.
+
+use super::confirmation::{CONTROL, Confirmed, against_both, judge};
+use super::tally::Tally;
+use super::{Arm, Effect, Rules, StageName, Trials};
+
+/// What of the winner does anything.
+pub(super) enum Ablated {
+    /// Nobody knows: the budget is at its end.
+    NoTime,
+    /// All of it, as far as can be told.
+    Whole,
+    /// A smaller set keeps the gain.
+    Smaller { arm: Arm, effect: Effect, harms: Vec<Option<Effect>> },
+}
+
+/// The share of what is left after the confirmation that goes into taking options away; the rest is the recheck's.
+const ABLATION: f64 = 0.5;
+
+/// The fewest blocks of either.
+const BLOCKS_MIN: f64 = 6.0;
+
+/// The share of the winner's gain that a smaller set must keep. It must not be proven to be worse than the winner, and be
+/// proven to be better than the incumbent, besides.
+const KEPT_MIN: f64 = 2.0 / 3.0;
+
+/// Looks for the smallest set that keeps the winner's gain.
+pub(super) fn ablate<T: Trials>(winner: &Arm, rules: &Rules, trials: &mut T) -> Result<Ablated, T::Error> {
+    let options = winner.options();
+    let visits = trials.visits_left();
+    let blocks = (ABLATION * visits / (options.len() + 2) as f64).floor();
+    if blocks < BLOCKS_MIN {
+        return Ok(Ablated::NoTime);
+    }
+    let arms = [winner.clone()].into_iter().chain(options.iter().map(|option| winner.without(*option)));
+    let mut tally = Tally::of(arms.collect());
+    let all: Vec<usize> = (0..=options.len()).collect();
+    // The recheck's half is its own, if visits take longer than they did.
+    let for_recheck = (1.0 - ABLATION) * visits;
+    for block in 0..blocks as u32 {
+        if f64::from(block) >= BLOCKS_MIN && trials.visits_left() < for_recheck {
+            break;
+        }
+        tally.visit(&all, trials)?;
+    }
+    // The loss without an option: the winner's gain less that of the rest.
+    let loss = |at: usize| Effect::of(&tally.combined(&[(0, 1.0), (at, -1.0)]));
+    let needed = |at: usize| tally.broken[at].is_some() || loss(at).is_none_or(|loss| loss.is_proven());
+    let shown = |at: usize| if at == 0 { Effect::of(&tally.gains(0)) } else { loss(at) };
+    trials.ended(&tally.stage(StageName::Ablation, shown, |at| at > 0 && needed(at)))?;
+    let mut idle: Vec<(usize, f64)> = (1..=options.len())
+        .filter(|at| !needed(*at))
+        .map(|at| (options[at - 1], loss(at).map_or(0.0, |loss| loss.ln)))
+        .collect();
+    idle.sort_by(|a, b| a.1.total_cmp(&b.1));
+    recheck(winner, &idle, rules, trials)
+}
+
+/// Holds smaller sets against incumbent and winner, and takes the smallest that keeps the gain. An option without a proven
+/// loss is not one without a loss: several small ones together may be the gain. So the sets are nested: without all such
+/// options, and without those alone that lost nothing at all.
+fn recheck<T: Trials>(
+    winner: &Arm,
+    idle: &[(usize, f64)],
+    rules: &Rules,
+    trials: &mut T,
+) -> Result<Ablated, T::Error> {
+    let without = |most: f64| {
+        idle.iter()
+            .filter(|(_, loss)| *loss <= most)
+            .fold(winner.clone(), |arm, (option, _)| arm.without(*option))
+    };
+    let mut smaller = vec![without(f64::INFINITY), without(0.0)];
+    // Where every option lost too little to be proven, the one that lost most is the best guess at what is not idle.
+    if smaller[0].is_incumbent() {
+        smaller[0] = Arm::of(idle.last().map(|(option, _)| *option));
+    }
+    smaller.dedup();
+    smaller.retain(|arm| arm != winner && !arm.is_incumbent());
+    let visits = trials.visits_left();
+    let arms: Vec<Arm> = [Arm::default(), winner.clone()].into_iter().chain(smaller.clone()).collect();
+    let blocks = (visits / (arms.len() + 1) as f64).floor();
+    if smaller.is_empty() {
+        return Ok(Ablated::Whole);
+    }
+    if blocks < BLOCKS_MIN {
+        return Ok(Ablated::NoTime);
+    }
+    let mut tally = Tally::of(arms);
+    let all: Vec<usize> = (0..tally.arms.len()).collect();
+    for block in 0..blocks as u32 {
+        if f64::from(block) >= BLOCKS_MIN && trials.visits_left() < (all.len() + 1) as f64 {
+            break;
+        }
+        tally.visit(&all, trials)?;
+    }
+    let kept = (WINNER + 1..tally.arms.len()).find_map(|at| {
+        let Confirmed::Yes { effect, harms } = judge(&tally, at, rules) else { return None };
+        keeps(&tally, at).then(|| (at, Ablated::Smaller { arm: tally.arms[at].clone(), effect, harms }))
+    });
+    let gain = |at: usize| {
+        Effect::of(&if at == CONTROL { tally.gains(at) } else { tally.combined(&against_both(at)) })
+    };
+    let chosen = kept.as_ref().map(|(at, _)| *at);
+    trials.ended(&tally.stage(StageName::Recheck, gain, |at| Some(at) == chosen.or(Some(WINNER))))?;
+    Ok(kept.map_or(Ablated::Whole, |(_, smaller)| smaller))
+}
+
+/// The winner's column of a recheck.
+const WINNER: usize = 1;
+
+/// Whether an arm is not proven to be worse than the winner, and has most of its gain.
+fn keeps(tally: &Tally, at: usize) -> bool {
+    let worse = Effect::of(&tally.combined(&[(WINNER, 1.0), (at, -1.0)]));
+    let gain = |at: usize| Effect::of(&tally.combined(&against_both(at))).map(|effect| effect.ln);
+    let most = gain(at) >= gain(WINNER).map(|whole| KEPT_MIN * whole);
+    worse.is_some_and(|worse| !worse.is_proven()) && most
+}

@@ -1,0 +1,172 @@
+//! The incumbent against itself, and what follows from it for the search.
+
+use super::effect::resolving;
+use super::space::ARMS_MAX;
+use super::tally::Tally;
+use super::{Arm, Effect, Rules, Space, StageName, Trials};
+use crate::student_t_quantile;
+
+/// Blocks of the calibration.
+const BLOCKS: u32 = 8;
+
+/// The scatter of a visit, as a logarithm, above which nothing is searched: a gain of a tenth would take some hundred
+/// blocks, and noise of that size has a cause that should be found first.
+const SCATTER_MAX: f64 = 0.15;
+
+/// The fewest blocks of a hold-out: with fewer the t distribution asks for half as much again.
+pub(super) const HOLD_OUT_MIN: f64 = 8.0;
+
+/// Visits of a block of the hold-out: the incumbent twice, and the arm.
+pub(super) const HOLD_OUT_VISITS: f64 = 3.0;
+
+/// What the incumbent does against itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calibration {
+    /// Its difference from itself; `None` if too few blocks counted.
+    pub difference: Option<Effect>,
+    /// The scatter of a difference between two visits of a block, as a logarithm.
+    pub scatter_ln: f64,
+}
+
+/// Why there can be no search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unfit {
+    /// Too few blocks of the calibration counted.
+    Void,
+    /// A visit scatters by more than what can be searched in.
+    Noisy {
+        /// The scatter of a visit, as a logarithm.
+        visit_ln: f64,
+        /// The limit.
+        limit_ln: f64,
+    },
+    /// The incumbent differs from itself: something that is not the settings makes a difference.
+    Unsteady {
+        /// By so much.
+        difference: Effect,
+    },
+    /// The budget does not suffice for all stages.
+    Short {
+        /// Visits that there were to be.
+        visits: f64,
+        /// Visits that it takes at least.
+        needed: f64,
+    },
+    /// The budget does not resolve what was to be resolved.
+    Coarse {
+        /// The gain that would be found with a probability of 80 %, as a logarithm.
+        resolvable_ln: f64,
+        /// Visits that would resolve what was asked for.
+        needed: f64,
+    },
+}
+
+/// Calibrates.
+pub(super) fn calibrate<T: Trials>(trials: &mut T) -> Result<Calibration, T::Error> {
+    let mut tally = Tally::of(vec![Arm::default()]);
+    for _ in 0..BLOCKS {
+        tally.visit(&[0], trials)?;
+    }
+    let difference = Effect::of(&tally.gains(0)).filter(|effect| effect.blocks > BLOCKS / 2);
+    trials.ended(&tally.stage(StageName::Calibration, |_| difference, |_| true))?;
+    let scatter_ln =
+        difference.map_or(f64::INFINITY, |found| found.ln_error * f64::from(found.blocks).sqrt());
+    Ok(Calibration { difference, scatter_ln })
+}
+
+impl Calibration {
+    /// The gain that a hold-out of so many visits finds with a probability of 80 %, as a logarithm.
+    pub(super) fn resolvable_ln(&self, visits: f64) -> f64 {
+        let blocks = (visits / HOLD_OUT_VISITS).floor().max(2.0);
+        // Against the mean of two incumbents: three halves of a visit's variance, which is half of a difference's.
+        resolving(blocks.min(1e6) as u32) * self.scatter_ln * (0.75 / blocks).sqrt()
+    }
+
+    /// Whether there can be a search with so many visits, of which so many are the hold-out's.
+    pub(super) fn fit(&self, space: &Space, hold_out: f64, visits: f64, rules: &Rules) -> Result<(), Unfit> {
+        let Some(difference) = self.difference else { return Err(Unfit::Void) };
+        let visit_ln = self.scatter_ln / std::f64::consts::SQRT_2;
+        if visit_ln > SCATTER_MAX {
+            return Err(Unfit::Noisy { visit_ln, limit_ln: SCATTER_MAX });
+        }
+        // One search in a hundred is refused although nothing is wrong.
+        if difference.ln.abs() > student_t_quantile(difference.blocks - 1, 0.01) * difference.ln_error {
+            return Err(Unfit::Unsteady { difference });
+        }
+        let needed = visits_min(space) - f64::from(2 * BLOCKS);
+        if visits < needed {
+            return Err(Unfit::Short { visits, needed });
+        }
+        let resolvable_ln = self.resolvable_ln(hold_out);
+        if resolvable_ln > rules.resolve_ln {
+            // The error falls with the root of the visits.
+            let needed = visits * (resolvable_ln / rules.resolve_ln).powi(2);
+            return Err(Unfit::Coarse { resolvable_ln, needed });
+        }
+        Ok(())
+    }
+}
+
+/// The fewest visits of a whole search, calibration included: enough for the fewest blocks of its dearest stage.
+fn visits_min(space: &Space) -> f64 {
+    let hold_out = HOLD_OUT_MIN * HOLD_OUT_VISITS / super::SHARES.confirmation;
+    let search = if space.fits_a_block() {
+        super::halving::visits_min(space.all_arms().len()) / (super::SHARES.screening + super::SHARES.race)
+    } else {
+        let race = super::halving::visits_min(super::screening::RACING_MAX) / super::SHARES.race;
+        race.max(super::screening::visits_min(space) / super::SHARES.screening)
+    };
+    f64::from(2 * BLOCKS) + hold_out.max(search)
+}
+
+impl Space {
+    /// The fewest visits that a search of it takes, calibration included.
+    pub fn visits_min(&self) -> f64 {
+        visits_min(self)
+    }
+
+    /// The most arms that stand at the same time, the incumbent included.
+    pub fn standing_max(&self) -> usize {
+        ARMS_MAX + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calibration(ln: f64, scatter_ln: f64) -> Calibration {
+        let difference = Effect { ln, ln_error: scatter_ln / 8_f64.sqrt(), blocks: 8 };
+        Calibration { difference: Some(difference), scatter_ln }
+    }
+
+    fn fit(calibration: Calibration, visits: f64, resolve_ln: f64) -> Result<(), Unfit> {
+        let rules = Rules { seed: 1, resolve_ln, guards: vec![] };
+        calibration.fit(&Space::new(&[1, 1]), 0.3 * visits, visits, &rules)
+    }
+
+    #[test]
+    fn a_machine_that_is_not_fit_is_refused_with_figures() {
+        assert_eq!(fit(calibration(0.01, 0.05), 600.0, 0.05), Ok(()));
+        assert!(
+            matches!(fit(calibration(0.0, 0.3), 600.0, 0.5), Err(Unfit::Noisy { visit_ln, .. }) if visit_ln > 0.2)
+        );
+        assert!(matches!(fit(calibration(0.1, 0.05), 600.0, 0.5), Err(Unfit::Unsteady { .. })));
+        assert!(
+            matches!(fit(calibration(0.0, 0.05), 40.0, 0.5), Err(Unfit::Short { needed, .. }) if needed > 40.0)
+        );
+        let void = Calibration { difference: None, scatter_ln: f64::INFINITY };
+        assert_eq!(fit(void, 600.0, 0.5), Err(Unfit::Void));
+    }
+
+    #[test]
+    fn what_the_budget_resolves_is_told_and_what_would_suffice() {
+        let Err(Unfit::Coarse { resolvable_ln, needed }) = fit(calibration(0.0, 0.1), 200.0, 0.02) else {
+            panic!("200 visits do not resolve 2 %")
+        };
+        // 20 blocks: (1.729 + 0.861) · 0.1 · √(0.75/20).
+        assert!((resolvable_ln - 0.0502).abs() < 2e-4, "{resolvable_ln}");
+        assert!((needed / 200.0 - (resolvable_ln / 0.02).powi(2)).abs() < 1e-9);
+        assert_eq!(fit(calibration(0.0, 0.1), needed * 1.05, 0.02), Ok(()));
+    }
+}

@@ -1,0 +1,79 @@
+//! The hold-out: is the winner better on blocks that it was not chosen by?
+
+use super::calibration::{HOLD_OUT_MIN, HOLD_OUT_VISITS};
+use super::tally::Tally;
+use super::{Arm, Effect, Nothing, Rules, StageName, Trials};
+
+/// What the hold-out says.
+pub(super) enum Confirmed {
+    /// It is better, and nothing that is guarded is worse.
+    Yes {
+        effect: Effect,
+        harms: Vec<Option<Effect>>,
+    },
+    No(Nothing),
+}
+
+/// The columns of a hold-out: the incumbent for itself, and what it is compared with.
+pub(super) const CONTROL: usize = 0;
+
+/// Compares the winner with the mean of two incumbents, within such a share of the visits that are left.
+pub(super) fn confirm<T: Trials>(
+    winner: &Arm,
+    share: f64,
+    rules: &Rules,
+    trials: &mut T,
+) -> Result<Confirmed, T::Error> {
+    let mut tally = Tally::of(vec![Arm::default(), winner.clone()]);
+    let left = trials.visits_left();
+    let blocks = (share * left / HOLD_OUT_VISITS).floor().max(HOLD_OUT_MIN);
+    let for_others = (1.0 - share) * left;
+    for block in 0..blocks as u32 {
+        // Visits may take longer than they did. That is no reason in the data to end, and so does no harm.
+        let late = f64::from(block) >= HOLD_OUT_MIN && trials.visits_left() < for_others.max(HOLD_OUT_VISITS);
+        if late || tally.broken[1].is_some() {
+            break;
+        }
+        tally.visit(&[CONTROL, 1], trials)?;
+    }
+    let confirmed = judge(&tally, 1, rules);
+    let passed = matches!(confirmed, Confirmed::Yes { .. });
+    trials.ended(&tally.stage(StageName::Confirmation, |at| effect(&tally, at), |at| at == 1 && passed))?;
+    Ok(confirmed)
+}
+
+/// Whether an arm of a stage with a control is better. Two things are asked: that the lower end of the one-sided
+/// interval of 95 % is above zero, and that the gain is more than the incumbent differed from itself meanwhile.
+pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
+    let arm = tally.arms[at].clone();
+    let Some(found) = effect(tally, at).filter(|_| tally.broken[at].is_none()) else {
+        // Nothing of it counted, or it broke.
+        return Confirmed::No(Nothing::NoneBetter);
+    };
+    let floor = Effect::of(&tally.gains(CONTROL)).map_or(0.0, |control| control.ln.abs());
+    if !found.is_proven() || found.ln <= floor {
+        return Confirmed::No(Nothing::NotConfirmed { arm, effect: found });
+    }
+    // Of all guards together one in twenty may be wrong (Bonferroni).
+    let alpha = 0.05 / rules.guards.len().max(1) as f64;
+    let mut harms = Vec::with_capacity(rules.guards.len());
+    for (guard, most) in rules.guards.iter().enumerate() {
+        let harm = Effect::of(&tally.harms(&against_both(at), guard));
+        let worse = |harm: &Effect| harm.at_least(alpha) > 0.0 && harm.ln > *most;
+        if let Some(harm) = harm.filter(worse) {
+            return Confirmed::No(Nothing::Harms { arm, effect: found, guard, harm });
+        }
+        harms.push(harm);
+    }
+    Confirmed::Yes { effect: found, harms }
+}
+
+/// The gain over the mean of both incumbents; of the control over the first.
+fn effect(tally: &Tally, at: usize) -> Option<Effect> {
+    if at == CONTROL { Effect::of(&tally.gains(at)) } else { Effect::of(&tally.combined(&against_both(at))) }
+}
+
+/// Responses are differences from the first incumbent; half the control's own brings that to the middle of both.
+pub(super) fn against_both(at: usize) -> [(usize, f64); 2] {
+    [(at, 1.0), (CONTROL, -0.5)]
+}

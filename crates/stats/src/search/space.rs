@@ -1,0 +1,141 @@
+//! What can be tried, and what is tried together.
+
+/// The most options of a search: each has to be visited alone, and to be told from all others by a few blocks.
+pub const OPTIONS_MAX: usize = 32;
+
+/// The most arms of a block beside its incumbent. All of them stand at the same time.
+pub(super) const ARMS_MAX: usize = 12;
+
+/// Options by the factor (the knob) that they are values of. No value of a factor is the incumbent's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Space {
+    factor_of: Vec<usize>,
+}
+
+/// Options in force together, at most one of each factor, ascending. None at all is the incumbent.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Arm(Vec<usize>);
+
+impl Space {
+    /// A space of so many values of each factor. Options are numbered from 0, the first factor's first.
+    ///
+    /// # Panics
+    ///
+    /// If there is no option, more than [`OPTIONS_MAX`], or a factor without a value.
+    pub fn new(values: &[usize]) -> Space {
+        assert!(
+            !values.is_empty() && values.iter().all(|values| *values > 0),
+            "nothing to search: {values:?}"
+        );
+        let factor_of: Vec<usize> = values
+            .iter()
+            .enumerate()
+            .flat_map(|(factor, values)| std::iter::repeat_n(factor, *values))
+            .collect();
+        assert!(factor_of.len() <= OPTIONS_MAX, "{} options", factor_of.len());
+        Space { factor_of }
+    }
+
+    /// How many options there are.
+    pub fn options(&self) -> usize {
+        self.factor_of.len()
+    }
+
+    /// How many factors there are.
+    pub fn factors(&self) -> usize {
+        self.factor_of.last().map_or(0, |last| last + 1)
+    }
+
+    /// The factor of an option.
+    pub(super) fn factor_of(&self, option: usize) -> usize {
+        self.factor_of[option]
+    }
+
+    /// The options of a factor.
+    pub(super) fn values_of(&self, factor: usize) -> Vec<usize> {
+        (0..self.options()).filter(|option| self.factor_of[*option] == factor).collect()
+    }
+
+    /// Whether all combinations can race in one block.
+    pub(super) fn fits_a_block(&self) -> bool {
+        let of = |factor: usize| self.values_of(factor).len() + 1;
+        (0..self.factors()).map(of).fold(1_usize, usize::saturating_mul) - 1 <= ARMS_MAX
+    }
+
+    /// All combinations but the incumbent.
+    pub(super) fn all_arms(&self) -> Vec<Arm> {
+        let mut arms = vec![Arm::default()];
+        for factor in 0..self.factors() {
+            let more: Vec<Arm> = arms
+                .iter()
+                .flat_map(|arm| self.values_of(factor).into_iter().map(move |option| arm.with(option)))
+                .collect();
+            arms.extend(more);
+        }
+        arms.retain(|arm| !arm.is_incumbent());
+        arms.sort_by_key(|arm| (arm.options().len(), arm.clone()));
+        arms
+    }
+}
+
+impl Arm {
+    /// These options, each of another factor.
+    pub fn of(options: impl IntoIterator<Item = usize>) -> Arm {
+        let mut options: Vec<usize> = options.into_iter().collect();
+        options.sort_unstable();
+        options.dedup();
+        Arm(options)
+    }
+
+    /// Its options, ascending.
+    pub fn options(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// True of the incumbent.
+    pub fn is_incumbent(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an option is in force.
+    pub fn holds(&self, option: usize) -> bool {
+        self.0.contains(&option)
+    }
+
+    /// With one more.
+    #[must_use]
+    pub fn with(&self, option: usize) -> Arm {
+        Arm::of(self.0.iter().copied().chain([option]))
+    }
+
+    /// Without one.
+    #[must_use]
+    pub fn without(&self, option: usize) -> Arm {
+        Arm::of(self.0.iter().copied().filter(|other| *other != option))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_combinations_are_made_where_they_fit() {
+        let space = Space::new(&[2, 1]);
+        assert_eq!((space.options(), space.factors()), (3, 2));
+        let arms: Vec<Vec<usize>> = space.all_arms().iter().map(|arm| arm.options().to_vec()).collect();
+        assert_eq!(arms, [vec![0], vec![1], vec![2], vec![0, 2], vec![1, 2]]);
+        assert!(
+            space.fits_a_block() && Space::new(&[12]).fits_a_block() && Space::new(&[1, 1, 2]).fits_a_block()
+        );
+        assert!(!Space::new(&[13]).fits_a_block() && !Space::new(&[1; 4]).fits_a_block());
+    }
+
+    #[test]
+    fn arms_are_sets() {
+        let arm = Arm::of([5, 2, 5]);
+        assert_eq!(arm.options(), [2, 5]);
+        assert_eq!(arm.with(3).without(2), Arm::of([3, 5]));
+        assert!(arm.holds(5) && !arm.holds(3) && Arm::default().is_incumbent());
+    }
+}

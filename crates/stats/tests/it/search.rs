@@ -1,0 +1,347 @@
+//! Simulated searches with known truths: how often is nothing taken for something, and how often is something found?
+//!
+//! A visit scatters by 5 % for itself, and the machine drifts by another 5 % from visit to visit (an autoregression
+//! with 0.95 from one to the next), as machines do. Worlds differ in what their options do.
+
+use stats::Random;
+use stats::search::{Answer, Arm, Nothing, Response, Rules, Space, Stage, StageName, Trials, Unfit, search};
+
+/// What options do, and how a machine scatters.
+#[derive(Clone)]
+struct World {
+    /// The values of each factor.
+    values: Vec<usize>,
+    /// What each option adds.
+    effects: Vec<f64>,
+    /// What two options add together.
+    pairs: Vec<(usize, usize, f64)>,
+    /// Options with which nothing works.
+    broken: Vec<usize>,
+    /// What each option adds to the guarded figure.
+    harms: Vec<f64>,
+    /// The scatter of a visit for itself.
+    noise: f64,
+    visits: f64,
+    /// What a visit takes of the budget in its second half.
+    late_visit: f64,
+}
+
+impl World {
+    /// Two-valued factors, each with one of these effects.
+    fn of(effects: &[f64], visits: f64) -> World {
+        World {
+            values: vec![1; effects.len()],
+            effects: effects.to_vec(),
+            pairs: vec![],
+            broken: vec![],
+            harms: vec![0.0; effects.len()],
+            noise: 0.05,
+            visits,
+            late_visit: 1.0,
+        }
+    }
+
+    fn gain(&self, arm: &Arm) -> f64 {
+        let alone: f64 = arm.options().iter().map(|option| self.effects[*option]).sum();
+        let together = self.pairs.iter().filter(|(a, b, _)| arm.holds(*a) && arm.holds(*b));
+        alone + together.map(|(_, _, gain)| gain).sum::<f64>()
+    }
+
+    fn search(&self, seed: u64) -> (Answer, Machine<'_>) {
+        let mut machine = Machine {
+            world: self,
+            random: Random::from_seed(seed),
+            drift: 0.0,
+            left: self.visits,
+            stages: vec![],
+        };
+        let rules = Rules { seed, resolve_ln: 1.0, guards: vec![0.02] };
+        let answer = search(&Space::new(&self.values), &rules, &mut machine).unwrap().answer;
+        (answer, machine)
+    }
+
+    /// The share of searches of which something is true, with the ends of its interval of 95 % (Wilson).
+    fn share(&self, searches: u64, is: impl Fn(&Answer) -> bool) -> [f64; 3] {
+        let count = (0..searches).filter(|seed| is(&self.search(1_000 + seed).0)).count() as f64;
+        let (n, z) = (searches as f64, 1.96_f64);
+        let p = count / n;
+        let middle = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
+        let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt() / (1.0 + z * z / n);
+        [p, middle - half, middle + half]
+    }
+}
+
+struct Machine<'a> {
+    world: &'a World,
+    random: Random,
+    drift: f64,
+    left: f64,
+    stages: Vec<Stage>,
+}
+
+impl Machine<'_> {
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.random.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.random.unit()).cos()
+    }
+
+    /// The logarithm of what a visit shows.
+    fn visit(&mut self) -> f64 {
+        self.drift = 0.95 * self.drift + 0.05 * (1.0 - 0.95_f64.powi(2)).sqrt() * self.normal();
+        self.drift + self.world.noise * self.normal()
+    }
+}
+
+impl Trials for Machine<'_> {
+    type Error = std::convert::Infallible;
+
+    fn block(&mut self, arms: &[Arm]) -> Result<Vec<Response>, Self::Error> {
+        let visit = if self.left < self.world.visits / 2.0 { self.world.late_visit } else { 1.0 };
+        self.left -= visit * (arms.len() as f64 + 1.0);
+        let mut order: Vec<usize> = (0..=arms.len()).collect();
+        self.random.shuffle(&mut order);
+        let mut seen = vec![(0.0, 0.0); arms.len() + 1];
+        for at in order {
+            seen[at] = (self.visit(), self.visit());
+        }
+        let incumbent = seen[arms.len()];
+        let respond = |(arm, (gain, harm)): (&Arm, &(f64, f64))| {
+            if arm.options().iter().any(|option| self.world.broken.contains(option)) {
+                return Response::Broken("it does not work".to_owned());
+            }
+            let harms: f64 = arm.options().iter().map(|option| self.world.harms[*option]).sum();
+            Response::Measured {
+                gain: self.world.gain(arm) + gain - incumbent.0,
+                harms: vec![Some(harms + harm - incumbent.1)],
+            }
+        };
+        Ok(arms.iter().zip(&seen).map(respond).collect())
+    }
+
+    fn visits_left(&self) -> f64 {
+        self.left
+    }
+
+    fn ended(&mut self, stage: &Stage) -> Result<(), Self::Error> {
+        self.stages.push(stage.clone());
+        Ok(())
+    }
+}
+
+fn adopted(answer: &Answer) -> Option<&Arm> {
+    match answer {
+        Answer::Better { arm, .. } => Some(arm),
+        Answer::Unfit(_) | Answer::Nothing(_) => None,
+    }
+}
+
+/// Eight options do nothing, two harm, one gives 3 % and one 6 %.
+const USUAL: [f64; 12] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.05, -0.05, 0.03, 0.06];
+
+/// Figures of many more searches, for the documentation: `cargo test -p stats --test it -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes a minute; prints figures and asserts nothing new"]
+fn figures() {
+    for visits in [250.0, 400.0, 800.0, 1600.0] {
+        let usual = World::of(&USUAL, visits);
+        let picked =
+            |option: usize| move |answer: &Answer| adopted(answer).is_some_and(|arm| arm.holds(option));
+        let dead = |answer: &Answer| adopted(answer).is_some_and(|arm| arm.options().iter().any(|o| *o < 10));
+        let null = World::of(&[0.0; 12], visits);
+        let some = |answer: &Answer| adopted(answer).is_some();
+        println!(
+            "{visits}: +6 % {:.3?}  +3 % {:.3?}  idle or harmful {:.3?}  nothing helps: {:.3?}",
+            usual.share(2000, picked(11)),
+            usual.share(2000, picked(10)),
+            usual.share(2000, dead),
+            null.share(4000, some)
+        );
+        let exact = usual.share(2000, |answer| adopted(answer) == Some(&Arm::of([10, 11])));
+        let mean: f64 =
+            (0..2000).map(|seed| adopted(&usual.search(seed).0).map_or(0.0, |arm| usual.gain(arm))).sum();
+        let unfit = null.share(2000, |answer| matches!(answer, Answer::Unfit(_)));
+        println!(
+            "    both and nothing else {exact:.3?}  mean true gain {:.4}  refused {unfit:.3?}",
+            mean / 2000.0
+        );
+    }
+}
+
+/// 1 500 searches in which nothing helps, of many knobs and of the values of one.
+#[test]
+fn nothing_is_rarely_taken_for_something() {
+    for (values, visits) in [(vec![1; 12], 400.0), (vec![3], 150.0)] {
+        let options = values.iter().sum();
+        let world = World { values, ..World::of(&vec![0.0; options], visits) };
+        let [share, _, high] = world.share(1500, |answer| adopted(answer).is_some());
+        assert!(share < 0.05 && high < 0.06, "{share} of searches, {high} at most");
+        assert!(share > 0.01, "{share}: as if it could never say that something helps");
+    }
+}
+
+#[test]
+fn a_harmful_world_is_left_as_it_is() {
+    let world = World::of(&[-0.02, -0.05, -0.1, -0.2, -0.01, -0.4], 400.0);
+    let [share, ..] = world.share(200, |answer| adopted(answer).is_some());
+    assert!(share < 0.01, "{share}");
+}
+
+#[test]
+fn what_helps_is_found_and_what_does_not_is_dropped() {
+    let world = World::of(&USUAL, 400.0);
+    let [found, ..] = world.share(250, |answer| adopted(answer).is_some_and(|arm| arm.holds(11)));
+    assert!(found > 0.8, "{found}");
+    let [idle, ..] = world.share(250, |answer| {
+        adopted(answer).is_some_and(|arm| arm.options().iter().any(|option| *option < 10))
+    });
+    assert!(idle < 0.2, "{idle}");
+    let with_time = World { visits: 1600.0, ..world };
+    let [both, ..] = with_time.share(100, |answer| adopted(answer) == Some(&Arm::of([10, 11])));
+    assert!(both > 0.8, "{both}");
+}
+
+/// The gain that is told is that of the hold-out: over many searches it is the truth.
+#[test]
+fn the_told_gain_is_the_true_one() {
+    let world = World::of(&USUAL, 800.0);
+    let (mut told, mut held, mut count) = (0.0, 0, 0);
+    for seed in 0..300 {
+        let Answer::Better { arm, effect, .. } = world.search(seed).0 else { continue };
+        told += effect.ln - world.gain(&arm);
+        held += i32::from(effect.ratio().holds(world.gain(&arm).exp()));
+        count += 1;
+    }
+    let count = f64::from(count);
+    assert!((told / count).abs() < 0.004, "told {} too much", told / count);
+    assert!(f64::from(held) / count > 0.91, "{held} of {count} intervals hold the truth");
+}
+
+/// Where nothing helps, the race has a winner nevertheless, whose score flatters; the hold-out knows nothing of it.
+#[test]
+fn the_race_flatters_and_the_hold_out_does_not() {
+    let world = World::of(&[0.0; 12], 400.0);
+    let (mut raced, mut held_out, mut count) = (0.0, 0.0, 0.0);
+    for seed in 0..300 {
+        let machine = world.search(seed).1;
+        let gain = |name: StageName, at: usize| {
+            let stage = machine.stages.iter().find(|stage| stage.name == name)?;
+            let winner =
+                if name == StageName::Race { stage.arms.iter().position(|one| one.kept)? } else { at };
+            stage.arms[winner].effect.map(|effect| effect.ln)
+        };
+        let Some((race, hold_out)) = gain(StageName::Race, 0).zip(gain(StageName::Confirmation, 1)) else {
+            continue;
+        };
+        raced += race;
+        held_out += hold_out;
+        count += 1.0;
+    }
+    assert!(raced / count > 0.015, "raced {}", raced / count);
+    assert!((held_out / count).abs() < 0.003, "held out {}", held_out / count);
+}
+
+/// Two options that do something only together, among others that do nothing.
+#[test]
+fn what_works_only_together_is_found() {
+    let world = World { pairs: vec![(2, 5, 0.08)], ..World::of(&[0.0; 8], 800.0) };
+    let [found, ..] = world.share(150, |answer| adopted(answer) == Some(&Arm::of([2, 5])));
+    assert!(found > 0.7, "{found}");
+    // Either gives 8 %, and both together nothing more than one.
+    let either = World { pairs: vec![(0, 1, -0.08)], ..World::of(&[0.08, 0.08, 0.0, 0.0, 0.0], 800.0) };
+    let [one, ..] = either
+        .share(150, |answer| adopted(answer).is_some_and(|arm| arm == &Arm::of([0]) || arm == &Arm::of([1])));
+    assert!(one > 0.7, "{one}");
+}
+
+/// Values of one knob never meet, and the best of them is found.
+#[test]
+fn the_best_value_of_a_knob_is_found() {
+    let world = World { values: vec![3, 1], ..World::of(&[0.02, 0.08, -0.03, 0.0], 500.0) };
+    let [found, ..] = world.share(150, |answer| adopted(answer).is_some_and(|arm| arm.holds(1)));
+    assert!(found > 0.9, "{found}");
+}
+
+#[test]
+fn what_does_not_work_is_named_and_the_others_are_searched() {
+    let world = World { broken: vec![0, 4], ..World::of(&USUAL, 800.0) };
+    let (mut found, searches) = (0, 100);
+    for seed in 0..searches {
+        let (answer, machine) = world.search(seed);
+        if matches!(answer, Answer::Unfit(_)) {
+            continue;
+        }
+        let screening = machine.stages.iter().find(|stage| stage.name == StageName::Screening).unwrap();
+        let broken: Vec<usize> = screening
+            .arms
+            .iter()
+            .filter(|one| one.broken.is_some())
+            .map(|one| one.arm.options()[0])
+            .collect();
+        assert_eq!(broken, [0, 4]);
+        found +=
+            i32::from(adopted(&answer).is_some_and(|arm| arm.holds(11) && !arm.holds(0) && !arm.holds(4)));
+    }
+    assert!(found > 85, "{found} of {searches}");
+    let all = World { broken: (0..12).collect(), ..World::of(&USUAL, 800.0) };
+    assert_eq!(all.search(1).0, Answer::Nothing(Nothing::NoneBetter));
+}
+
+/// A gain that something else pays for is not taken.
+#[test]
+fn a_gain_at_the_cost_of_a_guarded_figure_is_refused() {
+    let mut world = World::of(&[0.1, 0.0], 600.0);
+    world.harms[0] = 0.15;
+    let [refused, ..] = world.share(
+        200,
+        |answer| matches!(answer, Answer::Nothing(Nothing::Harms { arm, guard: 0, .. }) if arm.holds(0)),
+    );
+    assert!(refused > 0.95, "{refused}");
+    world.harms[0] = 0.0;
+    let [taken, ..] = world.share(200, |answer| adopted(answer).is_some_and(|arm| arm.holds(0)));
+    assert!(taken > 0.85, "{taken}");
+}
+
+#[test]
+fn noise_is_refused_before_it_is_searched_in() {
+    let noisy = World { noise: 0.4, ..World::of(&USUAL, 800.0) };
+    let (answer, machine) = noisy.search(7);
+    assert!(matches!(answer, Answer::Unfit(Unfit::Noisy { visit_ln, .. }) if visit_ln > 0.2), "{answer:?}");
+    assert_eq!(machine.stages.len(), 1, "nothing was visited but the incumbent");
+    let short = World::of(&USUAL, 100.0).search(7).0;
+    assert!(matches!(short, Answer::Unfit(Unfit::Short { needed, .. }) if needed > 100.0), "{short:?}");
+}
+
+/// No search takes more visits than it was given, but for the fewest blocks of a stage.
+#[test]
+fn the_budget_is_kept() {
+    for visits in [260.0, 400.0, 1000.0] {
+        for seed in 0..50 {
+            let world = World::of(&USUAL, visits);
+            let left = world.search(seed).1.left;
+            assert!(left > -0.05 * visits, "{left} of {visits}");
+        }
+    }
+}
+
+/// A machine that is busier from the middle of the search on: the later stages have their shares all the same.
+#[test]
+fn visits_that_take_longer_leave_time_to_ablate() {
+    let world = World { late_visit: 1.5, ..World::of(&USUAL, 1000.0) };
+    let (mut together, mut ablated) = (0, 0);
+    for seed in 0..100 {
+        let (answer, machine) = world.search(seed);
+        assert!(machine.left > -0.05 * world.visits, "{} of {}", machine.left, world.visits);
+        let confirmed = machine.stages.iter().find(|stage| stage.name == StageName::Confirmation);
+        if confirmed.is_some_and(|stage| stage.arms[1].kept && stage.arms[1].arm.options().len() > 1) {
+            together += 1;
+            ablated += i32::from(matches!(answer, Answer::Better { ablated: true, .. }));
+        }
+    }
+    assert!(together > 50 && ablated == together, "{ablated} of {together}");
+}
+
+#[test]
+fn a_seed_gives_the_same_answer() {
+    let world = World::of(&USUAL, 400.0);
+    assert_eq!(world.search(3).0, world.search(3).0);
+}
