@@ -27,7 +27,7 @@ fn table(stage: &SearchStage, search: &Search) -> String {
         "screening" => "each option, among the others",
         "race" => "chosen by these, so they flatter",
         "confirmation" => "fresh blocks",
-        "ablation" => "the winner against itself without the option",
+        "ablation" => "the winner, and the winner against itself without an option",
         _ => "what is left, on fresh blocks",
     };
     let value = |arm: &SearchArm| arm.ratio.map_or(f64::INFINITY, |ratio| ratio.value);
@@ -58,11 +58,14 @@ fn name(arm: &SearchArm, stage: &SearchStage, search: &Search) -> String {
     if arm.arm.is_empty() {
         return "incumbent again".to_owned();
     }
+    if stage.name != "ablation" {
+        return told(&arm.arm);
+    }
     // The first of an ablation is the winner, whole; every other lacks one of its options.
     let whole = stage.arms.first().map_or(&[][..], |first| &first.arm);
     match whole.iter().find(|place| !arm.arm.contains(place)) {
-        Some(left_out) if stage.name == "ablation" => told(&[*left_out]),
-        _ => told(&arm.arm),
+        Some(left_out) => format!("what {} adds", told(&[*left_out])),
+        None => "the winner, whole".to_owned(),
     }
 }
 
