@@ -201,12 +201,13 @@ fn unfit_told(
     }
 }
 
-/// A time to be read, and to be typed.
+/// A time to be read, and to be typed: rounded up.
 pub(super) fn span(seconds: f64) -> String {
-    if seconds < 100.0 {
-        format!("{:.0}s", seconds.ceil())
-    } else {
-        format!("{:.0}m", (seconds / 60.0).ceil())
+    let seconds = seconds.ceil() as u64;
+    match (seconds / 60, seconds % 60) {
+        (0 | 1, _) => format!("{seconds}s"),
+        (minutes, 0) => format!("{minutes}m"),
+        (minutes, seconds) => format!("{minutes}m{seconds:02}s"),
     }
 }
 
@@ -227,6 +228,6 @@ mod tests {
 
     #[test]
     fn times_are_rounded_up() {
-        assert_eq!([0.2, 59.1, 100.0, 601.0].map(span), ["1s", "60s", "2m", "11m"]);
+        assert_eq!([0.2, 100.0, 119.1, 601.0].map(span), ["1s", "100s", "2m", "10m01s"]);
     }
 }

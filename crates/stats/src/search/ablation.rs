@@ -20,9 +20,12 @@ const ABLATION: f64 = 0.5;
 /// The fewest blocks of either.
 const BLOCKS_MIN: f64 = 6.0;
 
-/// The share of the winner's gain that a smaller set must keep. It must not be proven to be worse than the winner, and be
-/// proven to be better than the incumbent, besides.
+/// The share of the winner's gain that a smaller set must keep. It must be proven to be better than the incumbent, besides.
 const KEPT_MIN: f64 = 2.0 / 3.0;
+
+/// The share of the winner's gain that a smaller set must not be proven to lose. With blocks that scatter little, a
+/// thousandth can be proven too, and is no reason to set one more thing.
+const LOST_MAX: f64 = 0.1;
 
 /// Looks for the smallest set that keeps the winner's gain.
 pub(super) fn ablate<T: Trials>(winner: &Arm, rules: &Rules, trials: &mut T) -> Result<Ablated, T::Error> {
@@ -109,10 +112,11 @@ fn recheck<T: Trials>(
 /// The winner's column of a recheck.
 const WINNER: usize = 1;
 
-/// Whether an arm is not proven to be worse than the winner, and has most of its gain.
+/// Whether an arm has most of the winner's gain, and is not proven to lose a part of it that matters.
 fn keeps(tally: &Tally, at: usize) -> bool {
-    let worse = Effect::of(&tally.combined(&[(WINNER, 1.0), (at, -1.0)]));
     let gain = |at: usize| Effect::of(&tally.combined(&against_both(at))).map(|effect| effect.ln);
     let most = gain(at) >= gain(WINNER).map(|whole| KEPT_MIN * whole);
-    worse.is_some_and(|worse| !worse.is_proven()) && most
+    let [_, (control, half)] = against_both(at);
+    let lost = [(WINNER, 1.0 - LOST_MAX), (at, -1.0), (control, -LOST_MAX * half)];
+    most && Effect::of(&tally.combined(&lost)).is_some_and(|lost| !lost.is_proven())
 }

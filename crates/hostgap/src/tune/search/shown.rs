@@ -27,7 +27,7 @@ fn table(stage: &SearchStage, search: &Search) -> String {
         "screening" => "each option, among the others",
         "race" => "chosen by these, so they flatter",
         "confirmation" => "fresh blocks",
-        "ablation" => "the winner against itself without the option",
+        "ablation" => "the winner, and the winner against itself without an option",
         _ => "what is left, on fresh blocks",
     };
     let value = |arm: &SearchArm| arm.ratio.map_or(f64::INFINITY, |ratio| ratio.value);
@@ -58,11 +58,14 @@ fn name(arm: &SearchArm, stage: &SearchStage, search: &Search) -> String {
     if arm.arm.is_empty() {
         return "incumbent again".to_owned();
     }
+    if stage.name != "ablation" {
+        return told(&arm.arm);
+    }
     // The first of an ablation is the winner, whole; every other lacks one of its options.
     let whole = stage.arms.first().map_or(&[][..], |first| &first.arm);
     match whole.iter().find(|place| !arm.arm.contains(place)) {
-        Some(left_out) if stage.name == "ablation" => told(&[*left_out]),
-        _ => told(&arm.arm),
+        Some(left_out) => format!("what {} adds", told(&[*left_out])),
+        None => "the winner, whole".to_owned(),
     }
 }
 
@@ -93,7 +96,7 @@ fn beside(answer: &SearchAnswer, search: &Search) -> String {
     }
     if let Some(resolvable) = answer.resolvable.filter(|_| answer.verdict == SearchVerdict::NothingHelps) {
         text += &format!(
-            "  a gain of {:.1} % would have been found four times in five; smaller ones may have been missed\n",
+            "  gains below about {:.1} % cannot be told from none with this budget on this machine\n",
             100.0 * resolvable
         );
     }
@@ -204,10 +207,10 @@ mod tests {
             assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in\n{shown}");
         }
         // Rows of an ablation are called after what is left out.
-        assert!(
-            shown.contains("  * tcp_sack=0                                                        × 0.800"),
-            "{shown}"
-        );
+        for row in ["  * what tcp_sack=0 adds         × 0.800", "    the winner, whole            × 0.900"]
+        {
+            assert!(shown.contains(row), "{shown}");
+        }
         // What is printed can be raced.
         let candidate = &shown[shown.find("[[candidates]]").unwrap()..];
         let read = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
@@ -222,7 +225,7 @@ mod tests {
         answer.verdict = SearchVerdict::NothingHelps;
         let shown = text(&search);
         assert!(
-            shown.contains("Nothing helps: ") && shown.contains("a gain of 3.0 % would have been found"),
+            shown.contains("Nothing helps: ") && shown.contains("gains below about 3.0 % cannot be told"),
             "{shown}"
         );
         assert!(!shown.contains("[[candidates]]"), "{shown}");
