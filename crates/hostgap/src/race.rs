@@ -1,15 +1,16 @@
 //! `hostgap race`: the main job.
 
 mod commands;
+mod duration;
 mod elsewhere;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use ::lab::{Finished, Home, LabError, Race, Settings, Wires};
+use ::lab::{Finished, Home, LabError, Race, Settings};
 use ::record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering, Workload, WorkloadKind};
 use anyhow::Context;
 use linux::CpuSet;
@@ -112,6 +113,9 @@ pub(crate) struct Args {
     /// After the race, sample where each candidate's CPU time goes (docs/profile.md): two seconds each, at the highest rate.
     #[arg(long)]
     profile: bool,
+    /// Show how each CPU spent its time, not the nodes' CPUs together.
+    #[arg(long)]
+    by_cpu: bool,
     /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
     #[arg(long, value_name = "CPUS")]
     cpus: Option<String>,
@@ -171,7 +175,7 @@ fn race(
         guest: args.vm.in_guest.clone(),
         stop,
     };
-    let experiment = with_duration(experiment, args, facts)?;
+    let experiment = duration::with_duration(experiment, args, facts)?;
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     if args.vm.is_guest() {
         return elsewhere::tell_outward(race, &dir.join(RECORD));
@@ -276,6 +280,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     args.wire.change(&mut experiment.underlay);
     experiment.workload.ipv6 |= args.ipv6;
     experiment.profile |= args.profile;
+    experiment.by_cpu |= args.by_cpu;
     if args.same_node {
         experiment.placement = Placement::SameNode;
     }
@@ -306,38 +311,6 @@ fn with_files_beside(mut experiment: Experiment, path: &Path) -> Experiment {
 
 fn rate(text: &str) -> Result<Rate, BadInput> {
     text.parse().map_err(|error: ::record::RateError| BadInput(error.to_string()))
-}
-
-/// Turns `--duration` into rounds: a round visits each candidate at each load.
-fn with_duration(
-    mut experiment: Experiment,
-    args: &Args,
-    facts: &linux::features::Facts,
-) -> anyhow::Result<Experiment> {
-    let Some(text) = &args.duration else { return Ok(experiment) };
-    let duration = units::duration(text).map_err(BadInput)?;
-    if duration.is_zero() {
-        return Err(BadInput("--duration must be more than zero".to_owned()).into());
-    }
-    if experiment.workload.kind == WorkloadKind::Download {
-        let why = "a trial is as long as its objects take; say with --rounds how many there are to be";
-        return Err(BadInput(format!("--duration does not apply to downloads: {why}")).into());
-    }
-    let contenders = ::lab::contenders(&experiment.candidates, facts, &args.plugins.dirs())?;
-    let racing = contenders.iter().filter(|c| c.unmet.is_empty()).count();
-    let streams = experiment.workload.kind.is_stream();
-    let rates = if experiment.rates.is_empty() && !streams { 2 } else { experiment.rates.len() };
-    let trials = racing * experiment.workload.body_bytes.len() * (rates + 1);
-    // Beside its two slices a trial takes a few milliseconds to read counters and to wait for the last answers.
-    let patience = Wires::of(&experiment.underlay).patience();
-    let [slice, warmup] =
-        [experiment.slice_ms, experiment.warmup_ms].map(|ms| Duration::from_millis(ms.into()));
-    let trial =
-        patience.slice(slice) + patience.warmup(warmup) + patience.answer() + Duration::from_millis(5);
-    let rounds = duration.as_secs_f64() / (trial.as_secs_f64() * trials as f64);
-    experiment.rounds = (rounds.round() as u32).max(1);
-    experiment.builds = experiment.builds.min(experiment.rounds);
-    Ok(experiment)
 }
 
 fn cpus(args: &Args) -> anyhow::Result<CpuSet> {

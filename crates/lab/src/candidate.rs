@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use datapath::{DataPath, Enters};
 use linux::features::{Facts, Feature};
-use record::Candidate;
+use record::{Candidate, Underlay, Ways};
 use tune::Settings;
 
-use crate::LabError;
 use crate::cni::{Conflist, Network, PluginDirs};
+use crate::{LabError, Wires};
 
 /// A data path, or a network of CNI plugins, that was asked for.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct Contender {
     pub stands_for: String,
     /// What is set otherwise than the kernel has it.
     pub settings: Settings,
+    /// What of the wire is otherwise for it.
+    pub ways: Ways,
     /// That it cannot run is an error.
     pub required: bool,
     /// Why it cannot run here; empty: it races.
@@ -56,7 +58,8 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
         }
         for candidate in named.iter().filter(|candidate| candidate.path == path.name) {
             // The host as it is races anyway.
-            if path.name != host.name || candidate.name.is_some() || !candidate.tune.is_empty() {
+            let plain = candidate.tune.is_empty() && candidate.underlay.is_empty();
+            if path.name != host.name || candidate.name.is_some() || !plain {
                 contenders.push(Contender::asked(path, candidate, facts)?);
             }
         }
@@ -69,7 +72,8 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
             None => free_name(&contender.name, &contenders),
         };
         let settings = settings(candidate, &name)?;
-        contenders.push(Contender { name, settings, required: candidate.required, ..contender });
+        let (ways, required) = (candidate.underlay, candidate.required);
+        contenders.push(Contender { name, settings, ways, required, ..contender });
     }
     Ok(contenders)
 }
@@ -78,6 +82,11 @@ impl Contender {
     /// The data path's name for a record; every CNI configuration is one of its own.
     pub fn path_name(&self) -> &str {
         if self.path.name == datapath::CNI.name { &self.name } else { self.path.name }
+    }
+
+    /// The wire that it races on, where an experiment's is `underlay`.
+    pub fn wires(&self, underlay: &Underlay) -> Wires {
+        Wires::of(&underlay.with(&self.ways))
     }
 
     /// Whether it is known what it would be built of: not so for plugins that are not there.
@@ -91,9 +100,9 @@ impl Contender {
         if candidate.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
         }
-        let (name, required) = (candidate.title(), candidate.required);
+        let (name, ways, required) = (candidate.title(), candidate.underlay, candidate.required);
         let settings = settings(candidate, &name)?;
-        Ok(Contender { name, settings, required, ..Contender::of(path, unmet) })
+        Ok(Contender { name, settings, ways, required, ..Contender::of(path, unmet) })
     }
 
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
@@ -103,6 +112,7 @@ impl Contender {
             path,
             cni: None,
             settings: Settings::default(),
+            ways: Ways::default(),
             required: false,
             unmet,
         }
@@ -188,6 +198,22 @@ mod tests {
 
     fn without(feature: Feature) -> Facts {
         Facts { kernel: "6.1".into(), missing: [(feature, "operation not supported".to_owned())].into() }
+    }
+
+    #[test]
+    fn a_wire_of_its_own_makes_a_candidate_of_the_host() {
+        let lossless = record::Wire { loss: Some("0%".parse().unwrap()), ..record::Wire::default() };
+        let ways = Ways { to_client: Some(lossless), ..Ways::default() };
+        let candidate = Candidate {
+            path: "host".into(),
+            name: Some("whole".into()),
+            underlay: ways,
+            ..Candidate::default()
+        };
+        let found = resolved(&[candidate], &Facts::default()).unwrap();
+        let underlay = Underlay { loss: Some("1%".parse().unwrap()), ..Underlay::default() };
+        let told: Vec<String> = found.iter().map(|one| one.wires(&underlay).to_client.to_string()).collect();
+        assert_eq!(told, ["loss 1%", "loss 1%", "loss 0%"]);
     }
 
     #[test]

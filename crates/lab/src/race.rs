@@ -104,10 +104,23 @@ impl Race {
         let steered = false;
         let mut race =
             Race { experiment, settings, home, contenders, server, method, seed, fewer_connections, steered };
+        race.leave_out_wires(facts)?;
         race.leave_out_groups()?;
         // Settings may have no place in this arrangement.
         race.contenders.iter().try_for_each(|contender| race.entrant(contender).map(drop))?;
         Ok(race)
+    }
+
+    /// Says of contenders whose own wire this kernel cannot make why; an error where one is required.
+    fn leave_out_wires(&mut self, facts: &Facts) -> Result<(), LabError> {
+        for contender in self.contenders.iter_mut().filter(|contender| !contender.ways.is_empty()) {
+            let Err(why) = contender.wires(&self.experiment.underlay).possible(facts) else { continue };
+            if contender.required {
+                return Err(why);
+            }
+            contender.unmet.push(why.to_string());
+        }
+        Ok(())
     }
 
     /// Says of contenders that cannot do the workload why; an error where one is required. Where connections are made
@@ -335,7 +348,7 @@ impl Race {
             family: family(self.experiment.workload.ipv6),
             steered: self.steered,
             placement: self.experiment.placement,
-            wires: Wires::of(&self.experiment.underlay),
+            wires: contender.wires(&self.experiment.underlay),
             settings: contender.settings.clone(),
             protocol: workload::protocol(self.experiment.workload.kind),
         }

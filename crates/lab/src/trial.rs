@@ -6,7 +6,7 @@ use linux::cpu::Scheduling;
 use load::{Client, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
-use crate::usage::{Snapshot, Usage};
+use crate::usage::{Snapshot, Usage, sum};
 use crate::{LabError, NodeCpus, Standing};
 
 /// How a trial is run.
@@ -199,8 +199,10 @@ fn record(
             service: Histogram::from(&outcome.service),
             lag: Histogram::from(&outcome.lag),
         },
-        client_cpu: usage.client,
-        server_cpu: usage.server,
+        client_cpu: sum(&usage.client),
+        server_cpu: sum(&usage.server),
+        client_by_cpu: usage.client.clone(),
+        server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&outcome.threads),
         carried: None,
         handshakes: (handshakes != load::Handshakes::default())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use linux::CpuSet;
 use linux::netns::Netns;
-use linux::procfs::{CpuTicks, Procfs, Stat};
+use linux::procfs::{Procfs, Stat};
 use load::ThreadCost;
 use record::{Counters, CpuTime};
 
@@ -22,12 +22,12 @@ pub(crate) struct Snapshot {
 }
 
 /// The difference of two looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// CPU time of the client's node.
-    pub client: CpuTime,
-    /// CPU time of the server's node.
-    pub server: CpuTime,
+    /// CPU time of the client's node, by CPU.
+    pub client: BTreeMap<u16, CpuTime>,
+    /// CPU time of the server's node, by CPU.
+    pub server: BTreeMap<u16, CpuTime>,
     /// What the stacks counted.
     pub counters: Counters,
 }
@@ -70,8 +70,8 @@ impl Snapshot {
             look.softnet_drops.iter().filter(|(cpu, _)| all.contains(**cpu)).map(|(_, drops)| drops).sum()
         };
         Usage {
-            client: self.cpu_time(earlier, &cpus.client),
-            server: self.cpu_time(earlier, &cpus.server),
+            client: self.cpu_times(earlier, &cpus.client),
+            server: self.cpu_times(earlier, &cpus.server),
             counters: Counters {
                 retransmits: self.retransmits.saturating_sub(earlier.retransmits),
                 rto_expiries: self.rto_expiries.saturating_sub(earlier.rto_expiries),
@@ -83,22 +83,21 @@ impl Snapshot {
         }
     }
 
-    fn cpu_time(&self, earlier: &Snapshot, cpus: &CpuSet) -> CpuTime {
+    fn cpu_times(&self, earlier: &Snapshot, cpus: &CpuSet) -> BTreeMap<u16, CpuTime> {
         let tick_ns = Stat::tick_ns();
-        let mut time = CpuTime::default();
-        for cpu in cpus.iter() {
-            let (Some(now), Some(then)) = (self.stat.cpus.get(&cpu), earlier.stat.cpus.get(&cpu)) else {
-                continue;
+        let of = |cpu: u16| {
+            let spent = self.stat.cpus.get(&cpu)?.since(earlier.stat.cpus.get(&cpu)?);
+            let time = CpuTime {
+                user_ns: (spent.user + spent.nice) * tick_ns,
+                system_ns: spent.system * tick_ns,
+                softirq_ns: spent.softirq * tick_ns,
+                irq_ns: spent.irq * tick_ns,
+                idle_ns: (spent.idle + spent.iowait) * tick_ns,
+                steal_ns: spent.steal * tick_ns,
             };
-            let spent: CpuTicks = now.since(then);
-            time.user_ns += (spent.user + spent.nice) * tick_ns;
-            time.system_ns += spent.system * tick_ns;
-            time.softirq_ns += spent.softirq * tick_ns;
-            time.irq_ns += spent.irq * tick_ns;
-            time.idle_ns += (spent.idle + spent.iowait) * tick_ns;
-            time.steal_ns += spent.steal * tick_ns;
-        }
-        time
+            Some((cpu, time))
+        };
+        cpus.iter().filter_map(of).collect()
     }
 }
 
@@ -116,9 +115,16 @@ impl Usage {
 
     /// The share of stolen time in the nodes' CPU time, in permille.
     pub(crate) fn steal_permille(&self) -> u32 {
-        let steal = self.client.steal_ns + self.server.steal_ns;
-        let idle = self.client.idle_ns + self.server.idle_ns;
-        let all = steal + idle + self.client.busy_ns() + self.server.busy_ns();
+        let mut both = sum(&self.client);
+        both += sum(&self.server);
+        let (steal, all) = (both.steal_ns, both.steal_ns + both.all_ns());
         (steal * 1000).checked_div(all).map_or(0, |share| u32::try_from(share).unwrap_or(u32::MAX))
     }
+}
+
+/// What all of a node's CPUs spent.
+pub(crate) fn sum(cpus: &BTreeMap<u16, CpuTime>) -> CpuTime {
+    let mut all = CpuTime::default();
+    cpus.values().for_each(|time| all += *time);
+    all
 }

@@ -66,6 +66,10 @@ fn validate_name(candidate: &Candidate) -> Result<(), ExperimentError> {
             let why = "a CNI configuration with settings needs a `name`";
             return Err(out_of_range("candidates.name", "missing", why));
         }
+        if !candidate.underlay.is_empty() {
+            let why = "a candidate on a wire of its own needs a `name`";
+            return Err(out_of_range("candidates.name", "missing", why));
+        }
         return Ok(());
     };
     let refused = |why: &str| Err(out_of_range("candidates.name", name, why));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
-use crate::{BitRate, Delay, Machines, Published, Rate, Share, Tuning, Wire, Workload};
+use crate::{BitRate, Delay, Machines, Published, Rate, Share, Tuning, Ways, Wire, Workload};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +53,9 @@ pub struct Experiment {
     /// Not written where it is not asked for, as with [`Experiment::placement`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub profile: bool,
+    /// Write down the time of every CPU by itself, beside that of the nodes as a whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_cpu: bool,
     /// The seed of the order of trials and of the resampling; chosen and written down when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -84,6 +87,9 @@ pub struct Candidate {
     /// Its settings; without any, everything is as the kernel has it.
     #[serde(default, skip_serializing_if = "Tuning::is_empty")]
     pub tune: Tuning,
+    /// What of the wire is otherwise for it, laid over the experiment's.
+    #[serde(default, skip_serializing_if = "Ways::is_empty")]
+    pub underlay: Ways,
     /// True: if it cannot run here, the race is an error instead of a race without it.
     #[serde(default)]
     pub required: bool,
@@ -202,6 +208,7 @@ impl Default for Experiment {
             placement: Placement::default(),
             vm: None,
             profile: false,
+            by_cpu: false,
             seed: None,
             published: Vec::new(),
             reading: String::new(),
@@ -236,6 +243,17 @@ impl Underlay {
     /// What happens to packets on their way to the client.
     pub fn to_client(&self) -> Wire {
         self.to_client.unwrap_or_default().or(self.both_ways())
+    }
+
+    /// The wire of a candidate for which some of it is otherwise.
+    #[must_use]
+    pub fn with(&self, ways: &Ways) -> Underlay {
+        let over = |own: Option<Wire>, of: Option<Wire>| own.map(|own| own.or(of.unwrap_or_default())).or(of);
+        Underlay {
+            to_server: over(ways.to_server, self.to_server),
+            to_client: over(ways.to_client, self.to_client),
+            ..self.clone()
+        }
     }
 
     /// What is said of both directions.

@@ -109,12 +109,19 @@ impl Experiment {
             ("underlay.to_server", underlay.to_server()),
             ("underlay.to_client", underlay.to_client()),
         ];
-        for (table, wire) in ways {
+        let crosses = |table: &str, wire: Wire| {
             wire.validate(table)?;
-            if wire != Wire::default() && !self.placement.is_usual() {
-                let why = "with `placement = \"same_node\"` nothing crosses the wire";
-                return Err(out_of_range(table, wire, why));
+            if wire == Wire::default() || self.placement.is_usual() {
+                return Ok(());
             }
+            let why = "with `placement = \"same_node\"` nothing crosses the wire";
+            Err(out_of_range(table, wire, why))
+        };
+        ways.into_iter().try_for_each(|(table, wire)| crosses(table, wire))?;
+        for candidate in self.candidates.iter().filter(|candidate| !candidate.underlay.is_empty()) {
+            let own = underlay.with(&candidate.underlay);
+            crosses("candidates.underlay.to_server", own.to_server())?;
+            crosses("candidates.underlay.to_client", own.to_client())?;
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ pub use rate::{Rate, RateError};
 pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use vm::{Clock, Machines};
-pub use wire::{BitRate, Delay, FigureError, Share, Wire};
+pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
 pub use workload::{Measure, ServerKind, Workload, WorkloadKind};
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.

@@ -95,6 +95,9 @@ pub enum Metric {
     /// The share of the time of the server's CPUs that they spend in softirq.
     #[serde(rename = "cpu_softirq")]
     CpuSoftirq,
+    /// The same of the one CPU that spends the most of its time so; takes [`crate::Experiment::by_cpu`].
+    #[serde(rename = "cpu_softirq_max")]
+    CpuSoftirqMax,
 }
 
 /// Units with how many of the base unit each is.
@@ -128,6 +131,7 @@ impl Metric {
             Metric::Bandwidth => ("bandwidth", BITS),
             Metric::Loss => ("loss", SHARES),
             Metric::CpuSoftirq => ("cpu_softirq", SHARES),
+            Metric::CpuSoftirqMax => ("cpu_softirq_max", SHARES),
         }
     }
 
@@ -265,9 +269,8 @@ source = "a talk, 2015"
             let metric: Metric = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((metric.name(), metric.units()), (name, TIMES));
         }
-        for (name, unit) in
-            [("requests", COUNTS), ("bandwidth", BITS), ("loss", SHARES), ("cpu_softirq", SHARES)]
-        {
+        let shares = ["loss", "cpu_softirq", "cpu_softirq_max"].map(|name| (name, SHARES));
+        for (name, unit) in [("requests", COUNTS), ("bandwidth", BITS)].into_iter().chain(shares) {
             let metric: Metric = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((metric.name(), metric.units()), (name, unit));
         }

@@ -1,5 +1,8 @@
 //! A trial: one slice of one candidate at one load.
 
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Histogram;
@@ -36,6 +39,12 @@ pub struct TrialRecord {
     pub client_cpu: CpuTime,
     /// What the nodes spent.
     pub server_cpu: CpuTime,
+    /// Of which each CPU of the node spent this, where [`crate::Experiment::by_cpu`] asks for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub client_by_cpu: BTreeMap<u16, CpuTime>,
+    /// Likewise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub server_by_cpu: BTreeMap<u16, CpuTime>,
     /// What the stacks counted.
     pub counters: Counters,
     /// What was carried; of downloads and streams.
@@ -183,8 +192,24 @@ pub enum Void {
 }
 
 impl CpuTime {
+    /// Everything but stolen time.
+    pub fn all_ns(&self) -> u64 {
+        self.busy_ns() + self.idle_ns
+    }
+
     /// Everything but idle and stolen time.
     pub fn busy_ns(&self) -> u64 {
         self.user_ns + self.system_ns + self.softirq_ns + self.irq_ns
+    }
+}
+
+impl AddAssign for CpuTime {
+    fn add_assign(&mut self, other: CpuTime) {
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+        self.softirq_ns += other.softirq_ns;
+        self.irq_ns += other.irq_ns;
+        self.idle_ns += other.idle_ns;
+        self.steal_ns += other.steal_ns;
     }
 }

@@ -32,6 +32,18 @@ pub struct Wire {
     pub gso: Option<bool>,
 }
 
+/// What of the wire is otherwise for one candidate alone, by direction: `underlay.to_client = { loss = "0%" }`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ways {
+    /// What the way to the server does otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_server: Option<Wire>,
+    /// What the way to the client does otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_client: Option<Wire>,
+}
+
 /// A time: `40ms`, `1.5ms`, `250us`, `2s`. To the nanosecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Delay {
@@ -142,6 +154,19 @@ impl Wire {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Ways {
+    /// True if the wire is the experiment's.
+    pub fn is_empty(&self) -> bool {
+        *self == Ways::default()
+    }
+
+    /// The ways that are otherwise, with their names.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, Wire)> {
+        let ways = [("to_server", self.to_server), ("to_client", self.to_client)];
+        ways.into_iter().filter_map(|(name, way)| Some((name, way?)))
     }
 }
 
@@ -272,6 +297,33 @@ mod tests {
         let plain: Underlay = serde_json::from_str(old).unwrap();
         assert_eq!(plain, Underlay::default());
         assert_eq!(serde_json::to_string(&plain).unwrap(), old);
+    }
+
+    #[test]
+    fn a_candidate_s_wire_is_the_experiment_s_but_for_what_it_says() {
+        let text = with(
+            "underlay = { delay = \"40ms\", loss = \"1%\" }\n[[candidates]]\npath = \"host\"\nname = \"whole\"\n\
+             underlay.to_client.loss = \"0%\"",
+        );
+        let experiment = Experiment::from_toml(&text).unwrap();
+        let own = experiment.underlay.with(&experiment.candidates[0].underlay);
+        assert_eq!(own.to_server().to_string(), "delay 40ms, loss 1%");
+        assert_eq!(own.to_client().to_string(), "delay 40ms, loss 0%");
+        let again = Experiment::from_toml(&toml::to_string(&experiment).unwrap()).unwrap();
+        assert_eq!(again, experiment);
+        let nameless = text.replace("name = \"whole\"\n", "");
+        check(
+            nameless.trim_start_matches("schema = 1\nname = \"x\"\n"),
+            "`candidates.name` is missing: a candidate on a wire of its own needs a `name`",
+        );
+        check(
+            "[[candidates]]\npath = \"host\"\nname = \"x\"\nunderlay.to_client.loss = \"60%\"",
+            "`candidates.underlay.to_client.loss` is 60%: up to 50% is possible, beyond it TCP gives up",
+        );
+        check(
+            "placement = \"same_node\"\n[[candidates]]\npath = \"host\"\nname = \"x\"\nunderlay.to_client.delay = \"5ms\"",
+            "`candidates.underlay.to_client` is delay 5ms: with `placement = \"same_node\"` nothing crosses the wire",
+        );
     }
 
     #[test]

@@ -23,6 +23,15 @@ pub(crate) fn cpu_unit(measure: Measure) -> &'static str {
     }
 }
 
+/// The same in full.
+pub(crate) fn subject(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Latency => "request",
+        Measure::Bandwidth => "megabyte",
+        Measure::Packets => "packet",
+    }
+}
+
 /// How the trials of a race are read.
 pub(crate) fn measure(summary: &Summary) -> Measure {
     summary.experiment.workload.kind.measure()

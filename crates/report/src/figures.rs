@@ -33,9 +33,16 @@ pub(crate) fn rate(per_s: f64) -> String {
     }
 }
 
-/// A ratio with its interval: "1.03 ±0.02", or "1.45 −0.10 +0.14" where the sides differ.
+/// An interval that spans more than this factor says nothing.
+const SPAN_MAX: f64 = 100.0;
+
+/// A ratio with its interval: "1.03 ±0.02", or "1.45 −0.10 +0.14" where the sides differ; "unresolved" where two builds are
+/// all there is, and differ.
 pub(crate) fn ratio(ratio: &Ratio) -> String {
     let Ratio { value, low, high } = *ratio;
+    if high / low > SPAN_MAX {
+        return "unresolved".to_owned();
+    }
     let widest = (value - low).max(high - value);
     let digits = match widest {
         w if w < 0.005 => 3,
@@ -142,6 +149,7 @@ mod tests {
         check(&of(1.45, 1.35, 1.59), "1.45 −0.10 +0.14");
         check(&of(1.0012, 0.9991, 1.0033), "1.001 ±0.002");
         check(&of(12.0, 5.0, 29.0), "12.0 −7.0 +17.0");
+        check(&of(1.0, 0.0001, 10_908.0), "unresolved");
     }
 
     #[test]

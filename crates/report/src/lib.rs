@@ -3,6 +3,7 @@
 //! This crate reads no kernel: a record file is enough, on any machine.
 
 mod analyse;
+mod by_cpu;
 mod carried;
 mod figures;
 pub mod html;
@@ -13,6 +14,7 @@ mod summary;
 mod table;
 
 pub use analyse::analyse;
+pub use by_cpu::{CpuNode, CpuShares};
 pub use json::{json, json_of_all};
 pub use profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
 pub use published::{Agreement, PublishedFigure};

@@ -4,6 +4,7 @@
 use record::{Capacity, Counters, Experiment, Handshakes, Machine, Measure, Setting};
 use serde::Serialize;
 
+use crate::by_cpu::CpuShares;
 use crate::profile::ProfiledLoad;
 use crate::published::PublishedFigure;
 
@@ -175,6 +176,9 @@ pub struct RateSummary {
     pub client_cpu_us_per_request: Option<f64>,
     /// Share of softirq in it, 0 to 1.
     pub client_softirq_share: Option<f64>,
+    /// The time of each CPU by itself, the server's first; empty where it was not asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_cpu: Vec<CpuShares>,
     /// Trials that count.
     pub trials: u64,
     /// Measured time of those, in seconds.

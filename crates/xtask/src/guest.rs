@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow};
 use vm::deb;
 use vm::{Cache, Error, Flavour, Limits, Nic, Vm};
 
-use crate::ledger::Verdict;
+use crate::ledger::{Ledger, Verdict};
 use crate::libtest;
 use crate::native::show;
 use crate::root;
@@ -26,6 +26,9 @@ pub(crate) struct Guest {
     pub(crate) lane: &'static str,
     /// The crates whose integration tests run on it; one that does not exist has none.
     packages: &'static [&'static str],
+    /// Those of them whose tests always do: what packets do and which programs the verifier takes differs between
+    /// kernels. Of the others it is those that could not run natively.
+    always: &'static [&'static str],
     /// Of these crates only some tests.
     parts: &'static [(&'static str, &'static str)],
     /// Tests that stay out.
@@ -33,11 +36,12 @@ pub(crate) struct Guest {
 }
 
 /// Every guest, in the order in which they boot.
-pub(crate) const ALL: [Guest; 2] = [
+pub(crate) static ALL: [Guest; 2] = [
     Guest {
         kernel: deb::Suite::Backports,
         lane: "guest",
         packages: &["linux", "plan", "tune", "datapath", "doctor", "lab", "hostgap", "bpf"],
+        always: &["datapath", "bpf"],
         // The binary's races and endings are the same on every kernel, but the commands that it shows are another list
         // for each data path.
         parts: &[("hostgap", "commands::")],
@@ -45,12 +49,12 @@ pub(crate) const ALL: [Guest; 2] = [
         // natively, and so half an hour here. So do thousands of random packets.
         out: &[("plan", "faults::"), ("plan", "killed::"), ("bpf", "odd::")],
     },
-    // The kernel that Debian 12's users have. What differs between kernels is what packets do and which programs the
-    // verifier takes; a test of what 6.1 lacks (netkit, tcx) skips here and has run in the lane before.
+    // The kernel that Debian 12's users have. A test of what 6.1 lacks (netkit, tcx) skips here and runs in the other lane.
     Guest {
         kernel: deb::Suite::Stable,
         lane: "old",
         packages: &["datapath", "bpf"],
+        always: &["datapath", "bpf"],
         parts: &[("datapath", "traffic::")],
         out: &[("bpf", "odd::")],
     },
@@ -75,6 +79,7 @@ const VARIABLES: [&str; 2] = ["CI", "HOSTGAP_NGINX"];
 pub(crate) struct Ran {
     pub(crate) verdicts: Vec<(String, BTreeMap<String, Verdict>)>,
     pub(crate) trouble: Option<Trouble>,
+    pub(crate) time: Duration,
 }
 
 /// Why not every suite came to its end in the guest.
@@ -87,15 +92,25 @@ pub(crate) enum Trouble {
 
 impl Guest {
     /// Whether a suite belongs into the guest.
-    pub(crate) fn wants(&self, suite: &Suite) -> bool {
+    fn wants(&self, suite: &Suite) -> bool {
         suite.kind == Kind::Integration && self.packages.contains(&suite.package.as_str())
     }
 
-    /// What a binary is told: the user's filters, or what stays out.
-    fn arguments(&self, suite: &Suite, filters: &[String]) -> Vec<String> {
+    /// What a binary is told: the user's filters; of what ran natively the tests that could not; or what stays out. `None`:
+    /// nothing is left to run.
+    fn arguments(&self, suite: &Suite, filters: &[String], natively: Option<&Ledger>) -> Option<Vec<String>> {
         if !filters.is_empty() {
-            return filters.to_vec();
+            return Some(filters.to_vec());
         }
+        let Some(ledger) = natively.filter(|_| !self.always.contains(&suite.package.as_str())) else {
+            return Some(self.own(suite));
+        };
+        let skipped = ledger.skipped_of(&suite.name());
+        (!skipped.is_empty()).then(|| std::iter::once("--exact".to_owned()).chain(skipped).collect())
+    }
+
+    /// What a binary is told where nothing else decides.
+    fn own(&self, suite: &Suite) -> Vec<String> {
         if let Some((_, part)) = self.parts.iter().find(|(package, _)| *package == suite.package) {
             return vec![(*part).to_owned()];
         }
@@ -104,18 +119,31 @@ impl Guest {
     }
 }
 
-/// Boots `guest` and runs `suites` in it.
-pub(crate) fn run(guest: &Guest, suites: &[Suite], filters: &[String]) -> Result<Ran> {
+/// Boots `guest` and runs those of `suites` in it that belong there; nothing if none do. `natively` is what has become of
+/// the tests on this machine's own kernel, if they ran there.
+pub(crate) fn run(
+    guest: &Guest,
+    suites: &[Suite],
+    filters: &[String],
+    natively: Option<&Ledger>,
+) -> Result<Ran> {
     let start = Instant::now();
+    let chosen = suites.iter().filter(|suite| guest.wants(suite));
+    let (suites, arguments): (Vec<Suite>, Vec<Vec<String>>) =
+        chosen.filter_map(|suite| Some((suite.clone(), guest.arguments(suite, filters, natively)?))).unzip();
+    if suites.is_empty() {
+        return Ok(Ran { verdicts: Vec::new(), trouble: None, time: Duration::ZERO });
+    }
+    let suites = suites.as_slice();
     let vm = match Cache::open().and_then(|cache| Vm::fetch(&cache, guest.kernel, Flavour::Cloud)) {
         Ok(vm) => vm,
         Err(error) => {
-            return Ok(Ran { verdicts: Vec::new(), trouble: Some(Trouble::NoGuest(error.to_string())) });
+            let trouble = Some(Trouble::NoGuest(error.to_string()));
+            return Ok(Ran { verdicts: Vec::new(), trouble, time: start.elapsed() });
         }
     };
     let (release, time) = (&vm.kernel().release, start.elapsed().as_secs_f64());
     println!("{:<7} Linux {release} ({time:.1} s to prepare)", guest.lane);
-    let arguments: Vec<_> = suites.iter().map(|suite| guest.arguments(suite, filters)).collect();
     let lists = suites.iter().zip(&arguments).map(|(suite, arguments)| libtest::list(suite, arguments));
     let mut log = Log::new(guest.lane, suites, lists.collect::<Result<Vec<_>>>()?);
     let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nic: Some(NIC), ..Limits::default() };
@@ -128,7 +156,7 @@ pub(crate) fn run(guest: &Guest, suites: &[Suite], filters: &[String]) -> Result
         }
         Err(error) => return Err(anyhow!(error).context("could not run the guest")),
     };
-    Ok(Ran { verdicts: log.verdicts, trouble })
+    Ok(Ran { verdicts: log.verdicts, trouble, time: start.elapsed() })
 }
 
 fn command(suites: &[Suite], arguments: &[Vec<String>]) -> Command {
@@ -266,12 +294,13 @@ mod tests {
             kernel: deb::Suite::Stable,
             lane: "old",
             packages: &["plan", "datapath", "lab"],
+            always: &["datapath"],
             parts: &[("datapath", "traffic::")],
             out: &[("plan", "faults::"), ("plan", "killed::")],
         };
         let arguments = |package: &str, filters: &[&str]| {
             let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
-            guest.arguments(&suite(package, "/t/it-1"), &filters).join(" ")
+            guest.arguments(&suite(package, "/t/it-1"), &filters, None).unwrap().join(" ")
         };
         assert!(guest.wants(&suite("lab", "/t/it-1")) && !guest.wants(&suite("linux", "/t/it-2")));
         assert!(!guest.wants(&Suite { kind: Kind::Unit, ..suite("lab", "/t/lab-1") }));
@@ -279,6 +308,19 @@ mod tests {
         assert_eq!(arguments("datapath", &[]), "traffic::");
         assert_eq!(arguments("plan", &[]), "--skip faults:: --skip killed::");
         assert_eq!(arguments("plan", &["undo", "x"]), "undo x");
+
+        let mut ledger = Ledger::default();
+        ledger.enter("plan it", "ran", Verdict::Passed);
+        ledger.enter("plan it", "a::skipped", Verdict::Skipped("no ipvlan".into()));
+        ledger.enter("datapath it", "b::skipped", Verdict::Skipped("no ipvlan".into()));
+        ledger.enter("lab it", "ran", Verdict::Passed);
+        let after = |package: &str| {
+            let told = guest.arguments(&suite(package, "/t/it-1"), &[], Some(&ledger));
+            told.map(|words| words.join(" "))
+        };
+        assert_eq!(after("plan").as_deref(), Some("--exact a::skipped"));
+        assert_eq!(after("datapath").as_deref(), Some("traffic::"), "always");
+        assert_eq!(after("lab"), None, "all of it ran natively");
     }
 
     /// The script is run by the shell, over programs that stand for test binaries, and its output is read back.

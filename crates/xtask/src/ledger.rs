@@ -48,6 +48,15 @@ impl Ledger {
         count(self.tests.values())
     }
 
+    /// The names of a suite's tests that could not run.
+    pub(crate) fn skipped_of(&self, suite: &str) -> Vec<String> {
+        let of = self
+            .tests
+            .iter()
+            .filter(|((name, _), verdict)| name == suite && matches!(verdict, Verdict::Skipped(_)));
+        of.map(|((_, test), _)| test.clone()).collect()
+    }
+
     /// The tests that ran nowhere, as lines.
     pub(crate) fn skipped(&self) -> Vec<String> {
         self.lines(|verdict| match verdict {

@@ -1,11 +1,12 @@
 //! `cargo xtask test`: all lanes, one ledger, one closing line.
 
 use std::fs;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::guest::{Guest, Trouble};
+use crate::guest::{Guest, Ran, Trouble};
 use crate::ledger::{Counts, Ledger, Verdict, count};
 use crate::suite::{self, Suite};
 use crate::{fuzz, guest, native};
@@ -59,31 +60,37 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
         lines.extend(fuzz_lane(selection, &mut ledger)?);
     }
     let mut troubles = Vec::new();
-    for guest in &guest::ALL {
-        let chosen: Vec<Suite> = suites.iter().filter(|suite| guest.wants(suite)).cloned().collect();
-        if !chosen.is_empty() {
-            let (line, trouble) = guest_lane(guest, &chosen, selection, &mut ledger)?;
-            lines.push(line);
-            troubles.extend(trouble.map(|trouble| (guest.lane, trouble)));
+    for (guest, ran) in guest_lanes(lanes, &suites, selection, &ledger)? {
+        let mut counts = Counts::default();
+        for (suite, verdicts) in &ran.verdicts {
+            ledger.enter_all(suite, verdicts);
+            counts += count(verdicts.values());
         }
+        if counts != Counts::default() {
+            lines.push(lane(guest.lane, counts, ran.time));
+        }
+        troubles.extend(ran.trouble.map(|trouble| (guest.lane, trouble)));
     }
     Ok(report(&ledger, &lines, &troubles))
 }
 
-fn guest_lane(
-    guest: &Guest,
+/// All guests at the same time: an emulated processor keeps one of ours busy, and one alone leaves the others idle.
+fn guest_lanes(
+    lanes: Lanes,
     suites: &[Suite],
     selection: &Selection,
-    ledger: &mut Ledger,
-) -> Result<(String, Option<Trouble>)> {
-    let start = Instant::now();
-    let ran = guest::run(guest, suites, &selection.filters)?;
-    let mut counts = Counts::default();
-    for (suite, verdicts) in &ran.verdicts {
-        ledger.enter_all(suite, verdicts);
-        counts += count(verdicts.values());
-    }
-    Ok((lane(guest.lane, counts, start.elapsed()), ran.trouble))
+    ledger: &Ledger,
+) -> Result<Vec<(&'static Guest, Ran)>> {
+    let natively = (lanes == Lanes::All).then_some(ledger);
+    std::thread::scope(|scope| {
+        let start = |guest| scope.spawn(move || guest::run(guest, suites, &selection.filters, natively));
+        let running: Vec<_> = guest::ALL.iter().map(|guest| (guest, start(guest))).collect();
+        let join = |(guest, thread): (&'static Guest, ScopedJoinHandle<'_, Result<Ran>>)| {
+            let ran = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok((guest, ran?))
+        };
+        running.into_iter().map(join).collect()
+    })
 }
 
 fn native_lane(suites: &[Suite], selection: &Selection, ledger: &mut Ledger) -> Result<String> {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ::lab::{LabError, NodeCpus, SERVER_PORT, Shape, Topology, Wires};
+use ::lab::{LabError, NodeCpus, SERVER_PORT, Shape, Topology};
 use ::record::{Experiment, Steering};
 use plan::{Place, Step};
 
@@ -31,7 +31,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             family: ::lab::family(experiment.workload.ipv6),
             steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
             placement: experiment.placement,
-            wires: Wires::of(&experiment.underlay),
+            wires: contender.wires(&experiment.underlay),
             settings: contender.settings.clone(),
             protocol: ::lab::protocol(experiment.workload.kind),
         };

@@ -23,6 +23,7 @@ fn a_short_race_gives_the_json_that_is_documented() {
         "2k",
         "--seed",
         "7",
+        "--by-cpu",
         "--json",
     ]);
     check_race(&output, "");
@@ -40,6 +41,9 @@ fn a_short_race_gives_the_json_that_is_documented() {
         assert!(trials <= 2);
         assert_eq!(rate["response_ns"]["count"], 200 * trials, "{rate}");
         assert_eq!(rate["response_ns"]["p50"].is_u64(), trials > 0, "{rate}");
+        let nodes: Vec<&str> =
+            rate["by_cpu"].as_array().unwrap().iter().map(|cpu| cpu["node"].as_str().unwrap()).collect();
+        assert!(trials == 0 || (nodes.contains(&"client") && nodes.contains(&"server")), "{rate}");
     }
     let capacities = result["capacities"].as_array().unwrap();
     assert_eq!(capacities.len(), 1);

@@ -1,5 +1,6 @@
 //! A round: each candidate once at each load, shuffled; and after the last the samples of a profile.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use record::{Line, Load, TrialRecord, Writer};
@@ -67,7 +68,12 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
         for _ in 0..=REPEATS {
-            let trial = workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes)?;
+            let mut trial =
+                workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes)?;
+            if !self.experiment.by_cpu {
+                // On a large machine this is most of a record, and nobody asked.
+                (trial.client_by_cpu, trial.server_by_cpu) = (BTreeMap::new(), BTreeMap::new());
+            }
             let void = trial.void.clone();
             trials.push(trial);
             match void {

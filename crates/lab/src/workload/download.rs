@@ -7,7 +7,7 @@ use record::{Carried, Handshakes, Histogram, Latencies, Load, TrialRecord};
 
 use super::Workload;
 use crate::trial::{Method, stolen};
-use crate::usage::{Snapshot, Usage};
+use crate::usage::{Snapshot, Usage, sum};
 use crate::{LabError, Standing};
 
 /// Clients fetch objects, a new connection for each.
@@ -78,8 +78,10 @@ fn record(downloaded: &Downloaded, usage: &Usage, (entrant, load): (usize, usize
         connection_errors: 0,
         unexpected: 0,
         latencies: Latencies { response: times.clone(), service: times, lag: Histogram::new() },
-        client_cpu: usage.client,
-        server_cpu: usage.server,
+        client_cpu: sum(&usage.client),
+        server_cpu: sum(&usage.server),
+        client_by_cpu: usage.client.clone(),
+        server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&downloaded.threads),
         carried: Some(Carried {
             bytes: downloaded.bytes,

@@ -10,7 +10,7 @@ use record::{Carried, Latencies, Load, Packets, TrialRecord, Void};
 use super::Workload;
 use crate::topology::SERVER_PORT;
 use crate::trial::{Method, STARVED_LIMIT_PERMILLE, stolen};
-use crate::usage::{Snapshot, Usage};
+use crate::usage::{Snapshot, Usage, sum};
 use crate::{LabError, NodeCpus, Standing};
 
 /// Bytes or datagrams, one way.
@@ -156,8 +156,10 @@ fn record(
         connection_errors: 0,
         unexpected: 0,
         latencies: Latencies::default(),
-        client_cpu: usage.client,
-        server_cpu: usage.server,
+        client_cpu: sum(&usage.client),
+        server_cpu: sum(&usage.server),
+        client_by_cpu: usage.client.clone(),
+        server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&delivered.threads),
         carried: Some(Carried {
             bytes: delivered.bytes,

@@ -1,10 +1,20 @@
 //! The living, the dead and those left standing.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use lab::{Home, State};
 use linux::{Netns, NetnsName, netns};
 use plan::{Journal, Kernel, Place, Plan, Step};
+
+/// A child that another test has just forked holds the owner's lock until it becomes its program.
+fn await_death(home: &Home) {
+    let start = Instant::now();
+    while home.remains().unwrap()[0].state != State::Dead {
+        assert!(start.elapsed() < Duration::from_secs(10), "the owner has not died");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 #[test]
 fn a_living_owner_is_left_alone_and_a_dead_one_is_cleaned() {
@@ -26,7 +36,7 @@ fn a_living_owner_is_left_alone_and_a_dead_one_is_cleaned() {
     drop((claim, journal));
     let untold = NetnsName::new(format!("hg-{id}-b")).unwrap();
     drop(Netns::create(&untold).unwrap());
-    assert_eq!(home.remains().unwrap()[0].state, State::Dead);
+    await_death(&home);
     let cleaned = home.clean().unwrap();
     assert_eq!((cleaned.len(), cleaned[0].namespaces, cleaned[0].failures.len()), (1, 2, 0), "{cleaned:?}");
     assert!(!netns::exists(&inside) && !netns::exists(&untold));
@@ -57,6 +67,7 @@ fn processes_in_a_dead_owners_namespaces_are_ended() {
     let mut child = netns.run(|| std::process::Command::new("sleep").arg("600").spawn()).unwrap().unwrap();
     // Its journal says that it was not through with it.
     drop((Journal::create(&claim.dir().join("c.journal")).unwrap(), claim, netns));
+    await_death(&home);
     let cleaned = home.clean().unwrap();
     assert_eq!(cleaned[0].processes, 1, "{cleaned:?}");
     assert!(!child.wait().unwrap().success());

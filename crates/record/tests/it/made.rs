@@ -1,5 +1,7 @@
 //! A small race, made without a machine.
 
+use std::collections::BTreeMap;
+
 use record::{
     Candidate, Capacity, Counters, CpuTime, Entrant, Experiment, Header, Histogram, Latencies, Line, Load,
     Machine, Profile, Rate, Round, SCHEMA, TrialRecord, Void, Workload,
@@ -61,6 +63,8 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         latencies: Latencies { service: response.clone(), lag: Histogram::new(), response },
         client_cpu: CpuTime { user_ns: 10_000_000, ..CpuTime::default() },
         server_cpu: CpuTime { softirq_ns: 20_000_000, idle_ns: 80_000_000, ..CpuTime::default() },
+        client_by_cpu: BTreeMap::new(),
+        server_by_cpu: BTreeMap::new(),
         counters: Counters { retransmits: 1, ..Counters::default() },
         carried: None,
         handshakes: None,

@@ -248,10 +248,13 @@ impl Comparisons {
     }
 }
 
+/// A difference, in the logarithm, that nobody means even where a race has no noise at all, as in counted time.
+const NOTHING: f64 = 0.001;
+
 /// The floor that the ratio of the control to the reference gives.
 pub(super) fn noise_floor(control: &Spread) -> f64 {
     let interval = control.interval(0.05);
-    interval.half_width_ln().max(interval.value.ln().abs())
+    interval.half_width_ln().max(interval.value.ln().abs()).max(NOTHING)
 }
 
 /// One statistic's test.

@@ -162,14 +162,9 @@ impl<'a> Cell<'a> {
 
     /// The CPU time of a node over the trials that count.
     pub(super) fn cpu(&self, node: impl Fn(&TrialRecord) -> CpuTime) -> CpuTime {
-        self.trials.iter().map(|trial| node(trial)).fold(CpuTime::default(), |sum, cpu| CpuTime {
-            user_ns: sum.user_ns + cpu.user_ns,
-            system_ns: sum.system_ns + cpu.system_ns,
-            softirq_ns: sum.softirq_ns + cpu.softirq_ns,
-            irq_ns: sum.irq_ns + cpu.irq_ns,
-            idle_ns: sum.idle_ns + cpu.idle_ns,
-            steal_ns: sum.steal_ns + cpu.steal_ns,
-        })
+        let mut sum = CpuTime::default();
+        self.trials.iter().for_each(|trial| sum += node(trial));
+        sum
     }
 
     /// What the stacks counted over the trials that count.

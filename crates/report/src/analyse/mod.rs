@@ -1,5 +1,6 @@
 //! From a record to a [`Summary`]: trials are merged, resampled, compared and put into words.
 
+mod by_cpu;
 mod carried;
 mod compare;
 mod describe;

@@ -1,6 +1,8 @@
 //! Our figure for a metric that somebody published: of all trials of a candidate at a load, and of each resample.
 
-use record::{Carried, Metric, TrialRecord};
+use std::collections::BTreeMap;
+
+use record::{Carried, CpuTime, Metric, TrialRecord};
 use stats::{Percentile, Resamples};
 
 use super::merged::Cell;
@@ -13,6 +15,8 @@ enum Formula {
     Quotient(fn(&TrialRecord) -> (f64, f64)),
     /// The greatest response time, of which no resample knows more than the race.
     Max,
+    /// The share of softirq on the CPU where it is greatest over all trials.
+    Busiest,
     /// The same of trials that carried bytes; others do not hold it.
     Carried(fn(&TrialRecord, &Carried) -> (f64, f64)),
 }
@@ -33,10 +37,8 @@ fn formula(metric: Metric) -> Formula {
         Metric::Requests => {
             Formula::Quotient(|trial| (trial.answered_in_time as f64, trial.duration_ns as f64 / 1e9))
         }
-        Metric::CpuSoftirq => Formula::Quotient(|trial| {
-            let cpu = trial.server_cpu;
-            (cpu.softirq_ns as f64, (cpu.busy_ns() + cpu.idle_ns) as f64)
-        }),
+        Metric::CpuSoftirq => Formula::Quotient(|trial| softirq(&trial.server_cpu)),
+        Metric::CpuSoftirqMax => Formula::Busiest,
         Metric::Bandwidth => {
             Formula::Carried(|trial, carried| (carried.bytes as f64 * 8.0, trial.duration_ns as f64 / 1e9))
         }
@@ -46,6 +48,23 @@ fn formula(metric: Metric) -> Formula {
             })
         }),
     }
+}
+
+/// Time in softirq, and all time.
+fn softirq(cpu: &CpuTime) -> (f64, f64) {
+    (cpu.softirq_ns as f64, cpu.all_ns() as f64)
+}
+
+/// The CPU of the server's node that spends most in softirq. It is chosen once, of all trials: of each resample by itself
+/// it would be whichever was unlucky.
+fn busiest(cell: &Cell<'_>) -> Option<u16> {
+    let mut spent = BTreeMap::<u16, u64>::new();
+    for trial in &cell.trials {
+        for (cpu, time) in &trial.server_by_cpu {
+            *spent.entry(*cpu).or_default() += time.softirq_ns;
+        }
+    }
+    spent.into_iter().max_by_key(|(_, softirq_ns)| *softirq_ns).map(|(cpu, _)| cpu)
 }
 
 /// The sum of the times of objects, or of response times, and how many there are.
@@ -82,6 +101,11 @@ impl Ours {
                 Err(format!("{} without an answer have no mean", counted(cell.beyond, "request")))
             }
             Formula::Quotient(of) => of_quotient(cell, of, resamples),
+            Formula::Busiest => {
+                let cpu = busiest(cell).ok_or("this race did not write down the time of each CPU")?;
+                let none = CpuTime::default();
+                of_quotient(cell, |trial| softirq(trial.server_by_cpu.get(&cpu).unwrap_or(&none)), resamples)
+            }
             Formula::Carried(_) if cell.trials.iter().all(|trial| trial.carried.is_none()) => {
                 Err(format!("this race measured no {}", metric.name()))
             }

@@ -57,7 +57,7 @@ impl Source<'_> {
         };
         let Some(metric) = figure.metric else { return beside };
         let entrants = [self.entrant(&figure.candidate), self.entrant(&against)];
-        let is_divisor = figure.candidate == against;
+        let is_divisor = figure.candidate == against || divides(figure, all);
         if !is_divisor {
             beside.published_ratio = published_ratio(figure, &against, all);
         }
@@ -173,13 +173,9 @@ fn published_ratio(figure: &Published, against: &str, all: &[Published]) -> Opti
     if figure.is_ratio() {
         return valid(Ratio { value: figure.value, low: figure.value - open, high: figure.value + open });
     }
-    let same_place = |other: &&Published| {
-        other.candidate == against
-            && !other.is_ratio()
-            && (other.metric, other.rate, other.body_bytes) == (figure.metric, figure.rate, figure.body_bytes)
-            && other.source == figure.source
-    };
-    let below = all.iter().find(same_place)?;
+    let is_below =
+        |other: &&Published| other.candidate == against && !other.is_ratio() && same_place(other, figure);
+    let below = all.iter().find(is_below)?;
     let in_base = |of: &Published| {
         let scale = of.scale().unwrap_or(1.0);
         (of.value * scale, of.rounded_to.unwrap_or(0.0) / 2.0 * scale)
@@ -188,6 +184,20 @@ fn published_ratio(figure: &Published, against: &str, all: &[Published]) -> Opti
     let low = (above - above_open) / (below + below_open);
     let high = (above + above_open) / (below - below_open);
     valid(Ratio { value: above / below, low, high })
+}
+
+/// Whether a figure is there for others to be divided by, and is itself divided by nothing.
+fn divides(figure: &Published, all: &[Published]) -> bool {
+    let by_it = |other: &Published| {
+        other.against.as_ref() == Some(&figure.candidate) && !other.is_ratio() && same_place(other, figure)
+    };
+    figure.against.is_none() && all.iter().any(by_it)
+}
+
+/// Whether two figures are of the same load and kind, by the same author.
+fn same_place(one: &Published, other: &Published) -> bool {
+    let of = |figure: &Published| (figure.metric, figure.rate, figure.body_bytes);
+    of(one) == of(other) && one.source == other.source
 }
 
 /// A ratio that has a logarithm, all of it.
@@ -201,14 +211,11 @@ fn ratio(spread: &Spread) -> Ratio {
     Ratio { value: interval.value, low: interval.low, high: interval.high }
 }
 
-/// A difference, in the logarithm, that nobody means even where a race has no noise at all.
-const NOTHING: f64 = 0.001;
-
 /// How a published ratio and ours stand to each other. `floor` is what ours must differ by to be more than noise, in
 /// the logarithm.
 fn agreement(theirs: &Ratio, ours: &Ratio, floor: f64) -> Agreement {
     let meet = theirs.low <= ours.high && ours.low <= theirs.high;
-    let near = meet || (theirs.value / ours.value).ln().abs() <= floor.max(NOTHING);
+    let near = meet || (theirs.value / ours.value).ln().abs() <= floor;
     let ours_way = if ours.value.ln().abs() <= floor { 0 } else { way(ours) };
     match (near, way(theirs), ours_way) {
         // An interval that holds the published difference and none at all says nothing about it.

@@ -5,7 +5,7 @@ use stats::Percentile;
 
 use super::compare::{Comparisons, Statistic};
 use super::merged::{Cell, Cells};
-use super::{carried, describe};
+use super::{by_cpu, carried, describe};
 use crate::summary::{CurvePoint, Need, Precision, Quantiles, RateSummary};
 
 /// ±3 %, the precision that a reader of a race may want.
@@ -63,6 +63,7 @@ fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize,
         server_softirq_share: softirq_share(&server),
         client_cpu_us_per_request: us_per_request(&client, done),
         client_softirq_share: softirq_share(&client),
+        by_cpu: by_cpu::by_cpu(cell),
         trials: cell.trials.len() as u64,
         measured_s: cell.sum(|trial| trial.duration_ns) as f64 / 1e9,
         void_trials: cell.void.len() as u64,

@@ -92,6 +92,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
     if experiment.profile {
         file += "profile = true\n";
     }
+    if experiment.by_cpu {
+        file += "by_cpu = true\n";
+    }
     file += &format!(
         "rounds = {rounds}\nbuilds = {builds}\nslice_ms = {slice_ms}\nwarmup_ms = {warmup_ms}\nseed = {seed}\n\n\
          [workload]\nbody_bytes = {:?}\nconnections = {}\nserver = \"{server}\"\nipv6 = {}\n\n\
@@ -120,6 +123,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
             for (knob, value) in knobs {
                 file += &format!("tune.{side}{} = {}\n", string(knob), asked(value));
             }
+        }
+        for (name, way) in candidate.underlay.named() {
+            file += &format!("\n[candidates.underlay.{name}]\n{}", way.to_toml());
         }
     }
     file
@@ -170,17 +176,22 @@ mod tests {
             server: knobs(&[Asked::Number(7)]),
         };
         let name = Some("tuned \"host\"".to_owned());
-        asked.candidates.push(record::Candidate { path: "host".into(), name, tune, ..Default::default() });
+        let loss = Some(record::Share { billionths: 2_000_000 });
+        let lossy = record::Wire { loss, gso: Some(false), ..record::Wire::default() };
+        let underlay = record::Ways { to_client: Some(lossy), ..record::Ways::default() };
+        let named = record::Candidate { path: "host".into(), name, tune, ..Default::default() };
+        asked.candidates.push(named.clone());
         asked.placement = Placement::SameNode;
-        asked.profile = true;
+        (asked.profile, asked.by_cpu) = (true, true);
         asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender, ..Underlay::default() };
         let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
         asked.seed = Some(7);
         assert_eq!(read, asked);
         asked.placement = Placement::TwoNodes;
         asked.underlay.delay = Some(record::Delay { ns: 40_000_000 });
-        let loss = Some(record::Share { billionths: 2_000_000 });
-        asked.underlay.to_client = Some(record::Wire { loss, gso: Some(false), ..record::Wire::default() });
+        asked.underlay.to_client = Some(lossy);
+        let name = Some("lossy".to_owned());
+        asked.candidates.push(record::Candidate { name, underlay, ..named });
         assert_eq!(Experiment::from_toml(&toml(&asked, 7)).unwrap(), asked);
     }
 }

@@ -1,7 +1,6 @@
 //! CPU time a request, of both nodes, split into softirq and the rest: bars and a table a load.
 
-use record::Measure;
-
+use super::by_cpu;
 use super::look::{self, key};
 use super::markup::Markup;
 use super::rows::{self, Panel};
@@ -50,7 +49,7 @@ struct Plot<'a> {
 /// Writes the section.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "cpu")], |m| {
-        let of = subject(summary);
+        let of = carried::subject(carried::measure(summary));
         m.leaf("h2", &[], &format!("CPU time per {of}"));
         m.leaf(
             "p",
@@ -68,17 +67,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             } else {
                 m.leaf("p", &[("class", "aside")], "No CPU time is known at this load.");
             }
+            by_cpu::table(m, summary, load);
         }
     });
-}
-
-/// What CPU time is divided by.
-fn subject(summary: &Summary) -> &'static str {
-    match carried::measure(summary) {
-        Measure::Latency => "request",
-        Measure::Bandwidth => "megabyte",
-        Measure::Packets => "packet",
-    }
 }
 
 /// A node's time a request, if it can be drawn.
@@ -134,8 +125,11 @@ impl<'a> Plot<'a> {
         for (side, panel) in SIDES.into_iter().zip(panels) {
             self.draw_panel(&mut svg, side, panel);
         }
-        let title =
-            format!("CPU time per {}, {}", subject(self.summary), text::load(&self.summary.loads[self.load]));
+        let title = format!(
+            "CPU time per {}, {}",
+            carried::subject(carried::measure(self.summary)),
+            text::load(&self.summary.loads[self.load])
+        );
         let desc =
             "Stacked bars of softirq and other time, one a candidate and node; figures in the table below.";
         svg.finish(self.frame, whole, Caption { title: &title, desc })
@@ -144,7 +138,10 @@ impl<'a> Plot<'a> {
     fn draw_panel(&self, svg: &mut Svg, side: Side, panel: Panel) {
         let scale = Linear::new(self.most, (panel.left, panel.right));
         let span = panel.span(self.frame, self.rows.len());
-        panel.draw_title(svg, &format!("µs per {}, {}", subject(self.summary), side.name));
+        panel.draw_title(
+            svg,
+            &format!("µs per {}, {}", carried::subject(carried::measure(self.summary)), side.name),
+        );
         for tick in scale.ticks(48.0) {
             rows::draw_tick(svg, "grid", scale.place(tick), span, &text::significant_short(tick));
         }
@@ -205,7 +202,11 @@ fn table(m: &mut Markup, summary: &Summary, load: usize) {
         cells: cells(rate, load, index),
     });
     Table {
-        caption: &format!("CPU time per {}: {}", subject(summary), text::load(&summary.loads[load])),
+        caption: &format!(
+            "CPU time per {}: {}",
+            carried::subject(carried::measure(summary)),
+            text::load(&summary.loads[load])
+        ),
         rows: rows.collect(),
         head: head.map(str::to_owned).to_vec(),
     }

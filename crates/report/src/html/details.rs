@@ -55,6 +55,9 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         let setting = |one: &record::Setting| format!("{} = {}, {}", one.knob, one.value, one.side);
         list(m, &candidate.settings.iter().map(setting).collect::<Vec<_>>());
     }
+    if let Some(wire) = own_wire(summary, candidate) {
+        m.leaf("p", &[], &format!("A wire of its own: {wire}."));
+    }
     if candidate.runnable && !candidate.rates.is_empty() {
         verdicts(m, summary, candidate);
         times(m, summary, candidate);
@@ -67,6 +70,17 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         m.leaf("h4", &[], "Commands that build the same");
         m.leaf("pre", &[("tabindex", "0")], &candidate.commands.join("\n"));
     }
+}
+
+/// What of the wire is otherwise for a candidate.
+fn own_wire(summary: &Summary, candidate: &Candidate) -> Option<String> {
+    let asked = summary.experiment.candidates.iter().find(|one| one.title() == candidate.name)?;
+    let way = |(name, way)| match name {
+        "to_server" => format!("to the server {way}"),
+        _ => format!("to the client {way}"),
+    };
+    let ways: Vec<String> = asked.underlay.named().map(way).collect();
+    (!ways.is_empty()).then(|| ways.join("; "))
 }
 
 fn list(m: &mut Markup, items: &[String]) {

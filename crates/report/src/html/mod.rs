@@ -4,6 +4,7 @@
 //! All text of a record is escaped, wherever it ends up.
 
 mod again;
+mod by_cpu;
 mod capacity;
 mod cpu;
 mod curve;

@@ -28,13 +28,14 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         return;
     }
     let reference = look::reference(summary);
+    let of = carried::subject(carried::measure(summary));
     m.within("section", &[("id", "profile")], |m| {
         m.leaf("h2", &[], "Where the microseconds go");
         m.leaf(
             "p",
             &[("class", "lead")],
             &format!(
-                "CPU time of both nodes per request, by the part of the kernel that the innermost known function belongs \
+                "CPU time of both nodes per {of}, by the part of the kernel that the innermost known function belongs \
                  to, and what each candidate spends more than {reference}. From samples of the nodes' CPUs, taken after \
                  the race, so that no trial was sampled. A difference counts if it exceeds its sampling error (±, 95 % for all parts \
                  of a candidate together) and what {reference} differs by from itself."
@@ -123,10 +124,12 @@ fn draw(m: &mut Markup, summary: &Summary, load: &ProfiledLoad, index: usize) {
             "No part of any candidate can be told from the reference's.",
         );
     }
+    let (of, named) = (carried::subject(load.measure), text::load(&as_load(load)));
+    let title = format!("CPU time per {of} beyond the reference's, by parts of the kernel, {named}");
     m.within("figure", &[], |m| {
         for frame in Frame::BOTH {
             let plot = Plot { load: index, frame, parts: parts.clone(), panels: panels.clone(), least, most };
-            m.append(&plot.draw(&text::load(&as_load(load))));
+            m.append(&plot.draw(&title));
         }
     });
 }
@@ -144,7 +147,7 @@ impl Plot<'_> {
         }
     }
 
-    fn draw(&self, load: &str) -> Markup {
+    fn draw(&self, title: &str) -> Markup {
         let mut svg = Svg::new();
         let height = HEAD + ROW * self.parts.len() as f64 + FOOT;
         let width = (self.frame.width() - NAMES) / self.columns() as f64;
@@ -163,9 +166,8 @@ impl Plot<'_> {
             );
         }
         let rows = self.panels.len().div_ceil(self.columns());
-        let title = format!("CPU time per request beyond the reference's, by parts of the kernel, {load}");
         let desc = "Bars, one a part and candidate; figures in the table below.";
-        svg.finish(self.frame, height * rows as f64, Caption { title: &title, desc })
+        svg.finish(self.frame, height * rows as f64, Caption { title, desc })
     }
 
     fn draw_names(&self, svg: &mut Svg, top: f64) {
@@ -270,13 +272,14 @@ fn notes(m: &mut Markup, load: &ProfiledLoad) {
 }
 
 fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
+    let of = carried::subject(load.measure);
     m.leaf("h4", &[], "Flame graphs");
     m.leaf(
         "p",
         &[("class", "aside")],
         &format!(
             "A box is a function, as wide as its time and that of all it called, and stands on its caller. Orange: it takes more \
-             time per request than with {reference}, blue: less, pale: no difference to be seen. The figures rest under the \
+             time per {of} than with {reference}, blue: less, pale: no difference to be seen. The figures rest under the \
              pointer."
         ),
     );
@@ -287,11 +290,7 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
         let against =
             against.map(|first| Stacks { stacks: &first.stacks, us_per_sample: us_per_sample(load, first) });
         m.within("details", &[("class", "path")], |m| {
-            m.leaf(
-                "summary",
-                &[],
-                &format!("{}, {} µs per request", profiled.name, cost_text(&profiled.total)),
-            );
+            m.leaf("summary", &[], &format!("{}, {} µs per {of}", profiled.name, cost_text(&profiled.total)));
             flame::graph(m, &format!("Flame graph of {}", profiled.name), own, against);
         });
     }

@@ -1,5 +1,6 @@
 //! The summary on a terminal: a table for each load, what could not run, the noise, and the verdict.
 
+mod by_cpu;
 mod columns;
 mod exact;
 mod grid;
@@ -103,6 +104,7 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
         text.push_str(&noise_line(noise, measure));
     }
     text.push_str(&remarks(&racing));
+    text.push_str(&by_cpu::block(summary, index, style));
     text
 }
 

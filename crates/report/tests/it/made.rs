@@ -1,6 +1,8 @@
 //! Races with known truth, made by a seeded generator: builds that settle at values of their own, a machine that
 //! drifts, latencies with a tail, and lost packets where they are asked for.
 
+use std::collections::BTreeMap;
+
 use record::{
     Capacity, Counters, CpuTime, End, Entrant, Experiment, Header, Histogram, Latencies, Load, Machine,
     Metric, Published, Race, Rate, Round, SCHEMA, TrialRecord, Void,
@@ -240,6 +242,8 @@ fn trial(
         latencies: Latencies { service: response.clone(), lag: Histogram::from(&lag), response },
         client_cpu: cpu(duration_ns, samples * 8_000),
         server_cpu: cpu(duration_ns, (samples as f64 * 10_000.0 * shift.exp()) as u64),
+        client_by_cpu: BTreeMap::new(),
+        server_by_cpu: BTreeMap::new(),
         counters: Counters { retransmits: lost, rto_expiries: lost, ..Counters::default() },
         carried: None,
         handshakes: None,

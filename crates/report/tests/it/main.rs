@@ -1,6 +1,8 @@
 //! What a race says: from a made record to the summary, the table and the JSON.
 
 #[cfg(test)]
+mod by_cpu;
+#[cfg(test)]
 mod exact;
 #[cfg(test)]
 mod goldens;

@@ -94,3 +94,23 @@ fn means_and_shares_are_quotients_of_sums() {
     let bandwidth = figure(&summary, "x", Metric::Bandwidth);
     assert!(bandwidth.reason.contains("this race measured no bandwidth"), "{}", bandwidth.reason);
 }
+
+/// Others may be divided by a candidate that is not the reference; its own figure then has nothing to be compared with, and
+/// is no failure.
+#[test]
+fn what_others_are_divided_by_is_told_as_such() {
+    let mut race =
+        Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("x", 2.0), Truth::of("y", 4.0)]) }.race();
+    let of = |candidate: &str, value, against: Option<&str>| Published {
+        candidate: candidate.to_owned(),
+        metric: Some(Metric::Requests),
+        value,
+        unit: "requests/s".to_owned(),
+        rate: None,
+        against: against.map(str::to_owned),
+        ..published().remove(0)
+    };
+    race.header.experiment.published = vec![of("x", 200.0, None), of("y", 100.0, Some("x"))];
+    let told: Vec<Agreement> = analyse(&race).published.iter().map(|figure| figure.agreement).collect();
+    assert_eq!(told, [Agreement::Reference, Agreement::Agrees]);
+}

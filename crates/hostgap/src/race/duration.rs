@@ -1,0 +1,43 @@
+//! How many rounds fit into a time.
+
+use std::time::Duration;
+
+use ::lab::Contender;
+use ::record::{Experiment, WorkloadKind};
+
+use super::Args;
+use crate::exit::BadInput;
+use crate::units;
+
+/// Turns `--duration` into rounds: a round visits each candidate at each load.
+pub(super) fn with_duration(
+    mut experiment: Experiment,
+    args: &Args,
+    facts: &linux::features::Facts,
+) -> anyhow::Result<Experiment> {
+    let Some(text) = &args.duration else { return Ok(experiment) };
+    let duration = units::duration(text).map_err(BadInput)?;
+    if duration.is_zero() {
+        return Err(BadInput("--duration must be more than zero".to_owned()).into());
+    }
+    if experiment.workload.kind == WorkloadKind::Download {
+        let why = "a trial is as long as its objects take; say with --rounds how many there are to be";
+        return Err(BadInput(format!("--duration does not apply to downloads: {why}")).into());
+    }
+    let contenders = ::lab::contenders(&experiment.candidates, facts, &args.plugins.dirs())?;
+    let streams = experiment.workload.kind.is_stream();
+    let rates = if experiment.rates.is_empty() && !streams { 2 } else { experiment.rates.len() };
+    let loads = (experiment.workload.body_bytes.len() * (rates + 1)) as u32;
+    let [slice, warmup] =
+        [experiment.slice_ms, experiment.warmup_ms].map(|ms| Duration::from_millis(ms.into()));
+    // Beside its two slices a trial takes a few milliseconds to read counters and to wait for the last answers.
+    let trial = |contender: &Contender| {
+        let patience = contender.wires(&experiment.underlay).patience();
+        patience.slice(slice) + patience.warmup(warmup) + patience.answer() + Duration::from_millis(5)
+    };
+    let round: Duration = contenders.iter().filter(|one| one.unmet.is_empty()).map(trial).sum();
+    let rounds = duration.as_secs_f64() / (round * loads).as_secs_f64();
+    experiment.rounds = (rounds.round() as u32).max(1);
+    experiment.builds = experiment.builds.min(experiment.rounds);
+    Ok(experiment)
+}

@@ -1,0 +1,26 @@
+//! The time of each CPU on a terminal.
+
+use super::Style;
+use super::grid::{self, Ink, Row};
+use crate::by_cpu::{self, CpuShares};
+use crate::summary::{Role, Summary};
+
+/// The table of a load; nothing where it was not asked for.
+pub(super) fn block(summary: &Summary, load: usize, style: Style) -> String {
+    let told = by_cpu::at(summary, load);
+    if told.is_empty() {
+        return String::new();
+    }
+    let head = ["candidate", "CPU"].into_iter().chain(by_cpu::HEAD).map(str::to_owned).collect();
+    let mut rows = vec![Row { cells: head, ink: Ink::Bold }];
+    for (_, candidate, shares) in told {
+        let ink = if candidate.role == Role::Contender { Ink::Plain } else { Ink::Dim };
+        let row = |(at, one): (usize, &CpuShares)| {
+            // The name once, so that a candidate's CPUs are seen to belong together.
+            let name = if at == 0 { candidate.name.clone() } else { String::new() };
+            Row { cells: [name, one.name()].into_iter().chain(one.told()).collect(), ink }
+        };
+        rows.extend(shares.iter().enumerate().map(row));
+    }
+    format!("  Time of each CPU\n{}", grid::draw(&rows, &[0, 0, 0, 0, 0, 2, 1, 3], style))
+}
