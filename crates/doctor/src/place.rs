@@ -1,10 +1,8 @@
 //! Where doctor looks: this network namespace, or another one.
 
-use std::collections::BTreeSet;
-
-use linux::procfs::Procfs;
+use linux::netlink::LinkInfo;
 use linux::sysfs::NetSysfs;
-use linux::{Files, Netns, NetnsName};
+use linux::{Files, Netlink, Netns, NetnsName};
 
 use crate::{DoctorError, Snapshot, Taken};
 
@@ -62,14 +60,17 @@ impl Place {
     }
 }
 
-/// Whether sysfs has other links than the calling thread's namespace; also where one came or went just now.
+/// Whether sysfs has other links than the calling thread's namespace; also where one came or went just now. Two namespaces
+/// may have the same names and numbers, so that Ethernet addresses are compared.
 fn shows_other_links(files: &Files) -> bool {
-    let (Ok(names), Ok(own)) = (files.list("sys/class/net"), Procfs::of(files).link_counters()) else {
-        return false;
-    };
+    let Ok(links) = Netlink::open().and_then(|netlink| netlink.links()) else { return false };
+    let Ok(mut names) = files.list("sys/class/net") else { return false };
     // A file of the bonding driver lies among the links.
-    let shown: BTreeSet<&str> =
-        names.iter().map(String::as_str).filter(|name| *name != "bonding_masters").collect();
-    let own: BTreeSet<&str> = own.keys().map(linux::IfName::as_str).collect();
-    shown != own
+    names.retain(|name| name != "bonding_masters");
+    let same = |link: &LinkInfo| {
+        let address = files.read(&format!("sys/class/net/{}/address", link.name)).ok().flatten();
+        let mac = link.mac.map(|mac| mac.to_string());
+        address.is_some_and(|address| mac.is_none_or(|mac| mac == address.trim()))
+    };
+    names.len() != links.len() || !links.iter().all(same)
 }
