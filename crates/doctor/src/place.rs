@@ -1,20 +1,26 @@
 //! Where doctor looks: this network namespace, or another one.
 
+use linux::netlink::LinkInfo;
 use linux::sysfs::NetSysfs;
-use linux::{Files, Netns, NetnsName};
+use linux::{Files, Netlink, Netns, NetnsName};
 
 use crate::{DoctorError, Snapshot, Taken};
 
 /// A network namespace to look at. CPUs, interrupts and groups are the machine's in each.
 #[derive(Debug)]
 pub struct Place {
-    elsewhere: Option<(Netns, NetSysfs)>,
+    netns: Option<Netns>,
+    /// Where the mounted one shows another namespace's links.
+    sysfs: Option<NetSysfs>,
 }
 
 impl Place {
-    /// The namespace of the calling thread, with what is mounted at `/sys`.
+    /// The namespace of the calling thread.
     pub fn here() -> Place {
-        Place { elsewhere: None }
+        // A shell that entered the namespace alone (nsenter --net) still has the sysfs of the one that it came from.
+        let elsewhere = shows_other_links(&Files::kernel());
+        let own = elsewhere.then(|| Netns::current().and_then(|netns| NetSysfs::open(&netns)));
+        Place { netns: None, sysfs: own.and_then(Result::ok) }
     }
 
     /// A named namespace, with a sysfs that shows its links.
@@ -24,7 +30,7 @@ impl Place {
     pub fn netns(name: &NetnsName) -> Result<Place, DoctorError> {
         let netns = Netns::open(name)?;
         let sysfs = NetSysfs::open(&netns)?;
-        Ok(Place { elsewhere: Some((netns, sysfs)) })
+        Ok(Place { netns: Some(netns), sysfs: Some(sysfs) })
     }
 
     /// Looks once: a snapshot, and the texts from which it was made.
@@ -32,13 +38,39 @@ impl Place {
     /// # Errors
     /// The namespace cannot be entered any more.
     pub fn look(&self) -> Result<Taken, DoctorError> {
-        let files = Files::kernel().taking_down();
-        let Some((netns, sysfs)) = &self.elsewhere else {
-            let snapshot = Snapshot::take(&files);
-            return Ok((snapshot, files.taken()));
+        let mut files = Files::kernel();
+        if let Some(sysfs) = &self.sysfs {
+            files = files.mounted("sys/class/net", sysfs.path().join("class/net"));
+        }
+        let look = move || {
+            let strange = shows_other_links(&files);
+            // What is not this namespace's is not looked at.
+            let files = if strange { files.mounted("sys/class/net", "/nonexistent") } else { files };
+            let files = files.taking_down();
+            let mut snapshot = Snapshot::take(&files);
+            if strange {
+                snapshot.unseen.push("links: /sys shows those of another network namespace".to_owned());
+            }
+            (snapshot, files.taken())
         };
-        let files = files.mounted("sys/class/net", sysfs.path().join("class/net"));
-        let snapshot = netns.run(|| Snapshot::take(&files))?;
-        Ok((snapshot, files.taken()))
+        match &self.netns {
+            None => Ok(look()),
+            Some(netns) => Ok(netns.run(look)?),
+        }
     }
+}
+
+/// Whether sysfs has other links than the calling thread's namespace; also where one came or went just now. Two namespaces
+/// may have the same names and numbers, so that Ethernet addresses are compared.
+fn shows_other_links(files: &Files) -> bool {
+    let Ok(links) = Netlink::open().and_then(|netlink| netlink.links()) else { return false };
+    let Ok(mut names) = files.list("sys/class/net") else { return false };
+    // A file of the bonding driver lies among the links.
+    names.retain(|name| name != "bonding_masters");
+    let same = |link: &LinkInfo| {
+        let address = files.read(&format!("sys/class/net/{}/address", link.name)).ok().flatten();
+        let mac = link.mac.map(|mac| mac.to_string());
+        address.is_some_and(|address| mac.is_none_or(|mac| mac == address.trim()))
+    };
+    names.len() != links.len() || !links.iter().all(same)
 }

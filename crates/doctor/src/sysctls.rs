@@ -1,4 +1,5 @@
-//! The kernel parameters that checks look at.
+//! The kernel parameters that checks look at, and those that guides name: what files say of these is compared with what
+//! the kernel has.
 
 /// Below `/proc/sys`.
 pub(crate) const READ: &[&str] = &[

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use linux::nic::Nic;
-use linux::procfs::{CpuTicks, Interrupt, PerCpu, Stat};
+use linux::procfs::{CpuTicks, Interrupt, PerCpu};
 use linux::sock_diag::{TcpInfo, TcpSocket};
 use linux::{Device, IfName};
 use tune::Since;
@@ -167,12 +167,6 @@ impl<'a> Window<'a> {
     /// Listeners at the end.
     pub fn listeners(&self) -> impl Iterator<Item = &'a TcpSocket> + use<'a> {
         self.after.answers.sockets.iter().flatten().filter(|socket| socket.state == LISTEN)
-    }
-
-    /// Microseconds of all CPUs together in between.
-    pub fn cpu_us(&self) -> f64 {
-        let ticks: u64 = self.cpus().values().map(CpuTicks::total).sum();
-        ticks as f64 * Stat::tick_ns() as f64 / 1e3
     }
 }
 

@@ -19,8 +19,6 @@ pub struct Device {
     pub speed_mbit: Option<u32>,
     /// `full`, `half`, where the driver tells.
     pub duplex: Option<String>,
-    /// Packets that a qdisc without a limit of its own holds.
-    pub txqueuelen: u32,
     /// How often its carrier came or went.
     pub carrier_changes: u64,
     /// There is hardware (or what passes for it) below; bridges, veths and tunnels have none.
@@ -39,10 +37,6 @@ pub struct Device {
     pub rx: Vec<RxQueue>,
     /// Its send queues, in order.
     pub tx: Vec<TxQueue>,
-    /// How long packets may wait to be joined when the queue is empty, in nanoseconds.
-    pub gro_flush_timeout_ns: u64,
-    /// Its polling runs in threads of its own.
-    pub threaded: bool,
 }
 
 /// A receive queue.
@@ -100,7 +94,6 @@ impl Files {
             // A driver that does not know says -1.
             speed_mbit: parsed("speed")?.map(to_u32).filter(|speed| *speed > 0),
             duplex: self.read(&format!("{at}/duplex"))?.map(|text| text.trim().to_owned()),
-            txqueuelen: to_u32(required("tx_queue_len")?),
             carrier_changes: required("carrier_changes")?,
             hardware: uevent.is_some(),
             driver: driver.map(str::to_owned),
@@ -110,8 +103,6 @@ impl Files {
             counters: self.counters_of(&at)?,
             rx: self.rx_queues(&at)?,
             tx: self.tx_queues(&at)?,
-            gro_flush_timeout_ns: required("gro_flush_timeout")?,
-            threaded: required("threaded")? != 0,
             name,
         })
     }

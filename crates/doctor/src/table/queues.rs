@@ -141,7 +141,34 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
             }
         }
     };
-    without.map(seen).collect()
+    let found: Vec<Seen> = without.map(seen).collect();
+    let of_card = found.iter().any(|seen| seen.severity == crate::Severity::Warning);
+    if of_card { found } else { found.into_iter().chain(no_rps_of_virtual(window)).collect() }
+}
+
+/// The end of a veth has one receive queue, which is worked on where its packets were sent. The one that receives most is
+/// what fills a CPU, if one is full and no card fills it.
+fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
+    let (cpu, full) = window.saturated()?;
+    let rate = |device: &Device| window.link_grew(&device.name, "rx_packets") as f64 / window.seconds();
+    let links = window.devices().map(|(_, device)| device).filter(|device| {
+        device.up && !device.hardware && device.name.as_str() != "lo" && !device.rx.is_empty()
+    });
+    let busiest = links.max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+    let steered = busiest.rx.iter().any(|rx| !rx.rps.is_empty());
+    if steered || rate(busiest) < 100.0 {
+        return None;
+    }
+    let others: CpuSet = window.after.stat.cpus.keys().copied().filter(|other| *other != cpu).collect();
+    let seen = Seen::warning(full * 100.0)
+        .on(&busiest.name)
+        .saw(format!("{}, rps_cpus is empty", counted(busiest.rx.len(), "receive queue")), queues_of(busiest))
+        .saw(
+            format!("it received {:.0} packets a second", rate(busiest)),
+            format!("/sys/class/net/{}/statistics", busiest.name),
+        )
+        .saw(format!("CPU {cpu} is {} busy with interrupts", percent(full)), "/proc/stat");
+    Some(seen.set("rps_cpus", others))
 }
 
 fn rps_overlap(window: &Window<'_>) -> Vec<Seen> {

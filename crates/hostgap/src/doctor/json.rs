@@ -27,7 +27,7 @@ fn finding(finding: &Finding) -> Value {
         "evidence": seen.evidence,
         "why": check.why,
         "remedy": finding.remedy(),
-        "settings": seen.proposals,
+        "proposals": seen.proposals,
         "verify": check.verify,
         "because_of": finding.because_of,
     })

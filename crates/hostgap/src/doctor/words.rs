@@ -13,15 +13,14 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis, after: &Snapshot) -> String {
     let of = |severity| diagnosis.findings.iter().filter(move |finding| finding.seen.severity == severity);
     let (warnings, informations) = (of(Severity::Warning).count(), of(Severity::Information).count());
     let mut text = format!(
-        "Linux {}, {} CPUs, {} links, {:.1} s: {}, {} worth knowing\n",
+        "Linux {}, {}, {}, {:.1} s: {}, {} worth knowing\n",
         diagnosis.kernel,
-        after.stat.cpus.len(),
-        after.devices.len(),
+        counted(after.stat.cpus.len(), "CPU"),
+        counted(after.devices.len(), "link"),
         diagnosis.seconds,
         match warnings {
             0 => "no warning".to_owned(),
-            1 => "1 warning".to_owned(),
-            _ => format!("{warnings} warnings"),
+            some => counted(some, "warning"),
         },
         informations
     );
@@ -35,6 +34,10 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis, after: &Snapshot) -> String {
         diagnosis.unseen.iter().for_each(|unseen| text += &labelled("", unseen));
     }
     text
+}
+
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn finding(finding: &Finding) -> String {

@@ -21,7 +21,7 @@ fn a_diagnosis_is_made_and_can_be_read_by_programs() {
             "evidence",
             "why",
             "remedy",
-            "settings",
+            "proposals",
             "verify",
             "because_of",
         ] {

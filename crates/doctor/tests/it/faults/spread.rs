@@ -106,6 +106,22 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         code: "HG020",
+        name: "a veth without RPS, and a full CPU",
+        severity: Warning,
+        plant: |scene| {
+            scene.saturate(3);
+            for (file, text) in
+                [("ifindex", "7"), ("mtu", "1500"), ("flags", "0x1003"), ("queues/rx-0/rps_cpus", "0")]
+            {
+                scene.file(&format!("sys/class/net/veth0/{file}"), &format!("{text}\n"));
+            }
+            let path = "sys/class/net/veth0/statistics/rx_packets".to_owned();
+            scene.before.texts.insert(path.clone(), "0\n".to_owned());
+            scene.after.texts.insert(path, "900000\n".to_owned());
+        },
+    },
+    Fault {
+        code: "HG020",
         name: "one queue, RPS off, no load",
         severity: Information,
         plant: |scene| scene.single_queue(),

@@ -127,37 +127,57 @@ fn a_backlog_of_two_packets_overflows() {
     drop(changed);
 }
 
-#[test]
-fn a_cpu_that_only_receives_is_named() {
-    if !can_run() {
-        return;
-    }
-    let line = Line::new();
-    // Receiving costs more than sending: each packet passes a list of rules that nobody has ordered.
+/// Datagrams for the server from a thread on CPU 0, each of which passes a list of rules that nobody has ordered: receiving
+/// costs more than sending. After each forty the thread may pause.
+fn flood(line: &Line, pause_ms: u64) -> Busy {
     let rules = (10_000..16_000).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
     let script =
         "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), script + &rules.collect::<String>()).unwrap();
     run(&line.server, "nft", &["-f", file.path().to_str().unwrap()]);
-    let sysfs = NetSysfs::open(&line.server).unwrap();
-    sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
     let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
     let mut sent = 0_u32;
-    let flood = Busy::with(move || {
+    Busy::with(move || {
         if sent == 0 {
             pin_current_thread(&"0".parse().unwrap()).unwrap();
         }
         sent += 1;
         (0..40).for_each(|_| drop(client.send_to(&[0; 100], (SERVER, 9))));
-        // The sender's CPU has time left: that of the bridge is spent on it too.
-        sleep(10);
+        sleep(pause_ms);
         true
-    });
+    })
+}
+
+#[test]
+fn a_cpu_that_only_receives_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    let sysfs = NetSysfs::open(&line.server).unwrap();
+    sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
+    // The sender's CPU is to have time left: that of the bridge is spent on it too.
+    let flood = flood(&line, 10);
     sleep(500);
     let diagnosis = watch_here(|| sleep(3000));
     drop(flood);
     check_first(&diagnosis, "HG001");
+}
+
+#[test]
+fn a_single_queue_without_steering_is_named() {
+    if !can_run() {
+        return;
+    }
+    let line = Line::new();
+    let flood = flood(&line, 0);
+    sleep(500);
+    let diagnosis = line.watch("server", || sleep(3000));
+    drop(flood);
+    check_first(&diagnosis, "HG020");
+    let first = &diagnosis.findings[0];
+    assert_eq!((first.check.code, first.seen.proposals[0].value.as_str()), ("HG020", "1"), "{first:?}");
 }
 
 /// The card of the machine, up, with the files of its queues; `None` where it has none of several queues.

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
+use doctor::Place;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use testkit::require_root;
 
@@ -35,6 +36,19 @@ fn a_line_with_traffic_is_quiet() {
     for side in ["client", "server"] {
         check_quiet(&line.watch(side, talk));
     }
+}
+
+#[test]
+fn who_entered_a_namespace_alone_sees_its_links() {
+    if !require_root() {
+        return;
+    }
+    let line = Line::new();
+    let (snapshot, _) = line.client.run(|| Place::here().look()).unwrap().unwrap();
+    let names: Vec<&str> = snapshot.devices.iter().map(|device| device.name.as_str()).collect();
+    assert_eq!(names, ["eth0", "lo"]);
+    assert!(snapshot.devices.iter().all(|device| !device.hardware), "they are not the machine's");
+    assert!(snapshot.unseen.is_empty(), "{:?}", snapshot.unseen);
 }
 
 #[test]

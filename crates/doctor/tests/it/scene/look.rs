@@ -71,16 +71,13 @@ const SYSCTLS: [(&str, &str); 30] = [
 ];
 
 /// The card.
-const CARD: [(&str, &str); 12] = [
+const CARD: [(&str, &str); 9] = [
     ("ifindex", "2"),
     ("mtu", "1500"),
     ("flags", "0x1003"),
     ("speed", "10000"),
     ("duplex", "full"),
-    ("tx_queue_len", "1000"),
     ("carrier_changes", "2"),
-    ("gro_flush_timeout", "0"),
-    ("threaded", "0"),
     ("device/uevent", "DRIVER=mlx5_core"),
     ("device/numa_node", "0"),
     ("device/local_cpulist", "0-3"),
