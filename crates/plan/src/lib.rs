@@ -21,7 +21,7 @@ mod steps;
 mod undo;
 
 pub use apply::{Applied, apply, by_hand};
-pub use entry::{After, Before, Entry, Header, Intent, Undone};
+pub use entry::{After, Before, Entry, Header, Intent, QueueState, Undone};
 pub use error::{ApplyError, StepError};
 pub use fault::Fault;
 pub use journal::{Journal, JournalError};

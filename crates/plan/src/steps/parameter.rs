@@ -47,8 +47,8 @@ pub(super) fn after(
     Ok(After::Sysctl { value, along })
 }
 
-pub(super) fn verify(wanted: &str, found: &str) -> Result<(), StepError> {
-    if same(wanted, found) {
+pub(super) fn verify(key: &Key, wanted: &str, found: &str) -> Result<(), StepError> {
+    if same(&in_kernels_form(key, wanted), &in_kernels_form(key, found)) {
         Ok(())
     } else {
         Err(StepError::NotTaken { wanted: wanted.to_owned(), found: found.to_owned() })
@@ -69,7 +69,8 @@ pub(super) fn undo(
         Some(After::Sysctl { value, along }) => (value.as_str(), Some(along)),
         _ => (wanted, None),
     };
-    if !same(&now, ours) && !same(&now, old) {
+    let is_ours = same(&in_kernels_form(key, &now), &in_kernels_form(key, ours));
+    if !is_ours && !same(&now, old) {
         return Ok(Undone::ChangedByOther { found: now });
     }
     let back = same(&now, old);
@@ -201,6 +202,14 @@ fn refuse_to_drop_addresses(kernel: &mut Kernel, place: &Place, key: &Key) -> Re
             Err(StepError::Refused { why })
         }
     }
+}
+
+/// The one mask of CPUs among the parameters is printed as wide as the machine has CPUs; here without leading zeros.
+fn in_kernels_form(key: &Key, value: &str) -> String {
+    if !key.as_str().ends_with("_cpu_bitmap") {
+        return value.to_owned();
+    }
+    linux::CpuSet::from_mask(value).map_or_else(|_| value.to_owned(), |cpus| cpus.to_mask())
 }
 
 /// The kernel separates numbers by tabs where people write spaces.
