@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use ::lab::LabError;
 use linux::features::Feature;
+use plan::{Phase, TransactionError};
 
 use crate::speak;
 
@@ -92,6 +93,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     if error.is::<BadInput>() || error.is::<::record::ExperimentError>() {
         return (BAD_INPUT, None);
     }
+    if let Some(error) = error.downcast_ref::<TransactionError>() {
+        return transaction(error);
+    }
     match error.downcast_ref::<LabError>() {
         Some(LabError::Privileges(_)) => (
             UNABLE,
@@ -140,6 +144,29 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
         Some(LabError::NotUndone { .. }) => (
             FAILURE,
             Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap"),
+        ),
+        _ => (FAILURE, None),
+    }
+}
+
+/// What can be done about a tuning that does not begin or end.
+fn transaction(error: &TransactionError) -> (u8, Option<&'static str>) {
+    match error {
+        TransactionError::Stands { phase: Phase::Unconfirmed { .. }, .. } => {
+            (FAILURE, Some("`hostgap tune confirm` lets it stay, `hostgap tune rollback` takes it back"))
+        }
+        TransactionError::Stands { .. } => {
+            (FAILURE, Some("one stands at a time: `hostgap tune rollback` takes it back first"))
+        }
+        TransactionError::NoRoom { .. } => {
+            (FAILURE, Some("free some space, or keep the journal elsewhere with --state DIR"))
+        }
+        TransactionError::Damaged { .. } | TransactionError::Journal(_) => (
+            FAILURE,
+            Some(
+                "`hostgap tune status` tells what can still be proven; `hostgap tune rollback --discard` forgets it, and a \
+                 restart of the machine takes all of it back",
+            ),
         ),
         _ => (FAILURE, None),
     }

@@ -23,6 +23,7 @@ pub mod perf;
 pub mod process;
 pub mod procfs;
 pub mod qdisc;
+pub mod session;
 pub mod stamps;
 pub mod sysctl;
 pub mod sysfs;

@@ -29,6 +29,7 @@ use crate::error::StepError;
 use crate::{Kernel, Place, Placed, Step};
 use link::Move;
 pub(crate) use link::peer_netns;
+pub(crate) use nic::spread;
 
 /// A step of the past.
 #[derive(Debug, Clone)]
@@ -183,7 +184,7 @@ pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
             taken(value, found, |value| format!("{value} for {parameter}"))
         }
         (Step::SetIndirection { queues, .. }, After::Indirection { table }) => {
-            taken(&nic::spread(table.len(), *queues), table, |table| format!("{table:?}"))
+            taken(&spread(table.len(), *queues), table, |table| format!("{table:?}"))
         }
         (Step::SetLinkAttribute { value, attribute, .. }, After::LinkAttribute { value: found }) => {
             taken(value, found, |value| format!("{attribute} {value}"))

@@ -136,7 +136,7 @@ pub(super) fn undo_table(
 }
 
 /// Entry by entry in turn, as `ethtool -X … equal` does it (`ethtool_rxfh_indir_default` in linux/ethtool.h).
-pub(super) fn spread(entries: usize, queues: u32) -> Vec<u32> {
+pub(crate) fn spread(entries: usize, queues: u32) -> Vec<u32> {
     (0..queues.max(1)).cycle().take(entries).collect()
 }
 

@@ -20,6 +20,7 @@ pub(super) fn before(
     key: &Key,
     wanted: &str,
 ) -> Result<Before, StepError> {
+    refuse_code(key)?;
     let netns = &kernel.at(place)?.netns;
     let value = netns.run(|| sysctl::read(key))??.ok_or_else(|| missing(key))?;
     if same(wanted, "1") && !same(&value, "1") && key.as_str().ends_with("/disable_ipv6") {
@@ -63,6 +64,8 @@ pub(super) fn undo(
     after: Option<&After>,
 ) -> Result<Undone, StepError> {
     let Before::Sysctl { value: old, along } = before else { unreachable!("before made another state") };
+    // A journal that somebody has written by hand is no way to have a program started.
+    refuse_code(key)?;
     let netns = &kernel.at(place)?.netns;
     let Some(now) = netns.run(|| sysctl::read(key))?? else { return Ok(Undone::Gone) };
     let (ours, followed) = match after {
@@ -177,6 +180,37 @@ fn siblings(directory: &str, leaf: &str) -> Vec<Key> {
     keys
 }
 
+/// Parameters that name a program which the kernel starts as root, or say which modules and programs it takes: nothing of
+/// a network needs them, and whoever can have them written has the machine.
+///
+/// Source: Documentation/admin-guide/sysctl/kernel.rst, fs.rst.
+const CODE: &[&str] = &[
+    "fs/binfmt_misc",
+    "fs/protected_",
+    "fs/suid_dumpable",
+    "kernel/cap_last_cap",
+    "kernel/core_",
+    "kernel/hotplug",
+    "kernel/kexec_",
+    "kernel/modprobe",
+    "kernel/modules_disabled",
+    "kernel/poweroff_cmd",
+    "kernel/randomize_va_space",
+    "kernel/sysrq",
+    "kernel/unprivileged_",
+    "kernel/usermodehelper",
+    "kernel/yama",
+    "vm/mmap_min_addr",
+];
+
+fn refuse_code(key: &Key) -> Result<(), StepError> {
+    if CODE.iter().any(|prefix| key.as_str().starts_with(prefix)) {
+        let why = format!("{key} decides which code runs, or how it is protected; hostgap never writes it");
+        return Err(StepError::Refused { why });
+    }
+    Ok(())
+}
+
 /// Turning IPv6 off drops addresses and routes that turning it on again does not bring back, except those that the
 /// kernel makes by itself.
 fn refuse_to_drop_addresses(kernel: &mut Kernel, place: &Place, key: &Key) -> Result<(), StepError> {
@@ -241,6 +275,14 @@ mod tests {
         assert!(followers.contains(&known("net/ipv4/conf/lo/forwarding")));
         assert!(followers.contains(&known("net/ipv4/conf/all/accept_redirects")));
         assert!(!followers.contains(&known("net/ipv4/ip_forward")));
+    }
+
+    #[test]
+    fn what_decides_about_code_is_never_written() {
+        for key in ["kernel/core_pattern", "kernel/modprobe", "fs/binfmt_misc/register"] {
+            assert!(refuse_code(&known(key)).is_err(), "{key}");
+        }
+        assert!(refuse_code(&known("net/core/somaxconn")).is_ok());
     }
 
     #[test]

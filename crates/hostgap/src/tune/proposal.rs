@@ -1,0 +1,195 @@
+//! What would change: the wishes, held against the host.
+
+use ::tune::{Lives, Setting, Since, Wanted};
+use linux::ethtool::NicParameter;
+use linux::sysctl;
+use plan::{Kernel, Placed, Plan, Preview, Step, StepError};
+
+use super::asked::{Args, Wish};
+use super::host::Host;
+use super::managers::{self, Conflict};
+use crate::exit::BadInput;
+
+/// What would change, and what would not.
+pub(super) struct Proposal {
+    pub(super) host: Host,
+    /// In the order in which they are made.
+    pub(super) changes: Vec<Change>,
+    /// Settings that are so already.
+    pub(super) already: Vec<Setting>,
+    /// Settings that cannot be made here, and why.
+    pub(super) skipped: Vec<(Setting, String)>,
+    pub(super) conflicts: Vec<Conflict>,
+}
+
+/// A setting that is to be made.
+pub(super) struct Change {
+    pub(super) setting: Setting,
+    pub(super) why: String,
+    /// Each step with its old value and its new one; those that are so already are left out.
+    pub(super) steps: Vec<(Placed, Preview)>,
+}
+
+/// What became of a wish.
+enum Outcome {
+    Change(Change),
+    Already(Setting),
+    Impossible(String),
+}
+
+impl Proposal {
+    /// Looks at the host and holds what is asked for against it. Nothing is changed.
+    pub(super) fn of(asked: &Args) -> anyhow::Result<Proposal> {
+        let wishes = asked.wishes()?;
+        Proposal::of_wishes(asked, &wishes)
+    }
+
+    /// The same for wishes that were read elsewhere.
+    pub(super) fn of_wishes(asked: &Args, wishes: &[Wish]) -> anyhow::Result<Proposal> {
+        let host = Host::look(asked)?;
+        let mut proposal =
+            Proposal { host, changes: vec![], already: vec![], skipped: vec![], conflicts: vec![] };
+        let mut kernel = Kernel::new()?;
+        for wish in wishes {
+            let setting = wish.wanted.setting.clone();
+            match proposal.settle(&wish.wanted, &mut kernel)? {
+                Outcome::Change(change) => proposal.add(change),
+                Outcome::Already(setting) => proposal.already.push(setting),
+                Outcome::Impossible(why) if wish.is_named => {
+                    let text = format!("{} cannot be set to {} here: {why}", setting.knob.id, setting.value);
+                    return Err(BadInput(text).into());
+                }
+                Outcome::Impossible(why) => proposal.skipped.push((setting, why)),
+            }
+        }
+        proposal.conflicts = managers::conflicts(std::path::Path::new("/"), &proposal.changes);
+        Ok(proposal)
+    }
+
+    /// All steps in order.
+    pub(super) fn plan(&self) -> Plan {
+        let steps =
+            self.changes.iter().flat_map(|change| change.steps.iter().map(|(placed, _)| placed.clone()));
+        Plan { steps: steps.collect() }
+    }
+
+    /// Later steps are for as many queues as there will be.
+    fn add(&mut self, change: Change) {
+        for (placed, _) in &change.steps {
+            if let Step::SetNic { parameter: NicParameter::Channels, value, .. } = placed.step {
+                let queues = u16::try_from(value).unwrap_or(u16::MAX);
+                (self.host.site.nic.rx, self.host.site.nic.tx) = (queues, queues);
+            }
+        }
+        self.changes.push(change);
+    }
+
+    fn settle(&self, wanted: &Wanted, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
+        if let Some(why) = self.obstacle(&wanted.setting)? {
+            return Ok(Outcome::Impossible(why));
+        }
+        let mut setting = wanted.setting.clone();
+        let first = match self.look(&setting, kernel) {
+            Ok(steps) => steps,
+            Err(why) => return Ok(Outcome::Impossible(why)),
+        };
+        let mut steps = first;
+        if let Some((_, preview)) = steps.first() {
+            let held = wanted.against(&preview.old);
+            if held != setting {
+                setting = held;
+                steps = match self.look(&setting, kernel) {
+                    Ok(steps) => steps,
+                    Err(why) => return Ok(Outcome::Impossible(why)),
+                };
+            }
+        }
+        if steps.is_empty() {
+            return Ok(Outcome::Impossible(self.nowhere(&setting)));
+        }
+        steps.retain(|(_, preview)| !preview.is_so());
+        if steps.is_empty() {
+            return Ok(Outcome::Already(setting));
+        }
+        Ok(Outcome::Change(Change { setting, why: wanted.why.clone(), steps }))
+    }
+
+    /// Why a setting makes no sense here, whatever the kernel would say.
+    fn obstacle(&self, setting: &Setting) -> anyhow::Result<Option<String>> {
+        let here = Since::of_release(&linux::features::release());
+        if let Some(until) = setting.knob.until.filter(|until| here.is_some_and(|here| here >= *until)) {
+            return Ok(Some(format!("no kernel from {until} heeds it")));
+        }
+        Ok(match setting.lives {
+            Lives::Machine(_) if self.host.netns.is_some() => {
+                Some("the whole machine shares it: it is set without --netns".to_owned())
+            }
+            Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
+                self.lacks_algorithm(&setting.value.to_string())?
+            }
+            Lives::Sysctl(_) | Lives::Machine(_) | Lives::Nowhere { .. } => None,
+            _ if self.host.device.is_none() => {
+                Some("there is no default route to tell the link by: name it with --dev".to_owned())
+            }
+            _ => None,
+        })
+    }
+
+    /// A kernel loads an algorithm by itself when it is named, if it has it.
+    fn lacks_algorithm(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let list = |key: &str| -> anyhow::Result<String> {
+            let key = sysctl::Key::new(key).expect("a constant key is a path");
+            Ok(sysctl::read(&key)?.unwrap_or_default())
+        };
+        let has = |list: &str| list.split_whitespace().any(|one| one == name);
+        let available = list("net/ipv4/tcp_available_congestion_control")?;
+        let module = || {
+            let path = format!("/lib/modules/{}/modules.dep", linux::features::release());
+            std::fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("/tcp_{name}.ko")))
+        };
+        if !has(&available) && !module() {
+            return Ok(Some(format!("this kernel has no {name}, and no module tcp_{name}")));
+        }
+        let allowed = list("net/ipv4/tcp_allowed_congestion_control")?;
+        Ok((self.host.netns.is_some() && !has(&allowed)).then(|| {
+            format!("the machine does not allow {name} to namespaces; the knob congctl sets it on a route")
+        }))
+    }
+
+    /// Each step with what it would change, or why it cannot be done.
+    fn look(&self, setting: &Setting, kernel: &mut Kernel) -> Result<Vec<(Placed, Preview)>, String> {
+        let mut steps = Vec::new();
+        for placed in setting.plan(&self.host.site).steps {
+            match plan::preview(&placed, kernel) {
+                Ok(Some(preview)) => steps.push((placed, preview)),
+                Ok(None) => unreachable!("settings become steps that set something"),
+                Err(StepError::Kernel(error)) if error.is(2) && self.is_to_come(&placed.step) => {
+                    let new = "as planned".to_owned();
+                    let old = "a queue that is not there yet".to_owned();
+                    steps.push((placed, Preview { old, new, index: None }));
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Whether a step is for a queue that an earlier one makes.
+    fn is_to_come(&self, step: &Step) -> bool {
+        let makes = |(placed, _): &(Placed, Preview)| {
+            matches!(placed.step, Step::SetNic { parameter: NicParameter::Channels, .. })
+        };
+        matches!(step, Step::SetQueueCpus { .. } | Step::SetQueueFlows { .. })
+            && self.changes.iter().any(|change| change.steps.iter().any(makes))
+    }
+
+    /// Why a setting became no step.
+    fn nowhere(&self, setting: &Setting) -> String {
+        let link = &self.host.site.wire;
+        match setting.lives {
+            Lives::Route(_) => format!("no route leads over {link}"),
+            Lives::Interrupts => format!("{link} has no interrupts of its own"),
+            _ => format!("{link} has nothing that it could be set at"),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a step would change, without changing it.
+
+use linux::netlink::MetricState;
+
+use crate::entry::Before;
+use crate::error::StepError;
+use crate::{Kernel, Placed, Step, steps};
+
+/// A step's old value and its new one, in the words of whoever would type it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preview {
+    /// What is there now.
+    pub old: String,
+    /// What will be.
+    pub new: String,
+    /// The index of the link that it is about, if it is about one.
+    pub index: Option<u32>,
+}
+
+impl Preview {
+    /// True if there is nothing to change.
+    pub fn is_so(&self) -> bool {
+        self.old.split_whitespace().eq(self.new.split_whitespace())
+    }
+}
+
+/// Looks at what a `Set…` step would change. `None` for steps of other kinds.
+///
+/// # Errors
+/// What apply would say before it changes anything: the link, the queue or the parameter is not there, or the value is
+/// out of a card's range.
+pub fn preview(placed: &Placed, kernel: &mut Kernel) -> Result<Option<Preview>, StepError> {
+    let Some(new) = new_value(&placed.step) else { return Ok(None) };
+    let before = steps::before(kernel, placed)?;
+    Ok(old_value(&before, &placed.step).map(|(old, index)| Preview { old, new, index }))
+}
+
+fn new_value(step: &Step) -> Option<String> {
+    Some(match step {
+        Step::SetSysctl { value, .. } => value.clone(),
+        Step::SetLinkMtu { mtu, .. } => mtu.to_string(),
+        Step::SetQueueCpus { cpus, .. } | Step::SetIrqCpus { cpus, .. } => cpus_text(cpus),
+        Step::SetQueueFlows { flows, .. } => flows.to_string(),
+        Step::SetRouteMetric { value, .. } => value.to_string(),
+        Step::SetRootQdisc { qdisc, .. } => qdisc.to_string(),
+        Step::SetNic { value, .. } => value.to_string(),
+        Step::SetIndirection { queues, .. } => queues_text(*queues),
+        Step::SetLinkAttribute { value, .. } => value.to_string(),
+        _ => return None,
+    })
+}
+
+fn old_value(before: &Before, step: &Step) -> Option<(String, Option<u32>)> {
+    Some(match before {
+        Before::Sysctl { value, .. } => (value.split_whitespace().collect::<Vec<_>>().join(" "), None),
+        Before::Mtu { index, mtu, .. } => (mtu.to_string(), Some(*index)),
+        Before::QueueCpus { index, cpus } => (cpus_text(cpus), Some(*index)),
+        Before::IrqCpus { cpus } => (cpus_text(cpus), None),
+        Before::QueueFlows { index, flows } => (flows.to_string(), Some(*index)),
+        Before::RouteMetric { index, state } => (metric_text(state), Some(*index)),
+        Before::RootQdisc { index, qdisc } => {
+            let old =
+                qdisc.as_ref().map(|old| old.qdisc().map_or_else(|| old.kind.clone(), |old| old.to_string()));
+            (old.unwrap_or_else(|| "the kernel's own".to_owned()), Some(*index))
+        }
+        Before::Nic { index, value, .. } => (value.to_string(), Some(*index)),
+        Before::Indirection { index, table } => {
+            let Step::SetIndirection { queues, .. } = step else { return None };
+            let used = table.iter().max().map_or(0, |last| last + 1);
+            let even = *table == steps::spread(table.len(), used);
+            let is_so = *table == steps::spread(table.len(), *queues);
+            let used = if is_so { *queues } else { used };
+            let how = if even || is_so { queues_text(used) } else { format!("unevenly over {used} queues") };
+            (how, Some(*index))
+        }
+        Before::LinkAttribute { index, value } => (value.to_string(), Some(*index)),
+        _ => return None,
+    })
+}
+
+fn cpus_text(cpus: &linux::CpuSet) -> String {
+    if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
+}
+
+fn queues_text(queues: u32) -> String {
+    format!("evenly over {queues} queue{}", if queues == 1 { "" } else { "s" })
+}
+
+fn metric_text(state: &MetricState) -> String {
+    state.value.as_ref().map_or_else(|| "unset".to_owned(), ToString::to_string)
+}
