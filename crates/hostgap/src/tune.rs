@@ -57,7 +57,7 @@ enum Command {
     /// Show what would change, old and new, why, and what it interrupts. Nothing is changed.
     Plan {
         #[command(flatten)]
-        asked: asked::Args,
+        asked: asked::AskedArgs,
         /// Print it as JSON, which `apply --plan` takes.
         #[arg(long)]
         json: bool,
@@ -65,7 +65,7 @@ enum Command {
     /// Print the commands that do the same by hand.
     ShowCommands {
         #[command(flatten)]
-        asked: asked::Args,
+        asked: asked::AskedArgs,
     },
     /// Change it, and take it back unless it is confirmed in time.
     ///

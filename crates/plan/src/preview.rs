@@ -89,3 +89,9 @@ fn queues_text(queues: u32) -> String {
 fn metric_text(state: &MetricState) -> String {
     state.value.as_ref().map_or_else(|| "unset".to_owned(), ToString::to_string)
 }
+
+/// Whether a kernel parameter decides which code runs, or how it is protected: no step writes it, and undo does not
+/// either. By its path, with dots or slashes, or by its last part.
+pub fn is_about_code(name: &str) -> bool {
+    steps::is_about_code(name)
+}

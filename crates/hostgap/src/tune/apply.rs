@@ -16,7 +16,7 @@ use crate::{speak, units};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    asked: asked::Args,
+    asked: asked::AskedArgs,
     /// A plan that `plan --json` has written. It is applied if everything is still as it was then.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["profile", "set", "from_findings", "dev", "netns"])]
     plan: Option<PathBuf>,

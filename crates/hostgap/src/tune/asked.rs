@@ -11,7 +11,7 @@ use crate::exit::BadInput;
 use crate::speak;
 
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct Args {
+pub(super) struct AskedArgs {
     /// A profile: latency, throughput, many-connections, wan, or a file of your own (docs/tune.md).
     pub(super) profile: Option<String>,
     /// A setting, which counts more than the profile's. Again for more.
@@ -36,7 +36,7 @@ pub(super) struct Wish {
     pub(super) is_named: bool,
 }
 
-impl Args {
+impl AskedArgs {
     /// Everything that is asked for, in the order in which it is to be made.
     pub(super) fn wishes(&self) -> anyhow::Result<Vec<Wish>> {
         let mut wishes: Vec<Wish> = Vec::new();
@@ -104,6 +104,12 @@ fn single(text: &str) -> anyhow::Result<Wanted> {
     let Some((knob, value)) = text.split_once('=') else {
         return Err(BadInput(format!("--set {text}: KNOB=VALUE is expected")).into());
     };
+    if plan::is_about_code(knob.trim()) {
+        let text = format!(
+            "--set {text}: it decides which code runs, or how it is protected; hostgap never writes it"
+        );
+        return Err(BadInput(text).into());
+    }
     let setting = Setting::asked(knob.trim(), &Asked::Text(value.to_owned()));
     let setting = setting.map_err(|error| BadInput(format!("--set {text}: {error}")))?;
     Ok(Wanted { setting, at_least: false, why: "as asked".to_owned() })

@@ -7,7 +7,7 @@ use ::tune::{Setting, Wanted};
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::asked::{Args, Wish};
+use super::asked::{AskedArgs, Wish};
 use super::host::Device;
 use super::proposal::Proposal;
 use super::show::SCHEMA;
@@ -53,10 +53,10 @@ impl Bound {
     /// # Errors
     /// Anything is not as it was when the plan was made: each difference by name.
     pub(super) fn proposal(&self) -> anyhow::Result<Proposal> {
-        let asked = Args {
+        let asked = AskedArgs {
             dev: self.device.as_ref().map(|device| device.name.clone()),
             netns: self.netns.clone(),
-            ..Args::default()
+            ..AskedArgs::default()
         };
         let wish = |change: &Change| {
             let setting = Setting::asked(&change.knob, &Asked::Text(change.value.clone()));

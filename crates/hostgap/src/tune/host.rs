@@ -8,7 +8,7 @@ use linux::{IfName, Netlink, Netns, NetnsName};
 use plan::Place;
 use serde::{Deserialize, Serialize};
 
-use super::asked::Args;
+use super::asked::AskedArgs;
 use crate::exit::BadInput;
 
 /// The numbers of the kernel's main table and of routes that lead somewhere (linux/rtnetlink.h).
@@ -36,7 +36,7 @@ pub(super) struct Device {
 
 impl Host {
     /// Looks at the host.
-    pub(super) fn look(asked: &Args) -> anyhow::Result<Host> {
+    pub(super) fn look(asked: &AskedArgs) -> anyhow::Result<Host> {
         let bad = |error: linux::NameError| BadInput(error.to_string());
         let name = asked.netns.as_ref().map(NetnsName::new).transpose().map_err(bad)?;
         let netns = match &name {

@@ -116,7 +116,7 @@ fn verify(
 ) -> anyhow::Result<ExitCode> {
     let path = args.root.join(PROFILE);
     let profile = Some(path.display().to_string());
-    let proposal = Proposal::of(&asked::Args { profile, dev: device, ..asked::Args::default() })?;
+    let proposal = Proposal::of(&asked::AskedArgs { profile, dev: device, ..asked::AskedArgs::default() })?;
     let mut sound = true;
     for change in &proposal.changes {
         let (_, preview) = &change.steps[0];

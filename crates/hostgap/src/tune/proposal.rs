@@ -1,14 +1,16 @@
 //! What would change: the wishes, held against the host.
 
-use ::tune::{Lives, Setting, Since, Wanted};
+use ::tune::{Lives, Setting, Since, Site, Wanted};
 use linux::ethtool::NicParameter;
-use linux::sysctl;
-use plan::{Kernel, Placed, Plan, Preview, Step, StepError};
+use linux::{Netns, sysctl};
+use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
 
-use super::asked::{Args, Wish};
+use super::asked::{AskedArgs, Wish};
 use super::host::Host;
 use super::managers::{self, Conflict};
 use crate::exit::BadInput;
+
+const NO_LINK: &str = "there is no default route to tell the link by: name it with --dev";
 
 /// What would change, and what would not.
 pub(super) struct Proposal {
@@ -39,13 +41,13 @@ enum Outcome {
 
 impl Proposal {
     /// Looks at the host and holds what is asked for against it. Nothing is changed.
-    pub(super) fn of(asked: &Args) -> anyhow::Result<Proposal> {
+    pub(super) fn of(asked: &AskedArgs) -> anyhow::Result<Proposal> {
         let wishes = asked.wishes()?;
         Proposal::of_wishes(asked, &wishes)
     }
 
     /// The same for wishes that were read elsewhere.
-    pub(super) fn of_wishes(asked: &Args, wishes: &[Wish]) -> anyhow::Result<Proposal> {
+    pub(super) fn of_wishes(asked: &AskedArgs, wishes: &[Wish]) -> anyhow::Result<Proposal> {
         let host = Host::look(asked)?;
         let mut proposal =
             Proposal { host, changes: vec![], already: vec![], skipped: vec![], conflicts: vec![] };
@@ -128,9 +130,8 @@ impl Proposal {
                 self.lacks_algorithm(&setting.value.to_string())?
             }
             Lives::Sysctl(_) | Lives::Machine(_) | Lives::Nowhere { .. } => None,
-            _ if self.host.device.is_none() => {
-                Some("there is no default route to tell the link by: name it with --dev".to_owned())
-            }
+            Lives::RootQdisc => self.lacks_qdisc(setting)?,
+            _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
             _ => None,
         })
     }
@@ -153,6 +154,25 @@ impl Proposal {
         let allowed = list("net/ipv4/tcp_allowed_congestion_control")?;
         Ok((self.host.netns.is_some() && !has(&allowed)).then(|| {
             format!("the machine does not allow {name} to namespaces; the knob congctl sets it on a route")
+        }))
+    }
+
+    /// Whether the kernel has a queueing discipline is known when it has made one: at the loopback of a namespace that ends
+    /// with the question.
+    fn lacks_qdisc(&self, setting: &Setting) -> anyhow::Result<Option<String>> {
+        if self.host.device.is_none() {
+            return Ok(Some(NO_LINK.to_owned()));
+        }
+        let lo = linux::IfName::new("lo").expect("a constant name is valid");
+        let site = Site { node: Place::Host, wire: lo, ..self.host.site.clone() };
+        let tried = Netns::anonymous()?.run(|| {
+            let mut kernel = Kernel::new()?;
+            let steps = setting.plan(&site).steps;
+            Ok::<_, linux::Error>(steps.iter().try_for_each(|placed| plan::by_hand(placed, &mut kernel)))
+        })??;
+        Ok(tried.err().map(|error| match error {
+            ApplyError::Step { why, .. } => why.to_string(),
+            other => other.to_string(),
         }))
     }
 

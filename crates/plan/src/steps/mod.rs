@@ -30,6 +30,7 @@ use crate::{Kernel, Place, Placed, Step};
 use link::Move;
 pub(crate) use link::peer_netns;
 pub(crate) use nic::spread;
+pub(crate) use parameter::is_about_code;
 
 /// A step of the past.
 #[derive(Debug, Clone)]

@@ -203,8 +203,16 @@ const CODE: &[&str] = &[
     "vm/mmap_min_addr",
 ];
 
+/// Whether a parameter, named by its path or by its last part, is one that is never written.
+pub(crate) fn is_about_code(name: &str) -> bool {
+    let name = name.replace('.', "/");
+    CODE.iter().any(|prefix| {
+        name.starts_with(prefix) || (!name.contains('/') && prefix.ends_with(&format!("/{name}")))
+    }) || ["core_pattern", "core_uses_pid", "core_pipe_limit"].contains(&name.as_str())
+}
+
 fn refuse_code(key: &Key) -> Result<(), StepError> {
-    if CODE.iter().any(|prefix| key.as_str().starts_with(prefix)) {
+    if is_about_code(key.as_str()) {
         let why = format!("{key} decides which code runs, or how it is protected; hostgap never writes it");
         return Err(StepError::Refused { why });
     }
@@ -279,6 +287,10 @@ mod tests {
 
     #[test]
     fn what_decides_about_code_is_never_written() {
+        assert!(
+            is_about_code("core_pattern") && is_about_code("kernel.modprobe") && is_about_code("hotplug")
+        );
+        assert!(!is_about_code("somaxconn") && !is_about_code("core"));
         for key in ["kernel/core_pattern", "kernel/modprobe", "fs/binfmt_misc/register"] {
             assert!(refuse_code(&known(key)).is_err(), "{key}");
         }
