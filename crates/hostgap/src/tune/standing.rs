@@ -192,10 +192,12 @@ fn object(
 }
 
 fn ended(last: &Ended) -> String {
+    // What it was called could not be read any more, or it is.
+    let name = if last.id.is_empty() { "A tuning".to_owned() } else { format!("Tuning {}", last.id) };
     if last.rebooted {
-        return format!("Tuning {} went with a restart of the machine.", last.id);
+        return format!("{name} went with a restart of the machine.");
     }
-    let mut text = format!("Tuning {} was taken back, {}.", last.id, last.why);
+    let mut text = format!("{name} was taken back, {}.", last.why);
     for (command, found) in &last.left {
         text += &format!("\n  left alone, changed by somebody else: {command}\n    found {found}");
     }

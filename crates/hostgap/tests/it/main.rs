@@ -14,5 +14,6 @@ mod privilege;
 mod race;
 mod serve;
 mod soak;
+mod tune;
 mod turn;
 mod workloads;
