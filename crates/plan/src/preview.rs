@@ -1,6 +1,6 @@
 //! What a step would change, without changing it.
 
-use linux::netlink::MetricState;
+use linux::netlink::{MetricState, QdiscInfo};
 
 use crate::entry::Before;
 use crate::error::StepError;
@@ -15,13 +15,8 @@ pub struct Preview {
     pub new: String,
     /// The index of the link that it is about, if it is about one.
     pub index: Option<u32>,
-}
-
-impl Preview {
     /// True if there is nothing to change.
-    pub fn is_so(&self) -> bool {
-        self.old.split_whitespace().eq(self.new.split_whitespace())
-    }
+    pub is_so: bool,
 }
 
 /// Looks at what a `Set…` step would change. `None` for steps of other kinds.
@@ -32,7 +27,16 @@ impl Preview {
 pub fn preview(placed: &Placed, kernel: &mut Kernel) -> Result<Option<Preview>, StepError> {
     let Some(new) = new_value(&placed.step) else { return Ok(None) };
     let before = steps::before(kernel, placed)?;
-    Ok(old_value(&before, &placed.step).map(|(old, index)| Preview { old, new, index }))
+    Ok(old_value(&before, &placed.step).map(|(old, index)| {
+        let is_so = match (&placed.step, &before) {
+            // The kernel tells options that nobody has asked for.
+            (Step::SetRootQdisc { qdisc, .. }, Before::RootQdisc { qdisc: now, .. }) => {
+                now.as_ref().and_then(QdiscInfo::qdisc).is_some_and(|now| qdisc.is_met_by(&now))
+            }
+            _ => old.split_whitespace().eq(new.split_whitespace()),
+        };
+        Preview { old, new, index, is_so }
+    }))
 }
 
 fn new_value(step: &Step) -> Option<String> {

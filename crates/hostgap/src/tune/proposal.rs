@@ -109,7 +109,7 @@ impl Proposal {
         if steps.is_empty() {
             return Ok(Outcome::Impossible(self.nowhere(&setting)));
         }
-        steps.retain(|(_, preview)| !preview.is_so());
+        steps.retain(|(_, preview)| !preview.is_so);
         if steps.is_empty() {
             return Ok(Outcome::Already(setting));
         }
@@ -186,7 +186,7 @@ impl Proposal {
                 Err(StepError::Kernel(error)) if error.is(2) && self.is_to_come(&placed.step) => {
                     let new = "as planned".to_owned();
                     let old = "a queue that is not there yet".to_owned();
-                    steps.push((placed, Preview { old, new, index: None }));
+                    steps.push((placed, Preview { old, new, index: None, is_so: false }));
                 }
                 Err(error) => return Err(error.to_string()),
             }

@@ -119,7 +119,7 @@ fn steps(store: &Store) -> anyhow::Result<(Vec<Step>, Vec<(usize, String)>)> {
 
 fn look(placed: Placed, kernel: &mut Kernel) -> Step {
     match plan::preview(&placed, kernel) {
-        Ok(Some(preview)) => Step { is_so: preview.is_so(), now: Ok(preview.old), placed },
+        Ok(Some(preview)) => Step { is_so: preview.is_so, now: Ok(preview.old), placed },
         Ok(None) => Step { is_so: true, now: Ok(String::new()), placed },
         Err(error) => Step { is_so: false, now: Err(error.to_string()), placed },
     }
