@@ -6,20 +6,24 @@ impl Setting {
     /// Settings with a lower rank are made first. What resets others comes before these (a new number of queues resets
     /// nearly all that is set for a queue), what others need comes before they do (the table of flows before the flows of
     /// a queue), and what can cut the machine off comes last.
+    ///
+    /// The queueing discipline comes before the number of queues, so that on the way back it goes after that: taking it
+    /// away while there are fewer queues would leave the others another one than the default (`mq_init` in
+    /// net/sched/sch_mq.c gives `pfifo_fast` to queues that are not in use).
     pub fn rank(&self) -> u8 {
         match self.lives {
-            Lives::Nic(_) if self.knob.id == "channels" => 1,
-            Lives::Nic(_) if self.knob.id.starts_with("ring_") => 2,
-            Lives::Interrupts => 3,
-            Lives::Indirection => 4,
             // Limits before what they limit, and the machine's table of flows before the queues' parts of it.
             Lives::Machine(_) => 0,
-            Lives::Queue(QueueFile::RpsFlows) => 5,
-            Lives::Queue(QueueFile::RpsCpus) => 6,
-            Lives::Queue(QueueFile::XpsCpus) => 7,
-            Lives::Attribute(_) => 8,
-            Lives::Nic(_) => 9,
-            Lives::RootQdisc => 10,
+            Lives::RootQdisc => 1,
+            Lives::Nic(_) if self.knob.id == "channels" => 2,
+            Lives::Nic(_) if self.knob.id.starts_with("ring_") => 3,
+            Lives::Interrupts => 4,
+            Lives::Indirection => 5,
+            Lives::Queue(QueueFile::RpsFlows) => 6,
+            Lives::Queue(QueueFile::RpsCpus) => 7,
+            Lives::Queue(QueueFile::XpsCpus) => 8,
+            Lives::Attribute(_) => 9,
+            Lives::Nic(_) => 10,
             Lives::Sysctl(_) => 11,
             Lives::Route(_) => 12,
             Lives::Mtu => 13,
@@ -42,6 +46,7 @@ mod tests {
         };
         let order = [
             "rps_sock_flow_entries",
+            "qdisc",
             "channels",
             "ring_rx",
             "irq_affinity",
@@ -51,7 +56,6 @@ mod tests {
             "xps_cpus",
             "gro_flush_timeout",
             "gro",
-            "qdisc",
             "tcp_congestion_control",
             "initcwnd",
             "mtu",

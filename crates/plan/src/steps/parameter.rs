@@ -2,8 +2,9 @@
 //!
 //! A write to `net/ipv4/ip_forward` also sets `forwarding` of every link and turns `accept_redirects` round
 //! (`inet_forward_change` in net/ipv4/devinet.c); IPv6 does the like for `all`; a write to `default` reaches every link
-//! that never had a value of its own (`devinet_copy_dflt_conf`, `neigh_copy_dflt_parms`). All those values are kept
-//! and put back one by one.
+//! that never had a value of its own (`devinet_copy_dflt_conf`, `neigh_copy_dflt_parms`); an algorithm that becomes the
+//! machine's default is allowed to everybody from then on (`tcp_set_default_congestion_control`). All those values are
+//! kept and put back one by one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -161,6 +162,7 @@ fn followers(key: &Key) -> Vec<Key> {
             keys.extend(["net/ipv4/ip_forward", "net/ipv4/conf/all/accept_redirects"].map(known));
             keys
         }
+        ["net", "ipv4", "tcp_congestion_control"] => vec![known("net/ipv4/tcp_allowed_congestion_control")],
         ["net", family @ ("ipv4" | "ipv6"), table @ ("conf" | "neigh"), "all" | "default", leaf] => {
             siblings(&format!("net/{family}/{table}"), leaf)
         }

@@ -4,11 +4,11 @@
 //! the files say and holds the lock while it does.
 
 use std::fs::{File, OpenOptions};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Phase, Store, TakenBack, TransactionError, Why, failed};
+use super::{LOCK_PATIENCE, Phase, Store, TakenBack, TransactionError, Why, failed};
 use crate::Kernel;
 
 /// Between two looks.
@@ -43,8 +43,14 @@ impl Watcher {
         let path = store.watch_path();
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(failed("open", &path))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| TransactionError::InUse { path: path.clone() })?;
+        // The watcher of one that was taken back a moment ago may not have seen that yet.
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() > deadline {
+                return Err(TransactionError::InUse { path });
+            }
+            std::thread::sleep(PAUSE);
+        }
         Ok(Watcher { store: store.clone(), id: standing.id, _lock: file })
     }
 
