@@ -24,6 +24,8 @@ fn every_profile_is_applied_to_a_machine_and_taken_back() {
     }
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path();
+    // The kernel loads the module by itself, and it stays: that alone is not taken back.
+    testkit::shell("modprobe tcp_bbr");
     testkit::shell(
         "ip link set eth0 up; ip address add 192.0.2.1/24 dev eth0; ip route add default via 192.0.2.2",
     );
