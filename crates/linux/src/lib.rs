@@ -13,6 +13,7 @@ mod route;
 pub mod cgroup;
 pub mod clock;
 pub mod cpu;
+pub mod debugfs;
 pub mod ethtool;
 pub mod features;
 pub mod interrupts;

@@ -183,6 +183,11 @@ pub enum Before {
         /// What it was.
         value: u64,
     },
+    /// A number in debugfs.
+    Debug {
+        /// What it was.
+        value: u64,
+    },
     /// The CPUs of an interrupt.
     IrqCpus {
         /// The CPUs.
@@ -273,6 +278,11 @@ pub enum After {
     },
     /// A number that is a file of a link was written.
     LinkAttribute {
+        /// What the kernel took.
+        value: u64,
+    },
+    /// A number in debugfs was written.
+    Debug {
         /// What the kernel took.
         value: u64,
     },

@@ -26,7 +26,13 @@ pub struct Preview {
 /// out of a card's range.
 pub fn preview(placed: &Placed, kernel: &mut Kernel) -> Result<Option<Preview>, StepError> {
     let Some(new) = new_value(&placed.step) else { return Ok(None) };
-    let before = steps::before(kernel, placed)?;
+    let before = match steps::before(kernel, placed) {
+        // What an `Add…` step makes is there: as it would make it, or there is something else of that name.
+        Err(StepError::Exists { what, .. }) if what == steps::THE_SAME => {
+            return Ok(Some(Preview { old: new.clone(), new, index: None, is_so: true }));
+        }
+        before => before?,
+    };
     Ok(old_value(&before, &placed.step).map(|(old, index)| {
         let is_so = match (&placed.step, &before) {
             // The kernel tells options that nobody has asked for.
@@ -49,7 +55,8 @@ fn new_value(step: &Step) -> Option<String> {
         Step::SetRootQdisc { qdisc, .. } => qdisc.to_string(),
         Step::SetNic { value, .. } => value.to_string(),
         Step::SetIndirection { queues, .. } => queues_text(*queues),
-        Step::SetLinkAttribute { value, .. } => value.to_string(),
+        Step::SetLinkAttribute { value, .. } | Step::SetDebug { value, .. } => value.to_string(),
+        Step::AddNftTable(table) => format!("table {} {}", table.family.name(), table.name),
         _ => return None,
     })
 }
@@ -77,6 +84,8 @@ fn old_value(before: &Before, step: &Step) -> Option<(String, Option<u32>)> {
             let how = if even || is_so { queues_text(used) } else { format!("unevenly over {used} queues") };
             (how, Some(*index))
         }
+        Before::Debug { value } => (value.to_string(), None),
+        Before::Absent => ("none".to_owned(), None),
         Before::LinkAttribute { index, value } => (value.to_string(), Some(*index)),
         _ => return None,
     })

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ipnet::IpNet;
+use linux::debugfs::DebugFile;
 use linux::ethtool::NicParameter;
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::sysfs::{LinkAttribute, Queue};
@@ -169,6 +170,13 @@ pub enum Step {
         link: IfName,
         /// Which.
         attribute: LinkAttribute,
+        /// The new value.
+        value: u64,
+    },
+    /// Set a number in the kernel's debugfs, which is the machine's.
+    SetDebug {
+        /// Which.
+        file: DebugFile,
         /// The new value.
         value: u64,
     },

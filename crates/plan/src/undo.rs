@@ -106,6 +106,7 @@ impl Run<'_> {
             | Step::SetLinkAttribute { .. } => true,
             // A card survives its namespace, and interrupts belong to the machine.
             Step::SetNic { .. } | Step::SetIndirection { .. } | Step::SetIrqCpus { .. } => false,
+            Step::SetDebug { .. } => false,
             // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
             Step::LoadPrograms(_) | Step::AddCgroup(_) | Step::LoadSplice(_) | Step::AttachSplice(_) => false,
             // A pod may go while its node and that mount stay.
@@ -229,6 +230,7 @@ fn is_outside(step: &Step) -> bool {
         | Step::SetIndirection { .. }
         | Step::SetLinkAttribute { .. }
         | Step::SetIrqCpus { .. }
+        | Step::SetDebug { .. }
         | Step::AttachProgram(_)
         | Step::AddEndpoint(_)
         | Step::AddTunnel(_) => false,

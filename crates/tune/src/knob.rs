@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use linux::debugfs::DebugFile;
 use linux::ethtool::NicParameter;
 use linux::netlink::RouteMetric;
 use linux::sysfs::LinkAttribute;
@@ -71,6 +72,10 @@ pub enum Lives {
     Interrupts,
     /// A file of that link.
     Attribute(LinkAttribute),
+    /// nftables tables of ours in the namespace of the process.
+    Notrack,
+    /// A number in the kernel's debugfs, which the whole machine shares.
+    Debug(DebugFile),
     /// Nowhere any more.
     Nowhere {
         /// What became of it.
@@ -147,8 +152,8 @@ impl Knob {
     /// For whom one value counts; `None` for one that is gone.
     pub fn scope(&self) -> Option<Scope> {
         match self.lives {
-            Lives::Sysctl(_) => Some(Scope::Netns),
-            Lives::Machine(_) => Some(Scope::Machine),
+            Lives::Sysctl(_) | Lives::Notrack => Some(Scope::Netns),
+            Lives::Machine(_) | Lives::Debug(_) => Some(Scope::Machine),
             Lives::Route(_) => Some(Scope::Route),
             Lives::Queue(_) => Some(Scope::Queue),
             Lives::RootQdisc
@@ -191,6 +196,8 @@ impl fmt::Display for Lives {
             Lives::Indirection => f.write_str("ethtool -X LINK equal …"),
             Lives::Interrupts => f.write_str("/proc/irq/N/smp_affinity_list"),
             Lives::Attribute(attribute) => write!(f, "/sys/class/net/LINK/{attribute}"),
+            Lives::Notrack => f.write_str("nft table hostgap-notrack-PORT"),
+            Lives::Debug(file) => write!(f, "/sys/kernel/debug/{file}"),
             Lives::Nowhere { gone, .. } => f.write_str(gone),
         }
     }

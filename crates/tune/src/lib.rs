@@ -8,6 +8,7 @@
 
 mod kind;
 mod knob;
+mod notrack;
 mod order;
 mod profile;
 mod setting;

@@ -199,6 +199,15 @@ impl Setting {
                 let (link, value) = (site.wire.clone(), self.number().into());
                 plan.push(&site.node, Step::SetLinkAttribute { link, attribute, value });
             }
+            Lives::Notrack => {
+                let port = u16::try_from(self.number()).expect("the table takes ports");
+                for table in crate::notrack::tables(port) {
+                    plan.push(&site.process, Step::AddNftTable(table));
+                }
+            }
+            Lives::Debug(file) => {
+                plan.push(&Place::Host, Step::SetDebug { file, value: self.number().into() });
+            }
             Lives::Interrupts => {
                 self.interrupts(site).into_iter().for_each(|step| plan.push(&site.node, step));
             }

@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(()) => {}
         Err(TransactionError::Apply { why, back }) => {
             tell_failure(&back);
-            return Err(why.into());
+            return Err((*why).into());
         }
         Err(error) => return Err(error.into()),
     }

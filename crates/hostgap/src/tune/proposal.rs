@@ -129,7 +129,11 @@ impl Proposal {
             Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
                 self.lacks_algorithm(&setting.value.to_string())?
             }
-            Lives::Sysctl(_) | Lives::Machine(_) | Lives::Nowhere { .. } => None,
+            Lives::Sysctl(_) | Lives::Machine(_) | Lives::Debug(_) | Lives::Nowhere { .. } => None,
+            Lives::Debug(_) if self.host.netns.is_some() => {
+                Some("the whole machine shares it: it is set without --netns".to_owned())
+            }
+            Lives::Notrack => self.needs_tracking()?,
             Lives::RootQdisc => self.lacks_qdisc(setting)?,
             _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
             _ => None,
@@ -154,6 +158,20 @@ impl Proposal {
         let allowed = list("net/ipv4/tcp_allowed_congestion_control")?;
         Ok((self.host.netns.is_some() && !has(&allowed)).then(|| {
             format!("the machine does not allow {name} to namespaces; the knob congctl sets it on a route")
+        }))
+    }
+
+    /// Whether rules in the namespace ask for connections: address translation, or a connection's state or mark.
+    fn needs_tracking(&self) -> anyhow::Result<Option<String>> {
+        let netns = match &self.host.netns {
+            Some(name) => Netns::open(name)?,
+            None => Netns::current()?,
+        };
+        let rules = linux::nft::dump(&netns)?.to_string();
+        let asks = ["\"type\":\"nat\"", "{\"ct\":", "\"masquerade\"", "\"dnat\"", "\"snat\""];
+        let found = asks.iter().any(|word| rules.contains(word));
+        Ok(found.then(|| {
+            "rules of this namespace ask for connections, by address translation or state".to_owned()
         }))
     }
 

@@ -51,8 +51,11 @@ fn one(Change { setting, why, steps }: &Change) -> String {
     } else {
         let _ = writeln!(text, "  {}", knob.id);
         for (placed, preview) in steps {
-            let _ =
-                writeln!(text, "      {} → {}  {}", preview.old, preview.new, placed.commands().join("; "));
+            // A command of several lines is for `show-commands`.
+            let command = placed.commands().join("; ");
+            let command = if command.contains('\n') { "" } else { command.as_str() };
+            let line = format!("      {} → {}  {command}", preview.old, preview.new);
+            let _ = writeln!(text, "{}", line.trim_end());
         }
     }
     let disrupts = match knob.disrupts {

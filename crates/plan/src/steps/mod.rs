@@ -4,6 +4,7 @@
 //! much later and in another process, `undo`.
 
 mod attribute;
+mod debug;
 mod interrupt;
 mod link;
 mod netns;
@@ -30,6 +31,7 @@ use crate::{Kernel, Place, Placed, Step};
 use link::Move;
 pub(crate) use link::peer_netns;
 pub(crate) use nic::spread;
+pub(crate) use object::THE_SAME;
 pub(crate) use parameter::is_about_code;
 
 /// A step of the past.
@@ -76,6 +78,7 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         Step::SetNic { link, parameter, value } => nic::before(kernel, place, link, *parameter, *value),
         Step::SetIndirection { link, .. } => nic::before_table(kernel, place, link),
         Step::SetLinkAttribute { link, attribute, .. } => attribute::before(kernel, place, link, *attribute),
+        Step::SetDebug { file, .. } => debug::before(*file),
         Step::SetIrqCpus { irq, name, .. } => interrupt::before(*irq, name),
         Step::LoadPrograms(programs) => program::before_load(programs),
         Step::AttachProgram(attachment) => program::before_attach(kernel, place, attachment),
@@ -117,6 +120,7 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
         Step::SetLinkAttribute { link, attribute, value } => {
             attribute::write(kernel, place, link, *attribute, *value)
         }
+        Step::SetDebug { file, value } => debug::write(*file, *value),
         Step::SetIrqCpus { irq, cpus, .. } => interrupt::write(*irq, cpus),
         Step::LoadPrograms(programs) => program::load(kernel, place, programs),
         Step::AttachProgram(attachment) => program::attach(kernel, place, attachment, before),
@@ -154,6 +158,7 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         Step::SetNic { link, parameter, .. } => nic::after(kernel, place, link, *parameter, before),
         Step::SetIndirection { link, .. } => nic::after_table(kernel, place, link),
         Step::SetLinkAttribute { link, attribute, .. } => attribute::after(kernel, place, link, *attribute),
+        Step::SetDebug { file, .. } => debug::after(*file),
         Step::SetIrqCpus { irq, name, .. } => interrupt::after(*irq, name),
         // They return when they have done it, and there is nothing else to read.
         Step::LoadPrograms(_)
@@ -189,6 +194,9 @@ pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
         }
         (Step::SetLinkAttribute { value, attribute, .. }, After::LinkAttribute { value: found }) => {
             taken(value, found, |value| format!("{attribute} {value}"))
+        }
+        (Step::SetDebug { value, file }, After::Debug { value: found }) => {
+            taken(value, found, |value| format!("{file} {value}"))
         }
         (Step::SetIrqCpus { cpus, .. }, After::IrqCpus { cpus: found }) => queue::verify(cpus, found),
         _ => Ok(()),
@@ -227,6 +235,7 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         Step::SetLinkAttribute { attribute, value, .. } => {
             attribute::undo(kernel, past, *attribute, *value, moved)?
         }
+        Step::SetDebug { file, value } => debug::undo(past, *file, *value)?,
         Step::SetIrqCpus { irq, name, cpus } => interrupt::undo(past, (*irq, name), cpus)?,
         Step::LoadPrograms(programs) => program::undo_load(programs, after)?,
         Step::AttachProgram(attachment) => program::undo_attach(kernel, place, attachment, before, after)?,

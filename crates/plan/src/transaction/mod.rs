@@ -110,7 +110,7 @@ pub enum TransactionError {
     #[error("{why}")]
     Apply {
         /// Why apply stopped.
-        why: ApplyError,
+        why: Box<ApplyError>,
         /// How taking back went.
         back: TakenBack,
     },
@@ -247,7 +247,7 @@ impl Held {
             }
             Err(why) => {
                 let back = self.undo(journal, kernel, Why::Failed)?;
-                Err(TransactionError::Apply { why, back })
+                Err(TransactionError::Apply { why: Box::new(why), back })
             }
         }
     }

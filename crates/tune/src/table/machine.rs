@@ -1,5 +1,7 @@
 //! What the whole machine shares.
 
+use linux::debugfs::DebugFile;
+
 use super::{BYTES, CORE_SYSCTL, USUAL, from_to};
 use crate::{Family, Kind, Knob, Lives, Reaches, Risk};
 
@@ -137,6 +139,18 @@ pub(super) const FAMILY: Family = Family {
             why: "Open files of all processes together. It hardly ever binds today: a server that cannot accept has reached \
                 its own limit (LimitNOFILE of its unit).",
             source: "Documentation/admin-guide/sysctl/fs.rst",
+            ..OF_MACHINE
+        },
+        Knob {
+            id: "sched_migration_cost_ns",
+            lives: Lives::Debug(DebugFile::SchedMigrationCost),
+            kind: from_to(0, 100_000_000, "nanoseconds"),
+            example: "5000000",
+            default: "500000",
+            why: "A task that ran less than so long ago counts as warm in its CPU's cache and is not moved to another. The \
+                5 ms of old guides were measured for a scheduler that left in Linux 6.6. It left /proc/sys in 5.13; debugfs \
+                must be mounted.",
+            source: "kernel/sched/debug.c; kernel/sched/fair.c (task_hot)",
             ..OF_MACHINE
         },
         Knob {

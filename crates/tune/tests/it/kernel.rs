@@ -90,7 +90,7 @@ fn of_this_kernel(family: &Family, scene: &Scene) -> Vec<Setting> {
             }
         }
         match knob.lives {
-            Lives::Machine(_) | Lives::Nowhere { .. } => {}
+            Lives::Machine(_) | Lives::Debug(_) | Lives::Nowhere { .. } => {}
             // A veth has the offloads of a card, and nothing else of it; it is polled only with a program at its peer.
             Lives::Nic(parameters) if !matches!(parameters[0], NicParameter::Feature(_)) => {}
             Lives::Indirection | Lives::Interrupts => {}
@@ -101,6 +101,7 @@ fn of_this_kernel(family: &Family, scene: &Scene) -> Vec<Setting> {
             | Lives::Queue(_)
             | Lives::RootQdisc
             | Lives::Mtu
+            | Lives::Notrack
             | Lives::Nic(_)
             | Lives::Attribute(_) => settings.push(example(knob)),
         }
@@ -228,4 +229,55 @@ fn an_algorithm_that_is_kept_from_namespaces_goes_by_route() {
         assert_eq!(routes.matches(&format!("congctl {kept}")).count(), 2, "{routes}");
     });
     assert!(!shell(&format!("ip -n {} route", scene.home())).contains("congctl"));
+}
+
+/// Where connections are tracked, those of the port are not.
+#[test]
+fn connections_to_an_untracked_port_are_not_tracked() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    shell(&format!(
+        "ip netns exec {0} nft add table ip own
+ip netns exec {0} nft 'add chain ip own in {{ type filter hook input priority 0; }}'
+ip netns exec {0} nft add rule ip own in ct state established accept",
+        scene.home()
+    ));
+    let tracked = |port: u16| {
+        let connect = || {
+            let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+            let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let count = sysctl::read(&key("net/netfilter/nf_conntrack_count")).unwrap().unwrap();
+            drop((client, listener));
+            count.parse::<u32>().unwrap()
+        };
+        scene.world.open("home").run(connect).unwrap()
+    };
+    let setting = example(tune::find("notrack").unwrap());
+    scene.there_and_back(&setting.plan(&scene.site), Fault::None, || {
+        assert_eq!(tracked(8080), 0, "the port of the setting");
+        assert_eq!(tracked(8081), 1, "another port");
+    });
+    assert_eq!(tracked(8080), 2, "afterwards it is tracked, beside the other");
+}
+
+/// The machine's own is left alone; that of a VM of ours is set and taken back.
+#[test]
+fn a_number_of_debugfs_is_set_and_taken_back() {
+    if !require_root() {
+        return;
+    }
+    if std::env::var_os("HOSTGAP_VM").is_none() {
+        return testkit::skip("the whole machine shares it; it needs a virtual machine of ours");
+    }
+    shell("mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug");
+    let scene = Scene::new();
+    let read = || std::fs::read_to_string("/sys/kernel/debug/sched/migration_cost_ns").unwrap();
+    let before = read();
+    let setting = example(tune::find("sched_migration_cost_ns").unwrap());
+    for fault in [Fault::None, Fault::AfterStep(0)] {
+        scene.there_and_back(&setting.plan(&scene.site), fault, || assert_eq!(read(), "5000000\n"));
+        assert_eq!(read(), before);
+    }
 }

@@ -54,6 +54,8 @@ fn the_kind_fits_the_place() {
             }),
             (Lives::RootQdisc, _) => false,
             (Lives::Interrupts, kind) => kind == Kind::Cpus,
+            (Lives::Notrack, Kind::Number { max, .. }) => max == u64::from(u16::MAX),
+            (Lives::Notrack, _) => false,
             (Lives::Nic(parameters), Kind::Switch) => !parameters.is_empty(),
             (Lives::Attribute(_) | Lives::Route(_) | Lives::Queue(_) | Lives::Mtu, Kind::Switch) => true,
             (
@@ -62,7 +64,8 @@ fn the_kind_fits_the_place() {
                 | Lives::Mtu
                 | Lives::Nic(_)
                 | Lives::Indirection
-                | Lives::Attribute(_),
+                | Lives::Attribute(_)
+                | Lives::Debug(_),
                 Kind::Number { max, .. } | Kind::PowerOfTwo { max, .. },
             ) => fits(max),
             (
@@ -71,7 +74,8 @@ fn the_kind_fits_the_place() {
                 | Lives::Mtu
                 | Lives::Nic(_)
                 | Lives::Indirection
-                | Lives::Attribute(_),
+                | Lives::Attribute(_)
+                | Lives::Debug(_),
                 _,
             ) => false,
             // The one mask of CPUs among the parameters.

@@ -33,6 +33,22 @@ fn what_cannot_be_asked_for_says_why() {
     assert!(!ground.state().join("journal").exists());
 }
 
+/// Rules that ask for connections would meet none.
+#[test]
+fn what_rules_stand_on_is_not_taken_from_them() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    check(&ground.apply(&["--set", "notrack=8080"]), 0, "none → table ip hostgap-notrack-8080\n");
+    check(&ground.tune("rollback", &[]), 0, "");
+    before.assert_same(&ground.dump(), "after rollback");
+    testkit::shell(&format!(
+        "ip netns exec {0} nft add table ip own
+ip netns exec {0} nft 'add chain ip own post {{ type nat hook postrouting priority 100; }}'",
+        ground.world.name("home")
+    ));
+    check(&ground.apply(&["--set", "notrack=8080"]), 2, "rules of this namespace ask for connections");
+}
+
 #[test]
 fn a_profile_s_fault_is_told_with_its_place() {
     let Some(ground) = Ground::new() else { return };
