@@ -41,6 +41,18 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
+/// A command that looks at the host, or changes it, may not.
+#[derive(Debug)]
+pub(crate) struct Unprivileged(pub linux::Error);
+
+impl std::fmt::Display for Unprivileged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "could not {}", self.0)
+    }
+}
+
+impl std::error::Error for Unprivileged {}
+
 /// Writes the message and a hint to stderr; the exit code tells the kind.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     // A reader that closed its end (`hostgap report … | head`) is no failure to talk about.
@@ -92,6 +104,9 @@ fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
 fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     if error.is::<BadInput>() || error.is::<::record::ExperimentError>() {
         return (BAD_INPUT, None);
+    }
+    if error.is::<Unprivileged>() {
+        return (UNABLE, Some("run it as root (sudo): what a link's queues hold is shown to nobody else"));
     }
     if let Some(error) = error.downcast_ref::<TransactionError>() {
         return transaction(error);

@@ -10,7 +10,7 @@ use super::asked;
 use super::bound::Bound;
 use super::proposal::Proposal;
 use super::{StateArgs, show, watch};
-use crate::exit::BadInput;
+use crate::exit::{BadInput, Unprivileged};
 use crate::{speak, units};
 
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(super) struct Args {
 
 /// `hostgap tune apply`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    linux::process::require_network_admin().map_err(::lab::LabError::Privileges)?;
+    linux::process::require_network_admin().map_err(Unprivileged)?;
     if !args.confirmed && args.confirm_within.is_zero() {
         return Err(BadInput("--confirm-within 0s would take everything back at once".to_owned()).into());
     }

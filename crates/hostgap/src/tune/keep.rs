@@ -163,7 +163,7 @@ fn modules(settings: &[Setting]) -> Vec<String> {
                 modules.push("nf_conntrack".to_owned());
             }
             _ if setting.knob.kind == ::tune::Kind::Algorithm => {
-                modules.push(format!("tcp_{}", setting.value))
+                modules.push(format!("tcp_{}", setting.value));
             }
             _ => {}
         }

@@ -8,7 +8,7 @@ use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
 use super::asked::{AskedArgs, Wish};
 use super::host::Host;
 use super::managers::{self, Conflict};
-use crate::exit::BadInput;
+use crate::exit::{BadInput, Unprivileged};
 
 const NO_LINK: &str = "there is no default route to tell the link by: name it with --dev";
 
@@ -42,6 +42,7 @@ enum Outcome {
 impl Proposal {
     /// Looks at the host and holds what is asked for against it. Nothing is changed.
     pub(super) fn of(asked: &AskedArgs) -> anyhow::Result<Proposal> {
+        linux::process::require_network_admin().map_err(Unprivileged)?;
         let wishes = asked.wishes()?;
         Proposal::of_wishes(asked, &wishes)
     }
@@ -123,16 +124,13 @@ impl Proposal {
             return Ok(Some(format!("no kernel from {until} heeds it")));
         }
         Ok(match setting.lives {
-            Lives::Machine(_) if self.host.netns.is_some() => {
+            Lives::Machine(_) | Lives::Debug(_) if self.host.netns.is_some() => {
                 Some("the whole machine shares it: it is set without --netns".to_owned())
             }
             Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
                 self.lacks_algorithm(&setting.value.to_string())?
             }
             Lives::Sysctl(_) | Lives::Machine(_) | Lives::Debug(_) | Lives::Nowhere { .. } => None,
-            Lives::Debug(_) if self.host.netns.is_some() => {
-                Some("the whole machine shares it: it is set without --netns".to_owned())
-            }
             Lives::Notrack => self.needs_tracking()?,
             Lives::RootQdisc => self.lacks_qdisc(setting)?,
             _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),

@@ -17,21 +17,29 @@ struct Step {
     is_so: bool,
 }
 
+/// What a journal says.
+#[derive(Default)]
+struct Seen {
+    steps: Vec<Step>,
+    /// Lines that say nothing any more, and why.
+    damaged: Vec<(usize, String)>,
+}
+
 /// `hostgap tune status`.
 pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let standing = store.standing()?;
-    let (steps, damaged) = match &standing {
-        Some(standing) if standing.is_of_this_boot() => steps(store)?,
-        Some(_) | None => (Vec::new(), Vec::new()),
+    let seen = match &standing {
+        Some(standing) if standing.is_of_this_boot() => seen(store)?,
+        Some(_) | None => Seen::default(),
     };
     let last = store.last();
     if as_json {
-        let standing = standing.as_ref().map(|standing| object(store, standing, &steps, &damaged));
+        let standing = standing.as_ref().map(|standing| object(store, standing, &seen));
         speak::result(json!({ "schema": 1, "standing": standing, "last": last }))?;
         return Ok(ExitCode::SUCCESS);
     }
     match &standing {
-        Some(standing) => tell(store, standing, &steps, &damaged)?,
+        Some(standing) => tell(store, standing, &seen)?,
         None => speak::result("Nothing stands.")?,
     }
     if let (None, Some(last)) = (&standing, &last) {
@@ -100,21 +108,21 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
 }
 
 /// The steps that stand, and the damaged lines of the journal. It is only read: whoever changes it has its lock.
-fn steps(store: &Store) -> anyhow::Result<(Vec<Step>, Vec<(usize, String)>)> {
+fn seen(store: &Store) -> anyhow::Result<Seen> {
     let path = store.journal_path();
     if !path.exists() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok(Seen::default());
     }
     let mut kernel = Kernel::new()?;
-    let (mut steps, mut damaged) = (Vec::new(), Vec::new());
+    let mut seen = Seen::default();
     for plan::Salvaged { line, entry } in plan::salvage(&path)? {
         match entry {
-            Ok(Entry::Intent(intent)) => steps.push(look(intent.placed, &mut kernel)),
+            Ok(Entry::Intent(intent)) => seen.steps.push(look(intent.placed, &mut kernel)),
             Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
-            Err(why) => damaged.push((line, why)),
+            Err(why) => seen.damaged.push((line, why)),
         }
     }
-    Ok((steps, damaged))
+    Ok(seen)
 }
 
 fn look(placed: Placed, kernel: &mut Kernel) -> Step {
@@ -125,12 +133,7 @@ fn look(placed: Placed, kernel: &mut Kernel) -> Step {
     }
 }
 
-fn tell(
-    store: &Store,
-    standing: &Standing,
-    steps: &[Step],
-    damaged: &[(usize, String)],
-) -> anyhow::Result<()> {
+fn tell(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> anyhow::Result<()> {
     if !standing.is_of_this_boot() {
         let text = "Tuning {} was made before the machine was started anew, which has reset all of it.";
         speak::result(text.replace("{}", &standing.id))?;
@@ -153,7 +156,7 @@ fn tell(
         match now {
             Ok(_) if *is_so => speak::result(format_args!("  {what}"))?,
             Ok(now) => {
-                speak::result(format_args!("  {what}\n    is {now} now: somebody else has changed it"))?
+                speak::result(format_args!("  {what}\n    is {now} now: somebody else has changed it"))?;
             }
             Err(why) => speak::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
         }
@@ -164,12 +167,7 @@ fn tell(
     Ok(())
 }
 
-fn object(
-    store: &Store,
-    standing: &Standing,
-    steps: &[Step],
-    damaged: &[(usize, String)],
-) -> serde_json::Value {
+fn object(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> serde_json::Value {
     let steps: Vec<_> = steps
         .iter()
         .map(|Step { placed, now, is_so }| {
