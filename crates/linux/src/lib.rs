@@ -17,6 +17,7 @@ pub mod debugfs;
 pub mod ethtool;
 pub mod features;
 pub mod interrupts;
+pub mod latency;
 pub mod netlink;
 pub mod netns;
 pub mod nft;

@@ -74,6 +74,8 @@ pub enum Lives {
     Attribute(LinkAttribute),
     /// nftables tables of ours in the namespace of the process.
     Notrack,
+    /// A limit that holds for as long as a process of ours has a device open.
+    CpuLatency,
     /// A number in the kernel's debugfs, which the whole machine shares.
     Debug(DebugFile),
     /// Nowhere any more.
@@ -153,7 +155,7 @@ impl Knob {
     pub fn scope(&self) -> Option<Scope> {
         match self.lives {
             Lives::Sysctl(_) | Lives::Notrack => Some(Scope::Netns),
-            Lives::Machine(_) | Lives::Debug(_) => Some(Scope::Machine),
+            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency => Some(Scope::Machine),
             Lives::Route(_) => Some(Scope::Route),
             Lives::Queue(_) => Some(Scope::Queue),
             Lives::RootQdisc
@@ -197,6 +199,7 @@ impl fmt::Display for Lives {
             Lives::Interrupts => f.write_str("/proc/irq/N/smp_affinity_list"),
             Lives::Attribute(attribute) => write!(f, "/sys/class/net/LINK/{attribute}"),
             Lives::Notrack => f.write_str("nft table hostgap-notrack-PORT"),
+            Lives::CpuLatency => f.write_str("/dev/cpu_dma_latency"),
             Lives::Debug(file) => write!(f, "/sys/kernel/debug/{file}"),
             Lives::Nowhere { gone, .. } => f.write_str(gone),
         }

@@ -22,7 +22,7 @@ impl Setting {
             Lives::Queue(QueueFile::RpsFlows) => 6,
             Lives::Queue(QueueFile::RpsCpus) => 7,
             Lives::Queue(QueueFile::XpsCpus) => 8,
-            Lives::Attribute(_) => 9,
+            Lives::Attribute(_) | Lives::CpuLatency => 9,
             Lives::Nic(_) => 10,
             Lives::Sysctl(_) | Lives::Notrack => 11,
             Lives::Route(_) => 12,

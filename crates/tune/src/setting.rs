@@ -205,6 +205,8 @@ impl Setting {
                     plan.push(&site.process, Step::AddNftTable(table));
                 }
             }
+            // It is held and not set.
+            Lives::CpuLatency => {}
             Lives::Debug(file) => {
                 plan.push(&Place::Host, Step::SetDebug { file, value: self.number().into() });
             }
@@ -214,6 +216,11 @@ impl Setting {
             Lives::Nowhere { .. } => unreachable!("no value is read for a knob that is gone"),
         }
         plan
+    }
+
+    /// The limit on the latency of CPUs that it asks for, in microseconds: no step sets it, somebody must hold it.
+    pub fn cpu_latency_us(&self) -> Option<u32> {
+        (self.lives == Lives::CpuLatency).then(|| self.number())
     }
 
     fn write(&self, key: &'static str, site: &Site) -> Step {

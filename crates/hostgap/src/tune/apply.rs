@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let plan = proposal.plan();
-    let (standing, journal) = held.begin(&plan, about(&proposal))?;
+    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), about(&proposal))?;
     if let Err(error) = watch::start(held.store()) {
         drop(journal);
         held.forget()?;

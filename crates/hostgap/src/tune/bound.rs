@@ -106,6 +106,9 @@ impl Bound {
                     None => differences.push(format!("{} was {} and is so already", planned.knob, step.old)),
                 }
             }
+            if planned.steps.is_empty() && now.is_none() {
+                differences.push(format!("{} is so already", planned.knob));
+            }
             let count = now.map_or(0, |change| change.steps.len());
             if count > planned.steps.len() {
                 differences.push(format!("{} has more to change than planned", planned.knob));

@@ -119,11 +119,11 @@ fn verify(
     let proposal = Proposal::of(&asked::AskedArgs { profile, dev: device, ..asked::AskedArgs::default() })?;
     let mut sound = true;
     for change in &proposal.changes {
-        let (_, preview) = &change.steps[0];
-        speak::aside(format_args!(
-            "{} is {} now and would become {}",
-            change.setting.knob.id, preview.old, preview.new
-        ));
+        let steps = change.steps.iter().map(|(_, preview)| (&preview.old, &preview.new));
+        let Some((old, new)) = steps.chain(change.held.iter().map(|(old, new)| (old, new))).next() else {
+            continue;
+        };
+        speak::aside(format_args!("{} is {} now and would become {}", change.setting.knob.id, old, new));
         sound = false;
     }
     for (setting, why) in &proposal.skipped {

@@ -140,7 +140,7 @@ mod tests {
 
     fn change(knob: &str, value: &str) -> Change {
         let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).expect("a sound setting");
-        Change { setting, why: String::new(), steps: Vec::new() }
+        Change { setting, why: String::new(), steps: Vec::new(), held: None }
     }
 
     #[test]

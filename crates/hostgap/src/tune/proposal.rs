@@ -2,6 +2,7 @@
 
 use ::tune::{Lives, Setting, Since, Site, Wanted};
 use linux::ethtool::NicParameter;
+use linux::latency::{self, Limit};
 use linux::{Netns, sysctl};
 use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
 
@@ -30,6 +31,8 @@ pub(super) struct Change {
     pub(super) why: String,
     /// Each step with its old value and its new one; those that are so already are left out.
     pub(super) steps: Vec<(Placed, Preview)>,
+    /// For what is held and not set, and so has no steps: the old value and the new one.
+    pub(super) held: Option<(String, String)>,
 }
 
 /// What became of a wish.
@@ -76,6 +79,11 @@ impl Proposal {
         Plan { steps: steps.collect() }
     }
 
+    /// The limit on the latency of CPUs that is to be held.
+    pub(super) fn cpu_latency_us(&self) -> Option<u32> {
+        self.changes.iter().find_map(|change| change.setting.cpu_latency_us())
+    }
+
     /// Later steps are for as many queues as there will be.
     fn add(&mut self, change: Change) {
         for (placed, _) in &change.steps {
@@ -90,6 +98,9 @@ impl Proposal {
     fn settle(&self, wanted: &Wanted, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
         if let Some(why) = self.obstacle(&wanted.setting)? {
             return Ok(Outcome::Impossible(why));
+        }
+        if let Some(limit_us) = wanted.setting.cpu_latency_us() {
+            return latency(wanted, limit_us);
         }
         let mut setting = wanted.setting.clone();
         let first = match self.look(&setting, kernel) {
@@ -114,7 +125,7 @@ impl Proposal {
         if steps.is_empty() {
             return Ok(Outcome::Already(setting));
         }
-        Ok(Outcome::Change(Change { setting, why: wanted.why.clone(), steps }))
+        Ok(Outcome::Change(Change { setting, why: wanted.why.clone(), steps, held: None }))
     }
 
     /// Why a setting makes no sense here, whatever the kernel would say.
@@ -124,13 +135,17 @@ impl Proposal {
             return Ok(Some(format!("no kernel from {until} heeds it")));
         }
         Ok(match setting.lives {
-            Lives::Machine(_) | Lives::Debug(_) if self.host.netns.is_some() => {
+            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency if self.host.netns.is_some() => {
                 Some("the whole machine shares it: it is set without --netns".to_owned())
             }
             Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
                 self.lacks_algorithm(&setting.value.to_string())?
             }
-            Lives::Sysctl(_) | Lives::Machine(_) | Lives::Debug(_) | Lives::Nowhere { .. } => None,
+            Lives::Sysctl(_)
+            | Lives::Machine(_)
+            | Lives::Debug(_)
+            | Lives::CpuLatency
+            | Lives::Nowhere { .. } => None,
             Lives::Notrack => self.needs_tracking()?,
             Lives::RootQdisc => self.lacks_qdisc(setting)?,
             _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
@@ -228,4 +243,19 @@ impl Proposal {
             _ => format!("{link} has nothing that it could be set at"),
         }
     }
+}
+
+/// A limit on the latency of CPUs, against the one that counts now.
+fn latency(wanted: &Wanted, limit_us: u32) -> anyhow::Result<Outcome> {
+    let old = match latency::limit()? {
+        Limit::Unknown => {
+            return Ok(Outcome::Impossible("this kernel has no /dev/cpu_dma_latency".to_owned()));
+        }
+        Limit::Micros(now) if now <= limit_us => return Ok(Outcome::Already(wanted.setting.clone())),
+        Limit::Micros(now) => now.to_string(),
+        Limit::None => "no limit".to_owned(),
+    };
+    let held = Some((old, limit_us.to_string()));
+    let (setting, why) = (wanted.setting.clone(), wanted.why.clone());
+    Ok(Outcome::Change(Change { setting, why, steps: Vec::new(), held }))
 }

@@ -40,12 +40,14 @@ pub(super) fn text(proposal: &Proposal) -> String {
     text
 }
 
-fn one(Change { setting, why, steps }: &Change) -> String {
+fn one(Change { setting, why, steps, held }: &Change) -> String {
     let knob = setting.knob;
     let mut text = String::new();
     let same =
         steps.iter().all(|(_, preview)| preview.old == steps[0].1.old && preview.new == steps[0].1.new);
-    if same {
+    if let Some((old, new)) = held {
+        let _ = writeln!(text, "  {}  {old} → {new}", knob.id);
+    } else if same {
         let times = if steps.len() > 1 { format!("  ({} times)", steps.len()) } else { String::new() };
         let _ = writeln!(text, "  {}  {} → {}{times}", knob.id, steps[0].1.old, steps[0].1.new);
     } else {
@@ -88,7 +90,7 @@ pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
     })
 }
 
-fn change(Change { setting, why, steps }: &Change) -> serde_json::Value {
+fn change(Change { setting, why, steps, held }: &Change) -> serde_json::Value {
     let knob = setting.knob;
     let steps: Vec<_> = steps
         .iter()
@@ -104,6 +106,7 @@ fn change(Change { setting, why, steps }: &Change) -> serde_json::Value {
         "disrupts": knob.disrupts.to_string(),
         "risk": knob.risk.to_string(),
         "steps": steps,
+        "held": held.as_ref().map(|(old, new)| serde_json::json!({ "old": old, "new": new })),
     })
 }
 

@@ -151,6 +151,10 @@ fn tell(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> a
             "NOBODY watches over it: its watcher has died. `hostgap tune rollback` takes it back.",
         )?;
     }
+    if let Some(limit_us) = standing.cpu_latency_us {
+        let held = if store.is_watched() { "is held" } else { "is NOT held any more: the watcher has died" };
+        speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
+    }
     for Step { placed, now, is_so } in steps {
         let what = placed.commands().join("; ");
         match now {
@@ -181,6 +185,7 @@ fn object(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) ->
         "left_s": standing.left_ns().map(|left| left / 1_000_000_000),
         "watched": store.is_watched(),
         "of_this_boot": standing.is_of_this_boot(),
+        "cpu_latency_us": standing.cpu_latency_us,
         "netns": standing.about["netns"],
         "device": standing.about["device"],
         "settings": standing.about["settings"],

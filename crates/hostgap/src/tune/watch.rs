@@ -23,8 +23,9 @@ pub(super) fn start(store: &Store) -> anyhow::Result<()> {
     let said = BufReader::new(child.stdout.take().expect("asked for above")).read_line(&mut line);
     said.context("could not hear from the watcher")?;
     if line.trim_end() != WATCHING {
-        let status = child.wait().context("could not wait for the watcher")?;
-        bail!("the watcher ended before it watched ({status}); nothing was changed");
+        child.wait().context("could not wait for the watcher")?;
+        let why = if line.is_empty() { "it said nothing" } else { line.trim_end() };
+        bail!("the watcher does not watch: {why}; nothing was changed");
     }
     Ok(())
 }
@@ -34,7 +35,14 @@ pub(super) fn run(store: &Store) -> anyhow::Result<ExitCode> {
     linux::session::lead()?;
     let stop = stop::on_signals()?;
     let mut kernel = Kernel::new()?;
-    let watcher = Watcher::of(store)?;
+    let watcher = match Watcher::of(store) {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            // Whoever started it reads one line.
+            speak::result(error)?;
+            return Ok(ExitCode::from(exit::FAILURE));
+        }
+    };
     speak::result(WATCHING)?;
     Ok(match watcher.watch(&mut kernel, || stop.load(Ordering::Relaxed))? {
         WatchEnd::Settled => ExitCode::SUCCESS,

@@ -200,13 +200,15 @@ impl Held {
     }
 
     /// Writes down that a transaction begins, and makes room for its journal: until this returns, and until a watcher
-    /// watches, nothing may be changed. `about` is for the caller to remember.
+    /// watches, nothing may be changed. The watcher holds the limit on the latency of CPUs, in microseconds, if one is
+    /// given. `about` is for the caller to remember.
     ///
     /// # Errors
     /// One stands already, or the files cannot be written.
     pub fn begin(
         &self,
         plan: &Plan,
+        cpu_latency_us: Option<u32>,
         about: serde_json::Value,
     ) -> Result<(Standing, Journal), TransactionError> {
         if let Some(standing) = self.store.standing()? {
@@ -222,7 +224,7 @@ impl Held {
             let _ = fs::remove_file(self.room_path());
             TransactionError::NoRoom { path: self.store.root.clone(), source }
         })?;
-        let standing = Standing::begin(about)?;
+        let standing = Standing::begin(cpu_latency_us, about)?;
         let begun = standing::write(&self.store.standing_path(), &standing)
             .and_then(|()| Ok(Journal::create(&path)?));
         match begun {

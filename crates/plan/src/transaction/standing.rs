@@ -26,6 +26,9 @@ pub struct Standing {
     pub since_unix_s: u64,
     /// How far it is.
     pub phase: Phase,
+    /// The limit on the latency of CPUs that the watcher holds, in microseconds, where there is to be one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_latency_us: Option<u32>,
     /// What the caller wanted to remember.
     pub about: serde_json::Value,
 }
@@ -81,11 +84,22 @@ pub enum Why {
 }
 
 impl Standing {
-    pub(super) fn begin(about: serde_json::Value) -> Result<Standing, TransactionError> {
+    pub(super) fn begin(
+        cpu_latency_us: Option<u32>,
+        about: serde_json::Value,
+    ) -> Result<Standing, TransactionError> {
         // Long enough to tell two of one machine apart; nobody has to guess it.
         let id = format!("{:06x}", (linux::clock::now_ns() >> 10) & 0x00ff_ffff);
         let (boot_id, since_unix_s) = (this_boot()?, linux::clock::unix_s());
-        Ok(Standing { schema: SCHEMA, id, boot_id, since_unix_s, phase: Phase::Applying, about })
+        Ok(Standing {
+            schema: SCHEMA,
+            id,
+            boot_id,
+            since_unix_s,
+            phase: Phase::Applying,
+            cpu_latency_us,
+            about,
+        })
     }
 
     /// False if the machine was started anew since: nothing of it stands any more.

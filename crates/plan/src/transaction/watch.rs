@@ -6,6 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
 
+use linux::latency::{self, Hold};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{LOCK_PATIENCE, Phase, Store, TakenBack, TransactionError, Why, failed};
@@ -20,6 +21,8 @@ pub struct Watcher {
     store: Store,
     id: String,
     _lock: File,
+    /// What ends with the watcher.
+    hold: Option<Hold>,
 }
 
 /// Why a watcher ended.
@@ -51,7 +54,8 @@ impl Watcher {
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(Watcher { store: store.clone(), id: standing.id, _lock: file })
+        let hold = standing.cpu_latency_us.map(latency::hold).transpose()?;
+        Ok(Watcher { store: store.clone(), id: standing.id, _lock: file, hold })
     }
 
     /// Watches until it is confirmed or taken back. `stop` tells that this process is to end: what is unconfirmed then is
@@ -61,8 +65,11 @@ impl Watcher {
     /// It could not be taken back; the journal is kept.
     pub fn watch(self, kernel: &mut Kernel, stop: impl Fn() -> bool) -> Result<WatchEnd, TransactionError> {
         loop {
-            if self.phase().is_none_or(|phase| phase == Phase::Confirmed) {
-                return Ok(WatchEnd::Settled);
+            match self.phase() {
+                None => return Ok(WatchEnd::Settled),
+                // What is held must go on being held.
+                Some(Phase::Confirmed) if self.hold.is_none() || stop() => return Ok(WatchEnd::Settled),
+                Some(Phase::Confirmed | Phase::Applying | Phase::Unconfirmed { .. }) => {}
             }
             // Whoever changes anything has the lock: with it in hand, what the files say is how it is.
             if self.is_due(&stop)

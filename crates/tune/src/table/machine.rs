@@ -142,6 +142,19 @@ pub(super) const FAMILY: Family = Family {
             ..OF_MACHINE
         },
         Knob {
+            id: "cpu_dma_latency",
+            lives: Lives::CpuLatency,
+            kind: from_to(0, 1_000_000, "microseconds"),
+            example: "3",
+            default: "no limit",
+            risk: Risk::Medium,
+            why: "The longest that a CPU may take to wake up. Deep sleep takes up to some hundred microseconds to leave, which \
+                the first packet after a pause waits for; a limit of 3 keeps CPUs in the lightest sleep, for power and for \
+                the boost of their neighbours. It holds for as long as hostgap's watcher lives.",
+            source: "Documentation/power/pm_qos_interface.rst",
+            ..OF_MACHINE
+        },
+        Knob {
             id: "sched_migration_cost_ns",
             lives: Lives::Debug(DebugFile::SchedMigrationCost),
             kind: from_to(0, 100_000_000, "nanoseconds"),

@@ -90,7 +90,7 @@ fn of_this_kernel(family: &Family, scene: &Scene) -> Vec<Setting> {
             }
         }
         match knob.lives {
-            Lives::Machine(_) | Lives::Debug(_) | Lives::Nowhere { .. } => {}
+            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency | Lives::Nowhere { .. } => {}
             // A veth has the offloads of a card, and nothing else of it; it is polled only with a program at its peer.
             Lives::Nic(parameters) if !matches!(parameters[0], NicParameter::Feature(_)) => {}
             Lives::Indirection | Lives::Interrupts => {}

@@ -65,7 +65,8 @@ fn the_kind_fits_the_place() {
                 | Lives::Nic(_)
                 | Lives::Indirection
                 | Lives::Attribute(_)
-                | Lives::Debug(_),
+                | Lives::Debug(_)
+                | Lives::CpuLatency,
                 Kind::Number { max, .. } | Kind::PowerOfTwo { max, .. },
             ) => fits(max),
             (
@@ -75,7 +76,8 @@ fn the_kind_fits_the_place() {
                 | Lives::Nic(_)
                 | Lives::Indirection
                 | Lives::Attribute(_)
-                | Lives::Debug(_),
+                | Lives::Debug(_)
+                | Lives::CpuLatency,
                 _,
             ) => false,
             // The one mask of CPUs among the parameters.
