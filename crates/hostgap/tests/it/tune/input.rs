@@ -70,6 +70,30 @@ fn a_profile_s_fault_is_told_with_its_place() {
     }
 }
 
+/// As in a container: the link can be set, and the kernel's parameters cannot.
+#[test]
+fn what_is_read_only_takes_back_what_was_set_before_it() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    let script = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", script, "sh", HOSTGAP, "tune", "apply", "--state"])
+        .arg(ground.state());
+    command.args([
+        "--netns",
+        ground.world.name("home").as_str(),
+        "--set",
+        "txqueuelen=77",
+        "--set",
+        "somaxconn=8192",
+    ]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    check(&output, 1, "read-only file system");
+    before.assert_same(&ground.dump(), "after a parameter that is read-only");
+    assert_eq!(ground.status()["last"]["steps"], 2);
+}
+
 /// Without room for the whole journal nothing is begun.
 #[test]
 fn a_full_disk_changes_nothing() {
