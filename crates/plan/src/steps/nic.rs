@@ -7,7 +7,7 @@ use super::queues::{self, OfEach};
 use super::{MovedBack, Past, by_index, existing};
 use crate::entry::{After, Before, Intent, Undone};
 use crate::error::StepError;
-use crate::{Kernel, Place, Placed};
+use crate::{Kernel, Place, Placed, Queue};
 
 /// Refuses what the card says that it does not take, so that nothing is changed in vain.
 pub(super) fn before(
@@ -128,11 +128,26 @@ pub(super) fn undo_table(
     if now == *old {
         Ok(Undone::AlreadySo)
     } else if is_ours {
-        kernel.at(place)?.ethtool()?.write_indirection(&link, old)?;
+        write_table(kernel, place, &link, old)?;
         Ok(Undone::Restored)
     } else {
         Ok(Undone::ChangedByOther { found: format!("{now:?}") })
     }
+}
+
+/// Puts a table back. One that is as the driver makes it is left to the driver again: as long as a table counts as set by
+/// somebody, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c).
+pub(super) fn write_table(
+    kernel: &mut Kernel,
+    place: &Place,
+    link: &IfName,
+    table: &[u32],
+) -> Result<(), StepError> {
+    let opened = kernel.at(place)?;
+    let queues = opened.sysfs()?.queues(link)?;
+    let queues = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
+    let own = u32::try_from(queues).is_ok_and(|queues| table == spread(table.len(), queues));
+    Ok(opened.ethtool()?.write_indirection(link, if own { &[] } else { table })?)
 }
 
 /// Entry by entry in turn, as `ethtool -X … equal` does it (`ethtool_rxfh_indir_default` in linux/ethtool.h).

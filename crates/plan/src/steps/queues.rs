@@ -7,7 +7,7 @@ use linux::ethtool::NicParameter;
 use linux::interrupts::Interrupts;
 use linux::{CpuSet, IfName};
 
-use super::interrupt;
+use super::{interrupt, nic};
 use crate::entry::QueueState;
 use crate::error::StepError;
 use crate::{Kernel, Place, Queue};
@@ -82,7 +82,7 @@ impl OfEach<'_> {
             // A table that somebody has made since speaks of queues that may not be there any more.
             let target = others(were, left, found).filter(|table| table.len() == were.len()).unwrap_or(were);
             if target != is {
-                kernel.at(place)?.ethtool()?.write_indirection(link, target)?;
+                nic::write_table(kernel, place, link, target)?;
                 written = true;
             }
         }

@@ -115,6 +115,11 @@ fn every_knob_of_a_card_is_set_and_taken_back() {
     }
     there_and_back(&together, Fault::None, || {});
     before.assert_same(&dump(&netns), "after all of them");
+    // A table that counted as somebody's would keep the queues from becoming fewer.
+    there_and_back(&plan(&site, &[("channels", "1"), ("rss_indirection", "1")]), Fault::None, || {});
+    before.assert_same(&dump(&netns), "after queues and their table");
+    there_and_back(&plan(&site, &[("channels", "1")]), Fault::None, || {});
+    before.assert_same(&dump(&netns), "after queues");
 }
 
 /// What a card cannot do is said before anything is changed.
