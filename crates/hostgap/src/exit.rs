@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use ::lab::LabError;
 use linux::features::Feature;
+use plan::{Phase, TransactionError};
 
 use crate::speak;
 
@@ -39,6 +40,18 @@ impl std::fmt::Display for BadInput {
 }
 
 impl std::error::Error for BadInput {}
+
+/// A command that looks at the host, or changes it, may not.
+#[derive(Debug)]
+pub(crate) struct Unprivileged(pub linux::Error);
+
+impl std::fmt::Display for Unprivileged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "could not {}", self.0)
+    }
+}
+
+impl std::error::Error for Unprivileged {}
 
 /// Writes the message and a hint to stderr; the exit code tells the kind.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
@@ -96,6 +109,12 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     }
     if let Some(error) = error.downcast_ref::<::doctor::DoctorError>() {
         return look(error);
+    }
+    if error.is::<Unprivileged>() {
+        return (UNABLE, Some("run it as root (sudo): what a link's queues hold is shown to nobody else"));
+    }
+    if let Some(error) = error.downcast_ref::<TransactionError>() {
+        return transaction(error);
     }
     match error.downcast_ref::<LabError>() {
         Some(LabError::Privileges(_)) => (
@@ -163,6 +182,29 @@ fn look(error: &::doctor::DoctorError) -> (u8, Option<&'static str>) {
         DoctorError::Tree { .. } | DoctorError::Occupied(_) => (BAD_INPUT, None),
         DoctorError::Unread(_) => (BAD_INPUT, Some("`hostgap collect DIR` writes such a tree")),
         DoctorError::Linux(_) | DoctorError::Unwritten(_) => (FAILURE, None),
+    }
+}
+
+/// What can be done about a tuning that does not begin or end.
+fn transaction(error: &TransactionError) -> (u8, Option<&'static str>) {
+    match error {
+        TransactionError::Stands { phase: Phase::Unconfirmed { .. }, .. } => {
+            (FAILURE, Some("`hostgap tune confirm` lets it stay, `hostgap tune rollback` takes it back"))
+        }
+        TransactionError::Stands { .. } => {
+            (FAILURE, Some("one stands at a time: `hostgap tune rollback` takes it back first"))
+        }
+        TransactionError::NoRoom { .. } => {
+            (FAILURE, Some("free some space, or keep the journal elsewhere with --state DIR"))
+        }
+        TransactionError::Damaged { .. } | TransactionError::Journal(_) => (
+            FAILURE,
+            Some(
+                "`hostgap tune status` tells what can still be proven; `hostgap tune rollback --discard` forgets it, and a \
+                 restart of the machine takes all of it back",
+            ),
+        ),
+        _ => (FAILURE, None),
     }
 }
 

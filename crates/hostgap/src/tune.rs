@@ -1,22 +1,44 @@
-//! `hostgap tune`: knobs, and the search for those that help.
+//! `hostgap tune`: knobs of this host, set for as long as somebody wants them set.
 
+mod apply;
+mod asked;
+mod bound;
+mod host;
+mod keep;
+mod knobs;
+mod managers;
+mod proposal;
 mod search;
+mod show;
+mod standing;
+mod watch;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
-
-use ::tune::{Knob, Lives, TABLE};
 
 use crate::speak;
 
-/// What can be set, and why.
+/// Set what a host's network can be set to, and take it back.
 ///
-/// A candidate of a race has settings when its experiment says so: `tune.KNOB = value` for both sides,
-/// `tune.client.KNOB` and `tune.server.KNOB` for one.
+/// `plan` shows what a profile or single settings would change; `apply` does it, and takes it back by itself unless
+/// `confirm` follows in time; `rollback` takes it back at any time; `keep` makes it survive a restart. A candidate of a
+/// race has the same settings when its experiment says so (`tune.KNOB = value`).
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hostgap tune plan latency                       what the profile would change here, and why
+  hostgap tune apply latency                      do it; it is taken back after 60 s ...
+  hostgap tune confirm                            ... unless a new login says that all is well
+  hostgap tune apply --set somaxconn=8192 --set tcp_congestion_control=bbr
+  hostgap tune apply --netns web --set tcp_rmem='4096 131072 33554432'
+  hostgap tune plan wan --json > wan.json; hostgap tune apply --plan wan.json
+  hostgap tune status; hostgap tune rollback; hostgap tune keep";
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
@@ -29,94 +51,97 @@ enum Command {
         json: bool,
     },
     Search(Box<search::Args>),
+    /// List the profiles: what each sets and why, and what it leaves out on purpose.
+    Profiles {
+        /// Only this one.
+        name: Option<String>,
+    },
+    /// Show what would change, old and new, why, and what it interrupts. Nothing is changed.
+    Plan {
+        #[command(flatten)]
+        asked: asked::AskedArgs,
+        /// Print it as JSON, which `apply --plan` takes.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the commands that do the same by hand.
+    ShowCommands {
+        #[command(flatten)]
+        asked: asked::AskedArgs,
+    },
+    /// Change it, and take it back unless it is confirmed in time.
+    ///
+    /// A process of its own watches before anything is changed. It takes everything back when the time is over, when
+    /// this process dies before all is done, and when it is told to end itself.
+    Apply(apply::Args),
+    /// Tell what stands, what somebody else has changed since, and how the last one ended.
+    Status {
+        #[command(flatten)]
+        state: StateArgs,
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let it stay. From a new login, which proves that the machine can still be reached.
+    Confirm {
+        #[command(flatten)]
+        state: StateArgs,
+    },
+    /// Take it back: everything that nobody else has changed since.
+    Rollback {
+        #[command(flatten)]
+        state: StateArgs,
+        /// Forget what stands without taking it back: where the journal cannot be read any more.
+        #[arg(long)]
+        discard: bool,
+    },
+    /// Make what is confirmed survive a restart, or forget that again.
+    Keep(keep::Args),
+    #[command(hide = true)]
+    Watch {
+        #[command(flatten)]
+        state: StateArgs,
+    },
+}
+
+/// Where the way back is kept.
+#[derive(Debug, Clone, clap::Args)]
+struct StateArgs {
+    /// Where the journal is kept.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/hostgap/tune")]
+    state: PathBuf,
+}
+
+impl StateArgs {
+    fn store(&self) -> plan::Store {
+        plan::Store::at(&self.state)
+    }
 }
 
 /// `hostgap tune`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
-        Command::Knobs { name, json } => knobs(name.as_deref(), *json),
+        Command::Knobs { name, json } => knobs::run(name.as_deref(), *json),
+        Command::Profiles { name } => asked::profiles(name.as_deref()),
+        Command::Plan { asked, json } => {
+            let proposal = proposal::Proposal::of(asked)?;
+            if *json {
+                speak::result(show::json(&proposal))?;
+            } else {
+                speak::result(show::text(&proposal).trim_end())?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::ShowCommands { asked } => {
+            proposal::Proposal::of(asked)?.plan().commands().iter().try_for_each(speak::result)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Search(args) => search::run(args),
+        Command::Apply(args) => apply::run(args),
+        Command::Status { state, json } => standing::status(&state.store(), *json),
+        Command::Confirm { state } => standing::confirm(&state.store()),
+        Command::Rollback { state, discard } => standing::rollback(&state.store(), *discard),
+        Command::Keep(args) => keep::run(args),
+        Command::Watch { state } => watch::run(&state.store()),
     }
-}
-
-fn knobs(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
-    let is_asked = |knob: &Knob| name.is_none_or(|name| knob.id.contains(name));
-    if json {
-        let knobs: Vec<_> = TABLE
-            .iter()
-            .flat_map(|family| family.knobs.iter().map(|knob| (family.title, knob)))
-            .filter(|(_, knob)| is_asked(knob))
-            .map(|(family, knob)| object(family, knob))
-            .collect();
-        speak::result(serde_json::json!({ "schema": 1, "knobs": knobs }))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    for family in TABLE {
-        let mut asked = family.knobs.iter().filter(|knob| is_asked(knob)).peekable();
-        if asked.peek().is_some() {
-            speak::result(format_args!("{}\n", family.title))?;
-        }
-        asked.try_for_each(|knob| speak::result(text(knob)))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn text(knob: &Knob) -> String {
-    let mut text = format!("  {}\n{}", knob.id, paragraph(knob.why));
-    if let Lives::Nowhere { gone, instead } = knob.lives {
-        return format!("{text}{}{}", paragraph(&format!("Today: {gone}; {instead}.")), source(knob));
-    }
-    text += &format!("      takes   {}, for example {}\n", knob.kind, knob.example);
-    text += &format!("      lives   {}, felt {}, risk {}\n", knob.lives, knob.reaches, knob.risk);
-    if let Some(since) = knob.since {
-        text += &format!("      kernel  from {since}\n");
-    }
-    if let Some(until) = knob.until {
-        text += &format!("      kernel  no effect from {until}\n");
-    }
-    text + &source(knob)
-}
-
-fn source(knob: &Knob) -> String {
-    format!("      source  {}\n", knob.source)
-}
-
-/// Lines of at most 100 columns.
-fn paragraph(text: &str) -> String {
-    const INDENT: &str = "      ";
-    let mut lines = vec![INDENT.to_owned()];
-    for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("there is a first line");
-        if last.chars().count() + 1 + word.chars().count() > 100 {
-            lines.push(format!("{INDENT}{word}"));
-        } else {
-            *last += if last.len() == INDENT.len() { "" } else { " " };
-            *last += word;
-        }
-    }
-    lines.join("\n") + "\n"
-}
-
-/// A knob that is gone has no scope, and an `instead`.
-fn object(family: &str, knob: &Knob) -> serde_json::Value {
-    let (obsolete, instead) = match knob.lives {
-        Lives::Nowhere { gone, instead } => (Some(gone), Some(instead)),
-        _ => (None, None),
-    };
-    serde_json::json!({
-        "id": knob.id,
-        "family": family,
-        "scope": knob.scope().map(|scope| scope.to_string()),
-        "lives": knob.scope().map(|_| knob.lives.to_string()),
-        "takes": knob.kind.to_string(),
-        "example": knob.example,
-        "since": knob.since.map(|since| since.to_string()),
-        "no_effect_since": knob.until.map(|until| until.to_string()),
-        "reaches": knob.reaches.to_string(),
-        "risk": knob.risk.to_string(),
-        "why": knob.why,
-        "source": knob.source,
-        "obsolete": obsolete,
-        "instead": instead,
-    })
 }

@@ -4,7 +4,7 @@ use linux::features::Facts;
 use linux::netlink::Netlink;
 use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
 use plan::{ApplyError, Kernel, Place};
-use tune::{Kind, Lives, QueueFile, Setting, Settings, Since, Site};
+use tune::{Kind, Lives, Nic, QueueFile, Setting, Settings, Since, Site};
 
 use crate::{Contender, LabError};
 
@@ -76,6 +76,7 @@ impl Ground {
             node: Place::Host,
             wire,
             cpus: linux::cpu::allowed()?,
+            nic: Nic::default(),
         };
         Ok(Ground { netns, site, kernel: Since::of_release(&facts.kernel), machine })
     }
@@ -88,6 +89,12 @@ impl Ground {
         }
         if let Lives::Machine(key) = setting.lives {
             return Ok(of_machine(key, self.machine).map(|()| setting.clone()));
+        }
+        if setting.lives == Lives::CpuLatency {
+            return Ok(Err("all of this machine shares it; `hostgap tune apply` holds it".to_owned()));
+        }
+        if setting.lives == Lives::Interrupts {
+            return Ok(Err("the links of a race are no cards and have no interrupts".to_owned()));
         }
         let Err(why) = self.attempt(setting)? else {
             let off =

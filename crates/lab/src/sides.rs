@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::{IfName, NetnsName};
 use plan::{Place, Plan, Step};
 use record::Placement;
-use tune::{Lives, Settings, Site, Value};
+use tune::{Lives, Nic, Settings, Site, Value};
 
 use crate::Shape;
 
@@ -50,8 +50,14 @@ pub(crate) fn plan(
         if wants_queue && is_queued(plan, &node.place, &node.wire) {
             return Err(refused("qdisc", "the root of the wire has what makes the underlay long or lossy"));
         }
-        let site =
-            Site { process, routes, node: node.place.clone(), wire: node.wire.clone(), cpus: cpus.clone() };
+        let site = Site {
+            process,
+            routes,
+            node: node.place.clone(),
+            wire: node.wire.clone(),
+            cpus: cpus.clone(),
+            nic: Nic::default(),
+        };
         for placed in settings.iter().flat_map(|setting| setting.plan(&site).steps) {
             // Both sides in one namespace, or a parameter of the whole machine.
             if !made.steps.contains(&placed) {

@@ -13,6 +13,12 @@ pub fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
+/// Nanoseconds of `CLOCK_BOOTTIME`: as [`now_ns`], and it goes on while the machine sleeps. For deadlines that count for
+/// whoever waits at the other end.
+pub fn boot_ns() -> u64 {
+    nanoseconds(ClockId::Boottime)
+}
+
 /// Seconds since 1970, for dates in files. Never for durations: an administrator or NTP may set it.
 pub fn unix_s() -> u64 {
     nanoseconds(ClockId::Realtime) / 1_000_000_000

@@ -109,6 +109,11 @@ pub struct Facts {
     pub missing: BTreeMap<Feature, String>,
 }
 
+/// The release of the running kernel, as `uname -r` prints it.
+pub fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
 /// A need that is not met, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unmet {
@@ -123,10 +128,7 @@ pub struct Unmet {
 pub fn probe() -> Result<Facts> {
     let world = Netns::anonymous()?;
     let netlink = Netlink::open_in(&world)?;
-    let mut facts = Facts {
-        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        missing: BTreeMap::new(),
-    };
+    let mut facts = Facts { kernel: release(), missing: BTreeMap::new() };
     // In order: veth makes the parent of the others. Without it they are missing for want of one, as they would be.
     for feature in Feature::ALL {
         if let Err(why) = attempt(*feature, &world, &netlink) {

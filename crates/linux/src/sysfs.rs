@@ -4,6 +4,11 @@
 //! mounted from, wherever the reader is. Here each namespace gets a mount of its own that hangs nowhere: it is reached
 //! by its descriptor and ends with it, so that no mount namespace and no directory is needed (`fsopen`, Linux 5.2).
 
+mod attribute;
+mod device;
+
+pub use attribute::LinkAttribute;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;

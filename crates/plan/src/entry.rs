@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use linux::netlink::{MetricState, QdiscInfo};
+use linux::sysfs::Queue;
 use linux::{CpuSet, sysctl};
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +157,42 @@ pub enum Before {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         qdisc: Option<QdiscInfo>,
     },
+    /// A number of a network card.
+    Nic {
+        /// The link's index.
+        index: u32,
+        /// What it was asked to be.
+        wanted: u32,
+        /// What it was.
+        value: u32,
+        /// What the kernel may change together with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queues: Option<QueueState>,
+    },
+    /// The table by which a card spreads flows.
+    Indirection {
+        /// The link's index.
+        index: u32,
+        /// The queue of each entry.
+        table: Vec<u32>,
+    },
+    /// A number that is a file of a link.
+    LinkAttribute {
+        /// The link's index.
+        index: u32,
+        /// What it was.
+        value: u64,
+    },
+    /// A number in debugfs.
+    Debug {
+        /// What it was.
+        value: u64,
+    },
+    /// The CPUs of an interrupt.
+    IrqCpus {
+        /// The CPUs.
+        cpus: CpuSet,
+    },
     /// A link that gets a program.
     Unattached {
         /// The link's index.
@@ -168,6 +205,19 @@ pub enum Before {
         /// The link's index.
         index: u32,
     },
+}
+
+/// What is set for each queue of a card, and for its interrupts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueueState {
+    /// The CPUs of each queue that has some to choose.
+    pub cpus: Vec<(Queue, CpuSet)>,
+    /// The flows that each receive queue keeps track of.
+    pub flows: Vec<(u16, u32)>,
+    /// The table by which flows are spread, where the card has one.
+    pub table: Option<Vec<u32>>,
+    /// Number, name and CPUs of each interrupt.
+    pub interrupts: Vec<(u32, String, CpuSet)>,
 }
 
 /// What was read back after a step.
@@ -212,6 +262,34 @@ pub enum After {
     RouteMetric {
         /// What the kernel took.
         state: MetricState,
+    },
+    /// A number of a network card was set.
+    Nic {
+        /// What the card took.
+        value: u32,
+        /// What the kernel changed together with it, or left.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queues: Option<QueueState>,
+    },
+    /// The table by which a card spreads flows was set.
+    Indirection {
+        /// The queue of each entry.
+        table: Vec<u32>,
+    },
+    /// A number that is a file of a link was written.
+    LinkAttribute {
+        /// What the kernel took.
+        value: u64,
+    },
+    /// A number in debugfs was written.
+    Debug {
+        /// What the kernel took.
+        value: u64,
+    },
+    /// The CPUs of an interrupt were written.
+    IrqCpus {
+        /// What the kernel took.
+        cpus: CpuSet,
     },
     /// A queueing discipline was put at the root of a link.
     RootQdisc {

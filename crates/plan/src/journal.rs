@@ -248,6 +248,34 @@ impl Drop for Journal {
     }
 }
 
+/// What a line of a damaged journal still proves.
+#[derive(Debug)]
+pub struct Salvaged {
+    /// The line, from 1.
+    pub line: usize,
+    /// Its content, or what is wrong with it.
+    pub entry: Result<Entry, String>,
+}
+
+/// Every line of a journal by itself, for people: which checksums hold, and what those lines say. Nothing is undone by
+/// it, since a damaged line may be the one that says otherwise.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn salvage(path: &Path) -> Result<Vec<Salvaged>, JournalError> {
+    let bytes = std::fs::read(path).map_err(|source| JournalError::File {
+        attempted: "read",
+        path: path.to_owned(),
+        source,
+    })?;
+    let entry = |text| {
+        let json = sound_json(text)?;
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    };
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
+    Ok(lines.map(|(index, text)| Salvaged { line: index + 1, entry: entry(text) }).collect())
+}
+
 /// A line as it stands in the file.
 fn line(entry: &Entry) -> String {
     let json =

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use linux::ethtool::Ethtool;
 use linux::netlink::Netlink;
 use linux::sysfs::NetSysfs;
 use linux::{Netns, NetnsName};
@@ -24,6 +25,7 @@ pub(crate) struct Opened {
     /// What the kernel tells namespaces apart by during one boot; unlike an inode it is never given twice.
     pub(crate) cookie: u64,
     sysfs: OnceCell<NetSysfs>,
+    ethtool: OnceCell<Ethtool>,
 }
 
 impl Kernel {
@@ -64,7 +66,7 @@ impl Opened {
         };
         let netlink = Netlink::open_in(&netns)?;
         let cookie = netns.cookie()?;
-        Ok(Opened { netns, netlink, cookie, sysfs: OnceCell::new() })
+        Ok(Opened { netns, netlink, cookie, sysfs: OnceCell::new(), ethtool: OnceCell::new() })
     }
 
     /// The namespace's own /sys; few steps need it.
@@ -74,6 +76,16 @@ impl Opened {
             None => {
                 let sysfs = NetSysfs::open(&self.netns)?;
                 Ok(self.sysfs.get_or_init(|| sysfs))
+            }
+        }
+    }
+    /// The namespace's cards; few steps need them.
+    pub(crate) fn ethtool(&self) -> Result<&Ethtool, linux::Error> {
+        match self.ethtool.get() {
+            Some(ethtool) => Ok(ethtool),
+            None => {
+                let ethtool = Ethtool::open_in(&self.netns)?;
+                Ok(self.ethtool.get_or_init(|| ethtool))
             }
         }
     }

@@ -15,17 +15,23 @@ mod fault;
 pub mod forwarding;
 mod journal;
 mod kernel;
+mod preview;
 mod show;
 mod step;
 mod steps;
+mod transaction;
 mod undo;
 
 pub use apply::{Applied, apply, by_hand};
-pub use entry::{After, Before, Entry, Header, Intent, Undone};
+pub use entry::{After, Before, Entry, Header, Intent, QueueState, Undone};
 pub use error::{ApplyError, StepError};
 pub use fault::Fault;
-pub use journal::{Journal, JournalError};
+pub use journal::{Journal, JournalError, Salvaged, salvage};
 pub use kernel::Kernel;
 pub use linux::sysfs::Queue;
+pub use preview::{Preview, is_about_code, preview};
 pub use step::{Place, Placed, Plan, Step};
+pub use transaction::{
+    Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,
+};
 pub use undo::{undo, undo_in_boot};

@@ -84,6 +84,17 @@ fn command(place: &Place, step: &Step) -> String {
         Step::SetRootQdisc { link, qdisc } => {
             Tool("tc", place).run(&format!("qdisc replace dev {} root {qdisc}", word(link)))
         }
+        Step::SetNic { link, parameter, value } => {
+            inside(place, &format!("ethtool {}", parameter.command(&word(link), *value)))
+        }
+        Step::SetIndirection { link, queues } => {
+            inside(place, &format!("ethtool -X {} equal {queues}", word(link)))
+        }
+        Step::SetLinkAttribute { link, attribute, value } => {
+            echo_at(place, &value.to_string(), &format!("/sys/class/net/{link}/{attribute}"))
+        }
+        Step::SetDebug { file, value } => format!("echo {value} > /sys/kernel/debug/{file}"),
+        Step::SetIrqCpus { irq, cpus, .. } => format!("echo {cpus} > /proc/irq/{irq}/smp_affinity_list"),
         Step::LoadPrograms(programs) => ours(place, "load", &programs.node, &load_programs(programs)),
         Step::AttachProgram(Attachment { node, program, link }) => {
             ours(place, "attach", node, &format!("{} {}", program.name(), word(link)))
@@ -258,8 +269,12 @@ fn write_queue(place: &Place, link: &IfName, queue: Queue, cpus: &CpuSet) -> Str
 
 /// Writes a file of a link's queue.
 fn echo(place: &Place, value: &str, link: &IfName, file: &str) -> String {
-    let path = format!("/sys/class/net/{link}/queues/{file}");
-    let script = format!("echo {value} > {}", quoted(&path));
+    echo_at(place, value, &format!("/sys/class/net/{link}/queues/{file}"))
+}
+
+/// Writes a file of the namespace's /sys.
+fn echo_at(place: &Place, value: &str, path: &str) -> String {
+    let script = format!("echo {value} > {}", quoted(path));
     match place {
         Place::Host => script,
         // The redirection must happen inside, where `ip netns exec` has mounted the namespace's own /sys.

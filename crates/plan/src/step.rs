@@ -3,8 +3,10 @@
 use std::fmt;
 
 use ipnet::IpNet;
+use linux::debugfs::DebugFile;
+use linux::ethtool::NicParameter;
 use linux::netlink::{MetricValue, RouteMetric};
-use linux::sysfs::Queue;
+use linux::sysfs::{LinkAttribute, Queue};
 use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Qdisc, Route, nft, sysctl};
 use serde::{Deserialize, Serialize};
 
@@ -144,6 +146,48 @@ pub enum Step {
         link: IfName,
         /// The queueing discipline.
         qdisc: Qdisc,
+    },
+    /// Set one of the numbers of a network card. A new number of queues takes with it what was set for each of them, which
+    /// undo brings back.
+    SetNic {
+        /// The link.
+        link: IfName,
+        /// Which number.
+        parameter: NicParameter,
+        /// The new value; 0 or 1 for what is off or on.
+        value: u32,
+    },
+    /// Spread received flows evenly over the first queues of a card.
+    SetIndirection {
+        /// The link.
+        link: IfName,
+        /// How many queues, from 1.
+        queues: u32,
+    },
+    /// Set a number that is a file of a link.
+    SetLinkAttribute {
+        /// The link.
+        link: IfName,
+        /// Which.
+        attribute: LinkAttribute,
+        /// The new value.
+        value: u64,
+    },
+    /// Set a number in the kernel's debugfs, which is the machine's.
+    SetDebug {
+        /// Which.
+        file: DebugFile,
+        /// The new value.
+        value: u64,
+    },
+    /// Let these CPUs serve an interrupt. Interrupts belong to the machine; the place is that of its card.
+    SetIrqCpus {
+        /// The interrupt's number.
+        irq: u32,
+        /// Its name: another driver may have got the number meanwhile.
+        name: String,
+        /// The CPUs.
+        cpus: CpuSet,
     },
     /// Load the programs of a node and pin them in a bpffs of their own.
     LoadPrograms(Programs),

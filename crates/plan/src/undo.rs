@@ -102,7 +102,11 @@ impl Run<'_> {
             | Step::SetQueueFlows { .. }
             | Step::SetRouteMetric { .. }
             | Step::SetGsoMaxSegs { .. }
-            | Step::SetRootQdisc { .. } => true,
+            | Step::SetRootQdisc { .. }
+            | Step::SetLinkAttribute { .. } => true,
+            // A card survives its namespace, and interrupts belong to the machine.
+            Step::SetNic { .. } | Step::SetIndirection { .. } | Step::SetIrqCpus { .. } => false,
+            Step::SetDebug { .. } => false,
             // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
             Step::LoadPrograms(_) | Step::AddCgroup(_) | Step::LoadSplice(_) | Step::AttachSplice(_) => false,
             // A pod may go while its node and that mount stay.
@@ -222,6 +226,11 @@ fn is_outside(step: &Step) -> bool {
         | Step::SetRouteMetric { .. }
         | Step::SetGsoMaxSegs { .. }
         | Step::SetRootQdisc { .. }
+        | Step::SetNic { .. }
+        | Step::SetIndirection { .. }
+        | Step::SetLinkAttribute { .. }
+        | Step::SetIrqCpus { .. }
+        | Step::SetDebug { .. }
         | Step::AttachProgram(_)
         | Step::AddEndpoint(_)
         | Step::AddTunnel(_) => false,

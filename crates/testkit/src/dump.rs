@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use linux::sysfs::{NetSysfs, Queue};
+use linux::ethtool::{Ethtool, Feature, NicParameter};
+use linux::interrupts::Interrupts;
+use linux::sysfs::{LinkAttribute, NetSysfs, Queue};
 use linux::{Netlink, Netns, sysctl};
 use serde_json::Value;
 
@@ -47,6 +49,29 @@ const VOLATILE: &[&str] = &[
 /// Kernel parameters that change by themselves, by their last part.
 const VOLATILE_PARAMETERS: &[&str] = &["nf_conntrack_count", "stable_secret", "tcp_fastopen_key"];
 
+/// The files of a link that a plan may change.
+const ATTRIBUTES: &[LinkAttribute] = &[
+    LinkAttribute::GroFlushTimeout,
+    LinkAttribute::NapiDeferHardIrqs,
+    LinkAttribute::Threaded,
+    LinkAttribute::TxQueueLen,
+];
+
+/// The numbers of a card that a plan may change.
+const PARAMETERS: &[NicParameter] = &[
+    NicParameter::RingRx,
+    NicParameter::RingTx,
+    NicParameter::Channels,
+    NicParameter::CoalesceRxUsecs,
+    NicParameter::CoalesceTxUsecs,
+    NicParameter::CoalesceAdaptiveRx,
+    NicParameter::Feature(Feature::Gro),
+    NicParameter::Feature(Feature::Gso),
+    NicParameter::Feature(Feature::TsoIpv4),
+    NicParameter::Feature(Feature::TsoIpv6),
+    NicParameter::Feature(Feature::GroHw),
+];
+
 /// Reads a namespace.
 ///
 /// # Panics
@@ -79,6 +104,7 @@ pub fn dump(netns: &Netns) -> Dump {
     }
     dump.add_parameters(netns);
     dump.add_queues(netns);
+    dump.add_cards(netns);
     dump.add_programs(netns);
     dump
 }
@@ -153,6 +179,33 @@ impl Dump {
 }
 
 impl Dump {
+    /// What a card is told, and the files of a link. `ethtool` is not everywhere.
+    fn add_cards(&mut self, netns: &Netns) {
+        let sysfs = NetSysfs::open(netns).expect("root can mount sysfs");
+        let ethtool = Ethtool::open_in(netns).expect("every kernel has ethtool's netlink");
+        for link in sysfs.links().expect("sysfs lists links") {
+            for attribute in ATTRIBUTES {
+                if let Ok(value) = sysfs.read_attribute(&link, *attribute) {
+                    self.add(format!("attribute {link} {attribute} {value}"));
+                }
+            }
+            for parameter in PARAMETERS {
+                if let Ok(Some(value)) = ethtool.read(&link, *parameter) {
+                    self.add(format!("card {link} {parameter} {} {}", value.now, value.wanted));
+                }
+            }
+            if let Ok(Some(table)) = ethtool.read_indirection(&link) {
+                self.add(format!("card {link} table {table:?}"));
+            }
+            let numbers = sysfs.interrupts(&link).unwrap_or_default();
+            for irq in numbers {
+                if let Ok(Some(cpus)) = Interrupts::kernel().read_cpus(irq) {
+                    self.add(format!("card {link} interrupt {irq} {cpus}"));
+                }
+            }
+        }
+    }
+
     /// Programs at links, by name: `bpftool` is not everywhere, and older ones do not know tcx. Filters by `tc`.
     fn add_programs(&mut self, netns: &Netns) {
         let netlink = Netlink::open_in(netns).expect("a socket can be opened in a test's own namespace");

@@ -28,6 +28,8 @@ pub enum Kind {
     },
     /// Three numbers of bytes, none less than the one before: least, first, most.
     Sizes,
+    /// The same of pages: no pressure, pressure, most.
+    Pages,
     /// The first and the last of a range of ports.
     Ports,
     /// The name of a congestion control algorithm.
@@ -92,7 +94,7 @@ impl Kind {
                 let fits = |number: &u64| *number <= max && (*number == 0 || number.is_power_of_two());
                 text.parse().ok().filter(fits).map(Value::Number)
             }
-            Kind::Sizes => numbers(text, 3, 1, SIZE_MAX),
+            Kind::Sizes | Kind::Pages => numbers(text, 3, 1, SIZE_MAX),
             Kind::Ports => numbers(text, 2, 1, u16::MAX.into()),
             Kind::Algorithm => {
                 let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -129,6 +131,7 @@ impl fmt::Display for Kind {
             Kind::Number { min, max, unit } => write!(f, "a number from {min} to {max}{}", of(unit)),
             Kind::PowerOfTwo { max, unit } => write!(f, "0 or a power of two up to {max}{}", of(unit)),
             Kind::Sizes => f.write_str("three ascending numbers of bytes, \"least first most\""),
+            Kind::Pages => f.write_str("three ascending numbers of pages, \"low pressure high\""),
             Kind::Ports => f.write_str("two ascending ports, \"first last\""),
             Kind::Algorithm => f.write_str("the name of a congestion control algorithm"),
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),

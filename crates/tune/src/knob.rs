@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use linux::debugfs::DebugFile;
+use linux::ethtool::NicParameter;
 use linux::netlink::RouteMetric;
+use linux::sysfs::LinkAttribute;
 
 use crate::Kind;
 
@@ -34,8 +37,12 @@ pub struct Knob {
     pub until: Option<Since>,
     /// Who feels a change.
     pub reaches: Reaches,
+    /// What the change itself interrupts.
+    pub disrupts: Disrupts,
     /// What a bad value can do.
     pub risk: Risk,
+    /// What kernels have by default, where that is known, with the versions that changed it; empty otherwise.
+    pub default: &'static str,
     /// Why anybody would turn it, and when rather not, in a sentence or two.
     pub why: &'static str,
     /// Who says so.
@@ -57,6 +64,20 @@ pub enum Lives {
     RootQdisc,
     /// The MTU of that link.
     Mtu,
+    /// Numbers of the network card behind that link, all set to the same.
+    Nic(&'static [NicParameter]),
+    /// The table by which that card spreads flows over its queues.
+    Indirection,
+    /// The CPUs of that card's interrupts.
+    Interrupts,
+    /// A file of that link.
+    Attribute(LinkAttribute),
+    /// nftables tables of ours in the namespace of the process.
+    Notrack,
+    /// A limit that holds for as long as a process of ours has a device open.
+    CpuLatency,
+    /// A number in the kernel's debugfs, which the whole machine shares.
+    Debug(DebugFile),
     /// Nowhere any more.
     Nowhere {
         /// What became of it.
@@ -107,6 +128,17 @@ pub enum Reaches {
     NewListeners,
 }
 
+/// What a change itself interrupts, whatever the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disrupts {
+    /// Nothing.
+    Nothing,
+    /// Packets that wait in a queue are dropped.
+    Queued,
+    /// The link receives and sends nothing for up to a second.
+    Link,
+}
+
 /// What a bad value can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Risk {
@@ -122,11 +154,16 @@ impl Knob {
     /// For whom one value counts; `None` for one that is gone.
     pub fn scope(&self) -> Option<Scope> {
         match self.lives {
-            Lives::Sysctl(_) => Some(Scope::Netns),
-            Lives::Machine(_) => Some(Scope::Machine),
+            Lives::Sysctl(_) | Lives::Notrack => Some(Scope::Netns),
+            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency => Some(Scope::Machine),
             Lives::Route(_) => Some(Scope::Route),
             Lives::Queue(_) => Some(Scope::Queue),
-            Lives::RootQdisc | Lives::Mtu => Some(Scope::Link),
+            Lives::RootQdisc
+            | Lives::Mtu
+            | Lives::Nic(_)
+            | Lives::Indirection
+            | Lives::Interrupts
+            | Lives::Attribute(_) => Some(Scope::Link),
             Lives::Nowhere { .. } => None,
         }
     }
@@ -151,6 +188,19 @@ impl fmt::Display for Lives {
             Lives::Queue(QueueFile::XpsCpus) => f.write_str("/sys/class/net/LINK/queues/tx-0/xps_cpus"),
             Lives::RootQdisc => f.write_str("tc qdisc … root"),
             Lives::Mtu => f.write_str("ip link … mtu"),
+            Lives::Nic(parameters) => {
+                let commands: Vec<String> =
+                    parameters.iter().map(|parameter| parameter.command("LINK", 1)).collect();
+                let words =
+                    commands.iter().map(|command| command.rsplit_once(' ').map_or("", |(words, _)| words));
+                write!(f, "ethtool {} …", words.collect::<Vec<_>>().join(" …, "))
+            }
+            Lives::Indirection => f.write_str("ethtool -X LINK equal …"),
+            Lives::Interrupts => f.write_str("/proc/irq/N/smp_affinity_list"),
+            Lives::Attribute(attribute) => write!(f, "/sys/class/net/LINK/{attribute}"),
+            Lives::Notrack => f.write_str("nft table hostgap-notrack-PORT"),
+            Lives::CpuLatency => f.write_str("/dev/cpu_dma_latency"),
+            Lives::Debug(file) => write!(f, "/sys/kernel/debug/{file}"),
             Lives::Nowhere { gone, .. } => f.write_str(gone),
         }
     }
@@ -180,6 +230,16 @@ impl fmt::Display for Reaches {
             Reaches::All => "at once",
             Reaches::NewConnections => "for new connections",
             Reaches::NewListeners => "for new listeners",
+        })
+    }
+}
+
+impl fmt::Display for Disrupts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Disrupts::Nothing => "nothing",
+            Disrupts::Queued => "packets in a queue",
+            Disrupts::Link => "the link, up to a second",
         })
     }
 }

@@ -8,12 +8,16 @@
 
 mod kind;
 mod knob;
+mod notrack;
+mod order;
+mod profile;
 mod setting;
 mod site;
 mod table;
 
 pub use kind::{Cpus, Kind, Value};
-pub use knob::{Family, Knob, Lives, QueueFile, Reaches, Risk, Scope, Since};
+pub use knob::{Disrupts, Family, Knob, Lives, QueueFile, Reaches, Risk, Scope, Since};
+pub use profile::{LeftOut, PROFILES, Profile, ProfileError, Wanted};
 pub use setting::{Setting, Settings, TuneError};
-pub use site::Site;
+pub use site::{Nic, Site};
 pub use table::{TABLE, all, find};

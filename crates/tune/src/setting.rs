@@ -1,5 +1,6 @@
 //! Knobs with values: read, and turned into steps.
 
+use linux::interrupts::{Interrupt, queue_of};
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::qdisc::{Fq, FqCodel};
 use linux::{CpuSet, Qdisc, sysctl};
@@ -8,7 +9,7 @@ use record::{Asked, Side, Tuning};
 
 use crate::kind::{Cpus, Value};
 use crate::knob::{Knob, Lives, QueueFile};
-use crate::{Site, all, find};
+use crate::{Nic, Site, all, find};
 
 /// A knob and the value it is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +144,10 @@ impl Setting {
             value: value.to_string(),
             why,
         })?;
+        if knob.lives == Lives::Interrupts && read == Value::Cpus(Cpus::None) {
+            let (knob, value) = (knob.id.to_owned(), value.to_string());
+            return Err(TuneError::Value { knob, value, why: "some CPU must serve an interrupt".to_owned() });
+        }
         Ok(Setting { knob, value: read, lives: knob.lives })
     }
 
@@ -162,15 +167,17 @@ impl Setting {
     pub fn plan(&self, site: &Site) -> Plan {
         let mut plan = Plan::new();
         match self.lives {
-            Lives::Sysctl(key) => plan.push(&site.process, self.write(key)),
-            Lives::Machine(key) => plan.push(&Place::Host, self.write(key)),
+            Lives::Sysctl(key) => plan.push(&site.process, self.write(key, site)),
+            Lives::Machine(key) => plan.push(&Place::Host, self.write(key, site)),
             Lives::Route(metric) => {
                 for (dst, link) in &site.routes {
                     let (dst, link, value) = (*dst, link.clone(), self.metric());
                     plan.push(&site.process, Step::SetRouteMetric { dst, link, metric, value });
                 }
             }
-            Lives::Queue(file) => plan.push(&site.node, self.queue(file, site)),
+            Lives::Queue(file) => {
+                self.queues(file, site).into_iter().for_each(|step| plan.push(&site.node, step));
+            }
             Lives::RootQdisc => {
                 let (link, qdisc) = (site.wire.clone(), self.qdisc());
                 plan.push(&site.node, Step::SetRootQdisc { link, qdisc });
@@ -178,14 +185,54 @@ impl Setting {
             Lives::Mtu => {
                 plan.push(&site.node, Step::SetLinkMtu { link: site.wire.clone(), mtu: self.number() });
             }
+            Lives::Nic(parameters) => {
+                for parameter in parameters {
+                    let (link, parameter, value) = (site.wire.clone(), *parameter, self.number());
+                    plan.push(&site.node, Step::SetNic { link, parameter, value });
+                }
+            }
+            Lives::Indirection => {
+                let (link, queues) = (site.wire.clone(), self.number());
+                plan.push(&site.node, Step::SetIndirection { link, queues });
+            }
+            Lives::Attribute(attribute) => {
+                let (link, value) = (site.wire.clone(), self.number().into());
+                plan.push(&site.node, Step::SetLinkAttribute { link, attribute, value });
+            }
+            Lives::Notrack => {
+                let port = u16::try_from(self.number()).expect("the table takes ports");
+                for table in crate::notrack::tables(port) {
+                    plan.push(&site.process, Step::AddNftTable(table));
+                }
+            }
+            // It is held and not set.
+            Lives::CpuLatency => {}
+            Lives::Debug(file) => {
+                plan.push(&Place::Host, Step::SetDebug { file, value: self.number().into() });
+            }
+            Lives::Interrupts => {
+                self.interrupts(site).into_iter().for_each(|step| plan.push(&site.node, step));
+            }
             Lives::Nowhere { .. } => unreachable!("no value is read for a knob that is gone"),
         }
         plan
     }
 
-    fn write(&self, key: &'static str) -> Step {
+    /// The limit on the latency of CPUs that it asks for, in microseconds: no step sets it, somebody must hold it.
+    pub fn cpu_latency_us(&self) -> Option<u32> {
+        (self.lives == Lives::CpuLatency).then(|| self.number())
+    }
+
+    fn write(&self, key: &'static str, site: &Site) -> Step {
         let key = sysctl::Key::new(key).expect("the table's keys are paths");
-        Step::SetSysctl { key, value: self.value.to_string() }
+        let value = match &self.value {
+            // The one parameter with CPUs takes them as a mask.
+            Value::Cpus(Cpus::These(cpus)) => cpus.to_mask(),
+            Value::Cpus(Cpus::None) => CpuSet::default().to_mask(),
+            Value::Cpus(Cpus::Node) => site.cpus.to_mask(),
+            Value::Number(_) | Value::Numbers(_) | Value::Name(_) => self.value.to_string(),
+        };
+        Step::SetSysctl { key, value }
     }
 
     fn metric(&self) -> MetricValue {
@@ -195,20 +242,52 @@ impl Setting {
         }
     }
 
-    fn queue(&self, file: QueueFile, site: &Site) -> Step {
-        let link = site.wire.clone();
-        let cpus = || match &self.value {
+    /// The CPUs that are meant; none for a value of another kind.
+    fn cpus(&self, site: &Site) -> CpuSet {
+        match &self.value {
             Value::Cpus(Cpus::Node) => site.cpus.clone(),
             Value::Cpus(Cpus::These(cpus)) => cpus.clone(),
             Value::Cpus(Cpus::None) | Value::Number(_) | Value::Numbers(_) | Value::Name(_) => {
                 CpuSet::default()
             }
-        };
-        match file {
-            QueueFile::RpsCpus => Step::SetQueueCpus { link, queue: Queue::Rx(0), cpus: cpus() },
-            QueueFile::XpsCpus => Step::SetQueueCpus { link, queue: Queue::Tx(0), cpus: cpus() },
-            QueueFile::RpsFlows => Step::SetQueueFlows { link, rx: 0, flows: self.number() },
         }
+    }
+
+    /// Every receive queue has all the CPUs. Send queues share them out: a CPU sends by one queue.
+    fn queues(&self, file: QueueFile, site: &Site) -> Vec<Step> {
+        let link = || site.wire.clone();
+        let Nic { rx, tx, .. } = site.nic;
+        match file {
+            QueueFile::RpsCpus => (0..rx)
+                .map(|rx| Step::SetQueueCpus { link: link(), queue: Queue::Rx(rx), cpus: self.cpus(site) })
+                .collect(),
+            QueueFile::RpsFlows => {
+                (0..rx).map(|rx| Step::SetQueueFlows { link: link(), rx, flows: self.number() }).collect()
+            }
+            QueueFile::XpsCpus => {
+                let cpus = self.cpus(site);
+                let turn = |queue: u16| cpus.iter().skip(queue.into()).step_by(tx.max(1).into()).collect();
+                (0..tx)
+                    .map(|queue| Step::SetQueueCpus {
+                        link: link(),
+                        queue: Queue::Tx(queue),
+                        cpus: turn(queue),
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    /// One CPU each, in turn by queue, so that both directions of a queue have the same.
+    fn interrupts(&self, site: &Site) -> Vec<Step> {
+        let cpus: Vec<u16> = self.cpus(site).iter().collect();
+        let step = |one: &Interrupt| {
+            let queue = usize::from(queue_of(&one.name)?);
+            let cpu = *cpus.get(queue.checked_rem(cpus.len())?)?;
+            let (irq, name) = (one.number, one.name.clone());
+            Some(Step::SetIrqCpus { irq, name, cpus: [cpu].into_iter().collect() })
+        };
+        site.nic.interrupts.iter().filter_map(step).collect()
     }
 
     /// With the kernel's own options. A pfifo is as long as a queue of a network card usually is.
@@ -234,7 +313,7 @@ impl Setting {
 }
 
 /// The knob that is nearest in spelling, if one is near: Jaro-Winkler above 0.8, as for keys of a file.
-fn nearest(unknown: &str) -> Option<String> {
+pub(crate) fn nearest(unknown: &str) -> Option<String> {
     let likeness = |knob: &&Knob| strsim::jaro_winkler(unknown, knob.id);
     let best = all().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(&best) > 0.8).then(|| best.id.to_owned())

@@ -1,6 +1,7 @@
 //! Where one side of a connection is.
 
 use ipnet::IpNet;
+use linux::interrupts::Interrupt;
 use linux::{CpuSet, IfName};
 use plan::Place;
 
@@ -17,4 +18,24 @@ pub struct Site {
     pub wire: IfName,
     /// The node's CPUs.
     pub cpus: CpuSet,
+    /// What is behind that link.
+    pub nic: Nic,
+}
+
+/// The queues of a link, and its interrupts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nic {
+    /// Receive queues.
+    pub rx: u16,
+    /// Send queues.
+    pub tx: u16,
+    /// The interrupts of its device.
+    pub interrupts: Vec<Interrupt>,
+}
+
+impl Default for Nic {
+    /// A link as a race makes it: one queue in each direction, and no device behind it.
+    fn default() -> Nic {
+        Nic { rx: 1, tx: 1, interrupts: Vec::new() }
+    }
 }

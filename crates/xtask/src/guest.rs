@@ -43,8 +43,8 @@ pub(crate) static ALL: [Guest; 2] = [
         packages: &["linux", "plan", "tune", "datapath", "doctor", "lab", "hostgap", "bpf"],
         always: &["datapath", "bpf"],
         // The binary's races and endings are the same on every kernel, but the commands that it shows are another list
-        // for each data path.
-        parts: &[("hostgap", "commands::")],
+        // for each data path, and only a guest is a machine with a card that may be tuned.
+        parts: &[("hostgap", "commands::"), ("hostgap", "tune::machine::")],
         // Faults at every step of a plan, and dozens of kills, look at the same code on every kernel, take minutes
         // natively, and so half an hour here. So do thousands of random packets.
         out: &[("plan", "faults::"), ("plan", "killed::"), ("bpf", "odd::")],
@@ -111,12 +111,17 @@ impl Guest {
 
     /// What a binary is told where nothing else decides.
     fn own(&self, suite: &Suite) -> Vec<String> {
-        if let Some((_, part)) = self.parts.iter().find(|(package, _)| *package == suite.package) {
-            return vec![(*part).to_owned()];
+        let parts: Vec<String> = of_package(self.parts, suite).collect();
+        if !parts.is_empty() {
+            return parts;
         }
-        let out = self.out.iter().filter(|(package, _)| *package == suite.package);
-        out.flat_map(|(_, name)| ["--skip".to_owned(), (*name).to_owned()]).collect()
+        of_package(self.out, suite).flat_map(|name| ["--skip".to_owned(), name]).collect()
     }
+}
+
+/// The names of tests that are listed for a suite's package.
+fn of_package(list: &[(&str, &str)], suite: &Suite) -> impl Iterator<Item = String> {
+    list.iter().filter(|(package, _)| *package == suite.package).map(|(_, name)| (*name).to_owned())
 }
 
 /// Boots `guest` and runs those of `suites` in it that belong there; nothing if none do. `natively` is what has become of

@@ -16,5 +16,6 @@ mod race;
 mod search;
 mod serve;
 mod soak;
+mod tune;
 mod turn;
 mod workloads;

@@ -18,13 +18,15 @@ fn nobody(args: &[&str]) -> Output {
 
 #[test]
 fn it_says_what_is_needed_and_why() {
-    let needing: [&[&str]; 6] = [
+    let needing: [&[&str]; 8] = [
         &["race", "--out", "/nonexistent/results"],
         &["race", "--nginx", "/nonexistent/nginx"],
         &["paths"],
         &["clean"],
         &["lab", "up", "docker"],
         &["lab", "down"],
+        &["tune", "plan", "latency"],
+        &["tune", "apply", "latency"],
     ];
     for args in needing {
         let text = check(&nobody(args), 4, "could not change the network: this process lacks CAP_");

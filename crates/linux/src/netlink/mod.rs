@@ -7,6 +7,7 @@
 mod address;
 mod encap;
 mod fdb;
+mod generic;
 mod link;
 mod link_message;
 mod neighbour;
@@ -21,6 +22,7 @@ mod socket;
 pub use address::AddressInfo;
 pub use encap::EncapInfo;
 pub use fdb::FdbInfo;
+pub(crate) use generic::{Attributes, Generic, Request};
 pub use link::LinkInfo;
 pub use neighbour::NeighbourInfo;
 pub use qdisc::{FilterInfo, QdiscInfo};
@@ -49,7 +51,8 @@ pub struct Netlink {
 impl Netlink {
     /// A socket of the calling thread's namespace.
     pub fn open() -> Result<Netlink> {
-        let socket = Socket::open().map_err(|error| Error::new("open a netlink socket", error))?;
+        let socket = Socket::open(netlink_sys::protocols::NETLINK_ROUTE)
+            .map_err(|error| Error::new("open a netlink socket", error))?;
         Ok(Netlink { socket: Mutex::new(socket), place: String::new() })
     }
 

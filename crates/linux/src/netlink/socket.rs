@@ -4,10 +4,10 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::Netlink;
 use crate::Result;
@@ -28,7 +28,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// How long interrupted dumps are asked for again.
 const DUMP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connected route socket.
+/// A connected socket of one of netlink's protocols.
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: netlink_sys::Socket,
@@ -37,8 +37,8 @@ pub(super) struct Socket {
 }
 
 /// The outcome of a dump.
-enum Dump {
-    Whole(Vec<RouteNetlinkMessage>),
+enum Dump<M> {
+    Whole(Vec<M>),
     Interrupted,
 }
 
@@ -69,24 +69,32 @@ impl Netlink {
     }
 
     fn exchange(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
-        let mut socket = self.socket.lock().expect("no exchange panics");
-        socket.send(message, flags)?;
-        match socket.receive()? {
-            Dump::Whole(answers) => Ok(answers),
-            Dump::Interrupted => Err(io::Error::from_raw_os_error(libc::EINTR)),
-        }
+        self.socket.lock().expect("no exchange panics").exchange(message, flags)
     }
 }
 
 impl Socket {
-    pub(super) fn open() -> io::Result<Socket> {
-        let mut socket = netlink_sys::Socket::new(NETLINK_ROUTE)?;
+    /// A socket of the calling thread's namespace; the protocol is one of `netlink_sys::protocols`.
+    pub(super) fn open(protocol: isize) -> io::Result<Socket> {
+        let mut socket = netlink_sys::Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
         // Both since Linux 4.12. Errors come with the kernel's words, and without a copy of the request.
         socket.set_ext_ack(true)?;
         socket.set_cap_ack(true)?;
         Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER_BYTES) })
+    }
+
+    /// Sends a request, and returns what came before it was acknowledged.
+    pub(super) fn exchange<M>(&mut self, message: M, flags: u16) -> io::Result<Vec<M>>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        self.send(message, flags)?;
+        match self.receive()? {
+            Dump::Whole(answers) => Ok(answers),
+            Dump::Interrupted => Err(io::Error::from_raw_os_error(libc::EINTR)),
+        }
     }
 
     fn dump(&mut self, message: &RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
@@ -106,12 +114,12 @@ impl Socket {
         }
     }
 
-    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    fn send<M: NetlinkSerializable>(&mut self, message: M, flags: u16) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
         header.sequence_number = self.sequence;
-        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         packet.finalize();
         let mut bytes = vec![0; packet.buffer_len()];
         packet.serialize(&mut bytes);
@@ -119,7 +127,7 @@ impl Socket {
     }
 
     /// Receives until the request is answered: by an acknowledgement, an error, or the end of a dump.
-    fn receive(&mut self) -> io::Result<Dump> {
+    fn receive<M: NetlinkDeserializable>(&mut self) -> io::Result<Dump<M>> {
         let mut answers = Vec::new();
         let mut interrupted = false;
         // An answer that is not understood fails the exchange, but only after its end: a dump cut short would keep
@@ -176,8 +184,8 @@ fn split<'a>(rest: &mut &'a [u8]) -> io::Result<Option<(NetlinkHeader, &'a [u8])
 }
 
 /// Reads one message. `Some` if it ends the exchange: well, or with the kernel's refusal.
-fn read(bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<Option<io::Result<()>>> {
-    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes)
+fn read<M: NetlinkDeserializable>(bytes: &[u8], answers: &mut Vec<M>) -> io::Result<Option<io::Result<()>>> {
+    let message = NetlinkMessage::<M>::deserialize(bytes)
         .map_err(|error| io::Error::other(format!("the kernel's answer was not understood: {error}")))?;
     let tlvs = message.header.flags & NLM_F_ACK_TLVS != 0;
     Ok(match message.payload {

@@ -48,6 +48,9 @@ impl Table {
             Match::TcpDport(port) => {
                 compare(false, &json!({"payload": {"protocol": "tcp", "field": "dport"}}), &json!(port))
             }
+            Match::TcpSport(port) => {
+                compare(false, &json!({"payload": {"protocol": "tcp", "field": "sport"}}), &json!(port))
+            }
             Match::UdpDport(port) => {
                 compare(false, &json!({"payload": {"protocol": "udp", "field": "dport"}}), &json!(port))
             }
@@ -81,6 +84,7 @@ fn verdict(verdict: &Verdict) -> Value {
         Verdict::Accept => json!({"accept": null}),
         Verdict::Drop => json!({"drop": null}),
         Verdict::Return => json!({"return": null}),
+        Verdict::Notrack => json!({"notrack": null}),
         Verdict::Jump(chain) => json!({"jump": {"target": chain}}),
         Verdict::Masquerade { random: false } => json!({"masquerade": null}),
         Verdict::Masquerade { random: true } => json!({"masquerade": {"flags": ["fully-random"]}}),

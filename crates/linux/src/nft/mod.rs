@@ -126,6 +126,8 @@ pub enum Match {
     },
     /// TCP to this port.
     TcpDport(u16),
+    /// TCP from this port.
+    TcpSport(u16),
     /// The destination port of a UDP packet.
     UdpDport(u16),
     /// The destination is one of the node's own addresses.
@@ -144,6 +146,8 @@ pub enum Verdict {
     Drop,
     /// Back to the calling chain.
     Return,
+    /// conntrack is not to know the packet.
+    Notrack,
     /// Go on in another chain and come back.
     Jump(String),
     /// Take the outgoing link's address as source; `random` as flannel and kube-proxy do (`fully-random`).

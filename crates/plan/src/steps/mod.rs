@@ -3,13 +3,18 @@
 //! Every function is called in one order only: `before`, then (with the intent on disk) `act`, then `after`; perhaps
 //! much later and in another process, `undo`.
 
+mod attribute;
+mod debug;
+mod interrupt;
 mod link;
 mod netns;
+mod nic;
 mod object;
 mod parameter;
 mod program;
 mod qdisc;
 mod queue;
+mod queues;
 mod route;
 mod setting;
 mod splice;
@@ -25,6 +30,9 @@ use crate::error::StepError;
 use crate::{Kernel, Place, Placed, Step};
 use link::Move;
 pub(crate) use link::peer_netns;
+pub(crate) use nic::spread;
+pub(crate) use object::THE_SAME;
+pub(crate) use parameter::is_about_code;
 
 /// A step of the past.
 #[derive(Debug, Clone)]
@@ -67,6 +75,11 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         Step::SetRouteMetric { dst, link, metric, .. } => route::before(kernel, place, (dst, link), *metric),
         Step::SetGsoMaxSegs { link, .. } => setting::before_gso(kernel, place, link),
         Step::SetRootQdisc { link, .. } => qdisc::before(kernel, place, link),
+        Step::SetNic { link, parameter, value } => nic::before(kernel, place, link, *parameter, *value),
+        Step::SetIndirection { link, .. } => nic::before_table(kernel, place, link),
+        Step::SetLinkAttribute { link, attribute, .. } => attribute::before(kernel, place, link, *attribute),
+        Step::SetDebug { file, .. } => debug::before(*file),
+        Step::SetIrqCpus { irq, name, .. } => interrupt::before(*irq, name),
         Step::LoadPrograms(programs) => program::before_load(programs),
         Step::AttachProgram(attachment) => program::before_attach(kernel, place, attachment),
         Step::AddEndpoint(endpoint) => program::before_endpoint(kernel, place, endpoint),
@@ -102,6 +115,13 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
         }
         Step::SetGsoMaxSegs { link, segments } => setting::act_gso(kernel, place, link, *segments),
         Step::SetRootQdisc { link, qdisc } => qdisc::act(kernel, place, link, qdisc),
+        Step::SetNic { link, parameter, value } => nic::act(kernel, place, link, *parameter, *value),
+        Step::SetIndirection { link, queues } => nic::act_table(kernel, place, link, *queues, before),
+        Step::SetLinkAttribute { link, attribute, value } => {
+            attribute::write(kernel, place, link, *attribute, *value)
+        }
+        Step::SetDebug { file, value } => debug::write(*file, *value),
+        Step::SetIrqCpus { irq, cpus, .. } => interrupt::write(*irq, cpus),
         Step::LoadPrograms(programs) => program::load(kernel, place, programs),
         Step::AttachProgram(attachment) => program::attach(kernel, place, attachment, before),
         Step::AddEndpoint(endpoint) => program::add_endpoint(endpoint, before),
@@ -135,6 +155,11 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         Step::SetRouteMetric { dst, link, metric, .. } => route::after(kernel, place, (dst, link), *metric),
         Step::SetGsoMaxSegs { link, segments } => setting::after_gso(kernel, place, link, *segments),
         Step::SetRootQdisc { link, .. } => qdisc::after(kernel, place, link),
+        Step::SetNic { link, parameter, .. } => nic::after(kernel, place, link, *parameter, before),
+        Step::SetIndirection { link, .. } => nic::after_table(kernel, place, link),
+        Step::SetLinkAttribute { link, attribute, .. } => attribute::after(kernel, place, link, *attribute),
+        Step::SetDebug { file, .. } => debug::after(*file),
+        Step::SetIrqCpus { irq, name, .. } => interrupt::after(*irq, name),
         // They return when they have done it, and there is nothing else to read.
         Step::LoadPrograms(_)
         | Step::AttachProgram(_)
@@ -150,8 +175,8 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
 /// Compares what was read back with what was wanted, where the kernel may take a value and make another of it.
 pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
     match (step, after) {
-        (Step::SetSysctl { value, .. }, After::Sysctl { value: found, .. }) => {
-            parameter::verify(value, found)
+        (Step::SetSysctl { key, value }, After::Sysctl { value: found, .. }) => {
+            parameter::verify(key, value, found)
         }
         (Step::SetQueueCpus { cpus, .. }, After::QueueCpus { cpus: found }) => queue::verify(cpus, found),
         (Step::SetQueueFlows { flows, .. }, After::QueueFlows { flows: found }) => {
@@ -161,6 +186,19 @@ pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
             route::verify(*metric, value, state)
         }
         (Step::SetRootQdisc { qdisc, .. }, After::RootQdisc { qdisc: found }) => qdisc::verify(qdisc, found),
+        (Step::SetNic { value, parameter, .. }, After::Nic { value: found, .. }) => {
+            taken(value, found, |value| format!("{value} for {parameter}"))
+        }
+        (Step::SetIndirection { queues, .. }, After::Indirection { table }) => {
+            taken(&spread(table.len(), *queues), table, |table| format!("{table:?}"))
+        }
+        (Step::SetLinkAttribute { value, attribute, .. }, After::LinkAttribute { value: found }) => {
+            taken(value, found, |value| format!("{attribute} {value}"))
+        }
+        (Step::SetDebug { value, file }, After::Debug { value: found }) => {
+            taken(value, found, |value| format!("{file} {value}"))
+        }
+        (Step::SetIrqCpus { cpus, .. }, After::IrqCpus { cpus: found }) => queue::verify(cpus, found),
         _ => Ok(()),
     }
 }
@@ -192,6 +230,13 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
             route::undo(kernel, past, (dst, *metric, value), moved)?
         }
         Step::SetRootQdisc { qdisc, .. } => qdisc::undo(kernel, past, qdisc, moved)?,
+        Step::SetNic { parameter, value, .. } => nic::undo(kernel, past, *parameter, *value, moved)?,
+        Step::SetIndirection { queues, .. } => nic::undo_table(kernel, past, *queues, moved)?,
+        Step::SetLinkAttribute { attribute, value, .. } => {
+            attribute::undo(kernel, past, *attribute, *value, moved)?
+        }
+        Step::SetDebug { file, value } => debug::undo(past, *file, *value)?,
+        Step::SetIrqCpus { irq, name, cpus } => interrupt::undo(past, (*irq, name), cpus)?,
         Step::LoadPrograms(programs) => program::undo_load(programs, after)?,
         Step::AttachProgram(attachment) => program::undo_attach(kernel, place, attachment, before, after)?,
         Step::AddEndpoint(endpoint) => program::undo_endpoint(endpoint, before, after)?,
@@ -215,6 +260,15 @@ impl MovedBack {
     /// The index that a link has now.
     fn now(&self, place: &Place, index: u32) -> u32 {
         self.0.get(&(place.clone(), index)).copied().unwrap_or(index)
+    }
+}
+
+/// Compares a value that was read back with the one that was wanted.
+fn taken<T: PartialEq>(wanted: &T, found: &T, text: impl Fn(&T) -> String) -> Result<(), StepError> {
+    if wanted == found {
+        Ok(())
+    } else {
+        Err(StepError::NotTaken { wanted: text(wanted), found: text(found) })
     }
 }
 

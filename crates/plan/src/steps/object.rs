@@ -18,13 +18,16 @@ enum Found {
     Nothing,
 }
 
+/// How what a step would make is called where it is there already.
+pub(crate) const THE_SAME: &str = "the same";
+
 pub(super) fn before(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<Before, StepError> {
     if let Some(dev) = dev(step) {
         existing(kernel, place, dev)?;
     }
     let what = match look(kernel, place, step)? {
         Found::Nothing => return Ok(Before::Absent),
-        Found::Same => "the same".to_owned(),
+        Found::Same => THE_SAME.to_owned(),
         Found::Other(other) => other,
     };
     Err(StepError::Exists { what, remedy: format!("remove it if nobody needs it: {}", removal(place, step)) })

@@ -2,8 +2,9 @@
 //!
 //! A write to `net/ipv4/ip_forward` also sets `forwarding` of every link and turns `accept_redirects` round
 //! (`inet_forward_change` in net/ipv4/devinet.c); IPv6 does the like for `all`; a write to `default` reaches every link
-//! that never had a value of its own (`devinet_copy_dflt_conf`, `neigh_copy_dflt_parms`). All those values are kept
-//! and put back one by one.
+//! that never had a value of its own (`devinet_copy_dflt_conf`, `neigh_copy_dflt_parms`); an algorithm that becomes the
+//! machine's default is allowed to everybody from then on (`tcp_set_default_congestion_control`). All those values are
+//! kept and put back one by one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,6 +21,7 @@ pub(super) fn before(
     key: &Key,
     wanted: &str,
 ) -> Result<Before, StepError> {
+    refuse_code(key)?;
     let netns = &kernel.at(place)?.netns;
     let value = netns.run(|| sysctl::read(key))??.ok_or_else(|| missing(key))?;
     if same(wanted, "1") && !same(&value, "1") && key.as_str().ends_with("/disable_ipv6") {
@@ -47,8 +49,8 @@ pub(super) fn after(
     Ok(After::Sysctl { value, along })
 }
 
-pub(super) fn verify(wanted: &str, found: &str) -> Result<(), StepError> {
-    if same(wanted, found) {
+pub(super) fn verify(key: &Key, wanted: &str, found: &str) -> Result<(), StepError> {
+    if same(&in_kernels_form(key, wanted), &in_kernels_form(key, found)) {
         Ok(())
     } else {
         Err(StepError::NotTaken { wanted: wanted.to_owned(), found: found.to_owned() })
@@ -63,13 +65,16 @@ pub(super) fn undo(
     after: Option<&After>,
 ) -> Result<Undone, StepError> {
     let Before::Sysctl { value: old, along } = before else { unreachable!("before made another state") };
+    // A journal that somebody has written by hand is no way to have a program started.
+    refuse_code(key)?;
     let netns = &kernel.at(place)?.netns;
     let Some(now) = netns.run(|| sysctl::read(key))?? else { return Ok(Undone::Gone) };
     let (ours, followed) = match after {
         Some(After::Sysctl { value, along }) => (value.as_str(), Some(along)),
         _ => (wanted, None),
     };
-    if !same(&now, ours) && !same(&now, old) {
+    let is_ours = same(&in_kernels_form(key, &now), &in_kernels_form(key, ours));
+    if !is_ours && !same(&now, old) {
         return Ok(Undone::ChangedByOther { found: now });
     }
     let back = same(&now, old);
@@ -157,6 +162,7 @@ fn followers(key: &Key) -> Vec<Key> {
             keys.extend(["net/ipv4/ip_forward", "net/ipv4/conf/all/accept_redirects"].map(known));
             keys
         }
+        ["net", "ipv4", "tcp_congestion_control"] => vec![known("net/ipv4/tcp_allowed_congestion_control")],
         ["net", family @ ("ipv4" | "ipv6"), table @ ("conf" | "neigh"), "all" | "default", leaf] => {
             siblings(&format!("net/{family}/{table}"), leaf)
         }
@@ -174,6 +180,45 @@ fn siblings(directory: &str, leaf: &str) -> Vec<Key> {
         names.filter_map(|name| Key::new(format!("{directory}/{name}/{leaf}")).ok()).collect();
     keys.sort();
     keys
+}
+
+/// Parameters that name a program which the kernel starts as root, or say which modules and programs it takes: nothing of
+/// a network needs them, and whoever can have them written has the machine.
+///
+/// Source: Documentation/admin-guide/sysctl/kernel.rst, fs.rst.
+const CODE: &[&str] = &[
+    "fs/binfmt_misc",
+    "fs/protected_",
+    "fs/suid_dumpable",
+    "kernel/cap_last_cap",
+    "kernel/core_",
+    "kernel/hotplug",
+    "kernel/kexec_",
+    "kernel/modprobe",
+    "kernel/modules_disabled",
+    "kernel/poweroff_cmd",
+    "kernel/randomize_va_space",
+    "kernel/sysrq",
+    "kernel/unprivileged_",
+    "kernel/usermodehelper",
+    "kernel/yama",
+    "vm/mmap_min_addr",
+];
+
+/// Whether a parameter, named by its path or by its last part, is one that is never written.
+pub(crate) fn is_about_code(name: &str) -> bool {
+    let name = name.replace('.', "/");
+    CODE.iter().any(|prefix| {
+        name.starts_with(prefix) || (!name.contains('/') && prefix.ends_with(&format!("/{name}")))
+    }) || ["core_pattern", "core_uses_pid", "core_pipe_limit"].contains(&name.as_str())
+}
+
+fn refuse_code(key: &Key) -> Result<(), StepError> {
+    if is_about_code(key.as_str()) {
+        let why = format!("{key} decides which code runs, or how it is protected; hostgap never writes it");
+        return Err(StepError::Refused { why });
+    }
+    Ok(())
 }
 
 /// Turning IPv6 off drops addresses and routes that turning it on again does not bring back, except those that the
@@ -201,6 +246,14 @@ fn refuse_to_drop_addresses(kernel: &mut Kernel, place: &Place, key: &Key) -> Re
             Err(StepError::Refused { why })
         }
     }
+}
+
+/// The one mask of CPUs among the parameters is printed as wide as the machine has CPUs; here without leading zeros.
+fn in_kernels_form(key: &Key, value: &str) -> String {
+    if !key.as_str().ends_with("_cpu_bitmap") {
+        return value.to_owned();
+    }
+    linux::CpuSet::from_mask(value).map_or_else(|_| value.to_owned(), |cpus| cpus.to_mask())
 }
 
 /// The kernel separates numbers by tabs where people write spaces.
@@ -232,6 +285,18 @@ mod tests {
         assert!(followers.contains(&known("net/ipv4/conf/lo/forwarding")));
         assert!(followers.contains(&known("net/ipv4/conf/all/accept_redirects")));
         assert!(!followers.contains(&known("net/ipv4/ip_forward")));
+    }
+
+    #[test]
+    fn what_decides_about_code_is_never_written() {
+        assert!(
+            is_about_code("core_pattern") && is_about_code("kernel.modprobe") && is_about_code("hotplug")
+        );
+        assert!(!is_about_code("somaxconn") && !is_about_code("core"));
+        for key in ["kernel/core_pattern", "kernel/modprobe", "fs/binfmt_misc/register"] {
+            assert!(refuse_code(&known(key)).is_err(), "{key}");
+        }
+        assert!(refuse_code(&known("net/core/somaxconn")).is_ok());
     }
 
     #[test]

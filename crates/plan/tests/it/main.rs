@@ -1,5 +1,6 @@
 //! Plans on the real kernel, in namespaces of their own.
 
+mod card;
 mod faults;
 mod identity;
 mod killed;

@@ -8,6 +8,19 @@ pub(super) const FAMILY: Family = Family {
     about: "Queues of servers, ports of clients, and what is left when a connection has ended.",
     knobs: &[
         Knob {
+            id: "notrack",
+            lives: Lives::Notrack,
+            kind: from_to(1, 65_535, ""),
+            example: "8080",
+            reaches: Reaches::NewConnections,
+            risk: Risk::High,
+            why: "Connections to this TCP port, served here, are not tracked: no entry, no look-up. It breaks address \
+                translation and rules that ask for a connection's state, on which Docker and Kubernetes stand; where there are \
+                such rules it is refused.",
+            source: "nft(8), section NOTRACK STATEMENT",
+            ..USUAL
+        },
+        Knob {
             id: "somaxconn",
             lives: Lives::Sysctl("net/core/somaxconn"),
             kind: from_to(1, 65_535, "connections"),

@@ -1,7 +1,7 @@
 //! Queues and links of a node.
 
 use super::{SCALING, USUAL, from_to};
-use crate::{Family, Kind, Knob, Lives, QueueFile, Reaches, Risk};
+use crate::{Disrupts, Family, Kind, Knob, Lives, QueueFile, Reaches, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Queues and links of the node",
@@ -50,7 +50,7 @@ pub(super) const FAMILY: Family = Family {
             example: "node",
             reaches: Reaches::All,
             why: "The CPUs that send by this queue (XPS); only a link with several queues has something to \
-                choose.",
+                choose. Several queues share the CPUs out, one queue for each CPU.",
             source: SCALING,
             ..USUAL
         },
@@ -60,6 +60,7 @@ pub(super) const FAMILY: Family = Family {
             kind: Kind::Choice(&["fq", "fq_codel", "pfifo", "pfifo_fast"]),
             example: "pfifo",
             reaches: Reaches::All,
+            disrupts: Disrupts::Queued,
             risk: Risk::Medium,
             why: "The queue before the link. fq paces each connection, which spares the queues behind it; fq_codel keeps \
                 the wait short where this link is the narrowest of its path; the others are plain queues. A veth link has \
@@ -73,6 +74,7 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(1_280, 65_535, "bytes"),
             example: "9001",
             reaches: Reaches::All,
+            disrupts: Disrupts::Link,
             risk: Risk::High,
             why: "Bytes of a packet without the Ethernet header. Jumbo packets cost less CPU a byte and lose \
                 less to a path with loss; a path that does not carry them swallows them. In a race it is \

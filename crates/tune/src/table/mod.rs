@@ -4,12 +4,14 @@ mod congestion;
 mod connections;
 mod link;
 mod loss;
+mod machine;
 mod memory;
+mod nic;
 mod obsolete;
 mod path;
 mod route;
 
-use crate::{Family, Kind, Knob, Lives, Reaches, Risk};
+use crate::{Disrupts, Family, Kind, Knob, Lives, Reaches, Risk};
 
 /// Every knob, by family, in display order. A family's order is the order in which its settings are made.
 pub const TABLE: &[Family] = &[
@@ -20,6 +22,8 @@ pub const TABLE: &[Family] = &[
     path::FAMILY,
     route::FAMILY,
     link::FAMILY,
+    nic::FAMILY,
+    machine::FAMILY,
     obsolete::FAMILY,
 ];
 
@@ -38,6 +42,13 @@ const IP_SYSCTL: &str = "Documentation/networking/ip-sysctl.rst";
 /// The kernel's own page on spreading packets over CPUs.
 const SCALING: &str = "Documentation/networking/scaling.rst";
 
+/// The kernel's own page on its parameters of the network as a whole.
+const CORE_SYSCTL: &str = "Documentation/admin-guide/sysctl/net.rst";
+/// The kernel's own page on what network cards are told by netlink.
+const ETHTOOL: &str = "Documentation/networking/ethtool-netlink.rst; ethtool(8)";
+/// The kernel's own page on polling.
+const NAPI: &str = "Documentation/networking/napi.rst";
+
 /// What most parameters have in common.
 const USUAL: Knob = Knob {
     id: "",
@@ -47,7 +58,9 @@ const USUAL: Knob = Knob {
     since: None,
     until: None,
     reaches: Reaches::NewConnections,
+    disrupts: Disrupts::Nothing,
     risk: Risk::Low,
+    default: "",
     why: "",
     source: IP_SYSCTL,
 };

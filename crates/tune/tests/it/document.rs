@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tune::{Kind, Knob, Lives, TABLE};
+use tune::{Disrupts, Kind, Knob, Lives, TABLE};
 
 const PAGE: &str = "../../docs/knobs.md";
 
@@ -25,13 +25,14 @@ fn the_page_is_what_the_table_says() {
 fn page() -> String {
     let mut text = String::from(
         "# Knobs\n\n\
-         What a candidate of a race can set, with `tune.KNOB = value` in an [experiment](experiment.md). \
-         `hostgap tune knobs` prints the same.\n\
+         What a candidate of a race can set, with `tune.KNOB = value` in an [experiment](experiment.md), and what \
+         [`hostgap tune`](tune.md) sets on a host. `hostgap tune knobs` prints the same.\n\
          This page is made from the table in `crates/tune/src/table` by a test; to make it again: \
          `HOSTGAP_ACCEPT=1 cargo test -p tune --test it`.\n\n\
          A knob of a *namespace* is set where the process runs whose sockets it is for: in the pod, or in the node for \
          `host`. One of a *route* is set on the routes of that namespace that lead to the other side. One of a *queue* or a \
-         *link* is set at the node's link to the other nodes. One of the *machine* counts for every candidate at once.\n",
+         *link* is set at the node's link to the other nodes; on a host, at the link that `--dev` names. One of the \
+         *machine* counts for every namespace at once.\n",
     );
     for family in TABLE {
         text.push_str(&format!("\n## {}\n\n{}\n", family.title, family.about));
@@ -55,12 +56,20 @@ fn section(knob: &Knob) -> String {
     let kernels = if kernels.is_empty() { String::new() } else { format!(" · {}", kernels.join(", ")) };
     let example = match knob.kind {
         Kind::Number { .. } | Kind::PowerOfTwo { .. } | Kind::Switch => knob.example.to_owned(),
-        Kind::Sizes | Kind::Ports | Kind::Algorithm | Kind::Choice(_) | Kind::Cpus => {
+        Kind::Sizes | Kind::Pages | Kind::Ports | Kind::Algorithm | Kind::Choice(_) | Kind::Cpus => {
             format!("\"{}\"", knob.example)
         }
     };
+    let default = match knob.default {
+        "" => String::new(),
+        default => format!(" · by default {default}"),
+    };
+    let disrupts = match knob.disrupts {
+        Disrupts::Nothing => String::new(),
+        some => format!(" · setting it interrupts {some}"),
+    };
     format!(
-        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{kernels}\n\nSource: {}.\n",
+        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{disrupts}{default}{kernels}\n\nSource: {}.\n",
         knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.source
     )
 }

@@ -1,11 +1,13 @@
 //! Every knob on the real kernel: it is where the table says, it touches nothing but its place, and undo brings back
 //! what was, wherever apply stopped.
 
+use linux::ethtool::NicParameter;
+use linux::sysfs::LinkAttribute;
 use linux::{NetnsName, sysctl};
 use plan::{Fault, Journal, Kernel, Place, Plan, apply, undo};
 use record::Asked;
 use testkit::{World, dump, require_root, shell};
-use tune::{Family, Lives, Setting, Since, Site, TABLE, all};
+use tune::{Family, Lives, Nic, Setting, Since, Site, TABLE, all};
 
 /// A namespace with a link to another, and routes of both families to what lies behind it.
 struct Scene {
@@ -38,6 +40,7 @@ ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2"
             node: Place::Netns(home),
             wire,
             cpus: linux::cpu::online().unwrap(),
+            nic: Nic::default(),
         };
         Scene { world, site, directory: tempfile::tempdir().unwrap() }
     }
@@ -87,10 +90,20 @@ fn of_this_kernel(family: &Family, scene: &Scene) -> Vec<Setting> {
             }
         }
         match knob.lives {
-            Lives::Machine(_) | Lives::Nowhere { .. } => {}
-            Lives::Sysctl(_) | Lives::Route(_) | Lives::Queue(_) | Lives::RootQdisc | Lives::Mtu => {
-                settings.push(example(knob));
-            }
+            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency | Lives::Nowhere { .. } => {}
+            // A veth has the offloads of a card, and nothing else of it; it is polled only with a program at its peer.
+            Lives::Nic(parameters) if !matches!(parameters[0], NicParameter::Feature(_)) => {}
+            Lives::Indirection | Lives::Interrupts => {}
+            Lives::Nic(_) if knob.id == "rx_gro_hw" => {}
+            Lives::Attribute(LinkAttribute::Threaded) => {}
+            Lives::Sysctl(_)
+            | Lives::Route(_)
+            | Lives::Queue(_)
+            | Lives::RootQdisc
+            | Lives::Mtu
+            | Lives::Notrack
+            | Lives::Nic(_)
+            | Lives::Attribute(_) => settings.push(example(knob)),
         }
     }
     settings
@@ -150,20 +163,44 @@ fn a_parameter_of_the_machine_is_in_no_new_namespace() {
         return;
     }
     let scene = Scene::new();
+    let mut tried = 0;
     for knob in all() {
         let Lives::Machine(path) = knob.lives else { continue };
-        let inside = scene.world.open("home").run(|| sysctl::read(&key(path))).unwrap().unwrap();
-        assert_eq!(inside, None, "{}", knob.id);
         let read = || sysctl::read(&key(path)).unwrap();
-        let before = read().unwrap_or_else(|| panic!("{} is nowhere on this machine", knob.id));
+        let Some(before) = read() else {
+            assert!(path.starts_with("net/netfilter"), "{} is nowhere on this machine", knob.id);
+            continue;
+        };
+        if path.starts_with("net/") {
+            let of_namespace = || match sysctl::read(&key(path)) {
+                Ok(None) => Ok(()),
+                // Some are shown to everybody, and are nobody's to set.
+                Ok(Some(value)) => sysctl::write(&key(path), &value),
+                Err(error) => Err(error),
+            };
+            let set = scene.world.open("home").run(of_namespace).unwrap();
+            let kept = set.as_ref().is_ok_and(|()| scene_lacks(&scene, path))
+                || set.is_err_and(|error| error.source.kind() == std::io::ErrorKind::PermissionDenied);
+            assert!(kept, "{}", knob.id);
+        }
         if std::env::var_os("HOSTGAP_VM").is_some() {
             let setting = example(knob);
             scene.there_and_back(&setting.plan(&scene.site), Fault::None, || {
-                assert_eq!(read().as_deref(), Some(knob.example), "{}", knob.id);
+                let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+                let found = read().unwrap();
+                // The one mask of CPUs.
+                let expected = if knob.kind == tune::Kind::Cpus { "1" } else { knob.example };
+                assert_eq!(words(found.trim_start_matches('0')), words(expected), "{}", knob.id);
             });
             assert_eq!(read(), Some(before), "{}", knob.id);
         }
+        tried += 1;
     }
+    assert!(tried >= 10, "only {tried} parameters were looked at");
+}
+
+fn scene_lacks(scene: &Scene, path: &str) -> bool {
+    scene.world.open("home").run(|| sysctl::read(&key(path))).unwrap().unwrap().is_none()
 }
 
 /// What a namespace may not do by its parameter, its routes may.
@@ -192,4 +229,55 @@ fn an_algorithm_that_is_kept_from_namespaces_goes_by_route() {
         assert_eq!(routes.matches(&format!("congctl {kept}")).count(), 2, "{routes}");
     });
     assert!(!shell(&format!("ip -n {} route", scene.home())).contains("congctl"));
+}
+
+/// Where connections are tracked, those of the port are not.
+#[test]
+fn connections_to_an_untracked_port_are_not_tracked() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    shell(&format!(
+        "ip netns exec {0} nft add table ip own
+ip netns exec {0} nft 'add chain ip own in {{ type filter hook input priority 0; }}'
+ip netns exec {0} nft add rule ip own in ct state established accept",
+        scene.home()
+    ));
+    let tracked = |port: u16| {
+        let connect = || {
+            let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+            let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let count = sysctl::read(&key("net/netfilter/nf_conntrack_count")).unwrap().unwrap();
+            drop((client, listener));
+            count.parse::<u32>().unwrap()
+        };
+        scene.world.open("home").run(connect).unwrap()
+    };
+    let setting = example(tune::find("notrack").unwrap());
+    scene.there_and_back(&setting.plan(&scene.site), Fault::None, || {
+        assert_eq!(tracked(8080), 0, "the port of the setting");
+        assert_eq!(tracked(8081), 1, "another port");
+    });
+    assert_eq!(tracked(8080), 2, "afterwards it is tracked, beside the other");
+}
+
+/// The machine's own is left alone; that of a VM of ours is set and taken back.
+#[test]
+fn a_number_of_debugfs_is_set_and_taken_back() {
+    if !require_root() {
+        return;
+    }
+    if std::env::var_os("HOSTGAP_VM").is_none() {
+        return testkit::skip("the whole machine shares it; it needs a virtual machine of ours");
+    }
+    shell("mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug");
+    let scene = Scene::new();
+    let read = || std::fs::read_to_string("/sys/kernel/debug/sched/migration_cost_ns").unwrap();
+    let before = read();
+    let setting = example(tune::find("sched_migration_cost_ns").unwrap());
+    for fault in [Fault::None, Fault::AfterStep(0)] {
+        scene.there_and_back(&setting.plan(&scene.site), fault, || assert_eq!(read(), "5000000\n"));
+        assert_eq!(read(), before);
+    }
 }

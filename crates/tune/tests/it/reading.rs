@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plan::{Place, Plan};
 use record::{Asked, Side, Tuning};
-use tune::{Lives, Settings, Site, Value};
+use tune::{Lives, Nic, Settings, Site, Value};
 
 fn asked(knobs: &[(&str, &str)]) -> BTreeMap<String, Asked> {
     knobs.iter().map(|(knob, value)| ((*knob).to_owned(), Asked::Text((*value).to_owned()))).collect()
@@ -81,6 +81,7 @@ fn each_scope_has_its_place() {
         node: place("node"),
         wire: link("wire0"),
         cpus: "0-1".parse().unwrap(),
+        nic: Nic::default(),
     };
     let asked = [
         ("tcp_congestion_control", "bbr"),
@@ -107,4 +108,51 @@ ip -n node link set dev wire0 mtu 9001";
     let by_route = settings.client[0].by_route().unwrap().plan(&site);
     assert!(by_route.commands()[0].ends_with("dev eth0 congctl bbr"), "{:?}", by_route.commands());
     assert!(settings.client[1].by_route().is_none());
+}
+
+#[test]
+fn a_card_s_queues_and_interrupts_are_set_one_by_one() {
+    let interrupt = |number, name: &str| linux::interrupts::Interrupt { number, name: name.to_owned() };
+    let interrupts = vec![
+        interrupt(24, "virtio1-config"),
+        interrupt(25, "virtio1-input.0"),
+        interrupt(26, "virtio1-output.0"),
+        interrupt(27, "virtio1-input.1"),
+    ];
+    let site = Site {
+        process: Place::Host,
+        routes: Vec::new(),
+        node: Place::Host,
+        wire: linux::IfName::new("eth0").unwrap(),
+        cpus: "0-3".parse().unwrap(),
+        nic: Nic { rx: 2, tx: 2, interrupts },
+    };
+    let asked = [
+        ("rps_flow_cnt", "1024"),
+        ("xps_cpus", "node"),
+        ("irq_affinity", "2-3"),
+        ("tso", "0"),
+        ("rss_indirection", "2"),
+        ("flow_limit_cpu_bitmap", "0,2"),
+        ("threaded_napi", "1"),
+    ];
+    let mut settings = Settings::read(&tuning(&asked, &[], &[])).unwrap().client;
+    settings.sort_by_key(tune::Setting::rank);
+    let mut plan = Plan::new();
+    settings.iter().for_each(|setting| plan.extend(setting.plan(&site)));
+    let expected = "\
+sysctl -w net.core.flow_limit_cpu_bitmap=5
+echo 2 > /proc/irq/25/smp_affinity_list
+echo 2 > /proc/irq/26/smp_affinity_list
+echo 3 > /proc/irq/27/smp_affinity_list
+ethtool -X eth0 equal 2
+echo 1024 > /sys/class/net/eth0/queues/rx-0/rps_flow_cnt
+echo 1024 > /sys/class/net/eth0/queues/rx-1/rps_flow_cnt
+echo 5 > /sys/class/net/eth0/queues/tx-0/xps_cpus
+echo a > /sys/class/net/eth0/queues/tx-1/xps_cpus
+echo 1 > /sys/class/net/eth0/threaded
+ethtool -K eth0 tx-tcp-segmentation off
+ethtool -K eth0 tx-tcp6-segmentation off";
+    assert_eq!(plan.commands().join("\n"), expected);
+    refused("irq_affinity", "none", "irq_affinity cannot be \"none\": some CPU must serve an interrupt");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use record::Asked;
-use tune::{Kind, Lives, Setting, Site, TABLE, Value, all, find};
+use tune::{Kind, Lives, Nic, Setting, Site, TABLE, Value, all, find};
 
 #[test]
 fn names_are_unique_and_found() {
@@ -24,7 +24,7 @@ fn every_row_explains_itself() {
         assert!(sentences && !knob.why.contains("  "), "{}: {:?}", knob.id, knob.why);
         assert!(!knob.source.is_empty(), "{}", knob.id);
         if let Lives::Sysctl(key) | Lives::Machine(key) = knob.lives {
-            assert!(key.ends_with(&format!("/{}", knob.id)), "{key}");
+            assert!(key.replace('-', "_").ends_with(&format!("/{}", knob.id)), "{key}");
         }
     }
     assert!(TABLE.iter().all(|family| !family.knobs.is_empty() && family.about.ends_with('.')));
@@ -53,12 +53,35 @@ fn the_kind_fits_the_place() {
                     || setting.plan(&site()).commands()[0].contains(&format!("root {word} "))
             }),
             (Lives::RootQdisc, _) => false,
-            (Lives::Route(_) | Lives::Queue(_) | Lives::Mtu, Kind::Switch) => true,
+            (Lives::Interrupts, kind) => kind == Kind::Cpus,
+            (Lives::Notrack, Kind::Number { max, .. }) => max == u64::from(u16::MAX),
+            (Lives::Notrack, _) => false,
+            (Lives::Nic(parameters), Kind::Switch) => !parameters.is_empty(),
+            (Lives::Attribute(_) | Lives::Route(_) | Lives::Queue(_) | Lives::Mtu, Kind::Switch) => true,
             (
-                Lives::Route(_) | Lives::Queue(_) | Lives::Mtu,
+                Lives::Route(_)
+                | Lives::Queue(_)
+                | Lives::Mtu
+                | Lives::Nic(_)
+                | Lives::Indirection
+                | Lives::Attribute(_)
+                | Lives::Debug(_)
+                | Lives::CpuLatency,
                 Kind::Number { max, .. } | Kind::PowerOfTwo { max, .. },
             ) => fits(max),
-            (Lives::Route(_) | Lives::Queue(_) | Lives::Mtu, _) => false,
+            (
+                Lives::Route(_)
+                | Lives::Queue(_)
+                | Lives::Mtu
+                | Lives::Nic(_)
+                | Lives::Indirection
+                | Lives::Attribute(_)
+                | Lives::Debug(_)
+                | Lives::CpuLatency,
+                _,
+            ) => false,
+            // The one mask of CPUs among the parameters.
+            (Lives::Machine(_), Kind::Cpus) => knob.id == "flow_limit_cpu_bitmap",
             (Lives::Sysctl(_) | Lives::Machine(_), kind) => kind != Kind::Cpus,
             (Lives::Nowhere { .. }, _) => true,
         };
@@ -75,5 +98,6 @@ fn the_kind_fits_the_place() {
 fn site() -> Site {
     let link = linux::IfName::new("wire0").unwrap();
     let cpus = linux::CpuSet::default();
-    Site { process: plan::Place::Host, routes: Vec::new(), node: plan::Place::Host, wire: link, cpus }
+    let (routes, nic) = (Vec::new(), Nic::default());
+    Site { process: plan::Place::Host, routes, node: plan::Place::Host, wire: link, cpus, nic }
 }

@@ -1,0 +1,119 @@
+//! `apply --plan FILE`: a plan that was made before, and that must still be the one that would be made now.
+
+use std::path::Path;
+
+use ::record::Asked;
+use ::tune::{Setting, Wanted};
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::asked::{AskedArgs, Wish};
+use super::host::Device;
+use super::proposal::Proposal;
+use super::show::SCHEMA;
+use crate::exit::BadInput;
+
+/// A plan as `plan --json` has written it, as far as it matters here.
+#[derive(Deserialize)]
+pub(super) struct Bound {
+    schema: u32,
+    netns: Option<String>,
+    device: Option<Device>,
+    changes: Vec<Change>,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    knob: String,
+    value: String,
+    why: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    old: String,
+    command: String,
+}
+
+impl Bound {
+    /// Reads a plan.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Bound> {
+        let text = std::fs::read(path).with_context(|| format!("could not read plan {}", path.display()))?;
+        let bad = |what: String| BadInput(format!("plan {}: {what}", path.display()));
+        let bound: Bound = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        if bound.schema != SCHEMA {
+            return Err(bad(format!("it has schema {}, this hostgap knows {SCHEMA}", bound.schema)).into());
+        }
+        Ok(bound)
+    }
+
+    /// The same proposal, made anew.
+    ///
+    /// # Errors
+    /// Anything is not as it was when the plan was made: each difference by name.
+    pub(super) fn proposal(&self) -> anyhow::Result<Proposal> {
+        let asked = AskedArgs {
+            dev: self.device.as_ref().map(|device| device.name.clone()),
+            netns: self.netns.clone(),
+            ..AskedArgs::default()
+        };
+        let wish = |change: &Change| {
+            let setting = Setting::asked(&change.knob, &Asked::Text(change.value.clone()));
+            let setting = setting.map_err(|error| BadInput(error.to_string()))?;
+            let wanted = Wanted { setting, at_least: false, why: change.why.clone() };
+            anyhow::Ok(Wish { wanted, is_named: true })
+        };
+        let wishes: Vec<Wish> = self.changes.iter().map(wish).collect::<Result<_, _>>()?;
+        let proposal = Proposal::of_wishes(&asked, &wishes).context("the plan does not fit any more")?;
+        let differences = self.differences(&proposal);
+        if differences.is_empty() {
+            return Ok(proposal);
+        }
+        let text = format!("the plan does not fit any more; make it again:\n{}", differences.join("\n"));
+        Err(BadInput(text).into())
+    }
+
+    fn differences(&self, proposal: &Proposal) -> Vec<String> {
+        let mut differences = Vec::new();
+        if self.device != proposal.host.device {
+            let told = |device: &Option<Device>| match device {
+                Some(device) => format!(
+                    "{} (index {}, {}, {})",
+                    device.name,
+                    device.index,
+                    device.mac.as_deref().unwrap_or("no address"),
+                    device.driver.as_deref().unwrap_or("no driver")
+                ),
+                None => "none".to_owned(),
+            };
+            differences.push(format!(
+                "the link was {} and is {}",
+                told(&self.device),
+                told(&proposal.host.device)
+            ));
+        }
+        for planned in &self.changes {
+            let now = proposal.changes.iter().find(|change| change.setting.knob.id == planned.knob);
+            for step in &planned.steps {
+                let steps = now.map(|change| change.steps.as_slice()).unwrap_or_default();
+                let same = steps.iter().find(|(placed, _)| placed.commands().join("\n") == step.command);
+                match same {
+                    Some((_, preview)) if preview.old == step.old => {}
+                    Some((_, preview)) => {
+                        differences.push(format!("{} was {} and is {}", planned.knob, step.old, preview.old));
+                    }
+                    None => differences.push(format!("{} was {} and is so already", planned.knob, step.old)),
+                }
+            }
+            if planned.steps.is_empty() && now.is_none() {
+                differences.push(format!("{} is so already", planned.knob));
+            }
+            let count = now.map_or(0, |change| change.steps.len());
+            if count > planned.steps.len() {
+                differences.push(format!("{} has more to change than planned", planned.knob));
+            }
+        }
+        differences
+    }
+}

@@ -1,0 +1,110 @@
+//! The host as its knobs see it: a namespace, a link, the routes over it, the card behind it.
+
+use ::tune::{Nic, Site};
+use anyhow::Context;
+use linux::interrupts::Interrupts;
+use linux::sysfs::{NetSysfs, Queue};
+use linux::{IfName, Netlink, Netns, NetnsName};
+use plan::Place;
+use serde::{Deserialize, Serialize};
+
+use super::asked::AskedArgs;
+use crate::exit::BadInput;
+
+/// The numbers of the kernel's main table and of routes that lead somewhere (linux/rtnetlink.h).
+const MAIN_TABLE: u32 = 254;
+const UNICAST: u8 = 1;
+
+/// Where settings are made.
+pub(super) struct Host {
+    /// The namespace; `None` for the one in which this process is.
+    pub(super) netns: Option<NetnsName>,
+    /// The link to the network, where one is known.
+    pub(super) device: Option<Device>,
+    /// What steps need to know. Its link is no link's name where none is known.
+    pub(super) site: Site,
+}
+
+/// By what a link is known again: its name alone may become another's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Device {
+    pub(super) name: String,
+    pub(super) index: u32,
+    pub(super) mac: Option<String>,
+    pub(super) driver: Option<String>,
+}
+
+impl Host {
+    /// Looks at the host.
+    pub(super) fn look(asked: &AskedArgs) -> anyhow::Result<Host> {
+        let bad = |error: linux::NameError| BadInput(error.to_string());
+        let name = asked.netns.as_ref().map(NetnsName::new).transpose().map_err(bad)?;
+        let netns = match &name {
+            Some(name) if !linux::netns::exists(name) => {
+                return Err(BadInput(format!("there is no network namespace {name}")).into());
+            }
+            Some(name) => Netns::open(name)?,
+            None => Netns::current()?,
+        };
+        let place = name.clone().map_or(Place::Host, Place::Netns);
+        let netlink = Netlink::open_in(&netns)?;
+        let link = match &asked.dev {
+            Some(dev) => Some(IfName::new(dev).map_err(bad)?),
+            None => by_default_route(&netlink)?,
+        };
+        let cpus = linux::cpu::online()?;
+        let Some(wire) = link else {
+            let wire = IfName::new("none").expect("a constant name is valid");
+            let (process, node) = (place.clone(), place);
+            let nic = Nic { rx: 0, tx: 0, interrupts: Vec::new() };
+            let site = Site { process, node, wire, cpus, nic, routes: Vec::new() };
+            return Ok(Host { netns: name, device: None, site });
+        };
+        let found = netlink.link(&wire)?;
+        let found =
+            found.ok_or_else(|| BadInput(format!("there is no link {wire} in {}", netns.describe())))?;
+        let sysfs = NetSysfs::open(&netns).context("could not look at the link's queues")?;
+        let queues = sysfs.queues(&wire)?;
+        let rx = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
+        let mut interrupts = Interrupts::kernel().list()?;
+        let own = sysfs.interrupts(&wire)?;
+        interrupts.retain(|one| own.contains(&one.number));
+        let count = |queues: usize| u16::try_from(queues).unwrap_or(u16::MAX);
+        let nic = Nic { rx: count(rx), tx: count(queues.len() - rx), interrupts };
+        let device = Device {
+            name: wire.to_string(),
+            index: found.index,
+            mac: found.mac.map(|mac| mac.to_string()),
+            driver: sysfs.driver(&wire).or(found.kind),
+        };
+        let routes = routes_over(&netlink, found.index, &wire)?;
+        let (process, node) = (place.clone(), place);
+        let site = Site { process, node, wire, cpus, nic, routes };
+        Ok(Host { netns: name, device: Some(device), site })
+    }
+}
+
+/// The link of the default route, IPv4 before IPv6 and the lowest metric first.
+fn by_default_route(netlink: &Netlink) -> anyhow::Result<Option<IfName>> {
+    let mut routes = netlink.routes()?;
+    routes.retain(|route| route.table == MAIN_TABLE && route.kind == UNICAST && route.dst.prefix_len() == 0);
+    routes.sort_by_key(|route| (route.dst.addr().is_ipv6(), route.metric));
+    let index = routes.first().and_then(|route| route.next_hops.first()?.index);
+    Ok(netlink.links()?.into_iter().find(|link| Some(link.index) == index).map(|link| link.name))
+}
+
+/// The routes that a property can be set on: to one destination there must be one route, which one property then is of.
+fn routes_over(netlink: &Netlink, index: u32, link: &IfName) -> anyhow::Result<Vec<(ipnet::IpNet, IfName)>> {
+    let mut all = netlink.routes()?;
+    all.retain(|route| route.table == MAIN_TABLE && route.kind == UNICAST);
+    let alone = |dst: &ipnet::IpNet| all.iter().filter(|route| route.dst == *dst).count() == 1;
+    let over =
+        all.iter().filter(|route| matches!(route.next_hops.as_slice(), [hop] if hop.index == Some(index)));
+    // What is on the link itself by the kernel's own doing (fe80::/64) is no destination of anybody's.
+    let local =
+        |dst: &ipnet::IpNet| matches!(dst, ipnet::IpNet::V6(net) if net.addr().is_unicast_link_local());
+    Ok(over
+        .filter(|route| alone(&route.dst) && !local(&route.dst))
+        .map(|route| (route.dst, link.clone()))
+        .collect())
+}

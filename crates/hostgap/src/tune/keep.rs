@@ -1,0 +1,264 @@
+//! `hostgap tune keep`: files that make it again at the next start, and for a link that comes anew.
+//!
+//! What is a kernel parameter goes into a file of sysctl.d. What is not has no place of its own on every system (rings,
+//! queues, interrupts, properties of routes), so that all of it also goes into a profile, which a unit of ours applies
+//! when the link is there. Nothing of anybody else's is changed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ::record::Asked;
+use ::tune::{Lives, Setting};
+use anyhow::Context;
+use plan::{Phase, Standing};
+use serde::Deserialize;
+
+use super::managers::sysctl_files;
+use super::proposal::Proposal;
+use super::{StateArgs, asked};
+use crate::exit::{self, BadInput};
+use crate::speak;
+
+/// The file of kernel parameters. Of all directories together the last name wins, so that an administrator's 99-… does.
+pub(super) const SYSCTL_FILE: &str = "90-hostgap.conf";
+const SYSCTL: &str = "etc/sysctl.d/90-hostgap.conf";
+const MODULES: &str = "etc/modules-load.d/hostgap.conf";
+const PROFILE: &str = "etc/hostgap/tune.toml";
+const UNITS: &str = "etc/systemd/system";
+const UNIT: &str = "hostgap-tune@.service";
+const HEAD: &str = "# Made by `hostgap tune keep`; `hostgap tune keep --forget` removes it.\n";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Remove the files again. What stands goes on standing until the next start.
+    #[arg(long)]
+    forget: bool,
+    /// Write below this directory, for an image of another system.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+/// A setting that stands.
+#[derive(Deserialize)]
+struct Kept {
+    knob: String,
+    value: String,
+    why: String,
+}
+
+/// `hostgap tune keep`.
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.forget {
+        let removed = forget(&args.root)?;
+        speak::result(format_args!("{removed} files removed."))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(standing) = args.state.store().standing()? else {
+        return Err(
+            BadInput("nothing stands that could be kept: apply and confirm it first".to_owned()).into()
+        );
+    };
+    if standing.phase != Phase::Confirmed || !standing.is_of_this_boot() {
+        let text = format!("tuning {} is not confirmed: `hostgap tune confirm` comes first", standing.id);
+        return Err(BadInput(text).into());
+    }
+    if let Some(name) = standing.about["netns"].as_str() {
+        let text = format!("namespace {name} does not survive a restart, and neither can its settings");
+        return Err(BadInput(text).into());
+    }
+    let kept: Vec<Kept> =
+        serde_json::from_value(standing.about["settings"].clone()).context("could not read what stands")?;
+    let device = standing.about["device"]["name"].as_str().map(str::to_owned);
+    let settings: Vec<Setting> = kept
+        .iter()
+        .map(|kept| Setting::asked(&kept.knob, &Asked::Text(kept.value.clone())))
+        .collect::<Result<_, _>>()
+        .map_err(|error| BadInput(error.to_string()))?;
+    write(&args.root, &kept, &settings, device.as_deref())?;
+    verify(args, &standing, device, &settings)
+}
+
+fn write(root: &Path, kept: &[Kept], settings: &[Setting], device: Option<&str>) -> anyhow::Result<()> {
+    let parameters: String =
+        settings.iter().filter_map(parameter).map(|(key, value)| format!("{key} = {value}\n")).collect();
+    if !parameters.is_empty() {
+        file(root, SYSCTL, &format!("{HEAD}{parameters}"))?;
+    }
+    let modules: String = modules(settings).iter().map(|name| format!("{name}\n")).collect();
+    if !modules.is_empty() {
+        file(root, MODULES, &format!("{HEAD}{modules}"))?;
+    }
+    file(root, PROFILE, &profile(kept))?;
+    let Some(device) = device else { return Ok(()) };
+    let own = std::env::current_exe().context("could not find this executable")?;
+    let unit = file(root, &format!("{UNITS}/{UNIT}"), &unit(&own))?;
+    let instance = escaped(device);
+    let wants = root.join(format!("{UNITS}/sys-subsystem-net-devices-{instance}.device.wants"));
+    fs::create_dir_all(&wants).with_context(|| format!("could not create {}", wants.display()))?;
+    let link = wants.join(format!("hostgap-tune@{instance}.service"));
+    let _ = fs::remove_file(&link);
+    let target = Path::new("/").join(unit.strip_prefix(root).unwrap_or(&unit));
+    symlink(&target, &link).with_context(|| format!("could not link {}", link.display()))?;
+    speak::result(link.display())?;
+    Ok(())
+}
+
+/// Reads the profile that was written and holds it against the host: nothing of it may be left to change.
+fn verify(
+    args: &Args,
+    standing: &Standing,
+    device: Option<String>,
+    settings: &[Setting],
+) -> anyhow::Result<ExitCode> {
+    let path = args.root.join(PROFILE);
+    let profile = Some(path.display().to_string());
+    let proposal = Proposal::of(&asked::AskedArgs { profile, dev: device, ..asked::AskedArgs::default() })?;
+    let mut sound = true;
+    for change in &proposal.changes {
+        let steps = change.steps.iter().map(|(_, preview)| (&preview.old, &preview.new));
+        let Some((old, new)) = steps.chain(change.held.iter().map(|(old, new)| (old, new))).next() else {
+            continue;
+        };
+        speak::aside(format_args!("{} is {} now and would become {}", change.setting.knob.id, old, new));
+        sound = false;
+    }
+    for (setting, why) in &proposal.skipped {
+        speak::aside(format_args!("{} could not be made again: {why}", setting.knob.id));
+        sound = false;
+    }
+    for later in sysctl_files(&args.root).iter().filter(|file| file.file_name() > Some(SYSCTL_FILE.as_ref()))
+    {
+        let text = fs::read_to_string(later).unwrap_or_default();
+        for (key, _) in settings.iter().filter_map(parameter) {
+            if text.lines().any(|line| line.trim().replace('/', ".").starts_with(&key)) {
+                speak::aside(format_args!("{} also sets {key}, is read later, and wins", later.display()));
+                sound = false;
+            }
+        }
+    }
+    if !sound {
+        return Ok(ExitCode::from(exit::INVALID));
+    }
+    speak::result(format_args!("Tuning {} is made again at every start.", standing.id))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A setting as a line of sysctl.d, where it is one.
+fn parameter(setting: &Setting) -> Option<(String, String)> {
+    let (Lives::Sysctl(key) | Lives::Machine(key)) = setting.lives else { return None };
+    // CPUs are a mask there, which depends on the machine: the unit sets them.
+    (setting.knob.kind != ::tune::Kind::Cpus).then(|| (key.replace('/', "."), setting.value.to_string()))
+}
+
+/// Modules whose parameters and algorithms must be there before the parameters are set.
+fn modules(settings: &[Setting]) -> Vec<String> {
+    let mut modules = Vec::new();
+    for setting in settings {
+        match setting.lives {
+            Lives::Machine(key) | Lives::Sysctl(key) if key.starts_with("net/netfilter/") => {
+                modules.push("nf_conntrack".to_owned());
+            }
+            _ if setting.knob.kind == ::tune::Kind::Algorithm => {
+                modules.push(format!("tcp_{}", setting.value));
+            }
+            _ => {}
+        }
+    }
+    modules.sort();
+    modules.dedup();
+    // Every kernel has these two.
+    modules.retain(|name| name != "tcp_cubic" && name != "tcp_reno");
+    modules
+}
+
+fn profile(kept: &[Kept]) -> String {
+    let mut text = format!("{HEAD}schema = 1\nabout = \"What `hostgap tune keep` keeps.\"\n");
+    for Kept { knob, value, why } in kept {
+        // Rust and TOML escape what matters here (quotes, backslashes) alike.
+        text += &format!("\n[[set]]\nknob = \"{knob}\"\nvalue = {value:?}\nwhy = {why:?}\n");
+    }
+    text
+}
+
+/// It is started with its link and stopped with it, and so started again for one that comes anew.
+fn unit(own: &Path) -> String {
+    format!(
+        "{HEAD}[Unit]
+Description=Network settings of hostgap for %I
+BindsTo=sys-subsystem-net-devices-%i.device
+After=sys-subsystem-net-devices-%i.device systemd-sysctl.service network.target irqbalance.service tuned.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={} tune apply --confirmed --dev %I /{PROFILE}
+KillMode=process
+
+[Install]
+WantedBy=sys-subsystem-net-devices-%i.device
+",
+        own.display()
+    )
+}
+
+/// A name as systemd has it in names of units (systemd.unit(5), "string escaping").
+fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b":_.".contains(&byte);
+    let one = |(at, byte): (usize, u8)| {
+        if plain(byte) && !(at == 0 && byte == b'.') {
+            char::from(byte).to_string()
+        } else {
+            format!("\\x{byte:02x}")
+        }
+    };
+    name.bytes().enumerate().map(one).collect()
+}
+
+fn file(root: &Path, path: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let path = root.join(path);
+    let folder = path.parent().expect("all are below the root");
+    fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
+    fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))?;
+    speak::result(path.display())?;
+    Ok(path)
+}
+
+/// Removes what `keep` has written, and says how many files that were.
+fn forget(root: &Path) -> anyhow::Result<usize> {
+    let mut ours: Vec<PathBuf> = [SYSCTL, MODULES, PROFILE].iter().map(|path| root.join(path)).collect();
+    ours.push(root.join(UNITS).join(UNIT));
+    let folders = fs::read_dir(root.join(UNITS)).into_iter().flatten().flatten();
+    for folder in folders.filter(|entry| entry.file_name().to_string_lossy().ends_with(".device.wants")) {
+        let links = fs::read_dir(folder.path()).into_iter().flatten().flatten();
+        let is_ours = |name: &str| name.starts_with("hostgap-tune@") && name.ends_with(".service");
+        ours.extend(
+            links.filter(|link| is_ours(&link.file_name().to_string_lossy())).map(|link| link.path()),
+        );
+    }
+    let mut removed = 0;
+    for path in ours {
+        match fs::remove_file(&path) {
+            Ok(()) => removed += 1,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("could not remove {}", path.display())),
+        }
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_as_systemd_does() {
+        assert_eq!(escaped("eth0"), "eth0");
+        assert_eq!(escaped("br-lan"), "br\\x2dlan");
+        assert_eq!(escaped("eth0.5"), "eth0.5");
+        assert_eq!(escaped(".a"), "\\x2ea");
+    }
+}

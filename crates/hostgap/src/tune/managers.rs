@@ -1,0 +1,167 @@
+//! Who else sets what we set: programs that run, and files that are read at the next start.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ::tune::Lives;
+use serde::Serialize;
+
+use super::proposal::Change;
+
+/// Somebody else who sets the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Conflict {
+    /// A program or a file.
+    pub(super) who: String,
+    /// The knobs.
+    pub(super) knobs: Vec<String>,
+    /// What it does to them, and what to do about it.
+    pub(super) what: String,
+}
+
+/// A program by its name in `/proc/*/comm`, what it sets, and what to do about it.
+struct Manager {
+    name: &'static str,
+    sets: fn(&Change) -> bool,
+    what: &'static str,
+}
+
+const MANAGERS: &[Manager] = &[
+    Manager {
+        name: "irqbalance",
+        sets: |change| change.setting.lives == Lives::Interrupts,
+        what: "moves interrupts every ten seconds; ban those of the card there (--banirq)",
+    },
+    Manager {
+        name: "tuned",
+        sets: |change| !matches!(change.setting.lives, Lives::Route(_)),
+        what: "sets what its profile says again when it starts or changes profile; put the settings into its profile",
+    },
+    Manager {
+        name: "NetworkManager",
+        sets: |change| is_of_link(change),
+        what: "sets links and routes again when a connection comes up; put the setting into the connection",
+    },
+    Manager {
+        name: "systemd-network",
+        sets: |change| is_of_link(change),
+        what: "sets links and routes again when a link comes up; put the setting into its .link or .network file",
+    },
+    Manager {
+        name: "kubelet",
+        sets: |change| matches!(change.setting.lives, Lives::Sysctl(_)),
+        what: "pods have namespaces of their own, which this does not reach; a pod's sysctls are in its securityContext",
+    },
+    Manager {
+        name: "kube-proxy",
+        sets: |change| change.setting.knob.id.starts_with("nf_conntrack"),
+        what: "sets the limits of connection tracking by its own configuration when it starts",
+    },
+    Manager {
+        name: "dockerd",
+        sets: |change| matches!(change.setting.lives, Lives::Sysctl(_)),
+        what: "containers have namespaces of their own, which this does not reach; docker run --sysctl sets theirs",
+    },
+];
+
+/// Directories of files that set parameters at the start, the later ones of equal names hidden by the earlier.
+const SYSCTL_DIRECTORIES: [&str; 4] =
+    ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d"];
+
+fn is_of_link(change: &Change) -> bool {
+    matches!(change.setting.lives, Lives::Mtu | Lives::RootQdisc | Lives::Route(_) | Lives::Nic(_))
+}
+
+/// Everybody who sets one of the changes, on the machine below `root`.
+pub(super) fn conflicts(root: &Path, changes: &[Change]) -> Vec<Conflict> {
+    let mut conflicts = Vec::new();
+    let running = running(&root.join("proc"));
+    for manager in MANAGERS.iter().filter(|manager| running.iter().any(|name| name == manager.name)) {
+        let knobs = names(changes.iter().filter(|change| (manager.sets)(change)));
+        if !knobs.is_empty() {
+            let (who, what) = (manager.name.to_owned(), manager.what.to_owned());
+            conflicts.push(Conflict { who, knobs, what });
+        }
+    }
+    for file in sysctl_files(root) {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let knobs = names(changes.iter().filter(|change| sets(&text, change)));
+        if !knobs.is_empty() {
+            let what = "sets it again at every start".to_owned();
+            conflicts.push(Conflict { who: file.display().to_string(), knobs, what });
+        }
+    }
+    conflicts
+}
+
+/// The files that set parameters at the start, but ours.
+pub(super) fn sysctl_files(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for directory in SYSCTL_DIRECTORIES {
+        let entries = fs::read_dir(root.join(directory)).into_iter().flatten().flatten();
+        files.extend(entries.map(|entry| entry.path()));
+    }
+    files.push(root.join("etc/sysctl.conf"));
+    let is_conf = |path: &PathBuf| path.extension().is_some_and(|end| end == "conf") && path.exists();
+    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| name == super::keep::SYSCTL_FILE);
+    files.retain(|path| is_conf(path) && !is_ours(path));
+    files.sort_by_key(|path| path.file_name().map(std::ffi::OsStr::to_owned));
+    files
+}
+
+/// Whether a file of parameters sets what a change sets: dots or slashes between the parts, a minus before it.
+fn sets(text: &str, change: &Change) -> bool {
+    let (Lives::Sysctl(key) | Lives::Machine(key)) = change.setting.lives else { return false };
+    let assigned = text.lines().filter_map(|line| line.trim().trim_start_matches('-').split_once('='));
+    let mut keys = assigned.map(|(key, _)| key.trim().replace('.', "/"));
+    keys.any(|found| found == key)
+}
+
+fn names<'a>(changes: impl Iterator<Item = &'a Change>) -> Vec<String> {
+    changes.map(|change| change.setting.knob.id.to_owned()).collect()
+}
+
+/// The names of all processes.
+fn running(proc: &Path) -> Vec<String> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    let pids =
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()));
+    pids.filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ::record::Asked;
+    use ::tune::Setting;
+
+    use super::*;
+
+    fn change(knob: &str, value: &str) -> Change {
+        let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).expect("a sound setting");
+        Change { setting, why: String::new(), steps: Vec::new(), held: None }
+    }
+
+    #[test]
+    fn programs_and_files_are_named_with_what_they_set() {
+        let root = tempfile::tempdir().expect("a directory");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        };
+        write("proc/17/comm", "irqbalance\n");
+        write("proc/18/comm", "bash\n");
+        write("etc/sysctl.d/60-old.conf", "# old\nnet.core.somaxconn = 128\n-net/ipv4/tcp_sack=1\n");
+        write("etc/sysctl.d/61-other.conf", "vm.swappiness = 1\n");
+        let changes = [change("irq_affinity", "0-1"), change("somaxconn", "4096"), change("tcp_dsack", "0")];
+        let found = conflicts(root.path(), &changes);
+        let told: Vec<_> = found.iter().map(|one| (one.who.clone(), one.knobs.join(" "))).collect();
+        let file = root.path().join("etc/sysctl.d/60-old.conf").display().to_string();
+        assert_eq!(
+            told,
+            [("irqbalance".to_owned(), "irq_affinity".to_owned()), (file, "somaxconn".to_owned())]
+        );
+    }
+}

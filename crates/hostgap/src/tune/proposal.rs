@@ -1,0 +1,261 @@
+//! What would change: the wishes, held against the host.
+
+use ::tune::{Lives, Setting, Since, Site, Wanted};
+use linux::ethtool::NicParameter;
+use linux::latency::{self, Limit};
+use linux::{Netns, sysctl};
+use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
+
+use super::asked::{AskedArgs, Wish};
+use super::host::Host;
+use super::managers::{self, Conflict};
+use crate::exit::{BadInput, Unprivileged};
+
+const NO_LINK: &str = "there is no default route to tell the link by: name it with --dev";
+
+/// What would change, and what would not.
+pub(super) struct Proposal {
+    pub(super) host: Host,
+    /// In the order in which they are made.
+    pub(super) changes: Vec<Change>,
+    /// Settings that are so already.
+    pub(super) already: Vec<Setting>,
+    /// Settings that cannot be made here, and why.
+    pub(super) skipped: Vec<(Setting, String)>,
+    pub(super) conflicts: Vec<Conflict>,
+}
+
+/// A setting that is to be made.
+pub(super) struct Change {
+    pub(super) setting: Setting,
+    pub(super) why: String,
+    /// Each step with its old value and its new one; those that are so already are left out.
+    pub(super) steps: Vec<(Placed, Preview)>,
+    /// For what is held and not set, and so has no steps: the old value and the new one.
+    pub(super) held: Option<(String, String)>,
+}
+
+/// What became of a wish.
+enum Outcome {
+    Change(Change),
+    Already(Setting),
+    Impossible(String),
+}
+
+impl Proposal {
+    /// Looks at the host and holds what is asked for against it. Nothing is changed.
+    pub(super) fn of(asked: &AskedArgs) -> anyhow::Result<Proposal> {
+        linux::process::require_network_admin().map_err(Unprivileged)?;
+        let wishes = asked.wishes()?;
+        Proposal::of_wishes(asked, &wishes)
+    }
+
+    /// The same for wishes that were read elsewhere.
+    pub(super) fn of_wishes(asked: &AskedArgs, wishes: &[Wish]) -> anyhow::Result<Proposal> {
+        let host = Host::look(asked)?;
+        let mut proposal =
+            Proposal { host, changes: vec![], already: vec![], skipped: vec![], conflicts: vec![] };
+        let mut kernel = Kernel::new()?;
+        for wish in wishes {
+            let setting = wish.wanted.setting.clone();
+            match proposal.settle(&wish.wanted, &mut kernel)? {
+                Outcome::Change(change) => proposal.add(change),
+                Outcome::Already(setting) => proposal.already.push(setting),
+                Outcome::Impossible(why) if wish.is_named => {
+                    let text = format!("{} cannot be set to {} here: {why}", setting.knob.id, setting.value);
+                    return Err(BadInput(text).into());
+                }
+                Outcome::Impossible(why) => proposal.skipped.push((setting, why)),
+            }
+        }
+        proposal.conflicts = managers::conflicts(std::path::Path::new("/"), &proposal.changes);
+        Ok(proposal)
+    }
+
+    /// All steps in order.
+    pub(super) fn plan(&self) -> Plan {
+        let steps =
+            self.changes.iter().flat_map(|change| change.steps.iter().map(|(placed, _)| placed.clone()));
+        Plan { steps: steps.collect() }
+    }
+
+    /// The limit on the latency of CPUs that is to be held.
+    pub(super) fn cpu_latency_us(&self) -> Option<u32> {
+        self.changes.iter().find_map(|change| change.setting.cpu_latency_us())
+    }
+
+    /// Later steps are for as many queues as there will be.
+    fn add(&mut self, change: Change) {
+        for (placed, _) in &change.steps {
+            if let Step::SetNic { parameter: NicParameter::Channels, value, .. } = placed.step {
+                let queues = u16::try_from(value).unwrap_or(u16::MAX);
+                (self.host.site.nic.rx, self.host.site.nic.tx) = (queues, queues);
+            }
+        }
+        self.changes.push(change);
+    }
+
+    fn settle(&self, wanted: &Wanted, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
+        if let Some(why) = self.obstacle(&wanted.setting)? {
+            return Ok(Outcome::Impossible(why));
+        }
+        if let Some(limit_us) = wanted.setting.cpu_latency_us() {
+            return latency(wanted, limit_us);
+        }
+        let mut setting = wanted.setting.clone();
+        let first = match self.look(&setting, kernel) {
+            Ok(steps) => steps,
+            Err(why) => return Ok(Outcome::Impossible(why)),
+        };
+        let mut steps = first;
+        if let Some((_, preview)) = steps.first() {
+            let held = wanted.against(&preview.old);
+            if held != setting {
+                setting = held;
+                steps = match self.look(&setting, kernel) {
+                    Ok(steps) => steps,
+                    Err(why) => return Ok(Outcome::Impossible(why)),
+                };
+            }
+        }
+        if steps.is_empty() {
+            return Ok(Outcome::Impossible(self.nowhere(&setting)));
+        }
+        steps.retain(|(_, preview)| !preview.is_so);
+        if steps.is_empty() {
+            return Ok(Outcome::Already(setting));
+        }
+        Ok(Outcome::Change(Change { setting, why: wanted.why.clone(), steps, held: None }))
+    }
+
+    /// Why a setting makes no sense here, whatever the kernel would say.
+    fn obstacle(&self, setting: &Setting) -> anyhow::Result<Option<String>> {
+        let here = Since::of_release(&linux::features::release());
+        if let Some(until) = setting.knob.until.filter(|until| here.is_some_and(|here| here >= *until)) {
+            return Ok(Some(format!("no kernel from {until} heeds it")));
+        }
+        Ok(match setting.lives {
+            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency if self.host.netns.is_some() => {
+                Some("the whole machine shares it: it is set without --netns".to_owned())
+            }
+            Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
+                self.lacks_algorithm(&setting.value.to_string())?
+            }
+            Lives::Sysctl(_)
+            | Lives::Machine(_)
+            | Lives::Debug(_)
+            | Lives::CpuLatency
+            | Lives::Nowhere { .. } => None,
+            Lives::Notrack => self.needs_tracking()?,
+            Lives::RootQdisc => self.lacks_qdisc(setting)?,
+            _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
+            _ => None,
+        })
+    }
+
+    /// A kernel loads an algorithm by itself when it is named, if it has it.
+    fn lacks_algorithm(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let list = |key: &str| -> anyhow::Result<String> {
+            let key = sysctl::Key::new(key).expect("a constant key is a path");
+            Ok(sysctl::read(&key)?.unwrap_or_default())
+        };
+        let has = |list: &str| list.split_whitespace().any(|one| one == name);
+        let available = list("net/ipv4/tcp_available_congestion_control")?;
+        let module = || {
+            let path = format!("/lib/modules/{}/modules.dep", linux::features::release());
+            std::fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("/tcp_{name}.ko")))
+        };
+        if !has(&available) && !module() {
+            return Ok(Some(format!("this kernel has no {name}, and no module tcp_{name}")));
+        }
+        let allowed = list("net/ipv4/tcp_allowed_congestion_control")?;
+        Ok((self.host.netns.is_some() && !has(&allowed)).then(|| {
+            format!("the machine does not allow {name} to namespaces; the knob congctl sets it on a route")
+        }))
+    }
+
+    /// Whether rules in the namespace ask for connections: address translation, or a connection's state or mark.
+    fn needs_tracking(&self) -> anyhow::Result<Option<String>> {
+        let netns = match &self.host.netns {
+            Some(name) => Netns::open(name)?,
+            None => Netns::current()?,
+        };
+        let rules = linux::nft::dump(&netns)?.to_string();
+        let asks = ["\"type\":\"nat\"", "{\"ct\":", "\"masquerade\"", "\"dnat\"", "\"snat\""];
+        let found = asks.iter().any(|word| rules.contains(word));
+        Ok(found.then(|| {
+            "rules of this namespace ask for connections, by address translation or state".to_owned()
+        }))
+    }
+
+    /// Whether the kernel has a queueing discipline is known when it has made one: at the loopback of a namespace that ends
+    /// with the question.
+    fn lacks_qdisc(&self, setting: &Setting) -> anyhow::Result<Option<String>> {
+        if self.host.device.is_none() {
+            return Ok(Some(NO_LINK.to_owned()));
+        }
+        let lo = linux::IfName::new("lo").expect("a constant name is valid");
+        let site = Site { node: Place::Host, wire: lo, ..self.host.site.clone() };
+        let tried = Netns::anonymous()?.run(|| {
+            let mut kernel = Kernel::new()?;
+            let steps = setting.plan(&site).steps;
+            Ok::<_, linux::Error>(steps.iter().try_for_each(|placed| plan::by_hand(placed, &mut kernel)))
+        })??;
+        Ok(tried.err().map(|error| match error {
+            ApplyError::Step { why, .. } => why.to_string(),
+            other => other.to_string(),
+        }))
+    }
+
+    /// Each step with what it would change, or why it cannot be done.
+    fn look(&self, setting: &Setting, kernel: &mut Kernel) -> Result<Vec<(Placed, Preview)>, String> {
+        let mut steps = Vec::new();
+        for placed in setting.plan(&self.host.site).steps {
+            match plan::preview(&placed, kernel) {
+                Ok(Some(preview)) => steps.push((placed, preview)),
+                Ok(None) => unreachable!("settings become steps that set something"),
+                Err(StepError::Kernel(error)) if error.is(2) && self.is_to_come(&placed.step) => {
+                    let new = "as planned".to_owned();
+                    let old = "a queue that is not there yet".to_owned();
+                    steps.push((placed, Preview { old, new, index: None, is_so: false }));
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Whether a step is for a queue that an earlier one makes.
+    fn is_to_come(&self, step: &Step) -> bool {
+        let makes = |(placed, _): &(Placed, Preview)| {
+            matches!(placed.step, Step::SetNic { parameter: NicParameter::Channels, .. })
+        };
+        matches!(step, Step::SetQueueCpus { .. } | Step::SetQueueFlows { .. })
+            && self.changes.iter().any(|change| change.steps.iter().any(makes))
+    }
+
+    /// Why a setting became no step.
+    fn nowhere(&self, setting: &Setting) -> String {
+        let link = &self.host.site.wire;
+        match setting.lives {
+            Lives::Route(_) => format!("no route leads over {link}"),
+            Lives::Interrupts => format!("{link} has no interrupts of its own"),
+            _ => format!("{link} has nothing that it could be set at"),
+        }
+    }
+}
+
+/// A limit on the latency of CPUs, against the one that counts now.
+fn latency(wanted: &Wanted, limit_us: u32) -> anyhow::Result<Outcome> {
+    let old = match latency::limit()? {
+        Limit::Unknown => {
+            return Ok(Outcome::Impossible("this kernel has no /dev/cpu_dma_latency".to_owned()));
+        }
+        Limit::Micros(now) if now <= limit_us => return Ok(Outcome::Already(wanted.setting.clone())),
+        Limit::Micros(now) => now.to_string(),
+        Limit::None => "no limit".to_owned(),
+    };
+    let held = Some((old, limit_us.to_string()));
+    let (setting, why) = (wanted.setting.clone(), wanted.why.clone());
+    Ok(Outcome::Change(Change { setting, why, steps: Vec::new(), held }))
+}

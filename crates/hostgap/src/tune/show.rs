@@ -1,0 +1,120 @@
+//! A proposal as people and programs read it.
+
+use std::fmt::Write;
+
+use ::tune::{Disrupts, Setting};
+
+use super::proposal::{Change, Proposal};
+
+/// The version of the JSON.
+pub(super) const SCHEMA: u32 = 1;
+
+/// For people.
+pub(super) fn text(proposal: &Proposal) -> String {
+    let mut text = String::new();
+    let place =
+        proposal.host.netns.as_ref().map_or("this host".to_owned(), |name| format!("namespace {name}"));
+    let device = proposal.host.device.as_ref().map_or(String::new(), |device| {
+        let driver = device.driver.as_ref().map(|driver| format!(" ({driver})")).unwrap_or_default();
+        format!(", link {}{driver}", device.name)
+    });
+    let count = proposal.changes.len();
+    if count == 0 {
+        let _ = writeln!(text, "Nothing to change on {place}{device}.");
+    } else {
+        let settings = if count == 1 { "setting" } else { "settings" };
+        let _ = writeln!(text, "{count} {settings} to change on {place}{device}, in this order:\n");
+    }
+    proposal.changes.iter().for_each(|change| text += &one(change));
+    if !proposal.already.is_empty() {
+        let list: Vec<String> = proposal.already.iter().map(assigned).collect();
+        let _ = writeln!(text, "As wanted already: {}", list.join(", "));
+    }
+    for (setting, why) in &proposal.skipped {
+        let _ = writeln!(text, "Left out: {}: {why}", assigned(setting));
+    }
+    for conflict in &proposal.conflicts {
+        let _ =
+            writeln!(text, "Conflict: {} ({}) {}", conflict.who, conflict.knobs.join(", "), conflict.what);
+    }
+    text
+}
+
+fn one(Change { setting, why, steps, held }: &Change) -> String {
+    let knob = setting.knob;
+    let mut text = String::new();
+    let same =
+        steps.iter().all(|(_, preview)| preview.old == steps[0].1.old && preview.new == steps[0].1.new);
+    if let Some((old, new)) = held {
+        let _ = writeln!(text, "  {}  {old} → {new}", knob.id);
+    } else if same {
+        let times = if steps.len() > 1 { format!("  ({} times)", steps.len()) } else { String::new() };
+        let _ = writeln!(text, "  {}  {} → {}{times}", knob.id, steps[0].1.old, steps[0].1.new);
+    } else {
+        let _ = writeln!(text, "  {}", knob.id);
+        for (placed, preview) in steps {
+            // A command of several lines is for `show-commands`.
+            let command = placed.commands().join("; ");
+            let command = if command.contains('\n') { "" } else { command.as_str() };
+            let line = format!("      {} → {}  {command}", preview.old, preview.new);
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+    }
+    let disrupts = match knob.disrupts {
+        Disrupts::Nothing => String::new(),
+        some => format!(", interrupts {some}"),
+    };
+    let _ = writeln!(text, "      felt {}, risk {}{disrupts}", knob.reaches, knob.risk);
+    let _ = writeln!(text, "      {why}\n");
+    text
+}
+
+/// For programs; docs/tune.md describes it.
+pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
+    let changes: Vec<_> = proposal.changes.iter().map(change).collect();
+    let skipped: Vec<_> = proposal
+        .skipped
+        .iter()
+        .map(|(setting, why)| {
+            serde_json::json!({ "knob": setting.knob.id, "value": setting.value.to_string(), "why": why })
+        })
+        .collect();
+    serde_json::json!({
+        "schema": SCHEMA,
+        "netns": proposal.host.netns,
+        "device": proposal.host.device,
+        "changes": changes,
+        "already": proposal.already.iter().map(pair).collect::<Vec<_>>(),
+        "skipped": skipped,
+        "conflicts": proposal.conflicts,
+    })
+}
+
+fn change(Change { setting, why, steps, held }: &Change) -> serde_json::Value {
+    let knob = setting.knob;
+    let steps: Vec<_> = steps
+        .iter()
+        .map(|(placed, preview)| {
+            serde_json::json!({ "old": preview.old, "new": preview.new, "command": placed.commands().join("\n") })
+        })
+        .collect();
+    serde_json::json!({
+        "knob": knob.id,
+        "value": setting.value.to_string(),
+        "why": why,
+        "reaches": knob.reaches.to_string(),
+        "disrupts": knob.disrupts.to_string(),
+        "risk": knob.risk.to_string(),
+        "steps": steps,
+        "held": held.as_ref().map(|(old, new)| serde_json::json!({ "old": old, "new": new })),
+    })
+}
+
+/// A setting as files and `--set` have it.
+pub(super) fn pair(setting: &Setting) -> serde_json::Value {
+    serde_json::json!({ "knob": setting.knob.id, "value": setting.value.to_string() })
+}
+
+fn assigned(setting: &Setting) -> String {
+    format!("{} = {}", setting.knob.id, setting.value)
+}

@@ -1,0 +1,225 @@
+//! `hostgap tune status`, `confirm`, `rollback`: what stands.
+
+use std::process::ExitCode;
+
+use plan::{Ended, Entry, Kernel, Phase, Placed, Standing, Store, TransactionError, Undone, Why};
+use serde_json::json;
+
+use super::apply;
+use crate::exit;
+use crate::speak;
+
+/// A step that stands, and what there is of it now.
+struct Step {
+    placed: Placed,
+    /// What it set; as planned, or what is there instead.
+    now: Result<String, String>,
+    is_so: bool,
+}
+
+/// What a journal says.
+#[derive(Default)]
+struct Seen {
+    steps: Vec<Step>,
+    /// Lines that say nothing any more, and why.
+    damaged: Vec<(usize, String)>,
+}
+
+/// `hostgap tune status`.
+pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
+    let standing = store.standing()?;
+    let seen = match &standing {
+        Some(standing) if standing.is_of_this_boot() => seen(store)?,
+        Some(_) | None => Seen::default(),
+    };
+    let last = store.last();
+    if as_json {
+        let standing = standing.as_ref().map(|standing| object(store, standing, &seen));
+        speak::result(json!({ "schema": 1, "standing": standing, "last": last }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &standing {
+        Some(standing) => tell(store, standing, &seen)?,
+        None => speak::result("Nothing stands.")?,
+    }
+    if let (None, Some(last)) = (&standing, &last) {
+        speak::result(ended(last))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `hostgap tune confirm`.
+pub(super) fn confirm(store: &Store) -> anyhow::Result<ExitCode> {
+    match store.hold()?.confirm() {
+        Ok(standing) => {
+            speak::result(format_args!(
+                "Tuning {} stays until `hostgap tune rollback` or a restart; `hostgap tune keep` makes it survive that.",
+                standing.id
+            ))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(TransactionError::Stands { id, phase: Phase::Confirmed }) => {
+            speak::result(format_args!("Tuning {id} is confirmed already."))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            if let Some(last) = store.last() {
+                speak::aside(ended(&last));
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// `hostgap tune rollback`.
+pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode> {
+    let held = store.hold()?;
+    if discard {
+        held.forget()?;
+        speak::result("Forgotten; what was set stays as it is.")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let back = match held.take_back(&mut Kernel::new()?, Why::Asked) {
+        Ok(back) => back,
+        Err(TransactionError::Journal(error)) => {
+            prove(store)?;
+            return Err(TransactionError::Journal(error).into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let count = |is: fn(&Undone) -> bool| back.steps.iter().filter(|(_, undone)| is(undone)).count();
+    let restored = count(|undone| matches!(undone, Undone::Restored | Undone::AlreadySo));
+    let left = count(|undone| matches!(undone, Undone::ChangedByOther { .. }));
+    let gone = count(|undone| matches!(undone, Undone::Gone | Undone::Rebooted));
+    apply::tell_failure(&back);
+    let mut text = format!("{restored} steps taken back");
+    if gone > 0 {
+        text += &format!(", {gone} gone by themselves");
+    }
+    if left > 0 {
+        text += &format!(", {left} left alone since somebody else has changed them");
+    }
+    speak::result(format_args!("{text}."))?;
+    Ok(match (back.is_whole, left) {
+        (false, _) => ExitCode::from(exit::FAILURE),
+        (true, 0) => ExitCode::SUCCESS,
+        (true, _) => ExitCode::from(exit::INVALID),
+    })
+}
+
+/// The steps that stand, and the damaged lines of the journal. It is only read: whoever changes it has its lock.
+fn seen(store: &Store) -> anyhow::Result<Seen> {
+    let path = store.journal_path();
+    if !path.exists() {
+        return Ok(Seen::default());
+    }
+    let mut kernel = Kernel::new()?;
+    let mut seen = Seen::default();
+    for plan::Salvaged { line, entry } in plan::salvage(&path)? {
+        match entry {
+            Ok(Entry::Intent(intent)) => seen.steps.push(look(intent.placed, &mut kernel)),
+            Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
+            Err(why) => seen.damaged.push((line, why)),
+        }
+    }
+    Ok(seen)
+}
+
+fn look(placed: Placed, kernel: &mut Kernel) -> Step {
+    match plan::preview(&placed, kernel) {
+        Ok(Some(preview)) => Step { is_so: preview.is_so, now: Ok(preview.old), placed },
+        Ok(None) => Step { is_so: true, now: Ok(String::new()), placed },
+        Err(error) => Step { is_so: false, now: Err(error.to_string()), placed },
+    }
+}
+
+fn tell(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> anyhow::Result<()> {
+    if !standing.is_of_this_boot() {
+        let text = "Tuning {} was made before the machine was started anew, which has reset all of it.";
+        speak::result(text.replace("{}", &standing.id))?;
+        return Ok(());
+    }
+    let place =
+        standing.about["netns"].as_str().map_or(String::new(), |name| format!(" in namespace {name}"));
+    let how = match (standing.phase, standing.left_ns()) {
+        (Phase::Unconfirmed { .. }, Some(left)) => format!("unconfirmed, {} s left", left / 1_000_000_000),
+        (phase, _) => phase.to_string(),
+    };
+    speak::result(format_args!("Tuning {}{place}: {how}.", standing.id))?;
+    if standing.phase != Phase::Confirmed && !store.is_watched() {
+        speak::result(
+            "NOBODY watches over it: its watcher has died. `hostgap tune rollback` takes it back.",
+        )?;
+    }
+    if let Some(limit_us) = standing.cpu_latency_us {
+        let held = if store.is_watched() { "is held" } else { "is NOT held any more: the watcher has died" };
+        speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
+    }
+    for Step { placed, now, is_so } in steps {
+        let what = placed.commands().join("; ");
+        match now {
+            Ok(_) if *is_so => speak::result(format_args!("  {what}"))?,
+            Ok(now) => {
+                speak::result(format_args!("  {what}\n    is {now} now: somebody else has changed it"))?;
+            }
+            Err(why) => speak::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
+        }
+    }
+    for (line, why) in damaged {
+        speak::result(format_args!("  the journal's line {line} is damaged: {why}"))?;
+    }
+    Ok(())
+}
+
+fn object(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> serde_json::Value {
+    let steps: Vec<_> = steps
+        .iter()
+        .map(|Step { placed, now, is_so }| {
+            json!({ "command": placed.commands().join("\n"), "now": now.as_ref().ok(), "as_set": is_so })
+        })
+        .collect();
+    json!({
+        "id": standing.id,
+        "phase": standing.phase.to_string(),
+        "since_unix_s": standing.since_unix_s,
+        "left_s": standing.left_ns().map(|left| left / 1_000_000_000),
+        "watched": store.is_watched(),
+        "of_this_boot": standing.is_of_this_boot(),
+        "cpu_latency_us": standing.cpu_latency_us,
+        "netns": standing.about["netns"],
+        "device": standing.about["device"],
+        "settings": standing.about["settings"],
+        "steps": steps,
+        "damaged_lines": damaged.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
+    })
+}
+
+fn ended(last: &Ended) -> String {
+    // What it was called could not be read any more, or it is.
+    let name = if last.id.is_empty() { "A tuning".to_owned() } else { format!("Tuning {}", last.id) };
+    if last.rebooted {
+        return format!("{name} went with a restart of the machine.");
+    }
+    let mut text = format!("{name} was taken back, {}.", last.why);
+    for (command, found) in &last.left {
+        text += &format!("\n  left alone, changed by somebody else: {command}\n    found {found}");
+    }
+    text
+}
+
+/// What a journal that cannot be used still proves, for people to set right by hand.
+fn prove(store: &Store) -> anyhow::Result<()> {
+    speak::aside("The journal is damaged, and undo by half of it could do harm. Its sound lines say:");
+    for plan::Salvaged { line, entry } in plan::salvage(&store.journal_path())? {
+        match entry {
+            Ok(Entry::Intent(intent)) => {
+                let before = serde_json::to_string(&intent.before)?;
+                let command = intent.placed.commands().join("; ");
+                speak::aside(format_args!("  line {line}: before {command}\n    there was {before}"));
+            }
+            Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
+            Err(why) => speak::aside(format_args!("  line {line} says nothing: {why}")),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The process that watches over a tuning: how it is started, and what it does.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, bail};
+use plan::{Kernel, Store, WatchEnd, Watcher};
+
+use crate::{exit, speak, stop};
+
+/// What it says when from now on it watches.
+const WATCHING: &str = "watching";
+
+/// Starts one, and returns when it watches. It is not this process's any more: it lives in a session of its own.
+pub(super) fn start(store: &Store) -> anyhow::Result<()> {
+    let own = std::env::current_exe().context("could not find this executable")?;
+    let mut command = Command::new(own);
+    command.args(["tune", "watch", "--state"]).arg(store.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().context("could not start the watcher")?;
+    let mut line = String::new();
+    let said = BufReader::new(child.stdout.take().expect("asked for above")).read_line(&mut line);
+    said.context("could not hear from the watcher")?;
+    if line.trim_end() != WATCHING {
+        child.wait().context("could not wait for the watcher")?;
+        let why = if line.is_empty() { "it said nothing" } else { line.trim_end() };
+        bail!("the watcher does not watch: {why}; nothing was changed");
+    }
+    Ok(())
+}
+
+/// `hostgap tune watch`, which people do not call.
+pub(super) fn run(store: &Store) -> anyhow::Result<ExitCode> {
+    linux::session::lead()?;
+    let stop = stop::on_signals()?;
+    let mut kernel = Kernel::new()?;
+    let watcher = match Watcher::of(store) {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            // Whoever started it reads one line.
+            speak::result(error)?;
+            return Ok(ExitCode::from(exit::FAILURE));
+        }
+    };
+    speak::result(WATCHING)?;
+    Ok(match watcher.watch(&mut kernel, || stop.load(Ordering::Relaxed))? {
+        WatchEnd::Settled => ExitCode::SUCCESS,
+        WatchEnd::TakenBack(_, back) if back.is_whole => ExitCode::SUCCESS,
+        WatchEnd::TakenBack(..) => ExitCode::from(exit::FAILURE),
+    })
+}

@@ -1,0 +1,117 @@
+//! SIGKILL at any moment.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tune::{Lives, TABLE};
+
+use super::Ground;
+use crate::turn::{check, kill, stdout, until};
+
+/// How often it is killed; a hundred times in the long form.
+fn kills() -> u32 {
+    std::env::var("HOSTGAP_KILLS").ok().map_or(8, |text| text.parse().unwrap())
+}
+
+/// Every knob of the table with its example. What this machine or a veth lacks is left out by `apply` itself.
+fn every_knob(ground: &Ground) -> String {
+    let mut text = String::from("schema = 1\nabout = \"every knob\"\n");
+    for knob in TABLE.iter().flat_map(|family| family.knobs) {
+        // The kernel says only when it is written that a veth is not polled.
+        if matches!(knob.lives, Lives::Nowhere { .. }) || knob.id == "threaded_napi" {
+            continue;
+        }
+        text += &format!("[[set]]\nknob = \"{}\"\nvalue = \"{}\"\n", knob.id, knob.example);
+    }
+    ground.write("every.toml", &text)
+}
+
+/// Moments that are spread over a time, a different one each time: most of them in its later part, since the plan is made
+/// in the earlier.
+fn moment(turn: u32, whole: Duration) -> Duration {
+    // The golden ratio spreads any number of points evenly.
+    let share = (f64::from(turn) * 0.618_033_988_75).fract();
+    whole.mul_f64(0.1 + 0.9 * share.sqrt())
+}
+
+/// Whoever applies is killed at any moment: what was done by then is taken back by the watcher, and what was whole by then
+/// waits for its confirmation.
+#[test]
+fn a_killed_apply_leaves_nothing() {
+    let Some(ground) = Ground::new() else { return };
+    let profile = every_knob(&ground);
+    let before = ground.dump();
+    let home = ground.world.name("home");
+    let apply = || ground.command("apply", &["--netns", home.as_str(), &profile]).spawn().unwrap();
+    let start = Instant::now();
+    check(&apply().wait_with_output().unwrap(), 0, "");
+    let whole = start.elapsed();
+    let steps = ground.status()["standing"]["steps"].as_array().unwrap().len();
+    assert!(steps >= 50, "only {steps} steps");
+    assert!(!before.diff(&ground.dump()).is_empty());
+    check(&ground.tune("rollback", &[]), 0, "");
+    before.assert_same(&ground.dump(), "after rollback of every knob");
+    let (mut unbegun, mut died, mut stood) = (0, 0, 0);
+    for turn in 0..kills() {
+        let last = ground.status()["last"].clone();
+        let child = apply();
+        std::thread::sleep(moment(turn, whole));
+        kill(child.id(), Signal::KILL);
+        drop(child.wait_with_output().unwrap());
+        // The watcher settles what was under way; what was whole stands.
+        until("it is settled", || {
+            ground.watcher().is_none() || ground.phase().as_deref() == Some("unconfirmed")
+        });
+        match ground.phase().as_deref() {
+            None if ground.status()["last"] == last => unbegun += 1,
+            None => {
+                assert_eq!(ground.status()["last"]["why"], "died");
+                died += 1;
+            }
+            // Whole, or killed between the store's first word and the watcher's: then nothing was done, and the next
+            // command sees it.
+            Some(phase) => {
+                stood += u32::from(phase == "unconfirmed");
+                check(&ground.tune("rollback", &[]), 0, "");
+            }
+        }
+        before.assert_same(&ground.dump(), &format!("after kill {turn}"));
+    }
+    let early = kills() - unbegun - died - stood;
+    println!(
+        "{steps} steps: {unbegun} not begun, {early} before the watcher, {died} taken back by it, {stood} whole"
+    );
+}
+
+/// Both are killed: nobody takes it back by itself, and every command says so and can.
+#[test]
+fn with_the_watcher_dead_too_the_next_command_takes_it_back() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    check(&ground.apply(&["--set", "somaxconn=8192", "--confirm-within", "1s"]), 0, "");
+    kill(ground.watcher().unwrap(), Signal::KILL);
+    until("the watcher is dead", || ground.watcher().is_none());
+    let told = stdout(&ground.tune("status", &[]));
+    assert!(told.contains("NOBODY watches over it"), "{told}");
+    std::thread::sleep(Duration::from_millis(1100));
+    check(
+        &ground.apply(&["--set", "tcp_mtu_probing=1"]),
+        0,
+        "was taken back, since nobody confirmed it in time",
+    );
+    assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
+    check(&ground.tune("rollback", &[]), 0, "");
+    before.assert_same(&ground.dump(), "after all");
+}
+
+/// The namespace goes with what was set in it.
+#[test]
+fn a_namespace_that_goes_takes_its_settings_along() {
+    let Some(ground) = Ground::new() else { return };
+    check(&ground.apply(&["--set", "somaxconn=8192", "--set", "mtu=1400"]), 0, "");
+    check(&ground.tune("confirm", &[]), 0, "");
+    testkit::shell(&format!("ip netns del {}", ground.world.name("home")));
+    let back = ground.tune("rollback", &[]);
+    check(&back, 0, "");
+    assert!(stdout(&back).contains("2 gone by themselves"), "{}", stdout(&back));
+}

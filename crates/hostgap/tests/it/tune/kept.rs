@@ -1,0 +1,84 @@
+//! `hostgap tune keep`: a namespace as a machine of its own, with a root directory of its own.
+
+use std::process::{Command, Output, Stdio};
+
+use super::Ground;
+use crate::turn::{HOSTGAP, check, stdout};
+
+/// hostgap as it runs on a host: the namespace is that of the process.
+fn inside(ground: &Ground, verb: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(HOSTGAP);
+    command.args(["tune", verb, "--state"]).arg(ground.state()).args(arguments).stdin(Stdio::null());
+    ground.netns().run(|| command.output()).unwrap().unwrap()
+}
+
+#[test]
+fn what_is_kept_is_made_again_at_the_next_start() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    let root = ground.directory.path().join("root");
+    let at_root = ["--root", root.to_str().unwrap()];
+    check(&inside(&ground, "keep", &at_root), 2, "nothing stands that could be kept");
+    let set = [
+        "--set",
+        "somaxconn=8192",
+        "--set",
+        "tcp_congestion_control=reno",
+        "--set",
+        "initcwnd=20",
+        "--set",
+        "mtu=1400",
+    ];
+    check(&inside(&ground, "apply", &set), 0, "");
+    check(&inside(&ground, "keep", &at_root), 2, "is not confirmed");
+    check(&inside(&ground, "confirm", &[]), 0, "");
+    let kept = inside(&ground, "keep", &at_root);
+    check(&kept, 0, "");
+    assert!(stdout(&kept).contains("is made again at every start"), "{}", stdout(&kept));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let parameters = read("etc/sysctl.d/90-hostgap.conf");
+    assert!(parameters.contains("net.core.somaxconn = 8192\n"), "{parameters}");
+    assert!(
+        parameters.contains("net.ipv4.tcp_congestion_control = reno\n") && !parameters.contains("initcwnd")
+    );
+    let unit = read("etc/systemd/system/hostgap-tune@.service");
+    assert!(unit.contains("BindsTo=sys-subsystem-net-devices-%i.device"), "{unit}");
+    let wants = "etc/systemd/system/sys-subsystem-net-devices-wire0.device.wants/hostgap-tune@wire0.service";
+    let target = std::fs::read_link(root.join(wants)).unwrap();
+    assert_eq!(target.to_str(), Some("/etc/systemd/system/hostgap-tune@.service"));
+
+    // The next start: nothing is set, and the unit's command runs.
+    check(&inside(&ground, "rollback", &[]), 0, "");
+    before.assert_same(&ground.dump(), "before the next start");
+    let profile = root.join("etc/hostgap/tune.toml");
+    let command = ["--confirmed", "--dev", "wire0", profile.to_str().unwrap()];
+    check(&inside(&ground, "apply", &command), 0, "");
+    assert_eq!(ground.sysctl("net/core/somaxconn"), "8192");
+    assert_eq!(ground.phase().as_deref(), Some("confirmed"));
+    // A link that comes anew while it stands.
+    let home = ground.world.name("home");
+    testkit::shell(&format!("ip -n {home} link set wire0 mtu 1500"));
+    check(&inside(&ground, "apply", &command), 0, "");
+    let link = testkit::shell(&format!("ip -n {home} link show wire0"));
+    assert!(link.contains("mtu 1400"), "{link}");
+
+    // A file that is read later wins, which is said.
+    std::fs::write(root.join("etc/sysctl.d/99-admin.conf"), "net.core.somaxconn = 100\n").unwrap();
+    let again = inside(&ground, "keep", &at_root);
+    assert_eq!(again.status.code(), Some(3));
+    assert!(crate::turn::stderr(&again).contains("99-admin.conf also sets net.core.somaxconn"));
+    let forgotten = stdout(&inside(&ground, "keep", &["--forget", at_root[0], at_root[1]]));
+    assert!(forgotten.contains("files removed"), "{forgotten}");
+    assert!(!root.join(wants).exists() && !profile.exists());
+    assert!(root.join("etc/sysctl.d/99-admin.conf").exists(), "what is not ours stays");
+    check(&inside(&ground, "rollback", &[]), 0, "");
+}
+
+#[test]
+fn a_namespace_s_settings_cannot_be_kept() {
+    let Some(ground) = Ground::new() else { return };
+    check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
+    check(&ground.tune("confirm", &[]), 0, "");
+    check(&ground.tune("keep", &["--root", "/nowhere"]), 2, "does not survive a restart");
+    check(&ground.tune("rollback", &[]), 0, "");
+}

@@ -1,0 +1,162 @@
+//! Applied, confirmed, taken back.
+
+use rustix::process::Signal;
+
+use super::Ground;
+use crate::turn::{check, json, kill, stderr, stdout, until};
+
+#[test]
+fn what_nobody_confirms_is_taken_back_by_itself() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    let applied =
+        ground.apply(&["--confirm-within", "700ms", "--set", "somaxconn=8192", "--set", "initcwnd=20"]);
+    check(&applied, 0, "somaxconn  4096 → 8192");
+    assert!(stdout(&applied).contains("hostgap tune confirm"), "{}", stdout(&applied));
+    assert_eq!(ground.sysctl("net/core/somaxconn"), "8192");
+    ground.until_nothing_stands();
+    before.assert_same(&ground.dump(), "after nobody confirmed");
+    let last = ground.status()["last"].clone();
+    assert_eq!((last["why"].as_str(), last["steps"].as_u64()), (Some("unconfirmed"), Some(5)), "{last}");
+    check(&ground.tune("confirm", &[]), 1, "nothing stands that could be confirmed");
+    until("the watcher has ended", || ground.watcher().is_none());
+}
+
+#[test]
+fn what_is_confirmed_stays_until_somebody_takes_it_back() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    check(
+        &ground.apply(&["wan", "--set", "mtu=1400", "--set", "channels=2", "--set", "rps_cpus=node"]),
+        0,
+        "",
+    );
+    assert_eq!(ground.phase().as_deref(), Some("unconfirmed"));
+    check(&ground.apply(&["--set", "somaxconn=1"]), 1, "stands already, unconfirmed");
+    check(&ground.tune("confirm", &[]), 0, "");
+    assert!(stdout(&ground.tune("confirm", &[])).contains("is confirmed already"));
+    until("the watcher has ended", || ground.watcher().is_none());
+    let standing = ground.status()["standing"].clone();
+    assert_eq!((standing["phase"].as_str(), standing["left_s"].as_u64()), (Some("confirmed"), None));
+    let steps = standing["steps"].as_array().unwrap();
+    assert!(steps.len() > 8 && steps.iter().all(|step| step["as_set"] == true), "{standing}");
+    check(&ground.apply(&["--set", "somaxconn=1"]), 1, "stands already, confirmed");
+    let back = ground.tune("rollback", &[]);
+    check(&back, 0, "");
+    assert!(stdout(&back).contains(&format!("{} steps taken back.", steps.len())), "{}", stdout(&back));
+    before.assert_same(&ground.dump(), "after rollback");
+    check(&ground.tune("rollback", &[]), 1, "nothing stands that could be rolled back");
+}
+
+#[test]
+fn what_somebody_else_has_changed_is_left_alone_and_named() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    check(
+        &ground.apply(&["--set", "tcp_mtu_probing=1", "--set", "somaxconn=8192", "--set", "txqueuelen=77"]),
+        0,
+        "",
+    );
+    check(&ground.tune("confirm", &[]), 0, "");
+    ground.set_sysctl("net/ipv4/tcp_mtu_probing", "2");
+    let told = stdout(&ground.tune("status", &[]));
+    assert!(told.contains("is 2 now: somebody else has changed it"), "{told}");
+    let back = ground.tune("rollback", &[]);
+    assert_eq!(back.status.code(), Some(3), "{}", stderr(&back));
+    let said = stdout(&back) + &stderr(&back);
+    assert!(
+        said.contains("1 left alone since") && said.contains("left alone, changed by somebody else: 2"),
+        "{said}"
+    );
+    assert_eq!(ground.sysctl("net/ipv4/tcp_mtu_probing"), "2");
+    let last = stdout(&ground.tune("status", &[]));
+    assert!(last.contains("tcp_mtu_probing=1\n    found 2"), "{last}");
+    ground.set_sysctl("net/ipv4/tcp_mtu_probing", "0");
+    before.assert_same(&ground.dump(), "but for what somebody else had changed");
+}
+
+/// A login that closes takes its processes along: nobody would watch any more.
+#[test]
+fn a_watcher_that_is_told_to_end_takes_it_back_first() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
+    kill(ground.watcher().unwrap(), Signal::TERM);
+    ground.until_nothing_stands();
+    before.assert_same(&ground.dump(), "after the watcher's end");
+    assert_eq!(ground.status()["last"]["why"], "unwatched");
+}
+
+#[test]
+fn two_at_once_is_an_error_that_says_so() {
+    let Some(ground) = Ground::new() else { return };
+    std::fs::create_dir_all(ground.state()).unwrap();
+    let lock = std::fs::File::create(ground.state().join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let before = ground.dump();
+    check(&ground.apply(&["--set", "somaxconn=8192"]), 1, "another `hostgap tune` is at work");
+    before.assert_same(&ground.dump(), "after a refusal");
+    drop(lock);
+    check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
+    check(&ground.tune("rollback", &[]), 0, "");
+}
+
+/// A step that the kernel refuses takes those before it back.
+#[test]
+fn a_step_that_fails_takes_back_those_before_it() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    // A veth is polled only with a program at its peer, which the kernel says when it is told to poll by a thread.
+    let applied =
+        ground.apply(&["--set", "txqueuelen=77", "--set", "channels=2", "--set", "threaded_napi=1"]);
+    check(&applied, 1, "threaded");
+    before.assert_same(&ground.dump(), "after a failed step");
+    assert_eq!(ground.status()["standing"], serde_json::Value::Null);
+    assert_eq!(ground.status()["last"]["why"], "failed");
+    until("the watcher has ended", || ground.watcher().is_none());
+}
+
+#[test]
+fn a_plan_is_applied_as_it_was_made_or_not_at_all() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    let set = ["--set", "somaxconn=8192", "--set", "mtu=1400", "--json"];
+    let planned = stdout(&ground.look("plan", &set));
+    let file = ground.write("plan.json", &planned);
+    let plan = ["--plan", file.as_str()];
+    ground.set_sysctl("net/core/somaxconn", "1024");
+    check(&ground.tune("apply", &plan), 2, "somaxconn was 4096 and is 1024");
+    ground.set_sysctl("net/core/somaxconn", "8192");
+    check(&ground.tune("apply", &plan), 2, "somaxconn was 4096 and is so already");
+    ground.set_sysctl("net/core/somaxconn", "4096");
+    check(&ground.tune("apply", &plan), 0, "");
+    check(&ground.tune("rollback", &[]), 0, "");
+    before.assert_same(&ground.dump(), "after rollback of a plan");
+    let home = ground.world.name("home");
+    testkit::shell(&format!("ip -n {home} link del wire0; ip -n {home} link add wire0 type bridge"));
+    check(&ground.tune("apply", &plan), 2, "the link was wire0 (index");
+    testkit::shell(&format!("ip -n {home} link del wire0"));
+    check(&ground.tune("apply", &plan), 2, "there is no link wire0");
+}
+
+#[test]
+fn findings_become_settings() {
+    let Some(ground) = Ground::new() else { return };
+    let findings = r#"{ "schema": 1, "findings": [
+        { "code": "HG031", "title": "listen queues overflow", "proposals": [{ "knob": "somaxconn", "value": 8192 }] },
+        { "code": "HG040", "title": "x", "proposals": [{ "knob": "somaxconn", "value": "1" }] }] }"#;
+    let file = ground.write("findings.json", findings);
+    let plan = json(&ground.look("plan", &["--from-findings", &file, "--json"]));
+    let change = &plan["changes"][0];
+    assert_eq!(plan["changes"].as_array().unwrap().len(), 1, "{plan}");
+    assert_eq!(
+        (change["value"].as_str(), change["why"].as_str()),
+        (Some("8192"), Some("HG031 listen queues overflow"))
+    );
+    assert_eq!(
+        (change["steps"][0]["old"].as_str(), change["steps"][0]["new"].as_str()),
+        (Some("4096"), Some("8192"))
+    );
+    let broken = ground.write("broken.json", "{}");
+    check(&ground.look("plan", &["--from-findings", &broken]), 2, "there is no list \"findings\"");
+}

@@ -1,0 +1,99 @@
+//! Offloads: what a card, or the kernel in its stead, does with several packets at once.
+
+use serde::{Deserialize, Serialize};
+
+use super::Value;
+use super::parameter::Place;
+use crate::netlink::{Attributes, Request};
+
+/// An offload that can be switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Feature {
+    /// Received segments are put together by the kernel.
+    Gro,
+    /// Large packets are cut by the kernel, last of all.
+    Gso,
+    /// Large TCP packets over IPv4 are cut by the card.
+    TsoIpv4,
+    /// The same over IPv6.
+    TsoIpv6,
+    /// Received segments are put together by the card, so that they can be cut again.
+    GroHw,
+}
+
+const WANTED: u16 = 3;
+const ACTIVE: u16 = 4;
+/// Those that cannot be switched.
+const FIXED: u16 = 5;
+/// Those that the card can do.
+const CAPABLE: u16 = 2;
+/// Within a set of bits: the bits; within these: one; within this: its name, and that it is set.
+const BITS: u16 = 3;
+const BIT: u16 = 1;
+const BIT_NAME: u16 = 2;
+const BIT_VALUE: u16 = 3;
+
+impl Feature {
+    pub(super) const PLACE: Place = Place { get: 11, set: 12 };
+
+    /// The kernel's name for it, which `ethtool -k` prints under its own.
+    ///
+    /// Source: `netdev_features_strings` in net/ethtool/common.c.
+    pub fn name(self) -> &'static str {
+        match self {
+            Feature::Gro => "rx-gro",
+            Feature::Gso => "tx-generic-segmentation",
+            Feature::TsoIpv4 => "tx-tcp-segmentation",
+            Feature::TsoIpv6 => "tx-tcp6-segmentation",
+            Feature::GroHw => "rx-gro-hw",
+        }
+    }
+
+    pub(super) fn find(self, answer: Attributes<'_>) -> Value {
+        let has = |set: u16| u32::from(names(answer.within(set)).any(|name| name == self.name().as_bytes()));
+        let now = has(ACTIVE);
+        let free = has(CAPABLE) == 1 && has(FIXED) == 0;
+        Value { now, wanted: has(WANTED), max: Some(if free { 1 } else { now }) }
+    }
+
+    pub(super) fn fill(self, request: &mut Request, on: bool) {
+        let mut bit = Request::default();
+        bit.put(BIT_NAME, &[self.name().as_bytes(), &[0]].concat());
+        if on {
+            bit.put(BIT_VALUE, &[]);
+        }
+        let (mut bits, mut set) = (Request::default(), Request::default());
+        bits.nest(BIT, &bit);
+        set.nest(BITS, &bits);
+        request.nest(WANTED, &set);
+    }
+}
+
+/// The names of the bits of a set that stands for itself, without a mask: those that are listed are set.
+fn names(set: Attributes<'_>) -> impl Iterator<Item = &[u8]> {
+    let bits = set.within(BITS).iter().filter(|(number, _)| *number == BIT);
+    bits.filter_map(|(_, bit)| Attributes::of(bit).get(BIT_NAME)?.strip_suffix(&[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offload_that_rests_is_wanted_and_not_on() {
+        let mut answer = Request::default();
+        for (set, feature) in [(CAPABLE, Feature::Gso), (WANTED, Feature::Gso), (ACTIVE, Feature::Gro)] {
+            let mut bit = Request::default();
+            bit.put(BIT_NAME, &[feature.name().as_bytes(), &[0]].concat());
+            let (mut bits, mut inside) = (Request::default(), Request::default());
+            bits.nest(BIT, &bit);
+            inside.nest(BITS, &bits);
+            answer.nest(set, &inside);
+        }
+        let read = |feature: Feature| feature.find(Attributes::of(answer.bytes()));
+        assert_eq!(read(Feature::Gso), Value { now: 0, wanted: 1, max: Some(1) });
+        assert_eq!(read(Feature::Gro), Value { now: 1, wanted: 0, max: Some(1) });
+        assert_eq!(read(Feature::GroHw), Value { now: 0, wanted: 0, max: Some(0) });
+    }
+}

@@ -1,0 +1,66 @@
+//! The table by which a card spreads flows over its receive queues (RSS).
+//!
+//! By `SIOCETHTOOL`, which every kernel has. Source: include/uapi/linux/ethtool.h (`struct ethtool_rxfh_indir`).
+
+use std::os::fd::AsRawFd;
+
+use super::Ethtool;
+use crate::{Error, IfName, Result};
+
+const GET: u32 = 0x38;
+const SET: u32 = 0x39;
+/// The command and the number of entries stand before the entries.
+const HEAD: usize = 2;
+/// The longest table of a known driver is a tenth of it; the answer of one that says more is not believed.
+const ENTRIES_MAX: u32 = 1 << 16;
+
+impl Ethtool {
+    /// The receive queue of each entry; `None` if the card has no table.
+    pub fn read_indirection(&self, link: &IfName) -> Result<Option<Vec<u32>>> {
+        let attempted = || self.attempted("read", link);
+        let mut question = [GET, 0];
+        match self.ioctl(link, &mut question) {
+            Ok(()) => {}
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP)) => return Ok(None),
+            Err(error) => return Err(Error::new(attempted(), error)),
+        }
+        let [_, entries] = question;
+        if entries == 0 {
+            return Ok(None);
+        }
+        if entries > ENTRIES_MAX {
+            return Err(Error::invalid(attempted(), format!("a table of {entries} entries")));
+        }
+        let mut table = vec![0; HEAD + entries as usize];
+        (table[0], table[1]) = (GET, entries);
+        self.ioctl(link, &mut table).map_err(|error| Error::new(attempted(), error))?;
+        Ok(Some(table.split_off(HEAD)))
+    }
+
+    /// Sets the receive queue of each entry; no entries leave the table to the driver again. `EINVAL` for a queue that is not there or a table of another length.
+    pub fn write_indirection(&self, link: &IfName, table: &[u32]) -> Result<()> {
+        let entries = u32::try_from(table.len()).unwrap_or(ENTRIES_MAX);
+        let mut request = [&[SET, entries], table].concat();
+        self.ioctl(link, &mut request).map_err(|error| Error::new(self.attempted("set", link), error))
+    }
+
+    fn attempted(&self, verb: &str, link: &IfName) -> String {
+        format!("{verb} the table of flows of {link} in {}", self.place)
+    }
+
+    /// `words` is what the kernel reads and writes: the head, and as many entries as it says.
+    fn ioctl(&self, link: &IfName, words: &mut [u32]) -> std::io::Result<()> {
+        let mut name = [0; libc::IFNAMSIZ];
+        for (to, from) in name.iter_mut().zip(link.as_str().bytes()) {
+            *to = from.cast_signed();
+        }
+        let data = words.as_mut_ptr().cast::<libc::c_char>();
+        let request =
+            libc::ifreq { ifr_name: name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_data: data } };
+        // SAFETY: the descriptor is a socket that is open for the length of the call. `request` is a whole `ifreq` with a
+        // name that ends with NUL (an `IfName` has at most 15 bytes), and its data points to `words`, which the kernel
+        // reads and writes no further than the number of entries in its head says, and both callers make it so long.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &raw const request) };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a network card can be told: rings, queues, moderation of interrupts, offloads, the table of flows.
+//!
+//! By netlink (Documentation/networking/ethtool-netlink.rst), but for the table, which netlink sets since Linux 6.17
+//! only. A driver may make something else of a value: read it back.
+
+mod feature;
+mod indirection;
+mod parameter;
+
+pub use feature::Feature;
+pub use parameter::NicParameter;
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::error::Attempt;
+use crate::netlink::{Attributes, Generic, Request};
+use crate::{Error, IfName, Netns, Result};
+
+/// The header of every request: whom it is about.
+const HEADER: u16 = 1;
+const DEVICE_NAME: u16 = 2;
+
+/// The cards of one namespace.
+#[derive(Debug)]
+pub struct Ethtool {
+    netlink: Generic,
+    /// For the requests that are no netlink.
+    socket: OwnedFd,
+    place: String,
+}
+
+/// A number that a card has, and the most that it could have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Value {
+    /// What it has now.
+    pub now: u32,
+    /// What somebody has asked for: an offload can be asked for and rest, as long as another that it needs is off. All
+    /// else is what it was asked to be.
+    pub wanted: u32,
+    /// The most that it can have, where the driver says so.
+    pub max: Option<u32>,
+}
+
+impl Ethtool {
+    /// The cards of a namespace.
+    pub fn open_in(netns: &Netns) -> Result<Ethtool> {
+        let place = netns.describe();
+        let (netlink, socket) = netns.run(|| {
+            let kind = (AddressFamily::INET, SocketType::DGRAM);
+            let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)
+                .attempt(|| "open a socket for ethtool")?;
+            Ok::<_, Error>((Generic::open("ethtool")?, socket))
+        })??;
+        Ok(Ethtool { netlink, socket, place })
+    }
+
+    /// One of a card's numbers; `None` if this card, or its driver, has no such number.
+    pub fn read(&self, link: &IfName, parameter: NicParameter) -> Result<Option<Value>> {
+        let what = parameter.place();
+        let asked = self.netlink.call(what.get, &about(link));
+        let answers = match asked.map_err(|error| self.failed("read", parameter, link, error)) {
+            Ok(answers) => answers,
+            // A driver without that kind of request.
+            Err(error) if error.is(libc::EOPNOTSUPP) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let attributes = answers.first().map(|bytes| Attributes::of(bytes));
+        Ok(attributes.and_then(|attributes| parameter.find(attributes)))
+    }
+
+    /// Sets one of a card's numbers; the others stay. `EOPNOTSUPP` if it has no such number, `ERANGE` or `EINVAL` if it
+    /// does not take the value.
+    pub fn write(&self, link: &IfName, parameter: NicParameter, value: u32) -> Result<()> {
+        let mut request = about(link);
+        let combined = match parameter {
+            // Cards have queues for both directions in pairs, or each direction its own.
+            NicParameter::Channels => self.has_pairs(link)?,
+            _ => true,
+        };
+        parameter.fill(&mut request, value, combined);
+        let sent = self.netlink.call(parameter.place().set, &request);
+        sent.map(drop).map_err(|error| self.failed(&format!("set to {value}"), parameter, link, error))
+    }
+
+    fn has_pairs(&self, link: &IfName) -> Result<bool> {
+        let channels = NicParameter::Channels;
+        let answers = self.netlink.call(channels.place().get, &about(link));
+        let answers = answers.map_err(|error| self.failed("read", channels, link, error))?;
+        Ok(answers.first().is_some_and(|bytes| parameter::has_pairs(Attributes::of(bytes))))
+    }
+
+    fn failed(
+        &self,
+        verb: &str,
+        what: impl std::fmt::Display,
+        link: &IfName,
+        error: std::io::Error,
+    ) -> Error {
+        Error::new(format!("{verb} {what} of {link} in {}", self.place), error)
+    }
+}
+
+/// A request about a link.
+fn about(link: &IfName) -> Request {
+    let mut header = Request::default();
+    header.put(DEVICE_NAME, &[link.as_str().as_bytes(), &[0]].concat());
+    let mut request = Request::default();
+    request.nest(HEADER, &header);
+    request
+}

@@ -1,0 +1,118 @@
+//! Interrupts and the CPUs that serve them: `/proc/interrupts` and `/proc/irq`.
+//!
+//! They belong to the machine and not to a namespace. A driver that is reset gives its interrupts back, and their numbers
+//! may then be another's: an interrupt is told by its number and its name together.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use crate::error::Attempt;
+use crate::{CpuSet, Error, NameError, Result};
+
+/// A `/proc` with interrupts: the kernel's, or one that a test wrote.
+#[derive(Debug, Clone)]
+pub struct Interrupts {
+    root: PathBuf,
+}
+
+/// An interrupt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interrupt {
+    /// Its number.
+    pub number: u32,
+    /// Who asked for it, in the driver's words: `virtio1-input.0`.
+    pub name: String,
+}
+
+impl Interrupts {
+    /// The kernel's.
+    pub fn kernel() -> Interrupts {
+        Interrupts::at("/proc")
+    }
+
+    /// A tree of files in another directory.
+    pub fn at(root: impl Into<PathBuf>) -> Interrupts {
+        Interrupts { root: root.into() }
+    }
+
+    /// Those with a number, in its order. Those of the processor itself (`NMI`, `LOC`) have none.
+    pub fn list(&self) -> Result<Vec<Interrupt>> {
+        let path = self.root.join("interrupts");
+        let text = fs::read_to_string(&path).attempt(|| format!("read {}", path.display()))?;
+        Ok(text.lines().filter_map(interrupt).collect())
+    }
+
+    /// The CPUs that may serve it; `None` without such an interrupt.
+    pub fn read_cpus(&self, number: u32) -> Result<Option<CpuSet>> {
+        let path = self.path(number);
+        let attempted = || format!("read {}", path.display());
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let cpus = text.trim().parse();
+                cpus.map(Some).map_err(|error: NameError| Error::invalid(attempted(), error.to_string()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).attempt(attempted),
+        }
+    }
+
+    /// Lets these CPUs serve it. `EIO` for one whose CPUs the kernel chooses, `EINVAL` if none of them is on line.
+    pub fn write_cpus(&self, number: u32, cpus: &CpuSet) -> Result<()> {
+        let path = self.path(number);
+        let attempted = || format!("write {cpus} to {}", path.display());
+        let mut file = OpenOptions::new().write(true).truncate(true).open(&path).attempt(attempted)?;
+        file.write_all(format!("{cpus}\n").as_bytes()).attempt(attempted)
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        self.root.join(format!("irq/{number}/smp_affinity_list"))
+    }
+}
+
+/// The queue that an interrupt serves: the number at the end of its name, behind which mlx5 puts an address. `None` for
+/// one that serves no queue (`virtio1-config`).
+pub fn queue_of(name: &str) -> Option<u16> {
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    name[digits..].parse().ok()
+}
+
+fn interrupt(line: &str) -> Option<Interrupt> {
+    let (number, rest) = line.trim_start().split_once(':')?;
+    let name = rest.split_whitespace().last()?;
+    Some(Interrupt { number: number.parse().ok()?, name: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "           CPU0       CPU1\n\
+        \u{20}25:          0        118  PCI-MSIX-0000:00:03.0   1-edge      virtio1-input.0\n\
+        \u{20}26:         10          0  PCI-MSIX-0000:00:03.0   2-edge      virtio1-output.0\n\
+        NMI:          0          0   Non-maskable interrupts\n";
+
+    #[test]
+    fn interrupts_have_a_number_and_a_name() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("interrupts"), TABLE).unwrap();
+        fs::create_dir_all(directory.path().join("irq/25")).unwrap();
+        fs::write(directory.path().join("irq/25/smp_affinity_list"), "0-1\n").unwrap();
+        let interrupts = Interrupts::at(directory.path());
+        let names: Vec<_> =
+            interrupts.list().unwrap().into_iter().map(|one| (one.number, one.name)).collect();
+        assert_eq!(names, [(25, "virtio1-input.0".to_owned()), (26, "virtio1-output.0".to_owned())]);
+        interrupts.write_cpus(25, &"1".parse().unwrap()).unwrap();
+        assert_eq!(interrupts.read_cpus(25).unwrap(), Some("1".parse().unwrap()));
+        assert_eq!(interrupts.read_cpus(26).unwrap(), None);
+    }
+
+    #[test]
+    fn queues_are_told_by_the_end_of_a_name() {
+        assert_eq!(queue_of("virtio1-output.3"), Some(3));
+        assert_eq!(queue_of("eth0-TxRx-12"), Some(12));
+        assert_eq!(queue_of("mlx5_comp7@pci:0000:3b:00.0"), Some(7));
+        assert_eq!(queue_of("virtio1-config"), None);
+    }
+}

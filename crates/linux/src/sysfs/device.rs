@@ -1,0 +1,56 @@
+//! What is behind a link: a driver, a device, its interrupts.
+
+use std::collections::BTreeSet;
+
+use super::NetSysfs;
+use crate::interrupts::Interrupts;
+use crate::{IfName, Result};
+
+impl NetSysfs {
+    /// The driver of a link's device; `None` for a link without a device (a bridge, a veth).
+    pub fn driver(&self, link: &IfName) -> Option<String> {
+        self.target(&format!("class/net/{link}/device/driver"))
+    }
+
+    /// The name of a link's device on its bus: `virtio1`, `0000:3b:00.0`.
+    pub fn device(&self, link: &IfName) -> Option<String> {
+        self.target(&format!("class/net/{link}/device"))
+    }
+
+    /// The numbers of a link's interrupts. Those of a virtio device are its PCI device's; those of a link without a device
+    /// are none.
+    pub fn interrupts(&self, link: &IfName) -> Result<BTreeSet<u32>> {
+        let device = format!("class/net/{link}/device");
+        let parent = format!("{device}/../msi_irqs");
+        let is_virtio = self.device(link).is_some_and(|name| name.starts_with("virtio"));
+        let own = self.directory(&format!("{device}/msi_irqs"));
+        let names = match own {
+            Err(error) if error.is(libc::ENOENT) && is_virtio => self.directory(&parent),
+            own => own,
+        };
+        match names {
+            Ok(names) => Ok(names.iter().filter_map(|name| name.parse().ok()).collect()),
+            Err(error) if error.is(libc::ENOENT) => self.by_name(link),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Without message-signalled interrupts there is no list; the kernel's table has the device's or the link's name.
+    fn by_name(&self, link: &IfName) -> Result<BTreeSet<u32>> {
+        let Some(device) = self.device(link) else { return Ok(BTreeSet::new()) };
+        let ours = |name: &str| {
+            [device.as_str(), link.as_str()].iter().any(|own| {
+                name.strip_prefix(own).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+            })
+        };
+        let all = Interrupts::kernel().list()?;
+        Ok(all.into_iter().filter(|one| ours(&one.name)).map(|one| one.number).collect())
+    }
+
+    /// The last part of what a symbolic link leads to.
+    fn target(&self, path: &str) -> Option<String> {
+        let target = rustix::fs::readlinkat(&self.root, path, Vec::new()).ok()?;
+        let target = target.into_string().ok()?;
+        target.rsplit('/').next().map(str::to_owned)
+    }
+}

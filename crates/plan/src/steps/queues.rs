@@ -1,0 +1,158 @@
+//! What is set for each queue of a card: a new number of queues takes it along.
+//!
+//! A queue that goes takes its CPUs and flows with it, a driver fills the table of flows anew and spreads its interrupts
+//! again (`netif_set_real_num_rx_queues`, `netif_reset_xps_queues` and the drivers' `set_channels`).
+
+use linux::ethtool::NicParameter;
+use linux::interrupts::Interrupts;
+use linux::{CpuSet, IfName};
+
+use super::{interrupt, nic};
+use crate::entry::QueueState;
+use crate::error::StepError;
+use crate::{Kernel, Place, Queue};
+
+/// What a number may change; `None` for one that changes nothing else.
+pub(super) fn of(
+    kernel: &mut Kernel,
+    place: &Place,
+    link: &IfName,
+    parameter: NicParameter,
+) -> Result<Option<QueueState>, StepError> {
+    match parameter {
+        // Rings are made anew together with their queues, and some drivers do the same as for a new number of queues.
+        NicParameter::Channels | NicParameter::RingRx | NicParameter::RingTx => {
+            read(kernel, place, link).map(Some)
+        }
+        NicParameter::CoalesceRxUsecs
+        | NicParameter::CoalesceTxUsecs
+        | NicParameter::CoalesceAdaptiveRx
+        | NicParameter::Feature(_) => Ok(None),
+    }
+}
+
+fn read(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<QueueState, StepError> {
+    let opened = kernel.at(place)?;
+    let sysfs = opened.sysfs()?;
+    let mut state = QueueState { table: opened.ethtool()?.read_indirection(link)?, ..QueueState::default() };
+    for queue in sysfs.queues(link)? {
+        // The only send queue of a link has none.
+        if let Ok(cpus) = sysfs.read_queue_cpus(link, queue) {
+            state.cpus.push((queue, cpus));
+        }
+        if let Queue::Rx(rx) = queue
+            && let Ok(flows) = sysfs.read_queue_flows(link, rx)
+        {
+            state.flows.push((rx, flows));
+        }
+    }
+    let numbers = sysfs.interrupts(link)?;
+    let all = if numbers.is_empty() { Vec::new() } else { Interrupts::kernel().list()? };
+    for one in all.into_iter().filter(|one| numbers.contains(&one.number)) {
+        if let Some(cpus) = Interrupts::kernel().read_cpus(one.number)? {
+            state.interrupts.push((one.number, one.name, cpus));
+        }
+    }
+    Ok(state)
+}
+
+/// What is set for each queue, at three times.
+pub(super) struct OfEach<'a> {
+    /// Before the step.
+    pub(super) were: &'a QueueState,
+    /// As the step left it; `None`: nothing was read back.
+    pub(super) left: Option<&'a QueueState>,
+    /// Before undo.
+    pub(super) found: &'a QueueState,
+}
+
+impl OfEach<'_> {
+    /// Puts it back when the number of queues is back. What held something else than the step had left was changed by
+    /// somebody else, and gets that again. True if anything had to be written.
+    pub(super) fn put_back(
+        &self,
+        kernel: &mut Kernel,
+        place: &Place,
+        link: &IfName,
+    ) -> Result<bool, StepError> {
+        let now = read(kernel, place, link)?;
+        let mut written = false;
+        if let (Some(were), Some(is)) = (&self.were.table, &now.table) {
+            let (left, found) = (self.left.and_then(|left| left.table.as_ref()), self.found.table.as_ref());
+            // A table that somebody has made since speaks of queues that may not be there any more.
+            let target = others(were, left, found).filter(|table| table.len() == were.len()).unwrap_or(were);
+            if target != is {
+                nic::write_table(kernel, place, link, target)?;
+                written = true;
+            }
+        }
+        let sysfs = kernel.at(place)?.sysfs()?;
+        for (queue, cpus) in self.targets(|state| &state.cpus) {
+            if find(&now.cpus, &queue).is_some_and(|is| *is != cpus) {
+                sysfs.write_queue_cpus(link, queue, &cpus)?;
+                written = true;
+            }
+        }
+        for (rx, flows) in self.targets(|state| &state.flows) {
+            if find(&now.flows, &rx).is_some_and(|is| *is != flows) {
+                sysfs.write_queue_flows(link, rx, flows)?;
+                written = true;
+            }
+        }
+        Ok(self.put_interrupts_back()? || written)
+    }
+
+    fn put_interrupts_back(&self) -> Result<bool, StepError> {
+        let of = |state: &QueueState, irq: u32, name: &str| -> Option<CpuSet> {
+            let mut all = state.interrupts.iter();
+            all.find(|one| one.0 == irq && one.1 == name).map(|one| one.2.clone())
+        };
+        let mut written = false;
+        for (irq, name, were) in &self.were.interrupts {
+            let left = self.left.and_then(|left| of(left, *irq, name));
+            let found = of(self.found, *irq, name);
+            let target = others(were, left.as_ref(), found.as_ref()).unwrap_or(were);
+            if interrupt::read(*irq, name)?.is_some_and(|is| is != *target) {
+                interrupt::write(*irq, target)?;
+                written = true;
+            }
+        }
+        Ok(written)
+    }
+
+    /// What each is to hold.
+    fn targets<K: Copy + PartialEq, V: Clone + PartialEq>(
+        &self,
+        part: impl Fn(&QueueState) -> &Vec<(K, V)>,
+    ) -> Vec<(K, V)> {
+        let target = |(key, were): &(K, V)| {
+            let left = self.left.and_then(|left| find(part(left), key));
+            let found = find(part(self.found), key);
+            (*key, others(were, left, found).unwrap_or(were).clone())
+        };
+        part(self.were).iter().map(target).collect()
+    }
+}
+
+/// What somebody else has written; `None` where it is as before, as the step left it, or not known.
+fn others<'a, T: PartialEq>(were: &T, left: Option<&T>, found: Option<&'a T>) -> Option<&'a T> {
+    let left = left?;
+    found.filter(|found| *found != left && *found != were)
+}
+
+fn find<'a, K: PartialEq, V>(list: &'a [(K, V)], key: &K) -> Option<&'a V> {
+    list.iter().find(|(found, _)| found == key).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_wrote_is_told_from_what_the_step_left() {
+        assert_eq!(others(&1, Some(&0), Some(&0)), None);
+        assert_eq!(others(&1, Some(&0), Some(&1)), None);
+        assert_eq!(others(&1, Some(&0), Some(&7)), Some(&7));
+        assert_eq!(others(&1, None, Some(&7)), None);
+    }
+}

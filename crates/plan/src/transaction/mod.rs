@@ -1,0 +1,379 @@
+//! A plan that stays only if somebody says so: applied, watched over, confirmed or taken back.
+//!
+//! A [`Store`] is a directory that holds one transaction at a time: `lock` is held by whoever changes it, `standing.json`
+//! says how far it is, `journal` is the way back, `watch` is locked by the process that takes it back when nobody
+//! confirms it, and `last.json` tells how the one before ended.
+//!
+//! The order in which the files are written is what makes it safe. `standing.json` and the journal are on disk, with room
+//! for all of it, before the watcher is started; the watcher says that it watches before the first step is done. So
+//! whatever dies, and when, there is a journal, and somebody who reads it: the watcher, or after its death too the next
+//! command. A restart of the machine takes all of it back by itself, since nothing here outlives the kernel; the journal
+//! does, with the boot id, so that the next command can say so.
+
+mod standing;
+mod watch;
+
+pub use standing::{Ended, Phase, Standing, Why};
+pub use watch::{WatchEnd, Watcher};
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, FlockOperation, flock};
+
+use crate::{ApplyError, Journal, JournalError, Kernel, Placed, Plan, Undone, apply, boot, undo};
+
+/// Room for the journal of one step, of which the largest, a new number of queues, takes some kilobytes.
+const STEP_BYTES: u64 = 16 << 10;
+/// Room for the rest: the header, how it ended.
+const REST_BYTES: u64 = 64 << 10;
+/// How long another command may take until it is an error that it is there: undoing takes some milliseconds.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where a transaction is kept.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// The store, which nobody else changes meanwhile.
+#[derive(Debug)]
+pub struct Held {
+    store: Store,
+    _lock: File,
+}
+
+/// How taking back went.
+#[derive(Debug)]
+pub struct TakenBack {
+    /// Each step, last first, and how it went.
+    pub steps: Vec<(Placed, Undone)>,
+    /// False: some steps failed, and the journal is kept for another attempt.
+    pub is_whole: bool,
+}
+
+/// Why a transaction could not be begun or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum TransactionError {
+    /// A file of the store.
+    #[error("could not {attempted} {}: {source}", path.display())]
+    File {
+        /// "create", "write", …
+        attempted: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// There is no room for the journal; nothing was changed.
+    #[error("could not make room for the journal in {}: {source}; nothing was changed", path.display())]
+    NoRoom {
+        /// The store.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Another command works on it.
+    #[error("another `hostgap tune` is at work in {}; wait until it has ended", path.display())]
+    InUse {
+        /// The store.
+        path: PathBuf,
+    },
+    /// One stands already.
+    #[error("tuning {id} stands already, {phase}")]
+    Stands {
+        /// Its id.
+        id: String,
+        /// How far it is.
+        phase: Phase,
+    },
+    /// None stands.
+    #[error("nothing stands that could be {what}")]
+    Nothing {
+        /// "confirmed", "rolled back".
+        what: &'static str,
+    },
+    /// The file that says how far it is cannot be understood.
+    #[error("{} is damaged: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A step; what was done before it was taken back, as `back` says.
+    #[error("{why}")]
+    Apply {
+        /// Why apply stopped.
+        why: Box<ApplyError>,
+        /// How taking back went.
+        back: TakenBack,
+    },
+    /// The kernel.
+    #[error("could not {0}")]
+    Kernel(#[from] linux::Error),
+}
+
+impl Store {
+    /// A directory, made when something is first kept there.
+    pub fn at(root: impl Into<PathBuf>) -> Store {
+        Store { root: root.into() }
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// The journal, whether it is there or not.
+    pub fn journal_path(&self) -> PathBuf {
+        self.root.join("journal")
+    }
+
+    /// What stands; `None` if nothing does.
+    ///
+    /// # Errors
+    /// The file cannot be read, or not understood.
+    pub fn standing(&self) -> Result<Option<Standing>, TransactionError> {
+        standing::read(&self.standing_path())
+    }
+
+    /// How the last one ended; `None` if there was none, or nobody can tell.
+    pub fn last(&self) -> Option<Ended> {
+        serde_json::from_slice(&fs::read(self.root.join("last.json")).ok()?).ok()
+    }
+
+    /// Whether a watcher lives.
+    pub fn is_watched(&self) -> bool {
+        File::open(self.watch_path())
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+    }
+
+    /// Takes the lock, and waits for two seconds if another command has it.
+    ///
+    /// # Errors
+    /// [`TransactionError::InUse`] after that time.
+    pub fn hold(&self) -> Result<Held, TransactionError> {
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match self.try_hold()? {
+                Some(held) => return Ok(held),
+                None if Instant::now() > deadline => {
+                    return Err(TransactionError::InUse { path: self.root.clone() });
+                }
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    /// Takes the lock if nobody has it.
+    fn try_hold(&self) -> Result<Option<Held>, TransactionError> {
+        fs::create_dir_all(&self.root).map_err(failed("create", &self.root))?;
+        let path = self.root.join("lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(failed("open", &path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Held { store: self.clone(), _lock: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed("lock", &path)(errno.into())),
+        }
+    }
+
+    fn standing_path(&self) -> PathBuf {
+        self.root.join("standing.json")
+    }
+
+    fn watch_path(&self) -> PathBuf {
+        self.root.join("watch")
+    }
+}
+
+impl Held {
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Writes down that a transaction begins, and makes room for its journal: until this returns, and until a watcher
+    /// watches, nothing may be changed. The watcher holds the limit on the latency of CPUs, in microseconds, if one is
+    /// given. `about` is for the caller to remember.
+    ///
+    /// # Errors
+    /// One stands already, or the files cannot be written.
+    pub fn begin(
+        &self,
+        plan: &Plan,
+        cpu_latency_us: Option<u32>,
+        about: serde_json::Value,
+    ) -> Result<(Standing, Journal), TransactionError> {
+        if let Some(standing) = self.store.standing()? {
+            return Err(TransactionError::Stands { id: standing.id, phase: standing.phase });
+        }
+        let path = self.store.journal_path();
+        if path.exists() {
+            let why = "a journal lies there and nothing says whose it is".to_owned();
+            return Err(TransactionError::Damaged { path, why });
+        }
+        let room = STEP_BYTES * plan.steps.len() as u64 + REST_BYTES;
+        self.make_room(room).map_err(|source| {
+            let _ = fs::remove_file(self.room_path());
+            TransactionError::NoRoom { path: self.store.root.clone(), source }
+        })?;
+        let standing = Standing::begin(cpu_latency_us, about)?;
+        let begun = standing::write(&self.store.standing_path(), &standing)
+            .and_then(|()| Ok(Journal::create(&path)?));
+        match begun {
+            Ok(journal) => Ok((standing, journal)),
+            Err(error) => {
+                let _ = self.forget();
+                Err(error)
+            }
+        }
+    }
+
+    /// Does the plan. If a step fails, what was done before it is taken back at once.
+    ///
+    /// # Errors
+    /// [`TransactionError::Apply`] with how taking back went.
+    pub fn apply(&self, plan: &Plan, journal: Journal, kernel: &mut Kernel) -> Result<(), TransactionError> {
+        let mut journal = journal;
+        match apply(plan, &mut journal, kernel) {
+            Ok(_) => {
+                let _ = fs::remove_file(self.room_path());
+                Ok(())
+            }
+            Err(why) => {
+                let back = self.undo(journal, kernel, Why::Failed)?;
+                Err(TransactionError::Apply { why: Box::new(why), back })
+            }
+        }
+    }
+
+    /// Writes down that all is done, and until when it is to be confirmed; `None`: it was confirmed before.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn await_confirmation(
+        &self,
+        standing: Standing,
+        patience: Option<Duration>,
+    ) -> Result<Standing, TransactionError> {
+        let phase = patience.map_or(Phase::Confirmed, |patience| Phase::Unconfirmed {
+            deadline_ns: linux::clock::boot_ns()
+                .saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)),
+        });
+        self.enter(standing, phase)
+    }
+
+    /// Lets it stay.
+    ///
+    /// # Errors
+    /// None stands that is unconfirmed, or the machine was started anew since.
+    pub fn confirm(&self) -> Result<Standing, TransactionError> {
+        match self.store.standing()? {
+            Some(standing)
+                if matches!(standing.phase, Phase::Unconfirmed { .. }) && standing.is_of_this_boot() =>
+            {
+                self.enter(standing, Phase::Confirmed)
+            }
+            Some(standing) if standing.phase == Phase::Confirmed => {
+                Err(TransactionError::Stands { id: standing.id, phase: standing.phase })
+            }
+            Some(_) | None => Err(TransactionError::Nothing { what: "confirmed" }),
+        }
+    }
+
+    /// Takes it back, by the journal alone. What somebody else has changed meanwhile is left alone.
+    ///
+    /// # Errors
+    /// There is none, or the journal cannot be read.
+    pub fn take_back(&self, kernel: &mut Kernel, why: Why) -> Result<TakenBack, TransactionError> {
+        let path = self.store.journal_path();
+        if !path.exists() {
+            // Begun and not yet with a journal: nothing was changed.
+            return match self.store.standing() {
+                Ok(None) => Err(TransactionError::Nothing { what: "rolled back" }),
+                Ok(Some(_)) | Err(_) => {
+                    self.end(why, &[])?;
+                    Ok(TakenBack { steps: Vec::new(), is_whole: true })
+                }
+            };
+        }
+        let journal = Journal::open(&path)?;
+        self.undo(journal, kernel, why)
+    }
+
+    /// Forgets what stands without taking it back: for a journal that cannot be read any more.
+    ///
+    /// # Errors
+    /// The files cannot be removed.
+    pub fn forget(&self) -> Result<(), TransactionError> {
+        for path in [self.store.journal_path(), self.room_path(), self.store.standing_path()] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("remove", &path)(error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn undo(&self, journal: Journal, kernel: &mut Kernel, why: Why) -> Result<TakenBack, TransactionError> {
+        // The outcomes are written too, and the disk may be full by now.
+        let _ = fs::remove_file(self.room_path());
+        let mut journal = journal;
+        let steps = undo(&mut journal, kernel);
+        let is_whole = journal.is_undone();
+        drop(journal);
+        if is_whole {
+            self.end(why, &steps)?;
+        }
+        Ok(TakenBack { steps, is_whole })
+    }
+
+    fn end(&self, why: Why, steps: &[(Placed, Undone)]) -> Result<(), TransactionError> {
+        let id = self.store.standing().ok().flatten().map_or_else(String::new, |standing| standing.id);
+        let ended = Ended::now(id, why, steps);
+        // How it ended is for people: that it cannot be written must not keep it from ending.
+        let _ = standing::write(&self.store.root.join("last.json"), &ended);
+        self.forget()
+    }
+
+    fn enter(&self, standing: Standing, phase: Phase) -> Result<Standing, TransactionError> {
+        let standing = Standing { phase, ..standing };
+        standing::write(&self.store.standing_path(), &standing)?;
+        Ok(standing)
+    }
+
+    fn make_room(&self, bytes: u64) -> io::Result<()> {
+        let mut file = File::create(self.room_path())?;
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            // A file system without it: bytes that are written are room as well.
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                io::copy(&mut io::Read::take(io::repeat(0), bytes), &mut file)?;
+                file.flush()?;
+            }
+            result => result?,
+        }
+        file.sync_data()
+    }
+
+    fn room_path(&self) -> PathBuf {
+        self.store.root.join("room")
+    }
+}
+
+fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TransactionError {
+    move |source| TransactionError::File { attempted, path: path.to_owned(), source }
+}
+
+/// The id of this run of the kernel.
+fn this_boot() -> Result<String, TransactionError> {
+    Ok(boot::boot_id(Path::new(boot::BOOT_ID))?)
+}

@@ -1,0 +1,116 @@
+//! The watcher: a process of its own that takes a transaction back when nobody confirms it.
+//!
+//! It shares nothing with the process that applies but the store, so that this may die at any moment. It acts on what
+//! the files say and holds the lock while it does.
+
+use std::fs::{File, OpenOptions};
+use std::time::{Duration, Instant};
+
+use linux::latency::{self, Hold};
+use rustix::fs::{FlockOperation, flock};
+
+use super::{LOCK_PATIENCE, Phase, Store, TakenBack, TransactionError, Why, failed};
+use crate::Kernel;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A process that watches, as others see it by its lock.
+#[derive(Debug)]
+pub struct Watcher {
+    store: Store,
+    id: String,
+    _lock: File,
+    /// What ends with the watcher.
+    hold: Option<Hold>,
+}
+
+/// Why a watcher ended.
+#[derive(Debug)]
+pub enum WatchEnd {
+    /// It was confirmed, or taken back by somebody.
+    Settled,
+    /// The watcher has taken it back.
+    TakenBack(Why, TakenBack),
+}
+
+impl Watcher {
+    /// Becomes the watcher of what stands. From here on whoever applies may go on.
+    ///
+    /// # Errors
+    /// Nothing stands, or it has a watcher.
+    pub fn of(store: &Store) -> Result<Watcher, TransactionError> {
+        let Some(standing) = store.standing()? else {
+            return Err(TransactionError::Nothing { what: "watched over" });
+        };
+        let path = store.watch_path();
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(failed("open", &path))?;
+        // The watcher of one that was taken back a moment ago may not have seen that yet.
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() > deadline {
+                return Err(TransactionError::InUse { path });
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let hold = standing.cpu_latency_us.map(latency::hold).transpose()?;
+        Ok(Watcher { store: store.clone(), id: standing.id, _lock: file, hold })
+    }
+
+    /// Watches until it is confirmed or taken back. `stop` tells that this process is to end: what is unconfirmed then is
+    /// taken back at once, since nobody would watch over it any more.
+    ///
+    /// # Errors
+    /// It could not be taken back; the journal is kept.
+    pub fn watch(self, kernel: &mut Kernel, stop: impl Fn() -> bool) -> Result<WatchEnd, TransactionError> {
+        loop {
+            match self.phase() {
+                None => return Ok(WatchEnd::Settled),
+                // What is held must go on being held.
+                Some(Phase::Confirmed) if self.hold.is_none() || stop() => return Ok(WatchEnd::Settled),
+                Some(Phase::Confirmed | Phase::Applying | Phase::Unconfirmed { .. }) => {}
+            }
+            // Whoever changes anything has the lock: with it in hand, what the files say is how it is.
+            if self.is_due(&stop)
+                && let Some(held) = self.store.try_hold()?
+            {
+                match self.reason(&stop) {
+                    Some(why) => {
+                        return Ok(WatchEnd::TakenBack(why, held.take_back(kernel, why)?));
+                    }
+                    None => drop(held),
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether it is worth trying to get the lock.
+    fn is_due(&self, stop: &impl Fn() -> bool) -> bool {
+        self.phase() == Some(Phase::Applying) || self.reason(stop).is_some()
+    }
+
+    /// Why it is to be taken back now, if it is; for somebody who holds the lock.
+    fn reason(&self, stop: &impl Fn() -> bool) -> Option<Why> {
+        match self.phase()? {
+            // The lock is free and it is not whole: who applied it is dead.
+            Phase::Applying => Some(Why::Died),
+            Phase::Unconfirmed { .. } if stop() => Some(Why::Unwatched),
+            Phase::Unconfirmed { deadline_ns } if linux::clock::boot_ns() >= deadline_ns => {
+                Some(Why::Unconfirmed)
+            }
+            Phase::Unconfirmed { .. } | Phase::Confirmed => None,
+        }
+    }
+
+    /// How far the transaction is that is watched over; `None` if it is no more. A file that cannot be read is taken for one
+    /// that is unconfirmed and due: what cannot be told must not stay.
+    fn phase(&self) -> Option<Phase> {
+        match self.store.standing() {
+            Ok(Some(standing)) if standing.id == self.id => Some(standing.phase),
+            Ok(_) => None,
+            Err(_) => Some(Phase::Unconfirmed { deadline_ns: 0 }),
+        }
+    }
+}

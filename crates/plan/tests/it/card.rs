@@ -1,0 +1,169 @@
+//! What a card is told, on a veth of two queues: it has queues and offloads as a card has.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use linux::ethtool::{Ethtool, Feature, NicParameter};
+use linux::sysfs::{LinkAttribute, NetSysfs};
+use linux::{IfName, NetnsName};
+use plan::{ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, Step, Undone, apply, preview, undo};
+use testkit::{Dump, World, dump, require_root, shell};
+
+use crate::sample::ifname;
+
+/// A namespace with the link, and what an administrator has set for its queues.
+struct Ground {
+    world: World,
+    directory: tempfile::TempDir,
+}
+
+impl Ground {
+    /// `None`, with the skip noted, without root.
+    fn new() -> Option<Ground> {
+        if !require_root() {
+            return None;
+        }
+        let ground = Ground { world: World::new(), directory: tempfile::tempdir().unwrap() };
+        let (home, away) = (ground.home(), ground.world.name("away"));
+        shell(&format!(
+            "ip netns add {home}; ip netns add {away}
+ip -n {home} link add own0 numrxqueues 2 numtxqueues 2 type veth peer name own0 numrxqueues 2 numtxqueues 2 netns {away}
+ip -n {home} link set own0 up; ip -n {away} link set own0 up"
+        ));
+        let netns = ground.world.open("home");
+        Ethtool::open_in(&netns).unwrap().write(&own(), NicParameter::Channels, 2).unwrap();
+        let sysfs = NetSysfs::open(&netns).unwrap();
+        let cpu = "0".parse().unwrap();
+        sysfs.write_queue_cpus(&own(), Queue::Rx(1), &cpu).unwrap();
+        sysfs.write_queue_cpus(&own(), Queue::Tx(1), &cpu).unwrap();
+        sysfs.write_queue_flows(&own(), 1, 64).unwrap();
+        Some(ground)
+    }
+
+    fn home(&self) -> NetnsName {
+        self.world.name("home")
+    }
+
+    fn dump(&self) -> Dump {
+        dump(&self.world.open("home"))
+    }
+
+    fn plan(&self, steps: Vec<Step>) -> Plan {
+        let mut plan = Plan::new();
+        steps.into_iter().for_each(|step| plan.push(&Place::Netns(self.home()), step));
+        plan
+    }
+
+    fn apply(&self, plan: &Plan, fault: Fault) -> Result<(), ApplyError> {
+        let path = self.directory.path().join("journal");
+        let _ = std::fs::remove_file(&path);
+        let mut kernel = Kernel::new().unwrap();
+        kernel.inject(fault);
+        apply(plan, &mut Journal::create(&path).unwrap(), &mut kernel).map(drop)
+    }
+
+    fn undo(&self) -> Vec<Undone> {
+        let mut journal = Journal::open(&self.directory.path().join("journal")).unwrap();
+        let results = undo(&mut journal, &mut Kernel::new().unwrap());
+        results.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+}
+
+fn own() -> IfName {
+    ifname("own0")
+}
+
+fn set(parameter: NicParameter, value: u32) -> Step {
+    Step::SetNic { link: own(), parameter, value }
+}
+
+fn attribute(attribute: LinkAttribute, value: u64) -> Step {
+    Step::SetLinkAttribute { link: own(), attribute, value }
+}
+
+fn everything() -> Vec<Step> {
+    vec![
+        set(NicParameter::Channels, 1),
+        Step::SetQueueFlows { link: own(), rx: 0, flows: 128 },
+        attribute(LinkAttribute::GroFlushTimeout, 20_000),
+        attribute(LinkAttribute::NapiDeferHardIrqs, 2),
+        attribute(LinkAttribute::TxQueueLen, 77),
+        set(NicParameter::Feature(Feature::Gso), 0),
+        set(NicParameter::Feature(Feature::TsoIpv4), 0),
+        set(NicParameter::Feature(Feature::TsoIpv6), 0),
+    ]
+}
+
+#[test]
+fn all_is_as_before_wherever_apply_or_undo_stopped() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    let plan = ground.plan(everything());
+    ground.apply(&plan, Fault::None).unwrap();
+    assert!(!before.diff(&ground.dump()).is_empty());
+    let lines = Journal::open(&ground.directory.path().join("journal")).unwrap().entries().len();
+    ground.undo();
+    before.assert_same(&ground.dump(), "after undo");
+    let steps = (0..plan.steps.len()).map(Fault::AfterStep);
+    for fault in steps.chain((1..lines).map(Fault::DeadAfterLine)) {
+        ground.apply(&plan, fault).unwrap_err();
+        let outcomes = ground.undo();
+        let regular = |outcome: &Undone| matches!(outcome, Undone::Restored | Undone::AlreadySo);
+        assert!(outcomes.iter().all(regular), "{fault:?}: {outcomes:?}");
+        before.assert_same(&ground.dump(), &format!("after {fault:?}"));
+    }
+    ground.apply(&plan, Fault::None).unwrap();
+    let mut dead = Kernel::new().unwrap();
+    dead.inject(Fault::DeadAfterLine(lines + 3));
+    undo(&mut Journal::open(&ground.directory.path().join("journal")).unwrap(), &mut dead);
+    ground.undo();
+    before.assert_same(&ground.dump(), "after an undo that was cut short");
+}
+
+/// What somebody else has set meanwhile is theirs, also where it is set for a queue.
+#[test]
+fn what_somebody_else_has_set_stays() {
+    let Some(ground) = Ground::new() else { return };
+    let netns = ground.world.open("home");
+    ground.apply(&ground.plan(everything()), Fault::None).unwrap();
+    shell(&format!("ip -n {} link set own0 txqueuelen 99", ground.home()));
+    NetSysfs::open(&netns).unwrap().write_queue_cpus(&own(), Queue::Rx(0), &"0".parse().unwrap()).unwrap();
+    let outcomes = ground.undo();
+    assert_eq!(outcomes[3], Undone::ChangedByOther { found: "99".to_owned() }, "{outcomes:?}");
+    let sysfs = NetSysfs::open(&netns).unwrap();
+    assert_eq!(sysfs.read_attribute(&own(), LinkAttribute::TxQueueLen).unwrap(), 99);
+    let cpus = |queue| sysfs.read_queue_cpus(&own(), queue).unwrap().to_string();
+    assert_eq!((cpus(Queue::Rx(0)), cpus(Queue::Rx(1))), ("0".to_owned(), "0".to_owned()));
+}
+
+#[test]
+fn what_a_card_cannot_do_is_said_before_anything_is_done() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    for (step, why) in [
+        (set(NicParameter::Channels, 3), "the number of queues of own0 can be 2 at most"),
+        (set(NicParameter::RingRx, 512), "own0 does not have the receive ring"),
+        (Step::SetIndirection { link: own(), queues: 1 }, "own0 has no table of flows"),
+        (
+            Step::SetNic { link: ifname("gone"), parameter: NicParameter::Channels, value: 1 },
+            "there is no link gone",
+        ),
+    ] {
+        let plan = ground.plan(vec![step]);
+        let seen = preview(&plan.steps[0], &mut Kernel::new().unwrap()).unwrap_err().to_string();
+        let told = ground.apply(&plan, Fault::None).unwrap_err().to_string();
+        assert!(seen.contains(why) && told.contains(why), "{why:?} is neither in {seen:?} nor in {told:?}");
+    }
+    before.assert_same(&ground.dump(), "after refusals");
+}
+
+#[test]
+fn a_preview_changes_nothing_and_tells_both_values() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    let mut kernel = Kernel::new().unwrap();
+    let plan = ground.plan(everything());
+    let seen: Vec<_> = plan.steps.iter().map(|step| preview(step, &mut kernel).unwrap().unwrap()).collect();
+    let told: Vec<_> = seen.iter().map(|seen| format!("{} → {}", seen.old, seen.new)).collect();
+    assert_eq!(told, ["2 → 1", "0 → 128", "0 → 20000", "0 → 2", "1000 → 77", "1 → 0", "1 → 0", "1 → 0"]);
+    before.assert_same(&ground.dump(), "after a preview");
+}

@@ -1,0 +1,66 @@
+//! In which order settings are made.
+
+use crate::{Lives, QueueFile, Setting};
+
+impl Setting {
+    /// Settings with a lower rank are made first. What resets others comes before these (a new number of queues resets
+    /// nearly all that is set for a queue), what others need comes before they do (the table of flows before the flows of
+    /// a queue), and what can cut the machine off comes last.
+    ///
+    /// The queueing discipline comes before the number of queues, so that on the way back it goes after that: taking it
+    /// away while there are fewer queues would leave the others another one than the default (`mq_init` in
+    /// net/sched/sch_mq.c gives `pfifo_fast` to queues that are not in use).
+    pub fn rank(&self) -> u8 {
+        match self.lives {
+            // Limits before what they limit, and the machine's table of flows before the queues' parts of it.
+            Lives::Machine(_) | Lives::Debug(_) => 0,
+            Lives::RootQdisc => 1,
+            Lives::Nic(_) if self.knob.id == "channels" => 2,
+            Lives::Nic(_) if self.knob.id.starts_with("ring_") => 3,
+            Lives::Interrupts => 4,
+            Lives::Indirection => 5,
+            Lives::Queue(QueueFile::RpsFlows) => 6,
+            Lives::Queue(QueueFile::RpsCpus) => 7,
+            Lives::Queue(QueueFile::XpsCpus) => 8,
+            Lives::Attribute(_) | Lives::CpuLatency => 9,
+            Lives::Nic(_) => 10,
+            Lives::Sysctl(_) | Lives::Notrack => 11,
+            Lives::Route(_) => 12,
+            Lives::Mtu => 13,
+            Lives::Nowhere { .. } => 14,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::Asked;
+
+    use super::*;
+
+    #[test]
+    fn what_resets_others_comes_first_and_the_mtu_last() {
+        let rank = |id: &str| {
+            let knob = crate::find(id).unwrap();
+            Setting::read(knob, &Asked::Text(knob.example.to_owned())).unwrap().rank()
+        };
+        let order = [
+            "rps_sock_flow_entries",
+            "qdisc",
+            "channels",
+            "ring_rx",
+            "irq_affinity",
+            "rss_indirection",
+            "rps_flow_cnt",
+            "rps_cpus",
+            "xps_cpus",
+            "gro_flush_timeout",
+            "gro",
+            "tcp_congestion_control",
+            "initcwnd",
+            "mtu",
+        ];
+        let ranks: Vec<u8> = order.into_iter().map(rank).collect();
+        assert!(ranks.is_sorted_by(|a, b| a < b), "{ranks:?}");
+    }
+}

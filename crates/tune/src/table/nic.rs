@@ -1,0 +1,181 @@
+//! Network cards, and how the kernel polls them.
+
+use linux::ethtool::{Feature, NicParameter};
+use linux::sysfs::LinkAttribute;
+
+use super::{ETHTOOL, NAPI, SCALING, USUAL, from_to};
+use crate::{Disrupts, Family, Kind, Knob, Lives, Reaches, Risk};
+
+const OF_CARD: Knob = Knob { reaches: Reaches::All, source: ETHTOOL, ..USUAL };
+
+pub(super) const FAMILY: Family = Family {
+    title: "Network card",
+    about: "What the card behind a link is told, and how it is polled. What a driver does not take is refused, and what it \
+        makes something else of is an error that is taken back.",
+    knobs: &[
+        Knob {
+            id: "channels",
+            lives: Lives::Nic(&[NicParameter::Channels]),
+            kind: from_to(1, 1_024, "queues"),
+            example: "2",
+            disrupts: Disrupts::Link,
+            risk: Risk::Medium,
+            why: "Queues of the card (RSS). As many as cores of its NUMA node at most; fewer cost fewer interrupts, and the \
+                fewest whose rings do not overflow are best. A new number resets what is set for each queue (steering, the \
+                table of flows, often interrupts), which is put back when this is.",
+            source: SCALING,
+            ..OF_CARD
+        },
+        Knob {
+            id: "ring_rx",
+            lives: Lives::Nic(&[NicParameter::RingRx]),
+            kind: from_to(1, 65_536, "packets"),
+            example: "512",
+            disrupts: Disrupts::Link,
+            why: "Places for received packets in each queue. More survive a pause of the CPU that empties the queue; too many \
+                push each other out of its cache. Worth it where the card counts drops for want of places.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "ring_tx",
+            lives: Lives::Nic(&[NicParameter::RingTx]),
+            kind: from_to(1, 65_536, "packets"),
+            example: "512",
+            disrupts: Disrupts::Link,
+            why: "The same for packets to send. Where the driver does not limit bytes by itself (BQL), more is a longer wait.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "coalesce_adaptive_rx",
+            lives: Lives::Nic(&[NicParameter::CoalesceAdaptiveRx]),
+            example: "1",
+            why: "1 lets the driver choose how long an interrupt waits, by the traffic: right for a mixed load. 0 is for a \
+                wait that does not change.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "coalesce_rx_usecs",
+            lives: Lives::Nic(&[NicParameter::CoalesceRxUsecs]),
+            kind: from_to(0, 10_000, "microseconds"),
+            example: "8",
+            risk: Risk::Medium,
+            why: "How long an interrupt for a received packet waits for more packets: about half of it is added to each \
+                answer. 0 is the least latency and the most interrupts.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "coalesce_tx_usecs",
+            lives: Lives::Nic(&[NicParameter::CoalesceTxUsecs]),
+            kind: from_to(0, 10_000, "microseconds"),
+            example: "64",
+            why: "The same for packets that were sent. It adds no latency by itself, but until it fires their memory counts \
+                as on its way, which holds up connections with little of it.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "gro",
+            lives: Lives::Nic(&[NicParameter::Feature(Feature::Gro)]),
+            example: "0",
+            default: "1",
+            risk: Risk::Medium,
+            why: "Received segments of a connection go through the kernel as one. 0 makes each go alone, which costs several \
+                times the CPU: for experiments.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "gso",
+            lives: Lives::Nic(&[NicParameter::Feature(Feature::Gso)]),
+            example: "0",
+            default: "1",
+            risk: Risk::Medium,
+            why: "Large packets go through the kernel as one, and are cut last of all. 0 as above.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "tso",
+            lives: Lives::Nic(&[
+                NicParameter::Feature(Feature::TsoIpv4),
+                NicParameter::Feature(Feature::TsoIpv6),
+            ]),
+            example: "0",
+            default: "1",
+            risk: Risk::Medium,
+            why: "The card cuts large TCP packets by itself, over IPv4 and IPv6. 0 is for drivers with a fault.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "rx_gro_hw",
+            lives: Lives::Nic(&[NicParameter::Feature(Feature::GroHw)]),
+            example: "0",
+            why: "The card puts received segments together, which spares CPU from some 25 Gbit/s on.",
+            ..OF_CARD
+        },
+        Knob {
+            id: "rss_indirection",
+            lives: Lives::Indirection,
+            kind: from_to(1, 1_024, "queues"),
+            example: "2",
+            why: "Spreads received flows evenly over the first so many queues, by the card's own table. It leaves later queues \
+                to what is steered there by hand, and evens out what an old table has left uneven.",
+            source: SCALING,
+            ..OF_CARD
+        },
+        Knob {
+            id: "irq_affinity",
+            lives: Lives::Interrupts,
+            kind: Kind::Cpus,
+            example: "node",
+            risk: Risk::Medium,
+            why: "The CPUs that serve the card's interrupts, one queue each in turn. One CPU with all of them is full while \
+                others idle; CPUs of another NUMA node fetch every packet from afar. irqbalance, where it runs, moves them \
+                again within ten seconds unless they are banned there.",
+            source: "Documentation/core-api/irq/irq-affinity.rst; Documentation/networking/scaling.rst",
+            ..OF_CARD
+        },
+        Knob {
+            id: "gro_flush_timeout",
+            lives: Lives::Attribute(LinkAttribute::GroFlushTimeout),
+            kind: from_to(0, 10_000_000, "nanoseconds"),
+            example: "20000",
+            default: "0",
+            risk: Risk::Medium,
+            why: "How long segments that were put together may wait for more when a poll ends. Only together with \
+                napi_defer_hard_irqs, where it is the time between two polls without interrupts; alone it adds latency.",
+            source: NAPI,
+            ..OF_CARD
+        },
+        Knob {
+            id: "napi_defer_hard_irqs",
+            lives: Lives::Attribute(LinkAttribute::NapiDeferHardIrqs),
+            kind: from_to(0, 1_000, "polls"),
+            example: "2",
+            default: "0",
+            why: "How many polls in a row may find nothing before interrupts are let in again: fewer interrupts under load, \
+                for gro_flush_timeout of latency at most.",
+            source: NAPI,
+            ..OF_CARD
+        },
+        Knob {
+            id: "threaded_napi",
+            lives: Lives::Attribute(LinkAttribute::Threaded),
+            example: "1",
+            default: "0",
+            risk: Risk::Medium,
+            why: "1 receives in a kernel thread of each queue, which the scheduler can move and weigh, and not in softirqs, \
+                which starve what runs on their CPU. It costs a wake-up for each burst.",
+            source: NAPI,
+            ..OF_CARD
+        },
+        Knob {
+            id: "txqueuelen",
+            lives: Lives::Attribute(LinkAttribute::TxQueueLen),
+            kind: from_to(0, 1_000_000, "packets"),
+            example: "2000",
+            default: "1000",
+            why: "The length of the plain queues pfifo and pfifo_fast. fq and fq_codel have their own; the 10000 of old \
+                guides is mere waiting.",
+            source: "ip-link(8); net/sched/sch_fifo.c",
+            ..OF_CARD
+        },
+    ],
+};
