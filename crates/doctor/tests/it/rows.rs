@@ -7,34 +7,6 @@ use doctor::{Severity, TABLE, all, find};
 use crate::faults;
 use crate::scene::Scene;
 
-/// Knobs that rows name and the table of knobs does not have yet.
-const COMING: &[&str] = &[
-    "irq_affinity",
-    "channels",
-    "rss_indirection",
-    "ring_rx",
-    "ring_tx",
-    "coalesce_rx_usecs",
-    "coalesce_tx_usecs",
-    "coalesce_adaptive_rx",
-    "gro",
-    "gso",
-    "tso",
-    "netdev_budget",
-    "netdev_budget_usecs",
-    "netdev_max_backlog",
-    "flow_limit_cpu_bitmap",
-    "threaded_napi",
-    "default_qdisc",
-    "txqueuelen",
-    "rmem_max",
-    "wmem_max",
-    "tcp_mem",
-    "notrack",
-    "nf_conntrack_max",
-    "nf_conntrack_buckets",
-];
-
 #[test]
 fn codes_are_unique_and_in_order() {
     let codes: Vec<&str> = all().map(|check| check.code).collect();
@@ -63,11 +35,7 @@ fn rows_are_complete() {
         assert!(check.why.ends_with(['.', '"']), "{}: why is sentences", check.code);
         assert!(!check.title.ends_with('.') && !check.verify.ends_with('.'), "{}", check.code);
         for knob in check.knobs {
-            assert!(
-                tune::find(knob).is_some() || COMING.contains(knob),
-                "{}: there is no knob {knob}",
-                check.code
-            );
+            assert!(tune::find(knob).is_some(), "{}: there is no knob {knob}", check.code);
         }
         for code in check.follows {
             assert!(find(code).is_some() && *code != check.code, "{} follows {code}", check.code);
@@ -139,8 +107,7 @@ fn proposals_are_settings_that_knobs_take() {
         (fault.plant)(&mut scene);
         let findings = scene.diagnose().findings;
         for proposal in findings.iter().flat_map(|finding| &finding.seen.proposals) {
-            let coming = COMING.contains(&proposal.knob) && tune::find(proposal.knob).is_none();
-            assert!(coming || proposal.setting().is_some(), "{}: {proposal:?}", fault.name);
+            assert!(proposal.setting().is_some(), "{}: {proposal:?}", fault.name);
         }
     }
 }
