@@ -53,7 +53,7 @@ pub(crate) static ALL: [Guest; 2] = [
     Guest {
         kernel: deb::Suite::Stable,
         lane: "old",
-        packages: &["datapath", "bpf"],
+        packages: &["datapath", "doctor", "bpf"],
         always: &["datapath", "bpf"],
         parts: &[("datapath", "traffic::")],
         out: &[("bpf", "odd::")],

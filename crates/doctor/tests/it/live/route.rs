@@ -86,7 +86,7 @@ fn settings_without_effect_are_known() {
         return;
     }
     let line = Line::new();
-    set(&line.client, "net/ipv4/tcp_adv_win_scale", "2");
+    set(&line.client, "net/ipv4/tcp_fack", "1");
     check_known(&line.watch("client", || sleep(100)), "HG120");
     check_known(&line.watch("server", || sleep(100)), "HG143");
 }
