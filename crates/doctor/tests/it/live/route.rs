@@ -5,8 +5,10 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
-use linux::Netlink;
+use linux::procfs::Procfs;
+use linux::{Netlink, Netns};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, eth, socket_with};
 use testkit::{require_root, skip};
 
@@ -48,6 +50,11 @@ fn packets_that_come_by_the_wrong_link_are_dropped() {
     check_first(&diagnosis, "HG054");
 }
 
+/// The retransmission timeouts in a namespace.
+fn timeouts(netns: &Netns) -> u64 {
+    netns.run(|| Procfs::kernel().counters().unwrap().get("TcpExtTCPTimeouts")).unwrap()
+}
+
 #[test]
 fn a_black_hole_for_large_packets_is_named() {
     if !require_root() {
@@ -60,8 +67,11 @@ fn a_black_hole_for_large_packets_is_named() {
     let accepted = listener.accept().unwrap();
     let diagnosis = line.watch("client", || {
         stream.write_all(&[7; 20_000]).unwrap();
-        // Timeouts after 200, 400 and 800 ms.
-        sleep(2500);
+        // Timeouts after 200, 400 and 800 ms; later if the handshake was slow.
+        let start = Instant::now();
+        while timeouts(&line.client) < 3 && start.elapsed() < Duration::from_secs(20) {
+            sleep(100);
+        }
     });
     check_first(&diagnosis, "HG101");
     drop(accepted);

@@ -1,0 +1,125 @@
+//! From a finding to a setting and back: what `doctor` proposes, `tune` applies.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use linux::sysfs::{NetSysfs, Queue};
+use linux::{IfName, cpu};
+use serde_json::Value;
+use testkit::{run, shell, skip};
+
+use super::Ground;
+use crate::turn::{HOSTGAP, check, json, stdout};
+
+impl Ground {
+    /// What `hostgap doctor` finds in the namespace meanwhile.
+    fn findings(&self, time: &str) -> Value {
+        let name = self.world.name("home");
+        let mut command = std::process::Command::new(HOSTGAP);
+        command.args(["doctor", "--netns", name.as_str(), "--for", time, "--json"]);
+        json(&command.output().unwrap())
+    }
+
+    /// Applies what is proposed, and lets it stay.
+    fn heed(&self, findings: &Value) {
+        let file = self.write("findings.json", &findings.to_string());
+        check(&self.apply(&["--from-findings", &file]), 0, "");
+        check(&self.tune("confirm", &[]), 0, "");
+    }
+}
+
+fn of<'a>(findings: &'a Value, code: &str) -> Option<&'a Value> {
+    findings["findings"].as_array().unwrap().iter().find(|finding| finding["code"] == code)
+}
+
+#[test]
+fn a_limit_of_an_old_guide_is_raised_and_comes_back() {
+    let Some(ground) = Ground::new() else { return };
+    ground.set_sysctl("net/ipv4/tcp_rmem", "4096 16384 65536");
+    let findings = ground.findings("300ms");
+    let finding = of(&findings, "HG110").unwrap_or_else(|| panic!("{findings}"));
+    let proposed = finding["proposals"][0]["value"].as_str().unwrap().to_owned();
+    ground.heed(&findings);
+    assert_eq!(ground.sysctl("net/ipv4/tcp_rmem").split_whitespace().collect::<Vec<_>>().join(" "), proposed);
+    let after = ground.findings("300ms");
+    assert!(of(&after, "HG110").is_none(), "{after}");
+    check(&ground.tune("rollback", &[]), 0, "");
+    assert_eq!(ground.sysctl("net/ipv4/tcp_rmem"), "4096\t16384\t65536");
+}
+
+/// Datagrams for the namespace from a thread on CPU 0, until dropped.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    fn new(socket: UdpSocket) -> Flood {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            cpu::pin_current_thread(&"0".parse().unwrap()).unwrap();
+            while !stopped.load(Ordering::Relaxed) {
+                // Nobody listens; receiving is what costs.
+                let _refused = socket.send_to(&[0; 100], "192.0.2.1:9");
+            }
+        });
+        Flood { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Hatena's case: one queue, whose CPU has all of the work, until RPS hands it to another.
+#[test]
+fn a_single_queue_is_found_and_steered() {
+    if std::env::var_os("HOSTGAP_VM").is_none() {
+        return skip(
+            "whether a CPU is short of time is the whole machine's matter: it takes a virtual one of ours",
+        );
+    }
+    let Some(ground) = Ground::new() else { return };
+    let [home, away] = ["home", "away"].map(|name| ground.world.name(name));
+    shell(&format!(
+        "ip -n {home} link del wire0
+ip -n {home} link add wire0 type veth peer name wire0 netns {away}
+ip -n {away} link set wire0 up
+ip -n {home} link set wire0 up
+ip -n {home} address add 192.0.2.1/24 dev wire0
+ip -n {away} address add 192.0.2.2/24 dev wire0
+ip -n {home} route add default via 192.0.2.2"
+    ));
+    // Rules that nobody has ordered make receiving dearer than sending.
+    let rules = (10_000..16_000).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
+    let chain =
+        "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
+    let file = ground.write("rules.nft", &(chain + &rules.collect::<String>()));
+    run(&ground.netns(), "nft", &["-f", &file]);
+    let before = ground.dump();
+    let socket = ground.world.open("away").run(|| UdpSocket::bind("192.0.2.2:0")).unwrap().unwrap();
+    let flood = Flood::new(socket);
+    std::thread::sleep(Duration::from_millis(500));
+    let findings = ground.findings("3s");
+    let first = &findings["findings"][0];
+    assert_eq!((&first["code"], &first["severity"]), (&"HG020".into(), &"warning".into()), "{findings}");
+    ground.heed(&findings);
+    let wire = IfName::new("wire0").unwrap();
+    let steered = NetSysfs::open(&ground.netns()).unwrap().read_queue_cpus(&wire, Queue::Rx(0)).unwrap();
+    assert_eq!(steered.to_string(), "1");
+    let after = ground.findings("3s");
+    assert!(of(&after, "HG020").is_none(), "{after}");
+    drop(flood);
+    let back = ground.tune("rollback", &[]);
+    check(&back, 0, "");
+    before.assert_same(&ground.dump(), &format!("after rollback: {}", stdout(&back)));
+}
