@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use crate::error::Attempt;
+use crate::procfs::Procfs;
 use crate::{CpuSet, Error, NameError, Result};
 
 /// A `/proc` with interrupts: the kernel's, or one that a test wrote.
@@ -38,9 +39,8 @@ impl Interrupts {
 
     /// Those with a number, in its order. Those of the processor itself (`NMI`, `LOC`) have none.
     pub fn list(&self) -> Result<Vec<Interrupt>> {
-        let path = self.root.join("interrupts");
-        let text = fs::read_to_string(&path).attempt(|| format!("read {}", path.display()))?;
-        Ok(text.lines().filter_map(interrupt).collect())
+        let all = Procfs::at(&self.root).interrupts()?.into_iter();
+        Ok(all.map(|one| Interrupt { number: one.number, name: one.name }).collect())
     }
 
     /// The CPUs that may serve it; `None` without such an interrupt.
@@ -76,12 +76,6 @@ pub fn queue_of(name: &str) -> Option<u16> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     name[digits..].parse().ok()
-}
-
-fn interrupt(line: &str) -> Option<Interrupt> {
-    let (number, rest) = line.trim_start().split_once(':')?;
-    let name = rest.split_whitespace().last()?;
-    Some(Interrupt { number: number.parse().ok()?, name: name.to_owned() })
 }
 
 #[cfg(test)]
