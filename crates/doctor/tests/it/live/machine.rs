@@ -128,9 +128,10 @@ fn a_backlog_of_two_packets_overflows() {
 }
 
 /// Datagrams for the server from a thread on CPU 0, each of which passes a list of rules that nobody has ordered: receiving
-/// costs more than sending. After each forty the thread may pause.
-fn flood(line: &Line, pause_ms: u64) -> Busy {
-    let rules = (10_000..16_000).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
+/// costs more than sending. After each forty the thread may pause. More rules fill a CPU by fewer packets, and too many leave
+/// too few packets on a machine that has other work.
+fn flood(line: &Line, pause_ms: u64, rules: u16) -> Busy {
+    let rules = (10_000..10_000 + rules).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
     let script =
         "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -158,7 +159,7 @@ fn a_cpu_that_only_receives_is_named() {
     let sysfs = NetSysfs::open(&line.server).unwrap();
     sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
     // The sender's CPU is to have time left: that of the bridge is spent on it too.
-    let flood = flood(&line, 10);
+    let flood = flood(&line, 10, 6000);
     sleep(500);
     let diagnosis = watch_here(|| sleep(3000));
     drop(flood);
@@ -171,7 +172,7 @@ fn a_single_queue_without_steering_is_named() {
         return;
     }
     let line = Line::new();
-    let flood = flood(&line, 0);
+    let flood = flood(&line, 0, 2000);
     sleep(500);
     let diagnosis = line.watch("server", || sleep(3000));
     drop(flood);

@@ -100,7 +100,7 @@ ip -n {away} address add 192.0.2.2/24 dev wire0
 ip -n {home} route add default via 192.0.2.2"
     ));
     // Rules that nobody has ordered make receiving dearer than sending.
-    let rules = (10_000..16_000).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
+    let rules = (10_000..12_000).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
     let chain =
         "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
     let file = ground.write("rules.nft", &(chain + &rules.collect::<String>()));
