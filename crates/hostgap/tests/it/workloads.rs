@@ -197,6 +197,20 @@ fn ours(turn: &Turn, args: &[&str], figure: impl Fn(&Value) -> Option<f64>) -> f
 }
 
 #[test]
+fn wrk_judges_requests_on_connections_that_stay() {
+    let turn = turn();
+    agree("requests", || {
+        let up = Up::of(&turn, &[]);
+        let text = up.client(&["wrk", "-t1", "-c8", "-d1s", &format!("http://{}/100", up.address())]);
+        assert!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "{text}");
+        drop(up);
+        let race = ["--connections", "8", "--rate", "500"];
+        (ours(&turn, &race, |rate| rate["achieved_rps"].as_f64()), figure(&text, "Requests/sec"))
+    });
+    turn.assert_nothing_left();
+}
+
+#[test]
 fn ab_judges_connections_and_downloads() {
     let turn = turn();
     agree("connections", || {
