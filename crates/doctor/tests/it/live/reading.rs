@@ -10,6 +10,8 @@ use super::{Busy, Line, SERVER, check_first, connect, listen, set, sleep};
 
 /// A connection on which the client sends all the time and the server reads so much, so often.
 fn slow(line: &Line, bytes: usize, every_ms: u64) -> (Busy, Busy) {
+    // One that fills the window, whatever this machine's default is: BBR keeps to the reader's rate.
+    set(&line.client, "net/ipv4/tcp_congestion_control", "reno");
     let (listener, address) = listen(line);
     let stream = connect(line, address);
     let (mut accepted, _) = listener.accept().unwrap();
