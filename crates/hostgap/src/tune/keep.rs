@@ -15,7 +15,7 @@ use anyhow::Context;
 use plan::{Phase, Standing};
 use serde::Deserialize;
 
-use super::managers::sysctl_files;
+use super::managers::{assigns, sysctl_files};
 use super::proposal::Proposal;
 use super::{StateArgs, asked};
 use crate::exit::{self, BadInput};
@@ -134,7 +134,7 @@ fn verify(
     {
         let text = fs::read_to_string(later).unwrap_or_default();
         for (key, _) in settings.iter().filter_map(parameter) {
-            if text.lines().any(|line| line.trim().replace('/', ".").starts_with(&key)) {
+            if assigns(&text, &key.replace('.', "/")) {
                 speak::aside(format_args!("{} also sets {key}, is read later, and wins", later.display()));
                 sound = false;
             }
@@ -178,8 +178,9 @@ fn modules(settings: &[Setting]) -> Vec<String> {
 fn profile(kept: &[Kept]) -> String {
     let mut text = format!("{HEAD}schema = 1\nabout = \"What `hostgap tune keep` keeps.\"\n");
     for Kept { knob, value, why } in kept {
-        // Rust and TOML escape what matters here (quotes, backslashes) alike.
-        text += &format!("\n[[set]]\nknob = \"{knob}\"\nvalue = {value:?}\nwhy = {why:?}\n");
+        // A string of JSON is one of TOML.
+        let [value, why] = [value, why].map(|text| serde_json::Value::from(text.as_str()));
+        text += &format!("\n[[set]]\nknob = \"{knob}\"\nvalue = {value}\nwhy = {why}\n");
     }
     text
 }

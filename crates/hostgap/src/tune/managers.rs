@@ -109,9 +109,14 @@ pub(super) fn sysctl_files(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Whether a file of parameters sets what a change sets: dots or slashes between the parts, a minus before it.
+/// Whether a file of parameters sets what a change sets.
 fn sets(text: &str, change: &Change) -> bool {
     let (Lives::Sysctl(key) | Lives::Machine(key)) = change.setting.lives else { return false };
+    assigns(text, key)
+}
+
+/// Whether a file of parameters sets one, `net/ipv4/tcp_ecn`: dots or slashes between the parts, a minus before it.
+pub(super) fn assigns(text: &str, key: &str) -> bool {
     let assigned = text.lines().filter_map(|line| line.trim().trim_start_matches('-').split_once('='));
     let mut keys = assigned.map(|(key, _)| key.trim().replace('.', "/"));
     keys.any(|found| found == key)
