@@ -4,10 +4,12 @@ use linux::ethtool::{Ethtool, NicParameter};
 use linux::interrupts::Interrupts;
 use linux::sysfs::{NetSysfs, Queue};
 use linux::{CpuSet, IfName, Netns};
-use plan::{Fault, Journal, Kernel, Place, Plan, apply, undo};
+use plan::{Fault, Journal, Kernel, Place, Plan, apply};
 use record::Asked;
 use testkit::{dump, require_root, skip};
 use tune::{Nic, Setting, Site};
+
+use crate::back::there_and_back;
 
 /// The card and what is behind it; `None`, with the skip noted, where there is none of ours.
 fn card() -> Option<Site> {
@@ -38,22 +40,6 @@ fn plan(site: &Site, asked: &[(&str, &str)]) -> Plan {
     let mut plan = Plan::new();
     settings.iter().for_each(|setting| plan.extend(setting.plan(site)));
     plan
-}
-
-/// Applies up to a fault, looks, undoes from the file.
-fn there_and_back(plan: &Plan, fault: Fault, between: impl FnOnce()) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("journal");
-    let mut journal = Journal::create(&path).unwrap();
-    let mut kernel = Kernel::new().unwrap();
-    kernel.inject(fault);
-    let applied = apply(plan, &mut journal, &mut kernel);
-    assert_eq!(applied.is_ok(), fault == Fault::None, "{applied:?}");
-    between();
-    drop(journal);
-    let mut journal = Journal::open(&path).unwrap();
-    let results = undo(&mut journal, &mut Kernel::new().unwrap());
-    assert!(results.iter().all(|(_, undone)| undone.is_final()), "{results:?}");
 }
 
 /// Two queues become one, and all that is set for both of them comes back with the second.

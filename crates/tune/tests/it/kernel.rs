@@ -1,6 +1,7 @@
 //! Every knob on the real kernel: it is where the table says, it touches nothing but its place, and undo brings back
 //! what was, wherever apply stopped.
 
+use crate::back::there_and_back;
 use linux::ethtool::NicParameter;
 use linux::sysfs::LinkAttribute;
 use linux::{NetnsName, sysctl};
@@ -47,23 +48,6 @@ ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2"
 
     fn home(&self) -> NetnsName {
         self.world.name("home")
-    }
-
-    /// Applies up to a fault, and undoes from the file.
-    fn there_and_back(&self, plan: &Plan, fault: Fault, between: impl FnOnce()) {
-        let path = self.directory.path().join("journal");
-        let _ = std::fs::remove_file(&path);
-        let mut journal = Journal::create(&path).unwrap();
-        let mut kernel = Kernel::new().unwrap();
-        kernel.inject(fault);
-        let applied = apply(plan, &mut journal, &mut kernel);
-        assert_eq!(applied.is_ok(), fault == Fault::None, "{applied:?}");
-        between();
-        drop(journal);
-        let mut journal = Journal::open(&path).unwrap();
-        let results = undo(&mut journal, &mut Kernel::new().unwrap());
-        assert!(results.iter().all(|(_, undone)| undone.is_final()), "{results:?}");
-        assert!(journal.is_undone());
     }
 }
 
@@ -122,7 +106,7 @@ fn a_parameter_of_a_namespace_is_its_own() {
         let (inside, outside) = (scene.world.open("home"), || sysctl::read(&key(path)).unwrap());
         let read = || inside.run(|| sysctl::read(&key(path))).unwrap().unwrap().unwrap();
         let (before, host) = (read(), outside());
-        scene.there_and_back(&setting.plan(&scene.site), Fault::None, || {
+        there_and_back(&setting.plan(&scene.site), Fault::None, || {
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             assert_eq!(words(&read()), words(setting.knob.example), "{id}");
             assert_ne!(read(), before, "{id}: the example is what it was");
@@ -148,9 +132,9 @@ fn undo_brings_back_what_was_wherever_apply_stopped() {
             let now = dump(&scene.world.open("home"));
             assert!(plan.is_empty() || !before.diff(&now).is_empty(), "{}: nothing changed", family.title);
         };
-        scene.there_and_back(&plan, Fault::None, changed);
+        there_and_back(&plan, Fault::None, changed);
         for step in 0..plan.steps.len() {
-            scene.there_and_back(&plan, Fault::AfterStep(step), || {});
+            there_and_back(&plan, Fault::AfterStep(step), || {});
         }
         before.assert_same(&dump(&scene.world.open("home")), &format!("after undo of {}", family.title));
     }
@@ -185,7 +169,7 @@ fn a_parameter_of_the_machine_is_in_no_new_namespace() {
         }
         if std::env::var_os("HOSTGAP_VM").is_some() {
             let setting = example(knob);
-            scene.there_and_back(&setting.plan(&scene.site), Fault::None, || {
+            there_and_back(&setting.plan(&scene.site), Fault::None, || {
                 let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
                 let found = read().unwrap();
                 // The one mask of CPUs.
@@ -224,7 +208,7 @@ fn an_algorithm_that_is_kept_from_namespaces_goes_by_route() {
     assert!(refused.unwrap_err().to_string().contains("not permitted"), "{kept}");
     undo(&mut journal, &mut Kernel::new().unwrap());
     let plan = setting.by_route().unwrap().plan(&scene.site);
-    scene.there_and_back(&plan, Fault::None, || {
+    there_and_back(&plan, Fault::None, || {
         let routes = shell(&format!("ip -n {} route", scene.home()));
         assert_eq!(routes.matches(&format!("congctl {kept}")).count(), 2, "{routes}");
     });
@@ -255,7 +239,7 @@ ip netns exec {0} nft add rule ip own in ct state established accept",
         scene.world.open("home").run(connect).unwrap()
     };
     let setting = example(tune::find("notrack").unwrap());
-    scene.there_and_back(&setting.plan(&scene.site), Fault::None, || {
+    there_and_back(&setting.plan(&scene.site), Fault::None, || {
         assert_eq!(tracked(8080), 0, "the port of the setting");
         assert_eq!(tracked(8081), 1, "another port");
     });
@@ -277,7 +261,7 @@ fn a_number_of_debugfs_is_set_and_taken_back() {
     let before = read();
     let setting = example(tune::find("sched_migration_cost_ns").unwrap());
     for fault in [Fault::None, Fault::AfterStep(0)] {
-        scene.there_and_back(&setting.plan(&scene.site), fault, || assert_eq!(read(), "5000000\n"));
+        there_and_back(&setting.plan(&scene.site), fault, || assert_eq!(read(), "5000000\n"));
         assert_eq!(read(), before);
     }
 }
