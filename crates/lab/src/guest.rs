@@ -125,7 +125,7 @@ impl GuestRace<'_> {
         // Histograms of every trial come back; the limit is against a guest gone mad.
         let output_bytes = 4 << 30;
         let memory_mib = asked.memory_mib;
-        Limits { time: TIME_MAX, silence: SILENCE_MAX, memory_mib, timing, output_bytes, nic: None }
+        Limits { time: TIME_MAX, silence: SILENCE_MAX, memory_mib, timing, output_bytes, nics: Vec::new() }
     }
 
     fn command(&self, experiment: &Path) -> Result<Command, LabError> {

@@ -167,7 +167,14 @@ impl Card<'_> {
         self.exchange(&mut values)?;
         let names = names[3..].chunks_exact(NAME_BYTES / 4).map(text);
         let values = values[2..].chunks_exact(2).map(long);
-        Ok(names.zip(values).filter(|(name, _)| !name.is_empty()).collect())
+        let mut statistics = BTreeMap::new();
+        for (name, value) in names.zip(values) {
+            // vmxnet3 indents those of a queue, and calls them the same for each queue.
+            let sum: &mut u64 = statistics.entry(name.trim().to_owned()).or_default();
+            *sum = sum.wrapping_add(value);
+        }
+        statistics.remove("");
+        Ok(statistics)
     }
 
     fn exchange(&self, words: &mut [u32]) -> io::Result<()> {

@@ -2,12 +2,16 @@
 //!
 //! Tests here work on the real kernel, as root, in namespaces of their own.
 
+mod cards;
 mod dump;
+mod flood;
 mod judge;
 mod skip;
 mod world;
 
+pub use cards::{Cards, card};
 pub use dump::{Dump, dump};
+pub use flood::{Flood, dear_rules};
 pub use judge::{run, shell};
 pub use skip::skip;
 pub use world::{World, require_root};

@@ -2,8 +2,8 @@
 //!
 //! The guest's root is the host's `/`, shared read-only through virtiofs, under an overlay in the guest's memory:
 //! every program and every build product is there at its usual path, and nothing the guest does reaches the host.
-//! There is no disk image and no way to any network: output and status come back over virtio-serial ports, and a
-//! network card, where one is asked for, leads nowhere.
+//! There is no disk image and no way to any network: output and status come back over virtio-serial ports, and
+//! network cards, where they are asked for, lead to each other alone.
 //!
 //! Kernel, QEMU and what else is missing are fetched as Debian packages and unpacked into a [`Cache`]; nothing is
 //! installed, and the host's apt keeps its sources and lists.
@@ -20,6 +20,7 @@ mod kernel;
 mod local;
 mod lz4;
 mod machine;
+mod nic;
 mod process;
 mod qemu;
 mod sources;
@@ -31,7 +32,8 @@ pub mod deb;
 pub use cache::Cache;
 pub use error::Error;
 pub use kernel::{Flavour, Kernel};
-pub use machine::{Accelerator, Limits, Nic, Output, Timing, Vm, Watch};
+pub use machine::{Accelerator, Limits, Output, Timing, Vm, Watch};
+pub use nic::Nic;
 pub use qemu::Qemu;
 pub use wanted::{Wanted, names};
 

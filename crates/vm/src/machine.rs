@@ -7,10 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use linux::Netns;
-
 use crate::apt::run;
 use crate::deb::Suite;
+use crate::nic::{Nic, Switch};
 use crate::process::Process;
 use crate::qemu::names;
 use crate::workdir::Workdir;
@@ -77,16 +76,8 @@ pub struct Limits {
     pub timing: Timing,
     /// Bytes on stdout and stderr together, and of the files in `/out`.
     pub output_bytes: u64,
-    /// A network card, which needs root's rights on the host.
-    pub nic: Option<Nic>,
-}
-
-/// A virtio network card with nobody at its other end: a tap in a network namespace that ends with the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nic {
-    /// Pairs of a receive and a send queue, from 1 to 256. The guest's driver uses as many as it has CPUs, and can be
-    /// told to use more.
-    pub queues: u16,
+    /// Network cards on one switch, with nobody else on it. They need root's rights on the host.
+    pub nics: Vec<Nic>,
 }
 
 /// What the guest's clocks count.
@@ -120,7 +111,7 @@ pub struct Output {
 }
 
 impl Default for Limits {
-    /// Five minutes, 2 GiB, two CPUs, 64 MiB of output, no network card.
+    /// Five minutes, 2 GiB, two CPUs, 64 MiB of output, no network cards.
     fn default() -> Self {
         Self {
             time: Duration::from_secs(300),
@@ -128,7 +119,7 @@ impl Default for Limits {
             memory_mib: 2048,
             timing: Timing::RealTime { cpus: 2 },
             output_bytes: 64 << 20,
-            nic: None,
+            nics: Vec::new(),
         }
     }
 }
@@ -207,10 +198,10 @@ impl Vm {
         wait_for_server(&mut server, folder)?;
         let guest = self.qemu.guest(&self.kernel, limits, self.accelerator, folder);
         let start = || Process::start(&guest, "qemu-system-x86", &log);
-        let guest = match limits.nic {
+        let switch = (!limits.nics.is_empty()).then(Switch::new).transpose()?;
+        let guest = match &switch {
             None => start(),
-            // QEMU makes the tap where it runs.
-            Some(_) => Netns::anonymous().and_then(|netns| netns.run(start)).map_err(Error::Nic)?,
+            Some(switch) => switch.start(limits.nics.len(), start),
         }?;
         let heard = Instant::now();
         Run { folder, limits, deadline, guest, server, seen: [0; 2], heard, stdout: Vec::new() }

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::deb::{self, Program, Request, Suite, Unpacked};
-use crate::machine::{Accelerator, Limits, Nic, Timing};
-use crate::{Cache, Kernel, Result};
+use crate::machine::{Accelerator, Limits, Timing};
+use crate::{Cache, Kernel, Result, nic};
 
 /// The emulator and the file server.
 #[derive(Clone, Debug)]
@@ -98,9 +98,7 @@ impl Qemu {
             command.arg("-initrd").arg(folder.join(names::INITRAMFS));
         }
         file_system(&mut command, limits, folder);
-        if let Some(nic) = limits.nic {
-            network_card(&mut command, nic);
-        }
+        nic::arguments(&mut command, &limits.nics);
         command.args(["-device", "virtio-serial-pci"]);
         for port in names::PORTS {
             command.arg("-chardev").arg(joined(&format!("file,id={port},path="), &folder.join(port)));
@@ -144,16 +142,6 @@ fn file_system(command: &mut Command, limits: &Limits, folder: &Path) {
     command.args(["-object", &memory, "-numa", "node,memdev=memory"]);
     command.arg("-chardev").arg(joined("socket,id=files-of-host,path=", &folder.join(names::SOCKET)));
     command.args(["-device", "vhost-user-fs-pci,chardev=files-of-host,tag=root-of-host"]);
-}
-
-/// The tap is made by QEMU in the namespace in which it was started. Each queue has an interrupt of its own in each
-/// direction, and there are two more, for the card itself and for its control queue. `rss` gives it a table of its own
-/// for spreading flows over queues, which QEMU works on by itself.
-fn network_card(command: &mut Command, Nic { queues }: Nic) {
-    let tap = format!("tap,id=nowhere,ifname=nowhere0,queues={queues},vhost=off,script=no,downscript=no");
-    let vectors = 2 * queues + 2;
-    let card = format!("virtio-net-pci,netdev=nowhere,mq=on,vectors={vectors},rss=on,romfile=");
-    command.args(["-netdev", &tap, "-device", &card]);
 }
 
 fn kernel_arguments(folder: &Path) -> OsString {

@@ -22,6 +22,8 @@ use crate::suite::{Kind, Suite};
 pub(crate) struct Guest {
     /// Where the kernel comes from.
     kernel: deb::Suite,
+    /// And which build of it.
+    flavour: Flavour,
     /// How its lane is called in what we print.
     pub(crate) lane: &'static str,
     /// The crates whose integration tests run on it; one that does not exist has none.
@@ -39,6 +41,7 @@ pub(crate) struct Guest {
 pub(crate) static ALL: [Guest; 2] = [
     Guest {
         kernel: deb::Suite::Backports,
+        flavour: Flavour::Full,
         lane: "guest",
         packages: &["linux", "plan", "tune", "datapath", "doctor", "lab", "hostgap", "bpf"],
         always: &["datapath", "bpf"],
@@ -52,6 +55,7 @@ pub(crate) static ALL: [Guest; 2] = [
     // The kernel that Debian 12's users have. A test of what 6.1 lacks (netkit, tcx) skips here and runs in the other lane.
     Guest {
         kernel: deb::Suite::Stable,
+        flavour: Flavour::Cloud,
         lane: "old",
         packages: &["datapath", "doctor", "bpf"],
         always: &["datapath", "bpf"],
@@ -64,12 +68,15 @@ const BINARY_TIME_MAX: Duration = Duration::from_secs(1800);
 /// For all of them.
 const TIME_MAX: Duration = Duration::from_secs(3000);
 const MEMORY_MIB: u32 = 3072;
-/// For the tests of what only a card has: queues, rings, interrupts.
-const NIC: Nic = Nic { queues: 4 };
+/// For the tests of what only a card has: queues, rings, interrupts. Each is the best at something.
+const NICS: [Nic; 3] = [Nic::Virtio { queues: 4 }, Nic::Igb, Nic::Vmxnet3];
+/// Their drivers, which udev loads elsewhere, in the order in which their links are to be numbered: the first is `eth0`.
+/// One that a kernel has not is left out.
+const DRIVERS: [&str; 3] = ["virtio_net", "igb", "vmxnet3"];
 /// Loaded before any test. `br_netfilter` is built into many hosts' kernels and loaded by Docker on the others; nothing
 /// loads it by itself. `nf_conntrack` is loaded by the first rule that needs it, and its parameters then appear in every
-/// namespace: between the two looks of a test, that would be a difference. `virtio_net` is loaded by udev elsewhere.
-const MODULES: [&str; 3] = ["br_netfilter", "nf_conntrack", "virtio_net"];
+/// namespace: between the two looks of a test, that would be a difference.
+const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
 /// Starts a line that is ours and no test's.
 const MARK: &str = "@@hostgap";
 /// Variables of ours that tests look at, handed on.
@@ -140,7 +147,7 @@ pub(crate) fn run(
         return Ok(Ran { verdicts: Vec::new(), trouble: None, time: Duration::ZERO });
     }
     let suites = suites.as_slice();
-    let vm = match Cache::open().and_then(|cache| Vm::fetch(&cache, guest.kernel, Flavour::Cloud)) {
+    let vm = match Cache::open().and_then(|cache| Vm::fetch(&cache, guest.kernel, guest.flavour)) {
         Ok(vm) => vm,
         Err(error) => {
             let trouble = Some(Trouble::NoGuest(error.to_string()));
@@ -151,7 +158,7 @@ pub(crate) fn run(
     println!("{:<7} Linux {release} ({time:.1} s to prepare)", guest.lane);
     let lists = suites.iter().zip(&arguments).map(|(suite, arguments)| libtest::list(suite, arguments));
     let mut log = Log::new(guest.lane, suites, lists.collect::<Result<Vec<_>>>()?);
-    let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nic: Some(NIC), ..Limits::default() };
+    let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nics: NICS.to_vec(), ..Limits::default() };
     let outcome = vm.run_watched(&command(suites, &arguments), &limits, &mut |bytes: &[u8]| log.feed(bytes));
     let trouble = match outcome {
         Ok(output) if output.status == 0 => log.unfinished().map(Trouble::Died),
@@ -166,7 +173,9 @@ pub(crate) fn run(
 
 fn command(suites: &[Suite], arguments: &[Vec<String>]) -> Command {
     let mut command = Command::new("/bin/bash");
-    let script = format!("modprobe --all {}\n{}", MODULES.join(" "), script(suites.len()));
+    let (drivers, modules) = (DRIVERS.join(" "), MODULES.join(" "));
+    let load = format!("for name in {drivers}; do modprobe --quiet $name; done\nmodprobe --all {modules}\n");
+    let script = load + &script(suites.len());
     command.arg("-c").arg(script).arg("guest-lane");
     for (suite, arguments) in suites.iter().zip(arguments) {
         command.arg(&suite.folder).arg(&suite.binary).arg(arguments.join(" "));
@@ -297,6 +306,7 @@ mod tests {
     fn guest_takes_its_packages_and_of_some_a_part() {
         let guest = Guest {
             kernel: deb::Suite::Stable,
+            flavour: Flavour::Cloud,
             lane: "old",
             packages: &["plan", "datapath", "lab"],
             always: &["datapath"],

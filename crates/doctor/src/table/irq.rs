@@ -1,6 +1,10 @@
 //! Interrupts of cards: where they go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use linux::Device;
+use linux::interrupts::queue_of;
+use linux::procfs::Interrupt;
 
 use super::SCALING;
 use crate::finding::USUAL;
@@ -8,7 +12,7 @@ use crate::rate::{percent, share};
 use crate::{Check, Family, Seen, Window};
 
 const INTERRUPTS: &str = "/proc/interrupts";
-/// Fewer interrupts a second are no load that placing could change.
+/// Fewer interrupts, or packets, a second are no load that placing could change.
 const BUSY_PER_S: f64 = 1000.0;
 
 pub(super) const FAMILY: Family = Family {
@@ -79,41 +83,62 @@ pub(super) const FAMILY: Family = Family {
 
 fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
-    for (_, card) in window.cards() {
-        let interrupts = window.interrupts(card);
-        // Queues that are alive: an interrupt for changes of the link, say, does not count.
-        let alive = interrupts.iter().filter(|(_, counts)| counts.values().sum::<u64>() > 0).count();
-        let by_cpu = by_cpu(&interrupts);
-        let all: u64 = by_cpu.values().sum();
-        let Some((cpu, most)) = by_cpu.iter().max_by_key(|(_, count)| **count) else { continue };
-        let (of_all, per_s) = (share(*most, all), all as f64 / window.seconds());
-        // Where one queue has the packets, placing its interrupt elsewhere spreads nothing.
-        let largest =
-            interrupts.iter().map(|(_, counts)| counts.values().sum::<u64>()).max().unwrap_or_default();
-        if share(largest, all) > 0.8
-            || card.rx.len() < 2
-            || alive < 2
-            || window.after.stat.cpus.len() < 2
-            || per_s < BUSY_PER_S
-            || of_all < 0.8
-        {
-            continue;
-        }
-        let busy = window.interrupted().get(cpu).copied().unwrap_or_default();
+    let several = |card: &Device| card.rx.len() >= 2 && window.after.stat.cpus.len() >= 2;
+    for (_, card) in window.cards().filter(|(_, card)| several(card)) {
+        let Some((cpu, saw, from)) = counted(window, card).or_else(|| polled(window, card)) else { continue };
+        let busy = busy(window, cpu);
         let seen = Seen::with_effect(busy > 0.5, busy * 100.0)
             .on(&card.name)
-            .saw(
-                format!(
-                    "{} of {per_s:.0} interrupts a second of {alive} queues on CPU {cpu}",
-                    percent(of_all)
-                ),
-                INTERRUPTS,
-            )
+            .saw(saw, from)
             .saw(format!("CPU {cpu} spends {} of its time in interrupts", percent(busy)), "/proc/stat")
             .set("irq_affinity", online(window));
         found.push(seen);
     }
     found
+}
+
+/// The CPU that is interrupted for nearly everything, though not for one queue alone: where one has the packets, placing
+/// its interrupt elsewhere spreads nothing.
+fn counted(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static str)> {
+    let interrupts = window.interrupts(card);
+    // Queues that are alive: an interrupt for changes of the link, say, does not count.
+    let by_queue: Vec<u64> =
+        interrupts.iter().map(|(_, counts)| counts.values().sum()).filter(|count| *count > 0).collect();
+    let (all, alive) = (by_queue.iter().sum::<u64>(), by_queue.len());
+    let largest = by_queue.into_iter().max()?;
+    let (cpu, most) = by_cpu(&interrupts).into_iter().max_by_key(|(_, count)| *count)?;
+    let (of_all, per_s) = (share(most, all), all as f64 / window.seconds());
+    let is_so = alive >= 2 && per_s >= BUSY_PER_S && of_all >= 0.8 && share(largest, all) <= 0.8;
+    let saw = format!("{} of {per_s:.0} interrupts a second of {alive} queues on CPU {cpu}", percent(of_all));
+    is_so.then_some((cpu, saw, INTERRUPTS))
+}
+
+/// The CPU that all queues would interrupt and that never catches up: it polls the card, which then has no reason to
+/// interrupt (Documentation/networking/napi.rst).
+fn polled(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static str)> {
+    let interrupts = window.interrupts(card);
+    // Queues that have been in use.
+    let used = interrupts.iter().map(|(interrupt, _)| *interrupt);
+    let used: Vec<&Interrupt> = used
+        .filter(|interrupt| {
+            queue_of(&interrupt.name).is_some() && interrupt.counts.values().any(|count| *count > 0)
+        })
+        .collect();
+    let queues: BTreeSet<u16> = used.iter().filter_map(|interrupt| queue_of(&interrupt.name)).collect();
+    let cpus: BTreeSet<u16> = used.iter().flat_map(|interrupt| interrupt.affinity.iter()).collect();
+    let packets_per_s = window.link_grew(&card.name, "rx_packets") as f64 / window.seconds();
+    let (&cpu, 1) = (cpus.first()?, cpus.len()) else { return None };
+    let is_so = queues.len() >= 2 && packets_per_s >= BUSY_PER_S && busy(window, cpu) > 0.5;
+    let saw = format!(
+        "{packets_per_s:.0} packets a second, and all {} queues may interrupt CPU {cpu} alone",
+        queues.len()
+    );
+    is_so.then_some((cpu, saw, "/proc/irq/…/effective_affinity_list"))
+}
+
+/// Of a CPU's time, how much it spends in interrupts of both kinds.
+fn busy(window: &Window<'_>, cpu: u16) -> f64 {
+    window.interrupted().get(&cpu).copied().unwrap_or_default()
 }
 
 fn remote_node(window: &Window<'_>) -> Vec<Seen> {
@@ -217,7 +242,7 @@ fn online(window: &Window<'_>) -> linux::CpuSet {
 }
 
 /// All of a card's interrupts together, by CPU.
-fn by_cpu(interrupts: &[(&linux::procfs::Interrupt, linux::procfs::PerCpu)]) -> BTreeMap<u16, u64> {
+fn by_cpu(interrupts: &[(&Interrupt, linux::procfs::PerCpu)]) -> BTreeMap<u16, u64> {
     let mut sums = BTreeMap::new();
     for (cpu, count) in interrupts.iter().flat_map(|(_, counts)| counts) {
         *sums.entry(*cpu).or_default() += count;

@@ -100,24 +100,30 @@ fn links_are_made(vm: &Vm) {
     }
 }
 
-/// A card with its queues and an interrupt for each, which reaches nobody.
+/// Cards with their queues and an interrupt for each, which reach each other and nobody else.
 #[test]
-fn a_network_card_has_its_queues_and_leads_nowhere() {
+fn network_cards_reach_each_other_alone() {
     if !testkit::require_root() {
         return;
     }
     with_vm(|vm| {
-        let script = "modprobe virtio_net && ip link set eth0 up && ls /sys/class/net/eth0/queues && \
-                      cat /proc/interrupts && ip route && ls /sys/class/net";
-        let (nic, timing) = (Some(Nic { queues: 4 }), Timing::RealTime { cpus: 4 });
-        let output = vm.run(&shell(script), &Limits { nic, timing, ..limits() }).unwrap();
+        let script = "modprobe virtio_net && modprobe vmxnet3 && ip netns add far && ip link set eth1 netns far && \
+                      ip -n far link set eth1 up && ip -n far address add 192.0.2.2/24 dev eth1 && \
+                      ip link set eth0 up && ip address add 192.0.2.1/24 dev eth0 && \
+                      for try in 1 2 3 4 5 6 7 8 9; do echo x >/dev/udp/192.0.2.2/9; sleep 0.5; done; \
+                      ls /sys/class/net/eth0/queues; cat /proc/interrupts; ip route; ls /sys/class/net; ip neighbour";
+        let mut command = Command::new("/bin/bash");
+        command.args(["-c", script]);
+        let (nics, timing) = (vec![Nic::Virtio { queues: 4 }, Nic::Vmxnet3], Timing::RealTime { cpus: 4 });
+        let output = vm.run(&command, &Limits { nics, timing, ..limits() }).unwrap();
         let stdout = text(&output.stdout);
-        for expected in ["rx-3", "tx-3", "input.3", "output.3"] {
+        for expected in ["rx-3", "tx-3", "input.3", "output.3", "192.0.2.2 dev eth0 lladdr 52:54:00:12:34:57"]
+        {
             assert!(stdout.contains(expected), "no {expected:?} in {stdout}{}", text(&output.stderr));
         }
         assert!(!stdout.contains("eth1") && !stdout.contains("via"), "{stdout}");
     });
-    assert!(!std::path::Path::new("/sys/class/net/nowhere0").exists(), "the tap is in this namespace");
+    assert!(!std::path::Path::new("/sys/class/net/card0").exists(), "the tap is in this namespace");
 }
 
 /// An image and its modules, as a user would name them; and whether it runs under KVM or not, it runs.

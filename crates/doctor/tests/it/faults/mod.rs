@@ -38,6 +38,11 @@ pub(crate) const HARMLESS: &[Harmless] = &[
     ("HG010", "one queue with all packets", |scene| {
         scene.after.interrupts = [[80_000, 0, 0, 0], [10, 0, 0, 0], [10, 0, 0, 0], [10, 0, 0, 0]];
     }),
+    ("HG010", "a CPU that polls one queue of four", |scene| {
+        scene.saturate(0);
+        scene.before.interrupts = [[7, 0, 0, 0], [0, 7, 0, 0], [0, 0, 7, 0], [0, 0, 0, 7]];
+        scene.after.interrupts = scene.before.interrupts;
+    }),
     ("HG010", "a card at rest", |scene| scene.after.interrupts = [[10, 0, 0, 0]; 4]),
     ("HG011", "a card without a node", |scene| scene.card("device/numa_node", "-1\n")),
     ("HG021", "RPS on CPUs without interrupts", |scene| {

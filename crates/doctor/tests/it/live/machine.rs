@@ -6,10 +6,9 @@ use doctor::{Diagnosis, Place, Window, diagnose};
 use linux::cpu::pin_current_thread;
 use linux::sysctl::{self, Key};
 use linux::sysfs::{NetSysfs, Queue};
-use linux::{CpuSet, Netlink, Netns};
-use testkit::{require_root, run, skip};
+use testkit::{Flood, dear_rules, require_root, run, skip};
 
-use super::{Busy, CLIENT, Line, SERVER, check_first, check_known, check_quiet, ifname, sleep};
+use super::{CLIENT, Line, SERVER, check_first, ifname, sleep};
 
 fn can_run() -> bool {
     if !require_root() {
@@ -44,7 +43,7 @@ impl Drop for Changed {
 }
 
 /// Looks at the machine's first namespace before and after something happens.
-fn watch_here(during: impl FnOnce()) -> Diagnosis {
+pub(super) fn watch_here(during: impl FnOnce()) -> Diagnosis {
     let (before, _) = Place::here().look().unwrap();
     during();
     let (after, _) = Place::here().look().unwrap();
@@ -127,26 +126,14 @@ fn a_backlog_of_two_packets_overflows() {
     drop(changed);
 }
 
-/// Datagrams for the server from a thread on CPU 0, each of which passes a list of rules that nobody has ordered: receiving
-/// costs more than sending. After each forty the thread may pause. More rules fill a CPU by fewer packets, and too many leave
-/// too few packets on a machine that has other work.
-fn flood(line: &Line, pause_ms: u64, rules: u16) -> Busy {
-    let rules = (10_000..10_000 + rules).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
-    let script =
-        "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), script + &rules.collect::<String>()).unwrap();
-    run(&line.server, "nft", &["-f", file.path().to_str().unwrap()]);
+/// Datagrams for the server from CPU 0, each of which passes a list of rules. After each forty the thread may pause. More
+/// rules fill a CPU by fewer packets, and too many leave too few packets on a machine that has other work.
+fn flood(line: &Line, pause_ms: u64, rules: u16) -> Flood {
+    dear_rules(&line.server, rules);
     let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
-    let mut sent = 0_u32;
-    Busy::with(move || {
-        if sent == 0 {
-            pin_current_thread(&"0".parse().unwrap()).unwrap();
-        }
-        sent += 1;
+    Flood::from(0, move || {
         (0..40).for_each(|_| drop(client.send_to(&[0; 100], (SERVER, 9))));
         sleep(pause_ms);
-        true
     })
 }
 
@@ -179,41 +166,4 @@ fn a_single_queue_without_steering_is_named() {
     check_first(&diagnosis, "HG020");
     let first = &diagnosis.findings[0];
     assert_eq!((first.check.code, first.seen.proposals[0].value.as_str()), ("HG020", "1"), "{first:?}");
-}
-
-/// The card of the machine, up, with the files of its queues; `None` where it has none of several queues.
-fn card() -> Option<NetSysfs> {
-    let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
-    let netlink = Netlink::open().unwrap();
-    let link = netlink.link(&ifname("eth0")).unwrap()?;
-    netlink.link_set_up(link.index, true).unwrap();
-    let several = sysfs.queues(&ifname("eth0")).unwrap().len() >= 4;
-    several.then_some(sysfs)
-}
-
-#[test]
-fn a_card_whose_queues_are_steered_badly_is_known() {
-    if !can_run() {
-        return;
-    }
-    let Some(sysfs) = card() else { return skip("the machine has no card of several queues") };
-    let eth0 = ifname("eth0");
-    let all: CpuSet = linux::cpu::online().unwrap();
-    let clean = watch_here(|| ());
-    check_quiet(&clean);
-    for code in ["HG006", "HG022", "HG024"] {
-        assert!(clean.findings.iter().all(|finding| finding.check.code != code), "{code}");
-    }
-    sysfs.write_queue_cpus(&eth0, Queue::Rx(0), &all).unwrap();
-    check_known(&watch_here(|| ()), "HG006");
-    sysfs.write_queue_cpus(&eth0, Queue::Rx(0), &CpuSet::default()).unwrap();
-
-    let before: Vec<CpuSet> = (0..2).map(|tx| sysfs.read_queue_cpus(&eth0, Queue::Tx(tx)).unwrap()).collect();
-    (0..2).for_each(|tx| sysfs.write_queue_cpus(&eth0, Queue::Tx(tx), &CpuSet::default()).unwrap());
-    check_known(&watch_here(|| ()), "HG024");
-    (0..2_u16).for_each(|tx| sysfs.write_queue_cpus(&eth0, Queue::Tx(tx), &before[usize::from(tx)]).unwrap());
-
-    sysfs.write_queue_flows(&eth0, 0, 4096).unwrap();
-    check_first(&watch_here(|| ()), "HG022");
-    sysfs.write_queue_flows(&eth0, 0, 0).unwrap();
 }

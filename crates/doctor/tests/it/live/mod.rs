@@ -1,6 +1,7 @@
 //! Faults planted in namespaces of a running kernel, with real packets; what the whole machine shares is planted in a
 //! virtual machine alone.
 
+mod card;
 mod machine;
 mod opening;
 mod reading;

@@ -1,15 +1,12 @@
 //! From a finding to a setting and back: what `doctor` proposes, `tune` applies.
 
 use std::net::UdpSocket;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use linux::IfName;
 use linux::sysfs::{NetSysfs, Queue};
-use linux::{IfName, cpu};
 use serde_json::Value;
-use testkit::{run, shell, skip};
+use testkit::{Flood, dear_rules, shell, skip};
 
 use super::Ground;
 use crate::turn::{HOSTGAP, check, json, stdout};
@@ -50,36 +47,6 @@ fn a_limit_of_an_old_guide_is_raised_and_comes_back() {
     assert_eq!(ground.sysctl("net/ipv4/tcp_rmem"), "4096\t16384\t65536");
 }
 
-/// Datagrams for the namespace from a thread on CPU 0, until dropped.
-struct Flood {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Flood {
-    fn new(socket: UdpSocket) -> Flood {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            cpu::pin_current_thread(&"0".parse().unwrap()).unwrap();
-            while !stopped.load(Ordering::Relaxed) {
-                // Nobody listens; receiving is what costs.
-                let _refused = socket.send_to(&[0; 100], "192.0.2.1:9");
-            }
-        });
-        Flood { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
 /// Hatena's case: one queue, whose CPU has all of the work, until RPS hands it to another.
 #[test]
 fn a_single_queue_is_found_and_steered() {
@@ -99,15 +66,11 @@ ip -n {home} address add 192.0.2.1/24 dev wire0
 ip -n {away} address add 192.0.2.2/24 dev wire0
 ip -n {home} route add default via 192.0.2.2"
     ));
-    // Rules that nobody has ordered make receiving dearer than sending.
-    let rules = (10_000..12_000).map(|port| format!("add rule ip hgt in udp dport {port} drop\n"));
-    let chain =
-        "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
-    let file = ground.write("rules.nft", &(chain + &rules.collect::<String>()));
-    run(&ground.netns(), "nft", &["-f", &file]);
+    dear_rules(&ground.netns(), 2000);
     let before = ground.dump();
     let socket = ground.world.open("away").run(|| UdpSocket::bind("192.0.2.2:0")).unwrap().unwrap();
-    let flood = Flood::new(socket);
+    // Nobody listens; receiving is what costs.
+    let flood = Flood::from(0, move || drop(socket.send_to(&[0; 100], "192.0.2.1:9")));
     std::thread::sleep(Duration::from_millis(500));
     let findings = ground.findings("3s");
     let first = &findings["findings"][0];

@@ -1,0 +1,105 @@
+//! Faults of network cards, on those of a virtual machine of ours.
+
+use doctor::Diagnosis;
+use linux::ethtool::{Ethtool, NicParameter};
+use linux::interrupts::{Interrupts, queue_of};
+use linux::sysfs::{NetSysfs, Queue};
+use linux::{CpuSet, IfName, Netlink, Netns};
+use testkit::{Cards, card};
+
+use super::machine::watch_here;
+use super::{check_first, check_known, check_quiet, sleep};
+
+/// The interrupts of a card's queues, whose CPUs are as they were when this is dropped.
+struct Placed {
+    interrupts: Interrupts,
+    old: Vec<(u32, CpuSet)>,
+}
+
+impl Placed {
+    fn of(card: &IfName) -> Placed {
+        let own = NetSysfs::open(&Netns::current().unwrap()).unwrap().interrupts(card).unwrap();
+        let interrupts = Interrupts::kernel();
+        let all = interrupts.list().unwrap();
+        let queues = all.iter().filter(|one| own.contains(&one.number) && queue_of(&one.name).is_some());
+        let old =
+            queues.map(|one| (one.number, interrupts.read_cpus(one.number).unwrap().unwrap())).collect();
+        Placed { interrupts, old }
+    }
+
+    fn all_on(&self, cpu: &str) {
+        let cpus = cpu.parse().unwrap();
+        self.old.iter().for_each(|(number, _)| self.interrupts.write_cpus(*number, &cpus).unwrap());
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.old.iter().for_each(|(number, cpus)| drop(self.interrupts.write_cpus(*number, cpus)));
+    }
+}
+
+/// The very first of all findings, whatever they tell of.
+#[track_caller]
+fn check_foremost(diagnosis: &Diagnosis, code: &str) {
+    check_first(diagnosis, code);
+    assert_eq!(diagnosis.findings[0].check.code, code, "{:#?}", diagnosis.findings[0]);
+}
+
+#[test]
+fn interrupts_on_one_cpu_are_named() {
+    let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
+    let placed = Placed::of(&cards.home);
+    placed.all_on("0");
+    let flood = cards.flood();
+    sleep(500);
+    let diagnosis = watch_here(|| sleep(3000));
+    drop(flood);
+    check_foremost(&diagnosis, "HG010");
+}
+
+/// Bursts of segments of one send each, larger than the ring.
+#[test]
+fn a_tiny_ring_is_named() {
+    let Some(cards) = Cards::new("vmxnet3", "virtio_net") else { return };
+    let ethtool = Ethtool::open_in(&Netns::current().unwrap()).unwrap();
+    let old = ethtool.read(&cards.home, NicParameter::RingRx).unwrap().unwrap();
+    ethtool.write(&cards.home, NicParameter::RingRx, 32).unwrap();
+    cards.await_way();
+    let diagnosis = watch_here(|| {
+        for _ in 0..30 {
+            cards.burst(50);
+            sleep(50);
+        }
+    });
+    ethtool.write(&cards.home, NicParameter::RingRx, old.now).unwrap();
+    check_foremost(&diagnosis, "HG030");
+    let proposal = &diagnosis.findings[0].seen.proposals[0];
+    assert_eq!((proposal.knob, proposal.value.as_str()), ("ring_rx", "64"));
+}
+
+#[test]
+fn a_card_whose_queues_are_steered_badly_is_known() {
+    let Some(card) = card("virtio_net") else { return };
+    let netlink = Netlink::open().unwrap();
+    netlink.link_set_up(netlink.index_of(&card).unwrap(), true).unwrap();
+    let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
+    let all: CpuSet = linux::cpu::online().unwrap();
+    let clean = watch_here(|| ());
+    check_quiet(&clean);
+    for code in ["HG006", "HG022", "HG024"] {
+        assert!(clean.findings.iter().all(|finding| finding.check.code != code), "{code}");
+    }
+    sysfs.write_queue_cpus(&card, Queue::Rx(0), &all).unwrap();
+    check_known(&watch_here(|| ()), "HG006");
+    sysfs.write_queue_cpus(&card, Queue::Rx(0), &CpuSet::default()).unwrap();
+
+    let before: Vec<CpuSet> = (0..2).map(|tx| sysfs.read_queue_cpus(&card, Queue::Tx(tx)).unwrap()).collect();
+    (0..2).for_each(|tx| sysfs.write_queue_cpus(&card, Queue::Tx(tx), &CpuSet::default()).unwrap());
+    check_known(&watch_here(|| ()), "HG024");
+    (0..2_u16).for_each(|tx| sysfs.write_queue_cpus(&card, Queue::Tx(tx), &before[usize::from(tx)]).unwrap());
+
+    sysfs.write_queue_flows(&card, 0, 4096).unwrap();
+    check_first(&watch_here(|| ()), "HG022");
+    sysfs.write_queue_flows(&card, 0, 0).unwrap();
+}

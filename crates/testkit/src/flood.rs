@@ -1,0 +1,52 @@
+//! More packets than a CPU can take.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use linux::{CpuSet, Netns, cpu};
+
+use crate::run;
+
+/// A thread on one CPU that does the same again and again until this is dropped.
+#[derive(Debug)]
+pub struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    /// Starts the thread.
+    pub fn from(cpu: u16, mut step: impl FnMut() + Send + 'static) -> Flood {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            cpu::pin_current_thread(&CpuSet::from_iter([cpu])).unwrap();
+            while !stopped.load(Ordering::Relaxed) {
+                step();
+            }
+        });
+        Flood { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().expect("it is joined once");
+        // A panic of the thread is told by what the test then does not see.
+        let _ = thread.join();
+    }
+}
+
+/// Rules for packets that arrive in a namespace, none of which fits and each of which is tried: they make receiving dearer
+/// than sending, so that one sender can fill a receiver's CPU. Table `ip hgt` holds them.
+pub fn dear_rules(netns: &Netns, count: u16) {
+    let mut script =
+        "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
+    script.extend((10_000..10_000 + count).map(|port| format!("add rule ip hgt in udp dport {port} drop\n")));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(script.as_bytes()).unwrap();
+    run(netns, "nft", &["-f", file.path().to_str().unwrap()]);
+}
