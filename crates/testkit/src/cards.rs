@@ -19,7 +19,7 @@ const FLOWS: usize = 16;
 /// How many rules make a packet so dear that one emulated CPU cannot take what another one sends.
 const RULES: u16 = 2000;
 /// Bytes of a segment of a burst.
-const SEGMENT: libc::c_int = 1000;
+const SEGMENT: usize = 1000;
 
 /// Two cards that reach each other, until this is dropped.
 #[derive(Debug)]
@@ -42,14 +42,28 @@ pub fn card(driver: &str) -> Option<IfName> {
         skip("it needs the network cards of a virtual machine of ours");
         return None;
     }
-    let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
-    let links = Netlink::open().unwrap().links().unwrap();
-    let found =
-        links.into_iter().map(|link| link.name).find(|name| sysfs.driver(name).as_deref() == Some(driver));
+    let found = driven_by(driver).expect("links can be listed");
     if found.is_none() {
         skip(&format!("the machine has no card of the driver {driver}"));
     }
     found
+}
+
+/// Sets a card of ours up and waits for its carrier, without an address: one of IPv6 that comes by itself comes at a time of
+/// its own.
+pub fn set_card_up(card: &IfName) {
+    shell(&format!(
+        "echo 1 >/proc/sys/net/ipv6/conf/{card}/disable_ipv6
+ip link set {card} up
+for try in $(seq 100); do [ \"$(cat /sys/class/net/{card}/carrier)\" = 1 ] && exit; sleep 0.1; done
+exit 1"
+    ));
+}
+
+fn driven_by(driver: &str) -> linux::Result<Option<IfName>> {
+    let sysfs = NetSysfs::open(&Netns::current()?)?;
+    let mut names = Netlink::open()?.links()?.into_iter().map(|link| link.name);
+    Ok(names.find(|name| sysfs.driver(name).as_deref() == Some(driver)))
 }
 
 impl Cards {
@@ -58,14 +72,7 @@ impl Cards {
         let (home, sender) = (card(home)?, card(away)?);
         let world = World::new();
         let away = world.add("away");
-        let netlink = Netlink::open().unwrap();
-        netlink.link_move(netlink.index_of(&sender).unwrap(), &away, &sender).unwrap();
-        let far = Netlink::open_in(&away).unwrap();
-        for (netlink, name, address) in [(&netlink, &home, HOME), (&far, &sender, AWAY)] {
-            let index = netlink.index_of(name).unwrap();
-            netlink.link_set_up(index, true).unwrap();
-            netlink.address_add(index, &format!("{address}/24").parse().unwrap()).unwrap();
-        }
+        part(&home, &sender, &away).expect("cards of ours can be moved");
         let cards = Cards { home, away, sender, _world: world };
         cards.await_way();
         Some(cards)
@@ -74,8 +81,8 @@ impl Cards {
     /// Waits until a packet comes through: a card takes a second or two until it has a carrier, anew after each change of
     /// its rings.
     pub fn await_way(&self) {
-        let receiver = UdpSocket::bind((HOME, PORT)).unwrap();
-        receiver.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let receiver = UdpSocket::bind((HOME, PORT)).expect("it is an address of ours");
+        receiver.set_read_timeout(Some(Duration::from_millis(100))).expect("it is not zero");
         let sender = self.socket();
         let came = |_: i32| {
             // There may be no way to send it yet.
@@ -86,12 +93,13 @@ impl Cards {
     }
 
     fn socket(&self) -> UdpSocket {
-        self.away.run(|| UdpSocket::bind((AWAY, 0))).unwrap().unwrap()
+        let socket = self.away.run(|| UdpSocket::bind((AWAY, 0)));
+        socket.expect("tests may enter their own namespaces").expect("it is an address of ours")
     }
 
     /// Datagrams of many flows from CPU 1, more than another CPU can take.
     pub fn flood(&self) -> Flood {
-        dear_rules(&Netns::current().unwrap(), RULES);
+        dear_rules(&Netns::current().expect("there is always one"), RULES);
         let sockets: Vec<UdpSocket> = (0..FLOWS).map(|_| self.socket()).collect();
         // Nobody listens; receiving is what costs.
         Flood::from(1, move || {
@@ -103,14 +111,32 @@ impl Cards {
     pub fn burst(&self, count: usize) {
         let sender = self.socket();
         segment(&sender);
-        sender.send_to(&vec![0; count * SEGMENT as usize], (HOME, PORT)).unwrap();
+        sender.send_to(&vec![0; count * SEGMENT], (HOME, PORT)).expect("the way is known");
     }
+}
+
+/// Moves the sender's card away, and gives both their addresses.
+fn part(home: &IfName, sender: &IfName, away: &Netns) -> linux::Result<()> {
+    let netlink = Netlink::open()?;
+    netlink.link_move(netlink.index_of(sender)?, away, sender)?;
+    let far = Netlink::open_in(away)?;
+    for (netlink, name, address) in [(&netlink, home, HOME), (&far, sender, AWAY)] {
+        let index = netlink.index_of(name)?;
+        netlink.link_set_up(index, true)?;
+        netlink.address_add(index, &format!("{address}/24").parse().expect("it is an address"))?;
+    }
+    Ok(())
+}
+
+fn bring_back(sender: &IfName, away: &Netns) -> linux::Result<()> {
+    let far = Netlink::open_in(away)?;
+    far.link_move(far.index_of(sender)?, &Netns::current()?, sender)
 }
 
 /// Each send becomes datagrams of so many bytes, which leave together (`UDP_SEGMENT`, udp(7)).
 fn segment(socket: &UdpSocket) {
-    let bytes = SEGMENT;
-    let length = libc::socklen_t::try_from(size_of_val(&bytes)).unwrap();
+    let bytes = libc::c_int::try_from(SEGMENT).expect("it is small");
+    let length = libc::socklen_t::try_from(size_of_val(&bytes)).expect("it is small");
     // SAFETY: the socket is open, and the option is a number that lives through the call.
     let result = unsafe {
         libc::setsockopt(
@@ -127,8 +153,7 @@ fn segment(socket: &UdpSocket) {
 impl Drop for Cards {
     fn drop(&mut self) {
         // The kernel brings it back with the end of its namespace, at a time of its own.
-        let far = Netlink::open_in(&self.away).unwrap();
-        far.link_move(far.index_of(&self.sender).unwrap(), &Netns::current().unwrap(), &self.sender).unwrap();
+        bring_back(&self.sender, &self.away).expect("a card of ours can be moved");
         let home = &self.home;
         shell(&format!(
             "nft delete table ip hgt 2>/dev/null || true

@@ -22,7 +22,7 @@ impl Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            cpu::pin_current_thread(&CpuSet::from_iter([cpu])).unwrap();
+            cpu::pin_current_thread(&CpuSet::from_iter([cpu])).expect("the CPU is on line");
             while !stopped.load(Ordering::Relaxed) {
                 step();
             }
@@ -46,7 +46,7 @@ pub fn dear_rules(netns: &Netns, count: u16) {
     let mut script =
         "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
     script.extend((10_000..10_000 + count).map(|port| format!("add rule ip hgt in udp dport {port} drop\n")));
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(script.as_bytes()).unwrap();
-    run(netns, "nft", &["-f", file.path().to_str().unwrap()]);
+    let mut file = tempfile::NamedTempFile::new().expect("there is room for a file");
+    file.write_all(script.as_bytes()).expect("there is room in it");
+    run(netns, "nft", &["-f", file.path().to_str().expect("its path is plain")]);
 }

@@ -9,7 +9,7 @@ mod judge;
 mod skip;
 mod world;
 
-pub use cards::{Cards, card};
+pub use cards::{Cards, card, set_card_up};
 pub use dump::{Dump, dump};
 pub use flood::{Flood, dear_rules};
 pub use judge::{run, shell};

@@ -46,8 +46,8 @@ pub(crate) static ALL: [Guest; 2] = [
         packages: &["linux", "plan", "tune", "datapath", "doctor", "lab", "hostgap", "bpf"],
         always: &["datapath", "bpf"],
         // The binary's races and endings are the same on every kernel, but the commands that it shows are another list
-        // for each data path, and only a guest is a machine with a card that may be tuned.
-        parts: &[("hostgap", "commands::"), ("hostgap", "tune::machine::")],
+        // for each data path, and only a guest is a machine with cards that may be tuned.
+        parts: &[("hostgap", "commands::"), ("hostgap", "tune::machine::"), ("hostgap", "tune::cards::")],
         // Faults at every step of a plan, and dozens of kills, look at the same code on every kernel, take minutes
         // natively, and so half an hour here. So do thousands of random packets.
         out: &[("plan", "faults::"), ("plan", "killed::"), ("bpf", "odd::")],

@@ -103,7 +103,12 @@ pub(super) fn act_table(
     before: &Before,
 ) -> Result<(), StepError> {
     let Before::Indirection { table, .. } = before else { unreachable!("before made another state") };
-    Ok(kernel.at(place)?.ethtool()?.write_indirection(link, &spread(table.len(), queues))?)
+    let wanted = spread(table.len(), queues);
+    // One that is so already would from now on count as set by somebody: see `write_table`.
+    if *table == wanted {
+        return Ok(());
+    }
+    Ok(kernel.at(place)?.ethtool()?.write_indirection(link, &wanted)?)
 }
 
 pub(super) fn after_table(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<After, StepError> {
@@ -136,7 +141,9 @@ pub(super) fn undo_table(
 }
 
 /// Puts a table back. One that is as the driver makes it is left to the driver again: as long as a table counts as set by
-/// somebody, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c).
+/// somebody, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c). A driver
+/// that makes it in another way than the kernel proposes (igb: the first half of the entries for the first of two queues)
+/// gets the same entries back, which then count as set.
 pub(super) fn write_table(
     kernel: &mut Kernel,
     place: &Place,

@@ -1,30 +1,21 @@
-//! The knobs of a network card, on one: a virtio card of four queues, which a virtual machine of ours has.
+//! The knobs of network cards, on those of a virtual machine of ours.
 
 use linux::ethtool::{Ethtool, NicParameter};
 use linux::interrupts::Interrupts;
 use linux::sysfs::{NetSysfs, Queue};
-use linux::{CpuSet, IfName, Netns};
+use linux::{CpuSet, Netlink, Netns};
 use plan::{Fault, Journal, Kernel, Place, Plan, apply};
 use record::Asked;
-use testkit::{dump, require_root, skip};
+use testkit::{card, dump, set_card_up};
 use tune::{Nic, Setting, Site};
 
 use crate::back::there_and_back;
 
-/// The card and what is behind it; `None`, with the skip noted, where there is none of ours.
-fn card() -> Option<Site> {
-    if !require_root() {
-        return None;
-    }
-    let wire = IfName::new("eth0").unwrap();
-    let netns = Netns::current().unwrap();
-    let sysfs = NetSysfs::open(&netns).unwrap();
-    // The machine's own card is nobody's to play with.
-    if std::env::var_os("HOSTGAP_VM").is_none() || sysfs.driver(&wire).as_deref() != Some("virtio_net") {
-        skip("it needs the network card of a virtual machine of ours");
-        return None;
-    }
-    let numbers = sysfs.interrupts(&wire).unwrap();
+/// The card of a driver and what is behind it, with as many queues as there are CPUs; `None`, with the skip noted, where
+/// there is none of ours.
+fn site(driver: &str) -> Option<Site> {
+    let wire = card(driver)?;
+    let numbers = NetSysfs::open(&Netns::current().unwrap()).unwrap().interrupts(&wire).unwrap();
     let mut interrupts = Interrupts::kernel().list().unwrap();
     interrupts.retain(|one| numbers.contains(&one.number));
     let nic = Nic { rx: 2, tx: 2, interrupts };
@@ -45,7 +36,7 @@ fn plan(site: &Site, asked: &[(&str, &str)]) -> Plan {
 /// Two queues become one, and all that is set for both of them comes back with the second.
 #[test]
 fn a_new_number_of_queues_gives_back_what_it_took() {
-    let Some(site) = card() else { return };
+    let Some(site) = site("virtio_net") else { return };
     let netns = Netns::current().unwrap();
     let ethtool = Ethtool::open_in(&netns).unwrap();
     let sysfs = NetSysfs::open(&netns).unwrap();
@@ -68,7 +59,7 @@ fn a_new_number_of_queues_gives_back_what_it_took() {
 
 #[test]
 fn every_knob_of_a_card_is_set_and_taken_back() {
-    let Some(site) = card() else { return };
+    let Some(site) = site("virtio_net") else { return };
     let netns = Netns::current().unwrap();
     let before = dump(&netns);
     let all = [
@@ -108,10 +99,53 @@ fn every_knob_of_a_card_is_set_and_taken_back() {
     before.assert_same(&dump(&netns), "after queues");
 }
 
+/// What virtio has not: rings whose size can be set, waits before interrupts, and queues that are set up anew for each of
+/// these.
+#[test]
+fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
+    let Some(site) = site("igb") else { return };
+    let netns = Netns::current().unwrap();
+    let ethtool = Ethtool::open_in(&netns).unwrap();
+    for is_up in [false, true] {
+        if is_up {
+            set_card_up(&site.wire);
+        }
+        let before = dump(&netns);
+        let all = [
+            ("ring_rx", "512", NicParameter::RingRx),
+            ("ring_tx", "512", NicParameter::RingTx),
+            ("coalesce_rx_usecs", "50", NicParameter::CoalesceRxUsecs),
+            ("channels", "1", NicParameter::Channels),
+        ];
+        for (knob, value, parameter) in all {
+            let read = || ethtool.read(&site.wire, parameter).unwrap().unwrap().now.to_string();
+            let old = read();
+            there_and_back(&plan(&site, &[(knob, value)]), Fault::None, || assert_eq!(read(), value));
+            assert_eq!(read(), old, "{knob}");
+            before.assert_same(&dump(&netns), &format!("after {knob}"));
+        }
+        let together = all.map(|(knob, value, _)| (knob, value));
+        let rest = [
+            ("rss_indirection", "1"),
+            ("irq_affinity", "1"),
+            ("rps_cpus", "node"),
+            ("tso", "0"),
+            ("qdisc", "fq"),
+        ];
+        let together = plan(&site, &[together.as_slice(), &rest].concat());
+        for step in 0..together.steps.len() {
+            there_and_back(&together, Fault::AfterStep(step), || {});
+            before.assert_same(&dump(&netns), &format!("after a fault behind step {step}"));
+        }
+    }
+    let netlink = Netlink::open().unwrap();
+    netlink.link_set_up(netlink.index_of(&site.wire).unwrap(), false).unwrap();
+}
+
 /// What a card cannot do is said before anything is changed.
 #[test]
 fn what_a_card_cannot_do_is_refused() {
-    let Some(site) = card() else { return };
+    let Some(site) = site("virtio_net") else { return };
     let refused = |knob: (&str, &str)| {
         let directory = tempfile::tempdir().unwrap();
         let mut journal = Journal::create(&directory.path().join("journal")).unwrap();

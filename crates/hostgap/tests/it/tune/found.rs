@@ -28,7 +28,7 @@ impl Ground {
     }
 }
 
-fn of<'a>(findings: &'a Value, code: &str) -> Option<&'a Value> {
+pub(super) fn of<'a>(findings: &'a Value, code: &str) -> Option<&'a Value> {
     findings["findings"].as_array().unwrap().iter().find(|finding| finding["code"] == code)
 }
 

@@ -8,7 +8,7 @@ use testkit::{dump, require_root, skip};
 
 use crate::turn::{HOSTGAP, check, json, stdout, until};
 
-fn tune(state: &std::path::Path, verb: &str, arguments: &[&str]) -> Output {
+pub(super) fn tune(state: &std::path::Path, verb: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(HOSTGAP);
     command.args(["tune", verb, "--state"]).arg(state).args(arguments).stdin(Stdio::null());
     command.output().unwrap()

@@ -1,0 +1,169 @@
+//! Cards of a virtual machine of ours: what `doctor` finds at them, `tune` mends and takes back, killed or not.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use linux::ethtool::{Ethtool, NicParameter};
+use linux::interrupts::{Interrupts, queue_of};
+use linux::sysfs::NetSysfs;
+use linux::{CpuSet, IfName, Netlink, Netns};
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::{Cards, card, dump, set_card_up};
+
+use super::death::{kills, moment};
+use super::found::of;
+use super::machine::tune;
+use crate::turn::{HOSTGAP, check, json, kill, until};
+
+/// What `hostgap doctor` finds meanwhile.
+fn findings() -> Value {
+    json(&Command::new(HOSTGAP).args(["doctor", "--for", "3s", "--json"]).output().unwrap())
+}
+
+/// Applies what is proposed for a card, and lets it stay.
+fn heed(state: &Path, card: &IfName, findings: &Value) {
+    let file = state.join("findings.json");
+    std::fs::create_dir_all(state).unwrap();
+    std::fs::write(&file, findings.to_string()).unwrap();
+    check(&tune(state, "apply", &["--dev", card.as_str(), "--from-findings", file.to_str().unwrap()]), 0, "");
+    check(&tune(state, "confirm", &[]), 0, "");
+}
+
+#[track_caller]
+fn check_foremost(findings: &Value, code: &str) {
+    let first = &findings["findings"][0];
+    assert_eq!((&first["code"], &first["severity"]), (&code.into(), &"warning".into()), "{findings}");
+}
+
+/// The CPUs of the interrupts of a card's queues.
+fn placed(card: &IfName) -> Vec<(u32, CpuSet)> {
+    let own = NetSysfs::open(&Netns::current().unwrap()).unwrap().interrupts(card).unwrap();
+    let all = Interrupts::kernel().list().unwrap().into_iter();
+    all.filter(|one| own.contains(&one.number) && queue_of(&one.name).is_some())
+        .map(|one| (one.number, Interrupts::kernel().read_cpus(one.number).unwrap().unwrap()))
+        .collect()
+}
+
+fn place(interrupts: &[(u32, CpuSet)]) {
+    interrupts.iter().for_each(|(number, cpus)| Interrupts::kernel().write_cpus(*number, cpus).unwrap());
+}
+
+/// All interrupts of a card on one CPU: they are found, spread over all, and are where they were when that is taken back.
+#[test]
+fn interrupts_on_one_cpu_are_spread_and_come_back() {
+    let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let at_first = placed(&cards.home);
+    let one: CpuSet = "0".parse().unwrap();
+    let crowded: Vec<_> = at_first.iter().map(|(number, _)| (*number, one.clone())).collect();
+    place(&crowded);
+    let flood = cards.flood();
+    let before = findings();
+    check_foremost(&before, "HG010");
+    heed(&state, &cards.home, &before);
+    let spread = placed(&cards.home);
+    for cpu in 0..2 {
+        assert!(spread.iter().any(|(_, cpus)| *cpus == CpuSet::from_iter([cpu])), "{spread:?}");
+    }
+    let after = findings();
+    assert!(of(&after, "HG010").is_none(), "{after}");
+    drop(flood);
+    check(&tune(&state, "rollback", &[]), 0, "");
+    assert_eq!(placed(&cards.home), crowded);
+    place(&at_first);
+}
+
+/// A ring that bursts do not fit into is found, made larger until they fit, and has its old size when that is taken back.
+#[test]
+fn a_tiny_ring_is_made_larger_and_comes_back() {
+    let Some(cards) = Cards::new("vmxnet3", "virtio_net") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let ethtool = Ethtool::open_in(&Netns::current().unwrap()).unwrap();
+    let ring = || ethtool.read(&cards.home, NicParameter::RingRx).unwrap().unwrap().now;
+    let at_first = ring();
+    ethtool.write(&cards.home, NicParameter::RingRx, 32).unwrap();
+    let bursts = || {
+        cards.await_way();
+        let mut doctor = Command::new(HOSTGAP);
+        doctor.args(["doctor", "--for", "3s", "--json"]).stdout(Stdio::piped());
+        let doctor = doctor.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        for _ in 0..20 {
+            cards.burst(50);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        json(&doctor.wait_with_output().unwrap())
+    };
+    let before = bursts();
+    check_foremost(&before, "HG030");
+    heed(&state, &cards.home, &before);
+    assert_eq!(ring(), 64);
+    let after = bursts();
+    assert!(of(&after, "HG030").is_none(), "{after}");
+    check(&tune(&state, "rollback", &[]), 0, "");
+    assert_eq!(ring(), 32);
+    ethtool.write(&cards.home, NicParameter::RingRx, at_first).unwrap();
+}
+
+/// Everything that Intel's card can be told, and whoever does it is killed at any moment.
+#[test]
+fn a_killed_apply_leaves_nothing_at_a_card() {
+    let Some(card) = card("igb") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    set_card_up(&card);
+    let asked = [
+        "channels=1",
+        "ring_rx=512",
+        "ring_tx=512",
+        "coalesce_rx_usecs=50",
+        "gro=0",
+        "gso=0",
+        "tso=0",
+        "irq_affinity=1",
+        "rps_cpus=node",
+        "rps_flow_cnt=1024",
+        "gro_flush_timeout=20000",
+        "napi_defer_hard_irqs=2",
+        "threaded_napi=1",
+        "txqueuelen=2000",
+        "mtu=1400",
+        "qdisc=fq",
+    ];
+    let netns = Netns::current().unwrap();
+    let before = dump(&netns);
+    let apply = || {
+        let mut command = Command::new(HOSTGAP);
+        command.args(["tune", "apply", "--state"]).arg(&state).args(["--dev", card.as_str()]);
+        command.args(asked.iter().flat_map(|setting| ["--set", setting]));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let status = || json(&tune(&state, "status", &["--json"]));
+    let start = Instant::now();
+    check(&apply().wait_with_output().unwrap(), 0, "");
+    let whole = start.elapsed();
+    let steps = status()["standing"]["steps"].as_array().unwrap().len();
+    assert!(steps >= asked.len(), "{}", status());
+    check(&tune(&state, "rollback", &[]), 0, "");
+    before.assert_same(&dump(&netns), "after rollback");
+    for turn in 0..kills() {
+        let child = apply();
+        std::thread::sleep(moment(turn, whole));
+        kill(child.id(), Signal::KILL);
+        drop(child.wait_with_output().unwrap());
+        let unwatched = || super::processes_of(&state).is_empty();
+        until("it is settled", || unwatched() || status()["standing"]["phase"] == "unconfirmed");
+        if !status()["standing"].is_null() {
+            check(&tune(&state, "rollback", &[]), 0, "");
+        }
+        before.assert_same(&dump(&netns), &format!("after kill {turn}"));
+    }
+    println!("{steps} steps, {} kills", kills());
+    let netlink = Netlink::open().unwrap();
+    netlink.link_set_up(netlink.index_of(&card).unwrap(), false).unwrap();
+}
