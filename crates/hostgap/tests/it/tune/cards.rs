@@ -124,7 +124,6 @@ fn a_killed_apply_leaves_nothing_at_a_card() {
         "gro=0",
         "gso=0",
         "tso=0",
-        "irq_affinity=1",
         "rps_cpus=node",
         "rps_flow_cnt=1024",
         "gro_flush_timeout=20000",
