@@ -89,10 +89,11 @@ impl Turn {
         records.filter(|path| path.exists()).collect()
     }
 
-    /// Waits until a race has a finished round in its record.
+    /// Waits until a race has a finished round in its record. Before the first on another kernel, that kernel and its
+    /// emulator are fetched.
     #[track_caller]
     pub(crate) fn until_a_round_is_done(&self) {
-        until("a round is written down", || {
+        until_within(Duration::from_secs(600), "a round is written down", || {
             let records = self.records();
             records.iter().any(|path| std::fs::read_to_string(path).unwrap().contains("{\"round\":{"))
         });
@@ -193,12 +194,17 @@ pub(crate) fn kill(pid: u32, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Waits until something holds.
+/// Waits for a minute until something holds.
 #[track_caller]
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(60), what, holds);
+}
+
+#[track_caller]
+fn until_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !holds() {
-        assert!(Instant::now() < deadline, "waited for a minute until {what}");
+        assert!(Instant::now() < deadline, "waited for {patience:?} until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
