@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use linux::Files;
+use linux::{Files, NetnsName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,8 @@ struct Head {
     schema: u32,
     before_ns: u64,
     after_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    netns: Option<NetnsName>,
 }
 
 /// A snapshot with the texts from which it was made.
@@ -51,7 +53,9 @@ pub fn collect(directory: &Path, before: &Taken, after: &Taken) -> Result<(), Do
         write(&place.join("unseen.json"), &json(&snapshot.unseen))?;
     }
     // Last, so that a tree that was cut short is none.
-    let head = Head { schema: SCHEMA, before_ns: before.0.at_ns, after_ns: after.0.at_ns };
+    let (before, after) = (&before.0, &after.0);
+    let head =
+        Head { schema: SCHEMA, before_ns: before.at_ns, after_ns: after.at_ns, netns: after.netns.clone() };
     write(&directory.join(HEAD), &json(&head))
 }
 
@@ -70,6 +74,7 @@ pub fn open(directory: &Path) -> Result<(Snapshot, Snapshot), DoctorError> {
         let place = directory.join(name);
         let mut snapshot = Snapshot::read(&Files::at(&place), parsed(&place.join("answers.json"))?);
         snapshot.at_ns = at_ns;
+        snapshot.netns.clone_from(&head.netns);
         // What could not be read there is what matters, and not that it is missing here.
         snapshot.unseen = parsed(&place.join("unseen.json"))?;
         Ok(snapshot)

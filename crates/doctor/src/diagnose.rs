@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use linux::NetnsName;
+
 use crate::{Finding, Severity, Window, all};
 
 /// What was found, and what could not be looked at.
@@ -16,14 +18,21 @@ pub struct Diagnosis {
     pub seconds: f64,
     /// Which kernel (`uname -r`).
     pub kernel: String,
+    /// Which run of it on which machine (`/proc/sys/kernel/random/boot_id`); empty where that was not to be read.
+    pub boot_id: String,
+    /// The name of the network namespace, if it was looked at by its name.
+    pub netns: Option<NetnsName>,
 }
 
 /// Runs every check.
 pub fn diagnose(window: &Window<'_>) -> Diagnosis {
     let mut findings: Vec<Finding> = Vec::new();
+    let is_link = |name: &String| window.after.devices.iter().any(|device| device.name.as_str() == name);
     for check in all() {
-        let found = (check.run)(window);
-        findings.extend(found.into_iter().map(|seen| Finding { check, seen, because_of: Vec::new() }));
+        findings.extend((check.run)(window).into_iter().map(|seen| {
+            let device = Some(seen.subject.clone()).filter(is_link);
+            Finding { check, seen, device, because_of: Vec::new() }
+        }));
     }
     let warnings: BTreeSet<&str> =
         findings.iter().filter(|finding| finding.is_warning()).map(|finding| finding.check.code).collect();
@@ -43,7 +52,9 @@ pub fn diagnose(window: &Window<'_>) -> Diagnosis {
     });
     let mut unseen = window.after.unseen.clone();
     unseen.extend(window.before.unseen.iter().filter(|text| !window.after.unseen.contains(text)).cloned());
-    Diagnosis { findings, unseen, seconds: window.seconds(), kernel: window.after.kernel.clone() }
+    let boot_id = window.after.sysctls.get("kernel/random/boot_id").cloned().unwrap_or_default();
+    let (kernel, netns) = (window.after.kernel.clone(), window.after.netns.clone());
+    Diagnosis { findings, unseen, seconds: window.seconds(), kernel, boot_id, netns }
 }
 
 impl Finding {

@@ -83,6 +83,9 @@ pub struct Proposal {
     pub knob: &'static str,
     /// The value, as it would be written in a file.
     pub value: String,
+    /// For a property of routes: where the route leads that it is for. Without it the knob's usual routes are meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
 }
 
 /// A check that saw something.
@@ -92,6 +95,8 @@ pub struct Finding {
     pub check: &'static Check,
     /// What it saw.
     pub seen: Seen,
+    /// The link that it is about, if it is about one.
+    pub device: Option<String>,
     /// The codes of warnings in the same window of which this is probably a consequence.
     pub because_of: Vec<&'static str>,
 }
@@ -156,8 +161,19 @@ impl Seen {
     pub(crate) fn set(mut self, knob: &'static str, value: impl fmt::Display) -> Seen {
         let value = value.to_string();
         if !value.is_empty() {
-            self.proposals.push(Proposal { knob, value });
+            self.proposals.push(Proposal { knob, value, route: None });
         }
+        self
+    }
+
+    /// Proposes a property of the route to a destination.
+    pub(crate) fn set_route(
+        mut self,
+        knob: &'static str,
+        value: impl fmt::Display,
+        route: impl fmt::Display,
+    ) -> Seen {
+        self.proposals.push(Proposal { knob, value: value.to_string(), route: Some(route.to_string()) });
         self
     }
 }
@@ -178,8 +194,10 @@ impl Finding {
         if self.seen.proposals.is_empty() {
             return words.to_owned();
         }
-        let settings =
-            self.seen.proposals.iter().map(|proposal| format!("{} = {}", proposal.knob, proposal.value));
+        let settings = self.seen.proposals.iter().map(|Proposal { knob, value, route }| match route {
+            Some(route) => format!("{knob} = {value} on the route to {route}"),
+            None => format!("{knob} = {value}"),
+        });
         let settings = settings.collect::<Vec<_>>().join(", ");
         if words.is_empty() { format!("set {settings}") } else { format!("set {settings}: {words}") }
     }

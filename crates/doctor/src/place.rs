@@ -55,7 +55,11 @@ impl Place {
         };
         match &self.netns {
             None => Ok(look()),
-            Some(netns) => Ok(netns.run(look)?),
+            Some(netns) => {
+                let (mut snapshot, texts) = netns.run(look)?;
+                snapshot.netns = netns.name().cloned();
+                Ok((snapshot, texts))
+            }
         }
     }
 }

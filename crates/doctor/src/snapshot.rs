@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use linux::procfs::{Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat};
 use linux::throttle::Throttled;
-use linux::{CpuSet, Device, Files};
+use linux::{CpuSet, Device, Files, NetnsName};
 
 use crate::Answers;
 use crate::answers::kept;
@@ -17,6 +17,8 @@ pub struct Snapshot {
     pub at_ns: u64,
     /// Which kernel (`uname -r`).
     pub kernel: String,
+    /// The name of the network namespace, if it was looked at by its name.
+    pub netns: Option<NetnsName>,
     /// What each CPU did.
     pub stat: Stat,
     /// Soft interrupts by kind.
@@ -103,6 +105,7 @@ impl Snapshot {
         Snapshot {
             at_ns: 0,
             kernel: release,
+            netns: None,
             stat: or_default(procfs.stat(), &mut unseen),
             softirqs: or_default(procfs.softirqs(), &mut unseen),
             interrupts: interrupts(&procfs, &mut unseen),

@@ -4,6 +4,7 @@
 /// Below `/proc/sys`.
 pub(crate) const READ: &[&str] = &[
     "kernel/osrelease",
+    "kernel/random/boot_id",
     "net/core/busy_poll",
     "net/core/busy_read",
     "net/core/default_qdisc",

@@ -3,6 +3,7 @@
 mod apply;
 mod asked;
 mod bound;
+mod findings;
 mod host;
 mod keep;
 mod knobs;

@@ -358,9 +358,19 @@ fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
             SOCK_DIAG,
         )
         .saw(format!("{timeouts} timeouts, {hit} of these connections sent again"), NETSTAT);
-    vec![if timeouts > 0 {
-        seen.set("rto_min", "10")
-    } else {
-        seen.remedy("nothing now: no timer has run out")
+    vec![match near_route(window, first) {
+        _ if timeouts == 0 => seen.remedy("nothing now: no timer has run out"),
+        Some(route) => seen.set_route("rto_min", 10, route),
+        None => seen.remedy(
+            "a route of its own to the data centre's addresses, and rto_min = 10 there: the default route leads across \
+             the world too, where that is too short",
+        ),
     }]
+}
+
+/// Where the route leads that a connection takes, if it is not the default route.
+fn near_route(window: &Window<'_>, connection: &Connection<'_>) -> Option<ipnet::Ipv4Net> {
+    let std::net::IpAddr::V4(peer) = connection.socket.peer.ip() else { return None };
+    let routes = window.after.routes.iter().map(|route| route.dst).filter(|dst| dst.contains(&peer));
+    routes.max_by_key(ipnet::Ipv4Net::prefix_len).filter(|dst| dst.prefix_len() > 0)
 }

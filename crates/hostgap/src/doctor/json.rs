@@ -8,6 +8,8 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis) -> Value {
     json!({
         "schema": 1,
         "kernel": diagnosis.kernel,
+        "boot_id": Some(&diagnosis.boot_id).filter(|id| !id.is_empty()),
+        "netns": diagnosis.netns,
         "window_s": diagnosis.seconds,
         "warnings": of(Severity::Warning),
         "findings": diagnosis.findings.iter().map(finding).collect::<Vec<_>>(),
@@ -23,6 +25,7 @@ fn finding(finding: &Finding) -> Value {
         "severity": seen.severity,
         "title": check.title,
         "subject": subject,
+        "device": finding.device,
         "impact": seen.impact,
         "evidence": seen.evidence,
         "why": check.why,

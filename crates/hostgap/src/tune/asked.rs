@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use ::record::Asked;
 use ::tune::{PROFILES, Profile, Setting, Wanted};
 use anyhow::Context;
+use ipnet::IpNet;
 
+use super::findings;
 use crate::exit::BadInput;
 use crate::speak;
 
@@ -17,12 +19,19 @@ pub(super) struct AskedArgs {
     /// A setting, which counts more than the profile's. Again for more.
     #[arg(long, value_name = "KNOB=VALUE")]
     pub(super) set: Vec<String>,
-    /// What `hostgap doctor --json` proposes.
+    /// What `hostgap doctor --json` proposes against its warnings.
     #[arg(long, value_name = "FILE")]
     pub(super) from_findings: Option<PathBuf>,
+    /// With --from-findings, also what it proposes where nothing is harmed now.
+    #[arg(long, requires = "from_findings")]
+    pub(super) all_findings: bool,
     /// The link to the network; without it that of the default route.
     #[arg(long, value_name = "LINK")]
     pub(super) dev: Option<String>,
+    /// Set properties of routes at the route to this destination alone, 10.0.0.0/8 for instance; without it at all routes
+    /// over the link, but rto_min never at the default route.
+    #[arg(long, value_name = "CIDR")]
+    pub(super) route: Option<IpNet>,
     /// A named network namespace instead of this one.
     #[arg(long, value_name = "NAME")]
     pub(super) netns: Option<String>,
@@ -34,27 +43,44 @@ pub(super) struct Wish {
     pub(super) wanted: Wanted,
     /// Named by the user: that it cannot be made is an error, and no reason to leave it out.
     pub(super) is_named: bool,
+    /// The destination whose route alone is meant.
+    pub(super) route: Option<IpNet>,
+}
+
+/// Everything that is asked for.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    /// In the order in which they are to be made.
+    pub(super) wishes: Vec<Wish>,
+    /// The link that they are about, where one is named.
+    pub(super) device: Option<String>,
+    /// What is not taken from findings, and why.
+    pub(super) left_out: Vec<(Setting, String)>,
 }
 
 impl AskedArgs {
-    /// Everything that is asked for, in the order in which it is to be made.
-    pub(super) fn wishes(&self) -> anyhow::Result<Vec<Wish>> {
-        let mut wishes: Vec<Wish> = Vec::new();
+    /// Reads it all.
+    pub(super) fn wishes(&self) -> anyhow::Result<Wishes> {
+        let mut all = match &self.from_findings {
+            Some(path) => findings::read(path, self)?,
+            None => Wishes { device: self.dev.clone(), ..Wishes::default() },
+        };
+        let found = std::mem::take(&mut all.wishes);
+        let wish = |wanted, is_named| Wish { wanted, is_named, route: self.route };
         if let Some(profile) = &self.profile {
-            add(&mut wishes, read(profile)?.wanted, false);
+            read(profile)?.wanted.into_iter().for_each(|wanted| add(&mut all.wishes, wish(wanted, false)));
         }
-        if let Some(path) = &self.from_findings {
-            add(&mut wishes, findings(path)?, false);
+        found.into_iter().for_each(|found| add(&mut all.wishes, found));
+        for text in &self.set {
+            add(&mut all.wishes, wish(single(text)?, true));
         }
-        let set: Vec<Wanted> = self.set.iter().map(|text| single(text)).collect::<anyhow::Result<_>>()?;
-        add(&mut wishes, set, true);
-        if wishes.is_empty() && self.profile.is_none() && self.from_findings.is_none() {
+        if all.wishes.is_empty() && self.profile.is_none() && self.from_findings.is_none() {
             let names: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
             let text = format!("nothing is asked for: a profile ({}), or --set KNOB=VALUE", names.join(", "));
             return Err(BadInput(text).into());
         }
-        wishes.sort_by_key(|wish| wish.wanted.setting.rank());
-        Ok(wishes)
+        all.wishes.sort_by_key(|wish| wish.wanted.setting.rank());
+        Ok(all)
     }
 }
 
@@ -78,11 +104,9 @@ pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
 }
 
 /// A later wish for a knob counts more than an earlier one.
-fn add(wishes: &mut Vec<Wish>, wanted: Vec<Wanted>, is_named: bool) {
-    for wanted in wanted {
-        wishes.retain(|other| other.wanted.setting.knob != wanted.setting.knob);
-        wishes.push(Wish { wanted, is_named });
-    }
+fn add(wishes: &mut Vec<Wish>, wish: Wish) {
+    wishes.retain(|other| other.wanted.setting.knob != wish.wanted.setting.knob);
+    wishes.push(wish);
 }
 
 fn read(name: &str) -> anyhow::Result<Profile> {
@@ -113,34 +137,4 @@ fn single(text: &str) -> anyhow::Result<Wanted> {
     let setting = Setting::asked(knob.trim(), &Asked::Text(value.to_owned()));
     let setting = setting.map_err(|error| BadInput(format!("--set {text}: {error}")))?;
     Ok(Wanted { setting, at_least: false, why: "as asked".to_owned() })
-}
-
-/// The settings that findings propose, the first for each knob: findings come by impact.
-fn findings(path: &Path) -> anyhow::Result<Vec<Wanted>> {
-    let text = std::fs::read(path).with_context(|| format!("could not read findings {}", path.display()))?;
-    let bad = |what: String| BadInput(format!("findings {}: {what}", path.display()));
-    let report: serde_json::Value = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
-    let Some(findings) = report["findings"].as_array() else {
-        return Err(
-            bad("there is no list \"findings\"; `hostgap doctor --json` writes one".to_owned()).into()
-        );
-    };
-    let mut wanted: Vec<Wanted> = Vec::new();
-    for finding in findings {
-        let code = finding["code"].as_str().unwrap_or("a finding");
-        for proposal in finding["proposals"].as_array().into_iter().flatten() {
-            let (Some(knob), Some(value)) = (proposal["knob"].as_str(), proposal.get("value")) else {
-                return Err(bad(format!("a proposal of {code} has no knob or no value")).into());
-            };
-            let value: Asked = serde_json::from_value(value.clone())
-                .map_err(|_| bad(format!("the value of {knob} in {code} is none")))?;
-            let setting = Setting::asked(knob, &value).map_err(|error| bad(format!("{code}: {error}")))?;
-            if !wanted.iter().any(|other| other.setting.knob == setting.knob) {
-                let title = finding["title"].as_str().unwrap_or_default();
-                let why = format!("{code} {title}").trim().to_owned();
-                wanted.push(Wanted { setting, at_least: false, why });
-            }
-        }
-    }
-    Ok(wanted)
 }

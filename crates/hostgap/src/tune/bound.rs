@@ -5,9 +5,10 @@ use std::path::Path;
 use ::record::Asked;
 use ::tune::{Setting, Wanted};
 use anyhow::Context;
+use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::asked::{AskedArgs, Wish};
+use super::asked::Wish;
 use super::host::Device;
 use super::proposal::Proposal;
 use super::show::SCHEMA;
@@ -27,6 +28,8 @@ struct Change {
     knob: String,
     value: String,
     why: String,
+    #[serde(default)]
+    route: Option<IpNet>,
     steps: Vec<Step>,
 }
 
@@ -53,19 +56,16 @@ impl Bound {
     /// # Errors
     /// Anything is not as it was when the plan was made: each difference by name.
     pub(super) fn proposal(&self) -> anyhow::Result<Proposal> {
-        let asked = AskedArgs {
-            dev: self.device.as_ref().map(|device| device.name.clone()),
-            netns: self.netns.clone(),
-            ..AskedArgs::default()
-        };
         let wish = |change: &Change| {
             let setting = Setting::asked(&change.knob, &Asked::Text(change.value.clone()));
             let setting = setting.map_err(|error| BadInput(error.to_string()))?;
             let wanted = Wanted { setting, at_least: false, why: change.why.clone() };
-            anyhow::Ok(Wish { wanted, is_named: true })
+            anyhow::Ok(Wish { wanted, is_named: true, route: change.route })
         };
         let wishes: Vec<Wish> = self.changes.iter().map(wish).collect::<Result<_, _>>()?;
-        let proposal = Proposal::of_wishes(&asked, &wishes).context("the plan does not fit any more")?;
+        let device = self.device.as_ref().map(|device| device.name.as_str());
+        let proposal = Proposal::of_wishes(self.netns.as_deref(), device, &wishes)
+            .context("the plan does not fit any more")?;
         let differences = self.differences(&proposal);
         if differences.is_empty() {
             return Ok(proposal);

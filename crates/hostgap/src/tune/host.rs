@@ -1,19 +1,22 @@
 //! The host as its knobs see it: a namespace, a link, the routes over it, the card behind it.
 
-use ::tune::{Nic, Site};
+use ::tune::{Lives, Nic, Setting, Site};
 use anyhow::Context;
+use ipnet::IpNet;
 use linux::interrupts::Interrupts;
+use linux::netlink::{RouteInfo, RouteMetric};
 use linux::sysfs::{NetSysfs, Queue};
 use linux::{IfName, Netlink, Netns, NetnsName};
 use plan::Place;
 use serde::{Deserialize, Serialize};
 
-use super::asked::AskedArgs;
 use crate::exit::BadInput;
 
 /// The numbers of the kernel's main table and of routes that lead somewhere (linux/rtnetlink.h).
 const MAIN_TABLE: u32 = 254;
 const UNICAST: u8 = 1;
+/// The number of a protocol there: router advertisements (`RTPROT_RA`).
+const ANNOUNCED: u8 = 9;
 
 /// Where settings are made.
 pub(super) struct Host {
@@ -23,6 +26,8 @@ pub(super) struct Host {
     pub(super) device: Option<Device>,
     /// What steps need to know. Its link is no link's name where none is known.
     pub(super) site: Site,
+    /// Where routes over the link lead that a router has announced: what is set at them would go with the next announcement.
+    pub(super) announced: Vec<IpNet>,
 }
 
 /// By what a link is known again: its name alone may become another's.
@@ -36,9 +41,9 @@ pub(super) struct Device {
 
 impl Host {
     /// Looks at the host.
-    pub(super) fn look(asked: &AskedArgs) -> anyhow::Result<Host> {
+    pub(super) fn look(netns: Option<&str>, device: Option<&str>) -> anyhow::Result<Host> {
         let bad = |error: linux::NameError| BadInput(error.to_string());
-        let name = asked.netns.as_ref().map(NetnsName::new).transpose().map_err(bad)?;
+        let name = netns.map(NetnsName::new).transpose().map_err(bad)?;
         let netns = match &name {
             Some(name) if !linux::netns::exists(name) => {
                 return Err(BadInput(format!("there is no network namespace {name}")).into());
@@ -48,7 +53,7 @@ impl Host {
         };
         let place = name.clone().map_or(Place::Host, Place::Netns);
         let netlink = Netlink::open_in(&netns)?;
-        let link = match &asked.dev {
+        let link = match device {
             Some(dev) => Some(IfName::new(dev).map_err(bad)?),
             None => by_default_route(&netlink)?,
         };
@@ -58,7 +63,7 @@ impl Host {
             let (process, node) = (place.clone(), place);
             let nic = Nic { rx: 0, tx: 0, interrupts: Vec::new() };
             let site = Site { process, node, wire, cpus, nic, routes: Vec::new() };
-            return Ok(Host { netns: name, device: None, site });
+            return Ok(Host { netns: name, device: None, site, announced: Vec::new() });
         };
         let found = netlink.link(&wire)?;
         let found =
@@ -77,10 +82,23 @@ impl Host {
             mac: found.mac.map(|mac| mac.to_string()),
             driver: sysfs.driver(&wire).or(found.kind),
         };
-        let routes = routes_over(&netlink, found.index, &wire)?;
+        let (announced, routes) = routes_over(&netlink, found.index)?;
+        let routes = routes.into_iter().map(|dst| (dst, wire.clone())).collect();
         let (process, node) = (place.clone(), place);
         let site = Site { process, node, wire, cpus, nic, routes };
-        Ok(Host { netns: name, device: Some(device), site })
+        Ok(Host { netns: name, device: Some(device), site, announced })
+    }
+
+    /// The site with those routes alone that a setting is meant for.
+    pub(super) fn site_for(&self, setting: &Setting, route: Option<IpNet>) -> Site {
+        let mut site = self.site.clone();
+        match (route, setting.lives) {
+            (Some(route), _) => site.routes.retain(|(dst, _)| *dst == route),
+            // Elsewhere in the world an answer takes longer than within a data centre.
+            (None, Lives::Route(RouteMetric::RtoMin)) => site.routes.retain(|(dst, _)| dst.prefix_len() > 0),
+            (None, _) => {}
+        }
+        site
     }
 }
 
@@ -93,18 +111,20 @@ fn by_default_route(netlink: &Netlink) -> anyhow::Result<Option<IfName>> {
     Ok(netlink.links()?.into_iter().find(|link| Some(link.index) == index).map(|link| link.name))
 }
 
-/// The routes that a property can be set on: to one destination there must be one route, which one property then is of.
-fn routes_over(netlink: &Netlink, index: u32, link: &IfName) -> anyhow::Result<Vec<(ipnet::IpNet, IfName)>> {
+/// Where routes over a link lead: those that a router has announced, and those that a property can be set on. To one
+/// destination there must be one route, which one property then is of.
+fn routes_over(netlink: &Netlink, index: u32) -> anyhow::Result<(Vec<IpNet>, Vec<IpNet>)> {
     let mut all = netlink.routes()?;
     all.retain(|route| route.table == MAIN_TABLE && route.kind == UNICAST);
-    let alone = |dst: &ipnet::IpNet| all.iter().filter(|route| route.dst == *dst).count() == 1;
-    let over =
-        all.iter().filter(|route| matches!(route.next_hops.as_slice(), [hop] if hop.index == Some(index)));
+    let alone = |dst: &IpNet| all.iter().filter(|route| route.dst == *dst).count() == 1;
     // What is on the link itself by the kernel's own doing (fe80::/64) is no destination of anybody's.
-    let local =
-        |dst: &ipnet::IpNet| matches!(dst, ipnet::IpNet::V6(net) if net.addr().is_unicast_link_local());
-    Ok(over
-        .filter(|route| alone(&route.dst) && !local(&route.dst))
-        .map(|route| (route.dst, link.clone()))
-        .collect())
+    let local = |dst: &IpNet| matches!(dst, IpNet::V6(net) if net.addr().is_unicast_link_local());
+    let over = all.iter().filter(|route| {
+        matches!(route.next_hops.as_slice(), [hop] if hop.index == Some(index))
+            && alone(&route.dst)
+            && !local(&route.dst)
+    });
+    let (announced, ours): (Vec<_>, Vec<_>) = over.partition(|route| route.protocol == ANNOUNCED);
+    let destinations = |routes: Vec<&RouteInfo>| routes.into_iter().map(|route| route.dst).collect();
+    Ok((destinations(announced), destinations(ours)))
 }

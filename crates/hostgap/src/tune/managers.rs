@@ -145,7 +145,7 @@ mod tests {
 
     fn change(knob: &str, value: &str) -> Change {
         let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).expect("a sound setting");
-        Change { setting, why: String::new(), steps: Vec::new(), held: None }
+        Change { setting, why: String::new(), route: None, steps: Vec::new(), held: None }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What would change: the wishes, held against the host.
 
 use ::tune::{Lives, Setting, Since, Site, Wanted};
+use ipnet::IpNet;
 use linux::ethtool::NicParameter;
 use linux::latency::{self, Limit};
+use linux::netlink::RouteMetric;
 use linux::{Netns, sysctl};
 use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
 
@@ -29,6 +31,8 @@ pub(super) struct Proposal {
 pub(super) struct Change {
     pub(super) setting: Setting,
     pub(super) why: String,
+    /// The destination whose route alone is meant.
+    pub(super) route: Option<IpNet>,
     /// Each step with its old value and its new one; those that are so already are left out.
     pub(super) steps: Vec<(Placed, Preview)>,
     /// For what is held and not set, and so has no steps: the old value and the new one.
@@ -47,18 +51,33 @@ impl Proposal {
     pub(super) fn of(asked: &AskedArgs) -> anyhow::Result<Proposal> {
         linux::process::require_network_admin().map_err(Unprivileged)?;
         let wishes = asked.wishes()?;
-        Proposal::of_wishes(asked, &wishes)
+        let mut proposal =
+            Proposal::of_wishes(asked.netns.as_deref(), wishes.device.as_deref(), &wishes.wishes)?;
+        proposal.skipped.extend(wishes.left_out);
+        Ok(proposal)
     }
 
     /// The same for wishes that were read elsewhere.
-    pub(super) fn of_wishes(asked: &AskedArgs, wishes: &[Wish]) -> anyhow::Result<Proposal> {
-        let host = Host::look(asked)?;
+    pub(super) fn of_wishes(
+        netns: Option<&str>,
+        device: Option<&str>,
+        wishes: &[Wish],
+    ) -> anyhow::Result<Proposal> {
+        let host = Host::look(netns, device)?;
         let mut proposal =
             Proposal { host, changes: vec![], already: vec![], skipped: vec![], conflicts: vec![] };
         let mut kernel = Kernel::new()?;
         for wish in wishes {
             let setting = wish.wanted.setting.clone();
-            match proposal.settle(&wish.wanted, &mut kernel)? {
+            if let (Lives::Route(_), None, [first, ..]) =
+                (setting.lives, wish.route, proposal.host.announced.as_slice())
+            {
+                let why = format!(
+                    "the route to {first}: a router announced it, and it would lose its time of expiry"
+                );
+                proposal.skipped.push((setting.clone(), why));
+            }
+            match proposal.settle(wish, &mut kernel)? {
                 Outcome::Change(change) => proposal.add(change),
                 Outcome::Already(setting) => proposal.already.push(setting),
                 Outcome::Impossible(why) if wish.is_named => {
@@ -95,37 +114,37 @@ impl Proposal {
         self.changes.push(change);
     }
 
-    fn settle(&self, wanted: &Wanted, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
+    fn settle(&self, wish: &Wish, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
+        let wanted = &wish.wanted;
         if let Some(why) = self.obstacle(&wanted.setting)? {
             return Ok(Outcome::Impossible(why));
         }
         if let Some(limit_us) = wanted.setting.cpu_latency_us() {
             return latency(wanted, limit_us);
         }
-        let mut setting = wanted.setting.clone();
-        let first = match self.look(&setting, kernel) {
+        let setting = wanted.setting.clone();
+        let site = self.host.site_for(&setting, wish.route);
+        let steps = self.look(&setting, &site, kernel).and_then(|steps| {
+            let kept = steps.into_iter().enumerate();
+            kept.map(|(at, step)| {
+                // What is larger already may be so at one queue or route and not at another.
+                let held = wanted.against(&step.1.old);
+                if held == setting { Ok(step) } else { Ok(self.look(&held, &site, kernel)?.swap_remove(at)) }
+            })
+            .collect()
+        });
+        let mut steps: Vec<(Placed, Preview)> = match steps {
             Ok(steps) => steps,
             Err(why) => return Ok(Outcome::Impossible(why)),
         };
-        let mut steps = first;
-        if let Some((_, preview)) = steps.first() {
-            let held = wanted.against(&preview.old);
-            if held != setting {
-                setting = held;
-                steps = match self.look(&setting, kernel) {
-                    Ok(steps) => steps,
-                    Err(why) => return Ok(Outcome::Impossible(why)),
-                };
-            }
-        }
         if steps.is_empty() {
-            return Ok(Outcome::Impossible(self.nowhere(&setting)));
+            return Ok(Outcome::Impossible(self.nowhere(&setting, wish.route)));
         }
         steps.retain(|(_, preview)| !preview.is_so);
         if steps.is_empty() {
             return Ok(Outcome::Already(setting));
         }
-        Ok(Outcome::Change(Change { setting, why: wanted.why.clone(), steps, held: None }))
+        Ok(Outcome::Change(Change { setting, why: wanted.why.clone(), route: wish.route, steps, held: None }))
     }
 
     /// Why a setting makes no sense here, whatever the kernel would say.
@@ -208,9 +227,14 @@ impl Proposal {
     }
 
     /// Each step with what it would change, or why it cannot be done.
-    fn look(&self, setting: &Setting, kernel: &mut Kernel) -> Result<Vec<(Placed, Preview)>, String> {
+    fn look(
+        &self,
+        setting: &Setting,
+        site: &Site,
+        kernel: &mut Kernel,
+    ) -> Result<Vec<(Placed, Preview)>, String> {
         let mut steps = Vec::new();
-        for placed in setting.plan(&self.host.site).steps {
+        for placed in setting.plan(site).steps {
             match plan::preview(&placed, kernel) {
                 Ok(Some(preview)) => steps.push((placed, preview)),
                 Ok(None) => unreachable!("settings become steps that set something"),
@@ -235,11 +259,19 @@ impl Proposal {
     }
 
     /// Why a setting became no step.
-    fn nowhere(&self, setting: &Setting) -> String {
+    fn nowhere(&self, setting: &Setting, route: Option<IpNet>) -> String {
         let link = &self.host.site.wire;
-        match setting.lives {
-            Lives::Route(_) => format!("no route leads over {link}"),
-            Lives::Interrupts => format!("{link} has no interrupts of its own"),
+        match (setting.lives, route) {
+            (Lives::Route(_), Some(route)) => {
+                format!("no route to {route} leads over {link}; `ip route add {route} …` makes one")
+            }
+            (Lives::Route(RouteMetric::RtoMin), None) if !self.host.site.routes.is_empty() => {
+                format!(
+                    "only a default route leads over {link}, and it is not for the whole world: name a destination with --route"
+                )
+            }
+            (Lives::Route(_), None) => format!("no route leads over {link}"),
+            (Lives::Interrupts, _) => format!("{link} has no interrupts of its own"),
             _ => format!("{link} has nothing that it could be set at"),
         }
     }
@@ -257,5 +289,5 @@ fn latency(wanted: &Wanted, limit_us: u32) -> anyhow::Result<Outcome> {
     };
     let held = Some((old, limit_us.to_string()));
     let (setting, why) = (wanted.setting.clone(), wanted.why.clone());
-    Ok(Outcome::Change(Change { setting, why, steps: Vec::new(), held }))
+    Ok(Outcome::Change(Change { setting, why, route: None, steps: Vec::new(), held }))
 }

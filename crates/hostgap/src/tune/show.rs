@@ -40,7 +40,7 @@ pub(super) fn text(proposal: &Proposal) -> String {
     text
 }
 
-fn one(Change { setting, why, steps, held }: &Change) -> String {
+fn one(Change { setting, why, route: _, steps, held }: &Change) -> String {
     let knob = setting.knob;
     let mut text = String::new();
     let same =
@@ -90,7 +90,7 @@ pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
     })
 }
 
-fn change(Change { setting, why, steps, held }: &Change) -> serde_json::Value {
+fn change(Change { setting, why, route, steps, held }: &Change) -> serde_json::Value {
     let knob = setting.knob;
     let steps: Vec<_> = steps
         .iter()
@@ -102,6 +102,7 @@ fn change(Change { setting, why, steps, held }: &Change) -> serde_json::Value {
         "knob": knob.id,
         "value": setting.value.to_string(),
         "why": why,
+        "route": route,
         "reaches": knob.reaches.to_string(),
         "disrupts": knob.disrupts.to_string(),
         "risk": knob.risk.to_string(),

@@ -1,5 +1,6 @@
 //! `hostgap tune` on a namespace of its own: applied, confirmed, taken back, kept; and what dies or is broken meanwhile.
 
+mod asked;
 mod cards;
 mod death;
 mod found;

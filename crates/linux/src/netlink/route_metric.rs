@@ -28,6 +28,8 @@ pub enum RouteMetric {
     QuickAck,
     /// The least retransmission timeout in milliseconds. The kernel heeds it only if it is locked, so it is set locked.
     RtoMin,
+    /// The most bytes of a packet to there. What the kernel learns to be less counts all the same: it is not locked.
+    Mtu,
 }
 
 /// What a property is set to.
@@ -59,6 +61,7 @@ impl RouteMetric {
         RouteMetric::InitRwnd,
         RouteMetric::QuickAck,
         RouteMetric::RtoMin,
+        RouteMetric::Mtu,
     ];
 
     /// The word that `ip route` has for it.
@@ -69,6 +72,7 @@ impl RouteMetric {
             RouteMetric::InitRwnd => "initrwnd",
             RouteMetric::QuickAck => "quickack",
             RouteMetric::RtoMin => "rto_min",
+            RouteMetric::Mtu => "mtu",
         }
     }
 
@@ -80,6 +84,7 @@ impl RouteMetric {
     /// Its number among the `RTAX_…`, whose bit locks it.
     fn number(self) -> u32 {
         match self {
+            RouteMetric::Mtu => 2,
             RouteMetric::InitCwnd => 11,
             RouteMetric::RtoMin => 13,
             RouteMetric::InitRwnd => 14,
@@ -94,7 +99,8 @@ impl RouteMetric {
             (RouteMetric::InitCwnd, Metric::InitCwnd(number))
             | (RouteMetric::InitRwnd, Metric::InitRwnd(number))
             | (RouteMetric::QuickAck, Metric::QuickAck(number))
-            | (RouteMetric::RtoMin, Metric::RtoMin(number)) => Some(MetricValue::Number(*number)),
+            | (RouteMetric::RtoMin, Metric::RtoMin(number))
+            | (RouteMetric::Mtu, Metric::Mtu(number)) => Some(MetricValue::Number(*number)),
             _ => None,
         }
     }
@@ -107,6 +113,7 @@ impl RouteMetric {
             (RouteMetric::InitRwnd, MetricValue::Number(number)) => Some(Metric::InitRwnd(*number)),
             (RouteMetric::QuickAck, MetricValue::Number(number)) => Some(Metric::QuickAck(*number)),
             (RouteMetric::RtoMin, MetricValue::Number(number)) => Some(Metric::RtoMin(*number)),
+            (RouteMetric::Mtu, MetricValue::Number(number)) => Some(Metric::Mtu(*number)),
             (RouteMetric::CongestionControl, MetricValue::Number(_)) | (_, MetricValue::Name(_)) => None,
         }
     }

@@ -60,5 +60,16 @@ pub(super) const FAMILY: Family = Family {
             source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
             ..USUAL
         },
+        Knob {
+            id: "route_mtu",
+            lives: Lives::Route(RouteMetric::Mtu),
+            kind: from_to(576, 65_535, "bytes"),
+            example: "1400",
+            risk: Risk::Medium,
+            why: "Smaller packets to a destination whose way takes no larger ones, a tunnel, say, while the link \
+                keeps its MTU for all others. IPv6 refuses less than 1280.",
+            source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_MTU)",
+            ..USUAL
+        },
     ],
 };

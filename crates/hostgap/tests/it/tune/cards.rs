@@ -27,7 +27,8 @@ fn heed(state: &Path, card: &IfName, findings: &Value) {
     let file = state.join("findings.json");
     std::fs::create_dir_all(state).unwrap();
     std::fs::write(&file, findings.to_string()).unwrap();
-    check(&tune(state, "apply", &["--dev", card.as_str(), "--from-findings", file.to_str().unwrap()]), 0, "");
+    let applied = tune(state, "apply", &["--from-findings", file.to_str().unwrap()]);
+    check(&applied, 0, &format!("link {card}"));
     check(&tune(state, "confirm", &[]), 0, "");
 }
 

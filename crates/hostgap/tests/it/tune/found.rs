@@ -21,9 +21,9 @@ impl Ground {
     }
 
     /// Applies what is proposed, and lets it stay.
-    fn heed(&self, findings: &Value) {
+    fn heed(&self, findings: &Value, more: &[&str]) {
         let file = self.write("findings.json", &findings.to_string());
-        check(&self.apply(&["--from-findings", &file]), 0, "");
+        check(&self.apply(&[&["--from-findings", &file], more].concat()), 0, "");
         check(&self.tune("confirm", &[]), 0, "");
     }
 }
@@ -39,7 +39,7 @@ fn a_limit_of_an_old_guide_is_raised_and_comes_back() {
     let findings = ground.findings("300ms");
     let finding = of(&findings, "HG110").unwrap_or_else(|| panic!("{findings}"));
     let proposed = finding["proposals"][0]["value"].as_str().unwrap().to_owned();
-    ground.heed(&findings);
+    ground.heed(&findings, &["--all-findings"]);
     assert_eq!(ground.sysctl("net/ipv4/tcp_rmem").split_whitespace().collect::<Vec<_>>().join(" "), proposed);
     let after = ground.findings("300ms");
     assert!(of(&after, "HG110").is_none(), "{after}");
@@ -75,7 +75,7 @@ ip -n {home} route add default via 192.0.2.2"
     let findings = ground.findings("3s");
     let first = &findings["findings"][0];
     assert_eq!((&first["code"], &first["severity"]), (&"HG020".into(), &"warning".into()), "{findings}");
-    ground.heed(&findings);
+    ground.heed(&findings, &[]);
     let wire = IfName::new("wire0").unwrap();
     let steered = NetSysfs::open(&ground.netns()).unwrap().read_queue_cpus(&wire, Queue::Rx(0)).unwrap();
     assert_eq!(steered.to_string(), "1");

@@ -1,0 +1,151 @@
+//! `--from-findings`: what `hostgap doctor --json` proposes, as far as it is for here and now.
+
+use std::path::Path;
+
+use ::record::Asked;
+use ::tune::{Scope, Setting, Wanted};
+use anyhow::Context;
+use ipnet::IpNet;
+use linux::sysctl;
+use serde::Deserialize;
+
+use super::asked::{AskedArgs, Wish, Wishes};
+use crate::exit::BadInput;
+
+/// What doctor has written, as far as it matters here. What a document of somebody's own lacks is not held against it.
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    boot_id: Option<String>,
+    #[serde(default)]
+    netns: Option<String>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct Finding {
+    code: String,
+    severity: String,
+    title: String,
+    device: Option<String>,
+    because_of: Vec<String>,
+    proposals: Vec<Proposed>,
+}
+
+#[derive(Deserialize)]
+struct Proposed {
+    knob: String,
+    value: Asked,
+    #[serde(default)]
+    route: Option<IpNet>,
+}
+
+impl Default for Finding {
+    fn default() -> Self {
+        Finding {
+            code: "a finding".to_owned(),
+            severity: "warning".to_owned(),
+            title: String::new(),
+            device: None,
+            because_of: Vec::new(),
+            proposals: Vec::new(),
+        }
+    }
+}
+
+/// The settings that findings propose, the first for each knob: findings come by impact. What is left out has its reason.
+pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
+    let text = std::fs::read(path).with_context(|| format!("could not read findings {}", path.display()))?;
+    let bad = |what: String| BadInput(format!("findings {}: {what}", path.display()));
+    let report: serde_json::Value = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    if !report["findings"].is_array() {
+        return Err(
+            bad("there is no list \"findings\"; `hostgap doctor --json` writes one".to_owned()).into()
+        );
+    }
+    let document: Document = serde_json::from_value(report).map_err(|error| bad(error.to_string()))?;
+    if let Some(why) = elsewhere(&document, asked)? {
+        return Err(bad(why).into());
+    }
+    let mut wishes = Wishes { device: device(&document, asked), ..Wishes::default() };
+    for finding in &document.findings {
+        for proposed in &finding.proposals {
+            let setting = Setting::asked(&proposed.knob, &proposed.value)
+                .map_err(|error| bad(format!("{}: {error}", finding.code)))?;
+            let known = |wish: &Wish| wish.wanted.setting.knob == setting.knob;
+            match against(finding, &setting, &document, &wishes, asked) {
+                Some(why) => wishes.left_out.push((setting, format!("{}: {why}", finding.code))),
+                None if wishes.wishes.iter().any(known) => {}
+                None => {
+                    let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
+                    let wanted = Wanted { setting, at_least: false, why };
+                    let route = proposed.route.or(asked.route);
+                    wishes.wishes.push(Wish { wanted, is_named: false, route });
+                }
+            }
+        }
+    }
+    Ok(wishes)
+}
+
+/// Why the findings are not about what is to be tuned.
+fn elsewhere(document: &Document, asked: &AskedArgs) -> anyhow::Result<Option<String>> {
+    let key = sysctl::Key::new("kernel/random/boot_id").expect("a constant key is a path");
+    let here = sysctl::read(&key)?;
+    if let (Some(then), Some(here)) = (&document.boot_id, here)
+        && then != here.trim()
+    {
+        let text = "they were made on another machine, or before this one was started: look again, with \
+                    `hostgap doctor --json`";
+        return Ok(Some(text.to_owned()));
+    }
+    Ok(match (&document.netns, &asked.netns) {
+        (Some(theirs), ours) if Some(theirs) != ours.as_ref() => {
+            Some(format!("they are of namespace {theirs}: add --netns {theirs}"))
+        }
+        (None, Some(ours)) if document.boot_id.is_some() => Some(format!(
+            "they are not of namespace {ours}: `hostgap doctor --netns {ours} --json` looks there"
+        )),
+        _ => None,
+    })
+}
+
+/// The link that is to be tuned: the one that was named, or else the one of the weightiest finding that is about a link.
+fn device(document: &Document, asked: &AskedArgs) -> Option<String> {
+    let weightiest = || {
+        let mut findings = document.findings.iter().filter(|finding| is_taken(finding, asked));
+        findings.find_map(|finding| finding.device.clone().filter(|_| !finding.proposals.is_empty()))
+    };
+    asked.dev.clone().or_else(weightiest)
+}
+
+fn is_taken(finding: &Finding, asked: &AskedArgs) -> bool {
+    finding.severity == "warning" || asked.all_findings
+}
+
+/// Why a proposal is not taken.
+fn against(
+    finding: &Finding,
+    setting: &Setting,
+    document: &Document,
+    wishes: &Wishes,
+    asked: &AskedArgs,
+) -> Option<String> {
+    if !is_taken(finding, asked) {
+        return Some("it harms nothing now; --all-findings takes it too".to_owned());
+    }
+    let is_cause = |other: &&Finding| {
+        finding.because_of.contains(&other.code) && is_taken(other, asked) && !other.proposals.is_empty()
+    };
+    if let Some(cause) = document.findings.iter().find(is_cause) {
+        return Some(format!("probably a consequence of {}: mend that, and look again", cause.code));
+    }
+    let of_link = matches!(setting.knob.scope(), Some(Scope::Link | Scope::Queue));
+    match (&finding.device, &wishes.device) {
+        (Some(theirs), Some(ours)) if of_link && theirs != ours => {
+            Some(format!("it is about link {theirs}: --dev {theirs}"))
+        }
+        _ => None,
+    }
+}
