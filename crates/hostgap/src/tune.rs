@@ -11,6 +11,7 @@ mod proposal;
 mod search;
 mod show;
 mod standing;
+mod tracking;
 mod watch;
 
 use std::path::PathBuf;
