@@ -9,12 +9,12 @@ use super::Ground;
 use crate::turn::{check, kill, stdout, until};
 
 /// How often it is killed; a hundred times in the long form.
-fn kills() -> u32 {
+pub(super) fn kills() -> u32 {
     std::env::var("HOSTGAP_KILLS").ok().map_or(8, |text| text.parse().unwrap())
 }
 
 /// Every knob of the table with its example. What this machine or a veth lacks is left out by `apply` itself.
-fn every_knob(ground: &Ground) -> String {
+pub(super) fn every_knob(ground: &Ground) -> String {
     let mut text = String::from("schema = 1\nabout = \"every knob\"\n");
     for knob in TABLE.iter().flat_map(|family| family.knobs) {
         // The kernel says only when it is written that a veth is not polled.
@@ -28,7 +28,7 @@ fn every_knob(ground: &Ground) -> String {
 
 /// Moments that are spread over a time, a different one each time: most of them in its later part, since the plan is made
 /// in the earlier.
-fn moment(turn: u32, whole: Duration) -> Duration {
+pub(super) fn moment(turn: u32, whole: Duration) -> Duration {
     // The golden ratio spreads any number of points evenly.
     let share = (f64::from(turn) * 0.618_033_988_75).fract();
     whole.mul_f64(0.1 + 0.9 * share.sqrt())
