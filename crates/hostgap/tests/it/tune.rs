@@ -1,6 +1,7 @@
 //! `hostgap tune` on a namespace of its own: applied, confirmed, taken back, kept; and what dies or is broken meanwhile.
 
 mod again;
+mod boot;
 mod death;
 mod found;
 mod input;
