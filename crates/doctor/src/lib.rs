@@ -24,7 +24,7 @@ pub use collected::{Taken, collect, open};
 pub use diagnose::{Diagnosis, diagnose};
 pub use finding::{Check, Evidence, Family, Finding, Proposal, Seen, Severity};
 pub use place::Place;
-pub use snapshot::{Configured, Machine, Snapshot};
+pub use snapshot::{Machine, Snapshot};
 pub use table::{TABLE, all, find};
 pub use window::{Connection, Window};
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use linux::procfs::{Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat};
+use linux::sysctl::{Assignment, Configured};
 use linux::throttle::Throttled;
 use linux::{CpuSet, Device, Files, NetnsName};
 
@@ -49,8 +50,9 @@ pub struct Snapshot {
     pub groups: Vec<Throttled>,
     /// CPUs and clock.
     pub machine: Machine,
-    /// What files say that parameters should be.
-    pub configured: Vec<Configured>,
+    /// What files say that parameters should be at every start, in the order in which they are read: of two lines for one
+    /// the later one counts. A value's words have one blank between them.
+    pub configured: Vec<Assignment>,
     /// What was asked instead of read.
     pub answers: Answers,
     /// What could not be seen, and why.
@@ -68,17 +70,6 @@ pub struct Machine {
     pub clocksource: String,
     /// How the frequency of each CPU is chosen, where it can be.
     pub governors: BTreeMap<u16, String>,
-}
-
-/// A line of `/etc/sysctl.conf` or a file in `/etc/sysctl.d`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Configured {
-    /// The file.
-    pub file: String,
-    /// The parameter's path below `/proc/sys`.
-    pub key: String,
-    /// What it should be.
-    pub value: String,
 }
 
 impl Snapshot {
@@ -176,47 +167,14 @@ fn machine(files: &Files) -> linux::Result<Machine> {
     Ok(Machine { isolated: isolated.into_iter().collect(), memory_bytes, clocksource, governors })
 }
 
-/// In the order in which they are applied (sysctl.d(5)), so that of two lines the later one counts.
-fn configured(files: &Files) -> linux::Result<Vec<Configured>> {
-    let names = files.list("etc/sysctl.d")?;
-    let names = names.into_iter().filter(|name| name.ends_with(".conf"));
-    let mut paths: Vec<String> = names.map(|name| format!("etc/sysctl.d/{name}")).collect();
-    paths.push("etc/sysctl.conf".to_owned());
-    let mut lines = Vec::new();
-    for path in paths {
-        let text = files.read(&path)?.unwrap_or_default();
-        lines.extend(text.lines().filter_map(|line| configured_line(&path, line)));
-    }
-    Ok(lines)
-}
-
-/// `key = value`; the key with dots or slashes, a `-` before it lets errors pass.
-fn configured_line(path: &str, line: &str) -> Option<Configured> {
-    let line = line.trim();
-    if line.starts_with(['#', ';']) {
-        return None;
-    }
-    let (key, value) = line.split_once('=')?;
-    let key = key.trim().trim_start_matches('-');
-    // Whichever of the two separators comes first is the separator.
-    let slashes = key.find(['.', '/']).is_some_and(|at| key.as_bytes()[at] == b'/');
-    let key = if slashes { key.to_owned() } else { key.replace('.', "/") };
-    Some(Configured { file: format!("/{path}"), key, value: words(value) })
+fn configured(files: &Files) -> linux::Result<Vec<Assignment>> {
+    let lines = Configured::read(files)?.resolved(sysctls::READ);
+    Ok(lines.into_iter().map(|line| Assignment { value: words(&line.value), ..line }).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_sysctl_files_have_dots_or_slashes() {
-        let line = |text: &str| configured_line("etc/sysctl.conf", text).map(|line| (line.key, line.value));
-        let expected = Some(("net/ipv4/tcp_rmem".to_owned(), "4096 87380 6291456".to_owned()));
-        assert_eq!(line("net.ipv4.tcp_rmem=4096\t87380 6291456 "), expected);
-        assert_eq!(line("-net/ipv4/tcp_rmem = 4096 87380 6291456"), expected);
-        assert_eq!(line("net/ipv4/conf/a.1/rp_filter=0").unwrap().0, "net/ipv4/conf/a.1/rp_filter");
-        assert_eq!((line("# net.ipv4.x = 1"), line("")), (None, None));
-    }
 
     #[test]
     fn an_empty_tree_is_a_snapshot_that_says_what_it_lacks() {

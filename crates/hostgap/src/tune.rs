@@ -12,6 +12,7 @@ mod proposal;
 mod search;
 mod show;
 mod standing;
+mod tracking;
 mod watch;
 
 use std::path::PathBuf;
@@ -73,7 +74,8 @@ enum Command {
     /// Change it, and take it back unless it is confirmed in time.
     ///
     /// A process of its own watches before anything is changed. It takes everything back when the time is over, when
-    /// this process dies before all is done, and when it is told to end itself.
+    /// this process dies before all is done, and when it is told to end itself. Nobody watches over it: if it is killed
+    /// (SIGKILL), what is unconfirmed stays until the next `hostgap tune apply`, or `rollback`.
     Apply(apply::Args),
     /// Tell what stands, what somebody else has changed since, and how the last one ended.
     Status {

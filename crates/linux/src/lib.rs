@@ -35,6 +35,7 @@ pub mod sysctl;
 pub mod sysfs;
 pub mod throttle;
 pub mod view;
+pub mod xtables;
 
 pub use cgroup::Cgroup;
 pub use cpu::CpuSet;

@@ -1,7 +1,8 @@
 //! What a driver tells of its card: statistics of its own, the sizes of its rings, its queues, how it coalesces
 //! interrupts, and which work it takes off the CPU.
 //!
-//! By the old ioctl, since statistics of a driver's own are told by nothing else; all of it is told without privilege.
+//! Driver and statistics of its own by the old ioctl, since nothing else tells them; the rest by ethtool's netlink. All of
+//! it is told without privilege.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
@@ -11,6 +12,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
 
+use crate::ethtool::Ethtool;
+pub use crate::ethtool::{Channels, Coalescing, Rings};
 use crate::{Error, IfName, Result};
 
 /// A card by its driver's own words. What a driver does not tell is `None`, or empty.
@@ -32,62 +35,14 @@ pub struct Nic {
     pub offloads: BTreeMap<String, bool>,
 }
 
-/// Descriptors of its rings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the sizes now and at most, of the receive and the send rings")]
-pub struct Rings {
-    pub rx: u32,
-    pub rx_max: u32,
-    pub tx: u32,
-    pub tx_max: u32,
-}
-
-/// Its queues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the numbers now and at most; combined queues receive and send")]
-pub struct Channels {
-    pub rx: u32,
-    pub rx_max: u32,
-    pub combined: u32,
-    pub combined_max: u32,
-}
-
-/// Waits before interrupts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Coalescing {
-    /// Microseconds after a packet was received.
-    pub rx_usecs: u32,
-    /// Or so many packets.
-    pub rx_frames: u32,
-    /// Microseconds after a packet was sent.
-    pub tx_usecs: u32,
-    /// The driver chooses by load.
-    pub adaptive_rx: bool,
-}
-
 // Commands of include/uapi/linux/ethtool.h.
 const GET_DRIVER: u32 = 0x3;
-const GET_COALESCE: u32 = 0xe;
-const GET_RINGS: u32 = 0x10;
 const GET_STRINGS: u32 = 0x1b;
 const GET_STATISTICS: u32 = 0x1d;
 const GET_SET_SIZES: u32 = 0x37;
-const GET_CHANNELS: u32 = 0x3c;
-const GET_FLAGS: u32 = 0x25;
-/// Those that tell one switch.
-const SWITCHES: [(&str, u32); 6] = [
-    ("rx-checksum", 0x14),
-    ("tx-checksum", 0x16),
-    ("scatter-gather", 0x18),
-    ("tso", 0x1e),
-    ("gso", 0x23),
-    ("gro", 0x2b),
-];
 /// The set of statistics' names, and the bytes of a name.
 const STATISTICS: u32 = 1;
 const NAME_BYTES: usize = 32;
-/// The bit of large receive offload among the flags.
-const FLAG_LRO: u32 = 1 << 15;
 /// The most statistics that are read: large cards have a few thousand.
 const STATISTICS_MAX: usize = 20_000;
 
@@ -101,34 +56,17 @@ pub fn ask(link: &IfName) -> Result<Nic> {
         .map_err(|errno| Error::new(attempted(), errno))?;
     let card = Card { socket, link };
     let mut nic = Nic::default();
-    match card.words::<49>(GET_DRIVER) {
-        Ok(words) => nic.driver = text(&words[1..9]),
+    match card.driver() {
+        Ok(driver) => nic.driver = driver,
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
         Err(error) => return Err(Error::new(attempted(), error)),
     }
-    nic.rings = card.words::<9>(GET_RINGS).ok().map(|words| Rings {
-        rx_max: words[1],
-        tx_max: words[4],
-        rx: words[5],
-        tx: words[8],
-    });
-    nic.channels = card.words::<9>(GET_CHANNELS).ok().map(|words| Channels {
-        rx_max: words[1],
-        combined_max: words[4],
-        rx: words[5],
-        combined: words[8],
-    });
-    nic.coalescing = card.words::<23>(GET_COALESCE).ok().map(|words| Coalescing {
-        rx_usecs: words[1],
-        rx_frames: words[2],
-        tx_usecs: words[5],
-        adaptive_rx: words[10] != 0,
-    });
-    for (name, command) in SWITCHES {
-        nic.offloads.extend(card.words::<2>(command).ok().map(|words| (name.to_owned(), words[1] != 0)));
+    if let Ok(ethtool) = Ethtool::open() {
+        nic.rings = ethtool.rings(link);
+        nic.channels = ethtool.channels(link);
+        nic.coalescing = ethtool.coalescing(link);
+        nic.offloads = ethtool.offloads(link);
     }
-    let flags = card.words::<2>(GET_FLAGS).ok();
-    nic.offloads.extend(flags.map(|words| ("lro".to_owned(), words[1] & FLAG_LRO != 0)));
     nic.statistics = card.statistics().unwrap_or_default();
     Ok(nic)
 }
@@ -139,12 +77,13 @@ struct Card<'a> {
 }
 
 impl Card<'_> {
-    /// Asks for a structure of `N` words, of which the first is the command.
-    fn words<const N: usize>(&self, command: u32) -> io::Result<[u32; N]> {
-        let mut words = [0; N];
-        words[0] = command;
+    /// The driver's name.
+    fn driver(&self) -> io::Result<String> {
+        // struct ethtool_drvinfo: command, then texts, of which the first is the name.
+        let mut words = [0; 49];
+        words[0] = GET_DRIVER;
         self.exchange(&mut words)?;
-        Ok(words)
+        Ok(text(&words[1..9]))
     }
 
     fn statistics(&self) -> io::Result<BTreeMap<String, u64>> {

@@ -3,6 +3,10 @@
 //! Those of a network namespace are the ones of the namespace in which the calling thread is: call within
 //! [`Netns::run`](crate::Netns::run).
 
+mod configured;
+
+pub use configured::{Assignment, Configured};
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, OpenOptions};

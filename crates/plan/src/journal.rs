@@ -176,7 +176,12 @@ impl Journal {
 
     /// True if undo has nothing left to do.
     pub fn is_undone(&self) -> bool {
-        self.open_intents().next().is_none()
+        self.is_undone_since(0)
+    }
+
+    /// True if undo has nothing left to do about this step and those after it.
+    pub(crate) fn is_undone_since(&self, first: u64) -> bool {
+        !self.open_intents().any(|intent| intent.seq >= first)
     }
 
     /// The steps that no final [`Entry::Undone`] answers, in the order of their doing.

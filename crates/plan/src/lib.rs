@@ -29,7 +29,7 @@ pub use fault::Fault;
 pub use journal::{Journal, JournalError, Salvaged, salvage};
 pub use kernel::Kernel;
 pub use linux::sysfs::Queue;
-pub use preview::{Preview, is_about_code, preview};
+pub use preview::{Preview, is_about_code, is_about_the_same, preview};
 pub use step::{Place, Placed, Plan, Step};
 pub use transaction::{
     Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,

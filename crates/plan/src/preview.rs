@@ -45,6 +45,39 @@ pub fn preview(placed: &Placed, kernel: &mut Kernel) -> Result<Option<Preview>, 
     }))
 }
 
+/// Whether two steps are about the same thing, whatever each makes of it: of two that were done, the later one counts.
+pub fn is_about_the_same(one: &Placed, other: &Placed) -> bool {
+    one.place == other.place
+        && match (&one.step, &other.step) {
+            (Step::SetSysctl { key, .. }, Step::SetSysctl { key: other, .. }) => key == other,
+            (Step::SetLinkMtu { link, .. }, Step::SetLinkMtu { link: other, .. })
+            | (Step::SetRootQdisc { link, .. }, Step::SetRootQdisc { link: other, .. })
+            | (Step::SetIndirection { link, .. }, Step::SetIndirection { link: other, .. }) => link == other,
+            (Step::SetQueueCpus { link, queue, .. }, Step::SetQueueCpus { link: l, queue: q, .. }) => {
+                (link, queue) == (l, q)
+            }
+            (Step::SetQueueFlows { link, rx, .. }, Step::SetQueueFlows { link: l, rx: r, .. }) => {
+                (link, rx) == (l, r)
+            }
+            (
+                Step::SetRouteMetric { dst, link, metric, .. },
+                Step::SetRouteMetric { dst: d, link: l, metric: m, .. },
+            ) => (dst, link, metric) == (d, l, m),
+            (Step::SetNic { link, parameter, .. }, Step::SetNic { link: l, parameter: p, .. }) => {
+                (link, parameter) == (l, p)
+            }
+            (
+                Step::SetLinkAttribute { link, attribute, .. },
+                Step::SetLinkAttribute { link: l, attribute: a, .. },
+            ) => (link, attribute) == (l, a),
+            (Step::SetDebug { file, .. }, Step::SetDebug { file: other, .. }) => file == other,
+            (Step::SetIrqCpus { irq, name, .. }, Step::SetIrqCpus { irq: i, name: n, .. }) => {
+                (irq, name) == (i, n)
+            }
+            (one, other) => one == other,
+        }
+}
+
 fn new_value(step: &Step) -> Option<String> {
     Some(match step {
         Step::SetSysctl { value, .. } => value.clone(),

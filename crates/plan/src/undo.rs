@@ -23,9 +23,19 @@ pub fn undo(journal: &mut Journal, kernel: &mut Kernel) -> Vec<(Placed, Undone)>
 
 /// As [`undo`], with another file to read the boot id from.
 pub fn undo_in_boot(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path) -> Vec<(Placed, Undone)> {
+    run(journal, kernel, boot_id, 0)
+}
+
+/// As [`undo`], for the step of this number and those after it alone.
+pub(crate) fn undo_since(journal: &mut Journal, first: u64, kernel: &mut Kernel) -> Vec<(Placed, Undone)> {
+    run(journal, kernel, Path::new(boot::BOOT_ID), first)
+}
+
+fn run(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path, first: u64) -> Vec<(Placed, Undone)> {
     // Names may lead elsewhere than when the steps were done.
     kernel.forget_all();
-    let pasts = pasts(journal);
+    let mut pasts = pasts(journal);
+    pasts.retain(|past| past.intent.seq >= first);
     let mut run = Run {
         moved: moved_back(journal),
         doomed: doomed(&pasts, kernel),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use plan::{Held, Kernel, Phase, TakenBack, TransactionError, Undone, Why};
+use plan::{Held, Journal, Kernel, Phase, Plan, Standing, TakenBack, TransactionError, Undone, Why};
 
 use super::asked;
 use super::bound::Bound;
@@ -39,42 +39,106 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let held = args.state.store().hold()?;
     let mut kernel = Kernel::new()?;
     settle(&held, &mut kernel)?;
-    if args.confirmed && held.store().standing()?.is_some() {
-        return again(args, &mut kernel);
-    }
     // Looked at once the lock is there, so that no other tuning changes it in between.
     let proposal = proposal(args)?;
     speak::aside(show::text(&proposal).trim_end());
     if proposal.changes.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
+    match held.store().standing()? {
+        Some(standing) if args.confirmed => add(&held, &standing, &proposal, &mut kernel),
+        Some(_) | None => begin(args, &held, &proposal, &mut kernel),
+    }
+}
+
+/// The first that stands.
+fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> anyhow::Result<ExitCode> {
     let plan = proposal.plan();
-    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), about(&proposal))?;
+    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), about(proposal))?;
     if let Err(error) = watch::start(held.store()) {
         drop(journal);
         held.forget()?;
         return Err(error);
     }
-    match held.apply(&plan, journal, &mut kernel) {
-        Ok(()) => {}
-        Err(TransactionError::Apply { why, back }) => {
-            tell_failure(&back);
-            return Err((*why).into());
-        }
-        Err(error) => return Err(error.into()),
-    }
+    carry_out(held, &standing, &plan, journal, kernel)?;
     let patience = (!args.confirmed).then_some(args.confirm_within);
     let standing = held.await_confirmation(standing, patience)?;
-    drop(held);
     match standing.phase {
         Phase::Unconfirmed { .. } => speak::result(format_args!(
             "Applied as {}. It is taken back in {} s, unless you say, best from a new login:\n  hostgap tune confirm",
             standing.id,
             args.confirm_within.as_secs_f64()
         ))?,
-        Phase::Applying | Phase::Confirmed => speak::result(format_args!("Applied as {}.", standing.id))?,
+        Phase::Applying | Phase::Confirmed | Phase::Extending { .. } => {
+            speak::result(format_args!("Applied as {}.", standing.id))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// More for what stands: a link came anew, and what is not as it should be is made so, with the same way back.
+fn add(
+    held: &Held,
+    standing: &Standing,
+    proposal: &Proposal,
+    kernel: &mut Kernel,
+) -> anyhow::Result<ExitCode> {
+    refuse_other(standing, proposal)?;
+    let plan = proposal.plan();
+    let (standing, journal) = held.extend(&plan)?;
+    // One that holds something watches still. One that is just ending, since all was confirmed, may be taken for it:
+    // then what a death leaves waits for the next command.
+    if !held.store().is_watched()
+        && let Err(error) = watch::start(held.store())
+    {
+        drop(journal);
+        held.await_confirmation(standing, None)?;
+        return Err(error);
+    }
+    carry_out(held, &standing, &plan, journal, kernel)?;
+    let about = together(&standing.about, about(proposal));
+    let standing = held.await_confirmation(Standing { about, ..standing }, None)?;
+    let count = proposal.changes.len();
+    let settings = if count == 1 { "setting" } else { "settings" };
+    speak::result(format_args!("{count} {settings} made again; tuning {} takes them back.", standing.id))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What one tuning cannot be: in two namespaces, or with a limit that its watcher does not hold.
+fn refuse_other(standing: &Standing, proposal: &Proposal) -> Result<(), BadInput> {
+    let name = |netns: Option<&str>| netns.map_or("this host".to_owned(), |name| format!("namespace {name}"));
+    let (stands, asked) =
+        (standing.about["netns"].as_str(), proposal.host.netns.as_ref().map(linux::NetnsName::as_str));
+    if stands != asked {
+        let (stands, asked) = (name(stands), name(asked));
+        let text = format!("tuning {} is one of {stands}, and {asked} is another", standing.id);
+        return Err(BadInput(text));
+    }
+    match proposal.cpu_latency_us() {
+        Some(limit_us) if standing.cpu_latency_us != Some(limit_us) => Err(BadInput(format!(
+            "a limit of {limit_us} µs on the latency of CPUs cannot be added to tuning {}, which stands: \
+             `hostgap tune rollback` comes first",
+            standing.id
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn carry_out(
+    held: &Held,
+    standing: &Standing,
+    plan: &Plan,
+    journal: Journal,
+    kernel: &mut Kernel,
+) -> anyhow::Result<()> {
+    match held.apply(standing, plan, journal, kernel) {
+        Ok(()) => Ok(()),
+        Err(TransactionError::Apply { why, back }) => {
+            tell_failure(&back);
+            Err((*why).into())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What a dead command has left is taken back before anything else is done.
@@ -83,16 +147,20 @@ pub(super) fn settle(held: &Held, kernel: &mut Kernel) -> anyhow::Result<()> {
     let overdue = standing.left_ns() == Some(0) && !held.store().is_watched();
     let why = match standing.phase {
         _ if !standing.is_of_this_boot() => Why::Asked,
-        Phase::Applying => Why::Died,
+        Phase::Applying | Phase::Extending { .. } => Why::Died,
         Phase::Unconfirmed { .. } if overdue => Why::Unconfirmed,
         Phase::Unconfirmed { .. } | Phase::Confirmed => return Ok(()),
     };
     let back = held.take_back(kernel, why)?;
+    let id = &standing.id;
     if standing.is_of_this_boot() {
-        speak::aside(format_args!("Tuning {} was taken back, {why}.", standing.id));
+        let what = match standing.phase {
+            Phase::Extending { .. } => format!("What was being added to tuning {id}"),
+            Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed => format!("Tuning {id}"),
+        };
+        speak::aside(format_args!("{what} was taken back, {why}."));
         tell_failure(&back);
     } else {
-        let id = &standing.id;
         speak::aside(format_args!(
             "Tuning {id} is gone: the machine was started anew since, which resets all of it."
         ));
@@ -119,16 +187,6 @@ fn proposal(args: &Args) -> anyhow::Result<Proposal> {
     }
 }
 
-/// What stands was made again: for a link that came anew while the rest stands, there is no second way back to write.
-fn again(args: &Args, kernel: &mut Kernel) -> anyhow::Result<ExitCode> {
-    let proposal = proposal(args)?;
-    for placed in proposal.plan().steps {
-        plan::by_hand(&placed, kernel)?;
-    }
-    speak::result(format_args!("{} settings made again.", proposal.changes.len()))?;
-    Ok(ExitCode::SUCCESS)
-}
-
 /// What `status` and `keep` want to know later.
 fn about(proposal: &Proposal) -> serde_json::Value {
     let changes = proposal.changes.iter().map(|change| (&change.setting, change.why.as_str()));
@@ -146,4 +204,43 @@ fn about(proposal: &Proposal) -> serde_json::Value {
         "device": proposal.host.device,
         "settings": settings,
     })
+}
+
+/// The same for what stands and what was added to it: of a knob the later value counts, of a link of the same name the
+/// one that is there now.
+fn together(stood: &serde_json::Value, added: serde_json::Value) -> serde_json::Value {
+    let list = |about: &serde_json::Value| about["settings"].as_array().cloned().unwrap_or_default();
+    let mut settings = list(stood);
+    for setting in list(&added) {
+        match settings.iter_mut().find(|other| other["knob"] == setting["knob"]) {
+            Some(other) => *other = setting,
+            None => settings.push(setting),
+        }
+    }
+    let mut about = stood.clone();
+    about["settings"] = settings.into();
+    if about["device"]["name"] == added["device"]["name"] {
+        about["device"] = added["device"].clone();
+    }
+    about
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::together;
+
+    #[test]
+    fn what_was_added_is_told_with_what_stood() {
+        let setting = |knob: &str, value: &str| json!({ "knob": knob, "value": value, "why": "" });
+        let about = |index: u32, settings: &[serde_json::Value]| json!({ "netns": null, "device": { "name": "eth0", "index": index }, "settings": settings });
+        let stood = about(2, &[setting("mtu", "1400"), setting("somaxconn", "1")]);
+        let added = about(7, &[setting("somaxconn", "8192"), setting("txqueuelen", "77")]);
+        let all = [setting("mtu", "1400"), setting("somaxconn", "8192"), setting("txqueuelen", "77")];
+        assert_eq!(together(&stood, added), about(7, &all));
+        // Another link beside it: what `keep` writes is for the first.
+        let other = json!({ "netns": null, "device": { "name": "eth1" }, "settings": [] });
+        assert_eq!(together(&stood, other), stood);
+    }
 }

@@ -12,10 +12,11 @@ use std::process::ExitCode;
 use ::record::Asked;
 use ::tune::{Lives, Setting};
 use anyhow::Context;
+use linux::Files;
+use linux::sysctl::Configured;
 use plan::{Phase, Standing};
 use serde::Deserialize;
 
-use super::managers::{assigns, sysctl_files};
 use super::proposal::Proposal;
 use super::{StateArgs, asked};
 use crate::exit::{self, BadInput};
@@ -83,8 +84,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn write(root: &Path, kept: &[Kept], settings: &[Setting], device: Option<&str>) -> anyhow::Result<()> {
-    let parameters: String =
-        settings.iter().filter_map(parameter).map(|(key, value)| format!("{key} = {value}\n")).collect();
+    let parameters: String = settings
+        .iter()
+        .filter_map(parameter)
+        .map(|(key, value)| format!("{} = {value}\n", dotted(key)))
+        .collect();
     if !parameters.is_empty() {
         file(root, SYSCTL, &format!("{HEAD}{parameters}"))?;
     }
@@ -130,14 +134,17 @@ fn verify(
         speak::aside(format_args!("{} could not be made again: {why}", setting.knob.id));
         sound = false;
     }
-    for later in sysctl_files(&args.root).iter().filter(|file| file.file_name() > Some(SYSCTL_FILE.as_ref()))
-    {
-        let text = fs::read_to_string(later).unwrap_or_default();
-        for (key, _) in settings.iter().filter_map(parameter) {
-            if assigns(&text, &key.replace('.', "/")) {
-                speak::aside(format_args!("{} also sets {key}, is read later, and wins", later.display()));
-                sound = false;
-            }
+    let configured = Configured::read(&Files::at(&args.root))?;
+    for (key, _) in settings.iter().filter_map(parameter) {
+        let winner = configured.of(key).pop().map(|line| line.file.as_str());
+        if let Some(file) = winner.filter(|file| file.trim_start_matches('/') != SYSCTL) {
+            let file = args.root.join(file.trim_start_matches('/'));
+            speak::aside(format_args!(
+                "{} also sets {}, is read later, and wins",
+                file.display(),
+                dotted(key)
+            ));
+            sound = false;
         }
     }
     if !sound {
@@ -147,11 +154,16 @@ fn verify(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A setting as a line of sysctl.d, where it is one.
-fn parameter(setting: &Setting) -> Option<(String, String)> {
+/// A setting as a parameter and its value, where it is one.
+fn parameter(setting: &Setting) -> Option<(&'static str, String)> {
     let (Lives::Sysctl(key) | Lives::Machine(key)) = setting.lives else { return None };
     // CPUs are a mask there, which depends on the machine: the unit sets them.
-    (setting.knob.kind != ::tune::Kind::Cpus).then(|| (key.replace('/', "."), setting.value.to_string()))
+    (setting.knob.kind != ::tune::Kind::Cpus).then(|| (key, setting.value.to_string()))
+}
+
+/// As people write it. No parameter of ours has a link's name in it, which may have dots.
+fn dotted(key: &str) -> String {
+    key.replace('/', ".")
 }
 
 /// Modules whose parameters and algorithms must be there before the parameters are set.

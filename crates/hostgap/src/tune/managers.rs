@@ -1,9 +1,12 @@
 //! Who else sets what we set: programs that run, and files that are read at the next start.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ::tune::Lives;
+use linux::Files;
+use linux::sysctl::Configured;
 use serde::Serialize;
 
 use super::proposal::Change;
@@ -64,10 +67,6 @@ const MANAGERS: &[Manager] = &[
     },
 ];
 
-/// Directories of files that set parameters at the start, the later ones of equal names hidden by the earlier.
-const SYSCTL_DIRECTORIES: [&str; 4] =
-    ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d"];
-
 fn is_of_link(change: &Change) -> bool {
     matches!(change.setting.lives, Lives::Mtu | Lives::RootQdisc | Lives::Route(_) | Lives::Nic(_))
 }
@@ -83,43 +82,28 @@ pub(super) fn conflicts(root: &Path, changes: &[Change]) -> Vec<Conflict> {
             conflicts.push(Conflict { who, knobs, what });
         }
     }
-    for file in sysctl_files(root) {
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        let knobs = names(changes.iter().filter(|change| sets(&text, change)));
-        if !knobs.is_empty() {
-            let what = "sets it again at every start".to_owned();
-            conflicts.push(Conflict { who: file.display().to_string(), knobs, what });
-        }
-    }
+    conflicts.extend(files(root, changes));
     conflicts
 }
 
 /// The files that set parameters at the start, but ours.
-pub(super) fn sysctl_files(root: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for directory in SYSCTL_DIRECTORIES {
-        let entries = fs::read_dir(root.join(directory)).into_iter().flatten().flatten();
-        files.extend(entries.map(|entry| entry.path()));
+fn files(root: &Path, changes: &[Change]) -> Vec<Conflict> {
+    // What cannot be read is told by nobody else either; it is no reason not to plan.
+    let configured = Configured::read(&Files::at(root)).unwrap_or_default();
+    let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for change in changes {
+        let (Lives::Sysctl(key) | Lives::Machine(key)) = change.setting.lives else { continue };
+        let files: BTreeSet<&str> = configured.of(key).into_iter().map(|line| line.file.as_str()).collect();
+        for file in files.into_iter().filter(|file| !file.ends_with(super::keep::SYSCTL_FILE)) {
+            by_file.entry(file).or_default().push(change.setting.knob.id.to_owned());
+        }
     }
-    files.push(root.join("etc/sysctl.conf"));
-    let is_conf = |path: &PathBuf| path.extension().is_some_and(|end| end == "conf") && path.exists();
-    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| name == super::keep::SYSCTL_FILE);
-    files.retain(|path| is_conf(path) && !is_ours(path));
-    files.sort_by_key(|path| path.file_name().map(std::ffi::OsStr::to_owned));
-    files
-}
-
-/// Whether a file of parameters sets what a change sets.
-fn sets(text: &str, change: &Change) -> bool {
-    let (Lives::Sysctl(key) | Lives::Machine(key)) = change.setting.lives else { return false };
-    assigns(text, key)
-}
-
-/// Whether a file of parameters sets one, `net/ipv4/tcp_ecn`: dots or slashes between the parts, a minus before it.
-pub(super) fn assigns(text: &str, key: &str) -> bool {
-    let assigned = text.lines().filter_map(|line| line.trim().trim_start_matches('-').split_once('='));
-    let mut keys = assigned.map(|(key, _)| key.trim().replace('.', "/"));
-    keys.any(|found| found == key)
+    let what = "sets it again at every start";
+    let conflict = |(file, knobs): (&str, _)| {
+        let who = root.join(file.trim_start_matches('/')).display().to_string();
+        Conflict { who, knobs, what: what.to_owned() }
+    };
+    by_file.into_iter().map(conflict).collect()
 }
 
 fn names<'a>(changes: impl Iterator<Item = &'a Change>) -> Vec<String> {

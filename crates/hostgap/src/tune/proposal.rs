@@ -11,6 +11,7 @@ use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
 use super::asked::{AskedArgs, Wish};
 use super::host::Host;
 use super::managers::{self, Conflict};
+use super::tracking;
 use crate::exit::{BadInput, Unprivileged};
 
 const NO_LINK: &str = "there is no default route to tell the link by: name it with --dev";
@@ -165,7 +166,10 @@ impl Proposal {
             | Lives::Debug(_)
             | Lives::CpuLatency
             | Lives::Nowhere { .. } => None,
-            Lives::Notrack => self.needs_tracking()?,
+            Lives::Notrack => match &self.host.netns {
+                Some(name) => tracking::who_asks(&Netns::open(name)?)?,
+                None => tracking::who_asks(&Netns::current()?)?,
+            },
             Lives::RootQdisc => self.lacks_qdisc(setting)?,
             _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
             _ => None,
@@ -190,20 +194,6 @@ impl Proposal {
         let allowed = list("net/ipv4/tcp_allowed_congestion_control")?;
         Ok((self.host.netns.is_some() && !has(&allowed)).then(|| {
             format!("the machine does not allow {name} to namespaces; the knob congctl sets it on a route")
-        }))
-    }
-
-    /// Whether rules in the namespace ask for connections: address translation, or a connection's state or mark.
-    fn needs_tracking(&self) -> anyhow::Result<Option<String>> {
-        let netns = match &self.host.netns {
-            Some(name) => Netns::open(name)?,
-            None => Netns::current()?,
-        };
-        let rules = linux::nft::dump(&netns)?.to_string();
-        let asks = ["\"type\":\"nat\"", "{\"ct\":", "\"masquerade\"", "\"dnat\"", "\"snat\""];
-        let found = asks.iter().any(|word| rules.contains(word));
-        Ok(found.then(|| {
-            "rules of this namespace ask for connections, by address translation or state".to_owned()
         }))
     }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use plan::{Ended, Entry, Kernel, Phase, Placed, Standing, Store, TransactionError, Undone, Why};
+use plan::{Ended, Entry, Intent, Kernel, Phase, Placed, Standing, Store, TransactionError, Undone, Why};
 use serde_json::json;
 
 use super::apply;
@@ -42,8 +42,12 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
         Some(standing) => tell(store, standing, &seen)?,
         None => speak::result("Nothing stands.")?,
     }
-    if let (None, Some(last)) = (&standing, &last) {
-        speak::result(ended(last))?;
+    let is_news = |last: &Ended| match &standing {
+        Some(standing) => last.addition && last.id == standing.id,
+        None => true,
+    };
+    if let Some(last) = last.filter(is_news) {
+        speak::result(ended(&last))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,22 +111,33 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     })
 }
 
-/// The steps that stand, and the damaged lines of the journal. It is only read: whoever changes it has its lock.
+/// The steps that stand, and the damaged lines of the journal. It is only read: whoever changes it has its lock. A step
+/// that was done again, for a link that came anew or since somebody had changed it, is told once.
 fn seen(store: &Store) -> anyhow::Result<Seen> {
     let path = store.journal_path();
     if !path.exists() {
         return Ok(Seen::default());
     }
-    let mut kernel = Kernel::new()?;
-    let mut seen = Seen::default();
+    let mut open: Vec<Intent> = Vec::new();
+    let mut damaged = Vec::new();
     for plan::Salvaged { line, entry } in plan::salvage(&path)? {
         match entry {
-            Ok(Entry::Intent(intent)) => seen.steps.push(look(intent.placed, &mut kernel)),
+            Ok(Entry::Intent(intent)) => open.push(intent),
+            Ok(Entry::Undone { seq, outcome, .. }) if outcome.is_final() => {
+                open.retain(|intent| intent.seq != seq);
+            }
             Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
-            Err(why) => seen.damaged.push((line, why)),
+            Err(why) => damaged.push((line, why)),
         }
     }
-    Ok(seen)
+    let placed: Vec<Placed> = open.into_iter().map(|intent| intent.placed).collect();
+    let counts = |(at, one): &(usize, &Placed)| {
+        !placed[at + 1..].iter().any(|later| plan::is_about_the_same(one, later))
+    };
+    let mut kernel = Kernel::new()?;
+    let last_of_each = placed.iter().enumerate().filter(counts);
+    let steps = last_of_each.map(|(_, placed)| look(placed.clone(), &mut kernel)).collect();
+    Ok(Seen { steps, damaged })
 }
 
 fn look(placed: Placed, kernel: &mut Kernel) -> Step {
@@ -200,7 +215,8 @@ fn ended(last: &Ended) -> String {
     if last.rebooted {
         return format!("{name} went with a restart of the machine.");
     }
-    let mut text = format!("{name} was taken back, {}.", last.why);
+    let what = if last.addition { "What was being added to it".to_owned() } else { name };
+    let mut text = format!("{what} was taken back, {}.", last.why);
     for (command, found) in &last.left {
         text += &format!("\n  left alone, changed by somebody else: {command}\n    found {found}");
     }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::turn::{HOSTGAP, check, kill, turn};
 
 /// The machine that emulates is fetched from Debian's archive; where there is none, nothing can be tried.
-fn is_debian() -> bool {
+pub(crate) fn is_debian() -> bool {
     let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     text.contains("VERSION_CODENAME=bookworm") || {
         testkit::skip("kernels and QEMU come from Debian 12's archive");

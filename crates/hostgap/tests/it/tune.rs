@@ -1,6 +1,8 @@
 //! `hostgap tune` on a namespace of its own: applied, confirmed, taken back, kept; and what dies or is broken meanwhile.
 
+mod again;
 mod asked;
+mod boot;
 mod cards;
 mod death;
 mod found;
@@ -31,11 +33,18 @@ impl Ground {
         }
         let world = World::new();
         let (home, away) = (world.name("home"), world.name("away"));
+        shell(&format!("ip netns add {home}; ip netns add {away}; ip -n {home} link set lo up"));
+        let ground = Ground { world, directory: tempfile::tempdir().unwrap() };
+        ground.lay_wire();
+        Some(ground)
+    }
+
+    /// The link, its addresses and the routes over it.
+    fn lay_wire(&self) {
+        let (home, away) = (self.world.name("home"), self.world.name("away"));
         shell(&format!(
-            "ip netns add {home}
-ip netns add {away}
-ip -n {home} link set lo up
-ip -n {home} link add wire0 numrxqueues 2 numtxqueues 2 type veth peer name wire0 numrxqueues 2 numtxqueues 2 netns {away}
+            "ip -n {home} link add wire0 address 02:00:00:00:00:01 numrxqueues 2 numtxqueues 2 type veth \
+ peer name wire0 address 02:00:00:00:00:02 numrxqueues 2 numtxqueues 2 netns {away}
 ip -n {away} link set wire0 up
 ip -n {home} link set wire0 up
 ip -n {home} address add 192.0.2.1/24 dev wire0
@@ -43,7 +52,6 @@ ip -n {home} address add 2001:db8::1/64 dev wire0 nodad
 ip -n {home} route add default via 192.0.2.2 mtu lock 1400
 ip -n {home} -6 route add default via 2001:db8::2"
         ));
-        Some(Ground { world, directory: tempfile::tempdir().unwrap() })
     }
 
     fn netns(&self) -> Netns {

@@ -23,7 +23,7 @@ pub enum Feature {
 }
 
 const WANTED: u16 = 3;
-const ACTIVE: u16 = 4;
+pub(super) const ACTIVE: u16 = 4;
 /// Those that cannot be switched.
 const FIXED: u16 = 5;
 /// Those that the card can do.
@@ -71,7 +71,7 @@ impl Feature {
 }
 
 /// The names of the bits of a set that stands for itself, without a mask: those that are listed are set.
-fn names(set: Attributes<'_>) -> impl Iterator<Item = &[u8]> {
+pub(super) fn names(set: Attributes<'_>) -> impl Iterator<Item = &[u8]> {
     let bits = set.within(BITS).iter().filter(|(number, _)| *number == BIT);
     bits.filter_map(|(_, bit)| Attributes::of(bit).get(BIT_NAME)?.strip_suffix(&[0]))
 }

@@ -3,10 +3,12 @@
 //! By netlink (Documentation/networking/ethtool-netlink.rst), but for the table, which netlink sets since Linux 6.17
 //! only. A driver may make something else of a value: read it back.
 
+mod card;
 mod feature;
 mod indirection;
 mod parameter;
 
+pub use card::{Channels, Coalescing, Rings};
 pub use feature::Feature;
 pub use parameter::NicParameter;
 
@@ -44,16 +46,20 @@ pub struct Value {
 }
 
 impl Ethtool {
+    /// The cards of the calling thread's namespace.
+    pub fn open() -> Result<Ethtool> {
+        Ethtool::in_place("this namespace".to_owned())
+    }
+
     /// The cards of a namespace.
     pub fn open_in(netns: &Netns) -> Result<Ethtool> {
-        let place = netns.describe();
-        let (netlink, socket) = netns.run(|| {
-            let kind = (AddressFamily::INET, SocketType::DGRAM);
-            let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)
-                .attempt(|| "open a socket for ethtool")?;
-            Ok::<_, Error>((Generic::open("ethtool")?, socket))
-        })??;
-        Ok(Ethtool { netlink, socket, place })
+        netns.run(|| Ethtool::in_place(netns.describe()))?
+    }
+
+    fn in_place(place: String) -> Result<Ethtool> {
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .attempt(|| "open a socket for ethtool")?;
+        Ok(Ethtool { netlink: Generic::open("ethtool")?, socket, place })
     }
 
     /// One of a card's numbers; `None` if this card, or its driver, has no such number.

@@ -35,24 +35,25 @@ pub(super) struct Place {
     pub(super) set: u8,
 }
 
-const RINGS: Place = Place { get: 15, set: 16 };
-const RING_RX_MAX: u16 = 2;
-const RING_TX_MAX: u16 = 5;
-const RING_RX: u16 = 6;
-const RING_TX: u16 = 9;
+pub(super) const RINGS: Place = Place { get: 15, set: 16 };
+pub(super) const RING_RX_MAX: u16 = 2;
+pub(super) const RING_TX_MAX: u16 = 5;
+pub(super) const RING_RX: u16 = 6;
+pub(super) const RING_TX: u16 = 9;
 
-const CHANNELS: Place = Place { get: 17, set: 18 };
-const CHANNELS_RX_MAX: u16 = 2;
+pub(super) const CHANNELS: Place = Place { get: 17, set: 18 };
+pub(super) const CHANNELS_RX_MAX: u16 = 2;
 const CHANNELS_TX_MAX: u16 = 3;
-const CHANNELS_COMBINED_MAX: u16 = 5;
-const CHANNELS_RX: u16 = 6;
+pub(super) const CHANNELS_COMBINED_MAX: u16 = 5;
+pub(super) const CHANNELS_RX: u16 = 6;
 const CHANNELS_TX: u16 = 7;
-const CHANNELS_COMBINED: u16 = 9;
+pub(super) const CHANNELS_COMBINED: u16 = 9;
 
-const COALESCE: Place = Place { get: 19, set: 20 };
-const COALESCE_RX_USECS: u16 = 2;
-const COALESCE_TX_USECS: u16 = 6;
-const COALESCE_ADAPTIVE_RX: u16 = 11;
+pub(super) const COALESCE: Place = Place { get: 19, set: 20 };
+pub(super) const COALESCE_RX_USECS: u16 = 2;
+pub(super) const COALESCE_RX_FRAMES: u16 = 3;
+pub(super) const COALESCE_TX_USECS: u16 = 6;
+pub(super) const COALESCE_ADAPTIVE_RX: u16 = 11;
 
 impl NicParameter {
     pub(super) fn place(self) -> Place {

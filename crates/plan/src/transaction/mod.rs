@@ -10,6 +10,8 @@
 //! command. A restart of the machine takes all of it back by itself, since nothing here outlives the kernel; the journal
 //! does, with the boot id, so that the next command can say so.
 
+mod extend;
+mod room;
 mod standing;
 mod watch;
 
@@ -17,18 +19,15 @@ pub use standing::{Ended, Phase, Standing, Why};
 pub use watch::{WatchEnd, Watcher};
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock};
 
-use crate::{ApplyError, Journal, JournalError, Kernel, Placed, Plan, Undone, apply, boot, undo};
+use crate::{ApplyError, Journal, JournalError, Kernel, Placed, Plan, Undone, apply, boot, undo::undo_since};
+use standing::Extent;
 
-/// Room for the journal of one step, of which the largest, a new number of queues, takes some kilobytes.
-const STEP_BYTES: u64 = 16 << 10;
-/// Room for the rest: the header, how it ended.
-const REST_BYTES: u64 = 64 << 10;
 /// How long another command may take until it is an error that it is there: undoing takes some milliseconds.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -219,11 +218,7 @@ impl Held {
             let why = "a journal lies there and nothing says whose it is".to_owned();
             return Err(TransactionError::Damaged { path, why });
         }
-        let room = STEP_BYTES * plan.steps.len() as u64 + REST_BYTES;
-        self.make_room(room).map_err(|source| {
-            let _ = fs::remove_file(self.room_path());
-            TransactionError::NoRoom { path: self.store.root.clone(), source }
-        })?;
+        self.reserve(plan)?;
         let standing = Standing::begin(cpu_latency_us, about)?;
         let begun = standing::write(&self.store.standing_path(), &standing)
             .and_then(|()| Ok(Journal::create(&path)?));
@@ -236,19 +231,23 @@ impl Held {
         }
     }
 
-    /// Does the plan. If a step fails, what was done before it is taken back at once.
+    /// Does the plan that [`Held::begin`] or [`Held::extend`] has written down. If a step fails, those of this plan
+    /// before it are taken back at once.
     ///
     /// # Errors
     /// [`TransactionError::Apply`] with how taking back went.
-    pub fn apply(&self, plan: &Plan, journal: Journal, kernel: &mut Kernel) -> Result<(), TransactionError> {
+    pub fn apply(
+        &self,
+        standing: &Standing,
+        plan: &Plan,
+        journal: Journal,
+        kernel: &mut Kernel,
+    ) -> Result<(), TransactionError> {
         let mut journal = journal;
         match apply(plan, &mut journal, kernel) {
-            Ok(_) => {
-                let _ = fs::remove_file(self.room_path());
-                Ok(())
-            }
+            Ok(_) => Ok(()),
             Err(why) => {
-                let back = self.undo(journal, kernel, Why::Failed)?;
+                let back = self.undo(journal, kernel, Why::Failed, standing.loose())?;
                 Err(TransactionError::Apply { why: Box::new(why), back })
             }
         }
@@ -263,6 +262,7 @@ impl Held {
         standing: Standing,
         patience: Option<Duration>,
     ) -> Result<Standing, TransactionError> {
+        self.give_up_room();
         let phase = patience.map_or(Phase::Confirmed, |patience| Phase::Unconfirmed {
             deadline_ns: linux::clock::boot_ns()
                 .saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)),
@@ -281,14 +281,15 @@ impl Held {
             {
                 self.enter(standing, Phase::Confirmed)
             }
-            Some(standing) if standing.phase == Phase::Confirmed => {
+            Some(standing) if matches!(standing.phase, Phase::Confirmed | Phase::Extending { .. }) => {
                 Err(TransactionError::Stands { id: standing.id, phase: standing.phase })
             }
             Some(_) | None => Err(TransactionError::Nothing { what: "confirmed" }),
         }
     }
 
-    /// Takes it back, by the journal alone. What somebody else has changed meanwhile is left alone.
+    /// Takes it back, by the journal alone: all of it if somebody asks for that, otherwise only what does not stay without
+    /// whoever is at work. What somebody else has changed meanwhile is left alone.
     ///
     /// # Errors
     /// There is none, or the journal cannot be read.
@@ -299,13 +300,17 @@ impl Held {
             return match self.store.standing() {
                 Ok(None) => Err(TransactionError::Nothing { what: "rolled back" }),
                 Ok(Some(_)) | Err(_) => {
-                    self.end(why, &[])?;
+                    self.end(why, &[], Extent::All)?;
                     Ok(TakenBack { steps: Vec::new(), is_whole: true })
                 }
             };
         }
+        let extent = match self.store.standing() {
+            Ok(Some(standing)) if why != Why::Asked => standing.loose(),
+            Ok(_) | Err(_) => Extent::All,
+        };
         let journal = Journal::open(&path)?;
-        self.undo(journal, kernel, why)
+        self.undo(journal, kernel, why, extent)
     }
 
     /// Forgets what stands without taking it back: for a journal that cannot be read any more.
@@ -324,48 +329,41 @@ impl Held {
         Ok(())
     }
 
-    fn undo(&self, journal: Journal, kernel: &mut Kernel, why: Why) -> Result<TakenBack, TransactionError> {
+    fn undo(
+        &self,
+        journal: Journal,
+        kernel: &mut Kernel,
+        why: Why,
+        extent: Extent,
+    ) -> Result<TakenBack, TransactionError> {
         // The outcomes are written too, and the disk may be full by now.
-        let _ = fs::remove_file(self.room_path());
+        self.give_up_room();
         let mut journal = journal;
-        let steps = undo(&mut journal, kernel);
-        let is_whole = journal.is_undone();
+        let steps = undo_since(&mut journal, extent.first(), kernel);
+        let is_whole = journal.is_undone_since(extent.first());
         drop(journal);
         if is_whole {
-            self.end(why, &steps)?;
+            self.end(why, &steps, extent)?;
         }
         Ok(TakenBack { steps, is_whole })
     }
 
-    fn end(&self, why: Why, steps: &[(Placed, Undone)]) -> Result<(), TransactionError> {
-        let id = self.store.standing().ok().flatten().map_or_else(String::new, |standing| standing.id);
-        let ended = Ended::now(id, why, steps);
+    fn end(&self, why: Why, steps: &[(Placed, Undone)], extent: Extent) -> Result<(), TransactionError> {
+        let standing = self.store.standing().ok().flatten();
+        let id = standing.as_ref().map_or_else(String::new, |standing| standing.id.clone());
+        let ended = Ended::now(id, extent, why, steps);
         // How it ended is for people: that it cannot be written must not keep it from ending.
         let _ = standing::write(&self.store.root.join("last.json"), &ended);
-        self.forget()
+        match (extent, standing) {
+            (Extent::Addition { .. }, Some(standing)) => self.enter(standing, Phase::Confirmed).map(drop),
+            (Extent::Addition { .. }, None) | (Extent::All, _) => self.forget(),
+        }
     }
 
     fn enter(&self, standing: Standing, phase: Phase) -> Result<Standing, TransactionError> {
         let standing = Standing { phase, ..standing };
         standing::write(&self.store.standing_path(), &standing)?;
         Ok(standing)
-    }
-
-    fn make_room(&self, bytes: u64) -> io::Result<()> {
-        let mut file = File::create(self.room_path())?;
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-            // A file system without it: bytes that are written are room as well.
-            Err(rustix::io::Errno::OPNOTSUPP) => {
-                io::copy(&mut io::Read::take(io::repeat(0), bytes), &mut file)?;
-                file.flush()?;
-            }
-            result => result?,
-        }
-        file.sync_data()
-    }
-
-    fn room_path(&self) -> PathBuf {
-        self.store.root.join("room")
     }
 }
 

@@ -46,6 +46,23 @@ pub enum Phase {
     },
     /// It stays until somebody takes it back.
     Confirmed,
+    /// It stays, and more is being added to it.
+    Extending {
+        /// The number of the first step that is added: the journal holds those before it as they were confirmed.
+        from: u64,
+    },
+}
+
+/// How much of a transaction is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All of it.
+    All,
+    /// What was being added: this step and those after it.
+    Addition {
+        /// The step's number in the journal.
+        from: u64,
+    },
 }
 
 /// How a transaction ended.
@@ -65,6 +82,9 @@ pub struct Ended {
     pub left: Vec<(String, String)>,
     /// The machine was started anew meanwhile, which took all of it back.
     pub rebooted: bool,
+    /// Only what was being added to it was taken back; the rest stands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub addition: bool,
 }
 
 /// Why a transaction was taken back.
@@ -111,20 +131,39 @@ impl Standing {
     pub fn left_ns(&self) -> Option<u64> {
         match self.phase {
             Phase::Unconfirmed { deadline_ns } => Some(deadline_ns.saturating_sub(linux::clock::boot_ns())),
-            Phase::Applying | Phase::Confirmed => None,
+            Phase::Applying | Phase::Confirmed | Phase::Extending { .. } => None,
+        }
+    }
+
+    /// What is to be taken back if it is not asked for: what is loose.
+    pub(super) fn loose(&self) -> Extent {
+        match self.phase {
+            Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed => Extent::All,
+            Phase::Extending { from } => Extent::Addition { from },
+        }
+    }
+}
+
+impl Extent {
+    /// The number of its first step.
+    pub(super) fn first(self) -> u64 {
+        match self {
+            Extent::All => 0,
+            Extent::Addition { from } => from,
         }
     }
 }
 
 impl Ended {
-    pub(super) fn now(id: String, why: Why, steps: &[(Placed, Undone)]) -> Ended {
+    pub(super) fn now(id: String, extent: Extent, why: Why, steps: &[(Placed, Undone)]) -> Ended {
         let left = steps.iter().filter_map(|(placed, undone)| match undone {
             Undone::ChangedByOther { found } => Some((placed.commands().join("\n"), found.clone())),
             _ => None,
         });
         let rebooted = steps.iter().any(|(_, undone)| *undone == Undone::Rebooted);
         let (left, at_unix_s) = (left.collect(), linux::clock::unix_s());
-        Ended { schema: SCHEMA, id, at_unix_s, why, steps: steps.len(), left, rebooted }
+        let addition = matches!(extent, Extent::Addition { .. });
+        Ended { schema: SCHEMA, id, at_unix_s, why, steps: steps.len(), left, rebooted, addition }
     }
 }
 
@@ -134,6 +173,7 @@ impl fmt::Display for Phase {
             Phase::Applying => "not yet whole",
             Phase::Unconfirmed { .. } => "unconfirmed",
             Phase::Confirmed => "confirmed",
+            Phase::Extending { .. } => "confirmed, and more is being added",
         })
     }
 }

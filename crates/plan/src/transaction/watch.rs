@@ -69,15 +69,21 @@ impl Watcher {
                 None => return Ok(WatchEnd::Settled),
                 // What is held must go on being held.
                 Some(Phase::Confirmed) if self.hold.is_none() || stop() => return Ok(WatchEnd::Settled),
-                Some(Phase::Confirmed | Phase::Applying | Phase::Unconfirmed { .. }) => {}
+                Some(
+                    Phase::Confirmed | Phase::Applying | Phase::Unconfirmed { .. } | Phase::Extending { .. },
+                ) => {}
             }
             // Whoever changes anything has the lock: with it in hand, what the files say is how it is.
-            if self.is_due(&stop)
+            if self.reason(&stop).is_some()
                 && let Some(held) = self.store.try_hold()?
             {
                 match self.reason(&stop) {
                     Some(why) => {
-                        return Ok(WatchEnd::TakenBack(why, held.take_back(kernel, why)?));
+                        let back = held.take_back(kernel, why)?;
+                        // What was there before something was added to it still stands, and so does what is held.
+                        if !back.is_whole || self.phase() != Some(Phase::Confirmed) {
+                            return Ok(WatchEnd::TakenBack(why, back));
+                        }
                     }
                     None => drop(held),
                 }
@@ -86,16 +92,11 @@ impl Watcher {
         }
     }
 
-    /// Whether it is worth trying to get the lock.
-    fn is_due(&self, stop: &impl Fn() -> bool) -> bool {
-        self.phase() == Some(Phase::Applying) || self.reason(stop).is_some()
-    }
-
-    /// Why it is to be taken back now, if it is; for somebody who holds the lock.
+    /// Why it is to be taken back now, if it is: a reason to try for the lock, and for somebody who holds it to act.
     fn reason(&self, stop: &impl Fn() -> bool) -> Option<Why> {
         match self.phase()? {
-            // The lock is free and it is not whole: who applied it is dead.
-            Phase::Applying => Some(Why::Died),
+            // If the lock is free, it is not whole and who was at it is dead.
+            Phase::Applying | Phase::Extending { .. } => Some(Why::Died),
             Phase::Unconfirmed { .. } if stop() => Some(Why::Unwatched),
             Phase::Unconfirmed { deadline_ns } if linux::clock::boot_ns() >= deadline_ns => {
                 Some(Why::Unconfirmed)

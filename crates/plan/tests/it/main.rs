@@ -1,6 +1,7 @@
 //! Plans on the real kernel, in namespaces of their own.
 
 mod card;
+mod extended;
 mod faults;
 mod identity;
 mod killed;

@@ -14,7 +14,7 @@ pub(super) fn kills() -> u32 {
 }
 
 /// Every knob of the table with its example. What this machine or a veth lacks is left out by `apply` itself.
-fn every_knob(ground: &Ground) -> String {
+pub(super) fn every_knob(ground: &Ground) -> String {
     let mut text = String::from("schema = 1\nabout = \"every knob\"\n");
     for knob in TABLE.iter().flat_map(|family| family.knobs) {
         // The kernel says only when it is written that a veth is not polled.

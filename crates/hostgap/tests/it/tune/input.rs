@@ -41,12 +41,37 @@ fn what_rules_stand_on_is_not_taken_from_them() {
     check(&ground.apply(&["--set", "notrack=8080"]), 0, "none → table ip hostgap-notrack-8080\n");
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback");
-    testkit::shell(&format!(
-        "ip netns exec {0} nft add table ip own
-ip netns exec {0} nft 'add chain ip own post {{ type nat hook postrouting priority 100; }}'",
-        ground.world.name("home")
-    ));
-    check(&ground.apply(&["--set", "notrack=8080"]), 2, "rules of this namespace ask for connections");
+    let home = ground.world.name("home");
+    let inside = |command: &str| drop(testkit::shell(&format!("ip netns exec {home} {command}")));
+    for (rule, removal, says) in [
+        (
+            "nft 'add table ip own; add chain ip own post { type nat hook postrouting priority 100; }'",
+            "nft delete table ip own",
+            "by address translation or state",
+        ),
+        (
+            "iptables-nft -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+            "nft delete table ip filter",
+            "ask for connections by conntrack",
+        ),
+        (
+            "iptables-legacy -t nat -A POSTROUTING -p tcp -m comment --comment x -j MASQUERADE",
+            "iptables-legacy -t nat -F",
+            "by MASQUERADE in table nat of iptables-legacy",
+        ),
+        (
+            "ip6tables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+            "ip6tables-legacy -F",
+            "by conntrack in table filter of ip6tables-legacy",
+        ),
+    ] {
+        inside(rule);
+        check(&ground.apply(&["--set", "notrack=8080"]), 2, says);
+        inside(removal);
+    }
+    // Rules that ask for none are in nobody's way, and neither is a table without rules.
+    inside("iptables-legacy -A INPUT -p tcp -m comment --comment x --dport 80 -j ACCEPT");
+    check(&ground.look("plan", &["--set", "notrack=8080"]), 0, "");
 }
 
 #[test]

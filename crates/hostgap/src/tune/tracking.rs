@@ -1,0 +1,95 @@
+//! Who needs connections to be tracked: rules that would meet none if packets were kept from it.
+
+use linux::Netns;
+use linux::nft::Family;
+use linux::xtables;
+use serde_json::Value;
+
+/// What rules of nftables have when they ask for connections.
+const WORDS: [&str; 7] = [
+    "\"type\":\"nat\"",
+    "{\"ct\":",
+    "\"ct count\":",
+    "\"ct helper\":",
+    "\"masquerade\"",
+    "\"dnat\"",
+    "\"snat\"",
+];
+
+/// Matches and targets of iptables that do, by whichever of its two kernels' sides. `CT` is not among them: it is what
+/// `--notrack` is made of.
+const EXTENSIONS: [&str; 15] = [
+    "conntrack",
+    "state",
+    "connmark",
+    "connbytes",
+    "connlabel",
+    "connlimit",
+    "helper",
+    "cluster",
+    "MASQUERADE",
+    "SNAT",
+    "DNAT",
+    "REDIRECT",
+    "NETMAP",
+    "CONNMARK",
+    "SYNPROXY",
+];
+
+/// What asks for connections in a namespace, and what to do about it; `None` if nothing does.
+pub(super) fn who_asks(netns: &Netns) -> anyhow::Result<Option<String>> {
+    let rules = linux::nft::dump(netns)?;
+    let text = rules.to_string();
+    if WORDS.iter().any(|word| text.contains(word)) {
+        return Ok(Some(
+            "rules of this namespace ask for connections, by address translation or state (`nft list ruleset`)"
+                .to_owned(),
+        ));
+    }
+    if let Some(name) = of_iptables_nft(&rules) {
+        return Ok(Some(format!(
+            "rules of this namespace ask for connections by {name} (`iptables-nft-save`, `ip6tables-nft-save`)"
+        )));
+    }
+    for table in netns.run(xtables::legacy_tables)?? {
+        let program = match table.family {
+            Family::Ip => "iptables-legacy",
+            Family::Ip6 => "ip6tables-legacy",
+        };
+        if let Some(name) = table.extensions.iter().find(|name| EXTENSIONS.contains(&name.as_str())) {
+            return Ok(Some(format!(
+                "rules of this namespace ask for connections by {name} in table {0} of {program} (`{program} -t {0} -S` \
+                 shows them): take them out first, if nobody needs them",
+                table.name
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// The first extension of iptables that does, in rules of iptables-nft: nft shows those as `{"xt": {"name": …}}`.
+fn of_iptables_nft(rules: &Value) -> Option<&str> {
+    let own = rules["xt"]["name"].as_str().filter(|name| EXTENSIONS.contains(name));
+    own.or_else(|| match rules {
+        Value::Array(list) => list.iter().find_map(of_iptables_nft),
+        Value::Object(object) => object.values().find_map(of_iptables_nft),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::of_iptables_nft;
+
+    #[test]
+    fn extensions_of_iptables_are_found_in_rules() {
+        let rule =
+            |name: &str| json!([{ "rule": { "expr": [{ "xt": { "type": "match", "name": name } }] } }]);
+        assert_eq!(of_iptables_nft(&rule("conntrack")), Some("conntrack"));
+        assert_eq!(of_iptables_nft(&rule("comment")), None);
+        // Before 1.0.6 nft told no name.
+        assert_eq!(of_iptables_nft(&json!([{ "xt": null }])), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! A card as a whole, to look at: everybody may ask for it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::feature::{ACTIVE, names};
+use super::parameter::{
+    CHANNELS, CHANNELS_COMBINED, CHANNELS_COMBINED_MAX, CHANNELS_RX, CHANNELS_RX_MAX, COALESCE,
+    COALESCE_ADAPTIVE_RX, COALESCE_RX_FRAMES, COALESCE_RX_USECS, COALESCE_TX_USECS, Place, RING_RX,
+    RING_RX_MAX, RING_TX, RING_TX_MAX, RINGS,
+};
+use super::{Ethtool, Feature, about};
+use crate::IfName;
+use crate::netlink::Attributes;
+
+/// Descriptors of its rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the sizes now and at most, of the receive and the send rings")]
+pub struct Rings {
+    pub rx: u32,
+    pub rx_max: u32,
+    pub tx: u32,
+    pub tx_max: u32,
+}
+
+/// Its queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the numbers now and at most; combined queues receive and send")]
+pub struct Channels {
+    pub rx: u32,
+    pub rx_max: u32,
+    pub combined: u32,
+    pub combined_max: u32,
+}
+
+/// Waits before interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Coalescing {
+    /// Microseconds after a packet was received.
+    pub rx_usecs: u32,
+    /// Or so many packets.
+    pub rx_frames: u32,
+    /// Microseconds after a packet was sent.
+    pub tx_usecs: u32,
+    /// The driver chooses by load.
+    pub adaptive_rx: bool,
+}
+
+/// Work under the name that people know, and the kernel's names for its kinds: it is on if one of them is.
+///
+/// Source: `netdev_features_strings` and `ethtool_get_feature_mask` in net/ethtool.
+const OFFLOADS: [(&str, &[&str]); 7] = [
+    ("rx-checksum", &["rx-checksum"]),
+    (
+        "tx-checksum",
+        &[
+            "tx-checksum-ipv4",
+            "tx-checksum-ip-generic",
+            "tx-checksum-ipv6",
+            "tx-checksum-fcoe-crc",
+            "tx-checksum-sctp",
+        ],
+    ),
+    ("scatter-gather", &["tx-scatter-gather", "tx-scatter-gather-fraglist"]),
+    (
+        "tso",
+        &[
+            "tx-tcp-segmentation",
+            "tx-tcp-ecn-segmentation",
+            "tx-tcp-mangleid-segmentation",
+            "tx-tcp6-segmentation",
+        ],
+    ),
+    ("gso", &["tx-generic-segmentation"]),
+    ("gro", &["rx-gro"]),
+    ("lro", &["rx-lro"]),
+];
+
+impl Ethtool {
+    /// Its rings; `None` if the driver has no answer.
+    pub fn rings(&self, link: &IfName) -> Option<Rings> {
+        self.look(link, &RINGS, |answer| Rings {
+            rx: number(answer, RING_RX),
+            rx_max: number(answer, RING_RX_MAX),
+            tx: number(answer, RING_TX),
+            tx_max: number(answer, RING_TX_MAX),
+        })
+    }
+
+    /// Its queues; `None` if the driver has no answer.
+    pub fn channels(&self, link: &IfName) -> Option<Channels> {
+        self.look(link, &CHANNELS, |answer| Channels {
+            rx: number(answer, CHANNELS_RX),
+            rx_max: number(answer, CHANNELS_RX_MAX),
+            combined: number(answer, CHANNELS_COMBINED),
+            combined_max: number(answer, CHANNELS_COMBINED_MAX),
+        })
+    }
+
+    /// How long it waits before it interrupts; `None` if the driver has no answer.
+    pub fn coalescing(&self, link: &IfName) -> Option<Coalescing> {
+        self.look(link, &COALESCE, |answer| Coalescing {
+            rx_usecs: number(answer, COALESCE_RX_USECS),
+            rx_frames: number(answer, COALESCE_RX_FRAMES),
+            tx_usecs: number(answer, COALESCE_TX_USECS),
+            adaptive_rx: number(answer, COALESCE_ADAPTIVE_RX) != 0,
+        })
+    }
+
+    /// Work that it could take off the CPU, and whether it does; empty if there is no answer.
+    pub fn offloads(&self, link: &IfName) -> BTreeMap<String, bool> {
+        self.look(link, &Feature::PLACE, offloads).unwrap_or_default()
+    }
+
+    fn look<T>(&self, link: &IfName, place: &Place, read: impl Fn(Attributes<'_>) -> T) -> Option<T> {
+        let answers = self.netlink.call(place.get, &about(link)).ok()?;
+        answers.first().map(|bytes| read(Attributes::of(bytes)))
+    }
+}
+
+/// The kernel leaves out what is nothing.
+fn number(answer: Attributes<'_>, attribute: u16) -> u32 {
+    answer.number(attribute).unwrap_or_default()
+}
+
+fn offloads(answer: Attributes<'_>) -> BTreeMap<String, bool> {
+    let active: Vec<&[u8]> = names(answer.within(ACTIVE)).collect();
+    let is_on = |kinds: &[&str]| kinds.iter().any(|kind| active.contains(&kind.as_bytes()));
+    OFFLOADS.iter().map(|(name, kinds)| ((*name).to_owned(), is_on(kinds))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Request;
+
+    #[test]
+    fn work_is_on_if_one_of_its_kinds_is_and_what_is_left_out_is_nothing() {
+        let (mut bit, mut bits, mut set, mut answer) = <(Request, Request, Request, Request)>::default();
+        // The name of a bit, the bit, the bits of a set.
+        bit.put(2, b"tx-tcp6-segmentation\0");
+        bits.nest(1, &bit);
+        set.nest(3, &bits);
+        answer.nest(ACTIVE, &set);
+        let found = offloads(Attributes::of(answer.bytes()));
+        let on: Vec<_> = found.iter().filter(|(_, on)| **on).map(|(name, _)| name.as_str()).collect();
+        assert_eq!((found.len(), on), (OFFLOADS.len(), vec!["tso"]));
+        assert_eq!(number(Attributes::of(answer.bytes()), RING_RX), 0);
+    }
+}
