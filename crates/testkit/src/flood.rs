@@ -41,10 +41,10 @@ impl Drop for Flood {
 }
 
 /// Rules for packets that arrive in a namespace, none of which fits and each of which is tried: they make receiving dearer
-/// than sending, so that one sender can fill a receiver's CPU. Table `ip hgt` holds them.
+/// than sending, so that one sender can fill a receiver's CPU. Table `ip hgt` holds them, and nothing else.
 pub fn dear_rules(netns: &Netns, count: u16) {
     let mut script =
-        "add table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
+        "add table ip hgt\nflush table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();
     script.extend((10_000..10_000 + count).map(|port| format!("add rule ip hgt in udp dport {port} drop\n")));
     let mut file = tempfile::NamedTempFile::new().expect("there is room for a file");
     file.write_all(script.as_bytes()).expect("there is room in it");

@@ -25,7 +25,8 @@ pub(super) const FAMILY: Family = Family {
                 takes nearly all.",
             remedy: "give each queue a CPU of its own, or let irqbalance do it",
             knobs: &["irq_affinity"],
-            verify: "in /proc/interrupts the card's lines grow on several CPUs",
+            verify: "in /proc/interrupts the card's lines grow on several CPUs (an interrupt moves when it next comes; with \
+                many drivers none comes before the queue was once empty)",
             source: SCALING,
             run: one_cpu,
             ..USUAL

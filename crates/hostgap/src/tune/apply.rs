@@ -18,7 +18,7 @@ pub(super) struct Args {
     #[command(flatten)]
     asked: asked::AskedArgs,
     /// A plan that `plan --json` has written. It is applied if everything is still as it was then.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["profile", "set", "from_findings", "dev", "netns"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["profile", "set", "from_findings", "dev", "route", "netns"])]
     plan: Option<PathBuf>,
     /// How long to wait for `confirm` until everything is taken back.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
@@ -61,8 +61,9 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
+    let about = carry_on(held, &standing, proposal, kernel)?;
     let patience = (!args.confirmed).then_some(args.confirm_within);
-    let standing = held.await_confirmation(standing, patience)?;
+    let standing = held.await_confirmation(Standing { about, ..standing }, patience)?;
     match standing.phase {
         Phase::Unconfirmed { .. } => speak::result(format_args!(
             "Applied as {}. It is taken back in {} s, unless you say, best from a new login:\n  hostgap tune confirm",
@@ -96,7 +97,7 @@ fn add(
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
-    let about = together(&standing.about, about(proposal));
+    let about = together(&standing.about, carry_on(held, &standing, proposal, kernel)?);
     let standing = held.await_confirmation(Standing { about, ..standing }, None)?;
     let count = proposal.changes.len();
     let settings = if count == 1 { "setting" } else { "settings" };
@@ -139,6 +140,34 @@ fn carry_out(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// What could be told only when the first steps were done. Returns what is to be known of all.
+fn carry_on(
+    held: &Held,
+    standing: &Standing,
+    first: &Proposal,
+    kernel: &mut Kernel,
+) -> anyhow::Result<serde_json::Value> {
+    if first.later.is_empty() {
+        return Ok(about(first));
+    }
+    let netns = first.host.netns.as_ref().map(linux::NetnsName::as_str);
+    let device = first.host.device.as_ref().map(|device| device.name.as_str());
+    let second = match Proposal::of_wishes(netns, device, &first.later) {
+        Ok(second) => second,
+        Err(error) => {
+            tell_failure(&held.take_back(kernel, Why::Failed)?);
+            return Err(error);
+        }
+    };
+    speak::aside(show::text(&second).trim_end());
+    if !second.changes.is_empty() {
+        let plan = second.plan();
+        let journal = held.go_on(&plan)?;
+        carry_out(held, standing, &plan, journal, kernel)?;
+    }
+    Ok(together(&about(first), about(&second)))
 }
 
 /// What a dead command has left is taken back before anything else is done.

@@ -21,6 +21,8 @@ pub(super) struct Bound {
     netns: Option<String>,
     device: Option<Device>,
     changes: Vec<Change>,
+    #[serde(default)]
+    later: Vec<Change>,
 }
 
 #[derive(Deserialize)]
@@ -30,6 +32,7 @@ struct Change {
     why: String,
     #[serde(default)]
     route: Option<IpNet>,
+    #[serde(default)]
     steps: Vec<Step>,
 }
 
@@ -62,7 +65,7 @@ impl Bound {
             let wanted = Wanted { setting, at_least: false, why: change.why.clone() };
             anyhow::Ok(Wish { wanted, is_named: true, route: change.route })
         };
-        let wishes: Vec<Wish> = self.changes.iter().map(wish).collect::<Result<_, _>>()?;
+        let wishes: Vec<Wish> = self.changes.iter().chain(&self.later).map(wish).collect::<Result<_, _>>()?;
         let device = self.device.as_ref().map(|device| device.name.as_str());
         let proposal = Proposal::of_wishes(self.netns.as_deref(), device, &wishes)
             .context("the plan does not fit any more")?;

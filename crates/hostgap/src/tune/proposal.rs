@@ -21,6 +21,8 @@ pub(super) struct Proposal {
     pub(super) host: Host,
     /// In the order in which they are made.
     pub(super) changes: Vec<Change>,
+    /// What can be told only when the former are made: a driver makes interrupts anew for a new number of queues.
+    pub(super) later: Vec<Wish>,
     /// Settings that are so already.
     pub(super) already: Vec<Setting>,
     /// Settings that cannot be made here, and why.
@@ -65,11 +67,21 @@ impl Proposal {
         wishes: &[Wish],
     ) -> anyhow::Result<Proposal> {
         let host = Host::look(netns, device)?;
-        let mut proposal =
-            Proposal { host, changes: vec![], already: vec![], skipped: vec![], conflicts: vec![] };
+        let mut proposal = Proposal {
+            host,
+            changes: vec![],
+            later: vec![],
+            already: vec![],
+            skipped: vec![],
+            conflicts: vec![],
+        };
         let mut kernel = Kernel::new()?;
         for wish in wishes {
             let setting = wish.wanted.setting.clone();
+            if setting.lives == Lives::Interrupts && proposal.makes_queues() {
+                proposal.later.push(wish.clone());
+                continue;
+            }
             if let (Lives::Route(_), None, [first, ..]) =
                 (setting.lives, wish.route, proposal.host.announced.as_slice())
             {
@@ -241,11 +253,15 @@ impl Proposal {
 
     /// Whether a step is for a queue that an earlier one makes.
     fn is_to_come(&self, step: &Step) -> bool {
+        matches!(step, Step::SetQueueCpus { .. } | Step::SetQueueFlows { .. }) && self.makes_queues()
+    }
+
+    /// Whether there will be another number of queues.
+    fn makes_queues(&self) -> bool {
         let makes = |(placed, _): &(Placed, Preview)| {
             matches!(placed.step, Step::SetNic { parameter: NicParameter::Channels, .. })
         };
-        matches!(step, Step::SetQueueCpus { .. } | Step::SetQueueFlows { .. })
-            && self.changes.iter().any(|change| change.steps.iter().any(makes))
+        self.changes.iter().any(|change| change.steps.iter().any(makes))
     }
 
     /// Why a setting became no step.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use ::tune::{Disrupts, Setting};
 
+use super::asked::Wish;
 use super::proposal::{Change, Proposal};
 
 /// The version of the JSON.
@@ -26,6 +27,9 @@ pub(super) fn text(proposal: &Proposal) -> String {
         let _ = writeln!(text, "{count} {settings} to change on {place}{device}, in this order:\n");
     }
     proposal.changes.iter().for_each(|change| text += &one(change));
+    for wish in &proposal.later {
+        let _ = writeln!(text, "Then, for the queues that there will be: {}", assigned(&wish.wanted.setting));
+    }
     if !proposal.already.is_empty() {
         let list: Vec<String> = proposal.already.iter().map(assigned).collect();
         let _ = writeln!(text, "As wanted already: {}", list.join(", "));
@@ -84,10 +88,17 @@ pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
         "netns": proposal.host.netns,
         "device": proposal.host.device,
         "changes": changes,
+        "later": proposal.later.iter().map(wish).collect::<Vec<_>>(),
         "already": proposal.already.iter().map(pair).collect::<Vec<_>>(),
         "skipped": skipped,
         "conflicts": proposal.conflicts,
     })
+}
+
+fn wish(Wish { wanted, route, .. }: &Wish) -> serde_json::Value {
+    let mut wish = pair(&wanted.setting);
+    (wish["why"], wish["route"]) = (wanted.why.as_str().into(), serde_json::json!(route));
+    wish
 }
 
 fn change(Change { setting, why, route, steps, held }: &Change) -> serde_json::Value {

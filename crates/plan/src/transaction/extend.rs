@@ -55,4 +55,16 @@ impl Held {
             }
         }
     }
+
+    /// Opens the journal of what is being applied once more: for steps that nobody could tell before the first ones were
+    /// done, such as those for interrupts of queues that were not there. They are done by [`Held::apply`] too, and taken
+    /// back with the first.
+    ///
+    /// # Errors
+    /// There is no room, or the journal cannot be gone on with.
+    pub fn go_on(&self, plan: &Plan) -> Result<Journal, TransactionError> {
+        let journal = Journal::open(&self.store.journal_path())?;
+        self.reserve(plan)?;
+        Ok(journal)
+    }
 }
