@@ -97,7 +97,7 @@ fn add(
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
-    let about = together(&standing.about, carry_on(held, &standing, proposal, kernel)?);
+    let about = together(&standing.about, &carry_on(held, &standing, proposal, kernel)?);
     let standing = held.await_confirmation(Standing { about, ..standing }, None)?;
     let count = proposal.changes.len();
     let settings = if count == 1 { "setting" } else { "settings" };
@@ -167,7 +167,7 @@ fn carry_on(
         let journal = held.go_on(&plan)?;
         carry_out(held, standing, &plan, journal, kernel)?;
     }
-    Ok(together(&about(first), about(&second)))
+    Ok(together(&about(first), &about(&second)))
 }
 
 /// What a dead command has left is taken back before anything else is done.
@@ -237,10 +237,10 @@ fn about(proposal: &Proposal) -> serde_json::Value {
 
 /// The same for what stands and what was added to it: of a knob the later value counts, of a link of the same name the
 /// one that is there now.
-fn together(stood: &serde_json::Value, added: serde_json::Value) -> serde_json::Value {
+fn together(stood: &serde_json::Value, added: &serde_json::Value) -> serde_json::Value {
     let list = |about: &serde_json::Value| about["settings"].as_array().cloned().unwrap_or_default();
     let mut settings = list(stood);
-    for setting in list(&added) {
+    for setting in list(added) {
         match settings.iter_mut().find(|other| other["knob"] == setting["knob"]) {
             Some(other) => *other = setting,
             None => settings.push(setting),
@@ -267,9 +267,9 @@ mod tests {
         let stood = about(2, &[setting("mtu", "1400"), setting("somaxconn", "1")]);
         let added = about(7, &[setting("somaxconn", "8192"), setting("txqueuelen", "77")]);
         let all = [setting("mtu", "1400"), setting("somaxconn", "8192"), setting("txqueuelen", "77")];
-        assert_eq!(together(&stood, added), about(7, &all));
+        assert_eq!(together(&stood, &added), about(7, &all));
         // Another link beside it: what `keep` writes is for the first.
         let other = json!({ "netns": null, "device": { "name": "eth1" }, "settings": [] });
-        assert_eq!(together(&stood, other), stood);
+        assert_eq!(together(&stood, &other), stood);
     }
 }

@@ -161,10 +161,15 @@ fn tell(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> a
         (phase, _) => phase.to_string(),
     };
     speak::result(format_args!("Tuning {}{place}: {how}.", standing.id))?;
-    if standing.phase != Phase::Confirmed && !store.is_watched() {
-        speak::result(
+    match standing.phase {
+        Phase::Applying | Phase::Unconfirmed { .. } if !store.is_watched() => speak::result(
             "NOBODY watches over it: its watcher has died. `hostgap tune rollback` takes it back.",
-        )?;
+        )?,
+        Phase::Extending { .. } if !store.is_watched() => speak::result(
+            "NOBODY watches over what is being added: the next `hostgap tune apply` takes that back, and \
+             `hostgap tune rollback` all of it.",
+        )?,
+        Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed | Phase::Extending { .. } => {}
     }
     if let Some(limit_us) = standing.cpu_latency_us {
         let held = if store.is_watched() { "is held" } else { "is NOT held any more: the watcher has died" };

@@ -153,3 +153,32 @@ fn a_killed_addition_leaves_what_stood() {
     before.assert_same(&ground.dump(), "after all");
     println!("{unbegun} not begun, {died} taken back by the watcher, {added} whole");
 }
+
+/// Whoever adds and its watcher are dead just before the last word is written, as the store tells it.
+#[test]
+fn with_nobody_left_the_next_command_takes_back_what_was_added() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.dump();
+    ground.stand(&["--set", "somaxconn=8192"]);
+    let stood = ground.dump();
+    check(&ground.again(&["--set", "txqueuelen=77"]), 0, "");
+    until("the watcher has ended", || ground.watcher().is_none());
+    let path = ground.state().join("standing.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let midst = text.replacen("\"phase\":\"confirmed\"", "\"phase\":{\"extending\":{\"from\":1}}", 1);
+    assert_ne!(text, midst);
+    std::fs::write(&path, midst).unwrap();
+    let told = stdout(&ground.tune("status", &[]));
+    assert!(told.contains("more is being added") && told.contains("NOBODY watches over what"), "{told}");
+    check(&ground.tune("confirm", &[]), 1, "stands already, confirmed, and more is being added");
+    let next = ground.apply(&["--set", "tcp_mtu_probing=1"]);
+    let said = check(&next, 1, "stands already, confirmed");
+    assert!(
+        said.contains("What was being added to tuning") && said.contains("died before all was done"),
+        "{said}"
+    );
+    stood.assert_same(&ground.dump(), "after the next command");
+    assert_eq!(ground.phase().as_deref(), Some("confirmed"));
+    check(&ground.tune("rollback", &[]), 0, "");
+    before.assert_same(&ground.dump(), "after rollback");
+}
