@@ -274,6 +274,7 @@ fn by_path(window: &Window<'_>) -> Vec<Seen> {
             || connection.busy_share() < 0.5
             || is_loss_limited(connection)
             || is_buffer_full(connection)
+            || connection.sends_small()
         {
             return None;
         }

@@ -2,6 +2,8 @@
 
 mod cards;
 mod host;
+mod ipv6;
+mod pace;
 mod sockets;
 mod spread;
 mod stack;
@@ -22,13 +24,26 @@ pub(crate) struct Fault {
 }
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
-    [spread::FAULTS, cards::FAULTS, stack::FAULTS, sockets::FAULTS, host::FAULTS].into_iter().flatten()
+    let families = [
+        spread::FAULTS,
+        cards::FAULTS,
+        stack::FAULTS,
+        ipv6::FAULTS,
+        sockets::FAULTS,
+        pace::FAULTS,
+        host::FAULTS,
+    ];
+    families.into_iter().flatten()
 }
 
 /// What a check must not find.
 pub(crate) type Harmless = (&'static str, &'static str, fn(&mut Scene));
 
-pub(crate) const HARMLESS: &[Harmless] = &[
+pub(crate) fn harmless() -> impl Iterator<Item = &'static Harmless> {
+    [HARMLESS, ipv6::HARMLESS, pace::HARMLESS].into_iter().flatten()
+}
+
+const HARMLESS: &[Harmless] = &[
     ("HG001", "a CPU that a disk saturates", |scene| {
         scene.saturate(2);
         scene.after.net_rx[2] = 2_000;

@@ -3,8 +3,10 @@
 
 mod card;
 mod machine;
+mod narrow;
 mod opening;
 mod reading;
+mod rhythm;
 mod route;
 mod wan;
 
