@@ -9,7 +9,7 @@ use super::scale::Log;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::{look, machine, text};
-use crate::search::{about, arms_of, candidate, halving, is_better_high, name, sentence, settings};
+use crate::search::{about, arms_of, candidate, halving, is_better_high, name, sentence};
 use crate::{Ratio, Verdict};
 
 /// Writes all that stands in the page.
@@ -140,9 +140,8 @@ fn answer(m: &mut Markup, search: &Search) {
         let guards = search.guards.iter().zip(&answer.guards);
         rows.extend(guards.map(|(guard, ratio)| of(format!("{guard} (must not get worse)"), *ratio)));
         if !rows.is_empty() {
-            let of = settings(search, &answer.arm);
             let head = vec!["figure".to_owned(), "÷ the incumbent's (95 %)".to_owned()];
-            Table { caption: &format!("With {of}, on blocks that it was not chosen by"), head, rows }.write(m);
+            Table { caption: "With it, on blocks that it was not chosen by", head, rows }.write(m);
         }
         if !answer.dropped.is_empty() {
             let dropped: Vec<String> =
@@ -236,8 +235,9 @@ fn verdict(ratio: &Ratio, better_high: bool) -> Verdict {
 fn fate(arm: &SearchArm) -> &'static str {
     match (&arm.broken, arm.kept) {
         (Some(_), _) => "given up",
-        (None, true) => "kept",
-        (None, false) => "",
+        // The incumbent is there for comparison.
+        (None, true) if !arm.arm.is_empty() => "kept",
+        (None, _) => "",
     }
 }
 
@@ -320,7 +320,7 @@ fn table(m: &mut Markup, search: &Search, place: usize, arms: &[&SearchArm]) {
             None => Cell::figure(text::NONE.to_owned()),
         };
         let mut cells = vec![ratio, Cell::figure(blocks.unwrap_or_else(|| text::NONE.to_owned()))];
-        let there = |there: bool| Cell::words(if there { "raced" } else { "out" });
+        let there = |there: bool| Cell::figure(if there { "raced" } else { "out" }.to_owned());
         cells.extend(rounds.iter().map(|round| there(round.arms.contains(&arm.arm))));
         cells.push(match &arm.broken {
             Some(why) => Cell::sentence(&format!("given up: {why}")),

@@ -61,14 +61,12 @@ pub(crate) fn about(stage: &SearchStage) -> &'static str {
     }
 }
 
-/// A stage's arms, the best first.
+/// A stage's arms, the best first and those without a figure last.
 pub(crate) fn arms_of(stage: &SearchStage, better_high: bool) -> Vec<&SearchArm> {
-    let value = |arm: &SearchArm| arm.ratio.map_or(f64::INFINITY, |ratio| ratio.value);
+    let sign = if better_high { -1.0 } else { 1.0 };
+    let value = |arm: &SearchArm| arm.ratio.map_or(f64::INFINITY, |ratio| sign * ratio.value);
     let mut arms: Vec<&SearchArm> = stage.arms.iter().collect();
     arms.sort_by(|a, b| value(a).total_cmp(&value(b)));
-    if better_high {
-        arms.reverse();
-    }
     arms
 }
 
@@ -139,6 +137,17 @@ mod tests {
         // One of the four is given up after the first block, which is no new round.
         assert_eq!(told, [(4, 3), (2, 5)]);
         assert!(rounds[1].arms.contains(&vec![0, 1]));
+    }
+
+    #[test]
+    fn the_best_is_first_and_what_broke_is_last() {
+        let search = fixture::better();
+        let order = |better_high| {
+            let arms = arms_of(&search.stages[1], better_high);
+            arms.iter().map(|arm| arm.arm.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(false), [vec![0, 1], vec![1], vec![0], vec![2]]);
+        assert_eq!(order(true), [vec![0], vec![1], vec![0, 1], vec![2]]);
     }
 
     #[test]
