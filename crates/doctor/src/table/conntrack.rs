@@ -87,7 +87,7 @@ pub(super) const FAMILY: Family = Family {
             remedy: "find who sends there: an address that is gone, a wrong prefix, or ARP or neighbour discovery that is filtered",
             verify: "res_failed and unresolved_discards in /proc/net/stat/arp_cache and ndisc_cache grow more slowly",
             source: "arp(7), net/core/neighbour.c",
-            follows: &["HG053"],
+            follows: &["HG001", "HG002", "HG053"],
             run: unanswered,
             ..USUAL
         },

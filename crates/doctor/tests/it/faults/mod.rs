@@ -100,6 +100,12 @@ const HARMLESS: &[Harmless] = &[
             socket.congestion = "bbr".to_owned();
         }
     }),
+    ("HG082", "what did not fit into a queue that stands", |scene| {
+        sockets::lossy(scene);
+        let sockets = scene.after.answers.sockets.as_mut().unwrap();
+        let tcp = sockets.last_mut().unwrap().tcp.as_mut().unwrap();
+        (tcp.rtt, tcp.min_rtt) = (80_000, 20_000);
+    }),
     ("HG084", "a connection that is busy", |scene| {
         scene.connect(|socket| socket.tcp.as_mut().unwrap().busy_time = 9_000_000);
     }),

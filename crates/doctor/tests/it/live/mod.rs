@@ -86,7 +86,7 @@ impl Line {
 }
 
 /// Families and findings that tell of the whole machine, on which others are at work too.
-const SHARED: [&str; 4] = ["HG00", "HG01", "HG020", "HG13"];
+const SHARED: [&str; 5] = ["HG00", "HG01", "HG020", "HG056", "HG13"];
 
 /// The planted cause is the first warning about this namespace.
 #[track_caller]
