@@ -3,10 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use testkit::require_root;
+use doctor::Severity;
+use linux::features::{Feature, probe};
+use linux::qdisc::Fq;
+use linux::{Netlink, Qdisc};
+use testkit::{require_root, skip};
 
 use super::wan::{can_run, wire};
-use super::{Busy, Line, check_first, check_quiet, connect, listen, set, sleep};
+use super::{Busy, Line, check_first, check_quiet, connect, ifname, listen, set, sleep};
 
 /// A client that sends a question of 200 bytes in so many writes and reads the answer, again and again.
 fn questions(line: &Line, writes: usize) -> (Busy, Busy) {
@@ -79,4 +83,30 @@ fn bursts_that_begin_anew_are_named() {
     set(&line.client, "net/ipv4/tcp_slow_start_after_idle", "0");
     check_quiet(&line.watch("client", || burst(&mut stream)));
     drop((stream, reading));
+}
+
+#[test]
+fn a_flow_that_may_have_one_packet_waiting_is_cut_off() {
+    if !require_root() {
+        return;
+    }
+    if !probe().unwrap().unmet(&[Feature::Fq]).is_empty() {
+        return skip("this kernel has no fq");
+    }
+    let line = Line::new();
+    let netlink = Netlink::open_in(&line.client).unwrap();
+    let index = netlink.index_of(&ifname("eth0")).unwrap();
+    netlink.set_root_qdisc(index, &Qdisc::Fq(Fq { flow_limit: Some(1), ..Fq::default() })).unwrap();
+    let (listener, address) = listen(&line);
+    let stream = connect(&line, address);
+    let (mut accepted, _) = listener.accept().unwrap();
+    let reading = Busy::with(move || accepted.read(&mut [0; 65_536]).is_ok_and(|bytes| bytes > 0));
+    let sending = Busy::sending(stream);
+    let diagnosis = line.watch("client", || sleep(1500));
+    drop((sending, reading));
+    let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG049").unwrap();
+    assert_eq!((finding.seen.severity, finding.seen.subject.as_str()), (Severity::Warning, "eth0"));
+    // What it dropped the qdisc dropped: the finding on that stands behind.
+    let dropped = diagnosis.findings.iter().find(|finding| finding.check.code == "HG043").unwrap();
+    assert_eq!(dropped.because_of, ["HG049"]);
 }
