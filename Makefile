@@ -41,7 +41,7 @@ vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs r
 	@scripts/need nft=nftables ip=iproute2 curl=curl $(CNI)
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask vm-test
 
-fuzz: ## fuzz the parser of HTTP responses for FUZZ_SECONDS (600)
+fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (600)
 	@scripts/need-rust
 	@scripts/need c++=g++
 	@$(CARGO) xtask fuzz $(FUZZ_SECONDS)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use linux::netlink::QdiscCounters;
+use linux::netlink::{PathMtu, QdiscCounters};
 use linux::nic::{self, Nic};
 use linux::sock_diag::{TcpSocket, states, tcp_sockets};
 use linux::{IfName, Netlink};
@@ -17,6 +17,9 @@ pub struct Answers {
     pub qdiscs: Option<Vec<QdiscCounters>>,
     /// Cards by the name of their link.
     pub nics: BTreeMap<IfName, Nic>,
+    /// Path MTUs that the kernel learnt, IPv4 and IPv6.
+    #[serde(default)]
+    pub path_mtus: Option<Vec<PathMtu>>,
 }
 
 /// With more sockets than these a list costs more than doctor may: about 1 µs each in the kernel and as much here.
@@ -34,6 +37,7 @@ impl Answers {
             answers.sockets = kept(tcp_sockets(states::ALL), unseen);
         }
         answers.qdiscs = kept(Netlink::open().and_then(|netlink| netlink.qdisc_counters()), unseen);
+        answers.path_mtus = kept(Netlink::open().and_then(|netlink| netlink.path_mtus()), unseen);
         for link in links {
             answers.nics.extend(kept(nic::ask(link), unseen).map(|nic| (link.clone(), nic)));
         }

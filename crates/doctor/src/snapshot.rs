@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use linux::power::CpuPower;
 use linux::procfs::{Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat};
 use linux::sysctl::{Assignment, Configured};
-use linux::throttle::Throttled;
+use linux::throttle::Limited;
 use linux::{CpuSet, Device, Files, NetnsName};
 
 use crate::Answers;
@@ -42,12 +43,18 @@ pub struct Snapshot {
     pub conntrack: BTreeMap<String, u64>,
     /// What the table of IPv4 neighbours counts.
     pub neighbours: BTreeMap<String, u64>,
+    /// What the table of IPv6 neighbours counts.
+    pub neighbours6: BTreeMap<String, u64>,
     /// IPv4 routes.
     pub routes: Vec<Ipv4Route>,
     /// Packet sockets.
     pub taps: Vec<PacketTap>,
-    /// Control groups with a quota of CPU time.
-    pub groups: Vec<Throttled>,
+    /// Control groups that are short of CPU time or memory.
+    pub groups: Limited,
+    /// How often somebody had to look for memory himself.
+    pub memory_stalls: u64,
+    /// How the CPUs save power that may take interrupts of cards.
+    pub power: BTreeMap<u16, CpuPower>,
     /// CPUs and clock.
     pub machine: Machine,
     /// What files say that parameters should be at every start, in the order in which they are read: of two lines for one
@@ -93,7 +100,7 @@ impl Snapshot {
         let procfs = Procfs::of(files);
         let sysctls = read_sysctls(files, &mut unseen);
         let release = sysctls.get("kernel/osrelease").cloned().unwrap_or_default();
-        Snapshot {
+        let mut snapshot = Snapshot {
             at_ns: 0,
             kernel: release,
             netns: None,
@@ -107,14 +114,31 @@ impl Snapshot {
             devices: or_default(files.devices(), &mut unseen),
             conntrack: or_default(procfs.net_stat("nf_conntrack"), &mut unseen),
             neighbours: or_default(procfs.net_stat("arp_cache"), &mut unseen),
+            neighbours6: or_default(procfs.net_stat("ndisc_cache"), &mut unseen),
             routes: or_default(procfs.ipv4_routes(), &mut unseen),
             taps: or_default(procfs.packet_taps(), &mut unseen),
-            groups: or_default(files.throttled_groups(), &mut unseen),
+            groups: or_default(files.limited_groups(), &mut unseen),
+            memory_stalls: or_default(procfs.memory_stalls(), &mut unseen),
+            power: BTreeMap::new(),
             machine: or_default(machine(files), &mut unseen),
             configured: or_default(configured(files), &mut unseen),
             sysctls,
             answers,
             unseen,
+        };
+        snapshot.read_power(files);
+        snapshot
+    }
+
+    /// CPUs on which no card's interrupt comes are of no interest, and there may be hundreds.
+    fn read_power(&mut self, files: &Files) {
+        const CPUS_MAX: usize = 16;
+        let cards = self.devices.iter().filter(|device| device.hardware && device.up);
+        let numbers: Vec<u32> = cards.flat_map(|card| card.interrupts.iter().copied()).collect();
+        let of_cards = self.interrupts.iter().filter(|interrupt| numbers.contains(&interrupt.number));
+        let cpus: CpuSet = of_cards.flat_map(|interrupt| interrupt.affinity.iter()).collect();
+        for cpu in cpus.iter().take(CPUS_MAX) {
+            self.power.insert(cpu, or_default(files.cpu_power(cpu), &mut self.unseen));
         }
     }
 }

@@ -43,6 +43,8 @@ pub(crate) const READ: &[&str] = &[
     "net/ipv4/tcp_tw_reuse",
     "net/ipv4/tcp_window_scaling",
     "net/ipv4/tcp_wmem",
+    "net/ipv6/conf/all/forwarding",
+    "net/ipv6/neigh/default/gc_thresh3",
     "net/netfilter/nf_conntrack_buckets",
     "net/netfilter/nf_conntrack_count",
     "net/netfilter/nf_conntrack_max",

@@ -228,6 +228,13 @@ impl Connection<'_> {
         share(again.into(), sent.into())
     }
 
+    /// Whether its segments are less than half full: it waits for answers, or sends little at a time, and what a path
+    /// carries does not matter to it.
+    pub fn sends_small(&self) -> bool {
+        let segments = self.now.data_segs_out.saturating_sub(self.then.data_segs_out);
+        self.acked() * 2 < u64::from(segments) * u64::from(self.now.snd_mss)
+    }
+
     /// Bytes a second that were acknowledged while there was something to send.
     pub fn goodput(&self) -> f64 {
         let busy = (self.busy_us() as f64 / 1e6).max(self.seconds / 1e3);

@@ -1,19 +1,20 @@
-//! `hostgap report`: render a record file again, on any machine.
+//! `hostgap report`: render a record file again, a race's or a search's, on any machine.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::report::{Style, Summary};
+use ::record::{Race, Record};
+use ::report::{Style, Summary, html, search};
 use anyhow::Context;
 
-/// Render the record of a race again: the table, and the page beside the record.
+/// Render the record of a race or of a search for settings again: the table, and the page beside the record.
 ///
-/// A record file is enough; no kernel feature and no privilege is needed. The record of a race that was cut off can
-/// be rendered too: it holds every finished round.
+/// A record file is enough; no kernel feature and no privilege is needed. The record of a race or a search that was cut
+/// off can be rendered too: it holds every finished round or stage.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Record files (race.jsonl).
+    /// Record files (race.jsonl of a race, search.json of `hostgap tune search`).
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print JSON instead of the table.
@@ -33,8 +34,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     for file in &args.files {
         let page = args.html.clone().unwrap_or_else(|| file.with_file_name(PAGE));
-        let summary = render(file, &page)?;
-        show(&summary, args.json)?;
+        match Record::read(file)? {
+            Record::Race(race) => show(&summarise(&race, &page)?, args.json)?,
+            Record::Search(search) => {
+                write_page(&page, &html::search_page(&search))?;
+                write(&if args.json { search::json(&search) } else { search::text(&search) })?;
+            }
+        }
         crate::speak::aside(format_args!("page: {}", page.display()));
     }
     Ok(ExitCode::SUCCESS)
@@ -45,11 +51,17 @@ pub(crate) const PAGE: &str = "report.html";
 
 /// Reads a record and writes its page.
 pub(crate) fn render(file: &Path, page: &Path) -> anyhow::Result<Summary> {
-    let race = record::Race::read(file)?;
-    let summary = ::report::analyse(&race);
-    std::fs::write(page, ::report::html::page(&summary))
-        .with_context(|| format!("could not write {}", page.display()))?;
+    summarise(&Race::read(file)?, page)
+}
+
+fn summarise(race: &Race, page: &Path) -> anyhow::Result<Summary> {
+    let summary = ::report::analyse(race);
+    write_page(page, &html::page(&summary))?;
     Ok(summary)
+}
+
+fn write_page(page: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(page, text).with_context(|| format!("could not write {}", page.display()))
 }
 
 /// Prints the summaries of the same experiment on several kernels.

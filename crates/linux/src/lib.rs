@@ -25,6 +25,7 @@ pub mod netns;
 pub mod nft;
 pub mod nic;
 pub mod perf;
+pub mod power;
 pub mod process;
 pub mod procfs;
 pub mod qdisc;
@@ -39,7 +40,7 @@ pub mod xtables;
 
 pub use cgroup::Cgroup;
 pub use cpu::CpuSet;
-pub use device::{Device, RxQueue, TxQueue};
+pub use device::{Device, RxQueue, Slot, TxQueue};
 pub use error::{Error, Result};
 pub use files::Files;
 pub use link::{IpvlanMode, Link, LinkKind, MacvlanMode, VethPeer, Vxlan};

@@ -3,14 +3,20 @@
 //!
 //! `struct tcp_info` only ever grows: its length says what this kernel tells, and what it does not tell is zero.
 
+mod message;
+
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
-use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::error::{Attempt, refusal};
+use message::{
+    Ended, HEADER_BYTES, INET_DIAG_CONG, INET_DIAG_INFO, INET_DIAG_SKMEMINFO, SOCK_DIAG_BY_FAMILY,
+    read_datagram,
+};
+
+pub use message::{SocketMemory, TcpInfo, TcpSocket};
 
 /// States of a TCP socket, as bits of a question (`1 << TCP_LISTEN` and so on in include/net/tcp_states.h).
 pub mod states {
@@ -26,106 +32,8 @@ pub mod states {
     pub const ALL: u32 = 0xfff;
 }
 
-/// A TCP socket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TcpSocket {
-    /// Its number in the machine, never given twice.
-    pub cookie: u64,
-    /// Its state, `TCP_ESTABLISHED` = 1 and so on.
-    pub state: u8,
-    /// Its own address.
-    pub local: SocketAddr,
-    /// The peer's.
-    pub peer: SocketAddr,
-    /// Of a listener: connections that wait to be accepted. Else: bytes that wait to be read.
-    pub rqueue: u32,
-    /// Of a listener: how many may wait. Else: bytes that are not yet acknowledged.
-    pub wqueue: u32,
-    /// The user to whom it belongs.
-    pub uid: u32,
-    /// The congestion control's name; empty where the kernel tells none.
-    pub congestion: String,
-    /// What TCP knows of it; none of a listener or an ended connection.
-    pub tcp: Option<TcpInfo>,
-    /// Its memory.
-    pub memory: Option<SocketMemory>,
-}
-
-/// What TCP knows of a connection (`struct tcp_info`): times in microseconds unless the name says otherwise, windows in
-/// segments where they are called `cwnd`, else bytes. All sums count from the connection's beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-#[expect(
-    missing_docs,
-    reason = "the fields of struct tcp_info under the kernel's own names, without the prefix"
-)]
-pub struct TcpInfo {
-    pub ca_state: u8,
-    pub retransmits: u8,
-    pub backoff: u8,
-    pub app_limited: bool,
-    pub rto: u32,
-    pub snd_mss: u32,
-    pub rcv_mss: u32,
-    pub unacked: u32,
-    pub lost: u32,
-    pub last_data_sent_ms: u32,
-    pub last_data_recv_ms: u32,
-    pub pmtu: u32,
-    pub rtt: u32,
-    pub rttvar: u32,
-    pub snd_ssthresh: u32,
-    pub snd_cwnd: u32,
-    pub advmss: u32,
-    pub rcv_rtt: u32,
-    pub rcv_space: u32,
-    pub total_retrans: u32,
-    pub bytes_acked: u64,
-    pub bytes_received: u64,
-    pub segs_out: u32,
-    pub segs_in: u32,
-    pub notsent_bytes: u32,
-    pub min_rtt: u32,
-    pub data_segs_in: u32,
-    pub data_segs_out: u32,
-    pub delivery_rate: u64,
-    pub busy_time: u64,
-    pub rwnd_limited: u64,
-    pub sndbuf_limited: u64,
-    pub bytes_sent: u64,
-    pub bytes_retrans: u64,
-    pub dsack_dups: u32,
-    pub reord_seen: u32,
-    pub snd_wnd: u32,
-    pub rcv_wnd: u32,
-}
-
-/// A socket's memory (`INET_DIAG_SKMEMINFO`), in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SocketMemory {
-    /// Received and not yet read, with the kernel's own share of each packet.
-    pub received: u32,
-    /// What received packets may take.
-    pub receive_buffer: u32,
-    /// What packets to send may take.
-    pub send_buffer: u32,
-    /// Packets that this socket lost.
-    pub drops: u32,
-}
-
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-/// Attributes of an answer, and as `1 << (n - 1)` those that are asked for.
-const INET_DIAG_INFO: u16 = 2;
-const INET_DIAG_CONG: u16 = 4;
-const INET_DIAG_SKMEMINFO: u16 = 7;
-/// Of `struct nlmsghdr` and of `struct inet_diag_msg`.
-const HEADER_BYTES: usize = 16;
-const MESSAGE_BYTES: usize = 72;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The TCP sockets of the calling thread's namespace that are in one of the states, IPv4 then IPv6.
@@ -151,18 +59,10 @@ fn dump(family: u8, states: u32, sockets: &mut Vec<TcpSocket>) -> io::Result<()>
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             received => received?,
         };
-        let mut rest = buffer.as_slice();
-        while rest.len() >= HEADER_BYTES {
-            let length = (u32_at(rest, 0) as usize).clamp(HEADER_BYTES, rest.len());
-            let kind = u16::from_ne_bytes([rest[4], rest[5]]);
-            let body = &rest[HEADER_BYTES..length];
-            match kind {
-                NLMSG_DONE => return Ok(()),
-                NLMSG_ERROR => return Err(refusal(-u32_at(body, 0).cast_signed(), None)),
-                SOCK_DIAG_BY_FAMILY => sockets.extend(read(body)),
-                _ => {}
-            }
-            rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+        match read_datagram(&buffer, sockets) {
+            Ended::Open => {}
+            Ended::Complete => return Ok(()),
+            Ended::Refused(errno) => return Err(refusal(errno, None)),
         }
     }
 }
@@ -184,122 +84,6 @@ fn question(family: u8, states: u32) -> Vec<u8> {
     bytes.extend([1_u32.to_ne_bytes(), [0; 4]].concat());
     bytes.extend(body);
     bytes
-}
-
-/// Reads a `struct inet_diag_msg` and its attributes; `None` if it is too short.
-fn read(body: &[u8]) -> Option<TcpSocket> {
-    if body.len() < MESSAGE_BYTES {
-        return None;
-    }
-    let port = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
-    let mut socket = TcpSocket {
-        state: body[1],
-        local: SocketAddr::new(address(body[0], &body[8..24]), port(4)),
-        peer: SocketAddr::new(address(body[0], &body[24..40]), port(6)),
-        cookie: u64::from(u32_at(body, 44)) | u64::from(u32_at(body, 48)) << 32,
-        rqueue: u32_at(body, 56),
-        wqueue: u32_at(body, 60),
-        uid: u32_at(body, 64),
-        congestion: String::new(),
-        tcp: None,
-        memory: None,
-    };
-    let mut rest = &body[MESSAGE_BYTES..];
-    while let [a, b, c, d, ..] = rest {
-        let length = usize::from(u16::from_ne_bytes([*a, *b]));
-        let Some(value) = rest.get(4..length) else { break };
-        match u16::from_ne_bytes([*c, *d]) {
-            INET_DIAG_INFO => socket.tcp = Some(TcpInfo::read(value)),
-            INET_DIAG_CONG => {
-                let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
-                socket.congestion = String::from_utf8_lossy(name).into_owned();
-            }
-            INET_DIAG_SKMEMINFO => socket.memory = Some(SocketMemory::read(value)),
-            _ => {}
-        }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    Some(socket)
-}
-
-/// An IPv4 address in an IPv6 socket is told as the IPv4 address that it is.
-fn address(family: u8, bytes: &[u8]) -> IpAddr {
-    let all: [u8; 16] = bytes.try_into().expect("sixteen bytes are given");
-    if i32::from(family) == libc::AF_INET {
-        return IpAddr::V4(Ipv4Addr::new(all[0], all[1], all[2], all[3]));
-    }
-    let address = Ipv6Addr::from(all);
-    address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
-}
-
-impl TcpInfo {
-    /// Offsets as in include/uapi/linux/tcp.h.
-    fn read(bytes: &[u8]) -> TcpInfo {
-        let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
-        let word = |at: usize| u32_at(bytes, at);
-        let long = |at: usize| u64_at(bytes, at);
-        TcpInfo {
-            ca_state: byte(1),
-            retransmits: byte(2),
-            backoff: byte(4),
-            app_limited: byte(7) & 1 != 0,
-            rto: word(8),
-            snd_mss: word(16),
-            rcv_mss: word(20),
-            unacked: word(24),
-            lost: word(32),
-            last_data_sent_ms: word(44),
-            last_data_recv_ms: word(52),
-            pmtu: word(60),
-            rtt: word(68),
-            rttvar: word(72),
-            snd_ssthresh: word(76),
-            snd_cwnd: word(80),
-            advmss: word(84),
-            rcv_rtt: word(92),
-            rcv_space: word(96),
-            total_retrans: word(100),
-            bytes_acked: long(120),
-            bytes_received: long(128),
-            segs_out: word(136),
-            segs_in: word(140),
-            notsent_bytes: word(144),
-            min_rtt: word(148),
-            data_segs_in: word(152),
-            data_segs_out: word(156),
-            delivery_rate: long(160),
-            busy_time: long(168),
-            rwnd_limited: long(176),
-            sndbuf_limited: long(184),
-            bytes_sent: long(200),
-            bytes_retrans: long(208),
-            dsack_dups: word(216),
-            reord_seen: word(220),
-            snd_wnd: word(228),
-            rcv_wnd: word(232),
-        }
-    }
-}
-
-impl SocketMemory {
-    /// The words of `SK_MEMINFO_*`, in their order.
-    fn read(bytes: &[u8]) -> SocketMemory {
-        SocketMemory {
-            received: u32_at(bytes, 0),
-            receive_buffer: u32_at(bytes, 4),
-            send_buffer: u32_at(bytes, 12),
-            drops: u32_at(bytes, 32),
-        }
-    }
-}
-
-/// Zero beyond the end, which an older kernel sets earlier.
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |four| u32::from_ne_bytes(four.try_into().expect("four bytes")))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |eight| u64::from_ne_bytes(eight.try_into().expect("eight bytes")))
 }
 
 #[cfg(test)]
@@ -329,15 +113,5 @@ mod tests {
         assert_eq!((far.rqueue, far.tcp.unwrap().bytes_received), (1000, 5000));
         let waiting = sockets.iter().find(|s| s.local == address && s.state == 10).unwrap();
         assert_eq!((waiting.rqueue, waiting.wqueue), (0, 128));
-    }
-
-    #[test]
-    fn short_answers_are_filled_with_zeros() {
-        let info = TcpInfo::read(&[1, 0, 3]);
-        assert_eq!((info.retransmits, info.rtt, info.busy_time), (3, 0, 0));
-        assert_eq!(read(&[2; 71]), None);
-        assert!(read(&[2; 72]).unwrap().tcp.is_none());
-        // An attribute that claims to be longer than the message.
-        assert!(read(&[[2; 72].as_slice(), &[200, 0, 2, 0, 1]].concat()).unwrap().tcp.is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! Control groups that may not use a CPU as long as they would: quotas, and how often these stopped somebody. Version 2
-//! (`cpu.max`, `cpu.stat`) and the `cpu` hierarchy of version 1 (`cpu.cfs_quota_us`).
+//! (`cpu.max`, `cpu.stat`) and the `cpu` hierarchy of version 1 (`cpu.cfs_quota_us`). And groups of version 2 whose memory
+//! is nearly all taken, in which buffers of sockets count (`memory.max`).
 
 use crate::{Files, Result};
 
@@ -20,18 +21,42 @@ pub struct Throttled {
     pub throttled_us: u64,
 }
 
+/// A group whose memory is nearly all taken.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tight {
+    /// Its path below `/sys/fs/cgroup`.
+    pub path: String,
+    /// Bytes that it may have.
+    pub most: u64,
+    /// Bytes that it has.
+    pub taken: u64,
+    /// Bytes among them in buffers of sockets.
+    pub sockets: u64,
+    /// How often it was about to have more.
+    pub reached: u64,
+}
+
+/// What control groups are short of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Limited {
+    /// Those with a quota of CPU time, by path.
+    pub throttled: Vec<Throttled>,
+    /// Those with less than a fifth of their memory left, by path.
+    pub tight: Vec<Tight>,
+}
+
 /// Groups are looked at so deep, which is a container's of a pod of a slice and one more.
 const DEPTH_MAX: usize = 6;
 /// And so many; a node runs a few hundred containers.
 const GROUPS_MAX: usize = 2000;
 
 impl Files {
-    /// The groups with a quota. Of a machine with very many groups, the first two thousand are looked at.
+    /// The groups that are short of something. Of a machine with very many groups, the first two thousand are looked at.
     ///
     /// # Errors
     /// A directory may not be listed.
-    pub fn throttled_groups(&self) -> Result<Vec<Throttled>> {
-        let mut found = Vec::new();
+    pub fn limited_groups(&self) -> Result<Limited> {
+        let mut found = Limited::default();
         let mut seen = 0;
         for (root, version) in [("", 2), ("unified", 2), ("cpu", 1), ("cpu,cpuacct", 1)] {
             // A file that the top of a hierarchy has, and a plain directory in which hierarchies are mounted has not.
@@ -43,7 +68,12 @@ impl Files {
             while let Some((path, depth)) = pending.pop() {
                 seen += 1;
                 let names = self.list(format!("sys/fs/cgroup/{path}").trim_end_matches('/'))?;
-                found.extend(if version == 2 { self.unified(&path)? } else { self.first(&path)? });
+                if version == 2 {
+                    found.throttled.extend(self.unified(&path)?);
+                    found.tight.extend(self.tight(&path)?);
+                } else {
+                    found.throttled.extend(self.first(&path)?);
+                }
                 if depth < DEPTH_MAX && seen < GROUPS_MAX {
                     let below = names.iter().filter(|name| !has_dot_of_file(name));
                     let join =
@@ -52,8 +82,29 @@ impl Files {
                 }
             }
         }
-        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found.throttled.sort_by(|a, b| a.path.cmp(&b.path));
+        found.tight.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
+    }
+
+    fn tight(&self, path: &str) -> Result<Option<Tight>> {
+        let at = format!("sys/fs/cgroup/{path}");
+        // Without a limit it says "max", and the top has no such file.
+        let number = |file: &str| -> Result<Option<u64>> {
+            Ok(self.read(&format!("{at}/{file}"))?.and_then(|text| text.trim().parse().ok()))
+        };
+        let Some(most) = number("memory.max")? else { return Ok(None) };
+        let taken = number("memory.current")?.unwrap_or_default();
+        // What follows adds up the counts of all CPUs, which costs more than all the rest.
+        if taken < most / 5 * 4 {
+            return Ok(None);
+        }
+        let count = |file: &str, name: &str| -> Result<u64> {
+            let text = self.read(&format!("{at}/{file}"))?.unwrap_or_default();
+            Ok(value_of(&text, name))
+        };
+        let (sockets, reached) = (count("memory.stat", "sock")?, count("memory.events", "max")?);
+        Ok(Some(Tight { path: path.to_owned(), most, taken, sockets, reached }))
     }
 
     fn unified(&self, path: &str) -> Result<Option<Throttled>> {
@@ -81,11 +132,7 @@ impl Files {
         per_us: u64,
     ) -> Result<Option<Throttled>> {
         let text = self.read(&format!("sys/fs/cgroup/{path}/cpu.stat"))?.unwrap_or_default();
-        let count = |name: &str| {
-            let value =
-                text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
-            value.unwrap_or_default()
-        };
+        let count = |name: &str| value_of(&text, name);
         Ok(Some(Throttled {
             path: path.to_owned(),
             quota_us,
@@ -95,6 +142,12 @@ impl Files {
             throttled_us: count(time) / per_us,
         }))
     }
+}
+
+/// Of lines of a name and a number.
+fn value_of(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    value.unwrap_or_default()
 }
 
 /// Files of a group are named `controller.what`, or are the few of version 1 without a dot. A directory may have dots
@@ -128,7 +181,7 @@ mod tests {
             ("cpu/free/cpu.stat", "nr_periods 0\n"),
         ];
         let texts = texts.iter().map(|(path, text)| (format!("sys/fs/cgroup/{path}"), (*text).to_owned()));
-        let groups = Files::of(texts.collect()).throttled_groups().unwrap();
+        let groups = Files::of(texts.collect()).limited_groups().unwrap().throttled;
         let told: Vec<_> =
             groups.iter().map(|group| (group.path.as_str(), group.throttled, group.throttled_us)).collect();
         assert_eq!(told, [("cpu/box", 2, 3000), ("kube.slice/pod.scope", 9, 800)]);
@@ -136,7 +189,27 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_is_nearly_all_taken_is_told() {
+        let texts = [
+            ("cgroup.controllers", "memory\n"),
+            ("free/memory.max", "1000000\n"),
+            ("free/memory.current", "700000\n"),
+            ("endless/memory.max", "max\n"),
+            ("endless/memory.current", "9000000\n"),
+            ("full/memory.max", "1000000\n"),
+            ("full/memory.current", "990000\n"),
+            ("full/memory.stat", "anon 100000\nsocket_pages 5\nsock 640000\n"),
+            ("full/memory.events", "low 0\nhigh 3\nmax 12\noom 0\n"),
+        ];
+        let texts = texts.map(|(path, text)| (format!("sys/fs/cgroup/{path}"), text.to_owned()));
+        let groups = Files::of(texts.into()).limited_groups().unwrap().tight;
+        let full =
+            Tight { path: "full".to_owned(), most: 1_000_000, taken: 990_000, sockets: 640_000, reached: 12 };
+        assert_eq!(groups, [full]);
+    }
+
+    #[test]
     fn the_kernels_own_groups_are_understood() {
-        Files::kernel().throttled_groups().unwrap();
+        Files::kernel().limited_groups().unwrap();
     }
 }

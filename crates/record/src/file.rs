@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::{End, Header, Line, Race, SCHEMA};
+use crate::{End, Header, Line, Race, SCHEMA, Search};
 
 /// Why a record could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +78,14 @@ pub enum RecordError {
         hostgap: String,
         /// What is wrong.
         source: serde_json::Error,
+    },
+    /// It is neither a race's file nor a whole one of a search.
+    #[error("there is no search in {}: {why}", path.display())]
+    NoSearch {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
     },
     /// The lines do not belong together.
     #[error("line {line} of {} does not fit: {why}", path.display())]
@@ -158,6 +166,35 @@ impl Writer {
     }
 }
 
+/// What a file can be the record of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    /// A race.
+    Race(Box<Race>),
+    /// A search for settings.
+    Search(Box<Search>),
+}
+
+impl Record {
+    /// Reads a record file, whichever it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Race::read`] and [`Search::from_bytes`].
+    pub fn read(path: &Path) -> Result<Record, RecordError> {
+        let bytes = bytes_of(path)?;
+        if Search::is_in(&bytes) {
+            return Search::from_bytes(&bytes, path).map(Box::new).map(Record::Search);
+        }
+        Race::from_bytes(&bytes, path).map(Box::new).map(Record::Race)
+    }
+}
+
+fn bytes_of(path: &Path) -> Result<Vec<u8>, RecordError> {
+    let unread = |source| RecordError::Io { doing: "read record", path: path.to_owned(), source };
+    std::fs::read(path).map_err(unread)
+}
+
 impl Race {
     /// Reads a record file.
     ///
@@ -167,12 +204,7 @@ impl Race {
     ///
     /// See [`RecordError`]; a damaged line that others follow is an error.
     pub fn read(path: &Path) -> Result<Race, RecordError> {
-        let bytes = std::fs::read(path).map_err(|source| RecordError::Io {
-            doing: "read record",
-            path: path.to_owned(),
-            source,
-        })?;
-        Race::from_bytes(&bytes, path)
+        Race::from_bytes(&bytes_of(path)?, path)
     }
 
     /// Reads the content of a record file; `path` is for messages.

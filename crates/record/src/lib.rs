@@ -24,7 +24,7 @@ mod workload;
 
 pub use experiment::{Candidate, Experiment, Placement, Steering, Underlay};
 pub use experiment_file::ExperimentError;
-pub use file::{RecordError, Writer};
+pub use file::{Record, RecordError, Writer};
 pub use histogram::Histogram;
 pub use profile::Profile;
 pub use published::{Metric, Published, RATIO};

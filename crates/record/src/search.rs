@@ -174,6 +174,63 @@ pub enum SearchVerdict {
 }
 
 impl Search {
+    /// Whether a file is a search's, and not a race's, of which every line begins with its checksum.
+    pub fn is_in(bytes: &[u8]) -> bool {
+        let bytes = bytes.trim_ascii_start();
+        bytes.starts_with(b"{") && !bytes.starts_with(b"{\"crc32\"")
+    }
+
+    /// Reads the content of a file; `path` is for messages. One that was cut off is read too: it has no answer.
+    ///
+    /// # Errors
+    ///
+    /// It is of a later schema, has a field that this version does not know, or names an option that it does not have.
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Search, RecordError> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+            #[serde(default)]
+            hostgap: String,
+        }
+        let path = path.to_owned();
+        // A later version may have fields that this one would refuse with another reason.
+        if let Ok(Version { schema: found, hostgap }) = serde_json::from_slice(bytes)
+            && found > crate::SCHEMA
+        {
+            return Err(RecordError::Newer { path, found, hostgap });
+        }
+        let search: Search = match serde_json::from_slice(bytes) {
+            Ok(search) => search,
+            Err(source) => return Err(RecordError::NoSearch { path, why: source.to_string() }),
+        };
+        search.consistent().map_err(|why| RecordError::NoSearch { path, why })?;
+        Ok(search)
+    }
+
+    /// That arms name options that there are, and visits have a figure for each guard.
+    fn consistent(&self) -> Result<(), String> {
+        let visits = self.blocks.iter().flat_map(|block| &block.visits);
+        let stages = self.stages.iter().flat_map(|stage| &stage.arms);
+        let answer = self.answer.iter().flat_map(|answer| [&answer.arm, &answer.dropped]);
+        let arms = visits.clone().map(|visit| &visit.arm).chain(stages.map(|arm| &arm.arm)).chain(answer);
+        if let Some(place) = arms.flatten().find(|place| **place >= self.options.len()) {
+            return Err(format!("an arm has option {place}, and there are {}", self.options.len()));
+        }
+        let guards = self.guards.len();
+        if let Some(visit) = visits.clone().find(|visit| visit.guards.len() != guards) {
+            return Err(format!("a visit has {} guarded figures of {guards}", visit.guards.len()));
+        }
+        Ok(())
+    }
+
+    /// The blocks of a stage, by its place among the stages; fewer than it took where the file was cut.
+    pub fn blocks_of(&self, stage: usize) -> &[SearchBlock] {
+        let took = |stages: &[SearchStage]| stages.iter().map(|stage| stage.blocks as usize).sum::<usize>();
+        let from = took(&self.stages[..stage]).min(self.blocks.len());
+        let to = took(&self.stages[..=stage]).min(self.blocks.len());
+        &self.blocks[from..to]
+    }
+
     /// Writes the file anew. A reader sees the old one or the new one, whatever happens meanwhile.
     ///
     /// # Errors
@@ -247,6 +304,17 @@ mod tests {
     }
 
     #[test]
+    fn stages_have_their_blocks_in_order() {
+        let mut search = search();
+        let block = search.blocks[0].clone();
+        search.blocks = vec![block; 5];
+        for (name, blocks) in [("calibration", 2), ("race", 2), ("confirmation", 9)] {
+            search.stages.push(SearchStage { name: name.to_owned(), blocks, arms: Vec::new() });
+        }
+        assert_eq!([0, 1, 2].map(|stage| search.blocks_of(stage).len()), [2, 2, 1]);
+    }
+
+    #[test]
     fn a_search_is_written_anew_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("search.json");
@@ -258,7 +326,23 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(serde_json::from_str::<Search>(&text).unwrap(), search);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
-        assert!(serde_json::from_str::<Search>(&text.replace("\"seed\"", "\"sead\"")).is_err());
+        assert!(Search::is_in(text.as_bytes()) && !Search::is_in(b"{\"crc32\":\"0\",\"line\":{}}"));
+        let read = |text: &str| Search::from_bytes(text.as_bytes(), &path);
+        assert_eq!(read(&text).unwrap(), search);
+        for (from, to, why) in [
+            ("\"seed\"", "\"sead\"", "unknown field `sead`"),
+            (
+                "\"arm\": [\n            0",
+                "\"arm\": [\n            7",
+                "an arm has option 7, and there are 1",
+            ),
+            ("\"schema\": 1", "\"schema\": 2", "in schema 2; this hostgap reads schema 1"),
+            ("\"guards\": [\n    \"cpu\"\n  ]", "\"guards\": []", "a visit has 1 guarded figures of 0"),
+        ] {
+            assert!(text.contains(from), "{text}");
+            let error = read(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
         let error = search.save(&dir.path().join("nowhere/search.json")).unwrap_err();
         assert!(error.to_string().starts_with("write "), "{error}");
     }

@@ -1,4 +1,5 @@
-//! Rendering of records: what a race says as a [`Summary`], and that as a table, as JSON and as a page.
+//! Rendering of records: what a race says as a [`Summary`], and that as a table, as JSON and as a page; and what a search
+//! for settings found, likewise.
 //!
 //! This crate reads no kernel: a record file is enough, on any machine.
 
@@ -10,6 +11,7 @@ pub mod html;
 mod json;
 mod profile;
 mod published;
+pub mod search;
 mod summary;
 mod table;
 

@@ -1,6 +1,8 @@
 //! Connection tracking, neighbours and the filters of routing.
 
-use super::{IP_SYSCTL, NETSTAT};
+use std::collections::BTreeMap;
+
+use super::{IP_SYSCTL, NETSTAT, SNMP};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
 use crate::{Check, Family, Seen, Window};
@@ -51,7 +53,7 @@ pub(super) const FAMILY: Family = Family {
             title: "the table of neighbours is full, or nearly",
             why: "Without an entry no packet can be sent to a neighbour; the kernel's log says \"neighbour table overflow\".",
             remedy: "twice as many as there are neighbours on all links",
-            verify: "table_fulls in /proc/net/stat/arp_cache stays as it is",
+            verify: "table_fulls in /proc/net/stat/arp_cache and ndisc_cache stays as it is",
             source: IP_SYSCTL,
             run: neighbours,
             ..USUAL
@@ -72,9 +74,21 @@ pub(super) const FAMILY: Family = Family {
             title: "packets have no route",
             why: "This host was asked to send or forward packets to where it knows no way.",
             remedy: "find who sends there; a missing route of a container network is the usual cause",
-            verify: "OutNoRoutes and InAddrErrors stay as they are",
+            verify: "OutNoRoutes and InAddrErrors stay as they are, and Ip6OutNoRoutes",
             source: super::SNMP_COUNTER,
             run: no_route,
+            ..USUAL
+        },
+        Check {
+            code: "HG056",
+            title: "packets wait for neighbours that do not answer",
+            why: "An address on a link was asked for (ARP, neighbour discovery) and nobody said that it is his. Its packets wait \
+                for three seconds, and most are dropped. What knocks there hangs instead of being refused.",
+            remedy: "find who sends there: an address that is gone, a wrong prefix, or ARP or neighbour discovery that is filtered",
+            verify: "res_failed and unresolved_discards in /proc/net/stat/arp_cache and ndisc_cache grow more slowly",
+            source: "arp(7), net/core/neighbour.c",
+            follows: &["HG001", "HG002", "HG053"],
+            run: unanswered,
             ..USUAL
         },
     ],
@@ -130,25 +144,63 @@ fn chains(window: &Window<'_>) -> Vec<Seen> {
     vec![seen]
 }
 
+/// The tables of neighbours: the family, its file, its limit, and what it counted before and after.
+fn tables<'a>(window: &Window<'a>) -> [(&'static str, &'static str, &'static str, [&'a Counts; 2]); 2] {
+    let (before, after) = (window.before, window.after);
+    [
+        ("ipv4", "/proc/net/stat/arp_cache", "ARP", [&before.neighbours, &after.neighbours]),
+        (
+            "ipv6",
+            "/proc/net/stat/ndisc_cache",
+            "neighbour discovery",
+            [&before.neighbours6, &after.neighbours6],
+        ),
+    ]
+}
+
+type Counts = BTreeMap<String, u64>;
+
+fn grew([before, after]: [&Counts; 2], name: &str) -> u64 {
+    let value = |counts: &Counts| counts.get(name).copied().unwrap_or_default();
+    value(after).saturating_sub(value(before))
+}
+
 fn neighbours(window: &Window<'_>) -> Vec<Seen> {
-    let value =
-        |snapshot: &crate::Snapshot, name: &str| snapshot.neighbours.get(name).copied().unwrap_or_default();
-    let full = value(window.after, "table_fulls").saturating_sub(value(window.before, "table_fulls"));
-    let entries = value(window.after, "entries");
-    // Only the machine's first namespace has the limit, and it counts for all.
-    let limit = window.number("net/ipv4/neigh/default/gc_thresh3");
-    let filled = limit.map_or(0.0, |limit| share(entries, limit));
-    if full == 0 && filled < 0.7 {
-        return Vec::new();
+    let mut found = Vec::new();
+    for (family, file, _, counts) in tables(window) {
+        let full = grew(counts, "table_fulls");
+        let entries = counts[1].get("entries").copied().unwrap_or_default();
+        // Only the machine's first namespace has the limit, and it counts for all.
+        let limit = window.number(&format!("net/{family}/neigh/default/gc_thresh3"));
+        let filled = limit.map_or(0.0, |limit| share(entries, limit));
+        if full == 0 && filled < 0.7 {
+            continue;
+        }
+        let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
+        let seen = Seen::with_effect(full > 0, 50.0)
+            .saw(format!("{entries}{of} entries, {full} could not be made"), file)
+            .remedy(format!(
+                "in the machine's first namespace: net.{family}.neigh.default.gc_thresh3 = {}, and gc_thresh2 half of it",
+                (entries * 2).next_power_of_two()
+            ));
+        found.push(seen);
     }
-    let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
-    let seen = Seen::with_effect(full > 0, 50.0)
-        .saw(format!("{entries}{of} entries, {full} could not be made"), "/proc/net/stat/arp_cache")
-        .remedy(format!(
-            "in the machine's first namespace: net.ipv4.neigh.default.gc_thresh3 = {}, and gc_thresh2 half of it",
-            (entries * 2).next_power_of_two()
-        ));
-    vec![seen]
+    found
+}
+
+fn unanswered(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for (_, file, question, counts) in tables(window) {
+        let (failed, dropped) = (grew(counts, "res_failed"), grew(counts, "unresolved_discards"));
+        // Somebody looks for a machine that is switched off now and then.
+        if dropped < 10 && (failed as f64) < window.seconds() {
+            continue;
+        }
+        let saw = format!("{question}: {failed} asked in vain, {dropped} packets dropped meanwhile");
+        found
+            .push(Seen::with_effect(dropped >= 10, 15.0 + (dropped as f64 / 100.0).min(20.0)).saw(saw, file));
+    }
+    found
 }
 
 fn reverse_path(window: &Window<'_>) -> Vec<Seen> {
@@ -162,12 +214,25 @@ fn reverse_path(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn no_route(window: &Window<'_>) -> Vec<Seen> {
-    let lost = window.grew("IpOutNoRoutes") + window.grew("IpInAddrErrors") + window.grew("IpExtInNoRoutes");
-    let per_s = lost as f64 / window.seconds();
-    if per_s < 1.0 {
-        return Vec::new();
+    let sum = |names: &[&str]| names.iter().map(|name| window.grew(name)).sum::<u64>();
+    let lost = sum(&["IpOutNoRoutes", "IpInAddrErrors", "IpExtInNoRoutes"]);
+    let lost6 = sum(&["Ip6OutNoRoutes", "Ip6InAddrErrors", "Ip6InNoRoutes"]);
+    let passed = sum(&["IpInReceives", "IpOutRequests"]);
+    let passed6 = sum(&["Ip6InReceives", "Ip6OutRequests"]);
+    // Programs try IPv6 first where there is none, and nobody misses it then.
+    let in_use6 = passed6 > lost6;
+    let families = [("", SNMP, lost, passed, true), ("IPv6: ", super::SNMP6, lost6, passed6, in_use6)];
+    let mut found = Vec::new();
+    for (family, read_from, lost, passed, in_use) in families {
+        let of_all = share(lost, passed + lost);
+        if (lost as f64) < window.seconds() {
+            continue;
+        }
+        let saw = format!(
+            "{family}{lost} packets, {} of all (OutNoRoutes, InNoRoutes, InAddrErrors)",
+            percent(of_all)
+        );
+        found.push(Seen::with_effect(of_all > 0.01 && in_use, of_all * 100.0).saw(saw, read_from));
     }
-    let of_all = share(lost, window.grew("IpInReceives") + window.grew("IpOutRequests") + lost);
-    let saw = format!("{lost} packets, {} of all (OutNoRoutes, InNoRoutes, InAddrErrors)", percent(of_all));
-    vec![Seen::with_effect(of_all > 0.01, of_all * 100.0).saw(saw, super::SNMP)]
+    found
 }

@@ -46,7 +46,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG133",
             title: "CPUs that take interrupts save power",
-            why: "The powersave governor keeps the frequency low, and what wakes up runs slowly at first.",
+            why: "The powersave governor keeps the frequency low, and what wakes up runs slowly at first. A CPU that is busy and \
+                slow all the same is held back by its governor, by heat, or by a limit of power.",
             remedy: "the performance governor, at least on the CPUs that take the card's interrupts",
             verify: "scaling_governor is performance or schedutil",
             source: "Documentation/admin-guide/pm/cpufreq.rst",
@@ -63,13 +64,50 @@ pub(super) const FAMILY: Family = Family {
             run: full,
             ..USUAL
         },
+        Check {
+            code: "HG135",
+            title: "CPUs sleep so deeply that waking up is a good part of the round trip",
+            why: "A CPU without work falls asleep, the deeper the longer it expects to rest. The first packet after a pause waits \
+                until the CPU has woken up, which takes up to some hundred microseconds; on a short path that is most of what \
+                the network costs.",
+            remedy: "a limit on how long waking up may take, at the price of power",
+            knobs: &["cpu_dma_latency"],
+            verify: "usage of the deep states in /sys/devices/system/cpu/cpu*/cpuidle stands still, and rtt in ss -ti falls",
+            source: "Documentation/admin-guide/pm/cpuidle.rst",
+            run: deep_sleep,
+            ..USUAL
+        },
+        Check {
+            code: "HG136",
+            title: "programs and the network wait for memory",
+            why: "No memory was free, so that whoever wanted some had to find it first, by writing out or throwing away what \
+                others have. Packets that come meanwhile may find none at all.",
+            remedy: "give the machine less to keep, or keep more free beforehand (vm.min_free_kbytes)",
+            verify: "allocstall_* in /proc/vmstat grow more slowly",
+            source: "Documentation/admin-guide/sysctl/vm.rst",
+            run: no_memory,
+            ..USUAL
+        },
+        Check {
+            code: "HG137",
+            title: "a CPU that takes interrupts shares its core with one that is busy",
+            why: "Two CPUs of one core share its parts: while both work, each has little more than half of it. Packets are handled \
+                that much more slowly.",
+            remedy: "interrupts to a core of which the other half has less to do, or the program away from it",
+            knobs: &["irq_affinity"],
+            verify: "the other CPU of the core has idle time in /proc/stat",
+            source: "Documentation/ABI/stable/sysfs-devices-system-cpu, thread_siblings_list",
+            run: shared_core,
+            ..USUAL
+        },
     ],
 };
 
 fn throttled(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
-    for group in &window.after.groups {
-        let Some(before) = window.before.groups.iter().find(|other| other.path == group.path) else {
+    for group in &window.after.groups.throttled {
+        let Some(before) = window.before.groups.throttled.iter().find(|other| other.path == group.path)
+        else {
             continue;
         };
         let stopped = group.throttled.saturating_sub(before.throttled);
@@ -125,6 +163,10 @@ fn clock(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn governor(window: &Window<'_>) -> Vec<Seen> {
+    let held: Vec<Seen> = window.after.power.keys().filter_map(|cpu| held_back(window, *cpu)).collect();
+    if !held.is_empty() {
+        return held.into_iter().take(1).collect();
+    }
     let interrupted = window.interrupted();
     let governors = &window.after.machine.governors;
     let slow: Vec<u16> = governors
@@ -140,6 +182,104 @@ fn governor(window: &Window<'_>) -> Vec<Seen> {
     let cpus: linux::CpuSet = slow.into_iter().collect();
     let saw = format!("powersave on CPUs {cpus}, which handle packets");
     vec![Seen::information().saw(saw, "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")]
+}
+
+/// A CPU that has no time left and runs at less than seven tenths of its frequency, at both looks.
+fn held_back(window: &Window<'_>, cpu: u16) -> Option<Seen> {
+    let ticks = *window.cpus().get(&cpu)?;
+    let busy = share(ticks.busy(), ticks.total());
+    let of_packets = share(ticks.softirq + ticks.irq, ticks.total());
+    let runs_at = |snapshot: &crate::Snapshot| {
+        let power = snapshot.power.get(&cpu)?;
+        Some((power.now_khz?, power.max_khz?))
+    };
+    let ((before, _), (now, most)) = (runs_at(window.before)?, runs_at(window.after)?);
+    let fastest = share(before.max(now), most);
+    if busy < 0.8 || of_packets < 0.1 || fastest > 0.7 {
+        return None;
+    }
+    let saw = format!(
+        "CPU {cpu} is {} busy, {} with packets, and runs at {} of {} MHz",
+        percent(busy),
+        percent(of_packets),
+        now / 1000,
+        most / 1000
+    );
+    let from = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
+    Some(Seen::warning(25.0 + of_packets * 30.0).saw(saw, from))
+}
+
+/// What the CPUs of the cards' interrupts took to wake up, in microseconds on average; and how often they did.
+fn wake_ups(window: &Window<'_>) -> (f64, u64) {
+    let (mut waited_us, mut taken) = (0, 0);
+    for (cpu, now) in &window.after.power {
+        let Some(before) = window.before.power.get(cpu) else { continue };
+        for (then, now) in before.sleeps.iter().zip(&now.sleeps) {
+            let times = now.taken.saturating_sub(then.taken);
+            waited_us += times * now.latency_us;
+            taken += times;
+        }
+    }
+    (share(waited_us, taken), taken)
+}
+
+fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
+    let (wake_us, taken) = wake_ups(window);
+    let near = window.connections().into_iter().filter(|connection| {
+        let in_use = connection.acked() + connection.received() > 10_000;
+        (1..1000).contains(&connection.now.min_rtt) && in_use
+    });
+    let Some(nearest) = near.min_by_key(|connection| connection.now.min_rtt) else { return Vec::new() };
+    let (least_us, rtt_us) = (f64::from(nearest.now.min_rtt), f64::from(nearest.now.rtt));
+    // Less than ten microseconds, or than a tenth, is in the noise of any path.
+    if taken == 0 || wake_us < 10.0 || wake_us < least_us * 0.1 {
+        return Vec::new();
+    }
+    // The best round trip met nobody asleep; the usual one is longer by about what waking up takes.
+    let felt = rtt_us - least_us >= wake_us && wake_us > rtt_us * 0.25;
+    let seen = Seen::with_effect(felt, 20.0)
+        .saw(
+            format!("waking up takes {wake_us:.0} µs on average, {taken} times in the window"),
+            "/sys/devices/system/cpu/cpu*/cpuidle",
+        )
+        .saw(
+            format!(
+                "a round trip takes {rtt_us:.0} µs, and {least_us:.0} µs at its best: {}",
+                nearest.name()
+            ),
+            super::SOCK_DIAG,
+        );
+    vec![seen.set("cpu_dma_latency", 3)]
+}
+
+fn no_memory(window: &Window<'_>) -> Vec<Seen> {
+    let stalls = window.after.memory_stalls.saturating_sub(window.before.memory_stalls);
+    let per_s = stalls as f64 / window.seconds();
+    if per_s < 1.0 {
+        return Vec::new();
+    }
+    let saw = format!("{stalls} times, {per_s:.0} a second (allocstall)");
+    vec![Seen::with_effect(per_s >= 10.0, 25.0 + (per_s / 10.0).min(25.0)).saw(saw, "/proc/vmstat")]
+}
+
+fn shared_core(window: &Window<'_>) -> Vec<Seen> {
+    let cpus = window.cpus();
+    let interrupted = window.interrupted();
+    let busy = |cpu: u16| cpus.get(&cpu).map_or(0.0, |ticks| share(ticks.busy(), ticks.total()));
+    let mut found = Vec::new();
+    for (cpu, power) in &window.after.power {
+        let of_packets = interrupted.get(cpu).copied().unwrap_or_default();
+        let other = power.core.iter().find(|other| other != cpu && busy(*other) > 0.6);
+        let Some(other) = other.filter(|_| of_packets > 0.4) else { continue };
+        let saw = format!(
+            "CPU {cpu} is {} busy with interrupts, CPU {other} of the same core {}",
+            percent(of_packets),
+            percent(busy(other))
+        );
+        found.push(Seen::information().saw(saw, STAT));
+    }
+    found.truncate(3);
+    found
 }
 
 fn full(window: &Window<'_>) -> Vec<Seen> {

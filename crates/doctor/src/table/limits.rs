@@ -231,7 +231,8 @@ fn is_loss_limited(connection: &Connection<'_>) -> bool {
     let again = connection.now.total_retrans.saturating_sub(connection.then.total_retrans);
     let loss_based = !connection.socket.congestion.starts_with("bbr");
     let near = mathis(connection) * 0.25..=mathis(connection) * 3.0;
-    let free = connection.network_share() > 0.5 && !is_buffer_full(connection);
+    // Where a queue stands, what is lost is what did not fit into it: that is the path, and it is full.
+    let free = connection.network_share() > 0.5 && !is_buffer_full(connection) && !is_in_a_queue(connection);
     loss_based && again >= 3 && free && near.contains(&connection.goodput())
 }
 
@@ -274,6 +275,7 @@ fn by_path(window: &Window<'_>) -> Vec<Seen> {
             || connection.busy_share() < 0.5
             || is_loss_limited(connection)
             || is_buffer_full(connection)
+            || connection.sends_small()
         {
             return None;
         }
@@ -311,11 +313,17 @@ fn by_program(window: &Window<'_>) -> Vec<Seen> {
     all.into_iter().take(SERVICES_MAX).map(seen).collect()
 }
 
+/// Packets wait for twice the path's own round trip, and for fifty milliseconds, which everybody feels who shares the
+/// queue.
+fn is_in_a_queue(connection: &Connection<'_>) -> bool {
+    let (now, least) = (connection.now.rtt, connection.now.min_rtt.max(1));
+    now / 3 >= least && now - least >= 50_000
+}
+
 fn waiting(window: &Window<'_>) -> Vec<Seen> {
     told(window, |connection| {
         let (now, least) = (f64::from(connection.now.rtt), f64::from(connection.now.min_rtt.max(1)));
-        // Fifty milliseconds more are felt by everybody who shares the queue.
-        if now < least * 3.0 || now - least < 50_000.0 {
+        if !is_in_a_queue(connection) {
             return None;
         }
         let saw = format!("a round trip takes {}, and took {} at its best", millis(now), millis(least));

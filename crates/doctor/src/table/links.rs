@@ -53,8 +53,8 @@ pub(super) const FAMILY: Family = Family {
             knobs: &["qdisc", "txqueuelen"],
             verify: "dropped in the qdisc's counts stays as it is",
             source: "tc(8)",
+            follows: &["HG049", "HG150"],
             run: qdisc_drops,
-            ..USUAL
         },
         Check {
             code: "HG044",
@@ -113,6 +113,19 @@ pub(super) const FAMILY: Family = Family {
             run: tx_drops,
             ..USUAL
         },
+        Check {
+            code: "HG049",
+            title: "fq drops packets of flows that have too many waiting",
+            why: "fq keeps a queue for each flow, of 100 packets by default. TCP waits for its place in it; a program that sends \
+                datagrams in bursts, or a tunnel in which all flows are one, is cut off.",
+            remedy: "a larger flow_limit (tc qdisc replace dev LINK root fq flow_limit 1000), or let the program pace what it sends \
+                (SO_MAX_PACING_RATE, or GSO with a rate)",
+            knobs: &["qdisc"],
+            verify: "flows_plimit in tc -s qdisc stays as it is",
+            source: "tc-fq(8)",
+            run: flow_limit,
+            ..USUAL
+        },
     ],
 };
 
@@ -146,17 +159,20 @@ fn offloads(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn lro(window: &Window<'_>) -> Vec<Seen> {
-    let forwards = window.number("net/ipv4/ip_forward") == Some(1);
+    let forwards = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
+    let forwards = forwards.into_iter().find(|key| window.number(key) == Some(1));
     let on =
         |device: &Device| window.nic(&device.name).is_some_and(|nic| nic.offloads.get("lro") == Some(&true));
+    let Some(forwards) = forwards else { return Vec::new() };
+    let bad = ["IpFragFails", "IpInHdrErrors", "Ip6FragFails", "Ip6InHdrErrors"];
+    let bad: u64 = bad.iter().map(|name| window.grew(name)).sum();
     let seen = |(_, card): (_, &Device)| {
-        let bad = window.grew("IpFragFails") + window.grew("IpInHdrErrors");
         Seen::with_effect(bad > 0, 30.0)
             .on(&card.name)
             .saw("large receive offload is on", "ETHTOOL_GFLAGS")
-            .saw(format!("ip_forward is 1, {bad} packets could not be forwarded"), super::SNMP)
+            .saw(format!("{forwards} is 1, {bad} packets could not be forwarded"), super::SNMP)
     };
-    window.cards().filter(|(_, card)| forwards && on(card)).map(seen).collect()
+    window.cards().filter(|(_, card)| on(card)).map(seen).collect()
 }
 
 fn half_duplex(window: &Window<'_>) -> Vec<Seen> {
@@ -211,6 +227,21 @@ fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
             .on(&device.name)
             .saw(format!("{} dropped {drops} packets, {} of all", after.kind, percent(lost)), QDISC);
         found.push(seen);
+    }
+    found
+}
+
+fn flow_limit(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    // Each queue of a card may have an fq of its own, below mq.
+    for (device, before, after) in qdiscs(window) {
+        let dropped = after.flow_limited.saturating_sub(before.flow_limited);
+        let lost = share(dropped, dropped + after.packets.saturating_sub(before.packets));
+        if dropped == 0 {
+            continue;
+        }
+        let saw = format!("{dropped} packets (flows_plimit), {} of all", percent(lost));
+        found.push(Seen::with_effect(lost > 0.0001, 25.0 + lost * 100.0).on(&device.name).saw(saw, QDISC));
     }
     found
 }

@@ -13,7 +13,9 @@ mod loss;
 mod mtu;
 mod queues;
 mod receive;
+mod rhythm;
 mod softirq;
+mod speed;
 mod udp;
 mod unseen;
 
@@ -26,11 +28,13 @@ pub const TABLE: &[Family] = &[
     queues::FAMILY,
     card::FAMILY,
     links::FAMILY,
+    speed::FAMILY,
     conntrack::FAMILY,
     listen::FAMILY,
     loss::FAMILY,
     receive::FAMILY,
     limits::FAMILY,
+    rhythm::FAMILY,
     mtu::FAMILY,
     udp::FAMILY,
     buffers::FAMILY,
@@ -60,4 +64,5 @@ const STATISTICS: &str = "Documentation/networking/statistics.rst";
 /// Where counters of the stack are read.
 const NETSTAT: &str = "/proc/net/netstat";
 const SNMP: &str = "/proc/net/snmp";
+const SNMP6: &str = "/proc/net/snmp6";
 const SOCK_DIAG: &str = "sock_diag, tcp_info";

@@ -1,5 +1,9 @@
 //! Sizes of packets: paths that take less, and packets that vanish for their size.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use linux::Device;
 
 use super::{IP_SYSCTL, SNMP, SNMP_COUNTER, SOCK_DIAG};
@@ -14,11 +18,12 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG100",
             title: "a path takes smaller packets than the link",
-            why: "The kernel learnt that larger packets do not pass. It costs a loss for each destination and each ten minutes \
-                that it is learnt anew; tunnels are the usual cause.",
+            why: "The kernel learnt that larger packets do not pass: a router sent ICMP \"fragmentation needed\", or ICMPv6 \
+                \"packet too big\". It costs a loss for each destination and each ten minutes that it is learnt anew; \
+                tunnels are the usual cause.",
             remedy: "set the MTU of the link or of the route to what passes",
             knobs: &["mtu"],
-            verify: "pmtu in ss -ti is the link's MTU",
+            verify: "pmtu in ss -ti is the link's MTU, and the destination is not in ip route show cache, nor with -6",
             source: IP_SYSCTL,
             run: smaller,
             ..USUAL
@@ -28,7 +33,8 @@ pub(super) const FAMILY: Family = Family {
             title: "large packets vanish: a black hole",
             why: "The connection was made and small packets pass, but no full one was ever acknowledged. Somewhere the MTU is \
                 smaller, and the message that says so is filtered.",
-            remedy: "let ICMP \"fragmentation needed\" pass, set the right MTU, or let TCP find it by itself",
+            remedy: "let ICMP \"fragmentation needed\" and ICMPv6 \"packet too big\" pass, set the right MTU, or let TCP \
+                find it by itself",
             knobs: &["tcp_mtu_probing", "mtu"],
             verify: "the connection's bytes_acked grows",
             source: "RFC 4821, RFC 2923",
@@ -50,36 +56,79 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-/// The link by which a destination is reached, and the route's MTU.
-fn way<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<(&'a Device, u32)> {
-    let std::net::IpAddr::V4(peer) = connection.socket.peer.ip() else { return None };
-    let routes = window.after.routes.iter().filter(|route| route.dst.contains(&peer));
-    let best = routes.max_by_key(|route| (route.dst.prefix_len(), std::cmp::Reverse(route.metric)))?;
+/// So many destinations are told.
+const PATHS_MAX: usize = 5;
+/// With less a link has no IPv6.
+const IPV6_LEAST: u32 = 1280;
+
+/// A destination to which smaller packets pass than its link takes.
+struct Narrow<'a> {
+    peer: IpAddr,
+    device: &'a Device,
+    passes: u32,
+    read_from: &'static str,
+}
+
+/// What routers said and the kernel has not yet forgotten; of both families.
+fn learnt<'a>(window: &Window<'a>) -> Vec<Narrow<'a>> {
+    let paths = window.after.answers.path_mtus.iter().flatten();
+    let narrow = paths.filter_map(|path| {
+        let device = window.after.devices.iter().find(|device| device.index == path.index)?;
+        let (peer, passes, read_from) = (path.dst, path.mtu, "RTM_GETROUTE, ip route show cache");
+        (passes < device.mtu).then_some(Narrow { peer, device, passes, read_from })
+    });
+    narrow.collect()
+}
+
+/// A connection keeps what it learnt for longer than the kernel does. Where its route has an MTU of its own, that is what
+/// it should have.
+fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'a>> {
+    let IpAddr::V4(to) = connection.socket.peer.ip() else { return None };
+    let routes = window.after.routes.iter().filter(|route| route.dst.contains(&to));
+    let best = routes.max_by_key(|route| (route.dst.prefix_len(), Reverse(route.metric)))?;
     let device = window.after.devices.iter().find(|device| device.name == best.link)?;
-    Some((device, if best.mtu > 0 { best.mtu.min(device.mtu) } else { device.mtu }))
+    let takes = if best.mtu > 0 { best.mtu.min(device.mtu) } else { device.mtu };
+    let passes = connection.now.pmtu;
+    (0 < passes && passes < takes).then_some(Narrow { peer: to.into(), device, passes, read_from: SOCK_DIAG })
 }
 
 fn smaller(window: &Window<'_>) -> Vec<Seen> {
-    let mut found: Vec<Seen> = Vec::new();
-    let mut told: Vec<std::net::IpAddr> = Vec::new();
-    for connection in window.connections() {
-        let Some((device, mtu)) = way(window, &connection) else { continue };
-        let peer = connection.socket.peer.ip();
-        let passes = connection.now.pmtu;
-        if passes == 0 || passes >= mtu || told.contains(&peer) || found.len() >= 5 {
-            continue;
-        }
-        told.push(peer);
-        let failed = window.grew("TcpExtTCPMTUPFail");
-        let lost = connection.now.total_retrans > connection.then.total_retrans;
-        let seen = Seen::with_effect(lost && connection.loss() > 0.01, 20.0)
-            .on(format!("to {peer} by {}", device.name))
-            .saw(format!("packets of {passes} bytes pass, the link takes {mtu}"), SOCK_DIAG)
-            .saw(format!("{failed} probes of larger ones failed"), super::NETSTAT);
-        // With less a link has no IPv6.
-        found.push(if passes >= 1280 { seen.set("mtu", passes) } else { seen });
+    let connections = window.connections();
+    let mut paths: BTreeMap<IpAddr, Narrow<'_>> = BTreeMap::new();
+    for path in learnt(window) {
+        paths.entry(path.peer).or_insert(path);
+    }
+    for path in connections.iter().filter_map(|connection| kept(window, connection)) {
+        paths.entry(path.peer).or_insert(path);
+    }
+    let mut found: Vec<Seen> =
+        paths.values().map(|path| told(window, path, &connections)).take(PATHS_MAX).collect();
+    if let (Some(last), more @ 1..) = (found.last_mut(), paths.len().saturating_sub(PATHS_MAX)) {
+        last.subject += &format!(" and {more} more");
     }
     found
+}
+
+fn told(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) -> Seen {
+    let loses = |connection: &Connection<'_>| {
+        let again = connection.now.total_retrans > connection.then.total_retrans;
+        connection.socket.peer.ip() == path.peer && again && connection.loss() > 0.01
+    };
+    let (device, passes) = (path.device, path.passes);
+    let seen = Seen::with_effect(connections.iter().any(loses), 20.0)
+        .on(format!("to {} by {}", path.peer, device.name))
+        .saw(format!("packets of {passes} bytes pass, the link takes {}", device.mtu), path.read_from);
+    let seen = match path.peer {
+        IpAddr::V4(_) => {
+            let failed = window.grew("TcpExtTCPMTUPFail");
+            seen.saw(format!("{failed} probes of larger ones failed"), super::NETSTAT)
+        }
+        IpAddr::V6(_) => {
+            let came = window.grew("Icmp6InPktTooBigs");
+            seen.saw(format!("{came} messages \"packet too big\" came"), super::SNMP6)
+        }
+    };
+    if passes >= IPV6_LEAST { seen.set("mtu", passes) } else { seen }
 }
 
 fn black_hole(window: &Window<'_>) -> Vec<Seen> {
@@ -111,13 +160,18 @@ fn black_hole(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn fragments(window: &Window<'_>) -> Vec<Seen> {
-    let (uncut, apart) = (window.grew("IpFragFails"), window.grew("IpReasmFails"));
+    let both = |name: &str| window.grew(&format!("Ip{name}")) + window.grew(&format!("Ip6{name}"));
+    let (uncut, apart) = (both("FragFails"), both("ReasmFails"));
     if uncut + apart == 0 {
         return Vec::new();
     }
-    let wanted = window.grew("IpReasmReqds").max(window.grew("IpFragOKs"));
+    let wanted = both("ReasmReqds").max(both("FragOKs"));
     let lost = share(uncut + apart, wanted + uncut + apart);
-    let saw = format!("FragFails +{uncut}, ReasmFails +{apart}; {} of those concerned", percent(lost));
+    let of_ipv6 = window.grew("Ip6FragFails") + window.grew("Ip6ReasmFails");
+    let of_ipv6 = if of_ipv6 > 0 { format!(", {of_ipv6} of it IPv6") } else { String::new() };
+    let saw =
+        format!("FragFails +{uncut}, ReasmFails +{apart}{of_ipv6}; {} of those concerned", percent(lost));
     let per_s = (uncut + apart) as f64 / window.seconds();
-    vec![Seen::with_effect(per_s >= 1.0, 10.0 + lost * 30.0).saw(saw, SNMP)]
+    let read_from = if of_ipv6.is_empty() { SNMP } else { "/proc/net/snmp, /proc/net/snmp6" };
+    vec![Seen::with_effect(per_s >= 1.0, 10.0 + lost * 30.0).saw(saw, read_from)]
 }

@@ -80,6 +80,18 @@ pub(super) const FAMILY: Family = Family {
             follows: &["HG093"],
             run: aborted,
         },
+        Check {
+            code: "HG096",
+            title: "a container's memory is full, and sockets have a good part of it",
+            why: "Buffers of sockets count as memory of their control group. Where it is at its limit, the kernel keeps the \
+                windows of its connections small and drops what does not fit, whatever tcp_rmem says. The network and the \
+                rest of the machine have room.",
+            remedy: "a higher memory limit for the container, or a program that reads what waits for it",
+            verify: "max in the group's memory.events stays as it is",
+            source: "Documentation/admin-guide/cgroup-v2.rst",
+            run: group_memory,
+            ..USUAL
+        },
     ],
 };
 
@@ -177,4 +189,34 @@ fn aborted(window: &Window<'_>) -> Vec<Seen> {
         .saw(format!("{ended} connections (TCPAbortOnMemory)"), NETSTAT)
         .saw(format!("{orphans} orphans now"), SOCKSTAT);
     vec![seen]
+}
+
+fn group_memory(window: &Window<'_>) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for group in &window.after.groups.tight {
+        let (of_sockets, filled) = (share(group.sockets, group.most), share(group.taken, group.most));
+        // Caches of files fill what there is, and are given back.
+        if of_sockets < 0.1 || filled < 0.9 {
+            continue;
+        }
+        let before = window.before.groups.tight.iter().find(|other| other.path == group.path);
+        let reached = before.map_or(0, |before| group.reached.saturating_sub(before.reached));
+        let seen = Seen::with_effect(reached > 0, 40.0 + of_sockets * 40.0)
+            .on(&group.path)
+            .saw(
+                format!(
+                    "{} in buffers of sockets, of {} taken and {} allowed",
+                    bytes(group.sockets as f64),
+                    bytes(group.taken as f64),
+                    bytes(group.most as f64)
+                ),
+                format!("/sys/fs/cgroup/{}/memory.stat", group.path),
+            )
+            .saw(
+                format!("it came to its limit {reached} times"),
+                format!("/sys/fs/cgroup/{}/memory.events", group.path),
+            );
+        found.push(seen);
+    }
+    found
 }

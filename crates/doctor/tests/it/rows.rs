@@ -91,7 +91,7 @@ fn a_planted_fault_is_named_first() {
 
 #[test]
 fn what_is_no_fault_is_not_found() {
-    for (code, name, plant) in faults::HARMLESS {
+    for (code, name, plant) in faults::harmless() {
         let mut scene = Scene::healthy();
         plant(&mut scene);
         let diagnosis = scene.diagnose();

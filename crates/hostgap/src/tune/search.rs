@@ -1,6 +1,5 @@
 //! `hostgap tune search`: which of these settings help, found out by racing them.
 
-mod shown;
 mod told;
 
 use std::path::{Path, PathBuf};
@@ -143,7 +142,7 @@ fn finish(found: Option<::record::Search>, args: &Args, dir: &Path) -> anyhow::R
     if args.json {
         speak::result(serde_json::to_string_pretty(&record)?)?;
     } else {
-        speak::result(shown::text(&record))?;
+        speak::result(::report::search::text(&record))?;
     }
     speak::aside(format_args!("record: {}", dir.join(RECORD).display()));
     Ok(match record.answer.map(|answer| (answer.verdict, answer.why)) {

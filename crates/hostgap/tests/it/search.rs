@@ -23,6 +23,22 @@ fn search(turn: &Turn, args: &[&str]) -> Output {
     command(turn, args).output().unwrap()
 }
 
+/// The record is rendered as the search told it, and its page is beside it.
+fn rendered_again(turn: &Turn, output: &Output, result: &serde_json::Value) {
+    let told = stderr(output);
+    let record = PathBuf::from(told.lines().find_map(|line| line.strip_prefix("record: ")).unwrap());
+    let again = turn.hostgap(&["report", "--json", record.to_str().unwrap()]);
+    assert_eq!(json(&again), *result);
+    let shown = turn.hostgap(&["report", record.to_str().unwrap()]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.starts_with("throughput of ") && text.contains("\ncalibration ("), "{text}");
+    let page = std::fs::read_to_string(record.with_file_name("report.html")).unwrap();
+    assert!(page.contains("Search for settings: throughput of "), "{}", page.len());
+    std::fs::write(&record, "{\n}\n").unwrap();
+    let cut = turn.hostgap(&["report", record.to_str().unwrap()]);
+    assert!(!cut.status.success() && stderr(&cut).contains("there is no search in "), "{}", stderr(&cut));
+}
+
 fn small(turn: &Turn) -> PathBuf {
     let file = turn.out().join("small.toml");
     std::fs::write(&file, SMALL).unwrap();
@@ -37,6 +53,7 @@ fn of_small(turn: &Turn, file: &str, knobs: &str) -> Option<serde_json::Value> {
     let result = json(&output);
     turn.assert_nothing_left();
     check_race(&output, "record: ");
+    rendered_again(turn, &output, &result);
     if result["answer"]["verdict"] == "not_searched" {
         let why = result["answer"]["why"].as_str().unwrap();
         testkit::skip(&format!("this machine is too busy for a search: {why}"));

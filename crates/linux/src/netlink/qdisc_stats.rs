@@ -1,7 +1,7 @@
 //! What queueing disciplines counted.
 
 use netlink_packet_route::RouteNetlinkMessage as Message;
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2, TcXstats};
 use serde::{Deserialize, Serialize};
 
 use super::Netlink;
@@ -32,7 +32,13 @@ pub struct QdiscCounters {
     pub backlog_bytes: u32,
     /// Packets that wait now.
     pub queued: u32,
+    /// Of `fq`: packets dropped because their flow had too many waiting already. They are among the drops.
+    #[serde(default)]
+    pub flow_limited: u64,
 }
+
+/// Where `struct tc_fq_qd_stats` (include/uapi/linux/pkt_sched.h) has `flows_plimit`.
+const FQ_FLOWS_PLIMIT: usize = 32;
 
 impl Netlink {
     /// All queueing disciplines of the namespace with their counts, by link.
@@ -63,6 +69,7 @@ fn read(message: &TcMessage) -> QdiscCounters {
         requeues: 0,
         backlog_bytes: 0,
         queued: 0,
+        flow_limited: 0,
     };
     for attribute in &message.attributes {
         match attribute {
@@ -74,10 +81,34 @@ fn read(message: &TcMessage) -> QdiscCounters {
                     qdisc.requeues = queue.requeues.into();
                     (qdisc.backlog_bytes, qdisc.queued) = (queue.backlog, queue.qlen);
                 }
+                TcStats2::App(TcXstats::Other(bytes)) if qdisc.kind == "fq" => {
+                    let field = bytes.get(FQ_FLOWS_PLIMIT..FQ_FLOWS_PLIMIT + 8);
+                    let field = field.and_then(|field| field.try_into().ok());
+                    qdisc.flow_limited = field.map_or(0, u64::from_ne_bytes);
+                }
                 _ => {}
             }),
             _ => {}
         }
     }
     qdisc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fq_tells_what_its_limit_of_a_flow_dropped() {
+        let mut bytes = vec![0; 88];
+        bytes[FQ_FLOWS_PLIMIT] = 7;
+        let told = |kind: &str, bytes: Vec<u8>| {
+            let mut message = TcMessage::with_index(2);
+            let stats = vec![TcStats2::App(TcXstats::Other(bytes))];
+            message.attributes = vec![TcAttribute::Kind(kind.to_owned()), TcAttribute::Stats2(stats)];
+            read(&message).flow_limited
+        };
+        assert_eq!(told("fq", bytes.clone()), 7);
+        assert_eq!((told("sfq", bytes), told("fq", vec![0; 39])), (0, 0));
+    }
 }

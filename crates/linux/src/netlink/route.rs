@@ -205,7 +205,7 @@ fn via(attribute: &RouteAttribute) -> Option<IpAddr> {
     }
 }
 
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
+pub(super) fn ip(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(address) => Some((*address).into()),
         RouteAddress::Inet6(address) => Some((*address).into()),

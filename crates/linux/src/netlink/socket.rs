@@ -68,6 +68,22 @@ impl Netlink {
         socket.dump(message).map_err(|error| self.error(attempted, error))
     }
 
+    /// The same, but the kernel heeds what the question's header says (Linux 4.20).
+    pub(super) fn dump_strictly(
+        &self,
+        message: &RouteNetlinkMessage,
+        attempted: impl AsRef<str>,
+    ) -> Result<Vec<RouteNetlinkMessage>> {
+        let mut socket = self.socket.lock().expect("no exchange panics");
+        let strictly = |socket: &mut Socket| {
+            socket.socket.set_netlink_get_strict_chk(true)?;
+            let answers = socket.dump(message);
+            socket.socket.set_netlink_get_strict_chk(false)?;
+            answers
+        };
+        strictly(&mut socket).map_err(|error| self.error(attempted, error))
+    }
+
     fn exchange(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.socket.lock().expect("no exchange panics").exchange(message, flags)
     }

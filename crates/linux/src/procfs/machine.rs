@@ -52,6 +52,14 @@ impl Procfs {
         }
         Ok(fields)
     }
+
+    /// How often somebody had to look for memory himself, since none was free (`allocstall_*` of `/proc/vmstat`, of all
+    /// zones together).
+    pub fn memory_stalls(&self) -> Result<u64> {
+        let text = self.read("vmstat")?.unwrap_or_default();
+        let counts = text.lines().filter_map(|line| line.strip_prefix("allocstall_")?.split_once(' '));
+        Ok(counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum())
+    }
 }
 
 #[cfg(test)]
@@ -68,8 +76,10 @@ mod tests {
                 "processor\t: 0\nmodel name\t: Some CPU @ 3.00GHz\n\nprocessor\t: 1\nmodel name\t: Other\n",
             ),
             ("meminfo", "MemTotal:        2048 kB\nHugePages_Total:       7\n"),
+            ("vmstat", "nr_free_pages 5\nallocstall_dma 1\nallocstall_normal 8\nallocstall_movable 20\n"),
         ];
         let (_directory, procfs) = proc_with(&files);
+        assert_eq!(procfs.memory_stalls().unwrap(), 29);
         let load = procfs.load_average().unwrap();
         assert_eq!((load.minute, load.quarter, load.runnable), (0.5, 2.0, 3));
         assert_eq!(procfs.cpu_model().unwrap().as_deref(), Some("Some CPU @ 3.00GHz"));

@@ -1,5 +1,7 @@
 //! What the figures hold for: the machine, the settings of the race, how sure the race is, and what it could not do.
 
+use record::Machine;
+
 use super::look;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
@@ -14,7 +16,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "machine")], |m| {
         m.leaf("h2", &[], "Machine and settings");
         m.within("div", &[("class", "pair")], |m| {
-            facts(m, "Machine", machine(summary));
+            facts(m, "Machine", of(&summary.machine));
             facts(m, "Experiment", experiment(summary));
         });
         precision(m, summary);
@@ -22,7 +24,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     });
 }
 
-fn facts(m: &mut Markup, caption: &str, facts: Vec<(String, String)>) {
+/// A table of facts by name.
+pub(super) fn facts(m: &mut Markup, caption: &str, facts: Vec<(String, String)>) {
     let rows = facts
         .into_iter()
         .map(|(name, value)| Row { name, candidate: None, cells: vec![Cell::words(value)] })
@@ -30,8 +33,8 @@ fn facts(m: &mut Markup, caption: &str, facts: Vec<(String, String)>) {
     Table { caption, head: vec!["what".to_owned(), "value".to_owned()], rows }.write(m);
 }
 
-fn machine(summary: &Summary) -> Vec<(String, String)> {
-    let machine = &summary.machine;
+/// What is known of a machine.
+pub(super) fn of(machine: &Machine) -> Vec<(String, String)> {
     let mut facts = vec![
         ("kernel".to_owned(), machine.kernel.clone()),
         ("CPU".to_owned(), machine.cpu_model.clone()),

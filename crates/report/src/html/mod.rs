@@ -1,4 +1,4 @@
-//! The page of a race: one HTML file that needs nothing else, made to be read by whoever has to believe it.
+//! The page of a race, or of a search for settings: one HTML file that needs nothing else, made to be read by whoever has to believe it.
 //!
 //! Every plotted figure also stands in a table; nothing is told by colour alone; without its script the page is whole.
 //! All text of a record is escaped, wherever it ends up.
@@ -24,6 +24,7 @@ mod rows;
 #[cfg(test)]
 mod sampled;
 mod scale;
+mod search;
 mod streams;
 mod svg;
 mod table;
@@ -34,7 +35,7 @@ mod topology;
 
 use crate::{Summary, carried};
 use markup::Markup;
-use record::Measure;
+use record::{Measure, Search};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -43,15 +44,34 @@ const FLAME_SCRIPT: &str = include_str!("flame.js");
 
 /// The page of a summary as the text of an HTML file.
 pub fn page(summary: &Summary) -> String {
+    let sampled = !summary.profiles.is_empty();
+    let flame = |source: &'static str| if sampled { source } else { "" };
+    let sources = Sources { style: flame(FLAME_STYLE), script: flame(FLAME_SCRIPT) };
+    whole(&summary.experiment.name, sources, |m| body(m, summary))
+}
+
+/// The page of a search for settings, likewise.
+pub fn search_page(search: &Search) -> String {
+    whole(&search::title(search), Sources { style: "", script: "" }, |m| search::body(m, search))
+}
+
+/// What a page has of its own beside what all have.
+#[derive(Clone, Copy)]
+struct Sources {
+    style: &'static str,
+    script: &'static str,
+}
+
+fn whole(title: &str, sources: Sources, fill: impl FnOnce(&mut Markup)) -> String {
     let mut m = Markup::new();
     m.source("<!DOCTYPE html>\n");
     m.within("html", &[("lang", "en")], |m| {
-        m.within("head", &[], |m| head(m, summary));
+        m.within("head", &[], |m| head(m, title, sources.style));
         m.within("body", &[], |m| {
-            m.within("main", &[], |m| body(m, summary));
+            m.within("main", &[], fill);
             m.within("script", &[], |m| {
                 m.source(SCRIPT);
-                m.source(if summary.profiles.is_empty() { "" } else { FLAME_SCRIPT });
+                m.source(sources.script);
             });
         });
     });
@@ -60,17 +80,17 @@ pub fn page(summary: &Summary) -> String {
     text
 }
 
-fn head(m: &mut Markup, summary: &Summary) {
+fn head(m: &mut Markup, title: &str, style: &'static str) {
     m.empty("meta", &[("charset", "utf-8")]);
     m.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
     m.empty("meta", &[("name", "color-scheme"), ("content", "light dark")]);
     // The page loads nothing; this keeps it so even if a text of a record should ever slip through.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
     m.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", policy)]);
-    m.leaf("title", &[], &format!("{} · hostgap", summary.experiment.name));
+    m.leaf("title", &[], &format!("{title} · hostgap"));
     m.within("style", &[], |m| {
         m.source(STYLE);
-        m.source(if summary.profiles.is_empty() { "" } else { FLAME_STYLE });
+        m.source(style);
     });
 }
 

@@ -245,7 +245,7 @@ impl<'a> Plot<'a> {
 }
 
 /// An interval; an end beyond the axis has an arrow instead of a bar.
-fn draw_whisker(svg: &mut Svg, scale: &Log, ratio: &Ratio, y: f64) {
+pub(super) fn draw_whisker(svg: &mut Svg, scale: &Log, ratio: &Ratio, y: f64) {
     let end = |value: f64, inward: f64| {
         let x = scale.place(value);
         match scale.beyond(value) {
@@ -258,7 +258,7 @@ fn draw_whisker(svg: &mut Svg, scale: &Log, ratio: &Ratio, y: f64) {
 }
 
 /// A tick of a ratio in as few digits as it has.
-fn tick_text(tick: f64) -> String {
+pub(super) fn tick_text(tick: f64) -> String {
     let mut text = format!("{tick:.3}");
     let keep = text.trim_end_matches('0').trim_end_matches('.').len();
     text.truncate(keep);
@@ -267,7 +267,7 @@ fn tick_text(tick: f64) -> String {
 
 /// The ends of a panel's axis: everything in it, 1 ± 5 % at least. An interval much wider than the ratios themselves
 /// is cut, since it would press all others together.
-fn domain(ratios: &[&Ratio], floor: Option<f64>) -> (f64, f64) {
+pub(super) fn domain(ratios: &[&Ratio], floor: Option<f64>) -> (f64, f64) {
     let least = ratios.iter().map(|ratio| ratio.value).fold(1.0, f64::min);
     let most = ratios.iter().map(|ratio| ratio.value).fold(1.0, f64::max);
     let floor = floor.unwrap_or(0.0).min(1.0);

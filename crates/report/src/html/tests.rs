@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{STYLE, fixture, page};
+use super::{STYLE, fixture, page, search_page};
 use crate::Summary;
+use crate::search::fixture as searches;
 
 /// A tag of the page with its attributes, unescaped.
 #[derive(Debug)]
@@ -29,6 +30,18 @@ fn scenes() -> [(&'static str, Summary); 9] {
         ("hostile", fixture::hostile()),
         ("profiled", fixture::profiled()),
     ]
+}
+
+/// The pages of all scenes, and those of searches.
+fn pages() -> Vec<(&'static str, String)> {
+    let races = scenes().map(|(scene, summary)| (scene, page(&summary)));
+    let found = [
+        ("search", searches::better()),
+        ("search-nothing", searches::nothing()),
+        ("search-interrupted", searches::interrupted()),
+        ("search-hostile", searches::hostile()),
+    ];
+    races.into_iter().chain(found.map(|(scene, search)| (scene, search_page(&search)))).collect()
 }
 
 fn unescaped(text: &str) -> String {
@@ -68,8 +81,7 @@ fn the_page_says_where_the_pods_stood() {
 
 #[test]
 fn tags_are_balanced_in_every_scene() {
-    for (scene, summary) in scenes() {
-        let html = page(&summary);
+    for (scene, html) in pages() {
         let body = html.split_once("<main>").unwrap().1.split_once("</main>").unwrap().0;
         let mut open: Vec<&str> = Vec::new();
         for piece in body.split('<').skip(1) {
@@ -87,8 +99,8 @@ fn tags_are_balanced_in_every_scene() {
 
 #[test]
 fn places_in_the_page_exist_once() {
-    for (scene, summary) in scenes() {
-        let tags = tags(&page(&summary));
+    for (scene, html) in pages() {
+        let tags = tags(&html);
         let mut ids: Vec<&String> = tags.iter().filter_map(|tag| tag.attrs.get("id")).collect();
         let count = ids.len();
         ids.sort();
@@ -104,8 +116,7 @@ fn places_in_the_page_exist_once() {
 
 #[test]
 fn nothing_is_loaded_from_elsewhere() {
-    for (scene, summary) in scenes() {
-        let html = page(&summary);
+    for (scene, html) in pages() {
         for tag in tags(&html) {
             assert!(
                 !["img", "link", "iframe", "object", "image", "use"].contains(&&*tag.name),
@@ -121,18 +132,21 @@ fn nothing_is_loaded_from_elsewhere() {
 
 #[test]
 fn texts_of_a_record_stay_texts() {
-    let html = page(&fixture::hostile());
-    assert!(!html.contains("<script src"));
-    assert!(!html.contains('\u{1b}') && !html.contains('\0'));
-    assert!(html.contains("&lt;/script&gt;&lt;/style&gt;&lt;script src=&quot;http://x.example/&quot;&gt;"));
-    assert_eq!(html.matches("</style>").count(), 1);
-    assert!(!html.contains("NaN") && !html.contains("inf\""), "what is no number is not written");
+    for html in [page(&fixture::hostile()), search_page(&searches::hostile())] {
+        assert!(!html.contains("<script src"));
+        assert!(!html.contains('\u{1b}') && !html.contains('\0'));
+        assert!(
+            html.contains("&lt;/script&gt;&lt;/style&gt;&lt;script src=&quot;http://x.example/&quot;&gt;")
+        );
+        assert_eq!(html.matches("</style>").count(), 1);
+        assert!(!html.contains("NaN") && !html.contains("inf\""), "what is no number is not written");
+    }
 }
 
 #[test]
 fn every_mark_stands_in_a_table() {
-    for (scene, summary) in scenes() {
-        let tags = tags(&page(&summary));
+    for (scene, html) in pages() {
+        let tags = tags(&html);
         let cells: BTreeMap<&String, &String> = tags
             .iter()
             .filter(|tag| tag.name == "td" && !tag.closes)
@@ -228,6 +242,33 @@ fn what_went_wrong_is_said() {
     assert!(race.contains("Machine Zone 2015"));
 }
 
+#[test]
+fn a_search_tells_every_stage_and_what_became_of_each_arm() {
+    let html = search_page(&searches::better());
+    for id in ["answer", "calibration-1", "race-2", "confirmation-3", "ablation-4", "tried", "machine"] {
+        assert!(html.contains(&format!("<section id=\"{id}\">")), "{id}");
+    }
+    let race = html.split_once("id=\"race-2\"").unwrap().1.split_once("</section>").unwrap().0;
+    assert!(race.contains("round 1: 3 blocks") && race.contains("round 2: 5 blocks"));
+    assert_eq!(race.matches(">raced</td>").count(), 4 + 2);
+    assert!(race.contains("given up: it broke"));
+    assert!(html.contains("tune.client.tcp_rmem = &quot;4096 8192 16384&quot;"));
+    assert!(html.contains("cannot be made here: this kernel has no fq"));
+    assert!(html.contains("Without effect, and left out: server.tcp_frto=0."));
+    // Of a time less is better, of a throughput more.
+    let confirmed = |html: &str, class: &str| {
+        let section = html.split_once("id=\"confirmation-3\"").unwrap().1.split_once("</section>").unwrap().0;
+        section.contains(class)
+    };
+    assert!(confirmed(&html, "v-better") && !confirmed(&html, "v-worse"));
+    let of_throughput = record::Search { objective: "throughput".to_owned(), ..searches::better() };
+    let html = search_page(&of_throughput);
+    assert!(confirmed(&html, "v-worse") && !confirmed(&html, "v-better"));
+    let nothing = search_page(&searches::nothing());
+    assert!(nothing.contains("Nothing helps: ") && !nothing.contains("[[candidates]]"));
+    assert!(search_page(&searches::interrupted()).contains("the search was interrupted"));
+}
+
 /// The colours of a block of variables.
 fn colours(block: &str) -> BTreeMap<&str, [f64; 3]> {
     block
@@ -280,7 +321,7 @@ fn texts_can_be_read_in_light_and_dark() {
 /// With `HOSTGAP_PAGES` naming a directory, the scenes are written there, to be looked at.
 #[test]
 fn scenes_differ() {
-    let pages = scenes().map(|(scene, summary)| (scene, page(&summary)));
+    let pages = pages();
     if let Some(dir) = std::env::var_os("HOSTGAP_PAGES") {
         for (scene, html) in &pages {
             std::fs::write(std::path::Path::new(&dir).join(format!("{scene}.html")), html).unwrap();

@@ -2,6 +2,8 @@
 
 mod cards;
 mod host;
+mod ipv6;
+mod pace;
 mod sockets;
 mod spread;
 mod stack;
@@ -22,13 +24,26 @@ pub(crate) struct Fault {
 }
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
-    [spread::FAULTS, cards::FAULTS, stack::FAULTS, sockets::FAULTS, host::FAULTS].into_iter().flatten()
+    let families = [
+        spread::FAULTS,
+        cards::FAULTS,
+        stack::FAULTS,
+        ipv6::FAULTS,
+        sockets::FAULTS,
+        pace::FAULTS,
+        host::FAULTS,
+    ];
+    families.into_iter().flatten()
 }
 
 /// What a check must not find.
 pub(crate) type Harmless = (&'static str, &'static str, fn(&mut Scene));
 
-pub(crate) const HARMLESS: &[Harmless] = &[
+pub(crate) fn harmless() -> impl Iterator<Item = &'static Harmless> {
+    [HARMLESS, ipv6::HARMLESS, pace::HARMLESS].into_iter().flatten()
+}
+
+const HARMLESS: &[Harmless] = &[
     ("HG001", "a CPU that a disk saturates", |scene| {
         scene.saturate(2);
         scene.after.net_rx[2] = 2_000;
@@ -84,6 +99,12 @@ pub(crate) const HARMLESS: &[Harmless] = &[
         for socket in scene.after.answers.sockets.as_mut().unwrap() {
             socket.congestion = "bbr".to_owned();
         }
+    }),
+    ("HG082", "what did not fit into a queue that stands", |scene| {
+        sockets::lossy(scene);
+        let sockets = scene.after.answers.sockets.as_mut().unwrap();
+        let tcp = sockets.last_mut().unwrap().tcp.as_mut().unwrap();
+        (tcp.rtt, tcp.min_rtt) = (80_000, 20_000);
     }),
     ("HG084", "a connection that is busy", |scene| {
         scene.connect(|socket| socket.tcp.as_mut().unwrap().busy_time = 9_000_000);

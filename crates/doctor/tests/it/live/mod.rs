@@ -3,8 +3,10 @@
 
 mod card;
 mod machine;
+mod narrow;
 mod opening;
 mod reading;
+mod rhythm;
 mod route;
 mod wan;
 
@@ -84,7 +86,7 @@ impl Line {
 }
 
 /// Families and findings that tell of the whole machine, on which others are at work too.
-const SHARED: [&str; 4] = ["HG00", "HG01", "HG020", "HG13"];
+const SHARED: [&str; 5] = ["HG00", "HG01", "HG020", "HG056", "HG13"];
 
 /// The planted cause is the first warning about this namespace.
 #[track_caller]

@@ -11,7 +11,7 @@ use testkit::{require_root, skip};
 
 use super::{Busy, Line, check_first, check_quiet, connect, listen, sleep};
 
-fn can_run() -> bool {
+pub(super) fn can_run() -> bool {
     if !require_root() {
         return false;
     }
@@ -23,7 +23,7 @@ fn can_run() -> bool {
 }
 
 /// Half of the round trip, and what else happens on the way to the server.
-fn wire(line: &Line, delay_ms: u64, there: &Netem) {
+pub(super) fn wire(line: &Line, delay_ms: u64, there: &Netem) {
     let delay_ns = delay_ms * 500_000;
     line.shape("s", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..there.clone() }));
     line.shape("c", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..Netem::default() }));

@@ -11,7 +11,7 @@ use linux::nic::{Channels, Coalescing, Nic, Rings};
 pub(super) const CPUS: usize = 4;
 
 /// The names of counters, by file and group, as Linux 6.18 has them (those that somebody looks at).
-pub(super) const COUNTERS: [(&str, &str, &str); 5] = [
+pub(super) const COUNTERS: [(&str, &str, &str); 7] = [
     (
         "snmp",
         "Ip",
@@ -31,13 +31,20 @@ pub(super) const COUNTERS: [(&str, &str, &str); 5] = [
          TCPSlowStartRetrans TCPTimeouts TCPLossProbes TCPLossProbeRecovery TCPRcvCollapsed TCPDSACKRecv \
          TCPAbortOnMemory TCPAbortOnTimeout TCPMemoryPressures TCPSpuriousRTOs TCPBacklogDrop IPReversePathFilter \
          TCPTimeWaitOverflow TCPReqQFullDoCookies TCPReqQFullDrop TCPSpuriousRtxHostQueues TCPToZeroWindowAdv \
-         TCPWantZeroWindowAdv TCPSynRetrans TCPMTUPFail TCPMTUPSuccess TCPZeroWindowDrop TCPRcvQDrop",
+         TCPWantZeroWindowAdv TCPSynRetrans TCPMTUPFail TCPMTUPSuccess TCPZeroWindowDrop TCPRcvQDrop \
+         TCPHystartTrainDetect TCPHystartTrainCwnd TCPHystartDelayDetect TCPHystartDelayCwnd",
     ),
     ("netstat", "IpExt", "InNoRoutes InOctets"),
+    (
+        "snmp6",
+        "Ip6",
+        "InReceives InHdrErrors InNoRoutes InAddrErrors OutRequests OutNoRoutes ReasmReqds ReasmFails FragOKs FragFails",
+    ),
+    ("snmp6", "Icmp6", "InPktTooBigs"),
 ];
 
 /// What the kernel would have chosen itself.
-const SYSCTLS: [(&str, &str); 30] = [
+const SYSCTLS: [(&str, &str); 33] = [
     ("kernel/osrelease", "6.18.1-amd64"),
     ("net/core/netdev_max_backlog", "1000"),
     ("net/core/rmem_max", "4194304"),
@@ -61,10 +68,13 @@ const SYSCTLS: [(&str, &str); 30] = [
     ("net/ipv4/tcp_mtu_probing", "0"),
     ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
     ("net/ipv4/tcp_sack", "1"),
+    ("net/ipv4/tcp_slow_start_after_idle", "1"),
     ("net/ipv4/tcp_timestamps", "1"),
     ("net/ipv4/tcp_tw_reuse", "2"),
     ("net/ipv4/tcp_window_scaling", "1"),
     ("net/ipv4/tcp_wmem", "4096\t16384\t4194304"),
+    ("net/ipv6/conf/all/forwarding", "0"),
+    ("net/ipv6/neigh/default/gc_thresh3", "1024"),
     ("net/netfilter/nf_conntrack_buckets", "262144"),
     ("net/netfilter/nf_conntrack_count", "1200"),
     ("net/netfilter/nf_conntrack_max", "262144"),
@@ -174,15 +184,18 @@ impl Look {
             )
             .unwrap();
         }
-        let mut files = BTreeMap::from([("snmp", String::new()), ("netstat", String::new())]);
+        let mut files = BTreeMap::from(["snmp", "netstat", "snmp6"].map(|file| (file, String::new())));
         for (file, group, names) in COUNTERS {
             let names: Vec<&str> = names.split_ascii_whitespace().collect();
             let value = |name: &&str| {
                 self.counters.get(&format!("{group}{name}")).copied().unwrap_or_default().to_string()
             };
             let values: Vec<String> = names.iter().map(value).collect();
-            *files.get_mut(file).unwrap() +=
-                &format!("{group}: {}\n{group}: {}\n", names.join(" "), values.join(" "));
+            let rows = names.iter().zip(&values).map(|(name, value)| format!("{group}{name}\t{value}\n"));
+            *files.get_mut(file).unwrap() += &match file {
+                "snmp6" => rows.collect(),
+                _ => format!("{group}: {}\n{group}: {}\n", names.join(" "), values.join(" ")),
+            };
         }
         for (file, text) in files {
             texts.insert(format!("proc/thread-self/net/{file}"), text);
@@ -219,10 +232,12 @@ fn answers() -> Answers {
         requeues: 0,
         backlog_bytes: 0,
         queued: 0,
+        flow_limited: 0,
     };
     Answers {
         sockets: Some(Vec::new()),
         qdiscs: Some(vec![mq]),
         nics: BTreeMap::from([(IfName::new("eth0").unwrap(), nic)]),
+        path_mtus: Some(Vec::new()),
     }
 }

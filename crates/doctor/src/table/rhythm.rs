@@ -1,0 +1,204 @@
+//! How connections begin, pause and take turns.
+
+use super::{IP_SYSCTL, NETSTAT, SOCK_DIAG};
+use crate::finding::USUAL;
+use crate::rate::{bits_per_s, bytes, millis, percent, share};
+use crate::window::Connection;
+use crate::{Check, Family, Seen, Window};
+
+pub(super) const FAMILY: Family = Family {
+    title: "Beginnings and pauses of connections",
+    checks: &[
+        Check {
+            code: "HG087",
+            title: "connections begin anew after each pause",
+            why: "After a pause longer than its RTO a connection falls back to its first window and has to find its speed once \
+                more. On a long path a burst then takes several round trips instead of one.",
+            remedy: "keep the window over pauses; with fq the burst that follows is paced",
+            knobs: &["tcp_slow_start_after_idle", "initcwnd"],
+            verify: "bursts take fewer round trips: busy time in ss -ti grows more slowly for the same bytes",
+            source: IP_SYSCTL,
+            run: begin_anew,
+            ..USUAL
+        },
+        Check {
+            code: "HG088",
+            title: "connections leave slow start too early",
+            why: "HyStart takes a round trip that grows for a queue that fills, and ends the quick growth. Where the growth was \
+                the path's own (radio, virtual machines, interrupts that wait), the rest of the way is climbed a segment or so \
+                a round trip.",
+            remedy: "a congestion control without it, or hystart_detect=2 of the tcp_cubic module, which looks at delay alone",
+            knobs: &["congctl", "tcp_congestion_control"],
+            verify: "ssthresh in ss -ti is near the cwnd that the connection reaches",
+            source: "Ha and Rhee, Taming the elephants: new TCP slow start; net/ipv4/tcp_cubic.c",
+            run: left_early,
+            ..USUAL
+        },
+        Check {
+            code: "HG089",
+            title: "small writes wait for acknowledgements that the peer delays",
+            why: "A program writes an answer in two pieces. The second waits until the first is acknowledged (Nagle), and the \
+                peer waits for up to 40 ms with that, in case it has something to say. Neither end is short of anything.",
+            remedy: "in the program: one write instead of two, or TCP_NODELAY; else acknowledge at once on the peer's route",
+            knobs: &["quickack"],
+            verify: "rtt in ss -ti comes near minrtt, and notsent is 0 most of the time",
+            source: "RFC 896, RFC 1122 section 4.2.3.2; tcp(7), TCP_NODELAY",
+            run: take_turns,
+            ..USUAL
+        },
+    ],
+};
+
+/// Less than this in a window is nothing that a setting helps.
+const BYTES_MIN: u64 = 100_000;
+/// On shorter paths a few round trips more are not felt.
+const FAR_US: u32 = 5000;
+/// Segments of a first window (`TCP_INIT_CWND`).
+const FIRST_WINDOW: u32 = 10;
+/// A threshold that no connection has found yet (`TCP_INFINITE_SSTHRESH`).
+const NO_THRESHOLD: u32 = 0x7fff_ffff;
+
+/// Those that carried something over a long path without loss, the largest first.
+fn far_without_loss<'a>(window: &Window<'a>) -> Vec<Connection<'a>> {
+    let mut all = window.connections();
+    all.retain(|connection| {
+        let lost = connection.now.total_retrans > connection.then.total_retrans;
+        connection.now.min_rtt >= FAR_US && !lost && connection.acked() >= BYTES_MIN
+    });
+    all.sort_by_key(|connection| std::cmp::Reverse(connection.acked()));
+    all
+}
+
+/// The one that carried most stands for all.
+fn on_first(seen: Seen, all: &[Connection<'_>]) -> Vec<Seen> {
+    let more = all.len() - 1;
+    let subject = all[0].name();
+    vec![seen.on(if more > 0 { format!("{subject} and {more} more") } else { subject })]
+}
+
+fn begin_anew(window: &Window<'_>) -> Vec<Seen> {
+    if window.number("net/ipv4/tcp_slow_start_after_idle") != Some(1) {
+        return Vec::new();
+    }
+    let mut all = far_without_loss(window);
+    // At rest at both looks, and in between it sent: so it began anew at least once. A window that grew beyond the first
+    // one shows that its bursts are larger than that. BBR keeps what it knows.
+    all.retain(|connection| {
+        let at_rest =
+            |info: &linux::sock_diag::TcpInfo| info.rto > 0 && info.last_data_sent_ms > info.rto / 1000;
+        at_rest(connection.now)
+            && at_rest(&connection.then)
+            && connection.now.snd_cwnd >= 2 * FIRST_WINDOW
+            && connection.network_share() > 0.5
+            && !connection.socket.congestion.starts_with("bbr")
+    });
+    let Some(first) = all.first() else { return Vec::new() };
+    let now = first.now;
+    let seen = Seen::with_effect(first.busy_share() > 0.05, 15.0 + first.busy_share() * 30.0)
+        .saw(
+            format!(
+                "at rest for {} ms, longer than its RTO of {}, at both looks, and {} carried in between",
+                now.last_data_sent_ms,
+                millis(now.rto.into()),
+                bytes(first.acked() as f64)
+            ),
+            SOCK_DIAG,
+        )
+        .saw(
+            format!(
+                "the window of {} segments, over {}, begins at {FIRST_WINDOW} again",
+                now.snd_cwnd,
+                millis(now.rtt.into())
+            ),
+            SOCK_DIAG,
+        )
+        .saw(
+            format!(
+                "sending took {} of the time, {} of that for the window",
+                percent(first.busy_share()),
+                percent(first.network_share())
+            ),
+            SOCK_DIAG,
+        );
+    on_first(seen.set("tcp_slow_start_after_idle", 0), &all)
+}
+
+fn left_early(window: &Window<'_>) -> Vec<Seen> {
+    let ended = window.grew("TcpExtTCPHystartTrainDetect") + window.grew("TcpExtTCPHystartDelayDetect");
+    let at = window.grew("TcpExtTCPHystartTrainCwnd") + window.grew("TcpExtTCPHystartDelayCwnd");
+    if ended == 0 {
+        return Vec::new();
+    }
+    let mut all = far_without_loss(window);
+    // Without any loss the threshold is where slow start was left, and the path took much more later.
+    all.retain(|connection| {
+        let now = connection.now;
+        connection.then.rtt == 0
+            && now.total_retrans == 0
+            && now.snd_ssthresh < NO_THRESHOLD
+            && now.snd_cwnd >= 2 * now.snd_ssthresh
+            && connection.network_share() > 0.5
+            && connection.busy_share() > 0.2
+    });
+    let Some(first) = all.first() else { return Vec::new() };
+    let now = first.now;
+    let rate = |segments: u32| {
+        bits_per_s(f64::from(segments) * f64::from(now.snd_mss) / f64::from(now.rtt.max(1)) * 1e6)
+    };
+    let seen = Seen::warning(25.0)
+        .saw(
+            format!(
+                "slow start ended at {} segments ({}); now there are {} ({}), and nothing was lost",
+                now.snd_ssthresh,
+                rate(now.snd_ssthresh),
+                now.snd_cwnd,
+                rate(now.snd_cwnd)
+            ),
+            SOCK_DIAG,
+        )
+        .saw(
+            format!("HyStart ended it {ended} times, at {:.0} segments on average", share(at, ended)),
+            NETSTAT,
+        );
+    on_first(seen.set("tcp_congestion_control", "bbr"), &all)
+}
+
+fn take_turns(window: &Window<'_>) -> Vec<Seen> {
+    let mut all = window.connections();
+    all.retain(|connection| {
+        let now = connection.now;
+        // A piece that is held back though both windows have room for it, behind one that is on its way.
+        let held = now.unacked > 0 && (1..now.snd_mss).contains(&now.notsent_bytes);
+        let room = now.snd_cwnd > now.unacked && !is_small(now.snd_wnd, now.snd_mss);
+        // Some of its round trips are the peer's 40 ms, others the path's.
+        let delayed = now.min_rtt < 5000 && (8000..60_000).contains(&now.rtt);
+        connection.sends_small() && held && room && delayed
+    });
+    all.sort_by_key(|connection| std::cmp::Reverse(connection.now.rtt));
+    let Some(first) = all.first() else { return Vec::new() };
+    let now = first.now;
+    let seen = Seen::warning(45.0)
+        .saw(
+            format!(
+                "a round trip takes {} on average, and {} at its best",
+                millis(now.rtt.into()),
+                millis(now.min_rtt.into())
+            ),
+            SOCK_DIAG,
+        )
+        .saw(
+            format!(
+                "{} of less than a segment wait behind {} on their way, with room for {}",
+                bytes(now.notsent_bytes.into()),
+                now.unacked,
+                now.snd_cwnd
+            ),
+            SOCK_DIAG,
+        );
+    on_first(seen, &all)
+}
+
+/// Linux tells the peer's window since 5.4; before that it is 0.
+fn is_small(window: u32, segment: u32) -> bool {
+    window > 0 && window < 2 * segment
+}

@@ -1,0 +1,157 @@
+//! A router between two hosts whose far link takes smaller packets than the near one, for both families; and tables of
+//! neighbours.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use doctor::{Diagnosis, Place, Severity, Snapshot, Window, diagnose};
+use linux::{LinkKind, Netlink, Netns, Route, VethPeer};
+use testkit::{World, require_root, skip};
+
+use super::{Busy, check_quiet, ifname, link, set, sleep};
+
+/// Client and server with a router between them.
+struct Road {
+    world: World,
+    client: Netns,
+    server: Netns,
+    /// The server's address.
+    far: IpAddr,
+}
+
+/// Of the link between router and server; IPv6 needs 1280.
+const NARROW: u32 = 1300;
+
+impl Road {
+    /// Addresses along the road: the client's, both of the router's, the server's.
+    fn new(addresses: [&str; 4]) -> Road {
+        let world = World::new();
+        let [client, router, server] = ["client", "router", "server"].map(|name| world.add(name));
+        let [near, by, away, far] = addresses.map(|address| address.parse::<ipnet::IpNet>().unwrap());
+        let ipv6 = matches!(near, ipnet::IpNet::V6(_));
+        let key = if ipv6 { "net/ipv6/conf/all/forwarding" } else { "net/ipv4/ip_forward" };
+        set(&router, key, "1");
+        let between = Netlink::open_in(&router).unwrap();
+        for (end, port, own, routers, mtu) in
+            [(&client, "c", near, by, 1500), (&server, "s", far, away, NARROW)]
+        {
+            // An address that is looked for in vain for a second first (DAD) is no use to a test.
+            for (netns, name) in [(end, "default"), (&router, "default")] {
+                set(netns, &format!("net/ipv6/conf/{name}/accept_dad"), "0");
+            }
+            let netlink = Netlink::open_in(end).unwrap();
+            let peer =
+                VethPeer { name: ifname(port), netns: Some(world.name("router")), mtu: None, mac: None };
+            netlink.link_add(&link("eth0", LinkKind::Veth { peer })).unwrap();
+            let index = netlink.index_of(&ifname("eth0")).unwrap();
+            let port = between.index_of(&ifname(port)).unwrap();
+            for (netlink, index, address) in [(&netlink, index, own), (&between, port, routers)] {
+                netlink.link_set_gso_max_segs(index, 1).unwrap();
+                netlink.address_add(index, &address).unwrap();
+                netlink.link_set_up(index, true).unwrap();
+            }
+            between.link_set_mtu(port, mtu).unwrap();
+            let all = if ipv6 { "::/0" } else { "0.0.0.0/0" };
+            let route = Route::via(all.parse().unwrap(), routers.addr(), ifname("eth0"));
+            netlink.route_add(&route).unwrap();
+        }
+        Road { world, client, server, far: far.addr() }
+    }
+
+    fn look(&self) -> Snapshot {
+        Place::netns(&self.world.name("client")).unwrap().look().unwrap().0
+    }
+
+    /// Sends as much as goes until the kernel has learnt the path's MTU, and tells what doctor says of the client.
+    fn learn(&self) -> (Diagnosis, Snapshot) {
+        let listener = self.server.run(|| TcpListener::bind((self.far, 0))).unwrap().unwrap();
+        let address: SocketAddr = listener.local_addr().unwrap();
+        let stream = self.client.run(|| TcpStream::connect(address)).unwrap().unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let reading = Busy::with(move || {
+            std::io::Read::read(&mut accepted, &mut [0; 65_536]).is_ok_and(|bytes| bytes > 0)
+        });
+        let before = self.look();
+        let sending = Busy::sending(stream);
+        let start = Instant::now();
+        let mut after = self.look();
+        while after.answers.path_mtus.iter().flatten().next().is_none()
+            && start.elapsed() < Duration::from_secs(20)
+        {
+            sleep(100);
+            after = self.look();
+        }
+        // Those sent again before the kernel knew are one in a hundred at most then.
+        sleep(300);
+        after = self.look();
+        drop((sending, reading));
+        (diagnose(&Window { before: &before, after: &after }), after)
+    }
+}
+
+#[track_caller]
+fn check_learnt(addresses: [&str; 4]) {
+    let road = Road::new(addresses);
+    let (diagnosis, after) = road.learn();
+    let learnt = after.answers.path_mtus.unwrap();
+    let path = learnt.iter().find(|path| path.dst == road.far).unwrap();
+    assert_eq!(path.mtu, NARROW, "{learnt:?}");
+    let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG100").unwrap();
+    assert_eq!(finding.seen.subject, format!("to {} by eth0", road.far));
+    assert!(finding.seen.evidence[0].saw.starts_with("packets of 1300 bytes pass, the link takes 1500"));
+}
+
+#[test]
+fn a_narrow_path_is_told_for_ipv4() {
+    if require_root() {
+        check_learnt(["10.78.1.1/24", "10.78.1.254/24", "10.78.2.254/24", "10.78.2.2/24"]);
+    }
+}
+
+#[test]
+fn a_narrow_path_is_told_for_ipv6() {
+    if require_root() {
+        check_learnt(["fd78:1::1/64", "fd78:1::254/64", "fd78:2::254/64", "fd78:2::2/64"]);
+    }
+}
+
+#[test]
+fn a_wide_path_is_not_told() {
+    if !require_root() {
+        return;
+    }
+    let road = Road::new(["fd78:1::1/64", "fd78:1::254/64", "fd78:2::254/64", "fd78:2::2/64"]);
+    let before = road.look();
+    // No packet that is too large is sent.
+    let server = road.server.run(|| UdpSocket::bind((road.far, 0))).unwrap().unwrap();
+    let client = road.client.run(|| UdpSocket::bind("[::]:0")).unwrap().unwrap();
+    let address = server.local_addr().unwrap();
+    (0..20).for_each(|_| drop(client.send_to(&[7; 1000], address)));
+    let after = road.look();
+    assert_eq!(after.answers.path_mtus.as_deref(), Some(&[][..]));
+    check_quiet(&diagnose(&Window { before: &before, after: &after }));
+}
+
+/// The tables count for the whole machine, and tell it in its first namespace alone.
+#[test]
+fn neighbours_that_do_not_answer_are_told() {
+    if !require_root() {
+        return;
+    }
+    let here = || Place::here().look().unwrap().0;
+    let before = here();
+    if before.neighbours6.is_empty() {
+        return skip("this is not the machine's first network namespace");
+    }
+    let road = Road::new(["fd78:1::1/64", "fd78:1::254/64", "fd78:2::254/64", "fd78:2::2/64"]);
+    let client = road.client.run(|| UdpSocket::bind("[::]:0")).unwrap().unwrap();
+    let nobody = SocketAddr::from(("fd78:1::77".parse::<Ipv6Addr>().unwrap(), 9));
+    // More than may wait for one neighbour (unres_qlen_bytes, 212 992 by default).
+    (0..400).for_each(|_| drop(client.send_to(&[7; 1200], nobody)));
+    let after = here();
+    let diagnosis = diagnose(&Window { before: &before, after: &after });
+    let finding = diagnosis.findings.iter().find(|finding| {
+        finding.check.code == "HG056" && finding.seen.evidence[0].read_from.ends_with("ndisc_cache")
+    });
+    assert_eq!(finding.unwrap().seen.severity, Severity::Warning, "{finding:?}");
+}

@@ -1,0 +1,123 @@
+//! A search as text: its stages as tables, its answer as a sentence, its settings as a candidate has them.
+
+use record::{Search, SearchAnswer, SearchRatio, SearchStage, SearchVerdict};
+
+use super::{about, arms_of, candidate, halving, is_better_high, name, sentence};
+
+/// Everything that a person reads of a search.
+pub fn text(search: &Search) -> String {
+    let mut text = format!("{} of {}\n", search.objective, search.incumbent);
+    for (place, stage) in search.stages.iter().enumerate() {
+        text += &format!("\n{}\n", table(stage, search));
+        if stage.name == "race" {
+            text += &rounds(search, place);
+        }
+    }
+    if let Some(answer) = &search.answer {
+        text += &format!("\n{}\n", sentence(answer));
+        text += &beside(answer, search);
+        if answer.verdict == SearchVerdict::Better {
+            text += &format!("\nAs a candidate of an experiment:\n\n{}", candidate(search, &answer.tune));
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// How many arms each round of a race had.
+fn rounds(search: &Search, stage: usize) -> String {
+    let rounds = halving(search, stage);
+    let told = rounds.iter().map(|round| format!("{} in {} blocks", round.arms.len(), round.blocks));
+    if rounds.len() < 2 {
+        return String::new();
+    }
+    format!("  by halves: {}\n", told.collect::<Vec<_>>().join(", then "))
+}
+
+/// A stage: its arms with their ratios and intervals, the best first.
+fn table(stage: &SearchStage, search: &Search) -> String {
+    let arms = arms_of(stage, is_better_high(search));
+    let names: Vec<String> = arms.iter().map(|arm| name(arm, stage, search)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let rows = arms.iter().zip(&names).map(|(arm, name)| {
+        let figure = match (&arm.broken, arm.ratio) {
+            (Some(why), _) => format!("given up: {why}"),
+            (None, Some(ratio)) => figure(&ratio),
+            (None, None) => "no figure".to_owned(),
+        };
+        let kept = if arm.kept { "*" } else { " " };
+        format!("  {kept} {name:<width$}  {figure}")
+    });
+    let head = format!("{} ({} blocks): {}", stage.name, stage.blocks, about(stage));
+    std::iter::once(head).chain(rows).collect::<Vec<_>>().join("\n")
+}
+
+/// "0.912 (0.884 to 0.940)".
+fn figure(ratio: &SearchRatio) -> String {
+    format!("× {:.3} ({:.3} to {:.3})", ratio.value, ratio.low, ratio.high)
+}
+
+/// What else is known of the answer: guarded figures, options that did nothing, what may have been missed.
+fn beside(answer: &SearchAnswer, search: &Search) -> String {
+    let mut text = String::new();
+    for (guard, ratio) in search.guards.iter().zip(&answer.guards) {
+        let told = ratio.map_or_else(|| "unknown: too few blocks told".to_owned(), |ratio| figure(&ratio));
+        text += &format!("  {guard} with it: {told}\n");
+    }
+    if !answer.dropped.is_empty() {
+        let dropped: Vec<String> = answer.dropped.iter().map(|place| search.options[*place].told()).collect();
+        text += &format!("  without effect, and left out: {}\n", dropped.join(", "));
+    }
+    if let Some(resolvable) = answer.resolvable.filter(|_| answer.verdict == SearchVerdict::NothingHelps) {
+        text += &format!(
+            "  gains below about {:.1} % cannot be told from none with this budget on this machine\n",
+            100.0 * resolvable
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use record::Experiment;
+
+    use super::super::fixture::{better, nothing};
+    use super::*;
+
+    #[test]
+    fn a_search_is_tables_a_sentence_and_a_candidate() {
+        let search = better();
+        let shown = text(&search);
+        for line in [
+            "race (8 blocks): chosen by these, so they flatter",
+            "  by halves: 4 in 3 blocks, then 2 in 5 blocks",
+            "  * tcp_sack=0 + client.tcp_rmem=4096 8192 16384  × 0.900 (0.890 to 0.910)",
+            "    server.tcp_frto=0                             given up: it broke",
+            "Better: p99@30% is lower.",
+            "  p50 with it: × 0.900 (0.890 to 0.910)",
+            "  cpu with it: unknown: too few blocks told",
+            "  without effect, and left out: server.tcp_frto=0",
+        ] {
+            assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in\n{shown}");
+        }
+        // Rows of an ablation are called after what is left out.
+        for row in ["  * what tcp_sack=0 adds         × 0.800", "    the winner, whole            × 0.900"]
+        {
+            assert!(shown.contains(row), "{shown}");
+        }
+        // What is printed can be raced.
+        let candidate = &shown[shown.find("[[candidates]]").unwrap()..];
+        let read = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
+        assert_eq!(read.candidates[0].path, "docker");
+        assert_eq!(read.candidates[0].tune, search.answer.unwrap().tune);
+    }
+
+    #[test]
+    fn nothing_is_told_with_what_may_have_been_missed() {
+        let shown = text(&nothing());
+        assert!(
+            shown.contains("Nothing helps: ") && shown.contains("gains below about 3.0 % cannot be told"),
+            "{shown}"
+        );
+        assert!(!shown.contains("[[candidates]]"), "{shown}");
+    }
+}
