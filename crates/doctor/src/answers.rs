@@ -31,8 +31,9 @@ impl Answers {
         let mut answers = Answers::default();
         if sockets_in_use > SOCKETS_MAX {
             unseen.push(format!(
-                "sockets: {sockets_in_use} are too many to list within the cost that is allowed"
+                "connections: {sockets_in_use} are too many to list within the cost that is allowed; listeners were"
             ));
+            answers.sockets = kept(tcp_sockets(states::LISTEN), unseen);
         } else {
             answers.sockets = kept(tcp_sockets(states::ALL), unseen);
         }

@@ -87,7 +87,9 @@ impl Snapshot {
         let cards =
             snapshot.devices.iter().filter(|device| device.hardware).map(|device| device.name.clone());
         let cards: Vec<_> = cards.collect();
-        let in_use = snapshot.sockstat.get("TCP alloc").copied().unwrap_or_default();
+        // Those of this namespace; "alloc" counts all of the machine.
+        let count = |key: &str| snapshot.sockstat.get(key).copied().unwrap_or_default();
+        let in_use = count("TCP inuse") + count("TCP tw");
         snapshot.answers = Answers::ask(&cards, in_use, &mut snapshot.unseen);
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         snapshot.at_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
@@ -184,7 +186,11 @@ fn machine(files: &Files) -> linux::Result<Machine> {
     for name in files.list(cpus)? {
         let Some(Ok(cpu)) = name.strip_prefix("cpu").map(str::parse) else { continue };
         let governor = files.read(&format!("{cpus}/{name}/cpufreq/scaling_governor"))?;
-        governors.extend(governor.map(|governor| (cpu, governor.trim().to_owned())));
+        // With these drivers the processor chooses by itself, and "powersave" is the name of its usual way
+        // (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst).
+        let driver = files.read(&format!("{cpus}/{name}/cpufreq/scaling_driver"))?.unwrap_or_default();
+        let chooses = matches!(driver.trim(), "intel_pstate" | "amd-pstate-epp");
+        governors.extend(governor.filter(|_| !chooses).map(|governor| (cpu, governor.trim().to_owned())));
     }
     let clocksource = clocksource.unwrap_or_default().trim().to_owned();
     let memory_bytes = Procfs::of(files).memory_bytes()?.get("MemTotal").copied().unwrap_or_default();

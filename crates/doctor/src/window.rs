@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ipnet::Ipv4Net;
 use linux::nic::Nic;
 use linux::procfs::{CpuTicks, Interrupt, PerCpu};
 use linux::sock_diag::{TcpInfo, TcpSocket};
-use linux::{Device, IfName};
+use linux::{CpuSet, Device, IfName};
 use tune::Since;
 
 use crate::Snapshot;
@@ -133,6 +134,25 @@ impl<'a> Window<'a> {
             (name.as_str(), value.saturating_sub(earlier))
         });
         growth.filter(|(_, growth)| *growth > 0).collect()
+    }
+
+    /// Where the IPv4 route to a destination leads, if it is not the default route.
+    pub fn route_to(&self, peer: IpAddr) -> Option<Ipv4Net> {
+        let IpAddr::V4(peer) = peer else { return None };
+        let routes = self.after.routes.iter().map(|route| route.dst).filter(|dst| dst.contains(&peer));
+        routes.max_by_key(Ipv4Net::prefix_len).filter(|dst| dst.prefix_len() > 0)
+    }
+
+    /// The CPUs that packets of a card should be handled on: those of its NUMA node that are kept free for nothing else. All
+    /// that are on line, if that leaves none.
+    pub fn cpus_near(&self, card: &Device) -> CpuSet {
+        let online = || self.after.stat.cpus.keys().copied();
+        let isolated = &self.after.machine.isolated;
+        let is_near = |cpu: &u16| {
+            (card.local_cpus.is_empty() || card.local_cpus.contains(*cpu)) && !isolated.contains(*cpu)
+        };
+        let near: CpuSet = online().filter(is_near).collect();
+        if near.is_empty() { online().collect() } else { near }
     }
 
     /// The interrupts of a link, each with how often it came on each CPU in between.

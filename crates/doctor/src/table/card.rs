@@ -61,8 +61,8 @@ pub(super) const FAMILY: Family = Family {
             title: "the cloud's allowance for this machine is exceeded",
             why: "The provider limits bandwidth, packets a second and connections of each machine outside of it, and delays or \
                 drops what is more. No setting inside changes that.",
-            remedy: "send less or more evenly, or take a larger machine: nothing on this host helps",
-            knobs: &["qdisc"],
+            remedy: "send less or more evenly, or take a larger machine: no setting raises the allowance",
+            knobs: &[],
             verify: "the counters …_allowance_exceeded stay as they are",
             source: "amzn-drivers, ENA_Linux_Best_Practices.rst",
             run: allowance,
@@ -266,7 +266,9 @@ fn allowance(window: &Window<'_>) -> Vec<Seen> {
 
 fn damaged(window: &Window<'_>) -> Vec<Seen> {
     grown(window, Kind::Damaged, |card, grew| {
-        Some(Seen::warning(30.0 + lost(window, card, most(grew)) * 100.0))
+        let (count, lost) = (most(grew), lost(window, card, most(grew)));
+        // A cable of copper may have a bit wrong in a day.
+        Some(Seen::with_effect(count >= 10 || lost > 1e-6, 30.0 + lost * 100.0))
     })
 }
 

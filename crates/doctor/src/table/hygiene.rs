@@ -54,10 +54,10 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Set to something else than its default, these do nothing.
-const OBSOLETE: &[(&str, u64, Since, &str)] = &[
-    ("net/ipv4/tcp_low_latency", 0, Since(4, 14), "does nothing since Linux 4.14"),
-    ("net/ipv4/tcp_fack", 0, Since(4, 15), "does nothing since Linux 4.15"),
-    ("net/ipv4/tcp_adv_win_scale", 1, Since(6, 6), "does nothing since Linux 6.6"),
+const OBSOLETE: &[(&str, &str, Since, &str)] = &[
+    ("net/ipv4/tcp_low_latency", "0", Since(4, 14), "does nothing since Linux 4.14"),
+    ("net/ipv4/tcp_fack", "0", Since(4, 15), "does nothing since Linux 4.15"),
+    ("net/ipv4/tcp_adv_win_scale", "1", Since(6, 6), "does nothing since Linux 6.6"),
 ];
 /// Named in files, these are nowhere.
 const REMOVED: &[(&str, &str)] = &[
@@ -68,7 +68,7 @@ const REMOVED: &[(&str, &str)] = &[
 fn obsolete(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     for (key, default, since, what) in OBSOLETE {
-        let now = window.number(key).filter(|now| now != default && window.kernel() >= *since);
+        let now = window.sysctl(key).filter(|now| now != default && window.kernel() >= *since);
         if let Some(now) = now {
             let seen = Seen::information().on(key.replace('/', "."));
             found.push(seen.saw(format!("{now}, and it {what}"), format!("/proc/sys/{key}")));

@@ -92,7 +92,7 @@ fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
             .on(&card.name)
             .saw(saw, from)
             .saw(format!("CPU {cpu} spends {} of its time in interrupts", percent(busy)), "/proc/stat")
-            .set("irq_affinity", online(window));
+            .set("irq_affinity", window.cpus_near(card));
         found.push(seen);
     }
     found
@@ -127,7 +127,7 @@ fn polled(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static s
         .collect();
     let queues: BTreeSet<u16> = used.iter().filter_map(|interrupt| queue_of(&interrupt.name)).collect();
     let cpus: BTreeSet<u16> = used.iter().flat_map(|interrupt| interrupt.affinity.iter()).collect();
-    let packets_per_s = window.link_grew(&card.name, "rx_packets") as f64 / window.seconds();
+    let packets_per_s = packets_per_s(window, card);
     let (&cpu, 1) = (cpus.first()?, cpus.len()) else { return None };
     let is_so = queues.len() >= 2 && packets_per_s >= BUSY_PER_S && busy(window, cpu) > 0.5;
     let saw = format!(
@@ -135,6 +135,10 @@ fn polled(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static s
         queues.len()
     );
     is_so.then_some((cpu, saw, "/proc/irq/…/effective_affinity_list"))
+}
+
+fn packets_per_s(window: &Window<'_>, card: &Device) -> f64 {
+    window.link_grew(&card.name, "rx_packets") as f64 / window.seconds()
 }
 
 /// Of a CPU's time, how much it spends in interrupts of both kinds.
@@ -152,7 +156,7 @@ fn remote_node(window: &Window<'_>) -> Vec<Seen> {
         let far: u64 =
             by_cpu.iter().filter(|(cpu, _)| !card.local_cpus.contains(**cpu)).map(|(_, count)| count).sum();
         let (of_all, per_s) = (share(far, all), all as f64 / window.seconds());
-        if of_all < 0.1 || per_s < BUSY_PER_S {
+        if of_all < 0.1 || per_s.max(packets_per_s(window, card)) < BUSY_PER_S {
             continue;
         }
         let node = card.numa_node.unwrap_or_default();
@@ -236,10 +240,6 @@ fn storm(window: &Window<'_>) -> Vec<Seen> {
         found.push(if adaptive { seen } else { seen.set("coalesce_adaptive_rx", 1) });
     }
     found
-}
-
-fn online(window: &Window<'_>) -> linux::CpuSet {
-    window.after.stat.cpus.keys().copied().collect()
 }
 
 /// All of a card's interrupts together, by CPU.

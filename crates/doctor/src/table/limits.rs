@@ -258,10 +258,7 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
                 ),
                 "Mathis et al., 1997",
             )
-            .saw(
-                format!("buffer and window have room for {}, more than is in flight", bytes(room)),
-                SOCK_DIAG,
-            );
+            .saw(format!("buffer and window have room for {}", bytes(room)), SOCK_DIAG);
         Some(seen.set("tcp_congestion_control", "bbr").remedy(
             "loss is the limit and not congestion, if the path has bandwidth to spare; larger buffers cannot help",
         ))
@@ -366,7 +363,7 @@ fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
             SOCK_DIAG,
         )
         .saw(format!("{timeouts} timeouts, {hit} of these connections sent again"), NETSTAT);
-    vec![match near_route(window, first) {
+    vec![match window.route_to(first.socket.peer.ip()) {
         _ if timeouts == 0 => seen.remedy("nothing now: no timer has run out"),
         Some(route) => seen.set_route("rto_min", 10, route),
         None => seen.remedy(
@@ -374,11 +371,4 @@ fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
              the world too, where that is too short",
         ),
     }]
-}
-
-/// Where the route leads that a connection takes, if it is not the default route.
-fn near_route(window: &Window<'_>, connection: &Connection<'_>) -> Option<ipnet::Ipv4Net> {
-    let std::net::IpAddr::V4(peer) = connection.socket.peer.ip() else { return None };
-    let routes = window.after.routes.iter().map(|route| route.dst).filter(|dst| dst.contains(&peer));
-    routes.max_by_key(ipnet::Ipv4Net::prefix_len).filter(|dst| dst.prefix_len() > 0)
 }

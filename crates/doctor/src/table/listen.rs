@@ -39,12 +39,13 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG062",
             title: "half-open connections overflow",
-            why: "More handshakes had begun than are remembered. The kernel answered by cookies, which forget some options of \
-                TCP, or dropped them. It is a flood, or a limit that is too low.",
-            remedy: "more half-open connections, if these are real clients",
-            knobs: &["tcp_max_syn_backlog", "somaxconn", "tcp_syncookies"],
+            why: "More handshakes had begun at a listener than it remembers: as many as its backlog and somaxconn allow. The \
+                kernel answered by cookies, which forget some options of TCP, or dropped them. It is a flood, or a limit that is \
+                too low. tcp_max_syn_backlog counts only without cookies.",
+            remedy: "a larger backlog in the program that listens, if these are real clients",
+            knobs: &["somaxconn", "tcp_max_syn_backlog", "tcp_syncookies"],
             verify: "TCPReqQFullDrop and TCPReqQFullDoCookies stay as they are",
-            source: IP_SYSCTL,
+            source: "net/ipv4/tcp_input.c, tcp_conn_request",
             follows: &["HG060"],
             run: half_open,
         },
@@ -153,14 +154,24 @@ fn half_open(window: &Window<'_>) -> Vec<Seen> {
     }
     let back = window.grew("TcpExtSyncookiesRecv");
     let lost = share(dropped + cookies, window.grew("TcpPassiveOpens") + dropped + cookies);
-    let mut seen = Seen::warning(20.0 + lost * 60.0)
+    // Now and then somebody knocks at many ports.
+    let often = (dropped + cookies) as f64 / window.seconds() >= 1.0;
+    let seen = Seen::with_effect(often && lost > 0.001, 20.0 + lost * 60.0)
         .saw(format!("{dropped} dropped, {cookies} answered by cookies, of which {back} came back"), NETSTAT);
     if back * 2 < cookies {
-        seen = seen.remedy("few cookies come back: this looks like a flood; keep cookies on and filter it");
-    } else if let Some(limit) = window.number("net/ipv4/tcp_max_syn_backlog") {
-        seen = seen.set("tcp_max_syn_backlog", limit * 4);
+        return vec![
+            seen.remedy("few cookies come back: this looks like a flood; keep cookies on and filter it"),
+        ];
     }
-    vec![seen]
+    if let (Some(0), Some(limit)) =
+        (window.number("net/ipv4/tcp_syncookies"), window.number("net/ipv4/tcp_max_syn_backlog"))
+    {
+        return vec![seen.set("tcp_max_syn_backlog", limit * 4)];
+    }
+    // A listener's limit is the smaller of what its program asked for and somaxconn.
+    let most = window.number("net/core/somaxconn").unwrap_or_default();
+    let is_capped = most > 0 && window.listeners().any(|socket| u64::from(socket.wqueue) >= most);
+    vec![if is_capped { seen.set("somaxconn", most * 4) } else { seen }]
 }
 
 fn syn_again(window: &Window<'_>) -> Vec<Seen> {
@@ -197,7 +208,7 @@ fn ports(window: &Window<'_>) -> Vec<Seen> {
             .on(format!("to {}", std::net::SocketAddr::new(peer, port)))
             .saw(format!("{taken} of {there} ports taken, {}", percent(filled)), "sock_diag");
         let wide = there >= 60_000;
-        let seen = if wide { seen } else { seen.set("ip_local_port_range", "1024 65535") };
+        let seen = if wide { seen } else { seen.set("ip_local_port_range", "10240 65535") };
         let reuse = window.number("net/ipv4/tcp_tw_reuse") != Some(1);
         found.push(if reuse { seen.set("tcp_tw_reuse", 1) } else { seen });
     }

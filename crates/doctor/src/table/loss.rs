@@ -193,8 +193,11 @@ fn given_up(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let saw = format!("{ended} connections (TCPAbortOnTimeout)");
+    // Of the clients of a public server somebody always leaves without a word.
+    let others = window.grew("TcpPassiveOpens") + window.grew("TcpActiveOpens");
+    let effect = ended >= 3 && share(ended, others + ended) > 0.01;
     vec![
-        Seen::warning(10.0 + (ended as f64).min(30.0))
+        Seen::with_effect(effect, 10.0 + (ended as f64).min(30.0))
             .saw(saw, format!("{NETSTAT}; {IP_SYSCTL}, tcp_retries2")),
     ]
 }

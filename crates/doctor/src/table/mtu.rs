@@ -21,8 +21,8 @@ pub(super) const FAMILY: Family = Family {
             why: "The kernel learnt that larger packets do not pass: a router sent ICMP \"fragmentation needed\", or ICMPv6 \
                 \"packet too big\". It costs a loss for each destination and each ten minutes that it is learnt anew; \
                 tunnels are the usual cause.",
-            remedy: "set the MTU of the link or of the route to what passes",
-            knobs: &["mtu"],
+            remedy: "give the destination a route with an MTU of what passes; the link's own MTU is for all destinations",
+            knobs: &["route_mtu", "mtu"],
             verify: "pmtu in ss -ti is the link's MTU, and the destination is not in ip route show cache, nor with -6",
             source: IP_SYSCTL,
             run: smaller,
@@ -58,8 +58,8 @@ pub(super) const FAMILY: Family = Family {
 
 /// So many destinations are told.
 const PATHS_MAX: usize = 5;
-/// With less a link has no IPv6.
-const IPV6_LEAST: u32 = 1280;
+/// The least MTU that the knob of a route takes.
+const ROUTE_LEAST: u32 = 576;
 
 /// A destination to which smaller packets pass than its link takes.
 struct Narrow<'a> {
@@ -128,7 +128,10 @@ fn told(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) 
             seen.saw(format!("{came} messages \"packet too big\" came"), super::SNMP6)
         }
     };
-    if passes >= IPV6_LEAST { seen.set("mtu", passes) } else { seen }
+    match window.route_to(path.peer) {
+        Some(route) if passes >= ROUTE_LEAST => seen.set_route("route_mtu", passes, route),
+        _ => seen,
+    }
 }
 
 fn black_hole(window: &Window<'_>) -> Vec<Seen> {

@@ -127,9 +127,10 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
                 ),
                 queues_of(card),
             );
-        let others: CpuSet = cpus.iter().copied().filter(|cpu| !taking.contains(*cpu)).collect();
+        let near = window.cpus_near(card);
+        let others: CpuSet = near.iter().filter(|cpu| !taking.contains(*cpu)).collect();
         // Where all take interrupts, all may receive.
-        let others = if others.is_empty() { cpus.iter().copied().collect() } else { others };
+        let others = if others.is_empty() { near } else { others };
         match full {
             Some((cpu, share)) => {
                 let saw =
@@ -159,7 +160,7 @@ fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
     if steered || rate(busiest) < 100.0 {
         return None;
     }
-    let others: CpuSet = window.after.stat.cpus.keys().copied().filter(|other| *other != cpu).collect();
+    let others: CpuSet = window.cpus_near(busiest).iter().filter(|other| *other != cpu).collect();
     let seen = Seen::warning(full * 100.0)
         .on(&busiest.name)
         .saw(format!("{}, rps_cpus is empty", counted(busiest.rx.len(), "receive queue")), queues_of(busiest))
@@ -186,7 +187,7 @@ fn rps_overlap(window: &Window<'_>) -> Vec<Seen> {
         }
         let busy = both.iter().map(|cpu| window.interrupted().get(&cpu).copied().unwrap_or_default());
         let busy = busy.fold(0.0, f64::max);
-        let rest: CpuSet = online.iter().filter(|cpu| !taking.contains(*cpu)).collect();
+        let rest: CpuSet = window.cpus_near(card).iter().filter(|cpu| !taking.contains(*cpu)).collect();
         let mut seen = Seen::with_effect(overlap && busy > 0.8, busy * 60.0)
             .on(&card.name)
             .saw(format!("rps_cpus names CPUs {targets}"), queues_of(card));
@@ -223,8 +224,8 @@ fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
         .filter(|device| device.hardware)
         .map(|device| device.rx.len())
         .sum::<usize>();
-    // The symptom is the effect: somebody asked for it and it does nothing.
-    let seen = Seen::warning(5.0)
+    // Somebody asked for it and it does nothing; it harms nothing either.
+    let seen = Seen::with_effect(false, 5.0)
         .saw(format!("rps_sock_flow_entries is {entries}"), RFS_TABLE)
         .saw(format!("the queues follow {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt");
     vec![if entries == 0 {
@@ -271,9 +272,9 @@ fn no_xps(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn few_channels(window: &Window<'_>) -> Vec<Seen> {
-    let cpus = u32::try_from(window.after.stat.cpus.len()).unwrap_or(u32::MAX);
     let mut found = Vec::new();
     for (_, card) in window.cards() {
+        let cpus = u32::try_from(window.cpus_near(card).len()).unwrap_or(u32::MAX);
         let Some(channels) = window.nic(&card.name).and_then(|nic| nic.channels) else { continue };
         let (now, most) = (channels.combined + channels.rx, channels.combined_max.max(channels.rx_max));
         let useful = most.min(cpus);
@@ -284,7 +285,7 @@ fn few_channels(window: &Window<'_>) -> Vec<Seen> {
         // Above RPS in the order, since the card does it for nothing.
         let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0 + 1.0))
             .on(&card.name)
-            .saw(format!("{now} queues in use, {most} there, {cpus} CPUs"), "ETHTOOL_GCHANNELS")
+            .saw(format!("{now} queues in use, {most} there, {cpus} CPUs near the card"), "ETHTOOL_GCHANNELS")
             .set("channels", useful);
         found.push(match full {
             Some((cpu, share)) => {

@@ -6,7 +6,7 @@ use crate::finding::USUAL;
 use crate::{Check, Family, Seen, Window};
 
 /// Drivers whose host drops packets without telling the guest.
-const PARAVIRTUAL: [&str; 3] = ["virtio_net", "xen_netfront", "vmxnet3"];
+const PARAVIRTUAL: [&str; 4] = ["virtio_net", "xen_netfront", "vmxnet3", "hv_netvsc"];
 /// Drivers of virtual functions, whose card drops packets without telling them.
 const FUNCTIONS: [&str; 5] = ["ixgbevf", "iavf", "igbvf", "hinic_vf", "mana"];
 
@@ -37,7 +37,7 @@ pub(super) const FAMILY: Family = Family {
             code: "HG142",
             title: "part of this machine could not be looked at",
             why: "What could not be read cannot be found wrong.",
-            remedy: "run it as root, on the host",
+            remedy: "what the kernel refuses: run it as root, on the host",
             verify: "this finding is gone",
             source: "proc(5), sysfs(5)",
             run: refused,

@@ -161,13 +161,13 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         code: "HG022",
         name: "an RFS table and no queue that uses it",
-        severity: Warning,
+        severity: Information,
         plant: |scene| scene.sysctl("net/core/rps_sock_flow_entries", "32768"),
     },
     Fault {
         code: "HG022",
         name: "queues that follow flows and no table",
-        severity: Warning,
+        severity: Information,
         plant: |scene| scene.card("queues/rx-0/rps_flow_cnt", "4096\n"),
     },
     Fault {

@@ -192,7 +192,7 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG076",
         name: "peers that are gone",
         severity: Warning,
-        plant: |scene| scene.count("TcpExtTCPAbortOnTimeout", 3),
+        plant: |scene| scene.count("TcpExtTCPAbortOnTimeout", 300),
     },
     Fault {
         code: "HG090",
