@@ -39,9 +39,7 @@ fn text(knob: &Knob) -> String {
     if knob.disrupts != Disrupts::Nothing {
         text += &format!("      setting it interrupts {}\n", knob.disrupts);
     }
-    if !knob.default.is_empty() {
-        text += &format!("      default {}\n", knob.default);
-    }
+    text += &format!("      default {}\n", knob.default);
     if let Some(since) = knob.since {
         text += &format!("      kernel  from {since}\n");
     }
@@ -89,7 +87,7 @@ fn object(family: &str, knob: &Knob) -> serde_json::Value {
         "reaches": knob.reaches.to_string(),
         "disrupts": knob.disrupts.to_string(),
         "risk": knob.risk.to_string(),
-        "default": Some(knob.default).filter(|default| !default.is_empty()),
+        "default": knob.scope().map(|_| knob.default.to_string()),
         "why": knob.why,
         "source": knob.source,
         "obsolete": obsolete,

@@ -55,21 +55,21 @@ fn section(knob: &Knob) -> String {
         [since.as_str(), until.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
     let kernels = if kernels.is_empty() { String::new() } else { format!(" · {}", kernels.join(", ")) };
     let example = match knob.kind {
-        Kind::Number { .. } | Kind::PowerOfTwo { .. } | Kind::Switch => knob.example.to_owned(),
+        Kind::Number { .. }
+        | Kind::Signed { .. }
+        | Kind::PowerOfTwo { .. }
+        | Kind::PerQueue { .. }
+        | Kind::Switch => knob.example.to_owned(),
         Kind::Sizes | Kind::Pages | Kind::Ports | Kind::Algorithm | Kind::Choice(_) | Kind::Cpus => {
             format!("\"{}\"", knob.example)
         }
-    };
-    let default = match knob.default {
-        "" => String::new(),
-        default => format!(" · by default {default}"),
     };
     let disrupts = match knob.disrupts {
         Disrupts::Nothing => String::new(),
         some => format!(" · setting it interrupts {some}"),
     };
     format!(
-        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{disrupts}{default}{kernels}\n\nSource: {}.\n",
-        knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.source
+        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{disrupts}{kernels}\n\nDefault {}.\n\nSource: {}.\n",
+        knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.default, knob.source
     )
 }
