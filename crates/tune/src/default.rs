@@ -28,10 +28,17 @@ pub enum ByDefault {
 }
 
 impl ByDefault {
-    /// The value on a kernel, where kernels alone decide it.
+    /// The values of kernels, oldest first; none where kernels do not decide it.
+    pub fn values(self) -> Values {
+        match self {
+            ByDefault::Kernel(values) | ByDefault::Capped(values, _) => values,
+            _ => &[],
+        }
+    }
+
+    /// The value on a kernel, where kernels decide it.
     pub fn on(self, kernel: Since) -> Option<&'static str> {
-        let (ByDefault::Kernel(values) | ByDefault::Capped(values, _)) = self else { return None };
-        values.iter().rev().find(|(since, _)| kernel >= *since).map(|(_, value)| *value)
+        self.values().iter().rev().find(|(since, _)| kernel >= *since).map(|(_, value)| *value)
     }
 }
 

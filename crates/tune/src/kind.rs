@@ -48,6 +48,8 @@ pub enum Kind {
     Ports,
     /// The name of a congestion control algorithm.
     Algorithm,
+    /// A queueing discipline, with options or without.
+    Qdisc,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// CPUs.
@@ -131,6 +133,10 @@ impl Kind {
                 let fits = (1..=ALGORITHM_BYTES_MAX).contains(&text.len()) && text.bytes().all(sound);
                 fits.then(|| Value::Name(text.to_owned()))
             }
+            Kind::Qdisc => {
+                let words: Vec<&str> = text.split_ascii_whitespace().collect();
+                crate::qdisc::read(text).map(|_| Value::Name(words.join(" ")))
+            }
             Kind::Choice(words) => words.contains(&text).then(|| Value::Name(text.to_owned())),
             Kind::Cpus => match text {
                 "none" => Some(Value::Cpus(Cpus::None)),
@@ -170,6 +176,7 @@ impl fmt::Display for Kind {
             Kind::Pages => f.write_str("three ascending numbers of pages, \"low pressure high\""),
             Kind::Ports => f.write_str("two ascending ports, \"first last\""),
             Kind::Algorithm => f.write_str("the name of a congestion control algorithm"),
+            Kind::Qdisc => f.write_str(crate::qdisc::EXPECTED),
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for all of the node of a race or of the machine, or \"none\""),
         }

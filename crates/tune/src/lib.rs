@@ -12,6 +12,7 @@ mod knob;
 mod notrack;
 mod order;
 mod profile;
+mod qdisc;
 mod setting;
 mod site;
 mod table;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use linux::interrupts::{Interrupt, queue_of};
 use linux::netlink::{MetricValue, RouteMetric};
-use linux::qdisc::{Fq, FqCodel};
 use linux::{CpuSet, Qdisc, sysctl};
 use plan::{Place, Plan, Queue, Step};
 use record::{Asked, Side, Tuning};
@@ -322,15 +321,8 @@ impl Setting {
         site.nic.interrupts.iter().filter_map(step).collect()
     }
 
-    /// With the kernel's own options. A pfifo is as long as a queue of a network card usually is.
     fn qdisc(&self) -> Qdisc {
-        match self.value.to_string().as_str() {
-            "fq" => Qdisc::Fq(Fq::default()),
-            "fq_codel" => Qdisc::FqCodel(FqCodel::default()),
-            "pfifo" => Qdisc::Pfifo { limit: 1000 },
-            "pfifo_fast" => Qdisc::PfifoFast,
-            other => unreachable!("the table does not take {other}"),
-        }
+        crate::qdisc::read(&self.value.to_string()).expect("the table takes no other")
     }
 
     /// A number of a kind whose most fits; a test of the table sees to that.

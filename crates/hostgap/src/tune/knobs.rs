@@ -8,7 +8,11 @@ use crate::speak;
 
 /// Prints the knobs whose name has the text in it, or all of them.
 pub(super) fn run(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
-    let is_asked = |knob: &Knob| name.is_none_or(|name| knob.id.contains(name));
+    // The kernel's name of a parameter is one knob's alone.
+    let exact = name.and_then(::tune::find);
+    let is_asked = |knob: &Knob| {
+        name.is_none_or(|name| knob.id.contains(name)) || exact.is_some_and(|exact| exact == knob)
+    };
     if json {
         let knobs: Vec<_> = TABLE
             .iter()
@@ -75,6 +79,8 @@ fn object(family: &str, knob: &Knob) -> serde_json::Value {
         Lives::Nowhere { gone, instead } => (Some(gone), Some(instead)),
         _ => (None, None),
     };
+    let value = |(since, value): &(::tune::Since, &str)| serde_json::json!({ "since": since.to_string(), "value": value });
+    let defaults: Vec<_> = knob.default.values().iter().map(value).collect();
     serde_json::json!({
         "id": knob.id,
         "family": family,
@@ -88,6 +94,7 @@ fn object(family: &str, knob: &Knob) -> serde_json::Value {
         "disrupts": knob.disrupts.to_string(),
         "risk": knob.risk.to_string(),
         "default": knob.scope().map(|_| knob.default.to_string()),
+        "defaults": defaults,
         "why": knob.why,
         "source": knob.source,
         "obsolete": obsolete,

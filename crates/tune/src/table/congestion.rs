@@ -77,10 +77,11 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_limit_output_bytes"),
             kind: BYTES,
             example: "131072",
-            default: ByDefault::Kernel(&[(Since(4, 20), "1048576"), (Since(6, 18), "4194304")]),
+            default: ByDefault::Kernel(&[(Since(4, 20), "1048576"), (Since(6, 16), "4194304")]),
             reaches: Reaches::All,
             why: "How much of a connection may wait below TCP. Less keeps queues of this machine short; too \
                 little starves links that tell late what they have sent.",
+            source: "Documentation/networking/ip-sysctl.rst; commits c73e5807e4f6 and 9ea3bfa61b09",
             ..USUAL
         },
         Knob {

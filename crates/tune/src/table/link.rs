@@ -61,7 +61,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "qdisc",
             lives: Lives::RootQdisc,
-            kind: Kind::Choice(&["fq", "fq_codel", "pfifo", "pfifo_fast"]),
+            kind: Kind::Qdisc,
             example: "pfifo",
             default: ByDefault::Unset(
                 "default_qdisc, one for each queue of a card with several; none at a veth link",
@@ -70,7 +70,7 @@ pub(super) const FAMILY: Family = Family {
             disrupts: Disrupts::Queued,
             risk: Risk::Medium,
             why: "The queue before the link. fq paces each connection, which spares the queues behind it; fq_codel keeps \
-                the wait short where this link is the narrowest of its path; the others are plain queues. A veth link has \
+                the wait short where this link is the narrowest of its path; the others are plain queues. What is not written of its options is the kernel's own. A veth link has \
                 none by default, so that this adds one.",
             source: "tc-fq(8), tc-fq_codel(8); net/sched/sch_generic.c",
             ..USUAL

@@ -7,7 +7,7 @@ use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 const OF_MACHINE: Knob = Knob { reaches: Reaches::All, source: CORE_SYSCTL, ..USUAL };
 
-const CONNTRACK: &str = "Documentation/networking/nf_conntrack-sysctl.rst";
+const CONNTRACK: &str = "Documentation/networking/nf_conntrack-sysctl.rst; commit d532bcd0b269";
 
 pub(super) const FAMILY: Family = Family {
     title: "The whole machine",
@@ -106,6 +106,7 @@ pub(super) const FAMILY: Family = Family {
             reaches: Reaches::NewConnections,
             why: "The most that a program can ask for as its receive buffer, which QUIC and other UDP do. It does not bound \
                 what TCP takes by itself: that is tcp_rmem.",
+            source: "Documentation/admin-guide/sysctl/net.rst; commit a6d4f25888b8",
             ..OF_MACHINE
         },
         Knob {
@@ -116,6 +117,7 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(Since(4, 0), "212992"), (Since(6, 18), "4194304")]),
             reaches: Reaches::NewConnections,
             why: "The same for send buffers.",
+            source: "Documentation/admin-guide/sysctl/net.rst; commit a6d4f25888b8",
             ..OF_MACHINE
         },
         Knob {

@@ -19,6 +19,7 @@ pub(super) const FAMILY: Family = Family {
             risk: Risk::Medium,
             why: "Receive buffers. The most bounds the window, about half of it: a path of 80 ms and 1 Gbit/s \
                 holds 10 MB. Old guides set less than what kernels from 6.16 have by themselves (32 MiB).",
+            source: "Documentation/networking/ip-sysctl.rst; tcp_init in net/ipv4/tcp.c; commit 572be9bf9d0d",
             ..USUAL
         },
         Knob {

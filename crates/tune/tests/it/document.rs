@@ -32,7 +32,10 @@ fn page() -> String {
          A knob of a *namespace* is set where the process runs whose sockets it is for: in the pod, or in the node for \
          `host`. One of a *route* is set on the routes of that namespace that lead to the other side. One of a *queue* or a \
          *link* is set at the node's link to the other nodes; on a host, at the link that `--dev` names. One of the \
-         *machine* counts for every namespace at once.\n",
+         *machine* counts for every namespace at once.\n\n\
+         A default is what Linux has where nobody has set it: the newest first, with the first kernel that has it, or what \
+         else decides it. A parameter may also be called by the kernel's name, `net.ipv4.tcp_rmem` or \
+         `net/ipv4/tcp_rmem`.\n",
     );
     for family in TABLE {
         text.push_str(&format!("\n## {}\n\n{}\n", family.title, family.about));
@@ -60,7 +63,13 @@ fn section(knob: &Knob) -> String {
         | Kind::PowerOfTwo { .. }
         | Kind::PerQueue { .. }
         | Kind::Switch => knob.example.to_owned(),
-        Kind::Sizes | Kind::Pages | Kind::Ports | Kind::Algorithm | Kind::Choice(_) | Kind::Cpus => {
+        Kind::Sizes
+        | Kind::Pages
+        | Kind::Ports
+        | Kind::Algorithm
+        | Kind::Qdisc
+        | Kind::Choice(_)
+        | Kind::Cpus => {
             format!("\"{}\"", knob.example)
         }
     };

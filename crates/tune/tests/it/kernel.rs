@@ -33,6 +33,13 @@ ip -n {home} address add 2001:db8::1/64 dev wire0 nodad
 ip -n {home} route add 198.51.100.0/24 via 192.0.2.2 mtu lock 1400
 ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2"
         ));
+        // The kernel makes the route to an address of IPv6 a little later (`addrconf_dad_work`).
+        shell(&format!(
+            "for try in $(seq 500); do
+    ip -n {home} -6 route show table local | grep -q 2001:db8::1 && break
+    sleep 0.01
+done"
+        ));
         let wire = linux::IfName::new("wire0").unwrap();
         let routes = ["192.0.2.0/24", "198.51.100.0/24", "2001:db8::/64", "2001:db8:9::/48"];
         let site = Site {
@@ -95,7 +102,7 @@ fn a_parameter_of_a_namespace_is_its_own() {
     }
     let scene = Scene::new();
     let mut tried = 0;
-    for setting in TABLE.iter().flat_map(|family| of_this_kernel(family)) {
+    for setting in TABLE.iter().flat_map(of_this_kernel) {
         let Lives::Sysctl(path) = setting.knob.lives else { continue };
         let id = setting.knob.id;
         let (inside, outside) = (scene.world.open("home"), || sysctl::read(&key(path)).unwrap());
@@ -239,6 +246,36 @@ ip netns exec {0} nft add rule ip own in ct state established accept",
         assert_eq!(tracked(8081), 1, "another port");
     });
     assert_eq!(tracked(8080), 2, "afterwards it is tracked, beside the other");
+}
+
+/// What is written of a queueing discipline is what the kernel has.
+#[test]
+fn a_qdisc_has_the_options_that_were_asked_for() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let shown = || shell(&format!("tc -n {} qdisc show dev wire0", scene.home()));
+    let before = shown();
+    let check = |asked: &str, told: &str| {
+        let knob = tune::find("qdisc").unwrap();
+        let setting = Setting::read(knob, &Asked::Text(asked.to_owned())).unwrap();
+        there_and_back(&setting.plan(&scene.site), Fault::None, || {
+            assert!(shown().contains(told), "{asked}: {}", shown());
+        });
+        assert_eq!(shown(), before, "{asked}");
+    };
+    check("pfifo limit 50", "limit 50p");
+    let lacks = |kind: &str| {
+        let (home, lo) = (scene.home(), "dev lo root");
+        let tried = format!("tc -n {home} qdisc add {lo} {kind} 2>&1 && tc -n {home} qdisc del {lo} || true");
+        !shell(&tried).is_empty()
+    };
+    if lacks("fq") || lacks("fq_codel") {
+        return testkit::skip("this kernel has no fq, or no fq_codel");
+    }
+    check("fq_codel target 4ms interval 80ms noecn", "target 4ms interval 80ms");
+    check("fq flow_limit 200 nopacing", "flow_limit 200p");
 }
 
 /// The machine's own is left alone; that of a VM of ours is set and taken back.
