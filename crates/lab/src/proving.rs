@@ -90,8 +90,9 @@ impl Ground {
         if let Lives::Machine(key) = setting.lives {
             return Ok(of_machine(key, self.machine).map(|()| setting.clone()));
         }
-        if setting.lives == Lives::CpuLatency {
-            return Ok(Err("all of this machine shares it; `hostgap tune apply` holds it".to_owned()));
+        // To try these would be to set them for everybody.
+        if matches!(setting.lives, Lives::CpuLatency | Lives::Debug(_)) {
+            return Ok(Err("all of this machine shares it; it is for `hostgap tune apply`".to_owned()));
         }
         if setting.lives == Lives::Interrupts {
             return Ok(Err("the links of a race are no cards and have no interrupts".to_owned()));

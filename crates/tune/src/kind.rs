@@ -19,8 +19,22 @@ pub enum Kind {
         /// What is counted; empty for levels, modes and sets of bits.
         unit: &'static str,
     },
+    /// A number that may be negative.
+    Signed {
+        /// The least.
+        min: i64,
+        /// The most.
+        max: i64,
+    },
     /// A power of two, or 0 for none.
     PowerOfTwo {
+        /// The most.
+        max: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// The same, or what is shared out over the receive queues of a link.
+    PerQueue {
         /// The most.
         max: u64,
         /// What is counted.
@@ -34,6 +48,8 @@ pub enum Kind {
     Ports,
     /// The name of a congestion control algorithm.
     Algorithm,
+    /// A queueing discipline, with options or without.
+    Qdisc,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// CPUs.
@@ -45,6 +61,10 @@ pub enum Kind {
 pub enum Value {
     /// A number; 0 or 1 for a switch.
     Number(u64),
+    /// A number that may be negative.
+    Signed(i64),
+    /// So many over all receive queues of a link together.
+    Shared(u64),
     /// Several numbers.
     Numbers(Vec<u64>),
     /// A name.
@@ -58,7 +78,7 @@ pub enum Value {
 pub enum Cpus {
     /// None: the kernel does as if nothing were set.
     None,
-    /// Those of the node, whichever these are.
+    /// Those of the node of a race, or all of the machine: no NUMA node is meant.
     Node,
     /// These.
     These(CpuSet),
@@ -66,6 +86,8 @@ pub enum Cpus {
 
 /// Bytes of the longest name of an algorithm (`TCP_CA_NAME_MAX` in net/tcp.h, with the NUL at its end).
 const ALGORITHM_BYTES_MAX: usize = 15;
+/// Behind a number that is shared out.
+const PER_QUEUE: &str = "/queues";
 /// The most that a number of bytes in `tcp_rmem` and its like can be (`int` in the kernel).
 const SIZE_MAX: u64 = i32::MAX as u64;
 
@@ -90,16 +112,30 @@ impl Kind {
             Kind::Number { min, max, .. } => {
                 text.parse().ok().filter(|number| (min..=max).contains(number)).map(Value::Number)
             }
+            Kind::Signed { min, max } => {
+                text.parse().ok().filter(|number| (min..=max).contains(number)).map(Value::Signed)
+            }
             Kind::PowerOfTwo { max, .. } => {
                 let fits = |number: &u64| *number <= max && (*number == 0 || number.is_power_of_two());
                 text.parse().ok().filter(fits).map(Value::Number)
             }
+            Kind::PerQueue { max, unit } => match text.strip_suffix(PER_QUEUE) {
+                Some(total) => match (Kind::PowerOfTwo { max, unit }).read_text(total)? {
+                    Value::Number(total) if total > 0 => Some(Value::Shared(total)),
+                    _ => None,
+                },
+                None => Kind::PowerOfTwo { max, unit }.read_text(text),
+            },
             Kind::Sizes | Kind::Pages => numbers(text, 3, 1, SIZE_MAX),
             Kind::Ports => numbers(text, 2, 1, u16::MAX.into()),
             Kind::Algorithm => {
                 let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
                 let fits = (1..=ALGORITHM_BYTES_MAX).contains(&text.len()) && text.bytes().all(sound);
                 fits.then(|| Value::Name(text.to_owned()))
+            }
+            Kind::Qdisc => {
+                let words: Vec<&str> = text.split_ascii_whitespace().collect();
+                crate::qdisc::read(text).map(|_| Value::Name(words.join(" ")))
             }
             Kind::Choice(words) => words.contains(&text).then(|| Value::Name(text.to_owned())),
             Kind::Cpus => match text {
@@ -129,13 +165,20 @@ impl fmt::Display for Kind {
         match self {
             Kind::Switch => f.write_str("0 or 1"),
             Kind::Number { min, max, unit } => write!(f, "a number from {min} to {max}{}", of(unit)),
+            Kind::Signed { min, max } => write!(f, "a number from {min} to {max}"),
             Kind::PowerOfTwo { max, unit } => write!(f, "0 or a power of two up to {max}{}", of(unit)),
+            Kind::PerQueue { max, unit } => write!(
+                f,
+                "0 or a power of two up to {max}{}, or \"TOTAL/queues\" for its share of so many",
+                of(unit)
+            ),
             Kind::Sizes => f.write_str("three ascending numbers of bytes, \"least first most\""),
             Kind::Pages => f.write_str("three ascending numbers of pages, \"low pressure high\""),
             Kind::Ports => f.write_str("two ascending ports, \"first last\""),
             Kind::Algorithm => f.write_str("the name of a congestion control algorithm"),
+            Kind::Qdisc => f.write_str(crate::qdisc::EXPECTED),
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
-            Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for the node's own, or \"none\""),
+            Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for all of the node of a race or of the machine, or \"none\""),
         }
     }
 }
@@ -144,6 +187,8 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Number(number) => number.fmt(f),
+            Value::Signed(number) => number.fmt(f),
+            Value::Shared(total) => write!(f, "{total}{PER_QUEUE}"),
             Value::Numbers(numbers) => {
                 let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
                 f.write_str(&words.join(" "))
@@ -175,11 +220,21 @@ mod tests {
         check(number, "0", None);
         check(number, "-1", None);
         check(number, "1k", None);
+        let signed = Kind::Signed { min: -31, max: 31 };
+        check(signed, "-31", Some("-31"));
+        check(signed, "31", Some("31"));
+        check(signed, "-32", None);
         let power = Kind::PowerOfTwo { max: 4096, unit: "flows" };
         check(power, "0", Some("0"));
         check(power, "4096", Some("4096"));
         check(power, "4095", None);
         check(power, "8192", None);
+        let each = Kind::PerQueue { max: 4096, unit: "flows" };
+        check(each, "1024", Some("1024"));
+        check(each, "4096/queues", Some("4096/queues"));
+        check(each, "0/queues", None);
+        check(each, "8192/queues", None);
+        check(each, "4096/", None);
         check(Kind::Sizes, "4096\t131072  6291456", Some("4096 131072 6291456"));
         check(Kind::Sizes, "4096 131072", None);
         check(Kind::Sizes, "131072 4096 6291456", None);

@@ -7,7 +7,7 @@ use linux::ethtool::NicParameter;
 use linux::netlink::RouteMetric;
 use linux::sysfs::LinkAttribute;
 
-use crate::Kind;
+use crate::{ByDefault, Kind};
 
 /// Knobs that belong together, under a heading.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ pub struct Knob {
     pub disrupts: Disrupts,
     /// What a bad value can do.
     pub risk: Risk,
-    /// What kernels have by default, where that is known, with the versions that changed it; empty otherwise.
-    pub default: &'static str,
+    /// What it is where nobody has set it, by kernel.
+    pub default: ByDefault,
     /// Why anybody would turn it, and when rather not, in a sentence or two.
     pub why: &'static str,
     /// Who says so.

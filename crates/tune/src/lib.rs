@@ -6,18 +6,21 @@
 //!
 //! Each family of knobs is a file below `table`; a new knob is a row there and nothing else.
 
+mod default;
 mod kind;
 mod knob;
 mod notrack;
 mod order;
 mod profile;
+mod qdisc;
 mod setting;
 mod site;
 mod table;
 
+pub use default::{ByDefault, Values};
 pub use kind::{Cpus, Kind, Value};
 pub use knob::{Disrupts, Family, Knob, Lives, QueueFile, Reaches, Risk, Scope, Since};
-pub use profile::{LeftOut, PROFILES, Profile, ProfileError, Wanted};
+pub use profile::{LeftOut, PROFILES, Profile, ProfileError, Wanted, nearest_profile};
 pub use setting::{Setting, Settings, TuneError};
 pub use site::{Nic, Site};
 pub use table::{TABLE, all, find};

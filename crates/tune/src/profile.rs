@@ -104,14 +104,14 @@ impl Profile {
         for entry in file.set {
             let place = entry.knob.span().start;
             let knob = entry.knob.into_inner();
-            if wanted.iter().any(|other| other.setting.knob.id == knob) {
-                return Err(at(place, format!("{knob} is set twice")));
-            }
             let setting = Setting::asked(&knob, entry.value.get_ref()).map_err(|error| {
                 let place =
                     if let TuneError::Value { .. } = error { entry.value.span().start } else { place };
                 at(place, error.to_string())
             })?;
+            if wanted.iter().any(|other| other.setting.knob == setting.knob) {
+                return Err(at(place, format!("{} is set twice", setting.knob.id)));
+            }
             wanted.push(Wanted { setting, at_least: entry.at_least, why: entry.why });
         }
         Ok(Profile { about: file.about, wanted, left_out: file.left_out })
@@ -155,6 +155,11 @@ impl Wanted {
     }
 }
 
+/// The profile of ours that is nearest to a name in spelling, if one is near.
+pub fn nearest_profile(unknown: &str) -> Option<&'static str> {
+    crate::setting::nearest_of(unknown, PROFILES.iter().map(|(name, _)| *name))
+}
+
 fn located(text: &str, start: usize, what: String) -> ProfileError {
     let before = text.get(..start.min(text.len())).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -196,15 +201,28 @@ mod tests {
             "line 5, column 9: busy_poll cannot be \"-1\": a number from 0 to 10000 (microseconds) is expected",
         );
         check(
+            &format!("{HEAD}knob = \"net.core.bsy_poll\"\nvalue = 1\n"),
+            "line 4, column 8: there is no knob \"net.core.bsy_poll\", did you mean \"busy_poll\"?; `hostgap tune knobs` lists them",
+        );
+        check(
             "schema = 2\nabout = \"x\"\n",
             "line 1, column 10: the profile has schema 2, this hostgap knows 1",
         );
         let twice = "knob = \"busy_poll\"\nvalue = 1\n";
         check(&format!("{HEAD}{twice}[[set]]\n{twice}"), "line 7, column 8: busy_poll is set twice");
+        let again = "knob = \"net.core.busy_poll\"\nvalue = 1\n";
+        check(&format!("{HEAD}{twice}[[set]]\n{again}"), "line 7, column 8: busy_poll is set twice");
         let no_toml = Profile::read("schema = \n").unwrap_err();
         assert_eq!((no_toml.line, no_toml.column), (1, 10), "{no_toml}");
         let unknown = Profile::read("schema = 1\nabuot = \"x\"\n").unwrap_err();
         assert!(unknown.what.contains("abuot") && unknown.line == 2, "{unknown}");
+    }
+
+    #[test]
+    fn a_profile_s_name_may_be_misspelt() {
+        assert_eq!(nearest_profile("many_connections"), Some("many-connections"));
+        assert_eq!(nearest_profile("latncy"), Some("latency"));
+        assert_eq!(nearest_profile("quux"), None);
     }
 
     #[test]

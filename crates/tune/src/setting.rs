@@ -1,8 +1,9 @@
 //! Knobs with values: read, and turned into steps.
 
+use std::collections::BTreeMap;
+
 use linux::interrupts::{Interrupt, queue_of};
 use linux::netlink::{MetricValue, RouteMetric};
-use linux::qdisc::{Fq, FqCodel};
 use linux::{CpuSet, Qdisc, sysctl};
 use plan::{Place, Plan, Queue, Step};
 use record::{Asked, Side, Tuning};
@@ -42,6 +43,12 @@ pub enum TuneError {
         /// The knob that is nearest in spelling, if one is near.
         nearest: Option<String>,
     },
+    /// The knob is set under its own name and under the kernel's.
+    #[error("{knob} is set twice, under two of its names")]
+    Twice {
+        /// The knob.
+        knob: String,
+    },
     /// The knob is gone.
     #[error("{knob} cannot be set: {gone}; {instead}")]
     Obsolete {
@@ -68,25 +75,37 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |knob| format!(", did you mean {knob:?}?"))
 }
 
+/// Values by the knobs' own names.
+type Named<'a> = BTreeMap<&'static str, &'a Asked>;
+
+/// Values by the knobs' own names, where some may have been given by the kernel's.
+fn named(asked: &BTreeMap<String, Asked>) -> Result<Named<'_>, TuneError> {
+    let mut named = Named::new();
+    for (name, value) in asked {
+        let Some(knob) = find(name) else {
+            return Err(TuneError::Unknown { knob: name.clone(), nearest: nearest(name) });
+        };
+        if named.insert(knob.id, value).is_some() {
+            return Err(TuneError::Twice { knob: knob.id.to_owned() });
+        }
+    }
+    Ok(named)
+}
+
 impl Settings {
     /// Reads what was asked for. A knob that is set for one side has that value there, whatever is set for both.
     ///
     /// # Errors
-    /// The first knob that is unknown, gone, or does not take its value.
+    /// The first knob that is unknown, set under two of its names, gone, or does not take its value.
     pub fn read(asked: &Tuning) -> Result<Settings, TuneError> {
-        let known = [&asked.both, &asked.client, &asked.server].into_iter().flat_map(|knobs| knobs.keys());
-        for knob in known {
-            if find(knob).is_none() {
-                return Err(TuneError::Unknown { knob: knob.clone(), nearest: nearest(knob) });
-            }
-        }
-        let side = |own: &std::collections::BTreeMap<String, Asked>| -> Result<Vec<Setting>, TuneError> {
+        let [both, client, server] = [named(&asked.both)?, named(&asked.client)?, named(&asked.server)?];
+        let side = |own: &Named<'_>| -> Result<Vec<Setting>, TuneError> {
             let asked = |knob: &'static Knob| {
-                own.get(knob.id).or_else(|| asked.both.get(knob.id)).map(|value| (knob, value))
+                own.get(knob.id).or_else(|| both.get(knob.id)).map(|value| (knob, *value))
             };
             all().filter_map(asked).map(|(knob, value)| Setting::read(knob, value)).collect()
         };
-        Ok(Settings { client: side(&asked.client)?, server: side(&asked.server)? })
+        Ok(Settings { client: side(&client)?, server: side(&server)? })
     }
 
     /// True if there is nothing to set.
@@ -230,7 +249,9 @@ impl Setting {
             Value::Cpus(Cpus::These(cpus)) => cpus.to_mask(),
             Value::Cpus(Cpus::None) => CpuSet::default().to_mask(),
             Value::Cpus(Cpus::Node) => site.cpus.to_mask(),
-            Value::Number(_) | Value::Numbers(_) | Value::Name(_) => self.value.to_string(),
+            Value::Number(_) | Value::Signed(_) | Value::Shared(_) | Value::Numbers(_) | Value::Name(_) => {
+                self.value.to_string()
+            }
         };
         Step::SetSysctl { key, value }
     }
@@ -238,7 +259,7 @@ impl Setting {
     fn metric(&self) -> MetricValue {
         match &self.value {
             Value::Name(name) => MetricValue::Name(name.clone()),
-            Value::Number(_) | Value::Numbers(_) | Value::Cpus(_) => MetricValue::Number(self.number()),
+            _ => MetricValue::Number(self.number()),
         }
     }
 
@@ -247,9 +268,7 @@ impl Setting {
         match &self.value {
             Value::Cpus(Cpus::Node) => site.cpus.clone(),
             Value::Cpus(Cpus::These(cpus)) => cpus.clone(),
-            Value::Cpus(Cpus::None) | Value::Number(_) | Value::Numbers(_) | Value::Name(_) => {
-                CpuSet::default()
-            }
+            _ => CpuSet::default(),
         }
     }
 
@@ -262,7 +281,8 @@ impl Setting {
                 .map(|rx| Step::SetQueueCpus { link: link(), queue: Queue::Rx(rx), cpus: self.cpus(site) })
                 .collect(),
             QueueFile::RpsFlows => {
-                (0..rx).map(|rx| Step::SetQueueFlows { link: link(), rx, flows: self.number() }).collect()
+                let flows = self.flows(rx);
+                (0..rx).map(|rx| Step::SetQueueFlows { link: link(), rx, flows }).collect()
             }
             QueueFile::XpsCpus => {
                 let cpus = self.cpus(site);
@@ -278,6 +298,17 @@ impl Setting {
         }
     }
 
+    /// Of each receive queue. The kernel takes powers of two, so that it is the share of as many queues as the next one.
+    fn flows(&self, queues: u16) -> u32 {
+        match self.value {
+            Value::Shared(total) => {
+                let each = total / u64::from(queues).next_power_of_two();
+                u32::try_from(each.max(1)).expect("the table keeps it within 32 bits")
+            }
+            _ => self.number(),
+        }
+    }
+
     /// One CPU each, in turn by queue, so that both directions of a queue have the same.
     fn interrupts(&self, site: &Site) -> Vec<Step> {
         let cpus: Vec<u16> = self.cpus(site).iter().collect();
@@ -290,31 +321,28 @@ impl Setting {
         site.nic.interrupts.iter().filter_map(step).collect()
     }
 
-    /// With the kernel's own options. A pfifo is as long as a queue of a network card usually is.
     fn qdisc(&self) -> Qdisc {
-        match self.value.to_string().as_str() {
-            "fq" => Qdisc::Fq(Fq::default()),
-            "fq_codel" => Qdisc::FqCodel(FqCodel::default()),
-            "pfifo" => Qdisc::Pfifo { limit: 1000 },
-            "pfifo_fast" => Qdisc::PfifoFast,
-            other => unreachable!("the table does not take {other}"),
-        }
+        crate::qdisc::read(&self.value.to_string()).expect("the table takes no other")
     }
 
     /// A number of a kind whose most fits; a test of the table sees to that.
     fn number(&self) -> u32 {
         match self.value {
             Value::Number(number) => u32::try_from(number).expect("the table keeps it within 32 bits"),
-            Value::Numbers(_) | Value::Name(_) | Value::Cpus(_) => {
-                unreachable!("the table gives it a number")
-            }
+            _ => unreachable!("the table gives it a number"),
         }
     }
 }
 
-/// The knob that is nearest in spelling, if one is near: Jaro-Winkler above 0.8, as for keys of a file.
+/// The knob that is nearest in spelling, if one is near. Of the kernel's own names the last part counts.
 pub(crate) fn nearest(unknown: &str) -> Option<String> {
-    let likeness = |knob: &&Knob| strsim::jaro_winkler(unknown, knob.id);
-    let best = all().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(&best) > 0.8).then(|| best.id.to_owned())
+    let own = unknown.rsplit(['.', '/']).next().unwrap_or(unknown);
+    nearest_of(own, all().map(|knob| knob.id)).map(str::to_owned)
+}
+
+/// The nearest name: Jaro-Winkler above 0.8, as for keys of a file.
+pub(crate) fn nearest_of(unknown: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let likeness = |name: &str| strsim::jaro_winkler(unknown, name);
+    let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) > 0.8).then_some(best)
 }

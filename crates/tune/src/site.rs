@@ -16,7 +16,7 @@ pub struct Site {
     pub node: Place,
     /// The node's link to the other nodes.
     pub wire: IfName,
-    /// The node's CPUs.
+    /// The node's CPUs: in a race those that it was given, on a host all that are online, on whatever NUMA node.
     pub cpus: CpuSet,
     /// What is behind that link.
     pub nic: Nic,

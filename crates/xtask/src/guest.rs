@@ -57,9 +57,10 @@ pub(crate) static ALL: [Guest; 2] = [
         kernel: deb::Suite::Stable,
         flavour: Flavour::Cloud,
         lane: "old",
-        packages: &["datapath", "doctor", "bpf"],
-        always: &["datapath", "bpf"],
-        parts: &[("datapath", "traffic::")],
+        packages: &["tune", "datapath", "doctor", "bpf"],
+        always: &["tune", "datapath", "bpf"],
+        // What the table of knobs says of kernels is to be so on each.
+        parts: &[("datapath", "traffic::"), ("tune", "defaults::")],
         out: &[("bpf", "odd::")],
     },
 ];

@@ -1,6 +1,6 @@
 //! Sizes of buffers, against what the kernel would have chosen and what paths need.
 
-use tune::Since;
+use tune::{ByDefault, Lives};
 
 use super::{IP_SYSCTL, SOCK_DIAG};
 use crate::finding::USUAL;
@@ -37,90 +37,46 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-/// A limit's default, by the first kernel that has it.
-struct Default {
-    key: &'static str,
-    knob: &'static str,
-    /// Which of the numbers.
-    at: usize,
-    /// Newest first.
-    since: &'static [(Since, u64)],
-    /// The kernel takes less where there is little memory: a 128th of what is free at its start (`tcp_init`).
-    by_memory: bool,
-}
-
 const MIB: u64 = 1 << 20;
-/// Seen on 6.1, 6.12 and 6.18. Where a default was raised between two of these, it counts from the later one.
-const DEFAULTS: &[Default] = &[
-    Default {
-        key: "net/ipv4/tcp_rmem",
-        knob: "tcp_rmem",
-        at: 2,
-        since: &[(Since(6, 18), 32 * MIB), (Since(4, 0), 6 * MIB)],
-        by_memory: true,
-    },
-    Default {
-        key: "net/ipv4/tcp_wmem",
-        knob: "tcp_wmem",
-        at: 2,
-        since: &[(Since(4, 0), 4 * MIB)],
-        by_memory: true,
-    },
-    Default {
-        key: "net/ipv4/tcp_limit_output_bytes",
-        knob: "tcp_limit_output_bytes",
-        at: 0,
-        since: &[(Since(6, 18), 4 * MIB), (Since(4, 20), MIB)],
-        by_memory: false,
-    },
-    Default {
-        key: "net/core/rmem_max",
-        knob: "rmem_max",
-        at: 0,
-        since: &[(Since(6, 18), 4 * MIB), (Since(4, 0), 212_992)],
-        by_memory: false,
-    },
-    Default {
-        key: "net/core/wmem_max",
-        knob: "wmem_max",
-        at: 0,
-        since: &[(Since(6, 18), 4 * MIB), (Since(4, 0), 212_992)],
-        by_memory: false,
-    },
-    Default {
-        key: "net/core/somaxconn",
-        knob: "somaxconn",
-        at: 0,
-        since: &[(Since(5, 4), 4096)],
-        by_memory: false,
-    },
+/// Limits that guides lower: the knobs, whose rows have the defaults of every kernel, and which of their numbers.
+const LIMITS: &[(&str, usize)] = &[
+    ("tcp_rmem", 2),
+    ("tcp_wmem", 2),
+    ("tcp_limit_output_bytes", 0),
+    ("rmem_max", 0),
+    ("wmem_max", 0),
+    ("somaxconn", 0),
 ];
 
 fn below_default(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
-    for row in DEFAULTS {
-        let mut numbers = window.numbers(row.key);
-        let default = row.since.iter().find(|(since, _)| window.kernel() >= *since).map(|(_, value)| *value);
-        let Some((now, default)) = numbers.get(row.at).copied().zip(default) else { continue };
+    for (id, at) in LIMITS {
+        let Some(knob) = tune::find(id) else { continue };
+        let (Lives::Sysctl(key) | Lives::Machine(key)) = knob.lives else { continue };
+        let mut numbers = window.numbers(key);
+        let words = knob.default.on(window.kernel()).unwrap_or_default();
+        let default = words.split_ascii_whitespace().nth(*at).and_then(|word| word.parse::<u64>().ok());
+        let Some((now, default)) = numbers.get(*at).copied().zip(default) else { continue };
         // Half of the memory may have been taken when the kernel looked.
         let memory = window.after.machine.memory_bytes / 256;
-        let least = if row.by_memory { default.min(memory) } else { default };
+        let by_memory = matches!(knob.default, ByDefault::Capped(..));
+        let least = if by_memory { default.min(memory) } else { default };
         if now >= least {
             continue;
         }
-        let limited = limited_by(window, row.key, now);
-        let file = window.after.configured.iter().rev().find(|line| line.key == row.key);
-        let mut seen = Seen::with_effect(limited.is_some(), 60.0).on(row.key.replace('/', ".")).saw(
+        let limited = limited_by(window, key, now);
+        let file = window.after.configured.iter().rev().find(|line| line.key == key);
+        let mut seen = Seen::with_effect(limited.is_some(), 60.0).on(key.replace('/', ".")).saw(
             format!("{now}; the default of Linux {} is {default}", window.kernel()),
-            format!("/proc/sys/{}", row.key),
+            format!("/proc/sys/{key}"),
         );
         seen.evidence.extend(limited);
         if let Some(line) = file {
             seen = seen.saw(format!("set to {:?}", line.value), line.file.clone());
         }
-        numbers[row.at] = default;
+        numbers[*at] = default;
         let value = numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
-        found.push(seen.set(row.knob, value));
+        found.push(seen.set(knob.id, value));
     }
     found
 }

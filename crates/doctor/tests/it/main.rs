@@ -6,6 +6,7 @@ mod document;
 mod faults;
 mod live;
 mod machines;
+mod profiles;
 mod rows;
 mod scene;
 mod trees;

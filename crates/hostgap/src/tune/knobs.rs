@@ -8,7 +8,11 @@ use crate::speak;
 
 /// Prints the knobs whose name has the text in it, or all of them.
 pub(super) fn run(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
-    let is_asked = |knob: &Knob| name.is_none_or(|name| knob.id.contains(name));
+    // The kernel's name of a parameter is one knob's alone.
+    let exact = name.and_then(::tune::find);
+    let is_asked = |knob: &Knob| {
+        name.is_none_or(|name| knob.id.contains(name)) || exact.is_some_and(|exact| exact == knob)
+    };
     if json {
         let knobs: Vec<_> = TABLE
             .iter()
@@ -39,9 +43,7 @@ fn text(knob: &Knob) -> String {
     if knob.disrupts != Disrupts::Nothing {
         text += &format!("      setting it interrupts {}\n", knob.disrupts);
     }
-    if !knob.default.is_empty() {
-        text += &format!("      default {}\n", knob.default);
-    }
+    text += &format!("      default {}\n", knob.default);
     if let Some(since) = knob.since {
         text += &format!("      kernel  from {since}\n");
     }
@@ -77,6 +79,8 @@ fn object(family: &str, knob: &Knob) -> serde_json::Value {
         Lives::Nowhere { gone, instead } => (Some(gone), Some(instead)),
         _ => (None, None),
     };
+    let value = |(since, value): &(::tune::Since, &str)| serde_json::json!({ "since": since.to_string(), "value": value });
+    let defaults: Vec<_> = knob.default.values().iter().map(value).collect();
     serde_json::json!({
         "id": knob.id,
         "family": family,
@@ -89,7 +93,8 @@ fn object(family: &str, knob: &Knob) -> serde_json::Value {
         "reaches": knob.reaches.to_string(),
         "disrupts": knob.disrupts.to_string(),
         "risk": knob.risk.to_string(),
-        "default": Some(knob.default).filter(|default| !default.is_empty()),
+        "default": knob.scope().map(|_| knob.default.to_string()),
+        "defaults": defaults,
         "why": knob.why,
         "source": knob.source,
         "obsolete": obsolete,

@@ -72,6 +72,11 @@ fn knobs_are_listed_as_the_table_has_them() {
     }
     let text = stdout(&turn.hostgap(&["tune", "knobs"]));
     assert!(tune::all().all(|knob| text.contains(&format!("  {}\n", knob.id))), "{text}");
+    let rmem = listed.iter().find(|knob| knob["id"] == "tcp_rmem").unwrap();
+    assert_eq!(rmem["defaults"][1]["since"], "6.16");
+    assert_eq!(rmem["defaults"][1]["value"], "4096 131072 33554432");
+    let own = stdout(&turn.hostgap(&["tune", "knobs", "net.ipv4.tcp_rmem"]));
+    assert!(own.contains("  tcp_rmem\n") && own.contains("default 4096 131072 33554432 from"), "{own}");
     let one = stdout(&turn.hostgap(&["tune", "knobs", "recycle"]));
     assert!(
         one.contains("tcp_tw_recycle") && one.contains("tcp_tw_reuse") && !one.contains("initcwnd"),

@@ -1,7 +1,7 @@
 //! How fast TCP sends.
 
-use super::{BYTES, USUAL, from_to, up_to};
-use crate::{Family, Kind, Knob, Lives, Reaches, Risk};
+use super::{BYTES, OLDEST, USUAL, from_to, up_to};
+use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "How fast TCP sends",
@@ -12,17 +12,19 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_congestion_control"),
             kind: Kind::Algorithm,
             example: "reno",
+            default: ByDefault::Build("cubic in most; a new namespace has that of the first"),
             risk: Risk::Medium,
             why: "The algorithm that new sockets have: bbr and illinois keep a fast path full in spite of \
-                random loss, where cubic halves its window; dctcp wants a network that marks. An algorithm \
+                random loss, where cubic goes down to 0.7 of its window at each loss; dctcp wants a network that marks. An algorithm \
                 that the machine does not allow to everybody is set on the routes instead.",
-            source: "Documentation/networking/ip-sysctl.rst; tcp_set_default_congestion_control in net/ipv4/tcp_cong.c",
+            source: "Documentation/networking/ip-sysctl.rst; RFC 9438, section 4.6; tcp_set_default_congestion_control in net/ipv4/tcp_cong.c",
             ..USUAL
         },
         Knob {
             id: "tcp_slow_start_after_idle",
             lives: Lives::Sysctl("net/ipv4/tcp_slow_start_after_idle"),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
             why: "0 keeps the window over a pause instead of beginning anew, which is what permanent \
@@ -34,6 +36,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_pacing_ss_ratio"),
             kind: up_to(1000),
             example: "250",
+            default: ByDefault::Kernel(&[(OLDEST, "200")]),
             reaches: Reaches::All,
             why: "Percent of the current rate at which packets are paced in slow start, where pacing is on \
                 (bbr, the fq qdisc).",
@@ -44,6 +47,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_pacing_ca_ratio"),
             kind: up_to(1000),
             example: "150",
+            default: ByDefault::Kernel(&[(OLDEST, "120")]),
             reaches: Reaches::All,
             why: "The same after slow start: less is smoother, more fills gaps sooner.",
             ..USUAL
@@ -53,6 +57,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_ecn"),
             kind: up_to(5),
             example: "1",
+            default: ByDefault::Kernel(&[(OLDEST, "2")]),
             risk: Risk::Medium,
             why: "1 asks peers for explicit congestion marks, so that a queue can slow a connection down \
                 without a loss; 3 to 5 are accurate ECN, from Linux 6.18.",
@@ -62,6 +67,7 @@ pub(super) const FAMILY: Family = Family {
             id: "tcp_autocorking",
             lives: Lives::Sysctl("net/ipv4/tcp_autocorking"),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
             why: "0 sends small writes at once instead of gathering them while packets wait in a queue below.",
             ..USUAL
@@ -71,9 +77,11 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_limit_output_bytes"),
             kind: BYTES,
             example: "131072",
+            default: ByDefault::Kernel(&[(Since(4, 20), "1048576"), (Since(6, 16), "4194304")]),
             reaches: Reaches::All,
             why: "How much of a connection may wait below TCP. Less keeps queues of this machine short; too \
                 little starves links that tell late what they have sent.",
+            source: "Documentation/networking/ip-sysctl.rst; commits c73e5807e4f6 and 9ea3bfa61b09",
             ..USUAL
         },
         Knob {
@@ -81,6 +89,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_min_tso_segs"),
             kind: from_to(1, 65_535, "segments"),
             example: "4",
+            default: ByDefault::Kernel(&[(OLDEST, "2")]),
             reaches: Reaches::All,
             why: "The least number of segments in a packet that is cut later: more costs less CPU and sends in \
                 larger bursts.",
@@ -91,6 +100,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_tso_win_divisor"),
             kind: from_to(0, 255, ""),
             example: "8",
+            default: ByDefault::Kernel(&[(OLDEST, "3")]),
             reaches: Reaches::All,
             why: "The share of the window that one such packet may be: 3 is a third, larger is smoother.",
             ..USUAL
@@ -100,6 +110,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_fastopen"),
             kind: up_to(0x7fff),
             example: "3",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
             why: "3 lets servers take data with the first packet too, which saves a round trip for clients \
                 that come again; some boxes on the way drop such packets.",

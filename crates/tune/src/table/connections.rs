@@ -1,7 +1,7 @@
 //! Beginnings and ends of connections, and ports.
 
-use super::{USUAL, from_to, up_to};
-use crate::{Family, Kind, Knob, Lives, Reaches, Risk, Since};
+use super::{OLDEST, USUAL, from_to, up_to};
+use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "Beginnings and ends of connections",
@@ -12,6 +12,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Notrack,
             kind: from_to(1, 65_535, ""),
             example: "8080",
+            default: ByDefault::Unset("what the rules of a namespace want is tracked"),
             reaches: Reaches::NewConnections,
             risk: Risk::High,
             why: "Connections to this TCP port, served here, are not tracked: no entry, no look-up. It breaks address \
@@ -25,6 +26,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/core/somaxconn"),
             kind: from_to(1, 65_535, "connections"),
             example: "1024",
+            default: ByDefault::Kernel(&[(Since(5, 4), "4096")]),
             reaches: Reaches::NewListeners,
             why: "The most that a listener can let wait until they are accepted, whatever it asks for.",
             source: "Documentation/admin-guide/sysctl/net.rst",
@@ -35,8 +37,14 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_max_syn_backlog"),
             kind: from_to(1, 2_147_483_647, "connections"),
             example: "6000",
+            default: ByDefault::Memory(
+                "one for each 16 MiB, rounded up to a power of two: 128 at least, 4096 at most",
+            ),
             reaches: Reaches::All,
-            why: "How many half-open connections a listener remembers before it answers with cookies.",
+            why: "Read only where tcp_syncookies is 0: three quarters of it are for anybody's half-open connections, the \
+                rest for peers that were here before. With cookies a listener remembers as many as it lets wait, \
+                the lesser of its own number and somaxconn, and answers with cookies beyond.",
+            source: "inet_csk_reqsk_queue_is_full and tcp_conn_request in net/ipv4/tcp_input.c",
             ..USUAL
         },
         Knob {
@@ -44,15 +52,18 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_syncookies"),
             kind: up_to(2),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
-            why: "1 answers by cookies when that is full; 0 drops, 2 always answers so, which is for tests.",
+            why: "1 answers by cookies when a listener has as many half-open connections as it lets wait (somaxconn); 0 \
+                drops them, 2 always answers so, which is for tests.",
             ..USUAL
         },
         Knob {
             id: "tcp_abort_on_overflow",
             lives: Lives::Sysctl("net/ipv4/tcp_abort_on_overflow"),
             example: "1",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
             why: "1 resets a connection that cannot be accepted, instead of letting the client try again.",
@@ -63,6 +74,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/ip_local_port_range"),
             kind: Kind::Ports,
             example: "1024 65535",
+            default: ByDefault::Kernel(&[(OLDEST, "32768 60999")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
             why: "The ports that clients get. The usual 28232 a destination last for 470 connections a second, \
@@ -74,6 +86,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_tw_reuse"),
             kind: up_to(2),
             example: "1",
+            default: ByDefault::Kernel(&[(Since(4, 19), "2")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
             why: "1 lets a client take a port again a second after its connection has ended, to all \
@@ -85,6 +98,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_tw_reuse_delay"),
             kind: from_to(1, 60_000, "milliseconds"),
             example: "500",
+            default: ByDefault::Kernel(&[(Since(6, 14), "1000")]),
             since: Some(Since(6, 14)),
             reaches: Reaches::All,
             risk: Risk::Medium,
@@ -96,6 +110,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_max_tw_buckets"),
             kind: from_to(1, 2_147_483_647, "connections"),
             example: "300000",
+            default: ByDefault::Memory("one for each 256 KiB, rounded up to a power of two: 262144 at most"),
             reaches: Reaches::All,
             risk: Risk::Medium,
             why: "How many ended connections are remembered; those beyond are forgotten at once. Less is no \
@@ -107,6 +122,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_fin_timeout"),
             kind: from_to(1, 3_600, "seconds"),
             example: "15",
+            default: ByDefault::Kernel(&[(OLDEST, "60")]),
             reaches: Reaches::All,
             why: "How long the peer may take to end a connection that this side has closed. It is not how long \
                 ports stay taken, which is a minute always.",
@@ -117,6 +133,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_orphan_retries"),
             kind: from_to(0, 255, "attempts"),
             example: "3",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
             why: "How often what is left in a closed socket is sent again.",
             ..USUAL
@@ -126,6 +143,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_keepalive_time"),
             kind: from_to(1, 32_767, "seconds"),
             example: "300",
+            default: ByDefault::Kernel(&[(OLDEST, "7200")]),
             reaches: Reaches::All,
             why: "After what silence a connection is tried, where its program asks for that: load balancers \
                 forget in about 350 s.",
@@ -136,6 +154,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_keepalive_intvl"),
             kind: from_to(1, 32_767, "seconds"),
             example: "30",
+            default: ByDefault::Kernel(&[(OLDEST, "75")]),
             reaches: Reaches::All,
             why: "Between such tries.",
             ..USUAL
@@ -145,6 +164,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_keepalive_probes"),
             kind: from_to(1, 127, "attempts"),
             example: "5",
+            default: ByDefault::Kernel(&[(OLDEST, "9")]),
             reaches: Reaches::All,
             why: "After how many the connection is given up.",
             ..USUAL

@@ -1,7 +1,7 @@
 //! Queues and links of a node.
 
-use super::{SCALING, USUAL, from_to};
-use crate::{Disrupts, Family, Kind, Knob, Lives, QueueFile, Reaches, Risk};
+use super::{OLDEST, SCALING, USUAL, from_to};
+use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, QueueFile, Reaches, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Queues and links of the node",
@@ -12,6 +12,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/rps_sock_flow_entries"),
             kind: Kind::PowerOfTwo { max: 1 << 29, unit: "flows" },
             example: "32768",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
             why: "The table in which threads leave word of the CPU on which they read (RFS). One for the whole \
                 machine; 32768 is right up to some ten thousand connections. A queue uses it where \
@@ -24,6 +25,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Queue(QueueFile::RpsCpus),
             kind: Kind::Cpus,
             example: "node",
+            default: ByDefault::Kernel(&[(OLDEST, "none")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
             why: "The CPUs on which received packets are worked on (RPS). It spreads the load of one queue; \
@@ -35,11 +37,12 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "rps_flow_cnt",
             lives: Lives::Queue(QueueFile::RpsFlows),
-            kind: Kind::PowerOfTwo { max: 1 << 29, unit: "flows" },
+            kind: Kind::PerQueue { max: 1 << 29, unit: "flows" },
             example: "4096",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
             why: "The flows of this queue whose packets follow their readers from CPU to CPU (RFS): \
-                rps_sock_flow_entries divided by the number of queues.",
+                rps_sock_flow_entries divided by the number of queues, which \"65536/queues\" works out.",
             source: SCALING,
             ..USUAL
         },
@@ -48,6 +51,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Queue(QueueFile::XpsCpus),
             kind: Kind::Cpus,
             example: "node",
+            default: ByDefault::Driver("none, or a CPU of its own for each queue"),
             reaches: Reaches::All,
             why: "The CPUs that send by this queue (XPS); only a link with several queues has something to \
                 choose. Several queues share the CPUs out, one queue for each CPU.",
@@ -57,13 +61,16 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "qdisc",
             lives: Lives::RootQdisc,
-            kind: Kind::Choice(&["fq", "fq_codel", "pfifo", "pfifo_fast"]),
+            kind: Kind::Qdisc,
             example: "pfifo",
+            default: ByDefault::Unset(
+                "default_qdisc, one for each queue of a card with several; none at a veth link",
+            ),
             reaches: Reaches::All,
             disrupts: Disrupts::Queued,
             risk: Risk::Medium,
             why: "The queue before the link. fq paces each connection, which spares the queues behind it; fq_codel keeps \
-                the wait short where this link is the narrowest of its path; the others are plain queues. A veth link has \
+                the wait short where this link is the narrowest of its path; the others are plain queues. What is not written of its options is the kernel's own. A veth link has \
                 none by default, so that this adds one.",
             source: "tc-fq(8), tc-fq_codel(8); net/sched/sch_generic.c",
             ..USUAL
@@ -73,6 +80,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Mtu,
             kind: from_to(1_280, 65_535, "bytes"),
             example: "9001",
+            default: ByDefault::Driver("1500 for Ethernet"),
             reaches: Reaches::All,
             disrupts: Disrupts::Link,
             risk: Risk::High,

@@ -1,7 +1,7 @@
 //! What TCP does about lost packets.
 
-use super::{USUAL, from_to, up_to};
-use crate::{Family, Knob, Lives, Reaches, Risk, Since};
+use super::{OLDEST, USUAL, from_to, up_to};
+use crate::{ByDefault, Family, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "Loss and time-outs",
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
             id: "tcp_sack",
             lives: Lives::Sysctl("net/ipv4/tcp_sack"),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
             why: "Selective acknowledgements tell which packets are missing. Without them a loss costs many \
                 more.",
@@ -20,6 +21,7 @@ pub(super) const FAMILY: Family = Family {
             id: "tcp_dsack",
             lives: Lives::Sysctl("net/ipv4/tcp_dsack"),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             why: "They also tell what came twice, from which a sender learns that it was too eager.",
             ..USUAL
         },
@@ -28,6 +30,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_timestamps"),
             kind: up_to(2),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
             why: "Each packet carries the time: round trips are measured well, and old packets are known. 0 \
                 saves 12 bytes a packet and makes tcp_tw_reuse do nothing.",
@@ -38,8 +41,13 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_recovery"),
             kind: up_to(7),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
-            why: "1 finds losses by time (RACK), which bears reordering; 0 counts acknowledgements.",
+            why: "A set of bits. 1 finds losses by time (RACK), which bears reordering; without it acknowledgements were \
+                counted, and from Linux 6.17, which counts no more, it is always as if it were set. 2 keeps the \
+                time that is waited for what was overtaken at a quarter of the least round trip; 4 waits it also \
+                where tcp_reordering packets have come after a gap.",
+            source: "Documentation/networking/ip-sysctl.rst; net/ipv4/tcp_recovery.c",
             ..USUAL
         },
         Knob {
@@ -47,6 +55,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_early_retrans"),
             kind: up_to(4),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "3")]),
             reaches: Reaches::All,
             why: "3 asks again for a loss at the end of an answer after two round trips, instead of waiting \
                 for the time-out (tail loss probe). Guides that say 0 lengthen the tail.",
@@ -57,6 +66,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_frto"),
             kind: up_to(2),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "2")]),
             reaches: Reaches::All,
             why: "2 finds out whether a time-out was too early, before it sends everything again.",
             ..USUAL
@@ -66,6 +76,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_reordering"),
             kind: from_to(1, 127, "packets"),
             example: "10",
+            default: ByDefault::Kernel(&[(OLDEST, "3")]),
             why: "How far packets may overtake each other before it counts as loss, at first; more for \
                 networks that spread a connection over several ways.",
             ..USUAL
@@ -74,6 +85,7 @@ pub(super) const FAMILY: Family = Family {
             id: "tcp_thin_linear_timeouts",
             lives: Lives::Sysctl("net/ipv4/tcp_thin_linear_timeouts"),
             example: "1",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
             why: "1 does not double the time-out for connections that have less than four packets on their \
                 way: steady small streams recover sooner.",
@@ -84,6 +96,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_rto_min_us"),
             kind: from_to(1, 10_000_000, "microseconds"),
             example: "10000",
+            default: ByDefault::Kernel(&[(Since(6, 11), "200000")]),
             since: Some(Since(6, 11)),
             risk: Risk::Medium,
             why: "The least retransmission time-out. 200 ms by default, a thousand round trips of a data \
@@ -96,6 +109,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_rto_max_ms"),
             kind: from_to(1_000, 120_000, "milliseconds"),
             example: "30000",
+            default: ByDefault::Kernel(&[(Since(6, 15), "120000")]),
             since: Some(Since(6, 15)),
             risk: Risk::Medium,
             why: "The most that doubling makes of the time-out.",
@@ -106,6 +120,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_retries2"),
             kind: from_to(1, 255, "attempts"),
             example: "8",
+            default: ByDefault::Kernel(&[(OLDEST, "15")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
             why: "After how many time-outs a connection is given up: 15 is a quarter of an hour, 8 about 100 \
@@ -117,6 +132,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_syn_retries"),
             kind: from_to(1, 127, "attempts"),
             example: "3",
+            default: ByDefault::Kernel(&[(OLDEST, "6")]),
             why: "How often a connection is asked for until that fails.",
             ..USUAL
         },
@@ -125,6 +141,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_comp_sack_delay_ns"),
             kind: from_to(0, 100_000_000, "nanoseconds"),
             example: "500000",
+            default: ByDefault::Kernel(&[(OLDEST, "1000000")]),
             reaches: Reaches::All,
             why: "How long selective acknowledgements may wait to be sent together; less sees losses sooner.",
             ..USUAL
@@ -134,6 +151,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_pingpong_thresh"),
             kind: from_to(1, 255, "answers"),
             example: "3",
+            default: ByDefault::Kernel(&[(Since(6, 7), "1")]),
             since: Some(Since(6, 7)),
             reaches: Reaches::All,
             why: "After how many quick answers a connection counts as a dialogue, whose acknowledgements wait \

@@ -2,12 +2,12 @@
 
 use linux::debugfs::DebugFile;
 
-use super::{BYTES, CORE_SYSCTL, USUAL, from_to};
-use crate::{Family, Kind, Knob, Lives, Reaches, Risk};
+use super::{BYTES, CORE_SYSCTL, OLDEST, USUAL, from_to};
+use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 const OF_MACHINE: Knob = Knob { reaches: Reaches::All, source: CORE_SYSCTL, ..USUAL };
 
-const CONNTRACK: &str = "Documentation/networking/nf_conntrack-sysctl.rst";
+const CONNTRACK: &str = "Documentation/networking/nf_conntrack-sysctl.rst; commit d532bcd0b269";
 
 pub(super) const FAMILY: Family = Family {
     title: "The whole machine",
@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/netdev_max_backlog"),
             kind: from_to(1, 1_000_000, "packets"),
             example: "2000",
-            default: "1000",
+            default: ByDefault::Kernel(&[(OLDEST, "1000")]),
             why: "The longest queue of packets that wait for a CPU: those steered by RPS, and those of veth, tunnels and \
                 loopback. A card that is polled does not use it. More is worth it where the CPUs count drops \
                 (/proc/net/softnet_stat, second column), and is a longer wait.",
@@ -29,7 +29,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/netdev_budget"),
             kind: from_to(1, 100_000, "packets"),
             example: "600",
-            default: "300",
+            default: ByDefault::Kernel(&[(OLDEST, "300")]),
             why: "How many packets a CPU receives before it lets others work. Since Linux 4.12 time usually ends a round \
                 first (netdev_budget_usecs), so that this alone does nothing.",
             ..OF_MACHINE
@@ -39,7 +39,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/netdev_budget_usecs"),
             kind: from_to(1, 100_000, "microseconds"),
             example: "10000",
-            default: "two ticks of the kernel's clock: 8000 at 250 Hz",
+            default: ByDefault::Build("two ticks of its clock: 8000 at 250 Hz, 2000 at 1000 Hz"),
             risk: Risk::Medium,
             why: "The same as a time. More helps only where packets are dropped meanwhile, and what else the CPU has to do \
                 waits as long.",
@@ -50,7 +50,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/dev_weight"),
             kind: from_to(1, 10_000, "packets"),
             example: "128",
-            default: "64",
+            default: ByDefault::Kernel(&[(OLDEST, "64")]),
             why: "How many packets of its backlog a CPU takes in a row, and how many a queueing discipline sends. Cards have \
                 a weight of their own.",
             ..OF_MACHINE
@@ -60,7 +60,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/flow_limit_cpu_bitmap"),
             kind: Kind::Cpus,
             example: "0",
-            default: "none",
+            default: ByDefault::Kernel(&[(OLDEST, "none")]),
             why: "The CPUs on which a flow that fills more than half of the backlog loses its packets first, so that small \
                 ones get through. For CPUs that RPS steers to.",
             source: "Documentation/networking/scaling.rst",
@@ -71,7 +71,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/busy_poll"),
             kind: from_to(0, 10_000, "microseconds"),
             example: "50",
-            default: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
             why: "How long poll, select and epoll look at the card themselves before they sleep: no interrupt, no wake-up, \
                 and a CPU that is never idle. 50 for few sockets, 100 for hundreds. The card's driver must support it.",
@@ -82,7 +82,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/busy_read"),
             kind: from_to(0, 10_000, "microseconds"),
             example: "50",
-            default: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::NewConnections,
             risk: Risk::Medium,
             why: "The same for reads, as the default of new sockets (SO_BUSY_POLL).",
@@ -93,7 +93,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/default_qdisc"),
             kind: Kind::Choice(&["fq", "fq_codel", "pfifo_fast", "pfifo"]),
             example: "pfifo",
-            default: "pfifo_fast; systemd sets fq_codel",
+            default: ByDefault::Build("pfifo_fast in most; systemd sets fq_codel"),
             why: "The queue of links that are made later; those that are there keep theirs, for which there is qdisc.",
             ..OF_MACHINE
         },
@@ -102,10 +102,11 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/rmem_max"),
             kind: BYTES,
             example: "8388608",
-            default: "212992; 4194304 in recent kernels",
+            default: ByDefault::Kernel(&[(Since(4, 0), "212992"), (Since(6, 18), "4194304")]),
             reaches: Reaches::NewConnections,
             why: "The most that a program can ask for as its receive buffer, which QUIC and other UDP do. It does not bound \
                 what TCP takes by itself: that is tcp_rmem.",
+            source: "Documentation/admin-guide/sysctl/net.rst; commit a6d4f25888b8",
             ..OF_MACHINE
         },
         Knob {
@@ -113,9 +114,10 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/core/wmem_max"),
             kind: BYTES,
             example: "8388608",
-            default: "212992; 4194304 in recent kernels",
+            default: ByDefault::Kernel(&[(Since(4, 0), "212992"), (Since(6, 18), "4194304")]),
             reaches: Reaches::NewConnections,
             why: "The same for send buffers.",
+            source: "Documentation/admin-guide/sysctl/net.rst; commit a6d4f25888b8",
             ..OF_MACHINE
         },
         Knob {
@@ -123,7 +125,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/ipv4/tcp_mem"),
             kind: Kind::Pages,
             example: "100000 200000 300000",
-            default: "about 4.6, 6.2 and 9.4 % of memory",
+            default: ByDefault::Memory("three 64ths, four 64ths and six 64ths of what is free at the start"),
             risk: Risk::High,
             why: "Memory of all TCP connections together: above the second number buffers shrink, above the third packets are \
                 lost. A quarter of the memory at most: the rest of the machine needs some.",
@@ -135,7 +137,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("fs/file-max"),
             kind: from_to(8_192, i64::MAX as u64, "files"),
             example: "4000000",
-            default: "one for each 10 KiB of memory",
+            default: ByDefault::Memory("one for each 10 KiB; systemd sets as many as a number can be"),
             why: "Open files of all processes together. It hardly ever binds today: a server that cannot accept has reached \
                 its own limit (LimitNOFILE of its unit).",
             source: "Documentation/admin-guide/sysctl/fs.rst",
@@ -146,7 +148,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::CpuLatency,
             kind: from_to(0, 1_000_000, "microseconds"),
             example: "3",
-            default: "no limit",
+            default: ByDefault::Unset("no limit"),
             risk: Risk::Medium,
             why: "The longest that a CPU may take to wake up. Deep sleep takes up to some hundred microseconds to leave, which \
                 the first packet after a pause waits for; a limit of 3 keeps CPUs in the lightest sleep, for power and for \
@@ -159,7 +161,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Debug(DebugFile::SchedMigrationCost),
             kind: from_to(0, 100_000_000, "nanoseconds"),
             example: "5000000",
-            default: "500000",
+            default: ByDefault::Kernel(&[(OLDEST, "500000")]),
             why: "A task that ran less than so long ago counts as warm in its CPU's cache and is not moved to another. The \
                 5 ms of old guides were measured for a scheduler that left in Linux 6.6. It left /proc/sys in 5.13; debugfs \
                 must be mounted.",
@@ -171,6 +173,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/netfilter/nf_conntrack_buckets"),
             kind: Kind::PowerOfTwo { max: 1 << 26, unit: "buckets" },
             example: "65536",
+            default: ByDefault::Memory("262144 above 4 GiB, 65536 above 1 GiB, else one for each 128 KiB"),
             why: "The hash table of connection tracking. As many as there are entries, or the chains grow long. Below 512 the \
                 kernel takes another number.",
             source: CONNTRACK,
@@ -181,6 +184,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Machine("net/netfilter/nf_conntrack_max"),
             kind: from_to(1, i32::MAX as u64, "connections"),
             example: "500000",
+            default: ByDefault::Memory("as many as nf_conntrack_buckets at the start"),
             why: "The most connections that are tracked; beyond it new ones are dropped. Twice the peak, at some 400 bytes \
                 each.",
             source: CONNTRACK,

@@ -11,7 +11,7 @@ mod obsolete;
 mod path;
 mod route;
 
-use crate::{Disrupts, Family, Kind, Knob, Lives, Reaches, Risk};
+use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 /// Every knob, by family, in display order. A family's order is the order in which its settings are made.
 pub const TABLE: &[Family] = &[
@@ -32,10 +32,20 @@ pub fn all() -> impl Iterator<Item = &'static Knob> {
     TABLE.iter().flat_map(|family| family.knobs)
 }
 
-/// The knob of a name.
-pub fn find(id: &str) -> Option<&'static Knob> {
-    all().find(|knob| knob.id == id)
+/// The knob of a name: its own, or where it is a parameter of the kernel that one's below `/proc/sys`, with slashes or
+/// dots as sysctl(8) takes them.
+pub fn find(name: &str) -> Option<&'static Knob> {
+    let path = name.replace('.', "/");
+    all().find(|knob| match knob.lives {
+        _ if knob.id == name => true,
+        Lives::Sysctl(key) | Lives::Machine(key) => key == path,
+        Lives::Nowhere { .. } => path.strip_prefix("net/ipv4/") == Some(knob.id),
+        _ => false,
+    })
 }
+
+/// What holds from this kernel holds on every one that is supported.
+pub(crate) const OLDEST: Since = Since(5, 15);
 
 /// The kernel's own page on its parameters of TCP and IP.
 const IP_SYSCTL: &str = "Documentation/networking/ip-sysctl.rst";
@@ -60,7 +70,7 @@ const USUAL: Knob = Knob {
     reaches: Reaches::NewConnections,
     disrupts: Disrupts::Nothing,
     risk: Risk::Low,
-    default: "",
+    default: ByDefault::Gone,
     why: "",
     source: IP_SYSCTL,
 };

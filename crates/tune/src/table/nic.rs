@@ -3,8 +3,8 @@
 use linux::ethtool::{Feature, NicParameter};
 use linux::sysfs::LinkAttribute;
 
-use super::{ETHTOOL, NAPI, SCALING, USUAL, from_to};
-use crate::{Disrupts, Family, Kind, Knob, Lives, Reaches, Risk};
+use super::{ETHTOOL, NAPI, OLDEST, SCALING, USUAL, from_to};
+use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, Reaches, Risk};
 
 const OF_CARD: Knob = Knob { reaches: Reaches::All, source: ETHTOOL, ..USUAL };
 
@@ -18,6 +18,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Nic(&[NicParameter::Channels]),
             kind: from_to(1, 1_024, "queues"),
             example: "2",
+            default: ByDefault::Driver("mostly one for each CPU, up to what the card has"),
             disrupts: Disrupts::Link,
             risk: Risk::Medium,
             why: "Queues of the card (RSS). As many as cores of its NUMA node at most; fewer cost fewer interrupts, and the \
@@ -31,6 +32,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Nic(&[NicParameter::RingRx]),
             kind: from_to(1, 65_536, "packets"),
             example: "512",
+            default: ByDefault::Driver("mostly 256 to 1024"),
             disrupts: Disrupts::Link,
             why: "Places for received packets in each queue. More survive a pause of the CPU that empties the queue; too many \
                 push each other out of its cache. Worth it where the card counts drops for want of places.",
@@ -41,6 +43,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Nic(&[NicParameter::RingTx]),
             kind: from_to(1, 65_536, "packets"),
             example: "512",
+            default: ByDefault::Driver("mostly 256 to 1024"),
             disrupts: Disrupts::Link,
             why: "The same for packets to send. Where the driver does not limit bytes by itself (BQL), more is a longer wait.",
             ..OF_CARD
@@ -49,6 +52,7 @@ pub(super) const FAMILY: Family = Family {
             id: "coalesce_adaptive_rx",
             lives: Lives::Nic(&[NicParameter::CoalesceAdaptiveRx]),
             example: "1",
+            default: ByDefault::Driver("on where the driver can choose"),
             why: "1 lets the driver choose how long an interrupt waits, by the traffic: right for a mixed load. 0 is for a \
                 wait that does not change.",
             ..OF_CARD
@@ -58,6 +62,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Nic(&[NicParameter::CoalesceRxUsecs]),
             kind: from_to(0, 10_000, "microseconds"),
             example: "8",
+            default: ByDefault::Driver("mostly 3 to 50"),
             risk: Risk::Medium,
             why: "How long an interrupt for a received packet waits for more packets: about half of it is added to each \
                 answer. 0 is the least latency and the most interrupts.",
@@ -68,6 +73,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Nic(&[NicParameter::CoalesceTxUsecs]),
             kind: from_to(0, 10_000, "microseconds"),
             example: "64",
+            default: ByDefault::Driver("mostly 8 to 64"),
             why: "The same for packets that were sent. It adds no latency by itself, but until it fires their memory counts \
                 as on its way, which holds up connections with little of it.",
             ..OF_CARD
@@ -76,7 +82,7 @@ pub(super) const FAMILY: Family = Family {
             id: "gro",
             lives: Lives::Nic(&[NicParameter::Feature(Feature::Gro)]),
             example: "0",
-            default: "1",
+            default: ByDefault::Driver("1; 0 at veth links"),
             risk: Risk::Medium,
             why: "Received segments of a connection go through the kernel as one. 0 makes each go alone, which costs several \
                 times the CPU: for experiments.",
@@ -86,7 +92,7 @@ pub(super) const FAMILY: Family = Family {
             id: "gso",
             lives: Lives::Nic(&[NicParameter::Feature(Feature::Gso)]),
             example: "0",
-            default: "1",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
             why: "Large packets go through the kernel as one, and are cut last of all. 0 as above.",
             ..OF_CARD
@@ -98,7 +104,7 @@ pub(super) const FAMILY: Family = Family {
                 NicParameter::Feature(Feature::TsoIpv6),
             ]),
             example: "0",
-            default: "1",
+            default: ByDefault::Driver("1 where the card can"),
             risk: Risk::Medium,
             why: "The card cuts large TCP packets by itself, over IPv4 and IPv6. 0 is for drivers with a fault.",
             ..OF_CARD
@@ -107,6 +113,7 @@ pub(super) const FAMILY: Family = Family {
             id: "rx_gro_hw",
             lives: Lives::Nic(&[NicParameter::Feature(Feature::GroHw)]),
             example: "0",
+            default: ByDefault::Driver("1 where the card can, or 0"),
             why: "The card puts received segments together, which spares CPU from some 25 Gbit/s on.",
             ..OF_CARD
         },
@@ -115,6 +122,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Indirection,
             kind: from_to(1, 1_024, "queues"),
             example: "2",
+            default: ByDefault::Driver("evenly over all queues"),
             why: "Spreads received flows evenly over the first so many queues, by the card's own table. It leaves later queues \
                 to what is steered there by hand, and evens out what an old table has left uneven.",
             source: SCALING,
@@ -125,6 +133,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Interrupts,
             kind: Kind::Cpus,
             example: "node",
+            default: ByDefault::Driver("all CPUs, or one for each queue; irqbalance moves them"),
             risk: Risk::Medium,
             why: "The CPUs that serve the card's interrupts, one queue each in turn. One CPU with all of them is full while \
                 others idle; CPUs of another NUMA node fetch every packet from afar. irqbalance, where it runs, moves them \
@@ -137,7 +146,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Attribute(LinkAttribute::GroFlushTimeout),
             kind: from_to(0, 10_000_000, "nanoseconds"),
             example: "20000",
-            default: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
             why: "How long segments that were put together may wait for more when a poll ends. Only together with \
                 napi_defer_hard_irqs, where it is the time between two polls without interrupts; alone it adds latency.",
@@ -149,7 +158,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Attribute(LinkAttribute::NapiDeferHardIrqs),
             kind: from_to(0, 1_000, "polls"),
             example: "2",
-            default: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             why: "How many polls in a row may find nothing before interrupts are let in again: fewer interrupts under load, \
                 for gro_flush_timeout of latency at most.",
             source: NAPI,
@@ -159,7 +168,7 @@ pub(super) const FAMILY: Family = Family {
             id: "threaded_napi",
             lives: Lives::Attribute(LinkAttribute::Threaded),
             example: "1",
-            default: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
             why: "1 receives in a kernel thread of each queue, which the scheduler can move and weigh, and not in softirqs, \
                 which starve what runs on their CPU. It costs a wake-up for each burst.",
@@ -171,7 +180,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Attribute(LinkAttribute::TxQueueLen),
             kind: from_to(0, 1_000_000, "packets"),
             example: "2000",
-            default: "1000",
+            default: ByDefault::Kernel(&[(OLDEST, "1000")]),
             why: "The length of the plain queues pfifo and pfifo_fast. fq and fq_codel have their own; the 10000 of old \
                 guides is mere waiting.",
             source: "ip-link(8); net/sched/sch_fifo.c",

@@ -1,7 +1,7 @@
 //! What TCP remembers and finds out of a path.
 
-use super::{USUAL, from_to, up_to};
-use crate::{Family, Knob, Lives, Reaches, Risk};
+use super::{OLDEST, USUAL, from_to, up_to};
+use crate::{ByDefault, Family, Knob, Lives, Reaches, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Paths",
@@ -12,6 +12,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_mtu_probing"),
             kind: up_to(2),
             example: "1",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Low,
             why: "1 tries smaller packets when large ones vanish without a word, as behind a tunnel whose ICMP \
                 is filtered; 2 always.",
@@ -22,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_base_mss"),
             kind: from_to(48, 65_535, "bytes"),
             example: "1200",
+            default: ByDefault::Kernel(&[(OLDEST, "1024")]),
             why: "Where that begins.",
             ..USUAL
         },
@@ -30,6 +32,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/ip_no_pmtu_disc"),
             kind: up_to(3),
             example: "1",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
             why: "1 sends packets that may be cut on the way instead of finding out what fits; a long road \
                 without need.",
@@ -39,6 +42,7 @@ pub(super) const FAMILY: Family = Family {
             id: "tcp_no_metrics_save",
             lives: Lives::Sysctl("net/ipv4/tcp_no_metrics_save"),
             example: "1",
+            default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
             why: "1 begins every connection afresh instead of with what the last one to that host had learnt. \
                 For measurements.",
@@ -48,6 +52,7 @@ pub(super) const FAMILY: Family = Family {
             id: "tcp_no_ssthresh_metrics_save",
             lives: Lives::Sysctl("net/ipv4/tcp_no_ssthresh_metrics_save"),
             example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
             why: "0 remembers of a host where slow start ended, too; one bad minute then slows down whoever \
                 comes next.",

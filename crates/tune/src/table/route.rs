@@ -3,7 +3,7 @@
 use linux::netlink::RouteMetric;
 
 use super::{USUAL, from_to};
-use crate::{Family, Kind, Knob, Lives, Risk};
+use crate::{ByDefault, Family, Kind, Knob, Lives, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Routes",
@@ -14,6 +14,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Route(RouteMetric::CongestionControl),
             kind: Kind::Algorithm,
             example: "reno",
+            default: ByDefault::Unset("tcp_congestion_control counts"),
             risk: Risk::Medium,
             why: "The congestion control of connections to there. Any algorithm that the kernel has or can \
                 load, allowed to everybody or not.",
@@ -25,6 +26,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Route(RouteMetric::InitCwnd),
             kind: from_to(1, 1_000, "segments"),
             example: "16",
+            default: ByDefault::Unset("10 segments"),
             risk: Risk::Medium,
             why: "How much is sent before the first acknowledgement: 10 segments are 14 kB, and an answer of \
                 20 kB takes one round trip less with 16. More is a burst, which thin paths lose.",
@@ -36,6 +38,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Route(RouteMetric::InitRwnd),
             kind: from_to(1, 1_000, "segments"),
             example: "32",
+            default: ByDefault::Unset("as many segments as 64 KiB hold"),
             why: "The same for what the other side may send: the first window. The first size of tcp_rmem must \
                 have room for twice as much.",
             source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
@@ -46,6 +49,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Route(RouteMetric::RtoMin),
             kind: from_to(1, 10_000, "milliseconds"),
             example: "10",
+            default: ByDefault::Unset("tcp_rto_min_us counts, and before Linux 6.11 200 ms"),
             risk: Risk::Medium,
             why: "As tcp_rto_min_us, for a destination: 10 ms within a data centre and never across the world.",
             source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
@@ -55,6 +59,7 @@ pub(super) const FAMILY: Family = Family {
             id: "quickack",
             lives: Lives::Route(RouteMetric::QuickAck),
             example: "1",
+            default: ByDefault::Unset("acknowledgements wait for the next segment, or for 40 ms"),
             why: "Acknowledge every segment at once: a peer that waits for acknowledgements goes on sooner, \
                 for more packets.",
             source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",

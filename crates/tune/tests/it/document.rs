@@ -32,7 +32,10 @@ fn page() -> String {
          A knob of a *namespace* is set where the process runs whose sockets it is for: in the pod, or in the node for \
          `host`. One of a *route* is set on the routes of that namespace that lead to the other side. One of a *queue* or a \
          *link* is set at the node's link to the other nodes; on a host, at the link that `--dev` names. One of the \
-         *machine* counts for every namespace at once.\n",
+         *machine* counts for every namespace at once.\n\n\
+         A default is what Linux has where nobody has set it: the newest first, with the first kernel that has it, or what \
+         else decides it. A parameter may also be called by the kernel's name, `net.ipv4.tcp_rmem` or \
+         `net/ipv4/tcp_rmem`.\n",
     );
     for family in TABLE {
         text.push_str(&format!("\n## {}\n\n{}\n", family.title, family.about));
@@ -55,21 +58,27 @@ fn section(knob: &Knob) -> String {
         [since.as_str(), until.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
     let kernels = if kernels.is_empty() { String::new() } else { format!(" · {}", kernels.join(", ")) };
     let example = match knob.kind {
-        Kind::Number { .. } | Kind::PowerOfTwo { .. } | Kind::Switch => knob.example.to_owned(),
-        Kind::Sizes | Kind::Pages | Kind::Ports | Kind::Algorithm | Kind::Choice(_) | Kind::Cpus => {
+        Kind::Number { .. }
+        | Kind::Signed { .. }
+        | Kind::PowerOfTwo { .. }
+        | Kind::PerQueue { .. }
+        | Kind::Switch => knob.example.to_owned(),
+        Kind::Sizes
+        | Kind::Pages
+        | Kind::Ports
+        | Kind::Algorithm
+        | Kind::Qdisc
+        | Kind::Choice(_)
+        | Kind::Cpus => {
             format!("\"{}\"", knob.example)
         }
-    };
-    let default = match knob.default {
-        "" => String::new(),
-        default => format!(" · by default {default}"),
     };
     let disrupts = match knob.disrupts {
         Disrupts::Nothing => String::new(),
         some => format!(" · setting it interrupts {some}"),
     };
     format!(
-        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{disrupts}{default}{kernels}\n\nSource: {}.\n",
-        knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.source
+        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{disrupts}{kernels}\n\nDefault {}.\n\nSource: {}.\n",
+        knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.default, knob.source
     )
 }

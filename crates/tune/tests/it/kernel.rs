@@ -11,14 +11,14 @@ use testkit::{World, dump, require_root, shell};
 use tune::{Family, Lives, Nic, Setting, Since, Site, TABLE, all};
 
 /// A namespace with a link to another, and routes of both families to what lies behind it.
-struct Scene {
+pub(crate) struct Scene {
     world: World,
-    site: Site,
+    pub(crate) site: Site,
     directory: tempfile::TempDir,
 }
 
 impl Scene {
-    fn new() -> Scene {
+    pub(crate) fn new() -> Scene {
         let world = World::new();
         let (home, away) = (world.name("home"), world.name("away"));
         shell(&format!(
@@ -32,6 +32,13 @@ ip -n {home} address add 192.0.2.1/24 dev wire0
 ip -n {home} address add 2001:db8::1/64 dev wire0 nodad
 ip -n {home} route add 198.51.100.0/24 via 192.0.2.2 mtu lock 1400
 ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2"
+        ));
+        // The kernel makes the route to an address of IPv6 a little later (`addrconf_dad_work`).
+        shell(&format!(
+            "for try in $(seq 500); do
+    ip -n {home} -6 route show table local | grep -q 2001:db8::1 && break
+    sleep 0.01
+done"
         ));
         let wire = linux::IfName::new("wire0").unwrap();
         let routes = ["192.0.2.0/24", "198.51.100.0/24", "2001:db8::/64", "2001:db8:9::/48"];
@@ -49,30 +56,25 @@ ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2"
     fn home(&self) -> NetnsName {
         self.world.name("home")
     }
+
+    pub(crate) fn inside<T>(&self, job: impl FnOnce() -> T) -> T {
+        self.world.open("home").run(job).unwrap()
+    }
 }
 
 fn example(knob: &'static tune::Knob) -> Setting {
     Setting::read(knob, &Asked::Text(knob.example.to_owned())).unwrap()
 }
 
-fn key(text: &str) -> sysctl::Key {
+pub(crate) fn key(text: &str) -> sysctl::Key {
     sysctl::Key::new(text).unwrap()
 }
 
-/// Those of a family that this kernel has for each namespace; one that it lacks must be younger.
-fn of_this_kernel(family: &Family, scene: &Scene) -> Vec<Setting> {
-    let kernel = linux::features::probe().unwrap().kernel;
-    let here = Since::of_release(&kernel).unwrap();
-    let netns = scene.world.open("home");
+/// Those of a family that this kernel has for each namespace.
+fn of_this_kernel(family: &Family) -> Vec<Setting> {
+    let here = Since::of_release(&linux::features::release()).unwrap();
     let mut settings = Vec::new();
-    for knob in family.knobs {
-        if let Lives::Sysctl(path) = knob.lives {
-            let there = netns.run(|| sysctl::read(&key(path))).unwrap().unwrap().is_some();
-            assert!(there || knob.since.is_some_and(|since| since > here), "{} on {kernel}", knob.id);
-            if !there {
-                continue;
-            }
-        }
+    for knob in family.knobs.iter().filter(|knob| knob.since.is_none_or(|since| since <= here)) {
         match knob.lives {
             Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency | Lives::Nowhere { .. } => {}
             // A veth has the offloads of a card, and nothing else of it; it is polled only with a program at its peer.
@@ -100,7 +102,7 @@ fn a_parameter_of_a_namespace_is_its_own() {
     }
     let scene = Scene::new();
     let mut tried = 0;
-    for setting in TABLE.iter().flat_map(|family| of_this_kernel(family, &scene)) {
+    for setting in TABLE.iter().flat_map(of_this_kernel) {
         let Lives::Sysctl(path) = setting.knob.lives else { continue };
         let id = setting.knob.id;
         let (inside, outside) = (scene.world.open("home"), || sysctl::read(&key(path)).unwrap());
@@ -127,7 +129,7 @@ fn undo_brings_back_what_was_wherever_apply_stopped() {
     let before = dump(&scene.world.open("home"));
     for family in TABLE {
         let mut plan = Plan::new();
-        of_this_kernel(family, &scene).iter().for_each(|setting| plan.extend(setting.plan(&scene.site)));
+        of_this_kernel(family).iter().for_each(|setting| plan.extend(setting.plan(&scene.site)));
         let changed = || {
             let now = dump(&scene.world.open("home"));
             assert!(plan.is_empty() || !before.diff(&now).is_empty(), "{}: nothing changed", family.title);
@@ -244,6 +246,36 @@ ip netns exec {0} nft add rule ip own in ct state established accept",
         assert_eq!(tracked(8081), 1, "another port");
     });
     assert_eq!(tracked(8080), 2, "afterwards it is tracked, beside the other");
+}
+
+/// What is written of a queueing discipline is what the kernel has.
+#[test]
+fn a_qdisc_has_the_options_that_were_asked_for() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let shown = || shell(&format!("tc -n {} qdisc show dev wire0", scene.home()));
+    let before = shown();
+    let check = |asked: &str, told: &str| {
+        let knob = tune::find("qdisc").unwrap();
+        let setting = Setting::read(knob, &Asked::Text(asked.to_owned())).unwrap();
+        there_and_back(&setting.plan(&scene.site), Fault::None, || {
+            assert!(shown().contains(told), "{asked}: {}", shown());
+        });
+        assert_eq!(shown(), before, "{asked}");
+    };
+    check("pfifo limit 50", "limit 50p");
+    let lacks = |kind: &str| {
+        let (home, lo) = (scene.home(), "dev lo root");
+        let tried = format!("tc -n {home} qdisc add {lo} {kind} 2>&1 && tc -n {home} qdisc del {lo} || true");
+        !shell(&tried).is_empty()
+    };
+    if lacks("fq") || lacks("fq_codel") {
+        return testkit::skip("this kernel has no fq, or no fq_codel");
+    }
+    check("fq_codel target 4ms interval 80ms noecn", "target 4ms interval 80ms");
+    check("fq flow_limit 200 nopacing", "flow_limit 200p");
 }
 
 /// The machine's own is left alone; that of a VM of ours is set and taken back.

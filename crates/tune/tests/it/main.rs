@@ -4,6 +4,7 @@
 
 mod back;
 mod card;
+mod defaults;
 mod document;
 mod kernel;
 mod reading;

@@ -41,6 +41,22 @@ fn what_cannot_be_set_says_why() {
         "tcp_low_latency cannot be set: it does nothing since Linux 4.14; the way around the prequeue that it chose is \
          the only one now; there is nothing to set",
     );
+    for name in ["net/ipv4/tcp_tw_recycle", "net.ipv4.tcp_tw_recycle"] {
+        let error = Settings::read(&tuning(&[(name, "1")], &[], &[])).unwrap_err();
+        assert!(error.to_string().starts_with("tcp_tw_recycle cannot be set: it was removed"), "{error}");
+    }
+    let hint = |name: &str, near: &str| {
+        let text =
+            format!("there is no knob {name:?}, did you mean {near:?}?; `hostgap tune knobs` lists them");
+        refused(name, "1", &text);
+    };
+    hint("net.core.somaxcon", "somaxconn");
+    hint("net/ipv4/tcp_rmen", "tcp_rmem");
+    let twice = tuning(&[("somaxconn", "1"), ("net.core.somaxconn", "1")], &[], &[]);
+    assert_eq!(
+        Settings::read(&twice).unwrap_err().to_string(),
+        "somaxconn is set twice, under two of its names"
+    );
     refused("initcwnd", "0", "initcwnd cannot be \"0\": a number from 1 to 1000 (segments) is expected");
 }
 
@@ -69,6 +85,39 @@ fn one_side_counts_more_than_both() {
     assert_eq!(settings.recorded()[2].side, Side::Both);
     assert_eq!(settings.of_both(Lives::Mtu), Some(&Value::Number(9001)));
     assert_eq!(settings.of_both(Lives::Sysctl("net/ipv4/tcp_sack")), None);
+}
+
+/// As sysctl(8) takes them.
+#[test]
+fn parameters_have_the_kernel_s_names_too() {
+    let both = [("net.core.somaxconn", "9"), ("net/ipv4/tcp_sack", "0"), ("fs.file-max", "9000")];
+    let settings = Settings::read(&tuning(&both, &[("tcp_sack", "1")], &[])).unwrap();
+    let names = |settings: &[tune::Setting]| {
+        let one = |setting: &tune::Setting| format!("{}={}", setting.knob.id, setting.value);
+        settings.iter().map(one).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&settings.client), ["tcp_sack=1", "somaxconn=9", "file_max=9000"]);
+    assert_eq!(names(&settings.server), ["tcp_sack=0", "somaxconn=9", "file_max=9000"]);
+    assert!(tune::find("net.ipv4.initcwnd").is_none(), "no parameter of the kernel");
+}
+
+/// Queues share a table of flows out in powers of two, so that they never follow more flows than it has places.
+#[test]
+fn flows_are_shared_out_over_queues() {
+    let knob = tune::find("rps_flow_cnt").unwrap();
+    let setting = tune::Setting::read(knob, &Asked::Text("65536/queues".to_owned())).unwrap();
+    let flows = |rx| {
+        let nic = Nic { rx, tx: 1, interrupts: Vec::new() };
+        let wire = linux::IfName::new("eth0").unwrap();
+        let (process, node) = (Place::Host, Place::Host);
+        let site = Site { process, node, wire, nic, routes: Vec::new(), cpus: "0".parse().unwrap() };
+        setting.plan(&site).commands()
+    };
+    let last = |rx, count| format!("echo {count} > /sys/class/net/eth0/queues/rx-{}/rps_flow_cnt", rx - 1);
+    for (rx, count) in [(1, 65_536), (2, 32_768), (3, 16_384), (4, 16_384), (48, 1024)] {
+        assert_eq!(flows(rx).len(), usize::from(rx));
+        assert_eq!(flows(rx).last().unwrap(), &last(rx, count));
+    }
 }
 
 #[test]

@@ -1,0 +1,216 @@
+//! What the table says of kernels, against the one that runs: what nobody has set is the default, what is to be there is
+//! there, and what is no longer heeded is not felt.
+
+use std::net::{TcpListener, TcpStream};
+
+use linux::{Netns, sock_diag, sysctl};
+use plan::{Kernel, StepError, preview};
+use record::Asked;
+use testkit::{World, require_root, skip};
+use tune::{ByDefault, Knob, Lives, Setting, Since, Site, all, find};
+
+use crate::kernel::{Scene, key};
+
+/// A new namespace has these from the first one, where somebody may have set them.
+const INHERITED: [&str; 3] = ["tcp_rmem", "tcp_wmem", "tcp_congestion_control"];
+const MIB: u64 = 1 << 20;
+
+/// Parameters that the last kernels of an older version have as well, which their rows say.
+const BACKPORTED: [(&str, Since); 1] = [("tcp_shrink_window", Since(6, 1))];
+
+fn here() -> Since {
+    Since::of_release(&linux::features::release()).unwrap()
+}
+
+/// Whether nobody else has set what this machine shares.
+fn is_ours() -> bool {
+    std::env::var_os("HOSTGAP_VM").is_some() || std::env::var_os("CI").is_some()
+}
+
+/// Whether somebody of this machine may have set it.
+fn is_shared(knob: &Knob) -> bool {
+    matches!(knob.lives, Lives::Machine(_) | Lives::Debug(_)) || INHERITED.contains(&knob.id)
+}
+
+/// Setting the default changes nothing; the number of rows of which that was seen.
+fn compare(scene: &Scene, with_shared: bool) -> usize {
+    let mut seen = 0;
+    for knob in all().filter(|knob| with_shared || !is_shared(knob)) {
+        let Some(value) = knob.default.on(here()) else { continue };
+        if matches!(knob.default, ByDefault::Capped(..)) {
+            capped(knob, value, &numbers(scene, knob.id).unwrap());
+            seen += 1;
+            continue;
+        }
+        match as_set(knob, value, &scene.site) {
+            Ok(old) => assert_eq!(old, "", "{}: Linux {} should have {value}", knob.id, here()),
+            Err(StepError::Kernel(_)) if may_be_absent(knob) => continue,
+            Err(error) => panic!("{}: {error}", knob.id),
+        }
+        seen += 1;
+    }
+    seen
+}
+
+/// A machine may be without debugfs, and this link is polled by no driver.
+fn may_be_absent(knob: &Knob) -> bool {
+    let no_vm = std::env::var_os("HOSTGAP_VM").is_none();
+    (no_vm && matches!(knob.lives, Lives::Debug(_)))
+        || matches!(knob.lives, Lives::Attribute(linux::sysfs::LinkAttribute::Threaded))
+}
+
+/// What is there instead of a value; nothing if it is that value.
+fn as_set(knob: &'static Knob, value: &str, site: &Site) -> Result<String, StepError> {
+    let setting = Setting::read(knob, &Asked::Text(value.to_owned())).unwrap();
+    let mut kernel = Kernel::new().unwrap();
+    for placed in setting.plan(site).steps {
+        let found = preview(&placed, &mut kernel)?.unwrap();
+        if !found.is_so {
+            return Ok(found.old);
+        }
+    }
+    Ok(String::new())
+}
+
+/// What a parameter is, in the namespace or in the machine's first, wherever it lives.
+fn numbers(scene: &Scene, id: &str) -> Option<Vec<u64>> {
+    let text = match find(id).unwrap().lives {
+        Lives::Sysctl(path) => scene.inside(|| sysctl::read(&key(path))),
+        Lives::Machine(path) => sysctl::read(&key(path)),
+        other => panic!("{id} lives at {other}"),
+    };
+    Some(text.unwrap()?.split_whitespace().map(|word| word.parse().unwrap()).collect())
+}
+
+fn memory() -> u64 {
+    linux::procfs::Procfs::kernel().memory_bytes().unwrap()["MemTotal"]
+}
+
+/// Three sizes, the last of which little memory makes less: `tcp_init` in net/ipv4/tcp.c takes a 128th of what is free.
+fn capped(knob: &Knob, value: &str, found: &[u64]) {
+    let expected: Vec<u64> = value.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert_eq!(found[..2], expected[..2], "{}", knob.id);
+    // What is free when the kernel looks is most of the memory, and never more than all.
+    let (least, most) = (memory() / 256, memory() / 128 * 10 / 9);
+    let range = expected[2].min(least)..=expected[2].min(most);
+    assert!(range.contains(&found[2]), "{}: Linux {}: {found:?}, not {value}", knob.id, here());
+}
+
+/// The formulas of the rows that say one, held against what the kernel has made of them.
+fn formulas(scene: &Scene, with_shared: bool) -> usize {
+    let mut seen = 0;
+    for knob in all().filter(|knob| with_shared || !is_shared(knob)) {
+        let ByDefault::Memory(words) = knob.default else { continue };
+        let Some(found) = numbers(scene, knob.id) else {
+            assert!(knob.id.starts_with("nf_conntrack"), "{} is nowhere", knob.id);
+            continue;
+        };
+        let (memory, first) = (memory(), found[0]);
+        // The kernel rounds by all its memory, and tells what it has not kept for itself: at most a tenth less.
+        let rounded = |each: u64, least: u64, most: u64| {
+            let of = |memory: u64| (memory / each).next_power_of_two().clamp(least, most);
+            (of(memory)..=of(memory * 10 / 9)).contains(&first)
+        };
+        let close = |value: u64, to: u64| (to * 7 / 10..=to * 11 / 10).contains(&value);
+        let by_step = |count: u64| match count {
+            4097.. => 262_144,
+            1025.. => 65_536,
+            _ => memory / (128 << 10),
+        };
+        let holds = match knob.id {
+            "tcp_max_syn_backlog" => rounded(16 * MIB, 128, 4096),
+            "tcp_max_tw_buckets" => rounded(MIB / 4, 1, 262_144),
+            "tcp_mem" => {
+                let each = memory / 4096 / 64;
+                close(first, 3 * each) && close(found[1], 4 * each) && found[2] == 2 * first
+            }
+            "file_max" => first == i64::MAX as u64 || close(first, memory / 10_240),
+            "nf_conntrack_buckets" => close(first, by_step(memory / MIB)),
+            "nf_conntrack_max" => Some(found) == numbers(scene, "nf_conntrack_buckets"),
+            other => panic!("{other} says {words:?}, and nobody knows here how to look whether that is so"),
+        };
+        assert!(holds, "{}: {words}: {:?} with {memory} bytes of memory", knob.id, numbers(scene, knob.id));
+        seen += 1;
+    }
+    seen
+}
+
+/// What the whole machine shares is looked at where nobody has set it.
+#[test]
+fn what_nobody_has_set_is_the_default() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let seen = compare(&scene, is_ours()) + formulas(&scene, is_ours());
+    assert!(seen >= if is_ours() { 60 } else { 45 }, "only {seen} rows were looked at");
+}
+
+/// The same and what follows on a kernel of a virtual machine.
+#[test]
+fn a_kernel_of_ours_is_as_the_table_says() {
+    if std::env::var_os("HOSTGAP_VM").is_none() {
+        return skip("another kernel than this machine's is meant, that of a virtual machine of ours");
+    }
+    testkit::shell("mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug");
+    what_nobody_has_set_is_the_default();
+    parameters_come_with_the_kernel_that_the_table_says();
+    what_is_no_longer_heeded_is_not_felt();
+}
+
+/// A version that is too early or too late is seen as soon as a kernel between the two is at hand.
+#[test]
+fn parameters_come_with_the_kernel_that_the_table_says() {
+    if !require_root() {
+        return;
+    }
+    let world = World::new();
+    testkit::shell(&format!("ip netns add {}", world.name("home")));
+    let netns = world.open("home");
+    let mut young = 0;
+    for knob in all() {
+        let Lives::Sysctl(path) = knob.lives else { continue };
+        let is_there = netns.run(|| sysctl::read(&key(path))).unwrap().unwrap().is_some();
+        let is_due =
+            knob.since.is_none_or(|since| since <= here()) || BACKPORTED.contains(&(knob.id, here()));
+        assert_eq!(is_there, is_due, "{} on Linux {}", knob.id, here());
+        young += usize::from(knob.since.is_some());
+    }
+    assert!(young >= 5, "no row names a version");
+}
+
+/// What still takes values is felt before the version that the row names, and not from it on.
+#[test]
+fn what_is_no_longer_heeded_is_not_felt() {
+    if !require_root() {
+        return;
+    }
+    for knob in all() {
+        let Some(until) = knob.until else { continue };
+        let felt = match knob.id {
+            "tcp_adv_win_scale" => first_window(Some("-2")) != first_window(None),
+            other => panic!("how {other} is felt is not known here"),
+        };
+        assert_eq!(felt, here() < until, "{} on Linux {}", knob.id, here());
+    }
+}
+
+/// The first window of a connection over the loopback of a namespace of its own, with a value of `tcp_adv_win_scale`.
+fn first_window(scale: Option<&str>) -> u32 {
+    let connect = || {
+        testkit::shell("ip link set lo up");
+        if let Some(scale) = scale {
+            let knob = find("tcp_adv_win_scale").unwrap();
+            let value = Setting::read(knob, &Asked::Text(scale.to_owned())).unwrap().value;
+            sysctl::write(&key("net/ipv4/tcp_adv_win_scale"), &value.to_string()).unwrap();
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let own = client.local_addr().unwrap();
+        let sockets = sock_diag::tcp_sockets(1 << 1).unwrap();
+        sockets.iter().find(|socket| socket.local == own).unwrap().tcp.unwrap().snd_wnd
+    };
+    let window = Netns::anonymous().unwrap().run(connect).unwrap();
+    assert!(window > 0, "the kernel tells no window");
+    window
+}
