@@ -2,6 +2,7 @@
 //!
 //! A profile is a TOML file. Those of the project are below `profiles` and part of the program.
 
+use ipnet::IpNet;
 use record::Asked;
 use serde::Deserialize;
 use toml::Spanned;
@@ -37,6 +38,8 @@ pub struct Wanted {
     pub setting: Setting,
     /// True: a larger value stays. Kernels raise their defaults, and what was more once is less today.
     pub at_least: bool,
+    /// For a property of routes: the destination whose route alone is meant.
+    pub route: Option<IpNet>,
     /// Why.
     pub why: String,
 }
@@ -82,6 +85,8 @@ struct Entry {
     #[serde(default)]
     at_least: bool,
     #[serde(default)]
+    route: Option<IpNet>,
+    #[serde(default)]
     why: String,
 }
 
@@ -112,7 +117,7 @@ impl Profile {
             if wanted.iter().any(|other| other.setting.knob == setting.knob) {
                 return Err(at(place, format!("{} is set twice", setting.knob.id)));
             }
-            wanted.push(Wanted { setting, at_least: entry.at_least, why: entry.why });
+            wanted.push(Wanted { setting, at_least: entry.at_least, route: entry.route, why: entry.why });
         }
         Ok(Profile { about: file.about, wanted, left_out: file.left_out })
     }
@@ -229,7 +234,7 @@ mod tests {
     fn larger_values_stay_where_a_least_is_wanted() {
         let wanted = |knob: &str, value: &str, at_least| {
             let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).unwrap();
-            Wanted { setting, at_least, why: String::new() }
+            Wanted { setting, at_least, route: None, why: String::new() }
         };
         let rmem = wanted("tcp_rmem", "4096 131072 16777216", true);
         assert_eq!(rmem.against("4096\t131072\t33554432").value.to_string(), "4096 131072 33554432");

@@ -218,16 +218,8 @@ fn proposal(args: &Args) -> anyhow::Result<Proposal> {
 
 /// What `status` and `keep` want to know later.
 fn about(proposal: &Proposal) -> serde_json::Value {
-    let changes = proposal.changes.iter().map(|change| (&change.setting, change.why.as_str()));
-    let already = proposal.already.iter().map(|setting| (setting, "it was so already"));
-    let settings: Vec<_> = changes
-        .chain(already)
-        .map(|(setting, why)| {
-            let mut pair = show::pair(setting);
-            pair["why"] = why.into();
-            pair
-        })
-        .collect();
+    let changes = proposal.changes.iter().map(|change| &change.wanted);
+    let settings: Vec<_> = changes.chain(&proposal.already).map(show::wanted).collect();
     serde_json::json!({
         "netns": proposal.host.netns,
         "device": proposal.host.device,

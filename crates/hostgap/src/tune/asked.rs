@@ -43,8 +43,6 @@ pub(super) struct Wish {
     pub(super) wanted: Wanted,
     /// Named by the user: that it cannot be made is an error, and no reason to leave it out.
     pub(super) is_named: bool,
-    /// The destination whose route alone is meant.
-    pub(super) route: Option<IpNet>,
 }
 
 /// Everything that is asked for.
@@ -66,7 +64,10 @@ impl AskedArgs {
             None => Wishes { device: self.dev.clone(), ..Wishes::default() },
         };
         let found = std::mem::take(&mut all.wishes);
-        let wish = |wanted, is_named| Wish { wanted, is_named, route: self.route };
+        let wish = |wanted: Wanted, is_named| {
+            let route = wanted.route.or(self.route);
+            Wish { wanted: Wanted { route, ..wanted }, is_named }
+        };
         if let Some(profile) = &self.profile {
             read(profile)?.wanted.into_iter().for_each(|wanted| add(&mut all.wishes, wish(wanted, false)));
         }
@@ -89,7 +90,7 @@ pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
     for (own, _) in PROFILES.iter().filter(|(own, _)| name.is_none_or(|name| name == *own)) {
         let profile = read(own)?;
         speak::result(format_args!("{own}\n  {}", profile.about))?;
-        for Wanted { setting, at_least, why } in &profile.wanted {
+        for Wanted { setting, at_least, why, .. } in &profile.wanted {
             let least = if *at_least { "at least " } else { "" };
             speak::result(format_args!("  {} = {least}{}\n      {why}", setting.knob.id, setting.value))?;
         }
@@ -136,5 +137,5 @@ fn single(text: &str) -> anyhow::Result<Wanted> {
     }
     let setting = Setting::asked(knob.trim(), &Asked::Text(value.to_owned()));
     let setting = setting.map_err(|error| BadInput(format!("--set {text}: {error}")))?;
-    Ok(Wanted { setting, at_least: false, why: "as asked".to_owned() })
+    Ok(Wanted { setting, at_least: false, route: None, why: "as asked".to_owned() })
 }

@@ -62,8 +62,8 @@ impl Bound {
         let wish = |change: &Change| {
             let setting = Setting::asked(&change.knob, &Asked::Text(change.value.clone()));
             let setting = setting.map_err(|error| BadInput(error.to_string()))?;
-            let wanted = Wanted { setting, at_least: false, why: change.why.clone() };
-            anyhow::Ok(Wish { wanted, is_named: true, route: change.route })
+            let (route, why) = (change.route, change.why.clone());
+            anyhow::Ok(Wish { wanted: Wanted { setting, at_least: false, route, why }, is_named: true })
         };
         let wishes: Vec<Wish> = self.changes.iter().chain(&self.later).map(wish).collect::<Result<_, _>>()?;
         let device = self.device.as_ref().map(|device| device.name.as_str());
@@ -97,7 +97,7 @@ impl Bound {
             ));
         }
         for planned in &self.changes {
-            let now = proposal.changes.iter().find(|change| change.setting.knob.id == planned.knob);
+            let now = proposal.changes.iter().find(|change| change.wanted.setting.knob.id == planned.knob);
             for step in &planned.steps {
                 let steps = now.map(|change| change.steps.as_slice()).unwrap_or_default();
                 let same = steps.iter().find(|(placed, _)| placed.commands().join("\n") == step.command);

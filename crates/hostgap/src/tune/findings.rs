@@ -79,9 +79,9 @@ pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
                 None if wishes.wishes.iter().any(known) => {}
                 None => {
                     let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
-                    let wanted = Wanted { setting, at_least: false, why };
                     let route = proposed.route.or(asked.route);
-                    wishes.wishes.push(Wish { wanted, is_named: false, route });
+                    let wanted = Wanted { setting, at_least: false, route, why };
+                    wishes.wishes.push(Wish { wanted, is_named: false });
                 }
             }
         }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use ::record::Asked;
 use ::tune::{Lives, Setting};
@@ -48,6 +48,10 @@ pub(super) struct Args {
 struct Kept {
     knob: String,
     value: String,
+    #[serde(default)]
+    at_least: bool,
+    #[serde(default)]
+    route: Option<String>,
     why: String,
 }
 
@@ -55,6 +59,7 @@ struct Kept {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.forget {
         let removed = forget(&args.root)?;
+        reload(&args.root);
         speak::result(format_args!("{removed} files removed."))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -79,20 +84,49 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .map(|kept| Setting::asked(&kept.knob, &Asked::Text(kept.value.clone())))
         .collect::<Result<_, _>>()
         .map_err(|error| BadInput(error.to_string()))?;
-    write(&args.root, &kept, &settings, device.as_deref())?;
-    verify(args, &standing, device, &settings)
+    // Of another tuning, kept before, nothing may be left.
+    forget(&args.root)?;
+    // A line of sysctl.d sets a value also where the kernel of tomorrow has a larger one by itself: what was wanted at
+    // least is left to the unit, which looks first.
+    let fixed = |(kept, setting): (&Kept, &Setting)| {
+        (!kept.at_least || device.is_none()).then(|| parameter(setting)).flatten()
+    };
+    let parameters: Vec<_> = kept.iter().zip(&settings).filter_map(fixed).collect();
+    write(&args.root, &kept, &parameters, &modules(&settings), device.as_deref())?;
+    reload(&args.root);
+    verify(args, &standing, device, &parameters)
 }
 
-fn write(root: &Path, kept: &[Kept], settings: &[Setting], device: Option<&str>) -> anyhow::Result<()> {
-    let parameters: String = settings
-        .iter()
-        .filter_map(parameter)
-        .map(|(key, value)| format!("{} = {value}\n", dotted(key)))
-        .collect();
+/// Whether something is kept.
+pub(super) fn is_kept(root: &Path) -> bool {
+    root.join(PROFILE).exists()
+}
+
+/// Tells systemd of units that came or went: a link that comes anew before the next start is to have its settings too.
+fn reload(root: &Path) {
+    // sd_booted(3).
+    if root != Path::new("/") || !Path::new("/run/systemd/system").exists() {
+        return;
+    }
+    let reloaded = Command::new("systemctl").arg("daemon-reload").stdin(Stdio::null()).status();
+    if !reloaded.is_ok_and(|status| status.success()) {
+        speak::aside("systemd could not be told: `systemctl daemon-reload` does that.");
+    }
+}
+
+fn write(
+    root: &Path,
+    kept: &[Kept],
+    parameters: &[(&str, String)],
+    modules: &[String],
+    device: Option<&str>,
+) -> anyhow::Result<()> {
+    let parameters: String =
+        parameters.iter().map(|(key, value)| format!("{} = {value}\n", dotted(key))).collect();
     if !parameters.is_empty() {
         file(root, SYSCTL, &format!("{HEAD}{parameters}"))?;
     }
-    let modules: String = modules(settings).iter().map(|name| format!("{name}\n")).collect();
+    let modules: String = modules.iter().map(|name| format!("{name}\n")).collect();
     if !modules.is_empty() {
         file(root, MODULES, &format!("{HEAD}{modules}"))?;
     }
@@ -116,7 +150,7 @@ fn verify(
     args: &Args,
     standing: &Standing,
     device: Option<String>,
-    settings: &[Setting],
+    parameters: &[(&str, String)],
 ) -> anyhow::Result<ExitCode> {
     let path = args.root.join(PROFILE);
     let profile = Some(path.display().to_string());
@@ -127,7 +161,10 @@ fn verify(
         let Some((old, new)) = steps.chain(change.held.iter().map(|(old, new)| (old, new))).next() else {
             continue;
         };
-        speak::aside(format_args!("{} is {} now and would become {}", change.setting.knob.id, old, new));
+        speak::aside(format_args!(
+            "{} is {} now and would become {}",
+            change.wanted.setting.knob.id, old, new
+        ));
         sound = false;
     }
     for (setting, why) in &proposal.skipped {
@@ -135,7 +172,7 @@ fn verify(
         sound = false;
     }
     let configured = Configured::read(&Files::at(&args.root))?;
-    for (key, _) in settings.iter().filter_map(parameter) {
+    for (key, _) in parameters {
         let winner = configured.of(key).pop().map(|line| line.file.as_str());
         if let Some(file) = winner.filter(|file| file.trim_start_matches('/') != SYSCTL) {
             let file = args.root.join(file.trim_start_matches('/'));
@@ -189,10 +226,14 @@ fn modules(settings: &[Setting]) -> Vec<String> {
 
 fn profile(kept: &[Kept]) -> String {
     let mut text = format!("{HEAD}schema = 1\nabout = \"What `hostgap tune keep` keeps.\"\n");
-    for Kept { knob, value, why } in kept {
+    for Kept { knob, value, at_least, route, why } in kept {
         // A string of JSON is one of TOML.
         let [value, why] = [value, why].map(|text| serde_json::Value::from(text.as_str()));
         text += &format!("\n[[set]]\nknob = \"{knob}\"\nvalue = {value}\nwhy = {why}\n");
+        if *at_least {
+            text += "at_least = true\n";
+        }
+        text.extend(route.iter().map(|route| format!("route = \"{route}\"\n")));
     }
     text
 }

@@ -32,12 +32,12 @@ struct Manager {
 const MANAGERS: &[Manager] = &[
     Manager {
         name: "irqbalance",
-        sets: |change| change.setting.lives == Lives::Interrupts,
+        sets: |change| change.wanted.setting.lives == Lives::Interrupts,
         what: "moves interrupts every ten seconds; ban those of the card there (--banirq)",
     },
     Manager {
         name: "tuned",
-        sets: |change| !matches!(change.setting.lives, Lives::Route(_)),
+        sets: |change| !matches!(change.wanted.setting.lives, Lives::Route(_)),
         what: "sets what its profile says again when it starts or changes profile; put the settings into its profile",
     },
     Manager {
@@ -52,23 +52,23 @@ const MANAGERS: &[Manager] = &[
     },
     Manager {
         name: "kubelet",
-        sets: |change| matches!(change.setting.lives, Lives::Sysctl(_)),
+        sets: |change| matches!(change.wanted.setting.lives, Lives::Sysctl(_)),
         what: "pods have namespaces of their own, which this does not reach; a pod's sysctls are in its securityContext",
     },
     Manager {
         name: "kube-proxy",
-        sets: |change| change.setting.knob.id.starts_with("nf_conntrack"),
+        sets: |change| change.wanted.setting.knob.id.starts_with("nf_conntrack"),
         what: "sets the limits of connection tracking by its own configuration when it starts",
     },
     Manager {
         name: "dockerd",
-        sets: |change| matches!(change.setting.lives, Lives::Sysctl(_)),
+        sets: |change| matches!(change.wanted.setting.lives, Lives::Sysctl(_)),
         what: "containers have namespaces of their own, which this does not reach; docker run --sysctl sets theirs",
     },
 ];
 
 fn is_of_link(change: &Change) -> bool {
-    matches!(change.setting.lives, Lives::Mtu | Lives::RootQdisc | Lives::Route(_) | Lives::Nic(_))
+    matches!(change.wanted.setting.lives, Lives::Mtu | Lives::RootQdisc | Lives::Route(_) | Lives::Nic(_))
 }
 
 /// Everybody who sets one of the changes, on the machine below `root`.
@@ -92,10 +92,10 @@ fn files(root: &Path, changes: &[Change]) -> Vec<Conflict> {
     let configured = Configured::read(&Files::at(root)).unwrap_or_default();
     let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for change in changes {
-        let (Lives::Sysctl(key) | Lives::Machine(key)) = change.setting.lives else { continue };
+        let (Lives::Sysctl(key) | Lives::Machine(key)) = change.wanted.setting.lives else { continue };
         let files: BTreeSet<&str> = configured.of(key).into_iter().map(|line| line.file.as_str()).collect();
         for file in files.into_iter().filter(|file| !file.ends_with(super::keep::SYSCTL_FILE)) {
-            by_file.entry(file).or_default().push(change.setting.knob.id.to_owned());
+            by_file.entry(file).or_default().push(change.wanted.setting.knob.id.to_owned());
         }
     }
     let what = "sets it again at every start";
@@ -107,7 +107,7 @@ fn files(root: &Path, changes: &[Change]) -> Vec<Conflict> {
 }
 
 fn names<'a>(changes: impl Iterator<Item = &'a Change>) -> Vec<String> {
-    changes.map(|change| change.setting.knob.id.to_owned()).collect()
+    changes.map(|change| change.wanted.setting.knob.id.to_owned()).collect()
 }
 
 /// The names of all processes.
@@ -123,13 +123,17 @@ fn running(proc: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use ::record::Asked;
-    use ::tune::Setting;
+    use ::tune::{Setting, Wanted};
 
     use super::*;
 
     fn change(knob: &str, value: &str) -> Change {
         let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).expect("a sound setting");
-        Change { setting, why: String::new(), route: None, steps: Vec::new(), held: None }
+        Change {
+            wanted: Wanted { setting, at_least: false, route: None, why: String::new() },
+            steps: Vec::new(),
+            held: None,
+        }
     }
 
     #[test]

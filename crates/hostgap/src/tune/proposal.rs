@@ -24,7 +24,7 @@ pub(super) struct Proposal {
     /// What can be told only when the former are made: a driver makes interrupts anew for a new number of queues.
     pub(super) later: Vec<Wish>,
     /// Settings that are so already.
-    pub(super) already: Vec<Setting>,
+    pub(super) already: Vec<Wanted>,
     /// Settings that cannot be made here, and why.
     pub(super) skipped: Vec<(Setting, String)>,
     pub(super) conflicts: Vec<Conflict>,
@@ -32,10 +32,7 @@ pub(super) struct Proposal {
 
 /// A setting that is to be made.
 pub(super) struct Change {
-    pub(super) setting: Setting,
-    pub(super) why: String,
-    /// The destination whose route alone is meant.
-    pub(super) route: Option<IpNet>,
+    pub(super) wanted: Wanted,
     /// Each step with its old value and its new one; those that are so already are left out.
     pub(super) steps: Vec<(Placed, Preview)>,
     /// For what is held and not set, and so has no steps: the old value and the new one.
@@ -45,7 +42,7 @@ pub(super) struct Change {
 /// What became of a wish.
 enum Outcome {
     Change(Change),
-    Already(Setting),
+    Already,
     Impossible(String),
 }
 
@@ -83,16 +80,16 @@ impl Proposal {
                 continue;
             }
             if let (Lives::Route(_), None, [first, ..]) =
-                (setting.lives, wish.route, proposal.host.announced.as_slice())
+                (setting.lives, wish.wanted.route, proposal.host.announced.as_slice())
             {
                 let why = format!(
                     "the route to {first}: a router announced it, and it would lose its time of expiry"
                 );
                 proposal.skipped.push((setting.clone(), why));
             }
-            match proposal.settle(wish, &mut kernel)? {
+            match proposal.settle(&wish.wanted, &mut kernel)? {
                 Outcome::Change(change) => proposal.add(change),
-                Outcome::Already(setting) => proposal.already.push(setting),
+                Outcome::Already => proposal.already.push(wish.wanted.clone()),
                 Outcome::Impossible(why) if wish.is_named => {
                     let text = format!("{} cannot be set to {} here: {why}", setting.knob.id, setting.value);
                     return Err(BadInput(text).into());
@@ -113,7 +110,7 @@ impl Proposal {
 
     /// The limit on the latency of CPUs that is to be held.
     pub(super) fn cpu_latency_us(&self) -> Option<u32> {
-        self.changes.iter().find_map(|change| change.setting.cpu_latency_us())
+        self.changes.iter().find_map(|change| change.wanted.setting.cpu_latency_us())
     }
 
     /// Later steps are for as many queues as there will be.
@@ -127,8 +124,7 @@ impl Proposal {
         self.changes.push(change);
     }
 
-    fn settle(&self, wish: &Wish, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
-        let wanted = &wish.wanted;
+    fn settle(&self, wanted: &Wanted, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
         if let Some(why) = self.obstacle(&wanted.setting)? {
             return Ok(Outcome::Impossible(why));
         }
@@ -136,7 +132,7 @@ impl Proposal {
             return latency(wanted, limit_us);
         }
         let setting = wanted.setting.clone();
-        let site = self.host.site_for(&setting, wish.route);
+        let site = self.host.site_for(&setting, wanted.route);
         let steps = self.look(&setting, &site, kernel).and_then(|steps| {
             let kept = steps.into_iter().enumerate();
             kept.map(|(at, step)| {
@@ -151,13 +147,13 @@ impl Proposal {
             Err(why) => return Ok(Outcome::Impossible(why)),
         };
         if steps.is_empty() {
-            return Ok(Outcome::Impossible(self.nowhere(&setting, wish.route)));
+            return Ok(Outcome::Impossible(self.nowhere(&setting, wanted.route)));
         }
         steps.retain(|(_, preview)| !preview.is_so);
         if steps.is_empty() {
-            return Ok(Outcome::Already(setting));
+            return Ok(Outcome::Already);
         }
-        Ok(Outcome::Change(Change { setting, why: wanted.why.clone(), route: wish.route, steps, held: None }))
+        Ok(Outcome::Change(Change { wanted: wanted.clone(), steps, held: None }))
     }
 
     /// Why a setting makes no sense here, whatever the kernel would say.
@@ -289,11 +285,10 @@ fn latency(wanted: &Wanted, limit_us: u32) -> anyhow::Result<Outcome> {
         Limit::Unknown => {
             return Ok(Outcome::Impossible("this kernel has no /dev/cpu_dma_latency".to_owned()));
         }
-        Limit::Micros(now) if now <= limit_us => return Ok(Outcome::Already(wanted.setting.clone())),
+        Limit::Micros(now) if now <= limit_us => return Ok(Outcome::Already),
         Limit::Micros(now) => now.to_string(),
         Limit::None => "no limit".to_owned(),
     };
     let held = Some((old, limit_us.to_string()));
-    let (setting, why) = (wanted.setting.clone(), wanted.why.clone());
-    Ok(Outcome::Change(Change { setting, why, route: None, steps: Vec::new(), held }))
+    Ok(Outcome::Change(Change { wanted: wanted.clone(), steps: Vec::new(), held }))
 }

@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use ::tune::{Disrupts, Setting};
+use ::tune::{Disrupts, Setting, Wanted};
 
-use super::asked::Wish;
 use super::proposal::{Change, Proposal};
 
 /// The version of the JSON.
@@ -31,7 +30,7 @@ pub(super) fn text(proposal: &Proposal) -> String {
         let _ = writeln!(text, "Then, for the queues that there will be: {}", assigned(&wish.wanted.setting));
     }
     if !proposal.already.is_empty() {
-        let list: Vec<String> = proposal.already.iter().map(assigned).collect();
+        let list: Vec<String> = proposal.already.iter().map(|wanted| assigned(&wanted.setting)).collect();
         let _ = writeln!(text, "As wanted already: {}", list.join(", "));
     }
     for (setting, why) in &proposal.skipped {
@@ -44,8 +43,8 @@ pub(super) fn text(proposal: &Proposal) -> String {
     text
 }
 
-fn one(Change { setting, why, route: _, steps, held }: &Change) -> String {
-    let knob = setting.knob;
+fn one(Change { wanted, steps, held }: &Change) -> String {
+    let knob = wanted.setting.knob;
     let mut text = String::new();
     let same =
         steps.iter().all(|(_, preview)| preview.old == steps[0].1.old && preview.new == steps[0].1.new);
@@ -69,7 +68,7 @@ fn one(Change { setting, why, route: _, steps, held }: &Change) -> String {
         some => format!(", interrupts {some}"),
     };
     let _ = writeln!(text, "      felt {}, risk {}{disrupts}", knob.reaches, knob.risk);
-    let _ = writeln!(text, "      {why}\n");
+    let _ = writeln!(text, "      {}\n", wanted.why);
     text
 }
 
@@ -88,21 +87,24 @@ pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
         "netns": proposal.host.netns,
         "device": proposal.host.device,
         "changes": changes,
-        "later": proposal.later.iter().map(wish).collect::<Vec<_>>(),
-        "already": proposal.already.iter().map(pair).collect::<Vec<_>>(),
+        "later": proposal.later.iter().map(|wish| wanted(&wish.wanted)).collect::<Vec<_>>(),
+        "already": proposal.already.iter().map(|wanted| pair(&wanted.setting)).collect::<Vec<_>>(),
         "skipped": skipped,
         "conflicts": proposal.conflicts,
     })
 }
 
-fn wish(Wish { wanted, route, .. }: &Wish) -> serde_json::Value {
-    let mut wish = pair(&wanted.setting);
-    (wish["why"], wish["route"]) = (wanted.why.as_str().into(), serde_json::json!(route));
-    wish
+/// All of what is wanted, as `keep` and `apply --plan` need it.
+pub(super) fn wanted(Wanted { setting, at_least, route, why }: &Wanted) -> serde_json::Value {
+    let mut all = pair(setting);
+    all["at_least"] = (*at_least).into();
+    all["route"] = serde_json::json!(route);
+    all["why"] = why.as_str().into();
+    all
 }
 
-fn change(Change { setting, why, route, steps, held }: &Change) -> serde_json::Value {
-    let knob = setting.knob;
+fn change(Change { wanted, steps, held }: &Change) -> serde_json::Value {
+    let knob = wanted.setting.knob;
     let steps: Vec<_> = steps
         .iter()
         .map(|(placed, preview)| {
@@ -111,9 +113,9 @@ fn change(Change { setting, why, route, steps, held }: &Change) -> serde_json::V
         .collect();
     serde_json::json!({
         "knob": knob.id,
-        "value": setting.value.to_string(),
-        "why": why,
-        "route": route,
+        "value": wanted.setting.value.to_string(),
+        "why": wanted.why,
+        "route": wanted.route,
         "reaches": knob.reaches.to_string(),
         "disrupts": knob.disrupts.to_string(),
         "risk": knob.risk.to_string(),

@@ -1,11 +1,12 @@
 //! `hostgap tune status`, `confirm`, `rollback`: what stands.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use plan::{Ended, Entry, Intent, Kernel, Phase, Placed, Standing, Store, TransactionError, Undone, Why};
 use serde_json::json;
 
-use super::apply;
+use super::{apply, keep};
 use crate::exit;
 use crate::speak;
 
@@ -104,6 +105,11 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
         text += &format!(", {left} left alone since somebody else has changed them");
     }
     speak::result(format_args!("{text}."))?;
+    if keep::is_kept(Path::new("/")) {
+        speak::aside(
+            "What `keep` has kept comes back at the next start; `hostgap tune keep --forget` ends that.",
+        );
+    }
     Ok(match (back.is_whole, left) {
         (false, _) => ExitCode::from(exit::FAILURE),
         (true, 0) => ExitCode::SUCCESS,

@@ -70,6 +70,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Route(RouteMetric::Mtu),
             kind: from_to(576, 65_535, "bytes"),
             example: "1400",
+            default: ByDefault::Unset("the MTU of the link, or what the kernel learnt to be less"),
             risk: Risk::Medium,
             why: "Smaller packets to a destination whose way takes no larger ones, a tunnel, say, while the link \
                 keeps its MTU for all others. IPv6 refuses less than 1280.",

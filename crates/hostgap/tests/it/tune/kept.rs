@@ -74,6 +74,38 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     check(&inside(&ground, "rollback", &[]), 0, "");
 }
 
+/// What was wanted at least is not pinned, what belongs to one route stays with it, and of what was kept before nothing is
+/// left.
+#[test]
+fn what_is_kept_is_what_was_wanted() {
+    let Some(ground) = Ground::new() else { return };
+    let root = ground.directory.path().join("root");
+    let keep = ["--root", root.to_str().unwrap()];
+    let parameters = root.join("etc/sysctl.d/90-hostgap.conf");
+    let first = ["--set", "somaxconn=8192", "--set", "tcp_mtu_probing=1"];
+    check(&inside(&ground, "apply", &first), 0, "");
+    check(&inside(&ground, "confirm", &[]), 0, "");
+    check(&inside(&ground, "keep", &keep), 0, "");
+    assert!(std::fs::read_to_string(&parameters).unwrap().contains("net.core.somaxconn = 8192"));
+    check(&inside(&ground, "rollback", &[]), 0, "");
+
+    let profile = ground.write(
+        "least.toml",
+        "schema = 1\nabout = \"x\"\n[[set]]\nknob = \"tcp_wmem\"\nvalue = \"4096 16384 8388608\"\nat_least = true\n\
+         [[set]]\nknob = \"rto_min\"\nvalue = 10\nroute = \"192.0.2.0/24\"\n",
+    );
+    check(&inside(&ground, "apply", &[&profile]), 0, "");
+    check(&inside(&ground, "confirm", &[]), 0, "");
+    check(&inside(&ground, "keep", &keep), 0, "");
+    assert!(!parameters.exists(), "{:?}", std::fs::read_to_string(&parameters));
+    let kept = std::fs::read_to_string(root.join("etc/hostgap/tune.toml")).unwrap();
+    assert!(kept.contains("at_least = true") && kept.contains("route = \"192.0.2.0/24\""), "{kept}");
+    check(&inside(&ground, "rollback", &[]), 0, "");
+    let kept = root.join("etc/hostgap/tune.toml");
+    check(&inside(&ground, "apply", &["--confirmed", "--dev", "wire0", kept.to_str().unwrap()]), 0, "");
+    check(&inside(&ground, "rollback", &[]), 0, "");
+}
+
 #[test]
 fn a_namespace_s_settings_cannot_be_kept() {
     let Some(ground) = Ground::new() else { return };
