@@ -103,7 +103,7 @@ impl Cards {
         let sockets: Vec<UdpSocket> = (0..FLOWS).map(|_| self.socket()).collect();
         // Nobody listens; receiving is what costs.
         Flood::from(1, move || {
-            sockets.iter().for_each(|socket| drop(socket.send_to(&[0; 100], (HOME, PORT))))
+            sockets.iter().for_each(|socket| drop(socket.send_to(&[0; 100], (HOME, PORT))));
         })
     }
 
