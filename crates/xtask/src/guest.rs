@@ -59,8 +59,8 @@ pub(crate) static ALL: [Guest; 2] = [
         lane: "old",
         packages: &["tune", "datapath", "doctor", "bpf"],
         always: &["tune", "datapath", "bpf"],
-        // What the table of knobs says of kernels is to be so on each.
-        parts: &[("datapath", "traffic::"), ("tune", "defaults::")],
+        // What the table of knobs says of kernels is to be so on each, and drivers of cards differ: what resets what.
+        parts: &[("datapath", "traffic::"), ("tune", "defaults::"), ("tune", "card::")],
         out: &[("bpf", "odd::")],
     },
 ];

@@ -144,6 +144,9 @@ pub(super) fn undo_table(
 /// somebody, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c). A driver
 /// that makes it in another way than the kernel proposes (igb: the first half of the entries for the first of two queues)
 /// gets the same entries back, which then count as set.
+///
+/// One that names queues that are not there is left to the driver, too, since the kernel refuses it: in Linux 6.1
+/// virtio_net leaves its table as it is when queues go. It comes back with the queues, see [`super::queues`].
 pub(super) fn write_table(
     kernel: &mut Kernel,
     place: &Place,
@@ -153,8 +156,14 @@ pub(super) fn write_table(
     let opened = kernel.at(place)?;
     let queues = opened.sysfs()?.queues(link)?;
     let queues = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
-    let own = u32::try_from(queues).is_ok_and(|queues| table == spread(table.len(), queues));
+    let queues = u32::try_from(queues).expect("a link has a few thousand queues at most");
+    let own = table == spread(table.len(), queues) || !names_only(table, queues);
     Ok(opened.ethtool()?.write_indirection(link, if own { &[] } else { table })?)
+}
+
+/// Whether a table names none but the first so many queues.
+pub(super) fn names_only(table: &[u32], queues: u32) -> bool {
+    table.iter().all(|queue| *queue < queues)
 }
 
 /// Entry by entry in turn, as `ethtool -X … equal` does it (`ethtool_rxfh_indir_default` in linux/ethtool.h).
@@ -193,5 +202,11 @@ mod tests {
     fn flows_are_spread_in_turn() {
         assert_eq!(spread(5, 2), [0, 1, 0, 1, 0]);
         assert_eq!(spread(2, 4), [0, 1]);
+    }
+
+    #[test]
+    fn a_table_that_names_a_queue_too_many_is_seen() {
+        assert!(names_only(&[0, 1, 0, 1], 2));
+        assert!(!names_only(&[0, 1, 0, 1], 1));
     }
 }

@@ -78,9 +78,12 @@ impl OfEach<'_> {
         let now = read(kernel, place, link)?;
         let mut written = false;
         if let (Some(were), Some(is)) = (&self.were.table, &now.table) {
-            let (left, found) = (self.left.and_then(|left| left.table.as_ref()), self.found.table.as_ref());
+            let left = self.left.and_then(|left| left.table.as_deref());
+            let found =
+                self.found.table.as_deref().filter(|found| !is_forced(left, found, self.found.receive()));
             // A table that somebody has made since speaks of queues that may not be there any more.
-            let target = others(were, left, found).filter(|table| table.len() == were.len()).unwrap_or(were);
+            let target = others(were.as_slice(), left, found).filter(|table| table.len() == were.len());
+            let target = target.unwrap_or(were);
             if target != is {
                 nic::write_table(kernel, place, link, target)?;
                 written = true;
@@ -135,9 +138,22 @@ impl OfEach<'_> {
 }
 
 /// What somebody else has written; `None` where it is as before, as the step left it, or not known.
-fn others<'a, T: PartialEq>(were: &T, left: Option<&T>, found: Option<&'a T>) -> Option<&'a T> {
+fn others<'a, T: PartialEq + ?Sized>(were: &T, left: Option<&T>, found: Option<&'a T>) -> Option<&'a T> {
     let left = left?;
     found.filter(|found| *found != left && *found != were)
+}
+
+/// Whether a table is nobody's choice: the step left one that names queues that were not there any more, which the kernel
+/// takes from nobody, and this one spreads flows evenly over those that were.
+fn is_forced(left: Option<&[u32]>, found: &[u32], queues: u32) -> bool {
+    left.is_some_and(|left| !nic::names_only(left, queues)) && found == nic::spread(found.len(), queues)
+}
+
+impl QueueState {
+    /// How many queues receive: each has its CPUs, or none of them has.
+    fn receive(&self) -> u32 {
+        self.cpus.iter().filter(|(queue, _)| matches!(queue, Queue::Rx(_))).map(|_| 1).sum()
+    }
 }
 
 fn find<'a, K: PartialEq, V>(list: &'a [(K, V)], key: &K) -> Option<&'a V> {
@@ -154,5 +170,14 @@ mod tests {
         assert_eq!(others(&1, Some(&0), Some(&1)), None);
         assert_eq!(others(&1, Some(&0), Some(&7)), Some(&7));
         assert_eq!(others(&1, None, Some(&7)), None);
+    }
+
+    #[test]
+    fn a_table_for_the_queues_that_were_left_is_nobody_s_choice() {
+        let left = Some([0, 1, 0, 1].as_slice());
+        assert!(is_forced(left, &[0, 0, 0, 0], 1));
+        assert!(!is_forced(left, &[0, 0, 0, 0], 2), "two queues are there, and somebody wants one");
+        assert!(!is_forced(Some(&[0, 0, 0, 0]), &[0, 0, 0, 0], 1), "a driver that made the table anew");
+        assert!(!is_forced(None, &[0, 0, 0, 0], 1));
     }
 }
