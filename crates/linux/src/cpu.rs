@@ -27,7 +27,15 @@ pub struct CpuSet(BTreeSet<u16>);
 
 /// The CPUs that are on line.
 pub fn online() -> Result<CpuSet> {
-    let path = "/sys/devices/system/cpu/online";
+    list("/sys/devices/system/cpu/online")
+}
+
+/// The CPUs on which the scheduler places nothing by itself (`isolcpus=` on the kernel's command line); often none.
+pub fn isolated() -> Result<CpuSet> {
+    list("/sys/devices/system/cpu/isolated")
+}
+
+fn list(path: &str) -> Result<CpuSet> {
     let attempted = || format!("read {path}");
     let text = std::fs::read_to_string(path).attempt(attempted)?;
     text.parse().map_err(|error: NameError| Error::invalid(attempted(), error.to_string()))

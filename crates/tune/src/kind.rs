@@ -78,7 +78,7 @@ pub enum Value {
 pub enum Cpus {
     /// None: the kernel does as if nothing were set.
     None,
-    /// Those of the node of a race, or all of the machine: no NUMA node is meant.
+    /// Those of the node of a race, or on a host those near the card: `Site::cpus`.
     Node,
     /// These.
     These(CpuSet),
@@ -178,7 +178,7 @@ impl fmt::Display for Kind {
             Kind::Algorithm => f.write_str("the name of a congestion control algorithm"),
             Kind::Qdisc => f.write_str(crate::qdisc::EXPECTED),
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
-            Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for all of the node of a race or of the machine, or \"none\""),
+            Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for those of the node of a race or those near the card of a host, or \"none\""),
         }
     }
 }

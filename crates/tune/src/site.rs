@@ -16,7 +16,8 @@ pub struct Site {
     pub node: Place,
     /// The node's link to the other nodes.
     pub wire: IfName,
-    /// The node's CPUs: in a race those that it was given, on a host all that are online, on whatever NUMA node.
+    /// The node's CPUs: in a race those that it was given, on a host those near the card that are not isolated, or all that
+    /// are online where there are none or nothing is known.
     pub cpus: CpuSet,
     /// What is behind that link.
     pub nic: Nic,

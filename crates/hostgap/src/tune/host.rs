@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use linux::interrupts::Interrupts;
 use linux::netlink::{RouteInfo, RouteMetric};
 use linux::sysfs::{NetSysfs, Queue};
-use linux::{IfName, Netlink, Netns, NetnsName};
+use linux::{CpuSet, IfName, Netlink, Netns, NetnsName};
 use plan::Place;
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +57,9 @@ impl Host {
             Some(dev) => Some(IfName::new(dev).map_err(bad)?),
             None => by_default_route(&netlink)?,
         };
-        let cpus = linux::cpu::online()?;
+        let (online, isolated) = (linux::cpu::online()?, linux::cpu::isolated()?);
         let Some(wire) = link else {
+            let cpus = own_cpus(&online, None, &isolated);
             let wire = IfName::new("none").expect("a constant name is valid");
             let (process, node) = (place.clone(), place);
             let nic = Nic { rx: 0, tx: 0, interrupts: Vec::new() };
@@ -69,6 +70,7 @@ impl Host {
         let found =
             found.ok_or_else(|| BadInput(format!("there is no link {wire} in {}", netns.describe())))?;
         let sysfs = NetSysfs::open(&netns).context("could not look at the link's queues")?;
+        let cpus = own_cpus(&online, sysfs.local_cpus(&wire).as_ref(), &isolated);
         let queues = sysfs.queues(&wire)?;
         let rx = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
         let mut interrupts = Interrupts::kernel().list()?;
@@ -102,6 +104,14 @@ impl Host {
     }
 }
 
+/// The CPUs that `node` means: those near the card that are not isolated; all that are online if there are none such. Where
+/// it is not known which are near, all are.
+fn own_cpus(online: &CpuSet, near: Option<&CpuSet>, isolated: &CpuSet) -> CpuSet {
+    let is_ours = |cpu: &u16| near.is_none_or(|near| near.contains(*cpu)) && !isolated.contains(*cpu);
+    let ours: CpuSet = online.iter().filter(is_ours).collect();
+    if ours.is_empty() { online.clone() } else { ours }
+}
+
 /// The link of the default route, IPv4 before IPv6 and the lowest metric first.
 fn by_default_route(netlink: &Netlink) -> anyhow::Result<Option<IfName>> {
     let mut routes = netlink.routes()?;
@@ -127,4 +137,30 @@ fn routes_over(netlink: &Netlink, index: u32) -> anyhow::Result<(Vec<IpNet>, Vec
     let (announced, ours): (Vec<_>, Vec<_>) = over.partition(|route| route.protocol == ANNOUNCED);
     let destinations = |routes: Vec<&RouteInfo>| routes.into_iter().map(|route| route.dst).collect();
     Ok((destinations(announced), destinations(ours)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(near: Option<&str>, isolated: &str, expected: &str) {
+        let set = |text: &str| -> CpuSet { text.parse().unwrap() };
+        let found = own_cpus(&set("0-7"), near.map(set).as_ref(), &set(isolated));
+        assert_eq!(found.to_string(), expected, "near {near:?}, isolated {isolated:?}");
+    }
+
+    #[test]
+    fn a_card_s_cpus_are_those_near_it_that_are_online_and_not_isolated() {
+        check(Some("4-11"), "", "4-7");
+        check(Some("4-7"), "6-7", "4-5");
+        check(None, "2-7", "0-1");
+        check(None, "", "0-7");
+    }
+
+    #[test]
+    fn where_there_are_none_all_are_meant() {
+        check(Some("4-7"), "4-7", "0-7");
+        check(Some("8-11"), "", "0-7");
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::NetSysfs;
 use crate::interrupts::Interrupts;
-use crate::{IfName, Result};
+use crate::{CpuSet, IfName, Result};
 
 impl NetSysfs {
     /// The driver of a link's device; `None` for a link without a device (a bridge, a veth).
@@ -17,12 +17,25 @@ impl NetSysfs {
         self.target(&format!("class/net/{link}/device"))
     }
 
+    /// The CPUs near a link's device, those of its NUMA node; `None` where that is not known. Of a virtio device it is known
+    /// of the PCI device that it is.
+    pub fn local_cpus(&self, link: &IfName) -> Option<CpuSet> {
+        let read = |device: &str| self.read(&format!("class/net/{link}/{device}/local_cpulist")).ok();
+        let of_pci = || self.is_virtio(link).then(|| read("device/..")).flatten();
+        let cpus: CpuSet = read("device").or_else(of_pci)?.parse().ok()?;
+        (!cpus.is_empty()).then_some(cpus)
+    }
+
+    fn is_virtio(&self, link: &IfName) -> bool {
+        self.device(link).is_some_and(|name| name.starts_with("virtio"))
+    }
+
     /// The numbers of a link's interrupts. Those of a virtio device are its PCI device's; those of a link without a device
     /// are none.
     pub fn interrupts(&self, link: &IfName) -> Result<BTreeSet<u32>> {
         let device = format!("class/net/{link}/device");
         let parent = format!("{device}/../msi_irqs");
-        let is_virtio = self.device(link).is_some_and(|name| name.starts_with("virtio"));
+        let is_virtio = self.is_virtio(link);
         let own = self.directory(&format!("{device}/msi_irqs"));
         let names = match own {
             Err(error) if error.is(libc::ENOENT) && is_virtio => self.directory(&parent),
