@@ -100,12 +100,20 @@ fn show(diagnosis: &Diagnosis, after: &Snapshot, as_json: bool) -> anyhow::Resul
     Ok(())
 }
 
+/// The finding whose number was written in another way, `60` or `hg-060`. Codes are too like each other for more.
+fn meant(code: &str) -> Option<&'static ::doctor::Check> {
+    let number: u32 = code.trim_start_matches(|sign: char| !sign.is_ascii_digit()).parse().ok()?;
+    ::doctor::find(&format!("HG{number:03}"))
+}
+
 /// `hostgap explain`.
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let checks = match &args.code {
         None => ::doctor::all().collect(),
         Some(code) => vec![::doctor::find(code).ok_or_else(|| {
-            exit::BadInput(format!("there is no finding {code:?}; `hostgap explain` lists them"))
+            let near = meant(code).map(|check| format!(", did you mean {:?}?", check.code));
+            let near = near.unwrap_or_default();
+            exit::BadInput(format!("there is no finding {code:?}{near}; `hostgap explain` lists them"))
         })?],
     };
     if args.json {

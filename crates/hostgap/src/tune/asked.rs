@@ -99,7 +99,10 @@ pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
         }
     }
     match name.filter(|name| !PROFILES.iter().any(|(own, _)| own == name)) {
-        Some(name) => Err(BadInput(format!("there is no profile {name:?} of hostgap's own")).into()),
+        Some(name) => {
+            let text = format!("there is no profile {name:?} of hostgap's own{}", did_you_mean(name));
+            Err(BadInput(text).into())
+        }
         None => Ok(ExitCode::SUCCESS),
     }
 }
@@ -117,12 +120,16 @@ fn read(name: &str) -> anyhow::Result<Profile> {
     let path = Path::new(name);
     if !path.exists() {
         let names: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
-        let text =
-            format!("there is no profile and no file {name:?}; hostgap's own are {}", names.join(", "));
+        let (hint, names) = (did_you_mean(name), names.join(", "));
+        let text = format!("there is no profile and no file {name:?}{hint}; hostgap's own are {names}");
         return Err(BadInput(text).into());
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("could not read profile {name}"))?;
     Profile::read(&text).map_err(|error| BadInput(format!("profile {name}, {error}")).into())
+}
+
+fn did_you_mean(name: &str) -> String {
+    ::tune::nearest_profile(name).map_or_else(String::new, |near| format!(", did you mean {near:?}?"))
 }
 
 fn single(text: &str) -> anyhow::Result<Wanted> {

@@ -167,7 +167,7 @@ impl Proposal {
                 Some("the whole machine shares it: it is set without --netns".to_owned())
             }
             Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
-                self.lacks_algorithm(&setting.value.to_string())?
+                self.lacks_default(&setting.value.to_string())?
             }
             Lives::Sysctl(_)
             | Lives::Machine(_)
@@ -180,27 +180,21 @@ impl Proposal {
             },
             Lives::RootQdisc => self.lacks_qdisc(setting)?,
             _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
+            // The kernel looks for it when the route is made, which would be in the midst of an application.
+            Lives::Route(RouteMetric::CongestionControl) => lacks_algorithm(&setting.value.to_string())?,
             _ => None,
         })
     }
 
-    /// A kernel loads an algorithm by itself when it is named, if it has it.
-    fn lacks_algorithm(&self, name: &str) -> anyhow::Result<Option<String>> {
-        let list = |key: &str| -> anyhow::Result<String> {
-            let key = sysctl::Key::new(key).expect("a constant key is a path");
-            Ok(sysctl::read(&key)?.unwrap_or_default())
-        };
-        let has = |list: &str| list.split_whitespace().any(|one| one == name);
-        let available = list("net/ipv4/tcp_available_congestion_control")?;
-        let module = || {
-            let path = format!("/lib/modules/{}/modules.dep", linux::features::release());
-            std::fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("/tcp_{name}.ko")))
-        };
-        if !has(&available) && !module() {
-            return Ok(Some(format!("this kernel has no {name}, and no module tcp_{name}")));
+    /// Whether a namespace can have it as its default: a kernel gives others than its first one those alone that it allows
+    /// to everybody.
+    fn lacks_default(&self, name: &str) -> anyhow::Result<Option<String>> {
+        if let Some(why) = lacks_algorithm(name)? {
+            return Ok(Some(why));
         }
-        let allowed = list("net/ipv4/tcp_allowed_congestion_control")?;
-        Ok((self.host.netns.is_some() && !has(&allowed)).then(|| {
+        let is_allowed =
+            self.host.netns.is_none() || is_listed(name, "net/ipv4/tcp_allowed_congestion_control")?;
+        Ok((!is_allowed).then(|| {
             format!("the machine does not allow {name} to namespaces; the knob congctl sets it on a route")
         }))
     }
@@ -277,6 +271,20 @@ impl Proposal {
             _ => format!("{link} has nothing that it could be set at"),
         }
     }
+}
+
+/// Why the kernel has no such algorithm. It loads one by itself when it is named, if there is a module of it.
+fn lacks_algorithm(name: &str) -> anyhow::Result<Option<String>> {
+    let path = format!("/lib/modules/{}/modules.dep", linux::features::release());
+    let module = || std::fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("/tcp_{name}.ko")));
+    let has = is_listed(name, "net/ipv4/tcp_available_congestion_control")? || module();
+    Ok((!has).then(|| format!("this kernel has no {name}, and no module tcp_{name}")))
+}
+
+/// Whether a name is one of the words of a parameter.
+fn is_listed(name: &str, key: &str) -> anyhow::Result<bool> {
+    let key = sysctl::Key::new(key).expect("a constant key is a path");
+    Ok(sysctl::read(&key)?.unwrap_or_default().split_whitespace().any(|one| one == name))
 }
 
 /// A limit on the latency of CPUs, against the one that counts now.

@@ -82,6 +82,7 @@ fn findings_are_explained() {
     let checks = told["checks"].as_array().unwrap();
     assert!(checks.iter().all(|check| listed.contains(check["code"].as_str().unwrap())));
     check(&turn.hostgap(&["explain", "HG999"]), 2, "`hostgap explain` lists them");
+    check(&turn.hostgap(&["explain", "82"]), 2, "did you mean \"HG082\"?");
     check(&turn.hostgap(&["doctor", "--for", "soon"]), 2, "is not a time");
     check(&turn.hostgap(&["doctor", "--for", "1ms"]), 2, "0.1 s to 1 day");
     check(

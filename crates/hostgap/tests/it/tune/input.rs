@@ -22,6 +22,8 @@ fn what_cannot_be_asked_for_says_why() {
             &["--set", "tcp_congestion_control=nonesuch"],
             "this kernel has no nonesuch, and no module tcp_nonesuch",
         ),
+        (&["--set", "congctl=nonesuch"], "this kernel has no nonesuch, and no module tcp_nonesuch"),
+        (&["latncy"], "did you mean \"latency\"?"),
         (&["--set", "mtu=1400", "--dev", "wire7"], "there is no link wire7"),
         (&["nonesuch"], "there is no profile and no file \"nonesuch\""),
         (&[], "nothing is asked for"),
