@@ -91,7 +91,7 @@ impl Ground {
             return Ok(of_machine(key, self.machine).map(|()| setting.clone()));
         }
         // To try these would be to set them for everybody.
-        if matches!(setting.lives, Lives::CpuLatency | Lives::Debug(_)) {
+        if matches!(setting.lives, Lives::CpuLatency | Lives::Debug(_) | Lives::Module(_)) {
             return Ok(Err("all of this machine shares it; it is for `hostgap tune apply`".to_owned()));
         }
         if setting.lives == Lives::Interrupts {

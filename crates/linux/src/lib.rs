@@ -20,6 +20,7 @@ pub mod ethtool;
 pub mod features;
 pub mod interrupts;
 pub mod latency;
+pub mod module;
 pub mod netlink;
 pub mod netns;
 pub mod nft;

@@ -188,6 +188,11 @@ pub enum Before {
         /// What it was.
         value: u64,
     },
+    /// A parameter of a module.
+    Module {
+        /// What it was.
+        value: u64,
+    },
     /// The CPUs of an interrupt.
     IrqCpus {
         /// The CPUs.
@@ -283,6 +288,11 @@ pub enum After {
     },
     /// A number in debugfs was written.
     Debug {
+        /// What the kernel took.
+        value: u64,
+    },
+    /// A parameter of a module was written.
+    Module {
         /// What the kernel took.
         value: u64,
     },

@@ -71,6 +71,9 @@ pub fn is_about_the_same(one: &Placed, other: &Placed) -> bool {
                 Step::SetLinkAttribute { link: l, attribute: a, .. },
             ) => (link, attribute) == (l, a),
             (Step::SetDebug { file, .. }, Step::SetDebug { file: other, .. }) => file == other,
+            (Step::SetModule { parameter, .. }, Step::SetModule { parameter: other, .. }) => {
+                parameter == other
+            }
             (Step::SetIrqCpus { irq, name, .. }, Step::SetIrqCpus { irq: i, name: n, .. }) => {
                 (irq, name) == (i, n)
             }
@@ -88,7 +91,9 @@ fn new_value(step: &Step) -> Option<String> {
         Step::SetRootQdisc { qdisc, .. } => qdisc.to_string(),
         Step::SetNic { value, .. } => value.to_string(),
         Step::SetIndirection { queues, .. } => queues_text(*queues),
-        Step::SetLinkAttribute { value, .. } | Step::SetDebug { value, .. } => value.to_string(),
+        Step::SetLinkAttribute { value, .. }
+        | Step::SetDebug { value, .. }
+        | Step::SetModule { value, .. } => value.to_string(),
         Step::AddNftTable(table) => format!("table {} {}", table.family.name(), table.name),
         _ => return None,
     })
@@ -117,7 +122,7 @@ fn old_value(before: &Before, step: &Step) -> Option<(String, Option<u32>)> {
             let how = if even || is_so { queues_text(used) } else { format!("unevenly over {used} queues") };
             (how, Some(*index))
         }
-        Before::Debug { value } => (value.to_string(), None),
+        Before::Debug { value } | Before::Module { value } => (value.to_string(), None),
         Before::Absent => ("none".to_owned(), None),
         Before::LinkAttribute { index, value } => (value.to_string(), Some(*index)),
         _ => return None,

@@ -94,6 +94,7 @@ fn command(place: &Place, step: &Step) -> String {
             echo_at(place, &value.to_string(), &format!("/sys/class/net/{link}/{attribute}"))
         }
         Step::SetDebug { file, value } => format!("echo {value} > /sys/kernel/debug/{file}"),
+        Step::SetModule { parameter, value } => format!("echo {value} > /sys/module/{parameter}"),
         Step::SetIrqCpus { irq, cpus, .. } => format!("echo {cpus} > /proc/irq/{irq}/smp_affinity_list"),
         Step::LoadPrograms(programs) => ours(place, "load", &programs.node, &load_programs(programs)),
         Step::AttachProgram(Attachment { node, program, link }) => {

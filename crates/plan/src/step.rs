@@ -5,6 +5,7 @@ use std::fmt;
 use ipnet::IpNet;
 use linux::debugfs::DebugFile;
 use linux::ethtool::NicParameter;
+use linux::module::ModuleParameter;
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::sysfs::{LinkAttribute, Queue};
 use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Qdisc, Route, nft, sysctl};
@@ -177,6 +178,13 @@ pub enum Step {
     SetDebug {
         /// Which.
         file: DebugFile,
+        /// The new value.
+        value: u64,
+    },
+    /// Set a number that is a parameter of a module, which is the machine's.
+    SetModule {
+        /// Which.
+        parameter: ModuleParameter,
         /// The new value.
         value: u64,
     },

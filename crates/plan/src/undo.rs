@@ -116,7 +116,7 @@ impl Run<'_> {
             | Step::SetLinkAttribute { .. } => true,
             // A card survives its namespace, and interrupts belong to the machine.
             Step::SetNic { .. } | Step::SetIndirection { .. } | Step::SetIrqCpus { .. } => false,
-            Step::SetDebug { .. } => false,
+            Step::SetDebug { .. } | Step::SetModule { .. } => false,
             // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
             Step::LoadPrograms(_) | Step::AddCgroup(_) | Step::LoadSplice(_) | Step::AttachSplice(_) => false,
             // A pod may go while its node and that mount stay.
@@ -241,6 +241,7 @@ fn is_outside(step: &Step) -> bool {
         | Step::SetLinkAttribute { .. }
         | Step::SetIrqCpus { .. }
         | Step::SetDebug { .. }
+        | Step::SetModule { .. }
         | Step::AttachProgram(_)
         | Step::AddEndpoint(_)
         | Step::AddTunnel(_) => false,

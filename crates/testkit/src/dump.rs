@@ -49,6 +49,10 @@ const VOLATILE: &[&str] = &[
 /// Kernel parameters that change by themselves, by their last part.
 const VOLATILE_PARAMETERS: &[&str] = &["nf_conntrack_count", "stable_secret", "tcp_fastopen_key"];
 
+/// Those of modules that a plan may change, below `/sys/module`.
+const PARAMETERS_OF_MODULES: &[&str] =
+    &["tcp_cubic/parameters/hystart", "tcp_cubic/parameters/hystart_detect"];
+
 /// The files of a link that a plan may change.
 const ATTRIBUTES: &[LinkAttribute] = &[
     LinkAttribute::GroFlushTimeout,
@@ -103,6 +107,7 @@ pub fn dump(netns: &Netns) -> Dump {
         dump.add(format!("nft {row}"));
     }
     dump.add_parameters(netns);
+    dump.add_modules();
     dump.add_queues(netns);
     dump.add_cards(netns);
     dump.add_programs(netns);
@@ -156,6 +161,15 @@ impl Dump {
             let leaf = key.as_str().rsplit('/').next().unwrap_or_default();
             if !VOLATILE_PARAMETERS.contains(&leaf) {
                 self.add(format!("sysctl {key} {value}"));
+            }
+        }
+    }
+
+    /// Parameters of modules that a plan may change; all namespaces have the same.
+    fn add_modules(&mut self) {
+        for parameter in PARAMETERS_OF_MODULES {
+            if let Ok(value) = std::fs::read_to_string(format!("/sys/module/{parameter}")) {
+                self.add(format!("module {parameter} {}", value.trim()));
             }
         }
     }

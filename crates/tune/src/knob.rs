@@ -4,6 +4,7 @@ use std::fmt;
 
 use linux::debugfs::DebugFile;
 use linux::ethtool::NicParameter;
+use linux::module::ModuleParameter;
 use linux::netlink::RouteMetric;
 use linux::sysfs::LinkAttribute;
 
@@ -78,6 +79,8 @@ pub enum Lives {
     CpuLatency,
     /// A number in the kernel's debugfs, which the whole machine shares.
     Debug(DebugFile),
+    /// A parameter of a module of the kernel, which the whole machine shares.
+    Module(ModuleParameter),
     /// Nowhere any more.
     Nowhere {
         /// What became of it.
@@ -155,7 +158,9 @@ impl Knob {
     pub fn scope(&self) -> Option<Scope> {
         match self.lives {
             Lives::Sysctl(_) | Lives::Notrack => Some(Scope::Netns),
-            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency => Some(Scope::Machine),
+            Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency => {
+                Some(Scope::Machine)
+            }
             Lives::Route(_) => Some(Scope::Route),
             Lives::Queue(_) => Some(Scope::Queue),
             Lives::RootQdisc
@@ -201,6 +206,7 @@ impl fmt::Display for Lives {
             Lives::Notrack => f.write_str("nft table hostgap-notrack-PORT"),
             Lives::CpuLatency => f.write_str("/dev/cpu_dma_latency"),
             Lives::Debug(file) => write!(f, "/sys/kernel/debug/{file}"),
+            Lives::Module(parameter) => write!(f, "/sys/module/{parameter}"),
             Lives::Nowhere { gone, .. } => f.write_str(gone),
         }
     }

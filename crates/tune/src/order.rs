@@ -13,7 +13,7 @@ impl Setting {
     pub fn rank(&self) -> u8 {
         match self.lives {
             // Limits before what they limit, and the machine's table of flows before the queues' parts of it.
-            Lives::Machine(_) | Lives::Debug(_) => 0,
+            Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) => 0,
             Lives::RootQdisc => 1,
             Lives::Nic(_) if self.knob.id == "channels" => 2,
             Lives::Nic(_) if self.knob.id.starts_with("ring_") => 3,

@@ -229,6 +229,9 @@ impl Setting {
             Lives::Debug(file) => {
                 plan.push(&Place::Host, Step::SetDebug { file, value: self.number().into() });
             }
+            Lives::Module(parameter) => {
+                plan.push(&Place::Host, Step::SetModule { parameter, value: self.number().into() });
+            }
             Lives::Interrupts => {
                 self.interrupts(site).into_iter().for_each(|step| plan.push(&site.node, step));
             }

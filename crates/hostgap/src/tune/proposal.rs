@@ -163,7 +163,9 @@ impl Proposal {
             return Ok(Some(format!("no kernel from {until} heeds it")));
         }
         Ok(match setting.lives {
-            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency if self.host.netns.is_some() => {
+            Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency
+                if self.host.netns.is_some() =>
+            {
                 Some("the whole machine shares it: it is set without --netns".to_owned())
             }
             Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
@@ -172,6 +174,7 @@ impl Proposal {
             Lives::Sysctl(_)
             | Lives::Machine(_)
             | Lives::Debug(_)
+            | Lives::Module(_)
             | Lives::CpuLatency
             | Lives::Nowhere { .. } => None,
             Lives::Notrack => match &self.host.netns {

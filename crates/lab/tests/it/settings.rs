@@ -132,6 +132,7 @@ fn what_this_kernel_does_not_take_says_why() {
     check(&newest, ("tcp_adv_win_scale", "2"), "no kernel from 6.6 heeds it");
     check(&facts, ("rps_sock_flow_entries", "1024"), "all of this machine shares it");
     check(&facts, ("sched_migration_cost_ns", "500000"), "all of this machine shares it");
+    check(&facts, ("hystart", "1"), "all of this machine shares it");
     // Where the machine is ours the table can be set, and with it what needs one.
     let asked = tuned("host", &[("rps_sock_flow_entries", "1024"), ("rps_flow_cnt", "1024")]);
     let mut contenders = lab::contenders(&[asked], &facts, &PluginDirs::default()).unwrap();

@@ -7,6 +7,7 @@ mod attribute;
 mod debug;
 mod interrupt;
 mod link;
+mod module;
 mod netns;
 mod nic;
 mod object;
@@ -79,6 +80,7 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         Step::SetIndirection { link, .. } => nic::before_table(kernel, place, link),
         Step::SetLinkAttribute { link, attribute, .. } => attribute::before(kernel, place, link, *attribute),
         Step::SetDebug { file, .. } => debug::before(*file),
+        Step::SetModule { parameter, .. } => module::before(*parameter),
         Step::SetIrqCpus { irq, name, .. } => interrupt::before(*irq, name),
         Step::LoadPrograms(programs) => program::before_load(programs),
         Step::AttachProgram(attachment) => program::before_attach(kernel, place, attachment),
@@ -121,6 +123,7 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
             attribute::write(kernel, place, link, *attribute, *value)
         }
         Step::SetDebug { file, value } => debug::write(*file, *value),
+        Step::SetModule { parameter, value } => module::write(*parameter, *value),
         Step::SetIrqCpus { irq, cpus, .. } => interrupt::write(*irq, cpus),
         Step::LoadPrograms(programs) => program::load(kernel, place, programs),
         Step::AttachProgram(attachment) => program::attach(kernel, place, attachment, before),
@@ -159,6 +162,7 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         Step::SetIndirection { link, .. } => nic::after_table(kernel, place, link),
         Step::SetLinkAttribute { link, attribute, .. } => attribute::after(kernel, place, link, *attribute),
         Step::SetDebug { file, .. } => debug::after(*file),
+        Step::SetModule { parameter, .. } => module::after(*parameter),
         Step::SetIrqCpus { irq, name, .. } => interrupt::after(*irq, name),
         // They return when they have done it, and there is nothing else to read.
         Step::LoadPrograms(_)
@@ -198,6 +202,9 @@ pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
         (Step::SetDebug { value, file }, After::Debug { value: found }) => {
             taken(value, found, |value| format!("{file} {value}"))
         }
+        (Step::SetModule { value, parameter }, After::Module { value: found }) => {
+            taken(value, found, |value| format!("{} {value}", parameter.name()))
+        }
         (Step::SetIrqCpus { cpus, .. }, After::IrqCpus { cpus: found }) => queue::verify(cpus, found),
         _ => Ok(()),
     }
@@ -236,6 +243,7 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
             attribute::undo(kernel, past, *attribute, *value, moved)?
         }
         Step::SetDebug { file, value } => debug::undo(past, *file, *value)?,
+        Step::SetModule { parameter, value } => module::undo(past, *parameter, *value)?,
         Step::SetIrqCpus { irq, name, cpus } => interrupt::undo(past, (*irq, name), cpus)?,
         Step::LoadPrograms(programs) => program::undo_load(programs, after)?,
         Step::AttachProgram(attachment) => program::undo_attach(kernel, place, attachment, before, after)?,

@@ -1,6 +1,7 @@
 //! What the whole machine shares.
 
 use linux::debugfs::DebugFile;
+use linux::module::ModuleParameter;
 
 use super::{BYTES, CORE_SYSCTL, OLDEST, USUAL, from_to};
 use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
@@ -8,6 +9,8 @@ use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 const OF_MACHINE: Knob = Knob { reaches: Reaches::All, source: CORE_SYSCTL, ..USUAL };
 
 const CONNTRACK: &str = "Documentation/networking/nf_conntrack-sysctl.rst; commit d532bcd0b269";
+
+const CUBIC: &str = "net/ipv4/tcp_cubic.c (hystart_update)";
 
 pub(super) const FAMILY: Family = Family {
     title: "The whole machine",
@@ -166,6 +169,31 @@ pub(super) const FAMILY: Family = Family {
                 5 ms of old guides were measured for a scheduler that left in Linux 6.6. It left /proc/sys in 5.13; debugfs \
                 must be mounted.",
             source: "kernel/sched/debug.c; kernel/sched/fair.c (task_hot)",
+            ..OF_MACHINE
+        },
+        Knob {
+            id: "hystart",
+            lives: Lives::Module(ModuleParameter::CubicHystart),
+            example: "0",
+            default: ByDefault::Kernel(&[(OLDEST, "1")]),
+            risk: Risk::Medium,
+            why: "Whether cubic leaves slow start when the path seems full, before packets are lost. 0 lets it double its \
+                window until the first loss: sooner at full speed where it left too early, and a larger burst into the \
+                queue of the narrowest link. hystart_detect is the milder choice.",
+            source: CUBIC,
+            ..OF_MACHINE
+        },
+        Knob {
+            id: "hystart_detect",
+            lives: Lives::Module(ModuleParameter::CubicHystartDetect),
+            kind: from_to(1, 3, ""),
+            example: "2",
+            default: ByDefault::Kernel(&[(OLDEST, "3")]),
+            why: "By what cubic tells that: 1 by trains of acknowledgements that grow as long as half a round trip, 2 by \
+                round trips that grow longer, 3 by either. Trains also grow where acknowledgements are gathered on the way, \
+                so that long and fast paths leave slow start far too early: Google Cloud advises 2. On short paths it \
+                changes little.",
+            source: CUBIC,
             ..OF_MACHINE
         },
         Knob {

@@ -33,12 +33,13 @@ pub fn all() -> impl Iterator<Item = &'static Knob> {
 }
 
 /// The knob of a name: its own, or where it is a parameter of the kernel that one's below `/proc/sys`, with slashes or
-/// dots as sysctl(8) takes them.
+/// dots as sysctl(8) takes them, or that of a module as on the kernel's command line.
 pub fn find(name: &str) -> Option<&'static Knob> {
     let path = name.replace('.', "/");
     all().find(|knob| match knob.lives {
         _ if knob.id == name => true,
         Lives::Sysctl(key) | Lives::Machine(key) => key == path,
+        Lives::Module(parameter) => parameter.name() == name,
         Lives::Nowhere { .. } => path.strip_prefix("net/ipv4/") == Some(knob.id),
         _ => false,
     })

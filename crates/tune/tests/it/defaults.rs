@@ -29,7 +29,8 @@ fn is_ours() -> bool {
 
 /// Whether somebody of this machine may have set it.
 fn is_shared(knob: &Knob) -> bool {
-    matches!(knob.lives, Lives::Machine(_) | Lives::Debug(_)) || INHERITED.contains(&knob.id)
+    matches!(knob.lives, Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_))
+        || INHERITED.contains(&knob.id)
 }
 
 /// Setting the default changes nothing; the number of rows of which that was seen.
@@ -52,10 +53,10 @@ fn compare(scene: &Scene, with_shared: bool) -> usize {
     seen
 }
 
-/// A machine may be without debugfs, and this link is polled by no driver.
+/// A machine may be without debugfs and without cubic, and this link is polled by no driver.
 fn may_be_absent(knob: &Knob) -> bool {
     let no_vm = std::env::var_os("HOSTGAP_VM").is_none();
-    (no_vm && matches!(knob.lives, Lives::Debug(_)))
+    (no_vm && matches!(knob.lives, Lives::Debug(_) | Lives::Module(_)))
         || matches!(knob.lives, Lives::Attribute(linux::sysfs::LinkAttribute::Threaded))
 }
 

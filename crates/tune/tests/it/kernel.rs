@@ -4,7 +4,7 @@
 use crate::back::there_and_back;
 use linux::ethtool::NicParameter;
 use linux::sysfs::LinkAttribute;
-use linux::{NetnsName, sysctl};
+use linux::{Netns, NetnsName, sysctl};
 use plan::{Fault, Journal, Kernel, Place, Plan, apply, undo};
 use record::Asked;
 use testkit::{World, dump, require_root, shell};
@@ -76,7 +76,8 @@ fn of_this_kernel(family: &Family) -> Vec<Setting> {
     let mut settings = Vec::new();
     for knob in family.knobs.iter().filter(|knob| knob.since.is_none_or(|since| since <= here)) {
         match knob.lives {
-            Lives::Machine(_) | Lives::Debug(_) | Lives::CpuLatency | Lives::Nowhere { .. } => {}
+            Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) => {}
+            Lives::CpuLatency | Lives::Nowhere { .. } => {}
             // A veth has the offloads of a card, and nothing else of it; it is polled only with a program at its peer.
             Lives::Nic(parameters) if !matches!(parameters[0], NicParameter::Feature(_)) => {}
             Lives::Indirection | Lives::Interrupts => {}
@@ -295,5 +296,41 @@ fn a_number_of_debugfs_is_set_and_taken_back() {
     for fault in [Fault::None, Fault::AfterStep(0)] {
         there_and_back(&setting.plan(&scene.site), fault, || assert_eq!(read(), "5000000\n"));
         assert_eq!(read(), before);
+    }
+}
+
+/// The same of parameters of a module; and what somebody else sets meanwhile stays.
+#[test]
+fn a_parameter_of_a_module_is_set_and_taken_back() {
+    if !require_root() {
+        return;
+    }
+    if std::env::var_os("HOSTGAP_VM").is_none() {
+        return testkit::skip("the whole machine shares it; it needs a virtual machine of ours");
+    }
+    let scene = Scene::new();
+    let netns = Netns::current().unwrap();
+    for (knob, value, other) in [("hystart", "0", None), ("hystart_detect", "2", Some("1"))] {
+        let file = format!("/sys/module/tcp_cubic/parameters/{knob}");
+        let read = || std::fs::read_to_string(&file).unwrap().trim().to_owned();
+        let before = dump(&netns);
+        let plan = Setting::asked(knob, &Asked::Text(value.to_owned())).unwrap().plan(&scene.site);
+        for fault in [Fault::None, Fault::AfterStep(0)] {
+            there_and_back(&plan, fault, || {
+                assert_eq!(read(), value);
+                assert_eq!(before.diff(&dump(&netns)).len(), 2, "one line was another, and one is new");
+            });
+            before.assert_same(&dump(&netns), &format!("after {knob} and {fault:?}"));
+        }
+        let Some(other) = other else { continue };
+        let old = read();
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
+        let mut kernel = Kernel::new().unwrap();
+        apply(&plan, &mut journal, &mut kernel).unwrap();
+        std::fs::write(&file, other).unwrap();
+        let results = undo(&mut journal, &mut kernel);
+        assert_eq!(read(), other, "{results:?}");
+        std::fs::write(&file, old).unwrap();
     }
 }

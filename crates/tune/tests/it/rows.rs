@@ -79,7 +79,10 @@ fn the_kind_fits_the_place() {
             (Lives::Notrack, Kind::Number { max, .. }) => max == u64::from(u16::MAX),
             (Lives::Notrack, _) => false,
             (Lives::Nic(parameters), Kind::Switch) => !parameters.is_empty(),
-            (Lives::Attribute(_) | Lives::Route(_) | Lives::Queue(_) | Lives::Mtu, Kind::Switch) => true,
+            (
+                Lives::Attribute(_) | Lives::Route(_) | Lives::Queue(_) | Lives::Mtu | Lives::Module(_),
+                Kind::Switch,
+            ) => true,
             (
                 Lives::Route(_)
                 | Lives::Queue(_)
@@ -88,6 +91,7 @@ fn the_kind_fits_the_place() {
                 | Lives::Indirection
                 | Lives::Attribute(_)
                 | Lives::Debug(_)
+                | Lives::Module(_)
                 | Lives::CpuLatency,
                 Kind::Number { max, .. } | Kind::PowerOfTwo { max, .. } | Kind::PerQueue { max, .. },
             ) => fits(max),
@@ -99,6 +103,7 @@ fn the_kind_fits_the_place() {
                 | Lives::Indirection
                 | Lives::Attribute(_)
                 | Lives::Debug(_)
+                | Lives::Module(_)
                 | Lives::CpuLatency,
                 _,
             ) => false,

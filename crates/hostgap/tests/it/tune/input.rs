@@ -23,6 +23,8 @@ fn what_cannot_be_asked_for_says_why() {
             "this kernel has no nonesuch, and no module tcp_nonesuch",
         ),
         (&["--set", "congctl=nonesuch"], "this kernel has no nonesuch, and no module tcp_nonesuch"),
+        (&["--set", "hystart_detect=2"], "the whole machine shares it: it is set without --netns"),
+        (&["--set", "tcp_cubic.hystart_detect=4"], "hystart_detect cannot be \"4\": a number from 1 to 3"),
         (&["latncy"], "did you mean \"latency\"?"),
         (&["--set", "mtu=1400", "--dev", "wire7"], "there is no link wire7"),
         (&["nonesuch"], "there is no profile and no file \"nonesuch\""),
