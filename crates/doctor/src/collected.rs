@@ -75,6 +75,11 @@ pub fn open(directory: &Path) -> Result<(Snapshot, Snapshot), DoctorError> {
         let mut snapshot = Snapshot::read(&Files::at(&place), parsed(&place.join("answers.json"))?);
         snapshot.at_ns = at_ns;
         snapshot.netns.clone_from(&head.netns);
+        if snapshot.kernel.is_empty() || snapshot.stat.cpus.is_empty() {
+            let why =
+                "it has no proc/sys/kernel/osrelease or no proc/stat: part of the tree is missing".to_owned();
+            return Err(DoctorError::Tree { path: place, why });
+        }
         // What could not be read there is what matters, and not that it is missing here.
         snapshot.unseen = parsed(&place.join("unseen.json"))?;
         Ok(snapshot)

@@ -115,8 +115,11 @@ impl<'a> Window<'a> {
     /// How much a counter of a link grew.
     pub fn link_grew(&self, link: &IfName, counter: &str) -> u64 {
         let pair = self.devices().find(|(_, device)| device.name == *link);
-        let value = |device: &Device| device.counters.get(counter).copied().unwrap_or_default();
-        pair.map_or(0, |(before, after)| value(after).saturating_sub(value(before)))
+        // What was not there at the first look says nothing about what came since.
+        let growth = pair.and_then(|(before, after)| {
+            Some(after.counters.get(counter)?.saturating_sub(*before.counters.get(counter)?))
+        });
+        growth.unwrap_or_default()
     }
 
     /// What a link's driver says at the end.

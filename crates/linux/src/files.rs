@@ -64,6 +64,8 @@ impl Files {
     pub fn read(&self, path: &str) -> Result<Option<String>> {
         let text = match self.place(path) {
             None => self.texts.get(path).cloned(),
+            // A tree that came from elsewhere may hold anything; a pipe would be waited for.
+            Some(place) if fs::metadata(&place).is_ok_and(|found| !found.is_file()) => None,
             Some(place) => match fs::read(&place) {
                 Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
                 Err(error) if says_nothing(&error) => None,

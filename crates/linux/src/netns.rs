@@ -87,8 +87,9 @@ impl Netns {
     /// Calls may be nested on one thread. A thread that cannot go back would do the rest of its work in a wrong
     /// network, so the process aborts in that case; it does not happen unless privileges are dropped meanwhile.
     pub fn run<T>(&self, inside: impl FnOnce() -> T) -> Result<T> {
-        let back = WayBack { to: Netns::current()? };
+        let to = Netns::current()?;
         self.enter()?;
+        let back = WayBack { to };
         let value = inside();
         drop(back);
         Ok(value)

@@ -33,7 +33,8 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis, after: &Snapshot) -> String {
         text += "\nNot seen\n";
         diagnosis.unseen.iter().for_each(|unseen| text += &labelled("", unseen));
     }
-    text
+    // A tree may come from anywhere, and a terminal obeys what it is told.
+    text.replace(|sign: char| sign.is_control() && sign != '\n', "\u{fffd}")
 }
 
 fn counted(number: usize, what: &str) -> String {

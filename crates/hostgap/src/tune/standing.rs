@@ -30,7 +30,7 @@ struct Seen {
 pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let standing = store.standing()?;
     let seen = match &standing {
-        Some(standing) if standing.is_of_this_boot() => seen(store)?,
+        Some(standing) if standing.is_of_this_boot() => seen(store, standing)?,
         Some(_) | None => Seen::default(),
     };
     let last = store.last();
@@ -119,22 +119,31 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
 
 /// The steps that stand, and the damaged lines of the journal. It is only read: whoever changes it has its lock. A step
 /// that was done again, for a link that came anew or since somebody had changed it, is told once.
-fn seen(store: &Store) -> anyhow::Result<Seen> {
+fn seen(store: &Store, standing: &Standing) -> anyhow::Result<Seen> {
     let path = store.journal_path();
+    let expected = standing.steps.unwrap_or_default();
     if !path.exists() {
-        return Ok(Seen::default());
+        let gone = (expected > 0).then(|| (1, "it is gone, and with it the way back".to_owned()));
+        return Ok(Seen { steps: Vec::new(), damaged: gone.into_iter().collect() });
     }
+    let mut intents = 0;
     let mut open: Vec<Intent> = Vec::new();
     let mut damaged = Vec::new();
     for plan::Salvaged { line, entry } in plan::salvage(&path)? {
         match entry {
-            Ok(Entry::Intent(intent)) => open.push(intent),
+            Ok(Entry::Intent(intent)) => {
+                intents += 1;
+                open.push(intent);
+            }
             Ok(Entry::Undone { seq, outcome, .. }) if outcome.is_final() => {
                 open.retain(|intent| intent.seq != seq);
             }
             Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
             Err(why) => damaged.push((line, why)),
         }
+    }
+    if damaged.is_empty() && intents < expected {
+        damaged.push((1, format!("it has {intents} of the {expected} steps that were done")));
     }
     let placed: Vec<Placed> = open.into_iter().map(|intent| intent.placed).collect();
     let counts = |(at, one): &(usize, &Placed)| {

@@ -111,9 +111,9 @@ impl Counters {
         self.0.get(name).map_or(0, |value| value.max(&0).cast_unsigned())
     }
 
-    /// A counter's growth since an earlier reading.
+    /// A counter's growth since an earlier reading; none if that one lacks it.
     pub fn since(&self, before: &Counters, name: &str) -> u64 {
-        self.get(name).saturating_sub(before.get(name))
+        if before.has(name) { self.get(name).saturating_sub(before.get(name)) } else { 0 }
     }
 
     /// True if this kernel has the counter.

@@ -267,7 +267,8 @@ impl Held {
             deadline_ns: linux::clock::boot_ns()
                 .saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)),
         });
-        self.enter(standing, phase)
+        let steps = Some(Journal::open(&self.store.journal_path())?.next_seq());
+        self.enter(Standing { steps, ..standing }, phase)
     }
 
     /// Lets it stay.
@@ -298,6 +299,10 @@ impl Held {
         if !path.exists() {
             // Begun and not yet with a journal: nothing was changed.
             return match self.store.standing() {
+                Ok(Some(standing)) if standing.steps.is_some() => {
+                    let why = "it is gone, and with it the way back; what was set stays as it is".to_owned();
+                    Err(TransactionError::Damaged { path, why })
+                }
                 Ok(None) => Err(TransactionError::Nothing { what: "rolled back" }),
                 Ok(Some(_)) | Err(_) => {
                     self.end(why, &[], Extent::All)?;
@@ -310,6 +315,14 @@ impl Held {
             Ok(_) | Err(_) => Extent::All,
         };
         let journal = Journal::open(&path)?;
+        // The journal of an earlier run of the machine is not read: a restart has taken all of it back.
+        if let Ok(Some(standing)) = self.store.standing()
+            && standing.is_of_this_boot()
+            && let Some(steps) = standing.steps.filter(|steps| journal.next_seq() < *steps)
+        {
+            let why = format!("it has {} of the {steps} steps that were done", journal.next_seq());
+            return Err(TransactionError::Damaged { path, why });
+        }
         self.undo(journal, kernel, why, extent)
     }
 

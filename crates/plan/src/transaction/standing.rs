@@ -29,6 +29,9 @@ pub struct Standing {
     /// The limit on the latency of CPUs that the watcher holds, in microseconds, where there is to be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_latency_us: Option<u32>,
+    /// How many steps its journal has, once all are done: a journal with fewer has lost some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// What the caller wanted to remember.
     pub about: serde_json::Value,
 }
@@ -118,6 +121,7 @@ impl Standing {
             since_unix_s,
             phase: Phase::Applying,
             cpu_latency_us,
+            steps: None,
             about,
         })
     }

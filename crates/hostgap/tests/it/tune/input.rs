@@ -211,3 +211,26 @@ fn the_last_run_of_the_machine_left_nothing() {
     check(&ground.tune("rollback", &[]), 0, "");
     assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
 }
+
+/// A journal that is gone, or that was cut at the end of a line, has lost steps, which only the store knows.
+#[test]
+fn steps_that_a_journal_has_lost_are_missed() {
+    let Some(ground) = Ground::new() else { return };
+    let journal = ground.state().join("journal");
+    check(&ground.apply(&["--set", "somaxconn=8192", "--set", "tcp_mtu_probing=1"]), 0, "");
+    check(&ground.tune("confirm", &[]), 0, "");
+    let whole = std::fs::read_to_string(&journal).unwrap();
+    let header: String = whole.lines().take(1).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&journal, header).unwrap();
+    let told = stdout(&ground.tune("status", &[]));
+    assert!(told.contains("it has 0 of the 2 steps that were done"), "{told}");
+    check(&ground.tune("rollback", &[]), 1, "it has 0 of the 2 steps that were done");
+    std::fs::remove_file(&journal).unwrap();
+    check(&ground.tune("rollback", &[]), 1, "it is gone, and with it the way back");
+    let told = stdout(&ground.tune("status", &[]));
+    assert!(told.contains("it is gone"), "{told}");
+    std::fs::write(&journal, whole).unwrap();
+    let back = ground.tune("rollback", &[]);
+    check(&back, 0, "");
+    assert!(stdout(&back).contains("2 steps taken back"), "{}", stdout(&back));
+}
