@@ -10,7 +10,7 @@ mod rhythm;
 mod route;
 mod wan;
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,6 +160,20 @@ impl Busy {
         let stopped = Arc::clone(&stop);
         let work = move || while !stopped.load(Ordering::Relaxed) && step() {};
         Busy { stop, thread: Some(std::thread::spawn(work)) }
+    }
+
+    /// Reads what comes, a block at a time with a pause before each. What was sent before its end may take minutes to come
+    /// over a path that loses much: it is not waited for.
+    pub(crate) fn reading(mut stream: TcpStream, bytes: usize, every_ms: u64) -> Busy {
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let mut block = vec![0; bytes];
+        Busy::with(move || {
+            sleep(every_ms);
+            match stream.read(&mut block) {
+                Ok(bytes) => bytes > 0,
+                Err(error) => error.kind() == ErrorKind::WouldBlock,
+            }
+        })
     }
 
     /// Sends as much as it can.

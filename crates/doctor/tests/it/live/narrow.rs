@@ -67,10 +67,8 @@ impl Road {
         let listener = self.server.run(|| TcpListener::bind((self.far, 0))).unwrap().unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let stream = self.client.run(|| TcpStream::connect(address)).unwrap().unwrap();
-        let (mut accepted, _) = listener.accept().unwrap();
-        let reading = Busy::with(move || {
-            std::io::Read::read(&mut accepted, &mut [0; 65_536]).is_ok_and(|bytes| bytes > 0)
-        });
+        let (accepted, _) = listener.accept().unwrap();
+        let reading = Busy::reading(accepted, 65_536, 0);
         let before = self.look();
         let sending = Busy::sending(stream);
         let start = Instant::now();

@@ -1,6 +1,5 @@
 //! Programs that read too slowly, and buffers that are too small.
 
-use std::io::Read;
 use std::net::UdpSocket;
 
 use rustix::net::sockopt;
@@ -14,15 +13,8 @@ fn slow(line: &Line, bytes: usize, every_ms: u64) -> (Busy, Busy) {
     set(&line.client, "net/ipv4/tcp_congestion_control", "reno");
     let (listener, address) = listen(line);
     let stream = connect(line, address);
-    let (mut accepted, _) = listener.accept().unwrap();
-    let mut block = vec![0; bytes];
-    let reading = Busy::with(move || {
-        if every_ms > 0 {
-            sleep(every_ms);
-        }
-        accepted.read(&mut block).is_ok_and(|bytes| bytes > 0)
-    });
-    (Busy::sending(stream), reading)
+    let (accepted, _) = listener.accept().unwrap();
+    (Busy::sending(stream), Busy::reading(accepted, bytes, every_ms))
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Long, lossy and narrow wires, which take netem.
 
-use std::io::Read;
 use std::net::TcpStream;
 
 use linux::Qdisc;
@@ -33,10 +32,9 @@ pub(super) fn wire(line: &Line, delay_ms: u64, there: &Netem) {
 fn stream(line: &Line, prepare: impl FnOnce(&TcpStream)) -> (Busy, Busy) {
     let (listener, address) = listen(line);
     let stream = connect(line, address);
-    let (mut accepted, _) = listener.accept().unwrap();
+    let (accepted, _) = listener.accept().unwrap();
     prepare(&stream);
-    let mut block = vec![0; 65_536];
-    (Busy::sending(stream), Busy::with(move || accepted.read(&mut block).is_ok_and(|bytes| bytes > 0)))
+    (Busy::sending(stream), Busy::reading(accepted, 65_536, 0))
 }
 
 #[test]
@@ -67,9 +65,8 @@ fn a_small_window_on_a_long_path_is_named() {
     let (listener, address) = listen(&line);
     sockopt::set_socket_recv_buffer_size(&listener, 32_768).unwrap();
     let client = connect(&line, address);
-    let (mut accepted, _) = listener.accept().unwrap();
-    let mut block = vec![0; 65_536];
-    let reading = Busy::with(move || accepted.read(&mut block).is_ok_and(|bytes| bytes > 0));
+    let (accepted, _) = listener.accept().unwrap();
+    let reading = Busy::reading(accepted, 65_536, 0);
     let sending = Busy::sending(client);
     sleep(2000);
     let diagnosis = line.watch("client", || sleep(5000));
