@@ -206,8 +206,10 @@ Tcp: 1 -1 42
         assert_eq!(counters.get("Udp6InErrors"), 9);
         assert_eq!(counters.get("TcpMaxConn"), 0);
         assert!(counters.has("TcpMaxConn") && !counters.has("TcpNothing"));
-        assert_eq!(counters.since(&Counters::default(), "TcpRetransSegs"), 42);
-        assert_eq!(Counters::default().since(&counters, "TcpRetransSegs"), 0);
+        let earlier = Counters(BTreeMap::from([("TcpRetransSegs".to_owned(), 40)]));
+        assert_eq!(counters.since(&earlier, "TcpRetransSegs"), 2);
+        assert_eq!(counters.since(&earlier, "TcpExtTCPTimeouts"), 0, "nobody knows what it was");
+        assert_eq!(earlier.since(&counters, "TcpRetransSegs"), 0);
     }
 
     #[test]
