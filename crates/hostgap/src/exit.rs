@@ -88,9 +88,11 @@ fn causes(error: &anyhow::Error) -> String {
 
 /// Whether the text of an error only names what was attempted: "read record x: no such file".
 fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
+    use ::doctor::DoctorError;
     use ::record::RecordError;
     let record =
         |error: &RecordError| matches!(error, RecordError::Io { .. } | RecordError::Unwritable { .. });
+    let look = |error: &DoctorError| !matches!(error, DoctorError::Tree { .. } | DoctorError::Occupied(_));
     if let Some(error) = error.downcast_ref::<LabError>() {
         return match error {
             LabError::Privileges(_) | LabError::Linux(_) => true,
@@ -99,7 +101,7 @@ fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
         };
     }
     error.is::<linux::Error>()
-        || error.is::<::doctor::DoctorError>()
+        || error.downcast_ref::<DoctorError>().is_some_and(look)
         || error.downcast_ref::<RecordError>().is_some_and(record)
 }
 
@@ -200,8 +202,8 @@ fn transaction(error: &TransactionError) -> (u8, Option<&'static str>) {
         TransactionError::Damaged { .. } | TransactionError::Journal(_) => (
             FAILURE,
             Some(
-                "`hostgap tune status` tells what can still be proven; `hostgap tune rollback --discard` forgets it, and a \
-                 restart of the machine takes all of it back",
+                "`hostgap tune rollback` takes back what the journal proves, and tells it where that is not enough; with \
+                 --discard it forgets all of it; a restart of the machine takes all of it back",
             ),
         ),
         _ => (FAILURE, None),

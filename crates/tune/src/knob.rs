@@ -81,9 +81,9 @@ pub enum Lives {
     Debug(DebugFile),
     /// A parameter of a module of the kernel, which the whole machine shares.
     Module(ModuleParameter),
-    /// Nowhere any more.
+    /// Nowhere: no kernel heeds it any more, or it is left to others.
     Nowhere {
-        /// What became of it.
+        /// What became of it, or why it is left to them.
         gone: &'static str,
         /// What to do instead.
         instead: &'static str,

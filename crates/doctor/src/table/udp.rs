@@ -74,7 +74,10 @@ fn receive_buffer(window: &Window<'_>) -> Vec<Seen> {
     let seen = seen.saw(format!("a program may ask for {most} bytes"), "/proc/sys/net/core/rmem_max");
     // QUIC and others ask for 7.5 MB and get what is allowed.
     vec![if most < 7_500_000 && most > 0 {
-        seen.set("rmem_max", 7_500_000).remedy("then the program gets what it asks for; start it again")
+        seen.set("rmem_max", 7_500_000).remedy(
+            "then a program that asks for a larger buffer gets it, started again; one that asks for none has rmem_default, \
+             and needs a SO_RCVBUF of its own, or to read faster",
+        )
     } else {
         seen
     }]

@@ -41,6 +41,11 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     }
     match &standing {
         Some(standing) => tell(store, standing, &seen)?,
+        None if store.journal_path().exists() => speak::result(format_args!(
+            "Nobody knows what stands: {} is there, and nothing says whose it is. `hostgap tune rollback` takes back \
+             what it says.",
+            store.journal_path().display()
+        ))?,
         None => speak::result("Nothing stands.")?,
     }
     let is_news = |last: &Ended| match &standing {
@@ -97,7 +102,8 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     let left = count(|undone| matches!(undone, Undone::ChangedByOther { .. }));
     let gone = count(|undone| matches!(undone, Undone::Gone | Undone::Rebooted));
     apply::tell_failure(&back);
-    let mut text = format!("{restored} steps taken back");
+    let steps = if restored == 1 { "step" } else { "steps" };
+    let mut text = format!("{restored} {steps} taken back");
     if gone > 0 {
         text += &format!(", {gone} gone by themselves");
     }

@@ -1,11 +1,12 @@
-//! Knobs that guides still name.
+//! Knobs that guides name and that are not set.
 
 use super::USUAL;
 use crate::{Family, Knob, Lives, Risk};
 
 pub(super) const FAMILY: Family = Family {
-    title: "Obsolete",
-    about: "What guides still name and no kernel heeds. Asking for one is an error that says what to do instead.",
+    title: "Obsolete, or left to others",
+    about: "What guides name and no kernel heeds any more, or others stand on. Asking for one is an error that says what to do \
+            instead.",
     knobs: &[
         Knob {
             id: "tcp_tw_recycle",
@@ -28,6 +29,31 @@ pub(super) const FAMILY: Family = Family {
             },
             example: "1",
             why: "It chose between two ways from the network to the reader, one of which is gone.",
+            source: super::IP_SYSCTL,
+            ..USUAL
+        },
+        Knob {
+            id: "ip_forward",
+            lives: Lives::Nowhere {
+                gone: "it decides whether this machine passes packets on, and writing it resets other parameters",
+                instead: "Docker, Kubernetes and VPNs set it and stand on it; leave it to them",
+            },
+            example: "1",
+            risk: Risk::High,
+            why: "It is no matter of speed: without it the pods of a node reach nobody.",
+            source: super::IP_SYSCTL,
+            ..USUAL
+        },
+        Knob {
+            id: "rp_filter",
+            lives: Lives::Nowhere {
+                gone: "it decides which packets are let in",
+                instead: "CNI plugins set it as they need it; where routes are not symmetric, 2 on that link by hand: sysctl \
+                          -w net.ipv4.conf.LINK.rp_filter=2",
+            },
+            example: "2",
+            risk: Risk::High,
+            why: "It keeps out packets with forged addresses, and good ones that come by another link than their answers go.",
             source: super::IP_SYSCTL,
             ..USUAL
         },
