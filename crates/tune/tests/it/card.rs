@@ -3,7 +3,7 @@
 use linux::ethtool::{Ethtool, NicParameter};
 use linux::interrupts::Interrupts;
 use linux::sysfs::{NetSysfs, Queue};
-use linux::{CpuSet, Netlink, Netns};
+use linux::{CpuSet, Netns};
 use plan::{Fault, Journal, Kernel, Place, Plan, apply};
 use record::Asked;
 use testkit::{card, dump, set_card_up};
@@ -11,10 +11,11 @@ use tune::{Nic, Setting, Site};
 
 use crate::back::there_and_back;
 
-/// The card of a driver and what is behind it, with as many queues as there are CPUs; `None`, with the skip noted, where
-/// there is none of ours.
+/// The card of a driver, up, and what is behind it, with as many queues as there are CPUs; `None`, with the skip noted,
+/// where there is none of ours.
 fn site(driver: &str) -> Option<Site> {
     let wire = card(driver)?;
+    set_card_up(&wire);
     let numbers = NetSysfs::open(&Netns::current().unwrap()).unwrap().interrupts(&wire).unwrap();
     let mut interrupts = Interrupts::kernel().list().unwrap();
     interrupts.retain(|one| numbers.contains(&one.number));
@@ -106,40 +107,33 @@ fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
     let Some(site) = site("igb") else { return };
     let netns = Netns::current().unwrap();
     let ethtool = Ethtool::open_in(&netns).unwrap();
-    for is_up in [false, true] {
-        if is_up {
-            set_card_up(&site.wire);
-        }
-        let before = dump(&netns);
-        let all = [
-            ("ring_rx", "512", NicParameter::RingRx),
-            ("ring_tx", "512", NicParameter::RingTx),
-            ("coalesce_rx_usecs", "50", NicParameter::CoalesceRxUsecs),
-            ("channels", "1", NicParameter::Channels),
-        ];
-        for (knob, value, parameter) in all {
-            let read = || ethtool.read(&site.wire, parameter).unwrap().unwrap().now.to_string();
-            let old = read();
-            there_and_back(&plan(&site, &[(knob, value)]), Fault::None, || assert_eq!(read(), value));
-            assert_eq!(read(), old, "{knob}");
-            before.assert_same(&dump(&netns), &format!("after {knob}"));
-        }
-        let together = all.map(|(knob, value, _)| (knob, value));
-        let rest = [
-            ("rss_indirection", "1"),
-            ("irq_affinity", "1"),
-            ("rps_cpus", "node"),
-            ("tso", "0"),
-            ("qdisc", "fq"),
-        ];
-        let together = plan(&site, &[together.as_slice(), &rest].concat());
-        for step in 0..together.steps.len() {
-            there_and_back(&together, Fault::AfterStep(step), || {});
-            before.assert_same(&dump(&netns), &format!("after a fault behind step {step}"));
-        }
+    let before = dump(&netns);
+    let all = [
+        ("ring_rx", "512", NicParameter::RingRx),
+        ("ring_tx", "512", NicParameter::RingTx),
+        ("coalesce_rx_usecs", "50", NicParameter::CoalesceRxUsecs),
+        ("channels", "1", NicParameter::Channels),
+    ];
+    for (knob, value, parameter) in all {
+        let read = || ethtool.read(&site.wire, parameter).unwrap().unwrap().now.to_string();
+        let old = read();
+        there_and_back(&plan(&site, &[(knob, value)]), Fault::None, || assert_eq!(read(), value));
+        assert_eq!(read(), old, "{knob}");
+        before.assert_same(&dump(&netns), &format!("after {knob}"));
     }
-    let netlink = Netlink::open().unwrap();
-    netlink.link_set_up(netlink.index_of(&site.wire).unwrap(), false).unwrap();
+    let together = all.map(|(knob, value, _)| (knob, value));
+    let rest = [
+        ("rss_indirection", "1"),
+        ("irq_affinity", "1"),
+        ("rps_cpus", "node"),
+        ("tso", "0"),
+        ("qdisc", "fq"),
+    ];
+    let together = plan(&site, &[together.as_slice(), &rest].concat());
+    for step in 0..together.steps.len() {
+        there_and_back(&together, Fault::AfterStep(step), || {});
+        before.assert_same(&dump(&netns), &format!("after a fault behind step {step}"));
+    }
 }
 
 /// What a card cannot do is said before anything is changed.
