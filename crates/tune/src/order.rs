@@ -12,6 +12,9 @@ impl Setting {
     /// net/sched/sch_mq.c gives `pfifo_fast` to queues that are not in use).
     pub fn rank(&self) -> u8 {
         match self.lives {
+            // A discipline that is taken away, and a queue that comes back, leave the default: on the way back that must be
+            // the old one already.
+            Lives::Machine("net/core/default_qdisc") => 10,
             // Limits before what they limit, and the machine's table of flows before the queues' parts of it.
             Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) => 0,
             Lives::RootQdisc => 1,

@@ -81,7 +81,7 @@ const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
 /// Starts a line that is ours and no test's.
 const MARK: &str = "@@hostgap";
 /// Variables of ours that tests look at, handed on.
-const VARIABLES: [&str; 2] = ["CI", "HOSTGAP_NGINX"];
+const VARIABLES: [&str; 3] = ["CI", "HOSTGAP_KILLS", "HOSTGAP_NGINX"];
 
 /// The verdicts on each suite that came to its end, and why not all did.
 pub(crate) struct Ran {

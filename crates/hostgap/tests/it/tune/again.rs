@@ -107,7 +107,7 @@ fn a_step_that_fails_takes_back_what_was_added_and_no_more() {
 #[test]
 fn a_killed_addition_leaves_what_stood() {
     let Some(ground) = Ground::new() else { return };
-    let profile = every_knob(&ground);
+    let profile = ground.write("every.toml", &every_knob());
     let before = ground.dump();
     let stand = || ground.stand(&["--set", "somaxconn=1111"]);
     let home = ground.world.name("home");

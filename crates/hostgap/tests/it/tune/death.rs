@@ -14,7 +14,7 @@ pub(super) fn kills() -> u32 {
 }
 
 /// Every knob of the table with its example. What this machine or a veth lacks is left out by `apply` itself.
-pub(super) fn every_knob(ground: &Ground) -> String {
+pub(super) fn every_knob() -> String {
     let mut text = String::from("schema = 1\nabout = \"every knob\"\n");
     for knob in TABLE.iter().flat_map(|family| family.knobs) {
         // The kernel says only when it is written that a veth is not polled.
@@ -23,7 +23,7 @@ pub(super) fn every_knob(ground: &Ground) -> String {
         }
         text += &format!("[[set]]\nknob = \"{}\"\nvalue = \"{}\"\n", knob.id, knob.example);
     }
-    ground.write("every.toml", &text)
+    text
 }
 
 /// Moments that are spread over a time, a different one each time: most of them in its later part, since the plan is made
@@ -39,7 +39,7 @@ pub(super) fn moment(turn: u32, whole: Duration) -> Duration {
 #[test]
 fn a_killed_apply_leaves_nothing() {
     let Some(ground) = Ground::new() else { return };
-    let profile = every_knob(&ground);
+    let profile = ground.write("every.toml", &every_knob());
     let before = ground.dump();
     let home = ground.world.name("home");
     let apply = || ground.command("apply", &["--netns", home.as_str(), &profile]).spawn().unwrap();
