@@ -1,14 +1,11 @@
 //! Numbers in the kernel's debugfs, which is no promise of the kernel and often not mounted.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Attempt;
-use crate::{Error, Result};
+use crate::{Result, number};
 
 /// A number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -37,18 +34,12 @@ impl Debugfs {
 
     /// The number. `ENOENT` if debugfs is not mounted or the kernel does not have it, `EACCES` without root.
     pub fn read(&self, file: DebugFile) -> Result<u64> {
-        let path = self.root.join(file.to_string());
-        let attempted = || format!("read {}", path.display());
-        let text = fs::read_to_string(&path).attempt(attempted)?;
-        text.trim().parse().map_err(|_| Error::invalid(attempted(), "a number is expected"))
+        number::read(&self.root.join(file.to_string()))
     }
 
     /// Sets the number. `EPERM` where the kernel is locked down.
     pub fn write(&self, file: DebugFile, value: u64) -> Result<()> {
-        let path = self.root.join(file.to_string());
-        let attempted = || format!("write {value} to {}", path.display());
-        let mut opened = OpenOptions::new().write(true).truncate(true).open(&path).attempt(attempted)?;
-        opened.write_all(format!("{value}\n").as_bytes()).attempt(attempted)
+        number::write(&self.root.join(file.to_string()), value)
     }
 }
 
@@ -62,6 +53,8 @@ impl fmt::Display for DebugFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -10,6 +10,7 @@ mod files;
 mod link;
 mod names;
 mod neighbour;
+mod number;
 mod route;
 
 pub mod cgroup;

@@ -1,14 +1,11 @@
 //! Numbers that parts of the kernel keep as parameters of their modules; a part that is built in has them too.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Attempt;
-use crate::{Error, Result};
+use crate::{Result, number};
 
 /// A number there. A closed list: other parameters decide which code runs, or read their text as something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,18 +36,12 @@ impl Modules {
 
     /// The number. `ENOENT` if the module is not loaded.
     pub fn read(&self, parameter: ModuleParameter) -> Result<u64> {
-        let path = self.root.join(parameter.to_string());
-        let attempted = || format!("read {}", path.display());
-        let text = fs::read_to_string(&path).attempt(attempted)?;
-        text.trim().parse().map_err(|_| Error::invalid(attempted(), "a number is expected"))
+        number::read(&self.root.join(parameter.to_string()))
     }
 
     /// Sets the number. `EACCES` without root.
     pub fn write(&self, parameter: ModuleParameter, value: u64) -> Result<()> {
-        let path = self.root.join(parameter.to_string());
-        let attempted = || format!("write {value} to {}", path.display());
-        let mut opened = OpenOptions::new().write(true).truncate(true).open(&path).attempt(attempted)?;
-        opened.write_all(format!("{value}\n").as_bytes()).attempt(attempted)
+        number::write(&self.root.join(parameter.to_string()), value)
     }
 }
 
@@ -74,6 +65,8 @@ impl fmt::Display for ModuleParameter {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
