@@ -29,8 +29,11 @@ pub struct RouteInfo {
     pub mtu: Option<u32>,
     /// Order among routes to the same destination, lowest first (`metric`).
     pub metric: Option<u32>,
-    /// The number of who made it (2 kernel, 3 boot, 4 static).
+    /// The number of who made it (2 kernel, 3 boot, 4 static, 9 a router's announcement).
     pub protocol: u8,
+    /// It ends by itself after a time, as what a router has announced does: also the kernel's own route to the prefix of
+    /// an address that was made so.
+    pub expires: bool,
     /// The scope's number.
     pub scope: u8,
     /// The number of the kind (1 unicast, 2 local, 3 broadcast, 6 blackhole).
@@ -148,6 +151,7 @@ pub(super) fn read(answer: &Message) -> Option<RouteInfo> {
         mtu: None,
         metric: None,
         protocol: header.protocol.into(),
+        expires: expires(message),
         scope: header.scope.into(),
         kind: header.kind.into(),
     };
@@ -170,6 +174,12 @@ pub(super) fn read(answer: &Message) -> Option<RouteInfo> {
     }
     route.next_hops = next_hops(message);
     Some(route)
+}
+
+/// The kernel tells 0 of a route without an end (`rt6_fill_node` in net/ipv6/route.c), and of IPv4 nothing.
+pub(super) fn expires(message: &RouteMessage) -> bool {
+    let ends = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::CacheInfo(info) if info.expires != 0);
+    message.attributes.iter().any(ends)
 }
 
 fn next_hops(message: &RouteMessage) -> Vec<NextHop> {

@@ -11,7 +11,7 @@ use netlink_packet_route::route::{
 use serde::{Deserialize, Serialize};
 
 use super::Netlink;
-use super::route::read;
+use super::route::{expires, read};
 use crate::Result;
 
 /// A property of a route that a connection takes over when it begins (`RTAX_…` in linux/rtnetlink.h).
@@ -147,7 +147,7 @@ impl Netlink {
         let Some(mut route) = self.find_route(dst, index)? else {
             return Err(self.error(attempted, std::io::Error::from_raw_os_error(libc::ESRCH)));
         };
-        if route.header.protocol == RouteProtocol::Ra {
+        if route.header.protocol == RouteProtocol::Ra || expires(&route) {
             return Err(
                 self.invalid(attempted, "a router announced it, and it would lose its time of expiry")
             );

@@ -62,7 +62,7 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         Step::AddLink(wanted) => link::before_add(kernel, place, wanted),
         Step::MoveLink { link, to, name } => link::before_move(kernel, place, Move { link, to, name }),
         Step::SetLinkUp { link } => setting::before_up(kernel, place, link),
-        Step::SetLinkMtu { link, .. } => setting::before_mtu(kernel, place, link),
+        Step::SetLinkMtu { link, mtu } => setting::before_mtu(kernel, place, link, *mtu),
         Step::SetLinkMaster { link, master } => setting::before_master(kernel, place, link, master),
         Step::SetHairpin { link } => setting::before_hairpin(kernel, place, link),
         Step::AddAddress { .. }

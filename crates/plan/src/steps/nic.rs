@@ -26,6 +26,11 @@ pub(super) fn before(
         };
         return Err(StepError::Refused { why });
     }
+    // It is asked for already, and the kernel keeps it off: to ask again changes nothing.
+    if matches!(parameter, NicParameter::Feature(_)) && found.wanted == wanted && found.now != wanted {
+        let why = format!("{parameter} of {link} rests as long as another offload that it needs is off");
+        return Err(StepError::Refused { why });
+    }
     let queues = queues::of(kernel, place, link, parameter)?;
     Ok(Before::Nic { index, wanted: found.wanted, value: found.now, queues })
 }

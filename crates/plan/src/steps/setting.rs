@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use linux::IfName;
 use linux::netlink::LinkInfo;
+use linux::sysctl::{self, Key};
 
 use super::{MovedBack, Past, by_index, existing, put_back};
 use crate::entry::{After, Before, Intent, Undone};
@@ -24,8 +25,25 @@ pub(super) fn after_up(kernel: &mut Kernel, place: &Place, link: &IfName) -> Res
     as_planned(existing(kernel, place, link)?.up, || "an up link", || "a down one".to_owned())
 }
 
-pub(super) fn before_mtu(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<Before, StepError> {
+/// A link on which IPv6 has an MTU of its own is refused: the kernel makes it that of the link whenever that changes
+/// (`addrconf_notify` in net/ipv6/addrconf.c), and with it the routes that a router announced with it.
+pub(super) fn before_mtu(
+    kernel: &mut Kernel,
+    place: &Place,
+    link: &IfName,
+    wanted: u32,
+) -> Result<Before, StepError> {
     let LinkInfo { index, mtu, .. } = existing(kernel, place, link)?;
+    let own = Key::new(&format!("net/ipv6/conf/{link}/mtu")).expect("a link's name is a word of a path");
+    let own = kernel.at(place)?.netns.run(|| sysctl::read(&own))??;
+    if let Some(own) = own.filter(|own| mtu != wanted && own.trim() != mtu.to_string()) {
+        let own = own.trim();
+        let why = format!(
+            "IPv6 has an MTU of its own on {link}, {own} (net/ipv6/conf/{link}/mtu, by hand or by a router's word), which \
+             would be lost"
+        );
+        return Err(StepError::Refused { why });
+    }
     Ok(Before::Mtu { index, mtu, others: mtus_but(kernel, place, index)? })
 }
 

@@ -10,11 +10,13 @@
 //! command. A restart of the machine takes all of it back by itself, since nothing here outlives the kernel; the journal
 //! does, with the boot id, so that the next command can say so.
 
+mod error;
 mod extend;
 mod room;
 mod standing;
 mod watch;
 
+pub use error::TransactionError;
 pub use standing::{Ended, Phase, Standing, Why};
 pub use watch::{WatchEnd, Watcher};
 
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{ApplyError, Journal, JournalError, Kernel, Placed, Plan, Undone, apply, boot, undo::undo_since};
+use crate::{Journal, Kernel, Placed, Plan, Undone, apply, boot, undo::undo_since};
 use standing::Extent;
 
 /// How long another command may take until it is an error that it is there: undoing takes some milliseconds.
@@ -51,71 +53,6 @@ pub struct TakenBack {
     pub steps: Vec<(Placed, Undone)>,
     /// False: some steps failed, and the journal is kept for another attempt.
     pub is_whole: bool,
-}
-
-/// Why a transaction could not be begun or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum TransactionError {
-    /// A file of the store.
-    #[error("could not {attempted} {}: {source}", path.display())]
-    File {
-        /// "create", "write", …
-        attempted: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// There is no room for the journal; nothing was changed.
-    #[error("could not make room for the journal in {}: {source}; nothing was changed", path.display())]
-    NoRoom {
-        /// The store.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// Another command works on it.
-    #[error("another `hostgap tune` is at work in {}; wait until it has ended", path.display())]
-    InUse {
-        /// The store.
-        path: PathBuf,
-    },
-    /// One stands already.
-    #[error("tuning {id} stands already, {phase}")]
-    Stands {
-        /// Its id.
-        id: String,
-        /// How far it is.
-        phase: Phase,
-    },
-    /// None stands.
-    #[error("nothing stands that could be {what}")]
-    Nothing {
-        /// "confirmed", "rolled back".
-        what: &'static str,
-    },
-    /// The file that says how far it is cannot be understood.
-    #[error("{} is damaged: {why}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The journal.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// A step; what was done before it was taken back, as `back` says.
-    #[error("{why}")]
-    Apply {
-        /// Why apply stopped.
-        why: Box<ApplyError>,
-        /// How taking back went.
-        back: TakenBack,
-    },
-    /// The kernel.
-    #[error("could not {0}")]
-    Kernel(#[from] linux::Error),
 }
 
 impl Store {
@@ -214,6 +151,10 @@ impl Held {
             return Err(TransactionError::Stands { id: standing.id, phase: standing.phase });
         }
         let path = self.store.journal_path();
+        // Whoever forgot one that was taken back died before the journal was gone too.
+        if Journal::open(&path).is_ok_and(|journal| journal.is_undone_since(0)) {
+            self.forget()?;
+        }
         if path.exists() {
             let why = "a journal lies there and nothing says whose it is".to_owned();
             return Err(TransactionError::Damaged { path, why });
@@ -296,6 +237,11 @@ impl Held {
     /// There is none, or the journal cannot be read.
     pub fn take_back(&self, kernel: &mut Kernel, why: Why) -> Result<TakenBack, TransactionError> {
         let path = self.store.journal_path();
+        if let Ok(Some(standing)) = self.store.standing()
+            && !standing.is_of_this_boot()
+        {
+            return self.take_back_restarted(kernel, why);
+        }
         if !path.exists() {
             // Begun and not yet with a journal: nothing was changed.
             return match self.store.standing() {
@@ -315,9 +261,7 @@ impl Held {
             Ok(_) | Err(_) => Extent::All,
         };
         let journal = Journal::open(&path)?;
-        // The journal of an earlier run of the machine is not read: a restart has taken all of it back.
         if let Ok(Some(standing)) = self.store.standing()
-            && standing.is_of_this_boot()
             && let Some(steps) = standing.steps.filter(|steps| journal.next_seq() < *steps)
         {
             let why = format!("it has {} of the {steps} steps that were done", journal.next_seq());
@@ -326,12 +270,22 @@ impl Held {
         self.undo(journal, kernel, why, extent)
     }
 
+    /// A restart has taken all of it back, whatever the journal still says, and whether it can be read or not.
+    fn take_back_restarted(&self, kernel: &mut Kernel, why: Why) -> Result<TakenBack, TransactionError> {
+        if let Ok(journal) = Journal::open(&self.store.journal_path()) {
+            return self.undo(journal, kernel, why, Extent::All);
+        }
+        self.end(why, &[], Extent::All)?;
+        Ok(TakenBack { steps: Vec::new(), is_whole: true })
+    }
+
     /// Forgets what stands without taking it back: for a journal that cannot be read any more.
     ///
     /// # Errors
     /// The files cannot be removed.
     pub fn forget(&self) -> Result<(), TransactionError> {
-        for path in [self.store.journal_path(), self.room_path(), self.store.standing_path()] {
+        // What says that it stands goes first: a journal that is left alone says itself whether all of it is taken back.
+        for path in [self.store.standing_path(), self.store.journal_path(), self.room_path()] {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(failed("remove", &path)(error));
@@ -363,8 +317,7 @@ impl Held {
 
     fn end(&self, why: Why, steps: &[(Placed, Undone)], extent: Extent) -> Result<(), TransactionError> {
         let standing = self.store.standing().ok().flatten();
-        let id = standing.as_ref().map_or_else(String::new, |standing| standing.id.clone());
-        let ended = Ended::now(id, extent, why, steps);
+        let ended = Ended::now(standing.as_ref(), extent, why, steps);
         // How it ended is for people: that it cannot be written must not keep it from ending.
         let _ = standing::write(&self.store.root.join("last.json"), &ended);
         match (extent, standing) {

@@ -159,12 +159,19 @@ impl Extent {
 }
 
 impl Ended {
-    pub(super) fn now(id: String, extent: Extent, why: Why, steps: &[(Placed, Undone)]) -> Ended {
+    pub(super) fn now(
+        standing: Option<&Standing>,
+        extent: Extent,
+        why: Why,
+        steps: &[(Placed, Undone)],
+    ) -> Ended {
+        let id = standing.map_or_else(String::new, |standing| standing.id.clone());
         let left = steps.iter().filter_map(|(placed, undone)| match undone {
             Undone::ChangedByOther { found } => Some((placed.commands().join("\n"), found.clone())),
             _ => None,
         });
-        let rebooted = steps.iter().any(|(_, undone)| *undone == Undone::Rebooted);
+        let rebooted = standing.is_some_and(|standing| !standing.is_of_this_boot())
+            || steps.iter().any(|(_, undone)| *undone == Undone::Rebooted);
         let (left, at_unix_s) = (left.collect(), linux::clock::unix_s());
         let addition = matches!(extent, Extent::Addition { .. });
         Ended { schema: SCHEMA, id, at_unix_s, why, steps: steps.len(), left, rebooted, addition }

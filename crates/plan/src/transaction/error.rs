@@ -1,0 +1,72 @@
+//! Why a transaction does not go on.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::{Phase, TakenBack};
+use crate::{ApplyError, JournalError};
+
+/// Why a transaction could not be begun or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum TransactionError {
+    /// A file of the store.
+    #[error("could not {attempted} {}: {source}", path.display())]
+    File {
+        /// "create", "write", …
+        attempted: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// There is no room for the journal; nothing was changed.
+    #[error("could not make room for the journal in {}: {source}; nothing was changed", path.display())]
+    NoRoom {
+        /// The store.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Another command works on it.
+    #[error("another `hostgap tune` is at work in {}; wait until it has ended", path.display())]
+    InUse {
+        /// The store.
+        path: PathBuf,
+    },
+    /// One stands already.
+    #[error("tuning {id} stands already, {phase}")]
+    Stands {
+        /// Its id.
+        id: String,
+        /// How far it is.
+        phase: Phase,
+    },
+    /// None stands.
+    #[error("nothing stands that could be {what}")]
+    Nothing {
+        /// "confirmed", "rolled back".
+        what: &'static str,
+    },
+    /// The file that says how far it is cannot be understood.
+    #[error("{} is damaged: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A step; what was done before it was taken back, as `back` says.
+    #[error("{why}")]
+    Apply {
+        /// Why apply stopped.
+        why: Box<ApplyError>,
+        /// How taking back went.
+        back: TakenBack,
+    },
+    /// The kernel.
+    #[error("could not {0}")]
+    Kernel(#[from] linux::Error),
+}
