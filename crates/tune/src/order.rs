@@ -1,6 +1,6 @@
 //! In which order settings are made.
 
-use crate::{Lives, QueueFile, Setting};
+use crate::{Lives, QueueFile, Setting, Value};
 
 impl Setting {
     /// Settings with a lower rank are made first. What resets others comes before these (a new number of queues resets
@@ -26,6 +26,10 @@ impl Setting {
             Lives::Queue(QueueFile::RpsCpus) => 7,
             Lives::Queue(QueueFile::XpsCpus) => 8,
             Lives::Attribute(_) | Lives::CpuLatency => 9,
+            // A card that finds its delays by itself takes none from others: it ends that before, and begins it after.
+            Lives::Nic(_) if self.knob.id.starts_with("coalesce_adaptive_") => {
+                if self.value == Value::Number(0) { 9 } else { 11 }
+            }
             Lives::Nic(_) => 10,
             Lives::Sysctl(_) | Lives::Notrack => 11,
             Lives::Route(_) => 12,
@@ -65,5 +69,14 @@ mod tests {
         ];
         let ranks: Vec<u8> = order.into_iter().map(rank).collect();
         assert!(ranks.is_sorted_by(|a, b| a < b), "{ranks:?}");
+    }
+
+    /// virtio_net and others refuse a delay while they find their own.
+    #[test]
+    fn a_card_ends_finding_its_delays_before_it_is_told_one() {
+        let rank =
+            |knob: &str, value: u64| Setting::asked(knob, &Asked::Text(value.to_string())).unwrap().rank();
+        assert!(rank("coalesce_adaptive_rx", 0) < rank("coalesce_rx_usecs", 8));
+        assert!(rank("coalesce_rx_usecs", 8) < rank("coalesce_adaptive_rx", 1));
     }
 }

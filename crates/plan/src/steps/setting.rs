@@ -34,7 +34,7 @@ pub(super) fn before_mtu(
     wanted: u32,
 ) -> Result<Before, StepError> {
     let LinkInfo { index, mtu, .. } = existing(kernel, place, link)?;
-    let own = Key::new(&format!("net/ipv6/conf/{link}/mtu")).expect("a link's name is a word of a path");
+    let own = Key::new(format!("net/ipv6/conf/{link}/mtu")).expect("a link's name is a word of a path");
     let own = kernel.at(place)?.netns.run(|| sysctl::read(&own))??;
     if let Some(own) = own.filter(|own| mtu != wanted && own.trim() != mtu.to_string()) {
         let own = own.trim();

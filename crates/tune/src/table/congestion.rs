@@ -87,7 +87,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "tcp_min_tso_segs",
             lives: Lives::Sysctl("net/ipv4/tcp_min_tso_segs"),
-            kind: from_to(1, 65_535, "segments"),
+            kind: from_to(1, 255, "segments"),
             example: "4",
             default: ByDefault::Kernel(&[(OLDEST, "2")]),
             reaches: Reaches::All,

@@ -38,10 +38,10 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Route(RouteMetric::InitRwnd),
             kind: from_to(1, 1_000, "segments"),
             example: "32",
-            default: ByDefault::Unset("as many segments as 64 KiB hold"),
-            why: "The same for what the other side may send: the first window. The first size of tcp_rmem must \
-                have room for twice as much.",
-            source: "ip-route(8); include/uapi/linux/rtnetlink.h (RTAX_…)",
+            default: ByDefault::Unset("as many segments as 64 KiB hold: 44 of 1460 bytes"),
+            why: "The most that the other side may send at first. Since Linux 4.20 that is 64 KiB by itself, as far as the \
+                first size of tcp_rmem has room for twice as much, and this can only make it less.",
+            source: "tcp_select_initial_window in net/ipv4/tcp_output.c, commit a337531b942b",
             ..USUAL
         },
         Knob {
