@@ -1,6 +1,8 @@
 //! `hostgap tune`: knobs of this host, set for as long as somebody wants them set.
 
+mod about;
 mod apply;
+mod arrival;
 mod asked;
 mod bound;
 mod findings;
@@ -86,9 +88,16 @@ enum Command {
         json: bool,
     },
     /// Let it stay. From a new login, which proves that the machine can still be reached.
+    ///
+    /// A login that was there when the machine was tuned is refused, as far as the kernel counts logins
+    /// (/proc/self/sessionid): it may live on where a new one does not come through. What was tuned in a named namespace
+    /// can be confirmed from anywhere.
     Confirm {
         #[command(flatten)]
         state: StateArgs,
+        /// Take it from a login that was there before, too: at a console, or where a tool keeps its connection (Ansible).
+        #[arg(long)]
+        same_login: bool,
     },
     /// Take it back: everything that nobody else has changed since.
     Rollback {
@@ -136,13 +145,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::ShowCommands { asked } => {
-            proposal::Proposal::of(asked)?.plan().commands().iter().try_for_each(speak::result)?;
+            show::commands(&proposal::Proposal::of(asked)?).iter().try_for_each(speak::result)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Search(args) => search::run(args),
         Command::Apply(args) => apply::run(args),
         Command::Status { state, json } => standing::status(&state.store(), *json),
-        Command::Confirm { state } => standing::confirm(&state.store()),
+        Command::Confirm { state, same_login } => standing::confirm(&state.store(), *same_login),
         Command::Rollback { state, discard } => standing::rollback(&state.store(), *discard),
         Command::Keep(args) => keep::run(args),
         Command::Watch { state } => watch::run(&state.store()),

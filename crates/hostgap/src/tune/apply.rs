@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use plan::{Held, Journal, Kernel, Phase, Plan, Standing, TakenBack, TransactionError, Undone, Why};
 
-use super::asked;
 use super::bound::Bound;
 use super::proposal::Proposal;
-use super::{StateArgs, show, watch};
+use super::{StateArgs, about, arrival, asked, show, watch};
 use crate::exit::{BadInput, Unprivileged};
 use crate::{speak, units};
 
@@ -26,6 +25,10 @@ pub(super) struct Args {
     /// It was confirmed before, and is made again at a start or for a new link: nothing is waited for.
     #[arg(long)]
     confirmed: bool,
+    /// Wait so long, at most, for routes over the link if something is set at routes, and for its interrupts: at a start
+    /// they come after the link.
+    #[arg(long, value_name = "TIME", conflicts_with = "plan", value_parser = units::duration)]
+    wait: Option<Duration>,
     #[command(flatten)]
     state: StateArgs,
 }
@@ -35,6 +38,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(Unprivileged)?;
     if !args.confirmed && args.confirm_within.is_zero() {
         return Err(BadInput("--confirm-within 0s would take everything back at once".to_owned()).into());
+    }
+    if let Some(most) = args.wait {
+        arrival::wait(&args.asked, most)?;
     }
     let held = args.state.store().hold()?;
     let mut kernel = Kernel::new()?;
@@ -54,22 +60,26 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The first that stands.
 fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> anyhow::Result<ExitCode> {
     let plan = proposal.plan();
-    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), about(proposal))?;
+    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), about::of(proposal))?;
     if let Err(error) = watch::start(held.store()) {
         drop(journal);
         held.forget()?;
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
-    let about = carry_on(held, &standing, proposal, kernel)?;
+    let mut about = carry_on(held, &standing, proposal, kernel)?;
+    about::note_logins(&mut about);
     let patience = (!args.confirmed).then_some(args.confirm_within);
     let standing = held.await_confirmation(Standing { about, ..standing }, patience)?;
     match standing.phase {
-        Phase::Unconfirmed { .. } => speak::result(format_args!(
-            "Applied as {}. It is taken back in {} s, unless you say, best from a new login:\n  hostgap tune confirm",
-            standing.id,
-            args.confirm_within.as_secs_f64()
-        ))?,
+        Phase::Unconfirmed { .. } => {
+            let from = if proposal.host.netns.is_none() { ", from a new login" } else { "" };
+            let seconds = args.confirm_within.as_secs_f64();
+            speak::result(format_args!(
+                "Applied as {}. It is taken back in {seconds} s, unless you say{from}:\n  hostgap tune confirm",
+                standing.id
+            ))?;
+        }
         Phase::Applying | Phase::Confirmed | Phase::Extending { .. } => {
             speak::result(format_args!("Applied as {}.", standing.id))?;
         }
@@ -97,7 +107,7 @@ fn add(
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
-    let about = together(&standing.about, &carry_on(held, &standing, proposal, kernel)?);
+    let about = about::together(&standing.about, &carry_on(held, &standing, proposal, kernel)?);
     let standing = held.await_confirmation(Standing { about, ..standing }, None)?;
     let count = proposal.changes.len();
     let settings = if count == 1 { "setting" } else { "settings" };
@@ -150,7 +160,7 @@ fn carry_on(
     kernel: &mut Kernel,
 ) -> anyhow::Result<serde_json::Value> {
     if first.later.is_empty() {
-        return Ok(about(first));
+        return Ok(about::of(first));
     }
     let netns = first.host.netns.as_ref().map(linux::NetnsName::as_str);
     let device = first.host.device.as_ref().map(|device| device.name.as_str());
@@ -167,7 +177,7 @@ fn carry_on(
         let journal = held.go_on(&plan)?;
         carry_out(held, standing, &plan, journal, kernel)?;
     }
-    Ok(together(&about(first), &about(&second)))
+    Ok(about::together(&about::of(first), &about::of(&second)))
 }
 
 /// What a dead command has left is taken back before anything else is done.
@@ -213,55 +223,5 @@ fn proposal(args: &Args) -> anyhow::Result<Proposal> {
     match &args.plan {
         Some(path) => Bound::read(path)?.proposal(),
         None => Proposal::of(&args.asked),
-    }
-}
-
-/// What `status` and `keep` want to know later.
-fn about(proposal: &Proposal) -> serde_json::Value {
-    let changes = proposal.changes.iter().map(|change| &change.wanted);
-    let settings: Vec<_> = changes.chain(&proposal.already).map(show::wanted).collect();
-    serde_json::json!({
-        "netns": proposal.host.netns,
-        "device": proposal.host.device,
-        "settings": settings,
-    })
-}
-
-/// The same for what stands and what was added to it: of a knob the later value counts, of a link of the same name the
-/// one that is there now.
-fn together(stood: &serde_json::Value, added: &serde_json::Value) -> serde_json::Value {
-    let list = |about: &serde_json::Value| about["settings"].as_array().cloned().unwrap_or_default();
-    let mut settings = list(stood);
-    for setting in list(added) {
-        match settings.iter_mut().find(|other| other["knob"] == setting["knob"]) {
-            Some(other) => *other = setting,
-            None => settings.push(setting),
-        }
-    }
-    let mut about = stood.clone();
-    about["settings"] = settings.into();
-    if about["device"]["name"] == added["device"]["name"] {
-        about["device"] = added["device"].clone();
-    }
-    about
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::together;
-
-    #[test]
-    fn what_was_added_is_told_with_what_stood() {
-        let setting = |knob: &str, value: &str| json!({ "knob": knob, "value": value, "why": "" });
-        let about = |index: u32, settings: &[serde_json::Value]| json!({ "netns": null, "device": { "name": "eth0", "index": index }, "settings": settings });
-        let stood = about(2, &[setting("mtu", "1400"), setting("somaxconn", "1")]);
-        let added = about(7, &[setting("somaxconn", "8192"), setting("txqueuelen", "77")]);
-        let all = [setting("mtu", "1400"), setting("somaxconn", "8192"), setting("txqueuelen", "77")];
-        assert_eq!(together(&stood, &added), about(7, &all));
-        // Another link beside it: what `keep` writes is for the first.
-        let other = json!({ "netns": null, "device": { "name": "eth1" }, "settings": [] });
-        assert_eq!(together(&stood, &other), stood);
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Bound {
 struct Change {
     knob: String,
     value: String,
+    #[serde(default)]
+    at_least: bool,
     why: String,
     #[serde(default)]
     route: Option<IpNet>,
@@ -62,8 +64,9 @@ impl Bound {
         let wish = |change: &Change| {
             let setting = Setting::asked(&change.knob, &Asked::Text(change.value.clone()));
             let setting = setting.map_err(|error| BadInput(error.to_string()))?;
-            let (route, why) = (change.route, change.why.clone());
-            anyhow::Ok(Wish { wanted: Wanted { setting, at_least: false, route, why }, is_named: true })
+            let Change { at_least, route, ref why, .. } = *change;
+            let wanted = Wanted { setting, at_least, route, why: why.clone() };
+            anyhow::Ok(Wish { wanted, is_named: true })
         };
         let wishes: Vec<Wish> = self.changes.iter().chain(&self.later).map(wish).collect::<Result<_, _>>()?;
         let device = self.device.as_ref().map(|device| device.name.as_str());
@@ -98,6 +101,7 @@ impl Bound {
         }
         for planned in &self.changes {
             let now = proposal.changes.iter().find(|change| change.wanted.setting.knob.id == planned.knob);
+            let instead = if now.is_none() { "is so already" } else { "would be set otherwise now" };
             for step in &planned.steps {
                 let steps = now.map(|change| change.steps.as_slice()).unwrap_or_default();
                 let same = steps.iter().find(|(placed, _)| placed.commands().join("\n") == step.command);
@@ -106,7 +110,7 @@ impl Bound {
                     Some((_, preview)) => {
                         differences.push(format!("{} was {} and is {}", planned.knob, step.old, preview.old));
                     }
-                    None => differences.push(format!("{} was {} and is so already", planned.knob, step.old)),
+                    None => differences.push(format!("{} was {} and {instead}", planned.knob, step.old)),
                 }
             }
             if planned.steps.is_empty() && now.is_none() {

@@ -134,7 +134,8 @@ fn routes_over(netlink: &Netlink, index: u32) -> anyhow::Result<(Vec<IpNet>, Vec
             && alone(&route.dst)
             && !local(&route.dst)
     });
-    let (announced, ours): (Vec<_>, Vec<_>) = over.partition(|route| route.protocol == ANNOUNCED);
+    let (announced, ours): (Vec<_>, Vec<_>) =
+        over.partition(|route| route.protocol == ANNOUNCED || route.expires);
     let destinations = |routes: Vec<&RouteInfo>| routes.into_iter().map(|route| route.dst).collect();
     Ok((destinations(announced), destinations(ours)))
 }

@@ -18,7 +18,7 @@ use plan::{Phase, Standing};
 use serde::Deserialize;
 
 use super::proposal::Proposal;
-use super::{StateArgs, asked};
+use super::{StateArgs, about, asked};
 use crate::exit::{self, BadInput};
 use crate::speak;
 
@@ -171,6 +171,20 @@ fn verify(
         speak::aside(format_args!("{} could not be made again: {why}", setting.knob.id));
         sound = false;
     }
+    for (setting, why) in about::not_kept(standing) {
+        speak::aside(format_args!("{setting} is not kept: {why}"));
+        sound = false;
+    }
+    // The unit starts with its link; without one there is no unit, and the profile lies there for nobody.
+    let is_written = |setting: &Setting| {
+        parameter(setting).is_some_and(|(key, _)| parameters.iter().any(|(written, _)| *written == key))
+    };
+    let wanted = proposal.changes.iter().map(|change| &change.wanted).chain(&proposal.already);
+    for wanted in wanted.filter(|wanted| proposal.host.device.is_none() && !is_written(&wanted.setting)) {
+        let knob = wanted.setting.knob.id;
+        speak::aside(format_args!("{knob} is not kept: no link is known whose unit could set it (--dev)"));
+        sound = false;
+    }
     let configured = Configured::read(&Files::at(&args.root))?;
     for (key, _) in parameters {
         let winner = configured.of(key).pop().map(|line| line.file.as_str());
@@ -238,7 +252,8 @@ fn profile(kept: &[Kept]) -> String {
     text
 }
 
-/// It is started with its link and stopped with it, and so started again for one that comes anew.
+/// It is started with its link and stopped with it, and so started again for one that comes anew. Whatever makes the
+/// link's routes does that later, by DHCP for instance.
 fn unit(own: &Path) -> String {
     format!(
         "{HEAD}[Unit]
@@ -249,7 +264,7 @@ After=sys-subsystem-net-devices-%i.device systemd-sysctl.service network.target 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart={} tune apply --confirmed --dev %I /{PROFILE}
+ExecStart={} tune apply --confirmed --wait 60s --dev %I /{PROFILE}
 KillMode=process
 
 [Install]

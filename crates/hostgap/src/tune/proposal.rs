@@ -1,11 +1,11 @@
 //! What would change: the wishes, held against the host.
 
-use ::tune::{Lives, Setting, Since, Site, Wanted};
+use ::tune::{Lives, QueueFile, Setting, Since, Site, Value, Wanted};
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
 use linux::latency::{self, Limit};
 use linux::netlink::RouteMetric;
-use linux::{Netns, sysctl};
+use linux::{Netlink, Netns, sysctl};
 use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
 
 use super::asked::{AskedArgs, Wish};
@@ -79,15 +79,17 @@ impl Proposal {
                 proposal.later.push(wish.clone());
                 continue;
             }
-            if let (Lives::Route(_), None, [first, ..]) =
-                (setting.lives, wish.wanted.route, proposal.host.announced.as_slice())
+            if let (Lives::Route(_), None, false) =
+                (setting.lives, wish.wanted.route, proposal.host.announced.is_empty())
             {
+                let all: Vec<String> = proposal.host.announced.iter().map(IpNet::to_string).collect();
                 let why = format!(
-                    "the route to {first}: a router announced it, and it would lose its time of expiry"
+                    "on the way to {}: a router announced it, and it would lose its time of expiry",
+                    all.join(", ")
                 );
                 proposal.skipped.push((setting.clone(), why));
             }
-            match proposal.settle(&wish.wanted, &mut kernel)? {
+            match proposal.settle(wish, &mut kernel)? {
                 Outcome::Change(change) => proposal.add(change),
                 Outcome::Already => proposal.already.push(wish.wanted.clone()),
                 Outcome::Impossible(why) if wish.is_named => {
@@ -108,9 +110,11 @@ impl Proposal {
         Plan { steps: steps.collect() }
     }
 
-    /// The limit on the latency of CPUs that is to be held.
+    /// The limit on the latency of CPUs that is to be held: also where somebody else holds one as low now, who may let it
+    /// go at any time.
     pub(super) fn cpu_latency_us(&self) -> Option<u32> {
-        self.changes.iter().find_map(|change| change.wanted.setting.cpu_latency_us())
+        let mut wanted = self.changes.iter().map(|change| &change.wanted).chain(&self.already);
+        wanted.find_map(|wanted| wanted.setting.cpu_latency_us())
     }
 
     /// Later steps are for as many queues as there will be.
@@ -124,7 +128,7 @@ impl Proposal {
         self.changes.push(change);
     }
 
-    fn settle(&self, wanted: &Wanted, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
+    fn settle(&self, Wish { wanted, is_named }: &Wish, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
         if let Some(why) = self.obstacle(&wanted.setting)? {
             return Ok(Outcome::Impossible(why));
         }
@@ -152,6 +156,14 @@ impl Proposal {
         steps.retain(|(_, preview)| !preview.is_so);
         if steps.is_empty() {
             return Ok(Outcome::Already);
+        }
+        if setting.lives == Lives::RootQdisc && !is_named && self.has_queues_of_their_own()? {
+            let why = format!(
+                "each of the {} send queues of {} has a discipline of its own (mq), and one for all would have one lock: \
+                 default_qdisc is what they get when the link is made",
+                self.host.site.nic.tx, self.host.site.wire
+            );
+            return Ok(Outcome::Impossible(why));
         }
         Ok(Outcome::Change(Change { wanted: wanted.clone(), steps, held: None }))
     }
@@ -182,6 +194,7 @@ impl Proposal {
                 None => tracking::who_asks(&Netns::current()?)?,
             },
             Lives::RootQdisc => self.lacks_qdisc(setting)?,
+            Lives::Queue(QueueFile::RpsFlows) => self.lacks_flows(setting)?,
             _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
             // The kernel looks for it when the route is made, which would be in the midst of an application.
             Lives::Route(RouteMetric::CongestionControl) => lacks_algorithm(&setting.value.to_string())?,
@@ -199,6 +212,32 @@ impl Proposal {
             self.host.netns.is_none() || is_listed(name, "net/ipv4/tcp_allowed_congestion_control")?;
         Ok((!is_allowed).then(|| {
             format!("the machine does not allow {name} to namespaces; the knob congctl sets it on a route")
+        }))
+    }
+
+    /// Whether the link has a discipline for each of its send queues, as the kernel gives cards with several.
+    fn has_queues_of_their_own(&self) -> anyhow::Result<bool> {
+        let netns = self.host.netns.as_ref().map_or_else(Netns::current, Netns::open)?;
+        let qdiscs = Netlink::open_in(&netns)?.qdisc_counters()?;
+        let index = self.host.device.as_ref().map(|device| device.index);
+        Ok(qdiscs.iter().any(|qdisc| Some(qdisc.index) == index && qdisc.kind == "mq"))
+    }
+
+    /// A queue's flows are nothing without the machine's table of them.
+    fn lacks_flows(&self, setting: &Setting) -> anyhow::Result<Option<String>> {
+        if self.host.device.is_none() {
+            return Ok(Some(NO_LINK.to_owned()));
+        }
+        let makes_table = |change: &Change| change.wanted.setting.knob.id == "rps_sock_flow_entries";
+        if setting.value == Value::Number(0) || self.changes.iter().any(makes_table) {
+            return Ok(None);
+        }
+        // Namespaces other than the machine's first do not see it.
+        let key = sysctl::Key::new("net/core/rps_sock_flow_entries").expect("a constant key is a path");
+        let is_off = sysctl::read(&key)?.is_some_and(|entries| entries.trim() == "0");
+        let how = if self.host.netns.is_some() { ", without --netns" } else { "" };
+        Ok(is_off.then(|| {
+            format!("the machine has no table of flows, without which it is nothing: set rps_sock_flow_entries first{how}")
         }))
     }
 
@@ -238,7 +277,7 @@ impl Proposal {
                     let old = "a queue that is not there yet".to_owned();
                     steps.push((placed, Preview { old, new, index: None, is_so: false }));
                 }
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(too_young(setting, &error).unwrap_or_else(|| error.to_string())),
             }
         }
         Ok(steps)
@@ -274,6 +313,14 @@ impl Proposal {
             _ => format!("{link} has nothing that it could be set at"),
         }
     }
+}
+
+/// Why there is no such parameter, if it is younger than this kernel. Late releases of older kernels have some of them, so
+/// that this is no reason before it is known to be missing.
+fn too_young(setting: &Setting, error: &StepError) -> Option<String> {
+    let here = Since::of_release(&linux::features::release())?;
+    let since = setting.knob.since.filter(|since| here < *since)?;
+    matches!(error, StepError::NoParameter { .. }).then(|| format!("Linux {since} is the first that has it"))
 }
 
 /// Why the kernel has no such algorithm. It loads one by itself when it is named, if there is a module of it.

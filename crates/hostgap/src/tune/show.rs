@@ -72,6 +72,21 @@ fn one(Change { wanted, steps, held }: &Change) -> String {
     text
 }
 
+/// Commands that do the same by hand, and as comments what no command does.
+pub(super) fn commands(proposal: &Proposal) -> Vec<String> {
+    let mut lines = proposal.plan().commands();
+    for change in proposal.changes.iter().filter(|change| change.held.is_some()) {
+        lines.push(format!("# {}: by a process that holds it", assigned(&change.wanted.setting)));
+    }
+    for wish in &proposal.later {
+        lines.push(format!("# {}: for the queues that there will be then", assigned(&wish.wanted.setting)));
+    }
+    for (setting, why) in &proposal.skipped {
+        lines.push(format!("# {}: left out: {why}", assigned(setting)));
+    }
+    lines
+}
+
 /// For programs; docs/tune.md describes it.
 pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
     let changes: Vec<_> = proposal.changes.iter().map(change).collect();
@@ -114,6 +129,7 @@ fn change(Change { wanted, steps, held }: &Change) -> serde_json::Value {
     serde_json::json!({
         "knob": knob.id,
         "value": wanted.setting.value.to_string(),
+        "at_least": wanted.at_least,
         "why": wanted.why,
         "route": wanted.route,
         "reaches": knob.reaches.to_string(),

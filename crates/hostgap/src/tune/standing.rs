@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use plan::{Ended, Entry, Intent, Kernel, Phase, Placed, Standing, Store, TransactionError, Undone, Why};
 use serde_json::json;
 
-use super::{apply, keep};
-use crate::exit;
+use super::{about, apply, keep};
+use crate::exit::{self, BadInput};
 use crate::speak;
 
 /// A step that stands, and what there is of it now.
@@ -59,8 +59,20 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// `hostgap tune confirm`.
-pub(super) fn confirm(store: &Store) -> anyhow::Result<ExitCode> {
-    match store.hold()?.confirm() {
+pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCode> {
+    let held = store.hold()?;
+    if let Some(standing) = store.standing()?.filter(|_| !same_login)
+        && let (Some(left_ns), true) = (standing.left_ns(), about::is_old_login(&standing))
+    {
+        let text = format!(
+            "this login was there before tuning {} was applied, and proves nothing: confirm from a new one within {} s, \
+             or, from a console, with --same-login",
+            standing.id,
+            left_ns / 1_000_000_000
+        );
+        return Err(BadInput(text).into());
+    }
+    match held.confirm() {
         Ok(standing) => {
             speak::result(format_args!(
                 "Tuning {} stays until `hostgap tune rollback` or a restart; `hostgap tune keep` makes it survive that.",
@@ -89,6 +101,7 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
         speak::result("Forgotten; what was set stays as it is.")?;
         return Ok(ExitCode::SUCCESS);
     }
+    let is_of_this_boot = store.standing().ok().flatten().is_none_or(|standing| standing.is_of_this_boot());
     let back = match held.take_back(&mut Kernel::new()?, Why::Asked) {
         Ok(back) => back,
         Err(TransactionError::Journal(error)) => {
@@ -97,6 +110,10 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
         }
         Err(error) => return Err(error.into()),
     };
+    if let (false, Some(last)) = (is_of_this_boot, store.last()) {
+        speak::result(ended(&last))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let count = |is: fn(&Undone) -> bool| back.steps.iter().filter(|(_, undone)| is(undone)).count();
     let restored = count(|undone| matches!(undone, Undone::Restored | Undone::AlreadySo));
     let left = count(|undone| matches!(undone, Undone::ChangedByOther { .. }));

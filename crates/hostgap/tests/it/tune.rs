@@ -8,6 +8,7 @@ mod death;
 mod found;
 mod input;
 mod kept;
+mod login;
 mod machine;
 mod standing;
 

@@ -110,7 +110,8 @@ ip -n {home} -6 route flush dev wire0 proto kernel"
         "ip -n {home} route add 192.0.2.0/24 dev wire0
 ip -n {home} route add 10.9.0.0/16 via 192.0.2.2
 ip -n {home} -6 route add 2001:db8::/64 dev wire0
-ip -n {home} -6 route add 2001:db8:77::/48 via fe80::9 dev wire0 proto ra"
+ip -n {home} -6 route add 2001:db8:77::/48 via fe80::9 dev wire0 proto ra
+ip -n {home} -6 address add 2001:db8:99::1/64 dev wire0 nodad valid_lft 3600 preferred_lft 3600"
     ));
     assert_eq!(destinations(&["--set", "rto_min=10"]), ["10.9.0.0/16", "192.0.2.0/24", "2001:db8::/64"]);
     assert_eq!(destinations(&["--set", "rto_min=10", "--route", "10.9.0.0/16"]), ["10.9.0.0/16"]);
@@ -129,23 +130,76 @@ ip -n {home} -6 route add 2001:db8:77::/48 via fe80::9 dev wire0 proto ra"
     let applied = ground.apply(&["--set", "initcwnd=20"]);
     check(&applied, 0, "");
     let told = stdout(&applied) + &stderr(&applied);
-    assert!(told.contains("2001:db8:77::/48: a router announced it"), "{told}");
+    // The second is the kernel's own, to the prefix of an address that ends.
+    for announced in ["2001:db8:77::/48", "2001:db8:99::/64"] {
+        assert!(told.contains(announced) && told.contains("a router announced it"), "{told}");
+    }
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback");
 }
 
 #[test]
-fn what_is_larger_at_one_queue_stays_so() {
+fn what_is_larger_at_one_route_stays_so() {
     let Some(ground) = Ground::new() else { return };
+    let home = ground.world.name("home");
+    shell(&format!("ip -n {home} route add 10.9.0.0/16 via 192.0.2.2 initcwnd 30"));
+    let before = ground.dump();
     let profile = ground.write(
-        "flows.toml",
-        "schema = 1\nabout = \"x\"\n[[set]]\nknob = \"rps_flow_cnt\"\nvalue = 1024\nat_least = true\nwhy = \"x\"\n",
+        "windows.toml",
+        "schema = 1\nabout = \"x\"\n[[set]]\nknob = \"initcwnd\"\nvalue = 20\nat_least = true\nwhy = \"x\"\n",
     );
-    let sysfs = linux::sysfs::NetSysfs::open(&ground.netns()).unwrap();
-    let wire = linux::IfName::new("wire0").unwrap();
-    sysfs.write_queue_flows(&wire, 1, 4096).unwrap();
     check(&ground.apply(&[&profile]), 0, "");
-    let flows = [0, 1].map(|rx| sysfs.read_queue_flows(&wire, rx).unwrap());
-    assert_eq!(flows, [1024, 4096]);
+    let told = shell(&format!("ip -n {home} route"));
+    let of = |dst: &str| told.lines().find(|line| line.starts_with(dst)).unwrap_or_else(|| panic!("{told}"));
+    assert!(of("default").contains("initcwnd 20") && of("10.9.0.0/16").contains("initcwnd 30"), "{told}");
     check(&ground.tune("rollback", &[]), 0, "");
+    before.assert_same(&ground.dump(), "after rollback");
+}
+
+/// A queue's part of RFS is nothing without the machine's table, which a namespace leaves alone.
+#[test]
+fn half_of_rfs_is_not_set() {
+    let Some(ground) = Ground::new() else { return };
+    let plan = read(&ground.look("plan", &["many-connections", "--json"]));
+    let (changes, skipped) = knobs(&plan);
+    for knob in ["rps_sock_flow_entries", "rps_flow_cnt"] {
+        assert!(skipped.contains(&knob) && !changes.contains(&knob), "{plan}");
+    }
+    let half = ground.look("plan", &["--set", "rps_flow_cnt=4096"]);
+    check(&half, 2, "set rps_sock_flow_entries first, without --netns");
+    check(&ground.look("plan", &["--set", "rps_flow_cnt=0"]), 0, "");
+}
+
+/// A profile does not put one discipline with one lock in the place of one for each queue; who names it may.
+#[test]
+fn queues_with_disciplines_of_their_own_keep_them() {
+    let Some(ground) = Ground::new() else { return };
+    let home = ground.world.name("home");
+    shell(&format!("ip -n {home} tuntap add dev tap0 mode tap multi_queue; ip -n {home} link set tap0 up"));
+    let profile = ground.write(
+        "queue.toml",
+        "schema = 1\nabout = \"x\"\n[[set]]\nknob = \"qdisc\"\nvalue = \"pfifo\"\nwhy = \"x\"\n",
+    );
+    let plan = read(&ground.look("plan", &[&profile, "--dev", "tap0", "--json"]));
+    assert_eq!(knobs(&plan), (vec![], vec!["qdisc"]), "{plan}");
+    assert!(plan["skipped"][0]["why"].as_str().unwrap().contains("send queues of tap0"), "{plan}");
+    let plan = read(&ground.look("plan", &["--set", "qdisc=pfifo", "--dev", "tap0", "--json"]));
+    assert_eq!(knobs(&plan).0, ["qdisc"], "{plan}");
+}
+
+/// The kernel would overwrite it, and what a router said comes back by no rollback.
+#[test]
+fn a_link_with_an_mtu_of_ipv6_s_own_keeps_its_mtu() {
+    let Some(ground) = Ground::new() else { return };
+    ground.set_sysctl("net/ipv6/conf/wire0/mtu", "1400");
+    check(&ground.look("plan", &["--set", "mtu=1300"]), 2, "IPv6 has an MTU of its own on wire0, 1400");
+    check(&ground.look("plan", &["--set", "mtu=1500"]), 0, "");
+}
+
+/// What no command does is told in their place.
+#[test]
+fn commands_name_what_they_leave_out() {
+    let Some(ground) = Ground::new() else { return };
+    let told = stdout(&ground.look("show-commands", &["latency"]));
+    assert!(told.lines().any(|line| line.starts_with("# cpu_dma_latency = ")), "{told}");
 }

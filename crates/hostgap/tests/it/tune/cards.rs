@@ -126,8 +126,9 @@ fn a_killed_apply_leaves_nothing_at_a_card() {
     testkit::shell("modprobe tcp_bbr; modprobe tcp_cubic");
     let profile = directory.path().join("every.toml");
     std::fs::write(&profile, every_knob()).unwrap();
-    // Of queues there are as many as the example says already, igb takes no 8 µs, and a veth is not polled.
-    let sets = ["channels=1", "rss_indirection=1", "coalesce_rx_usecs=50", "threaded_napi=1"];
+    // Of queues there are as many as the example says already, igb takes no 8 µs, a veth is not polled, and a profile leaves
+    // the disciplines of several queues alone.
+    let sets = ["channels=1", "rss_indirection=1", "coalesce_rx_usecs=50", "threaded_napi=1", "qdisc=pfifo"];
     let asked: Vec<&str> =
         sets.iter().flat_map(|set| ["--set", set]).chain([profile.to_str().unwrap()]).collect();
     let netns = Netns::current().unwrap();

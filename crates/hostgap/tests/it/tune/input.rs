@@ -187,22 +187,28 @@ fn a_damaged_store_is_named_and_the_journal_is_enough() {
     before.assert_same(&ground.dump(), "after rollback by the journal alone");
 }
 
+const EARLIER: &str = "11111111-2222-3333-4444-555555555555";
+
+/// As a restart would have it: the store is of another run of the machine, and the kernel's values are its own.
+fn restart(ground: &Ground) {
+    let path = ground.state().join("standing.json");
+    let now = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace(now.trim(), EARLIER)).unwrap();
+    ground.set_sysctl("net/core/somaxconn", "4096");
+}
+
 #[test]
 fn the_last_run_of_the_machine_left_nothing() {
     let Some(ground) = Ground::new() else { return };
     check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
     check(&ground.tune("confirm", &[]), 0, "");
     until("the watcher has ended", || ground.watcher().is_none());
-    // As a restart would have it: other ids in both files, and the kernel's own values.
-    let boot_id = ground.write("boot_id", "11111111-2222-3333-4444-555555555555\n");
-    let path = ground.state().join("standing.json");
-    let now = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace(now.trim(), "11111111-2222-3333-4444-555555555555")).unwrap();
-    std::fs::remove_file(ground.state().join("journal")).unwrap();
+    restart(&ground);
+    let boot_id = ground.write("boot_id", &format!("{EARLIER}\n"));
     let journal = ground.state().join("journal");
+    std::fs::remove_file(&journal).unwrap();
     drop(plan::Journal::create_with_boot_id(&journal, boot_id.as_ref()).unwrap());
-    ground.set_sysctl("net/core/somaxconn", "4096");
     let told = stdout(&ground.tune("status", &[]));
     assert!(told.contains("before the machine was started anew, which has reset all of it"), "{told}");
     check(&ground.tune("keep", &[]), 2, "is not confirmed");
@@ -210,6 +216,41 @@ fn the_last_run_of_the_machine_left_nothing() {
     check(&applied, 0, "the machine was started anew since");
     check(&ground.tune("rollback", &[]), 0, "");
     assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
+}
+
+/// The unit of the next start must not stumble over what nobody needs any more.
+#[test]
+fn after_a_restart_the_journal_is_not_needed() {
+    let Some(ground) = Ground::new() else { return };
+    let journal = ground.state().join("journal");
+    let stand = || {
+        check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
+        check(&ground.tune("confirm", &[]), 0, "");
+        until("the watcher has ended", || ground.watcher().is_none());
+        restart(&ground);
+    };
+    stand();
+    std::fs::write(&journal, "what a younger hostgap may have written\n").unwrap();
+    check(&ground.apply(&["--confirmed", "--set", "somaxconn=8192"]), 0, "started anew since");
+    check(&ground.tune("rollback", &[]), 0, "");
+    stand();
+    std::fs::remove_file(&journal).unwrap();
+    let back = ground.tune("rollback", &[]);
+    check(&back, 0, "");
+    assert!(stdout(&back).contains("went with a restart of the machine"), "{}", stdout(&back));
+    assert!(!ground.state().join("standing.json").exists());
+}
+
+/// Of the files the one that says that something stands goes first.
+#[test]
+fn a_death_while_it_is_forgotten_is_nobody_s_trouble() {
+    let Some(ground) = Ground::new() else { return };
+    std::fs::create_dir_all(ground.state()).unwrap();
+    let journal = ground.state().join("journal");
+    drop(plan::Journal::create(&journal).unwrap());
+    check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
+    check(&ground.tune("rollback", &[]), 0, "");
+    assert!(!journal.exists());
 }
 
 /// A journal that is gone, or that was cut at the end of a line, has lost steps, which only the store knows.

@@ -31,7 +31,7 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     ];
     check(&inside(&ground, "apply", &set), 0, "");
     check(&inside(&ground, "keep", &at_root), 2, "is not confirmed");
-    check(&inside(&ground, "confirm", &[]), 0, "");
+    check(&inside(&ground, "confirm", &["--same-login"]), 0, "");
     let kept = inside(&ground, "keep", &at_root);
     check(&kept, 0, "");
     assert!(stdout(&kept).contains("is made again at every start"), "{}", stdout(&kept));
@@ -84,7 +84,7 @@ fn what_is_kept_is_what_was_wanted() {
     let parameters = root.join("etc/sysctl.d/90-hostgap.conf");
     let first = ["--set", "somaxconn=8192", "--set", "tcp_mtu_probing=1"];
     check(&inside(&ground, "apply", &first), 0, "");
-    check(&inside(&ground, "confirm", &[]), 0, "");
+    check(&inside(&ground, "confirm", &["--same-login"]), 0, "");
     check(&inside(&ground, "keep", &keep), 0, "");
     assert!(std::fs::read_to_string(&parameters).unwrap().contains("net.core.somaxconn = 8192"));
     check(&inside(&ground, "rollback", &[]), 0, "");
@@ -95,7 +95,7 @@ fn what_is_kept_is_what_was_wanted() {
          [[set]]\nknob = \"rto_min\"\nvalue = 10\nroute = \"192.0.2.0/24\"\n",
     );
     check(&inside(&ground, "apply", &[&profile]), 0, "");
-    check(&inside(&ground, "confirm", &[]), 0, "");
+    check(&inside(&ground, "confirm", &["--same-login"]), 0, "");
     check(&inside(&ground, "keep", &keep), 0, "");
     assert!(!parameters.exists(), "{:?}", std::fs::read_to_string(&parameters));
     let kept = std::fs::read_to_string(root.join("etc/hostgap/tune.toml")).unwrap();
@@ -103,6 +103,54 @@ fn what_is_kept_is_what_was_wanted() {
     check(&inside(&ground, "rollback", &[]), 0, "");
     let kept = root.join("etc/hostgap/tune.toml");
     check(&inside(&ground, "apply", &["--confirmed", "--dev", "wire0", kept.to_str().unwrap()]), 0, "");
+    check(&inside(&ground, "rollback", &[]), 0, "");
+}
+
+/// At a start the routes come after the link, by DHCP for instance.
+#[test]
+fn what_is_set_at_routes_waits_for_them() {
+    let Some(ground) = Ground::new() else { return };
+    let home = ground.world.name("home");
+    testkit::shell(&format!(
+        "ip -n {home} address flush dev wire0; ip -n {home} route flush dev wire0; ip -n {home} -6 route flush dev wire0"
+    ));
+    let waiting =
+        ["--confirmed", "--wait", "60s", "--dev", "wire0", "--netns", home.as_str(), "--set", "initcwnd=20"];
+    let child = ground.command("apply", &waiting).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    testkit::shell(&format!(
+        "ip -n {home} address add 192.0.2.1/24 dev wire0; sleep 0.5; ip -n {home} route add default via 192.0.2.2"
+    ));
+    check(&child.wait_with_output().unwrap(), 0, "");
+    let steps = ground.status()["standing"]["steps"].clone();
+    assert_eq!(
+        steps.as_array().map(Vec::len),
+        Some(2),
+        "the link's own prefix and the default route: {steps}"
+    );
+    check(&ground.tune("rollback", &[]), 0, "");
+    // Nobody waits for what is not needed, and in the end it is told what is missing.
+    testkit::shell(&format!("ip -n {home} address flush dev wire0"));
+    check(&ground.apply(&["--wait", "60s", "--set", "somaxconn=8192"]), 0, "");
+    check(&ground.tune("rollback", &[]), 0, "");
+    let late = ["--wait", "300ms", "--dev", "wire0", "--set", "initcwnd=20"];
+    check(&ground.apply(&late), 2, "no route leads over wire0");
+}
+
+/// Without a link there is no unit, and a parameter alone has a file that is read.
+#[test]
+fn what_no_unit_sets_is_said() {
+    let Some(ground) = Ground::new() else { return };
+    let home = ground.world.name("home");
+    testkit::shell(&format!("ip -n {home} link del wire0"));
+    let root = ground.directory.path().join("root");
+    let keep = ["--root", root.to_str().unwrap()];
+    check(&inside(&ground, "apply", &["--set", "somaxconn=8192", "--set", "notrack=8080"]), 0, "");
+    check(&inside(&ground, "confirm", &["--same-login"]), 0, "");
+    let kept = inside(&ground, "keep", &keep);
+    assert_eq!(kept.status.code(), Some(3));
+    let told = String::from_utf8_lossy(&kept.stderr).into_owned();
+    assert!(told.contains("notrack is not kept") && !told.contains("somaxconn is not kept"), "{told}");
     check(&inside(&ground, "rollback", &[]), 0, "");
 }
 

@@ -139,6 +139,25 @@ fn a_plan_is_applied_as_it_was_made_or_not_at_all() {
     check(&ground.tune("apply", &plan), 2, "there is no link wire0");
 }
 
+/// What is wanted at least is so in a plan too, beside what is larger here already.
+#[test]
+fn a_plan_keeps_what_is_wanted_at_least() {
+    let Some(ground) = Ground::new() else { return };
+    ground.set_sysctl("net/ipv4/tcp_wmem", "4096 16384 67108864");
+    let before = ground.dump();
+    let profile = ground.write(
+        "at-least.toml",
+        "schema = 1\nabout = \"x\"\n[[set]]\nknob = \"tcp_wmem\"\nvalue = \"4096 65536 33554432\"\nat_least = true\n",
+    );
+    let plan = ground.write("plan.json", &stdout(&ground.look("plan", &[&profile, "--json"])));
+    check(&ground.tune("apply", &["--plan", &plan]), 0, "");
+    assert_eq!(ground.sysctl("net/ipv4/tcp_wmem"), "4096\t65536\t67108864");
+    let settings = ground.status()["standing"]["settings"].clone();
+    assert_eq!(settings[0]["at_least"], true, "{settings}");
+    check(&ground.tune("rollback", &[]), 0, "");
+    before.assert_same(&ground.dump(), "after rollback");
+}
+
 #[test]
 fn findings_become_settings() {
     let Some(ground) = Ground::new() else { return };

@@ -1,0 +1,130 @@
+//! What is remembered of a tuning beside its steps: what `status` tells, and `keep` makes a profile and a unit of.
+
+use linux::Login;
+use plan::Standing;
+use serde_json::{Value, json};
+
+use super::proposal::Proposal;
+use super::show;
+
+/// What was set, and where.
+pub(super) fn of(proposal: &Proposal) -> Value {
+    let changes = proposal.changes.iter().map(|change| &change.wanted);
+    let settings: Vec<_> = changes.chain(&proposal.already).map(show::wanted).collect();
+    json!({
+        "netns": proposal.host.netns,
+        "device": proposal.host.device,
+        "settings": settings,
+    })
+}
+
+/// The same for what stands and what was added to it: the later value counts, and of a link of the same name the one that
+/// is there now. A profile is for one link, with one value for a knob: what does not fit into it is remembered apart, with
+/// the reason.
+pub(super) fn together(stood: &Value, added: &Value) -> Value {
+    let mut about = stood.clone();
+    let is_same_link = about["device"]["name"] == added["device"]["name"];
+    let [mut settings, mut apart] = ["settings", NOT_KEPT].map(|key| list(stood, key));
+    for mut setting in list(added, "settings") {
+        let is_this = |other: &&mut Value| other["knob"] == setting["knob"];
+        match settings.iter_mut().find(is_this) {
+            _ if !is_same_link && is_of_link(&setting) => {
+                let link = added["device"]["name"].as_str().unwrap_or("none");
+                setting["not_kept"] = format!("it is of link {link}, and the profile of another").into();
+                apart.push(setting);
+            }
+            Some(other) if other["route"] == setting["route"] => *other = setting,
+            Some(_) => {
+                setting["not_kept"] = "the profile has it for other routes".into();
+                apart.push(setting);
+            }
+            None => settings.push(setting),
+        }
+    }
+    about["settings"] = settings.into();
+    if !apart.is_empty() {
+        about[NOT_KEPT] = apart.into();
+    }
+    if is_same_link {
+        about["device"] = added["device"].clone();
+    }
+    about
+}
+
+/// What stands and cannot be kept: each knob, and why.
+pub(super) fn not_kept(standing: &Standing) -> Vec<(String, String)> {
+    let text = |setting: &Value, key: &str| setting[key].as_str().unwrap_or_default().to_owned();
+    let all = list(&standing.about, NOT_KEPT);
+    all.iter()
+        .map(|setting| {
+            let what = format!("{} = {}", text(setting, "knob"), text(setting, "value"));
+            (what, text(setting, "not_kept"))
+        })
+        .collect()
+}
+
+/// Remembers the newest login that there is: one that confirms must be newer.
+pub(super) fn note_logins(about: &mut Value) {
+    about[NEWEST_LOGIN] = json!(Login::newest().map(|login| login.0));
+}
+
+/// Whether this process comes of a login that was there when a tuning of the machine itself was applied. It goes on where a
+/// new one would not come through; what is set in a namespace cuts off nobody's.
+pub(super) fn is_old_login(standing: &Standing) -> bool {
+    let known = Login::own().zip(standing.about[NEWEST_LOGIN].as_u64());
+    !standing.about["netns"].is_string() && known.is_some_and(|(own, newest)| u64::from(own.0) <= newest)
+}
+
+const NEWEST_LOGIN: &str = "newest_login";
+const NOT_KEPT: &str = "not_kept";
+
+fn list(about: &Value, key: &str) -> Vec<Value> {
+    about[key].as_array().cloned().unwrap_or_default()
+}
+
+fn is_of_link(setting: &Value) -> bool {
+    use ::tune::Scope;
+    let scope = setting["knob"].as_str().and_then(::tune::find).and_then(::tune::Knob::scope);
+    matches!(scope, Some(Scope::Link | Scope::Queue | Scope::Route))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(knob: &str, value: &str) -> Value {
+        json!({ "knob": knob, "value": value, "route": null, "why": "" })
+    }
+
+    fn about(device: &str, index: u32, settings: &[Value]) -> Value {
+        json!({ "netns": null, "device": { "name": device, "index": index }, "settings": settings })
+    }
+
+    #[test]
+    fn what_was_added_is_told_with_what_stood() {
+        let stood = about("eth0", 2, &[setting("mtu", "1400"), setting("somaxconn", "1")]);
+        let added = about("eth0", 7, &[setting("somaxconn", "8192"), setting("txqueuelen", "77")]);
+        let all = [setting("mtu", "1400"), setting("somaxconn", "8192"), setting("txqueuelen", "77")];
+        assert_eq!(together(&stood, &added), about("eth0", 7, &all));
+    }
+
+    #[test]
+    fn what_does_not_fit_into_one_profile_stands_apart() {
+        let at = |route: &str| {
+            let mut setting = setting("initcwnd", "20");
+            setting["route"] = route.into();
+            setting
+        };
+        let stood = about("eth0", 2, &[setting("mtu", "1400"), at("10.0.0.0/8")]);
+        let added = about("eth1", 3, &[setting("mtu", "9000"), setting("somaxconn", "8192")]);
+        let both = together(&stood, &added);
+        let settings = [setting("mtu", "1400"), at("10.0.0.0/8"), setting("somaxconn", "8192")];
+        assert_eq!(both["settings"], json!(settings));
+        assert_eq!(both["device"]["name"], "eth0");
+        let apart = both["not_kept"].as_array().unwrap();
+        assert!(apart.len() == 1 && apart[0]["value"] == "9000", "{both}");
+        let both = together(&stood, &about("eth0", 2, &[at("192.168.0.0/16")]));
+        assert_eq!(both["settings"], json!([setting("mtu", "1400"), at("10.0.0.0/8")]));
+        assert_eq!(both["not_kept"][0]["route"], "192.168.0.0/16");
+    }
+}
