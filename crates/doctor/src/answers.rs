@@ -23,7 +23,7 @@ pub struct Answers {
 }
 
 /// With more sockets than these a list costs more than doctor may: about 1 µs each in the kernel and as much here.
-const SOCKETS_MAX: u64 = 30_000;
+pub(crate) const SOCKETS_MAX: u64 = 30_000;
 
 impl Answers {
     /// Asks in the calling thread's namespace. What cannot be had is told in `unseen`.

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use linux::power::CpuPower;
-use linux::procfs::{Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat};
+use linux::procfs::{
+    Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat, UdpSocket,
+};
 use linux::sysctl::{Assignment, Configured};
 use linux::throttle::Limited;
 use linux::{CpuSet, Device, Files, NetnsName};
 
 use crate::Answers;
-use crate::answers::kept;
+use crate::answers::{SOCKETS_MAX, kept};
 use crate::sysctls;
 
 /// What was read at one moment. A file that this kernel does not have leaves its place empty.
@@ -49,6 +51,8 @@ pub struct Snapshot {
     pub routes: Vec<Ipv4Route>,
     /// Packet sockets.
     pub taps: Vec<PacketTap>,
+    /// Sockets for datagrams.
+    pub datagrams: Vec<UdpSocket>,
     /// Control groups that are short of CPU time or memory.
     pub groups: Limited,
     /// How often somebody had to look for memory himself.
@@ -119,6 +123,7 @@ impl Snapshot {
             neighbours6: or_default(procfs.net_stat("ndisc_cache"), &mut unseen),
             routes: or_default(procfs.ipv4_routes(), &mut unseen),
             taps: or_default(procfs.packet_taps(), &mut unseen),
+            datagrams: Vec::new(),
             groups: or_default(files.limited_groups(), &mut unseen),
             memory_stalls: or_default(procfs.memory_stalls(), &mut unseen),
             power: BTreeMap::new(),
@@ -129,6 +134,7 @@ impl Snapshot {
             unseen,
         };
         snapshot.read_power(files);
+        snapshot.read_datagrams(&procfs);
         snapshot
     }
 
@@ -141,6 +147,14 @@ impl Snapshot {
         let cpus: CpuSet = of_cards.flat_map(|interrupt| interrupt.affinity.iter()).collect();
         for cpu in cpus.iter().take(CPUS_MAX) {
             self.power.insert(cpu, or_default(files.cpu_power(cpu), &mut self.unseen));
+        }
+    }
+
+    /// Reads the sockets for datagrams, unless they are so many that the list costs more than doctor may.
+    fn read_datagrams(&mut self, procfs: &Procfs) {
+        let in_use = self.sockstat.get("UDP inuse").copied().unwrap_or_default();
+        if in_use <= SOCKETS_MAX {
+            self.datagrams = or_default(procfs.udp_sockets(), &mut self.unseen);
         }
     }
 }

@@ -1,5 +1,9 @@
 //! Datagrams.
 
+use std::collections::BTreeMap;
+
+use linux::procfs::UdpSocket;
+
 use super::{SNMP, SNMP_COUNTER};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
@@ -12,7 +16,8 @@ pub(super) const FAMILY: Family = Family {
             code: "HG105",
             title: "datagrams are dropped because a socket's buffer is full",
             why: "The program did not read in time and the buffer held no more. UDP sends nothing again.",
-            remedy: "a larger SO_RCVBUF in the program, which rmem_max limits; or a program that reads faster",
+            remedy: "find whose socket it is (ss -ump); a larger SO_RCVBUF in that program, which rmem_max limits, or a program \
+                that reads faster",
             knobs: &["rmem_max"],
             verify: "RcvbufErrors stays as it is",
             source: SNMP_COUNTER,
@@ -69,7 +74,12 @@ fn dropped(window: &Window<'_>, name: &str, of: &str, least: f64) -> Option<(See
 }
 
 fn receive_buffer(window: &Window<'_>) -> Vec<Seen> {
-    let Some((seen, _)) = dropped(window, "RcvbufErrors", "InDatagrams", 20.0) else { return Vec::new() };
+    let Some((mut seen, _)) = dropped(window, "RcvbufErrors", "InDatagrams", 20.0) else { return Vec::new() };
+    for (socket, lost) in losers(window).into_iter().take(3) {
+        let file = if socket.local.is_ipv4() { "/proc/net/udp" } else { "/proc/net/udp6" };
+        let name = format!("the socket at {} (inode {}) lost {lost}", socket.local, socket.inode);
+        seen = seen.saw(name, file);
+    }
     let most = window.number("net/core/rmem_max").unwrap_or_default();
     let seen = seen.saw(format!("a program may ask for {most} bytes"), "/proc/sys/net/core/rmem_max");
     // QUIC and others ask for 7.5 MB and get what is allowed.
@@ -81,6 +91,19 @@ fn receive_buffer(window: &Window<'_>) -> Vec<Seen> {
     } else {
         seen
     }]
+}
+
+/// The sockets that lost datagrams, and how many; the greatest loss first.
+fn losers<'a>(window: &Window<'a>) -> Vec<(&'a UdpSocket, u64)> {
+    let earlier: BTreeMap<u64, u64> =
+        window.before.datagrams.iter().map(|socket| (socket.inode, socket.drops)).collect();
+    let lost = window.after.datagrams.iter().map(|socket| {
+        let then = earlier.get(&socket.inode).copied().unwrap_or_default();
+        (socket, socket.drops.saturating_sub(then))
+    });
+    let mut losers: Vec<_> = lost.filter(|(_, lost)| *lost > 0).collect();
+    losers.sort_by_key(|(_, lost)| std::cmp::Reverse(*lost));
+    losers
 }
 
 fn memory(window: &Window<'_>) -> Vec<Seen> {

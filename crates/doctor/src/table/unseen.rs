@@ -77,18 +77,12 @@ fn functions(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn refused(window: &Window<'_>) -> Vec<Seen> {
-    let unseen = &window.after.unseen;
-    if unseen.is_empty() {
+    let all = window.after.unseen.len();
+    if all == 0 {
         return Vec::new();
     }
-    let mut seen = Seen::information();
-    for text in unseen.iter().take(5) {
-        seen = seen.saw(text.clone(), "the kernel's answer");
-    }
-    if unseen.len() > 5 {
-        seen = seen.saw(format!("and {} more", unseen.len() - 5), "the kernel's answer");
-    }
-    vec![seen]
+    let things = if all == 1 { "1 file or answer".to_owned() } else { format!("{all} files or answers") };
+    vec![Seen::information().saw(format!("{things}, which are listed as not seen"), "the kernel's refusals")]
 }
 
 fn container(window: &Window<'_>) -> Vec<Seen> {

@@ -12,6 +12,7 @@ mod stat;
 mod tables;
 mod task;
 mod threads;
+mod udp;
 
 pub use interrupts::{Interrupt, PerCpu};
 pub use machine::LoadAverage;
@@ -21,6 +22,7 @@ pub use stat::{CpuTicks, Stat};
 pub use tables::{PacketTap, Pressure};
 pub use task::Task;
 pub use threads::ThreadTimes;
+pub use udp::UdpSocket;
 
 use std::io;
 use std::path::PathBuf;

@@ -248,6 +248,15 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| {
             scene.sysctl("net/core/rmem_max", "4194304");
             scene.count("UdpRcvbufErrors", 3000);
+            let lost = |drops: u64| {
+                format!(
+                    "  sl  local_address rem_address st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode ref pointer drops\n\
+                     351: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000 101 0 18334 2 0 {drops}\n\
+                     352: 0100007F:0043 00000000:0000 07 00000000:00000000 00:00000000 00000000 101 0 18335 2 0 9\n"
+                )
+            };
+            scene.file("proc/thread-self/net/udp", &lost(40));
+            scene.after.texts.insert("proc/thread-self/net/udp".to_owned(), lost(3040));
         },
     },
     Fault {

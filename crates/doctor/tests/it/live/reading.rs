@@ -72,4 +72,7 @@ fn datagrams_that_nobody_reads_are_dropped() {
         sleep(100);
     });
     check_first(&diagnosis, "HG105");
+    let told = format!("the socket at {address} ");
+    let saw = &diagnosis.findings[0].seen.evidence;
+    assert!(saw.iter().any(|seen| seen.saw.starts_with(&told)), "{told}: {saw:?}");
 }
