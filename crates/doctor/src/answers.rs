@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use linux::netlink::{PathMtu, QdiscCounters};
+use linux::netlink::{PathMtu, QdiscCounters, RouteMtu};
 use linux::nic::{self, Nic};
 use linux::sock_diag::{TcpSocket, states, tcp_sockets};
 use linux::{IfName, Netlink};
@@ -20,6 +20,9 @@ pub struct Answers {
     /// Path MTUs that the kernel learnt, IPv4 and IPv6.
     #[serde(default)]
     pub path_mtus: Option<Vec<PathMtu>>,
+    /// Routes with an MTU of their own, IPv4 and IPv6.
+    #[serde(default)]
+    pub route_mtus: Option<Vec<RouteMtu>>,
 }
 
 /// With more sockets than these a list costs more than doctor may: about 1 µs each in the kernel and as much here.
@@ -39,6 +42,7 @@ impl Answers {
         }
         answers.qdiscs = kept(Netlink::open().and_then(|netlink| netlink.qdisc_counters()), unseen);
         answers.path_mtus = kept(Netlink::open().and_then(|netlink| netlink.path_mtus()), unseen);
+        answers.route_mtus = kept(Netlink::open().and_then(|netlink| netlink.route_mtus()), unseen);
         for link in links {
             answers.nics.extend(kept(nic::ask(link), unseen).map(|nic| (link.clone(), nic)));
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/collected.json          format, and when each look was
 //! DIR/before/proc/…  sys/…    copies of the files that doctor reads, under their own paths
-//! DIR/before/answers.json     sockets, queueing disciplines, cards and path MTUs, which are asked for
+//! DIR/before/answers.json     sockets, queueing disciplines, cards and sizes of paths, which are asked for
 //! DIR/before/unseen.json      what could not be read
 //! DIR/after/…                 the same at the end
 //! ```

@@ -1,11 +1,12 @@
 //! Two looks at the same machine: what grew, and how fast.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::Ipv4Net;
 use linux::nic::Nic;
-use linux::procfs::{CpuTicks, Interrupt, PerCpu};
+use linux::procfs::{CpuTicks, Interrupt, Ipv4Route, PerCpu};
 use linux::sock_diag::{TcpInfo, TcpSocket};
 use linux::{CpuSet, Device, IfName};
 use tune::Since;
@@ -139,11 +140,17 @@ impl<'a> Window<'a> {
         growth.filter(|(_, growth)| *growth > 0).collect()
     }
 
+    /// The IPv4 route of the main table by which a destination is reached.
+    pub fn route_of(&self, peer: IpAddr) -> Option<&'a Ipv4Route> {
+        // A socket for both families has IPv4 addresses in the form of IPv6.
+        let IpAddr::V4(peer) = peer.to_canonical() else { return None };
+        let routes = self.after.routes.iter().filter(|route| route.dst.contains(&peer));
+        routes.max_by_key(|route| (route.dst.prefix_len(), Reverse(route.metric)))
+    }
+
     /// Where the IPv4 route to a destination leads, if it is not the default route.
     pub fn route_to(&self, peer: IpAddr) -> Option<Ipv4Net> {
-        let IpAddr::V4(peer) = peer else { return None };
-        let routes = self.after.routes.iter().map(|route| route.dst).filter(|dst| dst.contains(&peer));
-        routes.max_by_key(Ipv4Net::prefix_len).filter(|dst| dst.prefix_len() > 0)
+        self.route_of(peer).map(|route| route.dst).filter(|dst| dst.prefix_len() > 0)
     }
 
     /// The CPUs that packets of a card should be handled on: those of its NUMA node that are kept free for nothing else. All

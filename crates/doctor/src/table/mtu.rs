@@ -1,6 +1,5 @@
 //! Sizes of packets: paths that take less, and packets that vanish for their size.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -75,21 +74,27 @@ fn learnt<'a>(window: &Window<'a>) -> Vec<Narrow<'a>> {
     let narrow = paths.filter_map(|path| {
         let device = window.after.devices.iter().find(|device| device.index == path.index)?;
         let (peer, passes, read_from) = (path.dst, path.mtu, "RTM_GETROUTE, ip route show cache");
-        (passes < device.mtu).then_some(Narrow { peer, device, passes, read_from })
+        let is_news = passes < device.mtu && !is_set(window, peer, device, passes);
+        is_news.then_some(Narrow { peer, device, passes, read_from })
     });
     narrow.collect()
 }
 
-/// A connection keeps what it learnt for longer than the kernel does. Where its route has an MTU of its own, that is what
-/// it should have.
+/// Whether a route has an MTU of its own that is no larger than what passes: then nothing was learnt, since nothing larger
+/// is sent. Which of several tables is asked depends on rules, so that a route of any table counts.
+fn is_set(window: &Window<'_>, peer: IpAddr, device: &Device, passes: u32) -> bool {
+    let mut routes = window.after.answers.route_mtus.iter().flatten();
+    routes.any(|route| route.index == device.index && route.dst.contains(&peer) && route.mtu <= passes)
+}
+
+/// A connection keeps what it learnt for longer than the kernel does.
 fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'a>> {
-    let IpAddr::V4(to) = connection.socket.peer.ip() else { return None };
-    let routes = window.after.routes.iter().filter(|route| route.dst.contains(&to));
-    let best = routes.max_by_key(|route| (route.dst.prefix_len(), Reverse(route.metric)))?;
-    let device = window.after.devices.iter().find(|device| device.name == best.link)?;
-    let takes = if best.mtu > 0 { best.mtu.min(device.mtu) } else { device.mtu };
+    let peer = connection.socket.peer.ip().to_canonical();
+    let link = &window.route_of(peer)?.link;
+    let device = window.after.devices.iter().find(|device| device.name == *link)?;
     let passes = connection.now.pmtu;
-    (0 < passes && passes < takes).then_some(Narrow { peer: to.into(), device, passes, read_from: SOCK_DIAG })
+    let is_news = 0 < passes && passes < device.mtu && !is_set(window, peer, device, passes);
+    is_news.then_some(Narrow { peer, device, passes, read_from: SOCK_DIAG })
 }
 
 fn smaller(window: &Window<'_>) -> Vec<Seen> {
@@ -112,7 +117,7 @@ fn smaller(window: &Window<'_>) -> Vec<Seen> {
 fn told(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) -> Seen {
     let loses = |connection: &Connection<'_>| {
         let again = connection.now.total_retrans > connection.then.total_retrans;
-        connection.socket.peer.ip() == path.peer && again && connection.loss() > 0.01
+        connection.socket.peer.ip().to_canonical() == path.peer && again && connection.loss() > 0.01
     };
     let (device, passes) = (path.device, path.passes);
     let seen = Seen::with_effect(connections.iter().any(loses), 20.0)

@@ -26,7 +26,7 @@ pub use fdb::FdbInfo;
 pub(crate) use generic::{Attributes, Generic, Request};
 pub use link::LinkInfo;
 pub use neighbour::NeighbourInfo;
-pub use path_mtu::PathMtu;
+pub use path_mtu::{PathMtu, RouteMtu};
 pub use qdisc::{FilterInfo, QdiscInfo};
 pub use qdisc_stats::QdiscCounters;
 pub use route::{NextHop, RouteInfo};

@@ -1,14 +1,15 @@
-//! What the kernel learnt of the sizes that paths take (`ip route show cache`), of both families.
+//! Sizes that paths take, of both families: what the kernel learnt of them (`ip route show cache`), and what routes say.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteMetric};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use serde::{Deserialize, Serialize};
 
-use super::Netlink;
 use super::route::ip;
+use super::{Netlink, RouteInfo};
 use crate::Result;
 
 /// A destination to which smaller packets pass than the link takes: a router said so.
@@ -19,6 +20,17 @@ pub struct PathMtu {
     /// The destination.
     pub dst: IpAddr,
     /// Bytes of a packet that pass.
+    pub mtu: u32,
+}
+
+/// A route with an MTU of its own (`mtu` in `ip route`): somebody set it, or a router that advertises itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RouteMtu {
+    /// The link's index.
+    pub index: u32,
+    /// Where the route leads.
+    pub dst: IpNet,
+    /// Bytes of a packet that the route takes.
     pub mtu: u32,
 }
 
@@ -38,6 +50,21 @@ impl Netlink {
         }
         Ok(found.into_iter().collect())
     }
+
+    /// The routes of all tables that have an MTU of their own, by link and destination.
+    pub fn route_mtus(&self) -> Result<Vec<RouteMtu>> {
+        Ok(mtus_of(&self.routes()?))
+    }
+}
+
+/// One for each way of a route.
+fn mtus_of(routes: &[RouteInfo]) -> Vec<RouteMtu> {
+    let mut found = BTreeSet::new();
+    for (route, mtu) in routes.iter().filter_map(|route| Some((route, route.mtu?))) {
+        let links = route.next_hops.iter().filter_map(|hop| hop.index);
+        found.extend(links.map(|index| RouteMtu { index, dst: route.dst, mtu }));
+    }
+    found.into_iter().collect()
 }
 
 fn read(answer: &Message) -> Option<PathMtu> {
@@ -67,6 +94,7 @@ fn read(answer: &Message) -> Option<PathMtu> {
 mod tests {
     use netlink_packet_route::route::RouteAddress;
 
+    use super::super::NextHop;
     use super::*;
 
     #[test]
@@ -92,7 +120,28 @@ mod tests {
     }
 
     #[test]
+    fn routes_with_an_mtu_of_their_own_are_told_for_each_way() {
+        let hop = |index| NextHop { index: Some(index), via: None, onlink: false, encap: None };
+        let route = |mtu, next_hops| RouteInfo {
+            table: 254,
+            dst: "10.0.2.0/24".parse().unwrap(),
+            next_hops,
+            src: None,
+            mtu,
+            metric: None,
+            protocol: 3,
+            scope: 0,
+            kind: 1,
+        };
+        let routes = [route(Some(1400), vec![hop(2), hop(3)]), route(None, vec![hop(4)])];
+        let told: Vec<_> = mtus_of(&routes).iter().map(|route| (route.index, route.mtu)).collect();
+        assert_eq!(told, [(2, 1400), (3, 1400)]);
+    }
+
+    #[test]
     fn the_kernel_answers_for_both_families() {
-        Netlink::open().unwrap().path_mtus().unwrap();
+        let netlink = Netlink::open().unwrap();
+        netlink.path_mtus().unwrap();
+        netlink.route_mtus().unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use doctor::Severity::{Information, Warning};
-use linux::netlink::PathMtu;
+use linux::netlink::{PathMtu, RouteMtu};
 
 use super::{Fault, Harmless};
 use crate::scene::Scene;
@@ -30,6 +30,14 @@ fn learnt(scene: &mut Scene, dst: &str, mtu: u32) {
     let path = PathMtu { index: 2, dst: dst.parse().unwrap(), mtu };
     for look in [&mut scene.before, &mut scene.after] {
         look.answers.path_mtus.get_or_insert_default().push(path);
+    }
+}
+
+/// A route by the card has an MTU of its own.
+pub(super) fn route_mtu(scene: &mut Scene, dst: &str, mtu: u32) {
+    let route = RouteMtu { index: 2, dst: dst.parse().unwrap(), mtu };
+    for look in [&mut scene.before, &mut scene.after] {
+        look.answers.route_mtus.get_or_insert_default().push(route);
     }
 }
 
@@ -150,6 +158,10 @@ pub(super) const HARMLESS: &[Harmless] = &[
     ("HG100", "a path as wide as its link, which was narrower once", |scene| {
         learnt(scene, PEER, 1500);
         connect(scene, |_| ());
+    }),
+    ("HG100", "an IPv6 path that its route calls narrow", |scene| {
+        learnt(scene, PEER, 1400);
+        route_mtu(scene, "2001:db8::/32", 1400);
     }),
     ("HG101", "an IPv6 connection that carries full segments", |scene| {
         connect(scene, |socket| socket.wqueue = 20_000);

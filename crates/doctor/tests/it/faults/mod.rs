@@ -112,6 +112,10 @@ const HARMLESS: &[Harmless] = &[
     ("HG100", "a path as wide as its link", |scene| {
         scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1500);
     }),
+    ("HG100", "a path that its route calls narrow", |scene| {
+        ipv6::route_mtu(scene, "10.0.0.0/24", 1400);
+        scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1400);
+    }),
     ("HG110", "6 MiB where that is the default", |scene| {
         scene.kernel("6.12.74+deb13-amd64");
         scene.sysctl("net/ipv4/tcp_rmem", "4096 131072 6291456");

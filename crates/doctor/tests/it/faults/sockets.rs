@@ -115,6 +115,16 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| scene.connect(|socket| change(socket, |tcp| tcp.pmtu = 1400)),
     },
     Fault {
+        code: "HG100",
+        name: "a tunnel that is narrower than its route says, among routes to elsewhere",
+        severity: Information,
+        plant: |scene| {
+            super::ipv6::route_mtu(scene, "10.0.0.0/24", 1450);
+            super::ipv6::route_mtu(scene, "10.1.0.0/16", 1280);
+            scene.connect(|socket| change(socket, |tcp| tcp.pmtu = 1400));
+        },
+    },
+    Fault {
         code: "HG101",
         name: "a black hole for large packets",
         severity: Warning,

@@ -113,6 +113,35 @@ fn a_narrow_path_is_told_for_ipv6() {
     }
 }
 
+/// What HG100 advises, done: the route says what passes, and nothing is learnt any more.
+#[test]
+fn a_narrow_path_with_a_route_that_says_so_is_not_told() {
+    if !require_root() {
+        return;
+    }
+    let road = Road::new(["10.78.1.1/24", "10.78.1.254/24", "10.78.2.254/24", "10.78.2.2/24"]);
+    let netlink = Netlink::open_in(&road.client).unwrap();
+    let by = "10.78.1.254".parse().unwrap();
+    let route = Route::via("0.0.0.0/0".parse().unwrap(), by, ifname("eth0"));
+    netlink.route_del(&route).unwrap();
+    netlink.route_add(&Route { mtu: Some(NARROW), ..route }).unwrap();
+    let listener = road.server.run(|| TcpListener::bind((road.far, 0))).unwrap().unwrap();
+    let address: SocketAddr = listener.local_addr().unwrap();
+    let stream = road.client.run(|| TcpStream::connect(address)).unwrap().unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let busy = (Busy::reading(accepted, 65_536, 0), Busy::sending(stream));
+    let before = road.look();
+    sleep(300);
+    let after = road.look();
+    drop(busy);
+    let keeps = |socket: &linux::sock_diag::TcpSocket| {
+        socket.peer == address && socket.tcp.is_some_and(|tcp| tcp.pmtu == NARROW)
+    };
+    assert!(after.answers.sockets.iter().flatten().any(keeps), "{:?}", after.answers.sockets);
+    let diagnosis = diagnose(&Window { before: &before, after: &after });
+    assert!(diagnosis.findings.iter().all(|finding| finding.check.code != "HG100"), "{diagnosis:?}");
+}
+
 #[test]
 fn a_wide_path_is_not_told() {
     if !require_root() {

@@ -239,5 +239,6 @@ fn answers() -> Answers {
         qdiscs: Some(vec![mq]),
         nics: BTreeMap::from([(IfName::new("eth0").unwrap(), nic)]),
         path_mtus: Some(Vec::new()),
+        route_mtus: Some(Vec::new()),
     }
 }
