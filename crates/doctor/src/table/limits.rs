@@ -344,7 +344,7 @@ fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
         .collect();
     let again = |connection: &&Connection<'_>| connection.now.total_retrans > connection.then.total_retrans;
     let Some(first) = near.iter().find(again).or(near.first()) else { return Vec::new() };
-    let timeouts = window.grew("TcpExtTCPTimeouts").saturating_sub(window.grew("TcpExtTCPSynRetrans"));
+    let timeouts = super::loss::timeouts_of_data(window);
     let hit = near.iter().filter(again).count();
     // Every connection within a data centre has that RTO; it matters where packets are lost.
     if hit == 0 && timeouts == 0 {

@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
             why: "Each loss costs a connection at least a round trip, and halves its rate or so. In a data centre one in a \
                 thousand is much, on the Internet one in a hundred.",
             remedy: "find where they are lost: on this host (drops above), on the path, at the receiver; the kinds tell more",
-            verify: "RetransSegs against OutSegs falls",
+            verify: "RetransSegs without TCPSynRetrans against OutSegs falls",
             source: SNMP_COUNTER,
             follows: LOST_HERE,
             run: again,
@@ -98,8 +98,29 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
+/// `TCP_SYN_SENT`.
+const SYN_SENT: u8 = 2;
+/// How often the first packet of a connection is sent again by default (`tcp_syn_retries`).
+const SYN_RETRIES: u64 = 6;
+
+/// Segments that were sent again, but for the packets of handshakes: those are in RetransSegs and in TCPSynRetrans
+/// (`__tcp_retransmit_skb`, `tcp_rtx_synack`), and have a finding of their own.
+pub(super) fn sent_again(window: &Window<'_>) -> u64 {
+    window.grew("TcpRetransSegs").saturating_sub(window.grew("TcpExtTCPSynRetrans"))
+}
+
+/// Timeouts of data. Who connects from here has timeouts too, one for each first packet that is sent again; the answers
+/// that are sent again to who connects to here are in TCPSynRetrans and in no count of timeouts. The two are not told
+/// apart, so that no more is taken off than those can have had who were connecting.
+pub(super) fn timeouts_of_data(window: &Window<'_>) -> u64 {
+    let sockets = window.before.answers.sockets.iter().flatten();
+    let connecting = sockets.filter(|socket| socket.state == SYN_SENT).count() as u64;
+    let most = (window.grew("TcpActiveOpens") + connecting) * SYN_RETRIES;
+    window.grew("TcpExtTCPTimeouts").saturating_sub(window.grew("TcpExtTCPSynRetrans").min(most))
+}
+
 fn again(window: &Window<'_>) -> Vec<Seen> {
-    let (again, sent) = (window.grew("TcpRetransSegs"), window.grew("TcpOutSegs"));
+    let (again, sent) = (sent_again(window), window.grew("TcpOutSegs"));
     let lost = share(again, sent);
     // A handful is chance, however few were sent.
     if again < 10 || lost < 0.001 {
@@ -120,20 +141,18 @@ fn again(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn timeouts(window: &Window<'_>) -> Vec<Seen> {
-    let (timeouts, again) = (window.grew("TcpExtTCPTimeouts"), window.grew("TcpRetransSegs"));
+    let (timeouts, again) = (timeouts_of_data(window), sent_again(window));
     let of_all = share(timeouts, again.max(timeouts));
-    // Those of handshakes have a finding of their own.
-    let of_data = timeouts.saturating_sub(window.grew("TcpExtTCPSynRetrans"));
-    if of_data < 5 || of_all < 0.2 {
+    if timeouts < 5 || of_all < 0.2 {
         return Vec::new();
     }
-    let saw = format!("{of_data} timeouts among {again} segments sent again, {}", percent(of_all));
+    let saw = format!("{timeouts} timeouts among {again} segments sent again, {}", percent(of_all));
     let lost = share(again, window.grew("TcpOutSegs"));
     vec![Seen::with_effect(lost > 0.001, 15.0 + of_all * 20.0).saw(saw, NETSTAT)]
 }
 
 fn spurious(window: &Window<'_>) -> Vec<Seen> {
-    let again = window.grew("TcpRetransSegs");
+    let again = sent_again(window);
     let needless = window.grew("TcpExtTCPDSACKRecv") + window.grew("TcpExtTCPSpuriousRTOs");
     let of_all = share(needless, again);
     if needless < 10 || of_all < 0.3 {
@@ -145,7 +164,7 @@ fn spurious(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn tail(window: &Window<'_>) -> Vec<Seen> {
-    let (repaired, again) = (window.grew("TcpExtTCPLossProbeRecovery"), window.grew("TcpRetransSegs"));
+    let (repaired, again) = (window.grew("TcpExtTCPLossProbeRecovery"), sent_again(window));
     let of_all = share(repaired, again);
     if repaired < 5 || of_all < 0.2 {
         return Vec::new();
@@ -177,7 +196,7 @@ fn reordering(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn lost_again(window: &Window<'_>) -> Vec<Seen> {
-    let (lost, again) = (window.grew("TcpExtTCPLostRetransmit"), window.grew("TcpRetransSegs"));
+    let (lost, again) = (window.grew("TcpExtTCPLostRetransmit"), sent_again(window));
     let of_all = share(lost, again);
     if lost < 10 || of_all < 0.1 {
         return Vec::new();

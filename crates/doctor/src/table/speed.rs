@@ -73,7 +73,7 @@ fn from_speed(card: &Device) -> String {
 }
 
 fn full(window: &Window<'_>) -> Vec<Seen> {
-    let lost = share(window.grew("TcpRetransSegs"), window.grew("TcpOutSegs"));
+    let lost = share(super::loss::sent_again(window), window.grew("TcpOutSegs"));
     let mut found = Vec::new();
     for (_, card) in window.cards() {
         let Some(speed) = card.speed_mbit else { continue };

@@ -43,6 +43,14 @@ pub(crate) fn harmless() -> impl Iterator<Item = &'static Harmless> {
     [HARMLESS, ipv6::HARMLESS, pace::HARMLESS].into_iter().flatten()
 }
 
+/// Thousands of first packets that nobody answered.
+fn handshakes(scene: &mut Scene) {
+    scene.count("TcpActiveOpens", 1000);
+    for name in ["TcpExtTCPSynRetrans", "TcpExtTCPTimeouts", "TcpRetransSegs"] {
+        scene.count(name, 4000);
+    }
+}
+
 const HARMLESS: &[Harmless] = &[
     ("HG001", "a CPU that a disk saturates", |scene| {
         scene.saturate(2);
@@ -90,6 +98,20 @@ const HARMLESS: &[Harmless] = &[
     ("HG070", "nine segments of very few", |scene| {
         scene.after.counters.insert("TcpOutSegs".to_owned(), 1100);
         scene.count("TcpRetransSegs", 1);
+    }),
+    ("HG070", "programs that connect to where nobody answers", handshakes),
+    ("HG071", "timeouts of those who connect", handshakes),
+    ("HG071", "timeouts of those who connect since before", |scene| {
+        scene.after.counters.insert("TcpActiveOpens".to_owned(), 0);
+        for name in ["TcpExtTCPSynRetrans", "TcpExtTCPTimeouts", "TcpRetransSegs"] {
+            scene.count(name, 60);
+        }
+        for _ in 0..30 {
+            scene.connect(|_| ());
+        }
+        for look in [&mut scene.before, &mut scene.after] {
+            look.answers.sockets.as_mut().unwrap().iter_mut().skip(1).for_each(|socket| socket.state = 2);
+        }
     }),
     ("HG080", "a small window that is not in the way", |scene| {
         scene.connect(|socket| socket.tcp.as_mut().unwrap().snd_wnd = 65_535);

@@ -101,7 +101,23 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG063",
         name: "handshakes that are lost elsewhere",
         severity: Warning,
-        plant: |scene| scene.count("TcpExtTCPSynRetrans", 120),
+        plant: |scene| {
+            scene.count("TcpExtTCPSynRetrans", 120);
+            scene.count("TcpRetransSegs", 120);
+        },
+    },
+    Fault {
+        code: "HG063",
+        name: "one program that knocks at one dead address",
+        severity: Information,
+        plant: |scene| {
+            for (name, growth) in [("TcpActiveOpens", 2), ("TcpPassiveOpens", 1)] {
+                scene.after.counters.insert(name.to_owned(), growth);
+            }
+            for name in ["TcpExtTCPSynRetrans", "TcpExtTCPTimeouts", "TcpRetransSegs"] {
+                scene.count(name, 11);
+            }
+        },
     },
     Fault {
         code: "HG064",
@@ -144,6 +160,20 @@ pub(super) const FAULTS: &[Fault] = &[
         severity: Warning,
         plant: |scene| {
             scene.count("TcpRetransSegs", 500);
+            scene.count("TcpExtTCPTimeouts", 400);
+            scene.before.answers.sockets = Some(Vec::new());
+            scene.after.answers.sockets = Some(Vec::new());
+        },
+    },
+    Fault {
+        code: "HG071",
+        name: "timeouts of a server whose clients do not answer either",
+        severity: Warning,
+        plant: |scene| {
+            scene.after.counters.insert("TcpActiveOpens".to_owned(), 0);
+            scene.after.counters.insert("TcpPassiveOpens".to_owned(), 90_000);
+            scene.count("TcpExtTCPSynRetrans", 450);
+            scene.count("TcpRetransSegs", 950);
             scene.count("TcpExtTCPTimeouts", 400);
             scene.before.answers.sockets = Some(Vec::new());
             scene.after.answers.sockets = Some(Vec::new());
