@@ -127,10 +127,10 @@ fn again(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let kinds = [
-        ("fast", "TcpExtTCPFastRetrans"),
-        ("in recovery", "TcpExtTCPSlowStartRetrans"),
-        ("by timeout", "TcpExtTCPTimeouts"),
-        ("by tail probe", "TcpExtTCPLossProbes"),
+        ("in recovery", "TcpExtTCPFastRetrans"),
+        ("after a timeout", "TcpExtTCPSlowStartRetrans"),
+        ("timeouts", "TcpExtTCPTimeouts"),
+        ("tail probes", "TcpExtTCPLossProbes"),
     ];
     let kinds: Vec<String> =
         kinds.iter().map(|(word, name)| format!("{word} {}", window.grew(name))).collect();
