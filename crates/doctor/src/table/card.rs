@@ -98,6 +98,19 @@ pub(super) const FAMILY: Family = Family {
             run: flaps,
             ..USUAL
         },
+        Check {
+            code: "HG038",
+            title: "the card cannot hand on what it receives",
+            why: "The card's own memory, before any ring, is full. With flow control the card asks the other end to pause, and \
+                everything on the link waits; without it packets are dropped at the port. The cable is as it should be: \
+                rings, CPUs or the slot are too slow.",
+            remedy: "give the card's interrupts more CPU time, or more CPUs; look at the lanes of its slot and at its IOMMU",
+            knobs: &["irq_affinity", "channels"],
+            verify: "the counters of pause frames that were sent, and of discards at the port, grow more slowly",
+            source: "ethtool(8), --pause; the drivers' own documentation (mlx5, ixgbe)",
+            follows: &["HG001", "HG010", "HG152"],
+            run: congested,
+        },
     ],
 };
 
@@ -111,7 +124,16 @@ enum Kind {
     Allowance,
     Damaged,
     Paused,
+    Congested,
 }
+
+/// What Intel's cards count when a packet finds no place in the ring. It then waits in the card's own memory and is lost
+/// only if that is full too, which rx_missed_errors counts (their datasheets, RNBC and MPC).
+const LATE: &str = "rx_no_buffer_count";
+
+/// What mlx5 counts when the memory of its port is full and no pause is asked for (its counters' documentation: "dropped
+/// due to lack of buffers on a physical port").
+const DISCARDED: &str = "rx_discards_phy";
 
 /// What drivers call it; one star stands for anything. From the drivers' sources and documentation.
 const NAMES: &[(Kind, &[&str])] = &[
@@ -124,7 +146,7 @@ const NAMES: &[(Kind, &[&str])] = &[
             "rx_overruns",
             "rx_out_of_buffer",
             "rx_no_dma_resources",
-            "rx_no_buffer_count",
+            LATE,
             "port.rx_dropped",
             "rx_dropped.nic",
             "rx_queue_drop_cnt*",
@@ -151,11 +173,30 @@ const NAMES: &[(Kind, &[&str])] = &[
     (Kind::Stopped, &["*tx_queue_stop", "*tx_queue_stopped", "tx_restart_queue", "tx_busy"]),
     (Kind::Hung, &["tx_timeout", "tx_timeouts", "*tx_timeouts", "tx_timeout_count", "*missing_tx_cmpl"]),
     (Kind::Allowance, &["*allowance_exceeded"]),
+    (Kind::Damaged, &["rx_crc_errors*", "rx_frame_errors", "rx_symbol_err_phy", "symbol_err*"]),
     (
-        Kind::Damaged,
-        &["rx_crc_errors*", "rx_frame_errors", "rx_symbol_err_phy", "rx_discards_phy", "symbol_err*"],
+        Kind::Paused,
+        &[
+            "rx_pause_ctrl_phy",
+            "rx_prio*_pause",
+            "rx_flow_control_x*",
+            "rx_pause_frames",
+            "port.link_xoff_rx",
+            "link_xoff_rx.nic",
+        ],
     ),
-    (Kind::Paused, &["*x_pause_ctrl_phy", "rx_prio*_pause", "rx_flow_control_x*"]),
+    (
+        Kind::Congested,
+        &[
+            DISCARDED,
+            "tx_pause_ctrl_phy",
+            "tx_prio*_pause",
+            "tx_flow_control_x*",
+            "tx_pause_frames",
+            "port.link_xoff_tx",
+            "link_xoff_tx.nic",
+        ],
+    ),
 ];
 
 fn is_named(pattern: &str, name: &str) -> bool {
@@ -182,11 +223,14 @@ fn of_kind(window: &Window<'_>, card: &Device, kind: Kind) -> BTreeMap<String, u
     grew
 }
 
-/// What overflowed at a card: by name, and how many at least (two names may count the same packet).
-pub(super) fn overflowed(window: &Window<'_>, card: &Device) -> (BTreeMap<String, u64>, u64) {
-    let grew = of_kind(window, card, Kind::Overflow);
-    let most = grew.values().copied().max().unwrap_or_default();
-    (grew, most)
+/// How many packets a card lost for want of a place in its ring, at least (two names may count the same packet).
+pub(super) fn overflowed(window: &Window<'_>, card: &Device) -> u64 {
+    missed(&of_kind(window, card, Kind::Overflow))
+}
+
+/// Those that were not only late.
+fn missed(grew: &BTreeMap<String, u64>) -> u64 {
+    grew.iter().filter(|(name, _)| *name != LATE).map(|(_, growth)| *growth).max().unwrap_or_default()
 }
 
 /// One finding for each card where statistics of a kind grew.
@@ -219,9 +263,15 @@ fn lost(window: &Window<'_>, card: &Device, lost: u64) -> f64 {
 
 fn overflow(window: &Window<'_>) -> Vec<Seen> {
     grown(window, Kind::Overflow, |card, grew| {
-        let lost = lost(window, card, most(grew));
-        let seen = Seen::warning(20.0 + lost * 100.0);
+        let missed = missed(grew);
+        let lost = lost(window, card, missed);
+        let seen = Seen::with_effect(missed > 0, 20.0 + lost * 100.0);
         let seen = seen.saw(format!("{} of what it received is lost", percent(lost)), STATISTICS);
+        if missed == 0 {
+            return Some(seen.remedy(
+                "nothing now: what found no place in the ring waited in the card, and was not lost",
+            ));
+        }
         let rings = window.nic(&card.name).and_then(|nic| nic.rings).filter(|rings| rings.rx < rings.rx_max);
         Some(match rings {
             None => seen,
@@ -279,6 +329,24 @@ fn paused(window: &Window<'_>) -> Vec<Seen> {
     })
 }
 
+fn congested(window: &Window<'_>) -> Vec<Seen> {
+    grown(window, Kind::Congested, |card, grew| {
+        let dropped = grew.get(DISCARDED).copied().unwrap_or_default();
+        let pauses = grew.iter().filter(|(name, _)| *name != DISCARDED).map(|(_, growth)| *growth).max();
+        let pauses_per_s = pauses.unwrap_or_default() as f64 / window.seconds();
+        let lost = lost(window, card, dropped);
+        let seen = Seen::with_effect(
+            dropped > 0 || pauses_per_s > 100.0,
+            if dropped > 0 { 20.0 + lost * 100.0 } else { (pauses_per_s / 100.0).min(40.0) },
+        );
+        Some(if dropped > 0 {
+            seen.saw(format!("{} of what came is dropped at the port", percent(lost)), STATISTICS)
+        } else {
+            seen
+        })
+    })
+}
+
 fn flaps(window: &Window<'_>) -> Vec<Seen> {
     let pairs = window
         .devices()
@@ -310,6 +378,11 @@ mod tests {
         check("bw_in_allowance_exceeded", Some(Kind::Allowance));
         check("conntrack_allowance_available", None);
         check("rx_prio3_pause", Some(Kind::Paused));
+        check("rx_pause_ctrl_phy", Some(Kind::Paused));
+        check("tx_pause_ctrl_phy", Some(Kind::Congested));
+        check("tx_flow_control_xoff", Some(Kind::Congested));
+        check("tx_prio3_pause_duration", None);
+        check("rx_discards_phy", Some(Kind::Congested));
         check("rx_packets", None);
     }
 }

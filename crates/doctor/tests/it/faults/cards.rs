@@ -24,6 +24,21 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| scene.driver("rx_queue_drop_cnt[2]", 5000),
     },
     Fault {
+        code: "HG030",
+        name: "packets that wait in the card for a place in the ring (igb)",
+        severity: Information,
+        plant: |scene| scene.driver("rx_no_buffer_count", 5000),
+    },
+    Fault {
+        code: "HG030",
+        name: "packets that wait in the card, and some that are lost (igb)",
+        severity: Warning,
+        plant: |scene| {
+            scene.driver("rx_no_buffer_count", 5000);
+            scene.link("rx_missed_errors", 40);
+        },
+    },
+    Fault {
         code: "HG031",
         name: "no memory for packets (ena)",
         severity: Warning,
@@ -72,6 +87,30 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| {
             scene.after.texts.insert("sys/class/net/eth0/carrier_changes".to_owned(), "6\n".to_owned());
         },
+    },
+    Fault {
+        code: "HG038",
+        name: "a card that asks the other end to pause (mlx5)",
+        severity: Warning,
+        plant: |scene| scene.driver("tx_pause_ctrl_phy", 90_000),
+    },
+    Fault {
+        code: "HG038",
+        name: "a card that asks the other end to pause (ixgbe)",
+        severity: Warning,
+        plant: |scene| scene.driver("tx_flow_control_xoff", 90_000),
+    },
+    Fault {
+        code: "HG038",
+        name: "a card that asked for a pause a few times",
+        severity: Information,
+        plant: |scene| scene.driver("tx_pause_ctrl_phy", 90),
+    },
+    Fault {
+        code: "HG038",
+        name: "a port without room (mlx5)",
+        severity: Warning,
+        plant: |scene| scene.driver("rx_discards_phy", 5000),
     },
     Fault {
         code: "HG040",

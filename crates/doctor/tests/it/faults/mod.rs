@@ -81,6 +81,15 @@ const HARMLESS: &[Harmless] = &[
         scene.card("queues/rx-0/rps_flow_cnt", "8192\n");
     }),
     ("HG030", "missed packets of long ago", |scene| scene.card("statistics/rx_missed_errors", "4711\n")),
+    ("HG030", "a port without room, for which no ring is too small", |scene| {
+        scene.driver("rx_discards_phy", 5000);
+    }),
+    ("HG035", "a port without room", |scene| scene.driver("rx_discards_phy", 5000)),
+    ("HG036", "pauses that this host asks for", |scene| {
+        scene.driver("tx_pause_ctrl_phy", 90_000);
+        scene.driver("tx_prio0_pause", 90_000);
+    }),
+    ("HG038", "pauses that the other end asks for", |scene| scene.driver("rx_pause_ctrl_phy", 90_000)),
     ("HG034", "an allowance that is left", |scene| scene.driver("conntrack_allowance_available", 100)),
     ("HG040", "a card that cannot do TSO", |scene| {
         for nic in scene.nics() {
