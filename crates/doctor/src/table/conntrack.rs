@@ -122,11 +122,26 @@ fn dropping(window: &Window<'_>) -> Vec<Seen> {
     if figures.is_empty() {
         return Vec::new();
     }
-    let full = grew("drop") + grew("early_drop");
-    let seen = Seen::with_effect(full > 0 || grew("insert_failed") as f64 / window.seconds() > 1.0, 40.0);
+    // A packet that loses a race for an entry is in drop and in insert_failed (nf_ct_resolve_clash in
+    // net/netfilter/nf_conntrack_core.c); one for which there was no room is in drop alone.
+    let raced = grew("insert_failed");
+    let without_room = grew("early_drop") + grew("drop").saturating_sub(raced);
+    let seen = Seen::with_effect(without_room > 0 || raced as f64 / window.seconds() > 1.0, 40.0);
     let seen = seen.saw(figures.join(", "), STAT);
+    if without_room == 0 {
+        return vec![seen.remedy(
+            "two packets of one connection raced for its entry, most often a resolver's questions for A and AAAA: let it ask \
+             one after the other (single-request in resolv.conf), or do not track that port",
+        )];
+    }
+    let count = window.number("net/netfilter/nf_conntrack_count").unwrap_or_default();
     let max = window.number("net/netfilter/nf_conntrack_max").unwrap_or_default();
-    vec![if full > 0 && max > 0 { seen.set("nf_conntrack_max", (max * 2).next_power_of_two()) } else { seen }]
+    let is_full = grew("early_drop") > 0 || share(count, max) > 0.8;
+    vec![if is_full && max > 0 {
+        seen.set("nf_conntrack_max", (max * 2).next_power_of_two())
+    } else {
+        seen.remedy("the table has room now; if it was full for a moment, make it larger (nf_conntrack_max)")
+    }]
 }
 
 fn chains(window: &Window<'_>) -> Vec<Seen> {

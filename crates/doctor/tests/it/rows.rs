@@ -112,6 +112,23 @@ fn proposals_are_settings_that_knobs_take() {
     }
 }
 
+/// A table with room is not what loses races: no larger one is proposed.
+#[test]
+fn lost_races_are_no_full_table() {
+    let proposed = |growth: [u64; 3], count: &str| {
+        let mut scene = Scene::healthy();
+        scene.sysctl("net/netfilter/nf_conntrack_count", count);
+        faults::conntrack(&mut scene, growth);
+        let findings = scene.diagnose().findings;
+        let finding = findings.iter().find(|finding| finding.check.code == "HG051").unwrap();
+        finding.seen.proposals.iter().any(|proposal| proposal.knob == "nf_conntrack_max")
+    };
+    assert!(!proposed([90, 90, 0], "250000"));
+    assert!(!proposed([0, 90, 0], "1200"));
+    assert!(proposed([0, 90, 0], "250000"));
+    assert!(proposed([90, 190, 100], "1200"));
+}
+
 #[test]
 fn a_consequence_stands_behind_its_cause_and_names_it() {
     let mut scene = Scene::healthy();

@@ -8,6 +8,8 @@ mod sockets;
 mod spread;
 mod stack;
 
+pub(crate) use stack::conntrack;
+
 use doctor::Severity;
 
 use crate::scene::Scene;

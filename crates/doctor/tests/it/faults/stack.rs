@@ -5,12 +5,14 @@ use doctor::Severity::{Information, Warning};
 use super::Fault;
 use crate::scene::Scene;
 
-fn conntrack(scene: &mut Scene, drop: u64) {
-    let table = |drop: u64| {
-        format!("entries  insert_failed drop early_drop\n00000500 00000000 {drop:08x} 00000000\n")
+/// Packets that lost a race for an entry, all that were dropped, and connections that were given up for others.
+pub(crate) fn conntrack(scene: &mut Scene, growth: [u64; 3]) {
+    let table = |[raced, drop, early]: [u64; 3]| {
+        format!("entries  insert_failed drop early_drop\n00000500 {raced:08x} {drop:08x} {early:08x}\n")
     };
-    scene.file("proc/thread-self/net/stat/nf_conntrack", &table(3));
-    scene.after.texts.insert("proc/thread-self/net/stat/nf_conntrack".to_owned(), table(3 + drop));
+    scene.file("proc/thread-self/net/stat/nf_conntrack", &table([3; 3]));
+    let after = table(growth.map(|growth| 3 + growth));
+    scene.after.texts.insert("proc/thread-self/net/stat/nf_conntrack".to_owned(), after);
 }
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -29,7 +31,7 @@ pub(super) const FAULTS: &[Fault] = &[
         severity: Warning,
         plant: |scene| {
             scene.sysctl("net/netfilter/nf_conntrack_max", "1200");
-            conntrack(scene, 500);
+            conntrack(scene, [0, 500, 500]);
             scene.count("TcpExtTCPSynRetrans", 400);
         },
     },
@@ -37,7 +39,19 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG051",
         name: "connections that are not entered",
         severity: Warning,
-        plant: |scene| conntrack(scene, 50),
+        plant: |scene| conntrack(scene, [0, 50, 0]),
+    },
+    Fault {
+        code: "HG051",
+        name: "a resolver that loses many races",
+        severity: Warning,
+        plant: |scene| conntrack(scene, [90, 90, 0]),
+    },
+    Fault {
+        code: "HG051",
+        name: "a resolver that loses a race now and then",
+        severity: Information,
+        plant: |scene| conntrack(scene, [8, 8, 0]),
     },
     Fault {
         code: "HG052",
