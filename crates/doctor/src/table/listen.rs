@@ -1,6 +1,6 @@
 //! Beginnings of connections: listeners' queues, half-open connections, ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use linux::sock_diag::TcpSocket;
@@ -66,7 +66,7 @@ pub(super) const FAMILY: Family = Family {
             title: "ports for connections to one destination run out",
             why: "Each connection to the same address and port takes a port of this host, and keeps it for a minute after its \
                 end. When none is left, connecting fails.",
-            remedy: "keep connections open; else more ports, and those of ended connections again",
+            remedy: "keep connections open; else more ports that no service has, and those of ended connections again",
             knobs: &["ip_local_port_range", "tcp_tw_reuse"],
             verify: "fewer than four fifths of the range are taken",
             source: IP_SYSCTL,
@@ -208,12 +208,36 @@ fn ports(window: &Window<'_>) -> Vec<Seen> {
         let seen = Seen::with_effect(filled > 0.8, filled * 80.0)
             .on(format!("to {}", std::net::SocketAddr::new(peer, port)))
             .saw(format!("{taken} of {there} ports taken, {}", percent(filled)), "sock_diag");
-        let wide = there >= 60_000;
-        let seen = if wide { seen } else { seen.set("ip_local_port_range", "10240 65535") };
+        let seen = more_ports(window, seen, (first, last), taken);
         let reuse = window.number("net/ipv4/tcp_tw_reuse") != Some(1);
         found.push(if reuse { seen.set("tcp_tw_reuse", 1) } else { seen });
     }
     found
+}
+
+/// Proposes a range that is less than four fifths full. Its upper end is free to move; ports below its beginning are those
+/// of services, which a connection would take from them while they are not up.
+fn more_ports(window: &Window<'_>, seen: Seen, (first, last): (u64, u64), taken: u64) -> Seen {
+    const LOWEST: u64 = 10_240;
+    const HIGHEST: u64 = 65_535;
+    if last < HIGHEST && taken * 5 < (HIGHEST + 1).saturating_sub(first) * 4 {
+        return seen.set("ip_local_port_range", format!("{first} {HIGHEST}"));
+    }
+    if first <= LOWEST {
+        return seen;
+    }
+    let ports = window.listeners().map(|socket| u64::from(socket.local.port()));
+    let inside: BTreeSet<u64> = ports.filter(|port| (LOWEST..first).contains(port)).collect();
+    let inside: Vec<String> = inside.iter().map(u64::to_string).collect();
+    let ours = match &inside[..] {
+        [] => String::new(),
+        ports => format!("; here listen {}", ports.join(", ")),
+    };
+    let seen = seen.set("ip_local_port_range", format!("{LOWEST} {HIGHEST}"));
+    seen.remedy(format!(
+        "and before it name the ports of services between {LOWEST} and {first} in net.ipv4.ip_local_reserved_ports, or \
+         connections take them (Kubernetes: 10250 to 10260, and 30000-32767 for node ports){ours}; better keep connections open"
+    ))
 }
 
 fn time_wait(window: &Window<'_>) -> Vec<Seen> {

@@ -112,6 +112,34 @@ fn proposals_are_settings_that_knobs_take() {
     }
 }
 
+/// Ports of services are proposed only where no others are left, and then with their names.
+#[test]
+fn ports_of_services_are_not_given_away() {
+    let told = |range: &str, first: u16| {
+        let mut scene = Scene::healthy();
+        scene.sysctl("net/ipv4/ip_local_port_range", range);
+        for port in [80, 27_017] {
+            scene.listen(0, 128);
+            for look in [&mut scene.before, &mut scene.after] {
+                look.answers.sockets.as_mut().unwrap().last_mut().unwrap().local.set_port(port);
+            }
+        }
+        (0..90).for_each(|at| {
+            scene.connect(|socket| {
+                socket.local.set_port(first + at);
+                socket.tcp = None;
+            });
+        });
+        let findings = scene.diagnose().findings;
+        let finding = findings.iter().find(|finding| finding.check.code == "HG064").unwrap();
+        (finding.seen.proposals[0].value.clone(), finding.remedy())
+    };
+    assert_eq!(told("40001 40100", 40_001).0, "40001 65535");
+    let (range, remedy) = told("65436 65535", 65_436);
+    assert_eq!(range, "10240 65535");
+    assert!(remedy.contains("ip_local_reserved_ports") && remedy.contains("here listen 27017"), "{remedy}");
+}
+
 /// A table with room is not what loses races: no larger one is proposed.
 #[test]
 fn lost_races_are_no_full_table() {
