@@ -148,6 +148,12 @@ impl<'a> Window<'a> {
         routes.max_by_key(|route| (route.dst.prefix_len(), Reverse(route.metric)))
     }
 
+    /// The link by which a connection's packets leave, where that is known: of IPv4, by the routes of the main table.
+    pub fn link_of(&self, connection: &Connection<'_>) -> Option<&'a Device> {
+        let link = &self.route_of(connection.socket.peer.ip())?.link;
+        self.after.devices.iter().find(|device| device.name == *link)
+    }
+
     /// Where the IPv4 route to a destination leads, if it is not the default route.
     pub fn route_to(&self, peer: IpAddr) -> Option<Ipv4Net> {
         self.route_of(peer).map(|route| route.dst).filter(|dst| dst.prefix_len() > 0)

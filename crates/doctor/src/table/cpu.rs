@@ -227,7 +227,9 @@ fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
     let (wake_us, taken) = wake_ups(window);
     let near = window.connections().into_iter().filter(|connection| {
         let in_use = connection.acked() + connection.received() > 10_000;
-        (1..1000).contains(&connection.now.min_rtt) && in_use
+        // Who sends to a container of this host wakes no CPU by a card's interrupt.
+        let by_card = || window.link_of(connection).is_some_and(|link| link.hardware);
+        (1..1000).contains(&connection.now.min_rtt) && in_use && by_card()
     });
     let Some(nearest) = near.min_by_key(|connection| connection.now.min_rtt) else { return Vec::new() };
     let (least_us, rtt_us) = (f64::from(nearest.now.min_rtt), f64::from(nearest.now.rtt));

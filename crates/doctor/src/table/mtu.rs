@@ -90,8 +90,7 @@ fn is_set(window: &Window<'_>, peer: IpAddr, device: &Device, passes: u32) -> bo
 /// A connection keeps what it learnt for longer than the kernel does.
 fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'a>> {
     let peer = connection.socket.peer.ip().to_canonical();
-    let link = &window.route_of(peer)?.link;
-    let device = window.after.devices.iter().find(|device| device.name == *link)?;
+    let device = window.link_of(connection)?;
     let passes = connection.now.pmtu;
     let is_news = 0 < passes && passes < device.mtu && !is_set(window, peer, device, passes);
     is_news.then_some(Narrow { peer, device, passes, read_from: SOCK_DIAG })

@@ -144,16 +144,22 @@ fn narrow_slot(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn waits(window: &Window<'_>) -> Vec<Seen> {
-    let connections = window.connections();
-    let near = connections.iter().filter(|connection| (1..2000).contains(&connection.now.min_rtt));
-    // Of those that carry something, or a connection at rest would speak for all.
-    let near = near.filter(|connection| connection.acked() + connection.received() >= 10_000);
-    let Some(nearest) = near.min_by_key(|connection| connection.now.min_rtt) else { return Vec::new() };
-    let rtt_us = nearest.now.min_rtt;
-    // Full segments come in bursts, for which the wait is made.
-    let small = nearest.sends_small();
+    let near = window.connections().into_iter().filter(|connection| {
+        // Of those that carry something, or a connection at rest would speak for all.
+        (1..2000).contains(&connection.now.min_rtt) && connection.acked() + connection.received() >= 10_000
+    });
+    // One to a container of this host has a shorter way than any card's.
+    let near: Vec<_> =
+        near.filter_map(|connection| Some((window.link_of(&connection)?.index, connection))).collect();
     let mut found = Vec::new();
     for (_, card) in window.cards() {
+        let by_card = near.iter().filter(|(index, _)| *index == card.index);
+        let Some((_, nearest)) = by_card.min_by_key(|(_, connection)| connection.now.min_rtt) else {
+            continue;
+        };
+        let rtt_us = nearest.now.min_rtt;
+        // Full segments come in bursts, for which the wait is made.
+        let small = nearest.sends_small();
         let Some(coalescing) = window.nic(&card.name).and_then(|nic| nic.coalescing) else { continue };
         // A few microseconds are less than an interrupt costs.
         let long = coalescing.rx_usecs >= 20 && coalescing.rx_usecs * 3 >= rtt_us;

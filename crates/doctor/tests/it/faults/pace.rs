@@ -96,6 +96,25 @@ fn waits(scene: &mut Scene, adaptive_rx: bool) {
     });
 }
 
+/// The connections go to a container of this host, by a bridge.
+fn by_bridge(scene: &mut Scene) {
+    for (file, text) in [("ifindex", "7"), ("mtu", "1500"), ("flags", "0x1003")] {
+        scene.file(&format!("sys/class/net/docker0/{file}"), &format!("{text}\n"));
+    }
+    let text = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+                docker0\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+    scene.file("proc/thread-self/net/route", text);
+}
+
+/// Deep sleep, and a round trip that is much longer than at its best.
+fn deep_sleep(scene: &mut Scene) {
+    sleeps(scene, 1000, 50_000);
+    scene.connect(|socket| {
+        let tcp = socket.tcp.as_mut().unwrap();
+        (tcp.min_rtt, tcp.rtt) = (150, 320);
+    });
+}
+
 /// A container of 100 MB that is full, with so much of it in sockets.
 fn full_container(scene: &mut Scene, sockets: u64, reached: u64) {
     let at = "sys/fs/cgroup/kube.slice/pod.scope";
@@ -158,18 +177,7 @@ pub(super) const FAULTS: &[Fault] = &[
             scene.ticks(1, [700, 0, 60, 40, 0, 0, 200, 0]);
         },
     },
-    Fault {
-        code: "HG135",
-        name: "deep sleep on a path of 0.15 ms",
-        severity: Warning,
-        plant: |scene| {
-            sleeps(scene, 1000, 50_000);
-            scene.connect(|socket| {
-                let tcp = socket.tcp.as_mut().unwrap();
-                (tcp.min_rtt, tcp.rtt) = (150, 320);
-            });
-        },
-    },
+    Fault { code: "HG135", name: "deep sleep on a path of 0.15 ms", severity: Warning, plant: deep_sleep },
     Fault {
         code: "HG135",
         name: "deep sleep on a path of a millisecond",
@@ -248,6 +256,10 @@ pub(super) const HARMLESS: &[Harmless] = &[
     ("HG096", "a container full of cached files", |scene| full_container(scene, 1_000_000, 40)),
     ("HG133", "a slow clock with little to do", slow_clock),
     ("HG135", "light sleep", |scene| sleeps(scene, 50_000, 1000)),
+    ("HG135", "deep sleep, and a short path to a container", |scene| {
+        deep_sleep(scene);
+        by_bridge(scene);
+    }),
     ("HG136", "a few that looked for memory", |scene| stalls(scene, 5)),
     ("HG137", "packets beside an idle half of a core", |scene| {
         shared_core(scene, [100, 0, 50, 800, 0, 0, 50, 0]);
@@ -256,4 +268,8 @@ pub(super) const HARMLESS: &[Harmless] = &[
     ("HG151", "a link that tells no speed", |scene| scene.card("speed", "-1\n")),
     ("HG152", "a slot of half the lanes that carries the link", |scene| slot(scene, "8.0", 4)),
     ("HG153", "a wait that the driver chooses", |scene| waits(scene, true)),
+    ("HG153", "a short path to a container", |scene| {
+        waits(scene, false);
+        by_bridge(scene);
+    }),
 ];
