@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
             knobs: &["tcp_rmem", "tcp_window_scaling", "rmem_max"],
             verify: "rwnd_limited in ss -ti grows more slowly, and the rate rises",
             source: "tcp_info, Linux 4.9 (tcp_chrono)",
-            follows: &["HG092", "HG121"],
+            follows: &["HG121"],
             run: by_window,
         },
         Check {
@@ -51,7 +51,7 @@ pub(super) const FAMILY: Family = Family {
             knobs: &["congctl", "tcp_congestion_control", "mtu"],
             verify: "the connection's rate rises above the formula's",
             source: "Mathis et al., The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm, 1997",
-            follows: &["HG034", "HG030", "HG035", "HG043"],
+            follows: &["HG034", "HG043"],
             run: by_loss,
         },
         Check {

@@ -140,6 +140,21 @@ fn ports_of_services_are_not_given_away() {
     assert!(remedy.contains("ip_local_reserved_ports") && remedy.contains("here listen 27017"), "{remedy}");
 }
 
+/// What a card loses on receiving others send again; what this host sends again was lost elsewhere.
+#[test]
+fn losses_on_receiving_are_not_why_this_host_sends_again() {
+    let causes = |plant: fn(&mut Scene)| {
+        let mut scene = Scene::healthy();
+        plant(&mut scene);
+        scene.count("TcpRetransSegs", 4000);
+        let findings = scene.diagnose().findings;
+        findings.into_iter().find(|finding| finding.check.code == "HG070").unwrap().because_of
+    };
+    assert!(causes(|scene| scene.link("rx_missed_errors", 5000)).is_empty());
+    assert!(causes(|scene| scene.link("rx_crc_errors", 5000)).is_empty());
+    assert_eq!(causes(|scene| scene.link("tx_dropped", 5000)), ["HG048"]);
+}
+
 /// A table with room is not what loses races: no larger one is proposed.
 #[test]
 fn lost_races_are_no_full_table() {
