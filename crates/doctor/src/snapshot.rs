@@ -92,8 +92,7 @@ impl Snapshot {
             snapshot.devices.iter().filter(|device| device.hardware).map(|device| device.name.clone());
         let cards: Vec<_> = cards.collect();
         // Those of this namespace; "alloc" counts all of the machine.
-        let count = |key: &str| snapshot.sockstat.get(key).copied().unwrap_or_default();
-        let in_use = count("TCP inuse") + count("TCP tw");
+        let in_use = snapshot.sockets(&["TCP inuse", "TCP6 inuse", "TCP tw"]);
         snapshot.answers = Answers::ask(&cards, in_use, &mut snapshot.unseen);
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         snapshot.at_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
@@ -150,10 +149,14 @@ impl Snapshot {
         }
     }
 
+    /// How many sockets the kernel counts under these names together.
+    fn sockets(&self, counts: &[&str]) -> u64 {
+        counts.iter().filter_map(|count| self.sockstat.get(*count)).sum()
+    }
+
     /// Reads the sockets for datagrams, unless they are so many that the list costs more than doctor may.
     fn read_datagrams(&mut self, procfs: &Procfs) {
-        let in_use = self.sockstat.get("UDP inuse").copied().unwrap_or_default();
-        if in_use <= SOCKETS_MAX {
+        if self.sockets(&["UDP inuse", "UDP6 inuse"]) <= SOCKETS_MAX {
             self.datagrams = or_default(procfs.udp_sockets(), &mut self.unseen);
         }
     }

@@ -102,10 +102,10 @@ impl<'a> Window<'a> {
 
     /// Links at both ends.
     pub fn devices(&self) -> impl Iterator<Item = (&'a Device, &'a Device)> + use<'a> {
-        let before = &self.before.devices;
-        let pair =
-            move |after: &'a Device| Some((before.iter().find(|device| device.name == after.name)?, after));
-        self.after.devices.iter().filter_map(pair)
+        // By name, since hosts of containers have thousands of links.
+        let before: BTreeMap<&IfName, &Device> =
+            self.before.devices.iter().map(|device| (&device.name, device)).collect();
+        self.after.devices.iter().filter_map(move |after| Some((*before.get(&after.name)?, after)))
     }
 
     /// Links with hardware that are up.
@@ -115,12 +115,9 @@ impl<'a> Window<'a> {
 
     /// How much a counter of a link grew.
     pub fn link_grew(&self, link: &IfName, counter: &str) -> u64 {
-        let pair = self.devices().find(|(_, device)| device.name == *link);
-        // What was not there at the first look says nothing about what came since.
-        let growth = pair.and_then(|(before, after)| {
-            Some(after.counters.get(counter)?.saturating_sub(*before.counters.get(counter)?))
-        });
-        growth.unwrap_or_default()
+        let named = |devices: &'a [Device]| devices.iter().find(|device| device.name == *link);
+        let pair = named(&self.before.devices).zip(named(&self.after.devices));
+        pair.map_or(0, |pair| counter_grew(pair, counter))
     }
 
     /// What a link's driver says at the end.
@@ -214,6 +211,13 @@ const CONNECTED: [u8; 4] = [1, 4, 8, 9];
 /// Loopback, or both ends at one address: no network is in between.
 fn is_inside(socket: &TcpSocket) -> bool {
     socket.peer.ip().is_loopback() || socket.peer.ip() == socket.local.ip()
+}
+
+/// How much a counter of a link grew from one look to the other.
+pub(crate) fn counter_grew((before, after): (&Device, &Device), counter: &str) -> u64 {
+    // What was not there at the first look says nothing about what came since.
+    let counters = after.counters.get(counter).zip(before.counters.get(counter));
+    counters.map_or(0, |(after, before)| after.saturating_sub(*before))
 }
 
 fn grown(before: &PerCpu, after: &PerCpu) -> PerCpu {

@@ -7,6 +7,7 @@ use linux::Device;
 use super::STATISTICS;
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
+use crate::window::counter_grew;
 use crate::{Check, Family, Seen, Window};
 
 pub(super) const FAMILY: Family = Family {
@@ -209,14 +210,14 @@ fn is_named(pattern: &str, name: &str) -> bool {
 }
 
 /// The statistics of a kind that grew: the kernel's own of the link, and the driver's.
-fn of_kind(window: &Window<'_>, card: &Device, kind: Kind) -> BTreeMap<String, u64> {
+fn of_kind(window: &Window<'_>, (before, card): (&Device, &Device), kind: Kind) -> BTreeMap<String, u64> {
     let patterns = NAMES.iter().filter(|(of, _)| *of == kind).flat_map(|(_, patterns)| *patterns);
     let patterns: Vec<&str> = patterns.copied().collect();
     let ours = |name: &str| patterns.iter().any(|pattern| is_named(pattern, name));
     let mut grew: BTreeMap<String, u64> =
         window.driver_grew(&card.name).into_iter().map(|(name, growth)| (name.to_owned(), growth)).collect();
     for name in card.counters.keys() {
-        let growth = window.link_grew(&card.name, name);
+        let growth = counter_grew((before, card), name);
         grew.entry(name.clone()).or_insert(growth);
     }
     grew.retain(|name, growth| *growth > 0 && ours(name));
@@ -224,8 +225,8 @@ fn of_kind(window: &Window<'_>, card: &Device, kind: Kind) -> BTreeMap<String, u
 }
 
 /// How many packets a card lost for want of a place in its ring, at least (two names may count the same packet).
-pub(super) fn overflowed(window: &Window<'_>, card: &Device) -> u64 {
-    missed(&of_kind(window, card, Kind::Overflow))
+pub(super) fn overflowed(window: &Window<'_>, looks: (&Device, &Device)) -> u64 {
+    missed(&of_kind(window, looks, Kind::Overflow))
 }
 
 /// Those that were not only late.
@@ -240,8 +241,8 @@ fn grown(
     judge: impl Fn(&Device, &BTreeMap<String, u64>) -> Option<Seen>,
 ) -> Vec<Seen> {
     let mut found = Vec::new();
-    for (_, card) in window.cards() {
-        let grew = of_kind(window, card, kind);
+    for (before, card) in window.cards() {
+        let grew = of_kind(window, (before, card), kind);
         let Some(seen) = (!grew.is_empty()).then(|| judge(card, &grew)).flatten() else { continue };
         let figures: Vec<String> = grew.iter().map(|(name, growth)| format!("{name} +{growth}")).collect();
         let from = format!("statistics of {} (/sys/class/net/{0}/statistics, ETHTOOL_GSTATS)", card.name);

@@ -1,10 +1,13 @@
 //! Links: offloads, speed, queueing disciplines, and who listens in.
 
+use std::collections::BTreeMap;
+
 use linux::Device;
 use linux::netlink::QdiscCounters;
 
 use crate::finding::USUAL;
 use crate::rate::{bytes, millis, percent, share};
+use crate::window::counter_grew;
 use crate::{Check, Family, Seen, Window};
 
 const QDISC: &str = "RTM_GETQDISC";
@@ -193,18 +196,14 @@ fn half_duplex(window: &Window<'_>) -> Vec<Seen> {
 
 /// Queueing disciplines at both ends of the window, with their link.
 fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a QdiscCounters)> {
-    let before: Vec<&QdiscCounters> = window.before.answers.qdiscs.iter().flatten().collect();
-    let mut pairs = Vec::new();
-    for after in window.after.answers.qdiscs.iter().flatten() {
-        let same = |other: &&&QdiscCounters| {
-            (other.index, other.root, other.major, other.minor)
-                == (after.index, after.root, after.major, after.minor)
-                && other.kind == after.kind
-        };
-        let device = window.after.devices.iter().find(|device| device.index == after.index);
-        pairs.extend(before.iter().find(same).zip(device).map(|(before, device)| (device, *before, after)));
-    }
-    pairs
+    let place = |qdisc: &'a QdiscCounters| (qdisc.index, qdisc.root, qdisc.major, qdisc.minor, &qdisc.kind);
+    let before = window.before.answers.qdiscs.iter().flatten();
+    let before: BTreeMap<_, _> = before.map(|qdisc| (place(qdisc), qdisc)).collect();
+    let devices: BTreeMap<u32, &Device> =
+        window.after.devices.iter().map(|device| (device.index, device)).collect();
+    let pair =
+        |after: &'a QdiscCounters| Some((*devices.get(&after.index)?, *before.get(&place(after))?, after));
+    window.after.answers.qdiscs.iter().flatten().filter_map(pair).collect()
 }
 
 fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
@@ -315,10 +314,10 @@ fn taps(window: &Window<'_>) -> Vec<Seen> {
 
 fn tx_drops(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
-    for (_, device) in window.devices() {
-        let name = &device.name;
-        let dropped = window.link_grew(name, "tx_dropped") + window.link_grew(name, "tx_errors");
-        let lost = share(dropped, dropped + window.link_grew(name, "tx_packets"));
+    for pair in window.devices() {
+        let name = &pair.1.name;
+        let dropped = counter_grew(pair, "tx_dropped") + counter_grew(pair, "tx_errors");
+        let lost = share(dropped, dropped + counter_grew(pair, "tx_packets"));
         // A packet now and then to a link that is just coming up is no finding.
         if dropped < 10 || lost < 0.0001 {
             continue;

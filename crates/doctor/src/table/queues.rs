@@ -5,6 +5,7 @@ use linux::{CpuSet, Device};
 use super::SCALING;
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
+use crate::window::counter_grew;
 use crate::{Check, Family, Seen, Window};
 
 const RFS_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
@@ -151,13 +152,13 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
 /// what fills a CPU, if one is full and no card fills it.
 fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
     let (cpu, full) = window.saturated()?;
-    let rate = |device: &Device| window.link_grew(&device.name, "rx_packets") as f64 / window.seconds();
-    let links = window.devices().map(|(_, device)| device).filter(|device| {
+    let links = window.devices().filter(|(_, device)| {
         device.up && !device.hardware && device.name.as_str() != "lo" && !device.rx.is_empty()
     });
-    let busiest = links.max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+    let rates = links.map(|pair| (counter_grew(pair, "rx_packets") as f64 / window.seconds(), pair.1));
+    let (rate, busiest) = rates.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let steered = busiest.rx.iter().any(|rx| !rx.rps.is_empty());
-    if steered || rate(busiest) < 100.0 {
+    if steered || rate < 100.0 {
         return None;
     }
     let others: CpuSet = window.cpus_near(busiest).iter().filter(|other| *other != cpu).collect();
@@ -165,7 +166,7 @@ fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
         .on(&busiest.name)
         .saw(format!("{}, rps_cpus is empty", counted(busiest.rx.len(), "receive queue")), queues_of(busiest))
         .saw(
-            format!("it received {:.0} packets a second", rate(busiest)),
+            format!("it received {rate:.0} packets a second"),
             format!("/sys/class/net/{}/statistics", busiest.name),
         )
         .saw(format!("CPU {cpu} is {} busy with interrupts", percent(full)), "/proc/stat");

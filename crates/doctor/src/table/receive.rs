@@ -1,5 +1,7 @@
 //! Receiving sockets: slow readers, windows that close, memory.
 
+use std::collections::BTreeMap;
+
 use super::{IP_SYSCTL, NETSTAT, SNMP_COUNTER, SOCK_DIAG};
 use crate::finding::USUAL;
 use crate::rate::{bytes, percent, share};
@@ -127,13 +129,12 @@ fn grown(window: &Window<'_>, names: &[&str]) -> String {
 }
 
 fn slow_reader(window: &Window<'_>) -> Vec<Seen> {
-    let before: Vec<_> = window.before.answers.sockets.iter().flatten().collect();
-    let waited =
-        |cookie: u64| before.iter().find(|socket| socket.cookie == cookie).map_or(0, |socket| socket.rqueue);
+    let before = window.before.answers.sockets.iter().flatten().filter(|socket| socket.rqueue > 0);
+    let waited: BTreeMap<u64, u32> = before.map(|socket| (socket.cookie, socket.rqueue)).collect();
     let mut found = Vec::new();
     for connection in window.connections() {
         let socket = connection.socket;
-        let waiting = socket.rqueue.min(waited(socket.cookie));
+        let waiting = socket.rqueue.min(waited.get(&socket.cookie).copied().unwrap_or_default());
         let buffer = socket.memory.map_or(0, |memory| memory.receive_buffer);
         // A third of a buffer is all that data can take when packets are small.
         let filled = share(waiting.into(), buffer.into());

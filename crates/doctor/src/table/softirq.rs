@@ -150,7 +150,7 @@ fn squeezed(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let (dropped, _) = growth(window, |cpu| (cpu.dropped, 0));
-    let missed: u64 = window.cards().map(|(_, card)| super::card::overflowed(window, card)).sum();
+    let missed: u64 = window.cards().map(|looks| super::card::overflowed(window, looks)).sum();
     let seen = Seen::with_effect(dropped + missed > 0, cut * 100.0)
         .saw(format!("{squeezed} of {rounds} rounds of receiving were cut short, {}", percent(cut)), SOFTNET);
     vec![if dropped + missed > 0 {

@@ -25,9 +25,12 @@ pub struct PacketTap {
 }
 
 impl Procfs {
-    /// What `/proc/net/sockstat` tells, by protocol and word: `TCP inuse`, `TCP mem` (pages), `UDP mem`, `FRAG memory`.
+    /// What `/proc/net/sockstat` and `sockstat6` tell, by protocol and word: `TCP inuse` (IPv4 alone), `TCP6 inuse`,
+    /// `TCP tw` (of both), `TCP mem` (pages), `UDP mem`, `FRAG memory`.
     pub fn sockstat(&self) -> Result<BTreeMap<String, u64>> {
-        let text = self.read(&own_net("sockstat"))?.unwrap_or_default();
+        let mut text = self.read(&own_net("sockstat"))?.unwrap_or_default();
+        // Not there without IPv6.
+        text += &self.read(&own_net("sockstat6"))?.unwrap_or_default();
         let mut numbers = BTreeMap::new();
         for (protocol, rest) in text.lines().filter_map(|line| line.split_once(':')) {
             let words: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -101,6 +104,7 @@ mod tests {
     fn small_tables_are_read() {
         let files = [
             ("thread-self/net/sockstat", "sockets: used 9\nTCP: inuse 5 orphan 0 tw 3 alloc 7 mem 2\n"),
+            ("thread-self/net/sockstat6", "TCP6: inuse 4\nUDP6: inuse 2\n"),
             ("pressure/irq", "full avg10=0.00 avg60=0.00 avg300=0.00 total=42\n"),
             ("thread-self/net/stat/arp_cache", "entries  allocs table_fulls\n0000000a 1 2\n0000000a 1 3\n"),
             (
@@ -109,7 +113,8 @@ mod tests {
             ),
         ];
         let (_directory, procfs) = proc_with(&files);
-        assert_eq!(procfs.sockstat().unwrap()["TCP tw"], 3);
+        let sockstat = procfs.sockstat().unwrap();
+        assert_eq!((sockstat["TCP inuse"], sockstat["TCP6 inuse"], sockstat["TCP tw"]), (5, 4, 3));
         assert_eq!(procfs.pressure("irq").unwrap().unwrap().full_us, 42);
         assert_eq!(procfs.pressure("cpu").unwrap(), None);
         let arp = procfs.net_stat("arp_cache").unwrap();
