@@ -2,8 +2,9 @@
 
 use tune::Since;
 
-use super::IP_SYSCTL;
+use super::{IP_SYSCTL, loss};
 use crate::finding::USUAL;
+use crate::rate::share;
 use crate::{Check, Family, Seen, Window};
 
 pub(super) const FAMILY: Family = Family {
@@ -100,18 +101,11 @@ const NEEDED: &[(&str, &str, &str)] = &[
 
 fn switched_off(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
-    let again = window.grew("TcpRetransSegs");
     for (key, knob, effect) in NEEDED {
         if window.number(key) != Some(0) {
             continue;
         }
-        let felt = match *knob {
-            "tcp_window_scaling" | "tcp_moderate_rcvbuf" => {
-                window.connections().iter().any(|connection| connection.rwnd_share() > 0.2)
-            }
-            // What they spare is felt where packets are lost.
-            _ => again >= 10,
-        };
+        let felt = is_felt(window, knob);
         let value = if *knob == "tcp_early_retrans" { 3 } else { 1 };
         let seen = Seen::with_effect(felt, 65.0)
             .on(key.replace('/', "."))
@@ -120,6 +114,22 @@ fn switched_off(window: &Window<'_>) -> Vec<Seen> {
         found.push(seen);
     }
     found
+}
+
+/// Whether what a switch spares was missed in the window.
+fn is_felt(window: &Window<'_>, knob: &str) -> bool {
+    match knob {
+        "tcp_window_scaling" | "tcp_moderate_rcvbuf" => {
+            window.connections().iter().any(|connection| connection.rwnd_share() > 0.2)
+        }
+        // Where packets are lost, losses are repaired by timers that acknowledgements would have repaired.
+        "tcp_sack" | "tcp_early_retrans" => {
+            let lost = share(loss::sent_again(window), window.grew("TcpOutSegs"));
+            lost > 0.001 && loss::timeouts_of_data(window) >= 5
+        }
+        // No counter tells what a measurement of a round trip more, or a word on needless repeats, would have spared.
+        _ => false,
+    }
 }
 
 fn drift(window: &Window<'_>) -> Vec<Seen> {

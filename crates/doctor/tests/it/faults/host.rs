@@ -24,6 +24,28 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| {
             scene.sysctl("net/ipv4/tcp_sack", "0");
             scene.count("TcpRetransSegs", 4000);
+            scene.count("TcpExtTCPTimeouts", 400);
+        },
+    },
+    Fault {
+        code: "HG121",
+        name: "no SACK, and a loss now and then",
+        severity: Information,
+        plant: |scene| {
+            scene.sysctl("net/ipv4/tcp_sack", "0");
+            scene.count("TcpRetransSegs", 100);
+            scene.count("TcpExtTCPTimeouts", 6);
+        },
+    },
+    Fault {
+        code: "HG121",
+        name: "no timestamps and no DSACK, and losses",
+        severity: Information,
+        plant: |scene| {
+            scene.sysctl("net/ipv4/tcp_timestamps", "0");
+            scene.sysctl("net/ipv4/tcp_dsack", "0");
+            scene.count("TcpRetransSegs", 1500);
+            scene.count("TcpExtTCPTimeouts", 200);
         },
     },
     Fault {
