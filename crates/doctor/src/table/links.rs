@@ -206,6 +206,12 @@ fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a Qd
     window.after.answers.qdiscs.iter().flatten().filter_map(pair).collect()
 }
 
+/// What the links' queueing disciplines dropped: roots alone, since mq and classful ones count what their children dropped.
+pub(super) fn dropped(window: &Window<'_>) -> u64 {
+    let roots = qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root);
+    roots.map(|(_, before, after)| after.drops.saturating_sub(before.drops)).sum()
+}
+
 fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     // Roots alone: mq and classful ones count what their children dropped.

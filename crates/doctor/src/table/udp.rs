@@ -36,11 +36,12 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG107",
-            title: "datagrams are dropped on sending because a socket's buffer is full",
-            why: "The program sends faster than the link takes, and asked not to wait.",
+            title: "programs find their send buffer for datagrams full",
+            why: "The program sends faster than the link takes, and asked not to wait. The kernel refuses the datagram and the \
+                program may try again, so that nothing need be lost; where packets are dropped on their way out as well, it is.",
             remedy: "send more slowly, or a larger SO_SNDBUF in the program, which wmem_max limits",
             knobs: &["wmem_max"],
-            verify: "SndbufErrors stays as it is",
+            verify: "SndbufErrors and OutDiscards stay as they are",
             source: SNMP_COUNTER,
             follows: &["HG043", "HG048", "HG053"],
             run: send_buffer,
@@ -63,18 +64,18 @@ fn both(window: &Window<'_>, name: &str) -> u64 {
     window.grew(&format!("Udp{name}")) + window.grew(&format!("Udp6{name}"))
 }
 
-fn dropped(window: &Window<'_>, name: &str, of: &str, least: f64) -> Option<(Seen, f64)> {
+fn dropped(window: &Window<'_>, name: &str, least: f64) -> Option<Seen> {
     let lost = both(window, name);
     if lost == 0 {
         return None;
     }
-    let of_all = share(lost, both(window, of) + lost);
+    let of_all = share(lost, both(window, "InDatagrams") + lost);
     let saw = format!("{lost} datagrams, {} of all ({name})", percent(of_all));
-    Some((Seen::warning(least + of_all * 80.0).saw(saw, SNMP), of_all))
+    Some(Seen::warning(least + of_all * 80.0).saw(saw, SNMP))
 }
 
 fn receive_buffer(window: &Window<'_>) -> Vec<Seen> {
-    let Some((mut seen, _)) = dropped(window, "RcvbufErrors", "InDatagrams", 20.0) else { return Vec::new() };
+    let Some(mut seen) = dropped(window, "RcvbufErrors", 20.0) else { return Vec::new() };
     for (socket, lost) in losers(window).into_iter().take(3) {
         let file = if socket.local.is_ipv4() { "/proc/net/udp" } else { "/proc/net/udp6" };
         let name = format!("the socket at {} (inode {}) lost {lost}", socket.local, socket.inode);
@@ -107,11 +108,21 @@ fn losers<'a>(window: &Window<'a>) -> Vec<(&'a UdpSocket, u64)> {
 }
 
 fn memory(window: &Window<'_>) -> Vec<Seen> {
-    dropped(window, "MemErrors", "InDatagrams", 30.0).map(|(seen, _)| seen).into_iter().collect()
+    dropped(window, "MemErrors", 30.0).into_iter().collect()
 }
 
 fn send_buffer(window: &Window<'_>) -> Vec<Seen> {
-    dropped(window, "SndbufErrors", "OutDatagrams", 15.0).map(|(seen, _)| seen).into_iter().collect()
+    let refused = both(window, "SndbufErrors");
+    if refused == 0 {
+        return Vec::new();
+    }
+    let discarded = window.grew("IpOutDiscards") + window.grew("Ip6OutDiscards");
+    let dropped = discarded.max(super::links::dropped(window));
+    let of_all = share(refused, both(window, "OutDatagrams") + refused);
+    let seen = Seen::with_effect(dropped > 0, 15.0 + of_all * 80.0)
+        .saw(format!("{refused} times, for {} of all datagrams (SndbufErrors)", percent(of_all)), SNMP)
+        .saw(format!("{dropped} packets dropped on their way out meanwhile (OutDiscards, qdiscs)"), SNMP);
+    vec![seen]
 }
 
 fn no_ports(window: &Window<'_>) -> Vec<Seen> {

@@ -313,6 +313,15 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG107",
         name: "datagrams faster than the link",
         severity: Warning,
+        plant: |scene| {
+            scene.count("UdpSndbufErrors", 3000);
+            scene.count("IpOutDiscards", 3000);
+        },
+    },
+    Fault {
+        code: "HG107",
+        name: "a program that waits when its buffer is full",
+        severity: Information,
         plant: |scene| scene.count("UdpSndbufErrors", 3000),
     },
     Fault {

@@ -15,7 +15,7 @@ pub(super) const COUNTERS: [(&str, &str, &str); 7] = [
     (
         "snmp",
         "Ip",
-        "InReceives InHdrErrors InAddrErrors OutRequests OutNoRoutes ReasmReqds ReasmFails FragOKs FragFails",
+        "InReceives InHdrErrors InAddrErrors OutRequests OutDiscards OutNoRoutes ReasmReqds ReasmFails FragOKs FragFails",
     ),
     (
         "snmp",
