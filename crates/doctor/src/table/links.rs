@@ -209,14 +209,14 @@ fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a Qd
 /// What the links' queueing disciplines dropped: roots alone, since mq and classful ones count what their children dropped.
 pub(super) fn dropped(window: &Window<'_>) -> u64 {
     let roots = qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root);
-    roots.map(|(_, before, after)| after.drops.saturating_sub(before.drops)).sum()
+    roots.map(|(_, before, after)| after.drops_since(before)).sum()
 }
 
 fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     // Roots alone: mq and classful ones count what their children dropped.
     for (device, before, after) in qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root) {
-        let drops = after.drops.saturating_sub(before.drops);
+        let drops = after.drops_since(before);
         let sent = after.packets.saturating_sub(before.packets);
         let lost = share(drops, drops + sent);
         // netem drops because it was told to.

@@ -1,5 +1,7 @@
 //! The CPUs that receive: saturation, backlogs, budgets.
 
+use linux::procfs::SoftnetCpu;
+
 use super::SCALING;
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
@@ -89,10 +91,7 @@ pub(super) const FAMILY: Family = Family {
 fn saturated(window: &Window<'_>) -> Vec<Seen> {
     let Some((cpu, most)) = window.saturated() else { return Vec::new() };
     let rounds = |kind: &str| window.softirqs(kind).get(&cpu).copied().unwrap_or_default();
-    let handled = |snapshot: &crate::Snapshot| {
-        snapshot.softnet.iter().find(|row| row.cpu == cpu).map_or(0, |row| row.processed)
-    };
-    let packets = handled(window.after).saturating_sub(handled(window.before));
+    let packets = softnet(window).find(|row| row.cpu == cpu).map_or(0, |row| row.processed);
     let per_s = packets as f64 / window.seconds();
     // The time is not told by kind. Rounds are no measure of it: one may take a microsecond or milliseconds. But a CPU
     // that hardly receives, or that works for a disk more often, is not what is looked for.
@@ -115,8 +114,9 @@ fn saturated(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn backlog(window: &Window<'_>) -> Vec<Seen> {
-    let (dropped, processed) =
-        growth(window, |cpu| (cpu.dropped - cpu.flow_limited.min(cpu.dropped), cpu.processed));
+    let (all, processed) = growth(window, |cpu| (cpu.dropped, cpu.processed));
+    // Of all CPUs together, since the one that limits a flow is not the one whose backlog it is.
+    let dropped = all.saturating_sub(growth(window, |cpu| (cpu.flow_limited, 0)).0);
     if dropped == 0 {
         return Vec::new();
     }
@@ -194,10 +194,16 @@ fn needless_rps(window: &Window<'_>) -> Vec<Seen> {
 }
 
 /// How much two columns grew, all CPUs together.
-fn growth(window: &Window<'_>, columns: impl Fn(&linux::procfs::SoftnetCpu) -> (u64, u64)) -> (u64, u64) {
-    let sum = |cpus: &[linux::procfs::SoftnetCpu]| {
-        cpus.iter().map(&columns).fold((0, 0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1))
-    };
-    let (before, after) = (sum(&window.before.softnet), sum(&window.after.softnet));
-    (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1))
+fn growth(window: &Window<'_>, columns: impl Fn(&SoftnetCpu) -> (u64, u64)) -> (u64, u64) {
+    softnet(window).fold((0, 0), |sum, row| {
+        let pair = columns(&row);
+        (sum.0 + pair.0, sum.1 + pair.1)
+    })
+}
+
+/// What each CPU did in between, for those that were there at both ends.
+fn softnet<'a>(window: &Window<'a>) -> impl Iterator<Item = SoftnetCpu> + use<'a> {
+    let (before, after) = (&window.before.softnet, &window.after.softnet);
+    let earlier = move |cpu| before.iter().find(|row| row.cpu == cpu);
+    after.iter().filter_map(move |row| Some(row.since(earlier(row.cpu)?)))
 }

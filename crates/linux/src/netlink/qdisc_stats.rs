@@ -1,5 +1,6 @@
 //! What queueing disciplines counted.
 
+use netlink_packet_core::Nla;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2, TcXstats};
 use serde::{Deserialize, Serialize};
@@ -24,9 +25,9 @@ pub struct QdiscCounters {
     pub bytes: u64,
     /// Packets sent.
     pub packets: u64,
-    /// Packets dropped.
+    /// Packets dropped, in 32 bits that begin anew at 0.
     pub drops: u64,
-    /// How often the driver had no room and the packet came back.
+    /// How often the driver had no room and the packet came back, in 32 bits that begin anew at 0.
     pub requeues: u64,
     /// Bytes that wait now.
     pub backlog_bytes: u32,
@@ -37,8 +38,30 @@ pub struct QdiscCounters {
     pub flow_limited: u64,
 }
 
+/// Packets in 64 bits, told where 32 do not suffice (Linux 5.5).
+const TCA_STATS_PKT64: u16 = 8;
 /// Where `struct tc_fq_qd_stats` (include/uapi/linux/pkt_sched.h) has `flows_plimit`.
 const FQ_FLOWS_PLIMIT: usize = 32;
+
+impl QdiscCounters {
+    /// Packets dropped since an earlier look.
+    pub fn drops_since(&self, before: &QdiscCounters) -> u64 {
+        self.grew(before, |counters| counters.drops)
+    }
+
+    /// How often a packet came back since an earlier look.
+    pub fn requeues_since(&self, before: &QdiscCounters) -> u64 {
+        self.grew(before, |counters| counters.requeues)
+    }
+
+    /// Growth of what is 32 bits wide.
+    fn grew(&self, before: &QdiscCounters, count: impl Fn(&QdiscCounters) -> u64) -> u64 {
+        let grew = count(self).wrapping_sub(count(before)) & u64::from(u32::MAX);
+        // One of the same kind was put in its place: all that it counted is new. No window sees half of what 32 bits hold.
+        let is_new = self.bytes < before.bytes || grew > u64::from(u32::MAX / 2);
+        if is_new { count(self) } else { grew }
+    }
+}
 
 impl Netlink {
     /// All queueing disciplines of the namespace with their counts, by link.
@@ -81,6 +104,12 @@ fn read(message: &TcMessage) -> QdiscCounters {
                     qdisc.requeues = queue.requeues.into();
                     (qdisc.backlog_bytes, qdisc.queued) = (queue.backlog, queue.qlen);
                 }
+                TcStats2::Other(attribute) if attribute.kind() == TCA_STATS_PKT64 => {
+                    let mut value = vec![0; attribute.value_len()];
+                    attribute.emit_value(&mut value);
+                    let packets = value.try_into().map(u64::from_ne_bytes);
+                    qdisc.packets = packets.unwrap_or(qdisc.packets);
+                }
                 TcStats2::App(TcXstats::Other(bytes)) if qdisc.kind == "fq" => {
                     let field = bytes.get(FQ_FLOWS_PLIMIT..FQ_FLOWS_PLIMIT + 8);
                     let field = field.and_then(|field| field.try_into().ok());
@@ -96,6 +125,8 @@ fn read(message: &TcMessage) -> QdiscCounters {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_core::DefaultNla;
+
     use super::*;
 
     #[test]
@@ -110,5 +141,28 @@ mod tests {
         };
         assert_eq!(told("fq", bytes.clone()), 7);
         assert_eq!((told("sfq", bytes), told("fq", vec![0; 39])), (0, 0));
+    }
+
+    #[test]
+    fn packets_beyond_32_bits_are_told() {
+        let many = u64::from(u32::MAX) + 7;
+        let attribute = DefaultNla::new(TCA_STATS_PKT64, many.to_ne_bytes().to_vec());
+        let mut message = TcMessage::with_index(2);
+        message.attributes = vec![TcAttribute::Stats2(vec![TcStats2::Other(attribute)])];
+        assert_eq!(read(&message).packets, many);
+    }
+
+    #[test]
+    fn drops_begin_anew_at_32_bits_and_with_a_new_discipline() {
+        let counted = |bytes, drops| {
+            let mut qdisc = read(&TcMessage::with_index(2));
+            (qdisc.bytes, qdisc.drops) = (bytes, drops);
+            qdisc
+        };
+        let before = counted(1000, u64::from(u32::MAX));
+        assert_eq!(counted(2000, 4).drops_since(&before), 5);
+        assert_eq!(counted(10, 4).drops_since(&before), 4);
+        assert_eq!(counted(2000, 4).drops_since(&counted(1000, 900)), 4);
+        assert_eq!(counted(2000, 900).drops_since(&counted(1000, 4)), 896);
     }
 }

@@ -10,7 +10,8 @@ use crate::{IfName, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters(BTreeMap<String, i64>);
 
-/// What one CPU's backlog did since the machine's start; the same in all namespaces.
+/// What one CPU's backlog did since the machine's start; the same in all namespaces. The kernel's columns are 32 bits wide
+/// and begin anew at 0, which [`SoftnetCpu::since`] takes into account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SoftnetCpu {
     /// The CPU.
@@ -23,7 +24,8 @@ pub struct SoftnetCpu {
     pub squeezed: u64,
     /// How often another CPU asked this one to receive for it (RPS).
     pub received_rps: u64,
-    /// Packets dropped because their flow filled too much of a backlog; they are among `dropped`.
+    /// Packets dropped because their flow filled too much of a backlog, by the CPU that handed them on; they are among
+    /// `dropped` of the CPU whose backlog it was.
     pub flow_limited: u64,
 }
 
@@ -128,6 +130,19 @@ impl Counters {
 }
 
 impl SoftnetCpu {
+    /// What the CPU did since an earlier look at it.
+    pub fn since(&self, before: &SoftnetCpu) -> SoftnetCpu {
+        let grew = |now: u64, then: u64| now.wrapping_sub(then) & u64::from(u32::MAX);
+        SoftnetCpu {
+            cpu: self.cpu,
+            processed: grew(self.processed, before.processed),
+            dropped: grew(self.dropped, before.dropped),
+            squeezed: grew(self.squeezed, before.squeezed),
+            received_rps: grew(self.received_rps, before.received_rps),
+            flow_limited: grew(self.flow_limited, before.flow_limited),
+        }
+    }
+
     /// Hexadecimal columns. The thirteenth is the CPU (since Linux 5.10); before it, the row was.
     fn parse(line: &str, row: u16) -> Option<SoftnetCpu> {
         let columns: Vec<u64> =
@@ -230,6 +245,13 @@ Tcp: 1 -1 42
             SoftnetCpu { cpu: 5, processed: 255, dropped: 2, squeezed: 3, received_rps: 10, flow_limited: 1 };
         assert_eq!(cpus[0], first);
         assert_eq!((cpus[1].cpu, cpus[1].processed), (1, 1));
+    }
+
+    #[test]
+    fn columns_that_began_anew_have_grown() {
+        let row = |processed, dropped| SoftnetCpu { cpu: 3, processed, dropped, ..SoftnetCpu::default() };
+        let since = row(5, 7).since(&row(u64::from(u32::MAX) - 4, 6));
+        assert_eq!((since.cpu, since.processed, since.dropped, since.squeezed), (3, 10, 1, 0));
     }
 
     #[test]

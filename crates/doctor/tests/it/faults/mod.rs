@@ -59,6 +59,16 @@ const HARMLESS: &[Harmless] = &[
         scene.after.net_rx[2] = 2_000;
         scene.after.block[2] = 90_000;
     }),
+    ("HG002", "what another CPU's flow limit dropped", |scene| {
+        scene.after.softnet[1][1] += 900;
+        scene.after.softnet[0][10] += 900;
+    }),
+    ("HG002", "a column that began anew", |scene| {
+        scene.before.softnet[1][1] = 7;
+        scene.after.softnet[1][1] = 7;
+        scene.before.softnet[2][0] = u64::from(u32::MAX) - 50_000;
+        scene.after.softnet[2][0] = 50_000;
+    }),
     ("HG004", "budgets that run out now and then", |scene| scene.after.softnet[0][2] += 50),
     ("HG010", "one queue with all packets", |scene| {
         scene.after.interrupts = [[80_000, 0, 0, 0], [10, 0, 0, 0], [10, 0, 0, 0], [10, 0, 0, 0]];

@@ -19,6 +19,15 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| scene.after.softnet[1][1] += 900,
     },
     Fault {
+        code: "HG002",
+        name: "a backlog that overflows while a column begins anew",
+        severity: Warning,
+        plant: |scene| {
+            (scene.before.softnet[1][0], scene.after.softnet[1][0]) = (u64::from(u32::MAX) - 50_000, 49_999);
+            scene.after.softnet[1][1] += 900;
+        },
+    },
+    Fault {
         code: "HG003",
         name: "flow limit drops",
         severity: Warning,
