@@ -154,14 +154,17 @@ fn remote_node(window: &Window<'_>) -> Vec<Seen> {
     {
         let by_cpu = by_cpu(&window.interrupts(card));
         let all: u64 = by_cpu.values().sum();
-        let far: u64 =
-            by_cpu.iter().filter(|(cpu, _)| !card.local_cpus.contains(**cpu)).map(|(_, count)| count).sum();
+        let is_far = |cpu: &u16| !card.local_cpus.contains(*cpu);
+        let far: u64 = by_cpu.iter().filter(|(cpu, _)| is_far(cpu)).map(|(_, count)| count).sum();
         let (of_all, per_s) = (share(far, all), all as f64 / window.seconds());
         if of_all < 0.1 || per_s.max(packets_per_s(window, card)) < BUSY_PER_S {
             continue;
         }
         let node = card.numa_node.unwrap_or_default();
-        let seen = Seen::warning(of_all * 30.0)
+        let interrupted = by_cpu.iter().filter(|(cpu, count)| is_far(cpu) && **count > 0);
+        let busiest = interrupted.map(|(cpu, _)| busy(window, *cpu)).fold(0.0, f64::max);
+        // Kernels spread interrupts over all nodes by themselves; it costs what those CPUs have to spare, or more.
+        let seen = Seen::with_effect(busiest > 0.3, of_all * 30.0)
             .on(&card.name)
             .saw(
                 format!("{} of {per_s:.0} interrupts a second on CPUs of other nodes", percent(of_all)),
@@ -171,8 +174,20 @@ fn remote_node(window: &Window<'_>) -> Vec<Seen> {
                 format!("the card is at node {node}, CPUs {}", card.local_cpus),
                 format!("/sys/class/net/{}/device/numa_node, local_cpulist", card.name),
             )
-            .set("irq_affinity", &card.local_cpus);
-        found.push(seen);
+            .saw(
+                format!("the busiest of those spends {} of its time in interrupts", percent(busiest)),
+                "/proc/stat",
+            );
+        // Several queues on one CPU are no better than a queue on a CPU that is far.
+        let fit = card.rx.len() <= card.local_cpus.len();
+        found.push(if fit {
+            seen.set("irq_affinity", &card.local_cpus)
+        } else {
+            let (queues, cpus) = (card.rx.len(), card.local_cpus.len());
+            seen.remedy(format!(
+                "the card has {queues} queues and its node {cpus} CPUs: first fewer queues (channels), if {cpus} CPUs suffice"
+            ))
+        });
     }
     found
 }

@@ -112,6 +112,22 @@ fn proposals_are_settings_that_knobs_take() {
     }
 }
 
+/// All queues of a card on the few CPUs of its node would share them.
+#[test]
+fn more_queues_than_cpus_are_not_moved_to_their_node() {
+    let proposals = |cpus: &str| {
+        let mut scene = Scene::healthy();
+        scene.card("device/local_cpulist", cpus);
+        scene.after.interrupts = [[0, 0, 0, 80_000], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]];
+        let findings = scene.diagnose().findings;
+        findings
+            .into_iter()
+            .find(|finding| finding.check.code == "HG011")
+            .map(|finding| finding.seen.proposals.len())
+    };
+    assert_eq!((proposals("0-1\n"), proposals("0-2,4\n"), proposals("0-3\n")), (Some(0), Some(1), None));
+}
+
 /// Ports of services are proposed only where no others are left, and then with their names.
 #[test]
 fn ports_of_services_are_not_given_away() {

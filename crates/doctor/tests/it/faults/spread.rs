@@ -90,6 +90,16 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG011",
         name: "interrupts on another node",
         severity: Warning,
+        plant: |scene| {
+            scene.single_queue();
+            scene.card("device/local_cpulist", "2-3\n");
+            scene.ticks(0, [300, 0, 100, 190, 5, 5, 400, 0]);
+        },
+    },
+    Fault {
+        code: "HG011",
+        name: "interrupts on all nodes of a machine with time to spare",
+        severity: Information,
         plant: |scene| scene.card("device/local_cpulist", "0-1\n"),
     },
     Fault {
