@@ -258,7 +258,7 @@ fn standing(window: &Window<'_>) -> Vec<Seen> {
         // At both ends, so that it is no burst that was just there.
         let waiting = before.backlog_bytes.min(after.backlog_bytes);
         let wait_us = f64::from(waiting) / sent.max(1.0) * 1e6;
-        if sent < 1e5 || wait_us < 5000.0 || after.kind == "netem" {
+        if sent < 1e5 || wait_us < 5000.0 || keeps_time(window, after) {
             continue;
         }
         let seen = Seen::with_effect(wait_us > 20_000.0, (wait_us / 2000.0).min(60.0)).on(&device.name).saw(
@@ -269,6 +269,14 @@ fn standing(window: &Window<'_>) -> Vec<Seen> {
         found.push(if after.kind.contains("fifo") { seen.set("qdisc", "fq_codel") } else { seen });
     }
     found
+}
+
+/// Whether what waits in a discipline may wait for its time and not for the link: fq paces, netem delays, etf sends at the
+/// moment that a program named. Of mq, if that is so of one of its queues.
+fn keeps_time(window: &Window<'_>, root: &QdiscCounters) -> bool {
+    let mut below = window.after.answers.qdiscs.iter().flatten().filter(|qdisc| qdisc.index == root.index);
+    let is_one = |qdisc: &QdiscCounters| matches!(qdisc.kind.as_str(), "fq" | "netem" | "etf");
+    is_one(root) || (root.kind == "mq" && below.any(is_one))
 }
 
 fn unpaced(window: &Window<'_>) -> Vec<Seen> {

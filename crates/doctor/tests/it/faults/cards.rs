@@ -2,7 +2,29 @@
 
 use doctor::Severity::{Information, Warning};
 
-use super::Fault;
+use super::{Fault, Harmless};
+use crate::scene::Scene;
+
+/// A megabyte and a half waits at both looks, of 12 MB a second.
+fn standing(scene: &mut Scene, kind: &str) {
+    for qdisc in scene.qdiscs() {
+        (qdisc.kind, qdisc.backlog_bytes) = (kind.to_owned(), 1_500_000);
+    }
+    scene.qdiscs()[1].bytes = 126_000_000;
+}
+
+pub(super) const HARMLESS: &[Harmless] = &[
+    ("HG044", "packets that fq paces", |scene| standing(scene, "fq")),
+    ("HG044", "packets that fq paces in each of a card's queues", |scene| {
+        standing(scene, "mq");
+        for look in [&mut scene.before, &mut scene.after] {
+            let qdiscs = look.answers.qdiscs.as_mut().unwrap();
+            let mut queue = qdiscs[0].clone();
+            (queue.kind, queue.root, queue.minor) = ("fq".to_owned(), false, 1);
+            qdiscs.push(queue);
+        }
+    }),
+];
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
@@ -159,12 +181,7 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG044",
         name: "a fifo that is always full",
         severity: Warning,
-        plant: |scene| {
-            for qdisc in scene.qdiscs() {
-                (qdisc.kind, qdisc.backlog_bytes) = ("pfifo".to_owned(), 1_500_000);
-            }
-            scene.qdiscs()[1].bytes = 126_000_000;
-        },
+        plant: |scene| standing(scene, "pfifo"),
     },
     Fault {
         code: "HG045",

@@ -42,7 +42,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
 pub(crate) type Harmless = (&'static str, &'static str, fn(&mut Scene));
 
 pub(crate) fn harmless() -> impl Iterator<Item = &'static Harmless> {
-    [HARMLESS, ipv6::HARMLESS, pace::HARMLESS].into_iter().flatten()
+    [HARMLESS, cards::HARMLESS, ipv6::HARMLESS, pace::HARMLESS].into_iter().flatten()
 }
 
 /// Thousands of first packets that nobody answered.
