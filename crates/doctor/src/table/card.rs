@@ -298,6 +298,9 @@ fn stopped(window: &Window<'_>) -> Vec<Seen> {
         let per_s = most(grew) as f64 / window.seconds();
         let sent = window.link_grew(&card.name, "tx_packets");
         let seen = Seen::with_effect(per_s > 10.0, share(most(grew), sent) * 100.0 + 1.0);
+        let back = super::links::came_back(window, card);
+        let seen =
+            seen.saw(format!("{back} packets came back to the qdisc for it (requeues)"), "RTM_GETQDISC");
         let rings = window.nic(&card.name).and_then(|nic| nic.rings).filter(|rings| rings.tx < rings.tx_max);
         Some(rings.map_or(seen.clone(), |rings| seen.set("ring_tx", (rings.tx * 2).min(rings.tx_max))))
     })

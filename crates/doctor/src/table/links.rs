@@ -212,6 +212,13 @@ pub(super) fn dropped(window: &Window<'_>) -> u64 {
     roots.map(|(_, before, after)| after.drops_since(before)).sum()
 }
 
+/// How many packets came back to a link's queueing discipline because its driver had stopped the queue (`dev_requeue_skb`).
+pub(super) fn came_back(window: &Window<'_>, link: &Device) -> u64 {
+    let roots =
+        qdiscs(window).into_iter().filter(|(device, _, qdisc)| qdisc.root && device.index == link.index);
+    roots.map(|(_, before, after)| after.requeues_since(before)).sum()
+}
+
 fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     // Roots alone: mq and classful ones count what their children dropped.

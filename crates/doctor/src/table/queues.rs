@@ -67,7 +67,7 @@ pub(super) const FAMILY: Family = Family {
                 told to another CPU than sent it.",
             remedy: "a queue for each CPU, or for CPUs that share a cache",
             knobs: &["xps_cpus"],
-            verify: "requeues of the qdisc fall",
+            verify: "each queue's xps_cpus names CPUs, and CPU time for what is sent falls",
             source: SCALING,
             run: no_xps,
             ..USUAL
@@ -249,25 +249,15 @@ fn small_rfs(window: &Window<'_>) -> Vec<Seen> {
 }
 
 fn no_xps(window: &Window<'_>) -> Vec<Seen> {
-    let qdiscs = |snapshot: &crate::Snapshot, index: u32| {
-        let all = snapshot.answers.qdiscs.iter().flatten().filter(|qdisc| qdisc.index == index && qdisc.root);
-        all.map(|qdisc| (qdisc.requeues, qdisc.packets)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
-    };
     let without = |card: &Device| {
         card.tx.len() > 1 && card.tx.iter().all(|tx| tx.xps.as_ref().is_some_and(CpuSet::is_empty))
     };
     let seen = |(_, card): (_, &Device)| {
-        let (before, after) = (qdiscs(window.before, card.index), qdiscs(window.after, card.index));
-        let again = share(after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-        let seen = Seen::with_effect(again > 0.01, again * 100.0)
+        // No counter tells how long CPUs waited for each other's locks.
+        Seen::information()
             .on(&card.name)
-            .saw(format!("{} send queues, xps_cpus of all is empty", card.tx.len()), queues_of(card));
-        let seen = if again > 0.01 {
-            seen.saw(format!("{} of packets were requeued", percent(again)), "RTM_GETQDISC")
-        } else {
-            seen
-        };
-        seen.set("xps_cpus", "node")
+            .saw(format!("{} send queues, xps_cpus of all is empty", card.tx.len()), queues_of(card))
+            .set("xps_cpus", "node")
     };
     window.cards().filter(|(_, card)| without(card)).map(seen).collect()
 }

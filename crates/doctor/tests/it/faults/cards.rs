@@ -73,7 +73,11 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG032",
         name: "a send ring that is full (ena)",
         severity: Warning,
-        plant: |scene| scene.driver("queue_0_tx_queue_stop", 9000),
+        plant: |scene| {
+            scene.driver("queue_0_tx_queue_stop", 9000);
+            let [_, after] = scene.qdiscs();
+            (after.packets, after.requeues) = (101_000, 4000);
+        },
     },
     Fault {
         code: "HG033",

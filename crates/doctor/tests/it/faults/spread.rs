@@ -200,8 +200,8 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         code: "HG024",
-        name: "no XPS, and queues that are taken",
-        severity: Warning,
+        name: "no XPS, and a driver that stops its queues",
+        severity: Information,
         plant: |scene| {
             (0..4).for_each(|queue| scene.card(&format!("queues/tx-{queue}/xps_cpus"), "0\n"));
             let [_, after] = scene.qdiscs();
