@@ -104,7 +104,10 @@ fn collapsed(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let lost = window.grew("TcpExtRcvPruned") + window.grew("TcpExtOfoPruned");
-    vec![Seen::with_effect(lost > 0 || window.grew("TcpExtPruneCalled") > 0, 25.0).saw(figures, NETSTAT)]
+    // Without PruneCalled there is none of the others. One socket that is squeezed once is no trouble.
+    let squeezed = share(window.grew("TcpExtTCPRcvCollapsed"), window.grew("TcpInSegs"));
+    let effect = lost > 0 || squeezed > 0.001;
+    vec![Seen::with_effect(effect, 25.0).saw(figures, NETSTAT)]
 }
 
 fn closed(window: &Window<'_>) -> Vec<Seen> {

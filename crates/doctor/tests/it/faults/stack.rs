@@ -244,7 +244,25 @@ pub(super) const FAULTS: &[Fault] = &[
         severity: Warning,
         plant: |scene| {
             scene.count("TcpExtPruneCalled", 30);
-            scene.count("TcpExtTCPRcvCollapsed", 200);
+            scene.count("TcpExtTCPRcvCollapsed", 2000);
+        },
+    },
+    Fault {
+        code: "HG090",
+        name: "received packets that are thrown away",
+        severity: Warning,
+        plant: |scene| {
+            scene.count("TcpExtPruneCalled", 3);
+            scene.count("TcpExtOfoPruned", 2);
+        },
+    },
+    Fault {
+        code: "HG090",
+        name: "a socket that was squeezed once",
+        severity: Information,
+        plant: |scene| {
+            scene.count("TcpExtPruneCalled", 1);
+            scene.count("TcpExtTCPRcvCollapsed", 40);
         },
     },
     Fault {
