@@ -148,7 +148,10 @@ fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
 
 fn half_open(window: &Window<'_>) -> Vec<Seen> {
     let dropped = window.grew("TcpExtTCPReqQFullDrop");
+    // With 2 every handshake has a cookie, and is counted as if the listener were full.
+    let always = window.number("net/ipv4/tcp_syncookies") == Some(2);
     let cookies = window.grew("TcpExtTCPReqQFullDoCookies").max(window.grew("TcpExtSyncookiesSent"));
+    let cookies = if always { 0 } else { cookies };
     if dropped + cookies == 0 {
         return Vec::new();
     }

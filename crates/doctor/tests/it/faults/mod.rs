@@ -116,6 +116,12 @@ const HARMLESS: &[Harmless] = &[
     }),
     ("HG060", "half a queue", |scene| scene.listen(20, 128)),
     ("HG061", "the one that is just accepted", |scene| scene.listen(1, 1)),
+    ("HG062", "cookies for everybody, as they were asked for", |scene| {
+        scene.sysctl("net/ipv4/tcp_syncookies", "2");
+        for name in ["TCPReqQFullDoCookies", "SyncookiesSent", "SyncookiesRecv"] {
+            scene.count(&format!("TcpExt{name}"), 300);
+        }
+    }),
     ("HG070", "nine segments of very few", |scene| {
         scene.after.counters.insert("TcpOutSegs".to_owned(), 1100);
         scene.count("TcpRetransSegs", 1);
