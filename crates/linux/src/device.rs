@@ -93,11 +93,14 @@ impl Files {
         let at = format!("sys/class/net/{name}");
         let parsed = |file: &str| self.number(&format!("{at}/{file}"));
         let required = |file: &str| Ok(parsed(file)?.unwrap_or_default());
-        // A virtio card is a device on a device; interrupts and NUMA node are those of the lower one.
+        let uevent = self.read(&format!("{at}/device/uevent"))?;
+        // A virtio card is a device on a device; interrupts and NUMA node are those of the lower one. Below a card that is
+        // on the bus itself is the port, which has interrupts and a node of its own.
+        let is_pci = uevent.as_deref().is_some_and(|text| text.contains("PCI_SLOT_NAME="));
         let below = [format!("{at}/device"), format!("{at}/device/..")];
         let mut interrupts = Vec::new();
         let (mut numa_node, mut local_cpus, mut slot) = (None, CpuSet::default(), None);
-        for place in &below {
+        for place in below.iter().take(if is_pci { 1 } else { 2 }) {
             slot = slot.or(self.slot(place)?);
             interrupts.extend(self.interrupts_of(place)?);
             if let Some(node) = self.read(&format!("{place}/numa_node"))? {
@@ -107,7 +110,6 @@ impl Files {
                 local_cpus = list.trim().parse().unwrap_or_default();
             }
         }
-        let uevent = self.read(&format!("{at}/device/uevent"))?;
         let driver =
             uevent.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("DRIVER=")));
         let flags = self.read(&format!("{at}/flags"))?.unwrap_or_default();
@@ -264,6 +266,25 @@ mod tests {
         let rps: Vec<String> = card.rx.iter().map(|queue| queue.rps.to_string()).collect();
         assert_eq!(rps, ["0-1", "0", ""]);
         assert_eq!((card.rx[0].flows, card.tx.len(), card.tx[0].xps.is_none()), (64, 1, true));
+    }
+
+    #[test]
+    fn a_card_on_the_bus_has_nothing_of_the_port_above_it() {
+        let texts = [
+            ("ifindex", "2\n"),
+            ("mtu", "1500\n"),
+            ("flags", "0x1003\n"),
+            ("device/uevent", "DRIVER=ixgbe\nPCI_ID=8086:1563\nPCI_SLOT_NAME=0000:3b:00.0\n"),
+            ("device/msi_irqs/71", "msix\n"),
+            ("device/local_cpulist", "0-3\n"),
+            ("device/../msi_irqs/24", "msi\n"),
+            ("device/../local_cpulist", "0-7\n"),
+        ];
+        let texts =
+            texts.iter().map(|(path, text)| (format!("sys/class/net/eth0/{path}"), (*text).to_owned()));
+        let devices = Files::of(texts.collect()).devices().unwrap();
+        let card = &devices[0];
+        assert_eq!((card.interrupts.as_slice(), card.local_cpus.to_string()), (&[71][..], "0-3".to_owned()));
     }
 
     #[test]
