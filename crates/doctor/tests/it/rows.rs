@@ -112,6 +112,20 @@ fn proposals_are_settings_that_knobs_take() {
     }
 }
 
+/// A column of 32 bits that began anew has grown; else one drop would be all that was handled.
+#[test]
+fn a_backlog_is_judged_by_what_it_handled() {
+    let mut scene = Scene::healthy();
+    for cpu in 0..4 {
+        scene.before.softnet[cpu][0] = u64::from(u32::MAX) - 50_000;
+        scene.after.softnet[cpu][0] = 49_999;
+    }
+    scene.after.softnet[1][1] += 400;
+    let findings = scene.diagnose().findings;
+    let finding = findings.iter().find(|finding| finding.check.code == "HG002").unwrap();
+    assert!(finding.seen.evidence[0].saw.starts_with("400 packets dropped, 0.10 % "), "{:?}", finding.seen);
+}
+
 /// All queues of a card on the few CPUs of its node would share them.
 #[test]
 fn more_queues_than_cpus_are_not_moved_to_their_node() {

@@ -23,8 +23,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a backlog that overflows while a column begins anew",
         severity: Warning,
         plant: |scene| {
-            (scene.before.softnet[1][0], scene.after.softnet[1][0]) = (u64::from(u32::MAX) - 50_000, 49_999);
-            scene.after.softnet[1][1] += 900;
+            (scene.before.softnet[1][1], scene.after.softnet[1][1]) = (u64::from(u32::MAX) - 99, 800);
         },
     },
     Fault {
