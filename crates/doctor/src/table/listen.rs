@@ -223,24 +223,29 @@ fn ports(window: &Window<'_>) -> Vec<Seen> {
 fn more_ports(window: &Window<'_>, seen: Seen, (first, last): (u64, u64), taken: u64) -> Seen {
     const LOWEST: u64 = 10_240;
     const HIGHEST: u64 = 65_535;
-    if last < HIGHEST && taken * 5 < (HIGHEST + 1).saturating_sub(first) * 4 {
-        return seen.set("ip_local_port_range", format!("{first} {HIGHEST}"));
-    }
-    if first <= LOWEST {
+    let suffices = last < HIGHEST && taken * 5 < (HIGHEST + 1).saturating_sub(first) * 4;
+    if !suffices && first <= LOWEST {
         return seen;
     }
-    let ports = window.listeners().map(|socket| u64::from(socket.local.port()));
-    let inside: BTreeSet<u64> = ports.filter(|port| (LOWEST..first).contains(port)).collect();
-    let inside: Vec<String> = inside.iter().map(u64::to_string).collect();
-    let ours = match &inside[..] {
-        [] => String::new(),
-        ports => format!("; here listen {}", ports.join(", ")),
-    };
-    let seen = seen.set("ip_local_port_range", format!("{LOWEST} {HIGHEST}"));
-    seen.remedy(format!(
-        "and before it name the ports of services between {LOWEST} and {first} in net.ipv4.ip_local_reserved_ports, or \
-         connections take them (Kubernetes: 10250 to 10260, and 30000-32767 for node ports){ours}; better keep connections open"
-    ))
+    let begins = if suffices { first } else { LOWEST };
+    let is_new = |port: &u64| (begins..first).contains(port) || *port > last;
+    let listened: BTreeSet<u64> =
+        window.listeners().map(|socket| u64::from(socket.local.port())).filter(is_new).collect();
+    let listened: Vec<String> = listened.iter().map(u64::to_string).collect();
+    let seen = seen.set("ip_local_port_range", format!("{begins} {HIGHEST}"));
+    let reserve = "and before it name the ports of services in net.ipv4.ip_local_reserved_ports, or connections take them";
+    match (suffices, &listened[..]) {
+        (true, []) => seen,
+        (true, ports) => seen.remedy(format!("{reserve}: here listen {}", ports.join(", "))),
+        (false, ports) => {
+            let here =
+                if ports.is_empty() { String::new() } else { format!("; here listen {}", ports.join(", ")) };
+            seen.remedy(format!(
+                "{reserve} (Kubernetes has 10250 to 10260, and 30000 to 32767 for node ports){here}; better keep \
+                 connections open"
+            ))
+        }
+    }
 }
 
 fn time_wait(window: &Window<'_>) -> Vec<Seen> {

@@ -148,7 +148,7 @@ fn ports_of_services_are_not_given_away() {
     let told = |range: &str, first: u16| {
         let mut scene = Scene::healthy();
         scene.sysctl("net/ipv4/ip_local_port_range", range);
-        for port in [80, 27_017] {
+        for port in [80, 27_017, 61_616] {
             scene.listen(0, 128);
             for look in [&mut scene.before, &mut scene.after] {
                 look.answers.sockets.as_mut().unwrap().last_mut().unwrap().local.set_port(port);
@@ -164,7 +164,9 @@ fn ports_of_services_are_not_given_away() {
         let finding = findings.iter().find(|finding| finding.check.code == "HG064").unwrap();
         (finding.seen.proposals[0].value.clone(), finding.remedy())
     };
-    assert_eq!(told("40001 40100", 40_001).0, "40001 65535");
+    let (range, remedy) = told("40001 40100", 40_001);
+    assert_eq!(range, "40001 65535");
+    assert!(remedy.contains("ip_local_reserved_ports") && remedy.contains("here listen 61616"), "{remedy}");
     let (range, remedy) = told("65436 65535", 65_436);
     assert_eq!(range, "10240 65535");
     assert!(remedy.contains("ip_local_reserved_ports") && remedy.contains("here listen 27017"), "{remedy}");
