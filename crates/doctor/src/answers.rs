@@ -27,14 +27,26 @@ pub struct Answers {
 
 /// With more sockets than these a list costs more than doctor may: about 1 µs each in the kernel and as much here.
 pub(crate) const SOCKETS_MAX: u64 = 30_000;
+/// The same of routes, of which a router of the Internet has a million.
+const ROUTES_MAX: u64 = 30_000;
+
+/// How much there is to list, as files tell it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct There {
+    /// TCP sockets, IPv4 and IPv6.
+    pub(crate) sockets: u64,
+    /// IPv4 routes of the main table.
+    pub(crate) routes: u64,
+}
 
 impl Answers {
     /// Asks in the calling thread's namespace. What cannot be had is told in `unseen`.
-    pub(crate) fn ask(links: &[IfName], sockets_in_use: u64, unseen: &mut Vec<String>) -> Answers {
+    pub(crate) fn ask(links: &[IfName], there: There, unseen: &mut Vec<String>) -> Answers {
         let mut answers = Answers::default();
-        if sockets_in_use > SOCKETS_MAX {
+        if there.sockets > SOCKETS_MAX {
             unseen.push(format!(
-                "connections: {sockets_in_use} are too many to list within the cost that is allowed; listeners were"
+                "connections: {} are too many to list within the cost that is allowed; listeners were",
+                there.sockets
             ));
             answers.sockets = kept(tcp_sockets(states::LISTEN), unseen);
         } else {
@@ -42,7 +54,14 @@ impl Answers {
         }
         answers.qdiscs = kept(Netlink::open().and_then(|netlink| netlink.qdisc_counters()), unseen);
         answers.path_mtus = kept(Netlink::open().and_then(|netlink| netlink.path_mtus()), unseen);
-        answers.route_mtus = kept(Netlink::open().and_then(|netlink| netlink.route_mtus()), unseen);
+        if there.routes > ROUTES_MAX {
+            unseen.push(format!(
+                "MTUs of routes: {} routes are too many to list within the cost that is allowed",
+                there.routes
+            ));
+        } else {
+            answers.route_mtus = kept(Netlink::open().and_then(|netlink| netlink.route_mtus()), unseen);
+        }
         for link in links {
             answers.nics.extend(kept(nic::ask(link), unseen).map(|nic| (link.clone(), nic)));
         }

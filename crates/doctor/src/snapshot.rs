@@ -11,7 +11,7 @@ use linux::throttle::Limited;
 use linux::{CpuSet, Device, Files, NetnsName};
 
 use crate::Answers;
-use crate::answers::{SOCKETS_MAX, kept};
+use crate::answers::{SOCKETS_MAX, There, kept};
 use crate::sysctls;
 
 /// What was read at one moment. A file that this kernel does not have leaves its place empty.
@@ -92,8 +92,9 @@ impl Snapshot {
             snapshot.devices.iter().filter(|device| device.hardware).map(|device| device.name.clone());
         let cards: Vec<_> = cards.collect();
         // Those of this namespace; "alloc" counts all of the machine.
-        let in_use = snapshot.sockets(&["TCP inuse", "TCP6 inuse", "TCP tw"]);
-        snapshot.answers = Answers::ask(&cards, in_use, &mut snapshot.unseen);
+        let sockets = snapshot.sockets(&["TCP inuse", "TCP6 inuse", "TCP tw"]);
+        let there = There { sockets, routes: snapshot.routes.len() as u64 };
+        snapshot.answers = Answers::ask(&cards, there, &mut snapshot.unseen);
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         snapshot.at_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
         snapshot

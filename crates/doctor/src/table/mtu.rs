@@ -87,9 +87,11 @@ fn is_set(window: &Window<'_>, peer: IpAddr, device: &Device, passes: u32) -> bo
     routes.any(|route| route.index == device.index && route.dst.contains(&peer) && route.mtu <= passes)
 }
 
-/// A connection keeps what it learnt for longer than the kernel does.
+/// A connection keeps what it learnt for longer than the kernel does. Where nobody knows the MTUs of routes, what it keeps
+/// may be one of these.
 fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'a>> {
     let peer = connection.socket.peer.ip().to_canonical();
+    window.after.answers.route_mtus.as_ref()?;
     let device = window.link_of(connection)?;
     let passes = connection.now.pmtu;
     let is_news = 0 < passes && passes < device.mtu && !is_set(window, peer, device, passes);

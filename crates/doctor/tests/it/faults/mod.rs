@@ -165,6 +165,10 @@ const HARMLESS: &[Harmless] = &[
         ipv6::route_mtu(scene, "10.0.0.0/24", 1400);
         scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1400);
     }),
+    ("HG100", "a narrow connection where nobody knows what routes say", |scene| {
+        scene.after.answers.route_mtus = None;
+        scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1400);
+    }),
     ("HG110", "6 MiB where that is the default", |scene| {
         scene.kernel("6.12.74+deb13-amd64");
         scene.sysctl("net/ipv4/tcp_rmem", "4096 131072 6291456");
