@@ -206,9 +206,15 @@ fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a Qd
     window.after.answers.qdiscs.iter().flatten().filter_map(pair).collect()
 }
 
-/// What the links' queueing disciplines dropped: roots alone, since mq and classful ones count what their children dropped.
+/// Whether a discipline is a link's root and drops for want of room. mq and classful ones count what their children
+/// dropped; netem drops because it was told to.
+fn drops_for_room(qdisc: &QdiscCounters) -> bool {
+    qdisc.root && !matches!(qdisc.kind.as_str(), "netem" | "ingress" | "clsact")
+}
+
+/// What the links' queueing disciplines dropped for want of room.
 pub(super) fn dropped(window: &Window<'_>) -> u64 {
-    let roots = qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root);
+    let roots = qdiscs(window).into_iter().filter(|(_, _, qdisc)| drops_for_room(qdisc));
     roots.map(|(_, before, after)| after.drops_since(before)).sum()
 }
 
@@ -221,18 +227,11 @@ pub(super) fn came_back(window: &Window<'_>, link: &Device) -> u64 {
 
 fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
-    // Roots alone: mq and classful ones count what their children dropped.
-    for (device, before, after) in qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root) {
+    for (device, before, after) in qdiscs(window).into_iter().filter(|(_, _, qdisc)| drops_for_room(qdisc)) {
         let drops = after.drops_since(before);
         let sent = after.packets.saturating_sub(before.packets);
         let lost = share(drops, drops + sent);
-        // netem drops because it was told to.
-        if drops == 0
-            || lost < 0.0001
-            || after.kind == "netem"
-            || after.kind == "ingress"
-            || after.kind == "clsact"
-        {
+        if drops == 0 || lost < 0.0001 {
             continue;
         }
         let seen = Seen::warning(20.0 + lost * 100.0)
