@@ -157,7 +157,13 @@ impl Snapshot {
 
     /// Reads the sockets for datagrams, unless they are so many that the list costs more than doctor may.
     fn read_datagrams(&mut self, procfs: &Procfs) {
-        if self.sockets(&["UDP inuse", "UDP6 inuse"]) <= SOCKETS_MAX {
+        let there = self.sockets(&["UDP inuse", "UDP6 inuse"]);
+        if there > SOCKETS_MAX {
+            let told = format!(
+                "sockets for datagrams: {there} are too many to list within the cost that is allowed"
+            );
+            self.unseen.push(told);
+        } else {
             self.datagrams = or_default(procfs.udp_sockets(), &mut self.unseen);
         }
     }
