@@ -203,6 +203,8 @@ impl<'a> Window<'a> {
     }
 }
 
+/// `TCP_SYN_SENT`.
+pub(crate) const SYN_SENT: u8 = 2;
 /// `TCP_LISTEN`.
 const LISTEN: u8 = 10;
 /// `TCP_ESTABLISHED`, and those in which data may still be on its way: FIN_WAIT1, CLOSE_WAIT, LAST_ACK.

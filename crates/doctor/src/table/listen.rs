@@ -1,13 +1,14 @@
 //! Beginnings of connections: listeners' queues, half-open connections, ports.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use linux::sock_diag::TcpSocket;
 
 use super::{IP_SYSCTL, NETSTAT, SNMP, SNMP_COUNTER};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
+use crate::window::SYN_SENT;
 use crate::{Check, Family, Seen, Window};
 
 pub(super) const FAMILY: Family = Family {
@@ -188,7 +189,28 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
     // A connection has up to six of them: one program that knocks at one dead address is no trouble of the host's.
     let effect = again >= 10 && begun >= 20;
     let saw = format!("{again} packets of handshakes sent again; {begun} connections begun, {failed} failed");
-    vec![Seen::with_effect(effect, 10.0 + of_all * 60.0).saw(saw, format!("{NETSTAT}, {SNMP}"))]
+    let seen = Seen::with_effect(effect, 10.0 + of_all * 60.0).saw(saw, format!("{NETSTAT}, {SNMP}"));
+    vec![match unanswered(window) {
+        Some((peer, waiting, all)) => seen.saw(
+            format!("{all} from here wait for an answer now, {waiting} of them for {peer}"),
+            "sock_diag",
+        ),
+        None => seen,
+    }]
+}
+
+/// The destination that most of those wait for whose first packet was sent again, how many these are, and how many wait for
+/// any destination.
+fn unanswered(window: &Window<'_>) -> Option<(SocketAddr, usize, usize)> {
+    let again =
+        |socket: &&TcpSocket| socket.state == SYN_SENT && socket.tcp.is_some_and(|tcp| tcp.retransmits > 0);
+    let mut waiting: BTreeMap<SocketAddr, usize> = BTreeMap::new();
+    for socket in window.after.answers.sockets.iter().flatten().filter(again) {
+        *waiting.entry(socket.peer).or_default() += 1;
+    }
+    let all = waiting.values().sum();
+    let (peer, most) = waiting.into_iter().max_by_key(|(_, waiting)| *waiting)?;
+    Some((peer, most, all))
 }
 
 fn ports(window: &Window<'_>) -> Vec<Seen> {
@@ -209,7 +231,7 @@ fn ports(window: &Window<'_>) -> Vec<Seen> {
             continue;
         }
         let seen = Seen::with_effect(filled > 0.8, filled * 80.0)
-            .on(format!("to {}", std::net::SocketAddr::new(peer, port)))
+            .on(format!("to {}", SocketAddr::new(peer, port)))
             .saw(format!("{taken} of {there} ports taken, {}", percent(filled)), "sock_diag");
         let seen = more_ports(window, seen, (first, last), taken);
         let reuse = window.number("net/ipv4/tcp_tw_reuse") != Some(1);

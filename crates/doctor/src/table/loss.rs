@@ -3,6 +3,7 @@
 use super::{IP_SYSCTL, NETSTAT, SNMP, SNMP_COUNTER};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
+use crate::window::SYN_SENT;
 use crate::{Check, Family, Seen, Window};
 
 /// Where what this host sends is lost on the host itself, which comes before what TCP sees of it. What it loses on receiving
@@ -99,8 +100,6 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-/// `TCP_SYN_SENT`.
-const SYN_SENT: u8 = 2;
 /// How often the first packet of a connection is sent again by default (`tcp_syn_retries`).
 const SYN_RETRIES: u64 = 6;
 

@@ -112,6 +112,26 @@ fn proposals_are_settings_that_knobs_take() {
     }
 }
 
+/// Who does not answer is the first thing that one wants to know.
+#[test]
+fn a_destination_that_does_not_answer_is_named() {
+    let mut scene = Scene::healthy();
+    scene.count("TcpExtTCPSynRetrans", 60);
+    for (at, retransmits) in [(0, 0), (1, 3), (2, 3), (3, 1)] {
+        scene.connect(|socket| {
+            socket.state = 2;
+            socket.peer.set_port(if at == 3 { 80 } else { 5432 });
+            socket.tcp.as_mut().unwrap().retransmits = retransmits;
+        });
+    }
+    let findings = scene.diagnose().findings;
+    let finding = findings.iter().find(|finding| finding.check.code == "HG063").unwrap();
+    assert_eq!(
+        finding.seen.evidence[1].saw,
+        "3 from here wait for an answer now, 2 of them for 10.0.0.9:5432"
+    );
+}
+
 /// A column of 32 bits that began anew has grown; else one drop would be all that was handled.
 #[test]
 fn a_backlog_is_judged_by_what_it_handled() {

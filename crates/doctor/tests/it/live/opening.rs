@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use doctor::Place;
+use doctor::{Diagnosis, Place};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use testkit::require_root;
 
@@ -51,11 +51,9 @@ fn who_entered_a_namespace_alone_sees_its_links() {
     assert!(snapshot.unseen.is_empty(), "{:?}", snapshot.unseen);
 }
 
-#[test]
-fn a_backlog_of_one_overflows() {
-    if !require_root() {
-        return;
-    }
+/// Thirty connections to a listener of the server's that nobody accepts from and that may have one waiting, for long enough
+/// that first packets are sent again; and what is said of one side meanwhile.
+fn overflowing(side: &str) -> Diagnosis {
     let line = Line::new();
     let address: SocketAddrV4 = format!("{SERVER}:8080").parse().unwrap();
     let listener = line.server.run(|| {
@@ -65,14 +63,34 @@ fn a_backlog_of_one_overflows() {
         rustix::net::listen(&socket, 1).unwrap();
         socket
     });
-    let diagnosis = line.watch("server", || {
+    let diagnosis = line.watch(side, || {
         let begun = line.client.run(|| (0..30).map(|_| begin(address)).collect::<Vec<_>>()).unwrap();
-        // Long enough for the first packets to be sent again.
         sleep(1300);
         begun
     });
-    check_first(&diagnosis, "HG060");
     drop(listener);
+    diagnosis
+}
+
+#[test]
+fn a_backlog_of_one_overflows() {
+    if require_root() {
+        check_first(&overflowing("server"), "HG060");
+    }
+}
+
+#[test]
+fn a_listener_that_does_not_answer_is_named_where_they_connect() {
+    if !require_root() {
+        return;
+    }
+    let diagnosis = overflowing("client");
+    check_first(&diagnosis, "HG063");
+    let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG063").unwrap();
+    let named = format!(" of them for {SERVER}:8080");
+    assert!(finding.seen.evidence[1].saw.ends_with(&named), "{:?}", finding.seen);
+    // What was sent again are packets of handshakes, and no data.
+    assert!(diagnosis.findings.iter().all(|finding| !["HG070", "HG071"].contains(&finding.check.code)));
 }
 
 #[test]
