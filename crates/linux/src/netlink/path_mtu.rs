@@ -130,6 +130,7 @@ mod tests {
             mtu,
             metric: None,
             protocol: 3,
+            expires: false,
             scope: 0,
             kind: 1,
         };
