@@ -164,6 +164,18 @@ pub struct Found {
 pub enum Nothing {
     /// No arm was better than the incumbent even where the best one was chosen.
     NoneBetter,
+    /// The best arm worked in the race, and not afterwards.
+    Broke {
+        /// The best arm.
+        arm: Arm,
+        /// Why it did not.
+        why: String,
+    },
+    /// Too few of the fresh blocks counted to tell of the best arm's gain.
+    Untold {
+        /// The best arm.
+        arm: Arm,
+    },
     /// The best arm's gain was not there again on fresh blocks, or was no more than the incumbent's difference from itself.
     NotConfirmed {
         /// The best arm.
@@ -254,6 +266,10 @@ fn find<T: Trials>(
     Ok(match ablate(&winner, rules, trials)? {
         Ablated::NoTime => Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: false },
         Ablated::Whole => Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true },
+        Ablated::Again(effect) => {
+            Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true }
+        }
+        Ablated::Lost(nothing) => Answer::Nothing(nothing),
         Ablated::Smaller { arm, effect, harms } => {
             let dropped = winner.options().iter().copied().filter(|option| !arm.holds(*option)).collect();
             Answer::Better { arm, effect, harms, dropped, ablated: true }

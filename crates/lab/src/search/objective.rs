@@ -134,7 +134,8 @@ impl Objective {
     }
 }
 
-/// A percentile of all of them, unanswered requests above every answer.
+/// A percentile of all of them, unanswered requests above every answer. Where it falls among these it is at least as long
+/// as the oldest of them had waited when its trial ended; to leave out such visits would favour who loses requests.
 fn percentile_ns(trials: &[&TrialRecord], percentile: Percentile, closed: bool) -> Option<f64> {
     let beyond = |trial: &TrialRecord| if closed { 0 } else { trial.unanswered() };
     let sparse: Vec<Sparse<'_>> = trials
@@ -144,7 +145,14 @@ fn percentile_ns(trials: &[&TrialRecord], percentile: Percentile, closed: bool) 
     let columns = Columns::new(&sparse);
     let all = vec![1; columns.width()];
     let enough = percentile.is_valid(columns.count(&all));
-    columns.percentile(percentile, &all).filter(|_| enough).map(|ns| ns as f64)
+    let found = columns.percentile(percentile, &all).or_else(|| trials.iter().filter_map(longest_ns).max());
+    found.filter(|_| enough).map(|ns| ns as f64)
+}
+
+/// The longest that a request of a trial is known to have waited.
+fn longest_ns(trial: &&TrialRecord) -> Option<u64> {
+    let answered = trial.latencies.response.bins().last().map(|(ns, _)| *ns);
+    answered.max(Some(trial.missed_age_max_ns).filter(|ns| *ns > 0))
 }
 
 impl FromStr for Objective {
@@ -266,7 +274,9 @@ mod tests {
         assert_eq!(of(Figure::Retransmits), Some(1.0 + 6.0 / 4_000.0));
         // Twenty requests of each that nobody answered stand above every answer.
         let lossy = TrialRecord { intended: 1_020, ..trial.clone() };
-        assert_eq!(p99.of(&[&lossy], reading), None);
+        assert_eq!(p99.of(&[&lossy], reading), p99.of(&[&trial], reading), "no less than the longest answer");
+        let waited = TrialRecord { missed_age_max_ns: 70_000_000, ..lossy.clone() };
+        assert_eq!(p99.of(&[&waited], reading), Some(70_000_000.0));
         assert!(p99.of(&[&lossy], Reading { closed: true, ..reading }).is_some());
         assert_eq!(of(Figure::Percentile(Percentile::P99_9)), None, "2000 answers are too few");
         assert_eq!(Figure::Throughput.of(&[], reading), None);

@@ -60,12 +60,16 @@ pub(super) fn answer(
         Answer::Nothing(nothing) => {
             let (arm, effect) = match nothing {
                 Nothing::NoneBetter => (Arm::default(), None),
+                Nothing::Broke { arm, .. } | Nothing::Untold { arm } => (arm.clone(), None),
                 Nothing::NotConfirmed { arm, effect } | Nothing::Harms { arm, effect, .. } => {
                     (arm.clone(), Some(*effect))
                 }
             };
+            // Whether it helps is not known then.
+            let is_told = !matches!(nothing, Nothing::Untold { .. });
+            let verdict = if is_told { SearchVerdict::NothingHelps } else { SearchVerdict::NotSearched };
             SearchAnswer {
-                verdict: SearchVerdict::NothingHelps,
+                verdict,
                 arm: factors.places(&arm),
                 ratio: effect.map(|effect| ratio(effect, high)),
                 why: nothing_told(nothing, (name, high), &guards, settings),
@@ -145,6 +149,14 @@ fn nothing_told(
                 "no setting and no combination had a better {name} than the incumbent, even where the best was chosen"
             )
         }
+        Nothing::Broke { arm, why } => {
+            format!("{} was best in the race, and did not work on later blocks: {why}", settings(arm))
+        }
+        Nothing::Untold { arm } => format!(
+            "{} was best in the race, and too few of the blocks that it was not chosen by counted: the machine was too busy \
+             with other things",
+            settings(arm)
+        ),
         Nothing::NotConfirmed { arm, effect } => format!(
             "{} was best in the race, but on blocks that it was not chosen by {name} was {}, which is no proven gain",
             settings(arm),

@@ -128,7 +128,7 @@ fn answer(m: &mut Markup, search: &Search) {
                 &[("class", "lead")],
                 "Keep what there is: no setting has a gain that is proven on blocks by which it was not chosen.",
             ),
-            SearchVerdict::NotSearched => m.leaf("p", &[("class", "lead")], "Nothing was tried."),
+            SearchVerdict::NotSearched => m.leaf("p", &[("class", "lead")], "There is no answer."),
         }
         let of = |name: String, ratio: Option<SearchRatio>| Row {
             name,
@@ -146,7 +146,7 @@ fn answer(m: &mut Markup, search: &Search) {
         if !answer.dropped.is_empty() {
             let dropped: Vec<String> =
                 answer.dropped.iter().map(|place| search.options[*place].told()).collect();
-            m.leaf("p", &[("class", "aside")], &format!("Without effect, and left out: {}.", dropped.join(", ")));
+            m.leaf("p", &[("class", "aside")], &format!("Left out, since no effect of it was proven: {}.", dropped.join(", ")));
         }
     });
 }

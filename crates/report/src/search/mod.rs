@@ -96,7 +96,7 @@ pub(crate) fn sentence(answer: &SearchAnswer) -> String {
     let begin = match answer.verdict {
         SearchVerdict::Better => "Better",
         SearchVerdict::NothingHelps => "Nothing helps",
-        SearchVerdict::NotSearched => "Not searched",
+        SearchVerdict::NotSearched => "No answer",
     };
     format!("{begin}: {}.", answer.why)
 }

@@ -65,7 +65,7 @@ fn beside(answer: &SearchAnswer, search: &Search) -> String {
     }
     if !answer.dropped.is_empty() {
         let dropped: Vec<String> = answer.dropped.iter().map(|place| search.options[*place].told()).collect();
-        text += &format!("  without effect, and left out: {}\n", dropped.join(", "));
+        text += &format!("  left out, since no effect of it was proven: {}\n", dropped.join(", "));
     }
     if let Some(resolvable) = answer.resolvable.filter(|_| answer.verdict == SearchVerdict::NothingHelps) {
         text += &format!(
@@ -95,7 +95,7 @@ mod tests {
             "Better: p99@30% is lower.",
             "  p50 with it: × 0.900 (0.890 to 0.910)",
             "  cpu with it: unknown: too few blocks told",
-            "  without effect, and left out: server.tcp_frto=0",
+            "  left out, since no effect of it was proven: server.tcp_frto=0",
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in\n{shown}");
         }

@@ -2,7 +2,7 @@
 
 use super::confirmation::{CONTROL, Confirmed, against_both, judge};
 use super::tally::Tally;
-use super::{Arm, Effect, Rules, StageName, Trials};
+use super::{Arm, Effect, Nothing, Rules, StageName, Trials};
 
 /// What of the winner does anything.
 pub(super) enum Ablated {
@@ -10,6 +10,10 @@ pub(super) enum Ablated {
     NoTime,
     /// All of it, as far as can be told.
     Whole,
+    /// All of it, and fresh blocks say once more what it gains.
+    Again(Effect),
+    /// On fresh blocks it was no gain at all, harmed, or did not work.
+    Lost(Nothing),
     /// A smaller set keeps the gain.
     Smaller { arm: Arm, effect: Effect, harms: Vec<Option<Effect>> },
 }
@@ -45,6 +49,11 @@ pub(super) fn ablate<T: Trials>(winner: &Arm, rules: &Rules, trials: &mut T) -> 
             break;
         }
         tally.visit(&all, trials)?;
+    }
+    if let Some(why) = &tally.broken[0] {
+        let lost = Nothing::Broke { arm: winner.clone(), why: why.clone() };
+        trials.ended(&tally.stage(StageName::Ablation, |_| None, |_| false))?;
+        return Ok(Ablated::Lost(lost));
     }
     // The loss without an option: the winner's gain less that of the rest.
     let loss = |at: usize| Effect::of(&tally.combined(&[(0, 1.0), (at, -1.0)]));
@@ -106,7 +115,18 @@ fn recheck<T: Trials>(
     };
     let chosen = kept.as_ref().map(|(at, _)| *at);
     trials.ended(&tally.stage(StageName::Recheck, gain, |at| Some(at) == chosen.or(Some(WINNER))))?;
-    Ok(kept.map_or(Ablated::Whole, |(_, smaller)| smaller))
+    Ok(kept.map_or_else(|| once_more(&tally, rules), |(_, smaller)| smaller))
+}
+
+/// What the recheck says of the winner, where no smaller set keeps its gain. It was confirmed before, with more blocks: that
+/// it is not proven again is no reason to drop it, that nothing of it is seen again is.
+fn once_more(tally: &Tally, rules: &Rules) -> Ablated {
+    match judge(tally, WINNER, rules) {
+        Confirmed::Yes { effect, .. } => Ablated::Again(effect),
+        Confirmed::No(Nothing::NotConfirmed { effect, .. }) if effect.ln > 0.0 => Ablated::Again(effect),
+        Confirmed::No(Nothing::Untold { .. }) => Ablated::Whole,
+        Confirmed::No(nothing) => Ablated::Lost(nothing),
+    }
 }
 
 /// The winner's column of a recheck.

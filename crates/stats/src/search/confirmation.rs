@@ -46,10 +46,10 @@ pub(super) fn confirm<T: Trials>(
 /// interval of 95 % is above zero, and that the gain is more than the incumbent differed from itself meanwhile.
 pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
     let arm = tally.arms[at].clone();
-    let Some(found) = effect(tally, at).filter(|_| tally.broken[at].is_none()) else {
-        // Nothing of it counted, or it broke.
-        return Confirmed::No(Nothing::NoneBetter);
-    };
+    if let Some(why) = &tally.broken[at] {
+        return Confirmed::No(Nothing::Broke { arm, why: why.clone() });
+    }
+    let Some(found) = effect(tally, at) else { return Confirmed::No(Nothing::Untold { arm }) };
     let floor = Effect::of(&tally.gains(CONTROL)).map_or(0.0, |control| control.ln.abs());
     if !found.is_proven() || found.ln <= floor {
         return Confirmed::No(Nothing::NotConfirmed { arm, effect: found });
