@@ -59,9 +59,20 @@ impl Node {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// A listener that was closed a moment ago may live on in the child that another test has forked, until that executes
+    /// its program.
     fn listen(&self, any: &str) -> TcpListener {
+        let address = SocketAddr::new(any.parse().expect("root can do it"), POD_PORT);
+        let deadline = Instant::now() + PATIENCE;
         self.member(&self.pair.inside(1), || {
-            TcpListener::bind(SocketAddr::new(any.parse().expect("root can do it"), POD_PORT))
+            loop {
+                match TcpListener::bind(address) {
+                    Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    bound => return bound,
+                }
+            }
         })
     }
 
