@@ -93,10 +93,10 @@ fn facts(search: &Search) -> [(&'static str, String, String); 5] {
         (
             "incumbent against itself",
             noise(search).map_or_else(unknown, |noise| format!("±{}", text::percent(noise))),
-            "smaller differences are none".to_owned(),
+            "one visit against another".to_owned(),
         ),
         (
-            "gain that would be found",
+            "gain that a hold-out would prove",
             resolvable.map_or_else(unknown, text::percent),
             "four times in five".to_owned(),
         ),

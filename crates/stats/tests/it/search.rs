@@ -24,6 +24,8 @@ struct World {
     /// The scatter of a visit for itself.
     noise: f64,
     visits: f64,
+    /// The share of visits in which the machine freezes for a moment: a tail on one side.
+    freezes: f64,
     /// What a visit takes of the budget in its second half.
     late_visit: f64,
 }
@@ -39,6 +41,7 @@ impl World {
             below: (1.0, Response::Broken("it does not work".to_owned())),
             harms: vec![0.0; effects.len()],
             noise: 0.05,
+            freezes: 0.0,
             visits,
             late_visit: 1.0,
         }
@@ -91,7 +94,9 @@ impl Machine<'_> {
     /// The logarithm of what a visit shows.
     fn visit(&mut self) -> f64 {
         self.drift = 0.95 * self.drift + 0.05 * (1.0 - 0.95_f64.powi(2)).sqrt() * self.normal();
-        self.drift + self.world.noise * self.normal()
+        let shown = self.drift + self.world.noise * self.normal();
+        let frozen = self.world.freezes > 0.0 && self.random.unit() < self.world.freezes;
+        if frozen { shown - 0.3 - 0.2 * self.random.unit() } else { shown }
     }
 }
 
@@ -181,6 +186,16 @@ fn nothing_is_rarely_taken_for_something() {
         let [share, _, high] = world.share(1500, |answer| adopted(answer).is_some());
         assert!(share < 0.05 && high < 0.06, "{share} of searches, {high} at most");
         assert!(share > 0.01, "{share}: as if it could never say that something helps");
+    }
+}
+
+/// Student's test takes noise for normal, which that of a machine that freezes now and then is not.
+#[test]
+fn nothing_is_rarely_taken_for_something_where_the_machine_freezes() {
+    for visits in [250.0, 400.0] {
+        let world = World { freezes: 0.05, ..World::of(&[0.0; 12], visits) };
+        let [share, _, high] = world.share(1_000, |answer| adopted(answer).is_some());
+        assert!(share < 0.05 && high < 0.06, "{share} of searches, {high} at most");
     }
 }
 
