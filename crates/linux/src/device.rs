@@ -232,6 +232,13 @@ fn to_u32(number: u64) -> u32 {
 mod tests {
     use super::*;
 
+    /// The only link of a tree with these files.
+    fn card(files: &[(&str, &str)]) -> Device {
+        let texts =
+            files.iter().map(|(path, text)| (format!("sys/class/net/eth0/{path}"), (*text).to_owned()));
+        Files::of(texts.collect()).devices().unwrap().remove(0)
+    }
+
     #[test]
     fn a_virtio_card_has_its_interrupts_one_device_below() {
         let texts = [
@@ -254,10 +261,7 @@ mod tests {
             ("queues/rx-2/rps_cpus", "1\n"),
             ("queues/tx-0/tx_timeout", "0\n"),
         ];
-        let texts =
-            texts.iter().map(|(path, text)| (format!("sys/class/net/eth0/{path}"), (*text).to_owned()));
-        let devices = Files::of(texts.collect()).devices().unwrap();
-        let card = &devices[0];
+        let card = card(&texts);
         assert_eq!((card.mtu, card.up, card.speed_mbit, card.hardware), (1500, true, None, true));
         assert_eq!((card.driver.as_deref(), card.interrupts.as_slice()), (Some("virtio_net"), &[37, 38][..]));
         assert_eq!((card.numa_node, card.counters["rx_packets"]), (None, 12));
@@ -280,10 +284,7 @@ mod tests {
             ("device/../msi_irqs/24", "msi\n"),
             ("device/../local_cpulist", "0-7\n"),
         ];
-        let texts =
-            texts.iter().map(|(path, text)| (format!("sys/class/net/eth0/{path}"), (*text).to_owned()));
-        let devices = Files::of(texts.collect()).devices().unwrap();
-        let card = &devices[0];
+        let card = card(&texts);
         assert_eq!((card.interrupts.as_slice(), card.local_cpus.to_string()), (&[71][..], "0-3".to_owned()));
     }
 

@@ -63,16 +63,17 @@ pub(super) fn not_kept(standing: &Standing) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Remembers the newest login that there is: one that confirms must be newer.
+/// Remembers the newest login that there is: one that confirms must be newer. It is for what is set on the machine itself;
+/// what is set in a namespace cuts off nobody's login.
 pub(super) fn note_logins(about: &mut Value) {
     about[NEWEST_LOGIN] = json!(Login::newest().map(|login| login.0));
 }
 
-/// Whether this process comes of a login that was there when a tuning of the machine itself was applied. It goes on where a
-/// new one would not come through; what is set in a namespace cuts off nobody's.
+/// Whether this process comes of a login that was there when a tuning was applied. It goes on where a new one would not come
+/// through.
 pub(super) fn is_old_login(standing: &Standing) -> bool {
     let known = Login::own().zip(standing.about[NEWEST_LOGIN].as_u64());
-    !standing.about["netns"].is_string() && known.is_some_and(|(own, newest)| u64::from(own.0) <= newest)
+    known.is_some_and(|(own, newest)| u64::from(own.0) <= newest)
 }
 
 const NEWEST_LOGIN: &str = "newest_login";

@@ -68,7 +68,9 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
     let mut about = carry_on(held, &standing, proposal, kernel)?;
-    about::note_logins(&mut about);
+    if proposal.host.netns.is_none() {
+        about::note_logins(&mut about);
+    }
     let patience = (!args.confirmed).then_some(args.confirm_within);
     let standing = held.await_confirmation(Standing { about, ..standing }, patience)?;
     match standing.phase {

@@ -240,7 +240,9 @@ impl Held {
         if let Ok(Some(standing)) = self.store.standing()
             && !standing.is_of_this_boot()
         {
-            return self.take_back_restarted(kernel, why);
+            // A restart has taken all of it back, whatever the journal still says, and whether it can be read or not.
+            self.end(why, &[], Extent::All)?;
+            return Ok(TakenBack { steps: Vec::new(), is_whole: true });
         }
         if !path.exists() {
             // Begun and not yet with a journal: nothing was changed.
@@ -268,15 +270,6 @@ impl Held {
             return Err(TransactionError::Damaged { path, why });
         }
         self.undo(journal, kernel, why, extent)
-    }
-
-    /// A restart has taken all of it back, whatever the journal still says, and whether it can be read or not.
-    fn take_back_restarted(&self, kernel: &mut Kernel, why: Why) -> Result<TakenBack, TransactionError> {
-        if let Ok(journal) = Journal::open(&self.store.journal_path()) {
-            return self.undo(journal, kernel, why, Extent::All);
-        }
-        self.end(why, &[], Extent::All)?;
-        Ok(TakenBack { steps: Vec::new(), is_whole: true })
     }
 
     /// Forgets what stands without taking it back: for a journal that cannot be read any more.

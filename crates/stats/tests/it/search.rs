@@ -316,13 +316,13 @@ fn a_winner_that_ends_is_told_as_such() {
         Answer::Nothing(Nothing::Broke { arm, why }) => arm.holds(0) && why == "no room",
         _ => false,
     };
-    let [told, ..] = broke.share(50, |answer| is_told(answer) || matches!(answer, Answer::Unfit(_)));
-    assert!(told > 0.99, "{told}");
+    let [told, ..] = broke.share(50, is_told);
+    assert!(told > 0.95, "{told}");
     let mut void = ending(Response::Void);
     void.below.0 = 0.7;
     let is_told =
         |answer: &Answer| matches!(answer, Answer::Nothing(Nothing::Untold { arm }) if arm.holds(0));
-    let [told, ..] = void.share(50, |answer| is_told(answer) || matches!(answer, Answer::Unfit(_)));
+    let [told, ..] = void.share(50, is_told);
     assert!(told > 0.9, "{told}");
 }
 
