@@ -135,7 +135,7 @@ fn polled(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static s
         "{packets_per_s:.0} packets a second, and all {} queues may interrupt CPU {cpu} alone",
         queues.len()
     );
-    is_so.then_some((cpu, saw, "/proc/irq/…/effective_affinity_list"))
+    is_so.then_some((cpu, saw, "/proc/irq/…/effective_affinity_list, smp_affinity_list"))
 }
 
 fn packets_per_s(window: &Window<'_>, card: &Device) -> f64 {
@@ -205,7 +205,7 @@ fn moved(window: &Window<'_>) -> Vec<Seen> {
                 "interrupt {} ({}) moved from CPU {} to {}",
                 now.number, now.name, then.affinity, now.affinity
             );
-            let from = format!("/proc/irq/{}/effective_affinity_list", now.number);
+            let from = format!("/proc/irq/{}/effective_affinity_list, smp_affinity_list", now.number);
             found.push(Seen::information().on(&card.name).saw(saw, from));
         }
     }

@@ -17,7 +17,7 @@ pub struct Interrupt {
     pub name: String,
     /// How often each CPU took it since the machine's start.
     pub counts: PerCpu,
-    /// The CPUs that the kernel lets take it now; empty where that is not told.
+    /// The CPUs that take it from its next time on; empty where that is not told.
     pub affinity: CpuSet,
 }
 
@@ -39,17 +39,22 @@ impl Procfs {
         Ok(interrupts)
     }
 
-    /// The CPUs that may take an interrupt: those that the hardware was told (`effective_affinity_list`), or where the
-    /// kernel does not tell these, those that it was asked for. Empty if neither is told.
+    /// The CPUs that take an interrupt from its next time on: those that the hardware was told
+    /// (`effective_affinity_list`); or those that were asked for (`smp_affinity_list`), where the kernel does not tell the
+    /// first, or has yet to tell the hardware, as it does with many when the interrupt next comes (`irq_move_irq` in
+    /// kernel/irq/migration.c). Empty if neither is told.
     pub fn interrupt_affinity(&self, number: u32) -> Result<CpuSet> {
-        for file in ["effective_affinity_list", "smp_affinity_list"] {
-            let file = format!("irq/{number}/{file}");
-            // An interrupt that is not in use has an empty effective list.
-            if let Some(text) = self.read(&file)?.filter(|text| !text.trim().is_empty()) {
-                return text.trim().parse().map_err(|_| self.misread(&file, text.trim()));
-            }
-        }
-        Ok(CpuSet::default())
+        let asked = self.interrupt_cpus(number, "smp_affinity_list")?;
+        let effective = self.interrupt_cpus(number, "effective_affinity_list")?;
+        let is_so = effective.iter().any(|cpu| asked.contains(cpu)) || asked.is_empty();
+        Ok(if is_so { effective } else { asked })
+    }
+
+    /// Empty where there is no such file; the effective list of an interrupt that is not in use is empty, too.
+    fn interrupt_cpus(&self, number: u32, file: &str) -> Result<CpuSet> {
+        let file = format!("irq/{number}/{file}");
+        let text = self.read(&file)?.unwrap_or_default();
+        text.trim().parse().map_err(|_| self.misread(&file, text.trim()))
     }
 
     /// How often each CPU ran each kind of soft interrupt (`NET_RX`, `NET_TX`, …).
@@ -92,6 +97,11 @@ ERR:          0
             ("softirqs", "     CPU0 CPU2\nNET_RX:   7  9\n"),
             ("irq/38/effective_affinity_list", "\n"),
             ("irq/38/smp_affinity_list", "0-1\n"),
+            ("irq/39/effective_affinity_list", "1\n"),
+            ("irq/39/smp_affinity_list", "0-1\n"),
+            ("irq/40/effective_affinity_list", "1\n"),
+            ("irq/40/smp_affinity_list", "0\n"),
+            ("irq/41/effective_affinity_list", "1\n"),
         ];
         let (_directory, procfs) = proc_with(&files);
         let found = procfs.interrupts().unwrap();
@@ -99,8 +109,8 @@ ERR:          0
         assert_eq!((found[1].number, found[1].name.as_str()), (38, "virtio2-input.0"));
         assert_eq!(found[1].counts, PerCpu::from([(0, 0), (2, 6377)]));
         assert_eq!(procfs.softirqs().unwrap()["NET_RX"][&2], 9);
-        assert_eq!(procfs.interrupt_affinity(38).unwrap().to_string(), "0-1");
-        assert!(procfs.interrupt_affinity(24).unwrap().is_empty());
+        let affinities = [38, 39, 40, 41, 24].map(|irq| procfs.interrupt_affinity(irq).unwrap().to_string());
+        assert_eq!(affinities, ["0-1", "1", "0", "1", ""]);
     }
 
     #[test]

@@ -86,6 +86,20 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     },
     Fault {
+        code: "HG010",
+        name: "queues that CPU 0 polls, and one that has yet to move there",
+        severity: Warning,
+        plant: |scene| {
+            scene.saturate(0);
+            scene.before.interrupts = [[7, 0, 0, 0], [7, 0, 0, 0], [7, 0, 0, 0], [0, 0, 0, 1]];
+            scene.after.interrupts = scene.before.interrupts;
+            (0..4).for_each(|queue| scene.file(&format!("proc/irq/{}/smp_affinity_list", 40 + queue), "0\n"));
+            (0..3).for_each(|queue| {
+                scene.file(&format!("proc/irq/{}/effective_affinity_list", 40 + queue), "0\n");
+            });
+        },
+    },
+    Fault {
         code: "HG011",
         name: "interrupts on another node",
         severity: Warning,
