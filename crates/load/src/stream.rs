@@ -103,7 +103,7 @@ pub struct Delivered {
 pub struct Packets {
     /// Those that were due within the measured part; where as many go as can, those that were sent.
     pub intended: u64,
-    /// Those that the kernel took within the measured part.
+    /// Those of them that the kernel took before its end.
     pub sent: u64,
     /// Those of them that arrived at all.
     pub received: u64,

@@ -73,12 +73,15 @@ mod tests {
 
     #[test]
     fn work_costs() {
+        let begin_ns = clock::now_ns();
         let before = Reading::now().unwrap();
         let until_ns = clock::now_ns() + 5_000_000;
         while clock::now_ns() < until_ns {}
         let cost = before.until(Reading::now().unwrap(), None);
         assert!(cost.wall_ns >= 5_000_000);
-        assert!(cost.cpu_ns > 0);
-        assert!(cost.busy() > 0.0 && cost.busy() + cost.starved() <= 1.01, "{cost:?}");
+        assert!(cost.cpu_ns > 0 && cost.busy() > 0.0);
+        // A reading is of several files, between which a thread may be kept from running.
+        let all_ns = clock::now_ns() - begin_ns;
+        assert!(cost.cpu_ns + cost.run_queue_ns <= all_ns + all_ns / 100, "{cost:?} of {all_ns}");
     }
 }

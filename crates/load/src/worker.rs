@@ -53,6 +53,8 @@ pub(crate) struct Worker<'a> {
     start_ns: u64,
     end_ns: u64,
     drain_ns: u64,
+    /// When the schedule was first seen to be over: later than its end by as long as this thread was kept from running.
+    over_ns: u64,
     live_ns: u64,
     timeout_ns: u64,
     /// When it is looked for requests that are open for too long.
@@ -90,6 +92,7 @@ impl<'a> Worker<'a> {
             start_ns: 0,
             end_ns: nanoseconds(order.duration),
             drain_ns: nanoseconds(order.drain),
+            over_ns: u64::MAX,
             live_ns: LIVE_NS,
             timeout_ns: order.timeout.map_or(u64::MAX, nanoseconds),
             expiry_ns: u64::MAX,
@@ -109,8 +112,15 @@ impl<'a> Worker<'a> {
         let mut now_ns = clock::now_ns();
         loop {
             now_ns = self.send_due(now_ns);
-            if self.is_finished(now_ns) {
-                break;
+            if now_ns >= self.end_ns {
+                self.over_ns = self.over_ns.min(now_ns);
+                if self.is_settled(now_ns) {
+                    break;
+                }
+                if now_ns >= self.drained_ns(now_ns) {
+                    now_ns = self.read_all(now_ns);
+                    break;
+                }
             }
             self.keep_up(now_ns);
             let mut timeout_ns = self.sleep_ns(now_ns);
@@ -199,6 +209,7 @@ impl<'a> Worker<'a> {
             self.reopen(index, now_ns);
         }
         if now_ns >= self.expiry_ns {
+            self.read_all(now_ns);
             self.expire(now_ns);
         }
         if now_ns >= self.live_ns {
@@ -240,10 +251,21 @@ impl<'a> Worker<'a> {
         self.published = (self.outcome.sent, self.outcome.answered);
     }
 
-    fn is_finished(&self, now_ns: u64) -> bool {
-        let over = now_ns >= self.end_ns;
-        let settled = self.open == 0 && self.due(now_ns).is_none();
-        over && (settled || now_ns >= self.end_ns.saturating_add(self.drain_ns))
+    fn is_settled(&self, now_ns: u64) -> bool {
+        self.open == 0 && self.due(now_ns).is_none()
+    }
+
+    /// When open requests are no longer waited for.
+    fn drained_ns(&self, now_ns: u64) -> u64 {
+        self.over_ns.min(now_ns).max(self.end_ns).saturating_add(self.drain_ns)
+    }
+
+    /// Reads what has come: if this thread is late, that was in time.
+    fn read_all(&mut self, mut now_ns: u64) -> u64 {
+        for _ in 0..=self.client.connections.len() / EVENTS {
+            now_ns = self.poll(now_ns, 0);
+        }
+        now_ns
     }
 
     /// True if no event can come that matters before the next request, and that is near.
@@ -263,8 +285,7 @@ impl<'a> Worker<'a> {
         let acts = self.client.has_room()
             || next_ns > now_ns && matches!(self.when_busy, WhenBusy::Drop | WhenBusy::Grow);
         let can_send = acts && next_ns < self.end_ns;
-        let end_ns =
-            if now_ns < self.end_ns { self.end_ns } else { self.end_ns.saturating_add(self.drain_ns) };
+        let end_ns = if now_ns < self.end_ns { self.end_ns } else { self.drained_ns(now_ns) };
         let retry_ns = self.client.retry.front().map_or(u64::MAX, |(at_ns, _)| *at_ns);
         let other_ns = end_ns.min(retry_ns).min(self.live_ns).min(self.expiry_ns);
         self.waiting.timeout_ns(now_ns, can_send.then_some(next_ns), other_ns)

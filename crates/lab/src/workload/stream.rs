@@ -1,6 +1,8 @@
 //! `tcp-stream` and `udp-stream`: from a sender in the client's pod to a receiver in the server's, both of this process.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use load::stream::{self, Carries, Delivered, Flow, Receiver, Sender};
@@ -20,6 +22,8 @@ pub(super) struct Stream;
 const QUIET: Duration = Duration::from_millis(150);
 /// How long a flow may take to connect.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long the port of the stream before may still be held.
+const FREED: Duration = Duration::from_secs(2);
 /// A stream that only shows whether the way is there.
 const TRY: Duration = Duration::from_millis(20);
 const NOTHING: &str = "nothing of a stream arrived";
@@ -101,14 +105,7 @@ fn flow(standing: &Standing, load: &Load, method: Option<&Method>) -> Flow {
 /// Opens both ends where they belong, and lets it flow. `edge` is called when the measured part begins and ends.
 fn run(standing: &Standing, flow: &Flow, flows: u32, edge: &mut dyn FnMut()) -> Result<Delivered, LabError> {
     let to = standing.topology.address;
-    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let listen = SocketAddr::new(any, SERVER_PORT);
-    let threads = flow.receiver_cpus.len();
-    let receiver = standing.inside(1)?.run(|| match flow.carries {
-        Carries::Segments { .. } => Receiver::segments(listen),
-        Carries::Datagrams { .. } => Receiver::datagrams(listen, threads),
-    })?;
-    let receiver = receiver.map_err(|error| standing.load_error(error))?;
+    let receiver = receive(standing, flow)?;
     let sender = standing.inside(0)?.run(|| match flow.carries {
         Carries::Segments { .. } => Sender::segments(to, flows as usize, CONNECT),
         Carries::Datagrams { .. } => Sender::datagrams(to, flows as usize),
@@ -121,6 +118,30 @@ fn run(standing: &Standing, flow: &Flow, flows: u32, edge: &mut dyn FnMut()) -> 
         error => standing.load_error(error),
     })?;
     stream::run(sender, receiver, flow, edge).map_err(|error| standing.load_error(error))
+}
+
+/// Opens the receiver's end. The port is nobody else's in a namespace of ours; but what this process has forked meanwhile
+/// holds the sockets of before until it executes its program.
+fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
+    let to = standing.topology.address;
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let listen = SocketAddr::new(any, SERVER_PORT);
+    let threads = flow.receiver_cpus.len();
+    let deadline = Instant::now() + FREED;
+    loop {
+        let receiver = standing.inside(1)?.run(|| match flow.carries {
+            Carries::Segments { .. } => Receiver::segments(listen),
+            Carries::Datagrams { .. } => Receiver::datagrams(listen, threads),
+        })?;
+        match receiver {
+            Err(LoadError::System { source, .. })
+                if source.kind() == ErrorKind::AddrInUse && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            receiver => return receiver.map_err(|error| standing.load_error(error)),
+        }
+    }
 }
 
 /// A path that carries nothing, or that loses bytes of TCP, is broken. One that loses datagrams is only bad; and if

@@ -1,8 +1,8 @@
 //! Datagrams: a thread and a port for each flow at the sender, a thread for each socket at the receiver.
 //!
-//! A datagram begins with 16 bytes: its flow (4), whether it was sent within the measured part (4), its number within
-//! the flow (8), each with the least significant byte first. So loss is counted of exactly those that were sent in the
-//! measured part, however late they arrive.
+//! A datagram begins with 16 bytes: its flow (4), whether it belongs to the measured part (4), its number within the flow
+//! (8), each with the least significant byte first. So loss is counted of exactly those that were sent for the measured
+//! part, however late they arrive.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -123,8 +123,9 @@ impl Source<'_> {
                 continue;
             }
             pace.advance();
-            let measured = now_ns >= start_ns;
-            delivered.packets.intended += u64::from(if saturates { measured } else { due_ns >= start_ns });
+            // By when it was due: what should have been sent before the measured part is not counted there for being late.
+            let measured = if saturates { now_ns } else { due_ns } >= start_ns;
+            delivered.packets.intended += u64::from(measured);
             packet[4..8].copy_from_slice(&u32::from(measured).to_le_bytes());
             packet[8..16].copy_from_slice(&number.to_le_bytes());
             if self.transmit(&packet)? {
@@ -135,9 +136,13 @@ impl Source<'_> {
             now_ns = clock::now_ns();
         }
         // What was due and could not be sent in time was asked for too.
-        while !saturates && due_ns(&pace, begin_ns, now_ns) < end_ns {
+        while !saturates {
+            let due_ns = due_ns(&pace, begin_ns, now_ns);
+            if due_ns >= end_ns {
+                break;
+            }
             pace.advance();
-            delivered.packets.intended += 1;
+            delivered.packets.intended += u64::from(due_ns >= start_ns);
         }
         shared.sent.fetch_add(number, Ordering::AcqRel);
         Ok(delivered)

@@ -72,13 +72,16 @@ fn a_frozen_server_shows_in_response_and_hides_in_service() {
     let ms = |histogram: &hdrhistogram::Histogram<u64>, quantile| {
         histogram.value_at_quantile(quantile) / 1_000_000
     };
-    assert!((150..600).contains(&ms(&outcome.response, 0.99)), "{} ms", ms(&outcome.response, 0.99));
+    // Where this machine froze too, everything is later by that.
+    let late = outcome.late.max() / 1_000_000;
+    assert!((150..600 + late).contains(&ms(&outcome.response, 0.99)), "{} ms", ms(&outcome.response, 0.99));
     assert!(ms(&outcome.response, 0.95) >= 70, "{} ms", ms(&outcome.response, 0.95));
-    assert!(ms(&outcome.response, 0.5) < 70);
-    assert!(ms(&outcome.service, 0.99) < 90, "{} ms", ms(&outcome.service, 0.99));
+    assert!(ms(&outcome.response, 0.5) < 70 + late);
+    assert!(ms(&outcome.service, 0.99) < 90 + late, "{} ms", ms(&outcome.service, 0.99));
     assert!(outcome.lag.max() >= 150_000_000);
-    // The lag is that of the frozen server.
-    assert!(outcome.late.value_at_quantile(0.95) * 4 < outcome.lag.value_at_quantile(0.95));
+    // What of the lag is not the generator's own is the frozen server's: 200 requests that wait 100 ms each.
+    let sum_s = |histogram: &hdrhistogram::Histogram<u64>| histogram.mean() * histogram.len() as f64 / 1e9;
+    assert!(sum_s(&outcome.lag) - sum_s(&outcome.late) >= 10.0, "{:?}", outcome.lag);
     assert!(outcome.backlog_max >= 100, "{}", outcome.backlog_max);
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -136,16 +137,19 @@ fn other_answers_than_expected_are_counted_apart() {
 
 #[test]
 fn a_late_answer_does_not_leak_into_the_next_run() {
-    let address = serve(|request| {
+    let (over, is_over) = mpsc::channel();
+    let is_over = Mutex::new(is_over);
+    let address = serve(move |request| {
         if request.number > 0 {
             return request.answer(OK);
         }
-        thread::sleep(Duration::from_millis(150));
+        is_over.lock().unwrap().recv().unwrap();
         request.answer(b"HTTP/1.1 503 Late\r\nContent-Length: 0\r\n\r\n")
     });
     let mut clients = [client(address, 1)];
     let outcome = run(&mut clients, &Run { drain: Duration::from_millis(50), ..at(100.0, 10) });
     assert_eq!((outcome.sent, outcome.missed.count()), (1, 1));
+    over.send(()).unwrap();
     let outcome = run(&mut clients, &at(100.0, 500));
     assert_eq!((outcome.answered, outcome.unexpected.count(), outcome.faults.count()), (50, 0, 0));
 }
