@@ -8,7 +8,8 @@
 //!    too much, or does the incumbent differ from itself, there is no search.
 //! 2. **Screening**, where there are more combinations than fit into a block: every option alone once, then factorial
 //!    blocks in which half of all options are on at a time, so that every visit tells of every option.
-//! 3. **Race**: sequential halving (Karnin, Koren and Somekh 2013) among the best options and their combinations.
+//! 3. **Race**, where there is more than one arm left: sequential halving (Karnin, Koren and Somekh 2013) among the best
+//!    options and their combinations.
 //! 4. **Confirmation** of the one winner on blocks that nothing was chosen by. This is what keeps false winners rare:
 //!    the best of a dozen arms that do nothing looks good in nine searches of ten.
 //! 5. **Ablation**: the winner without each of its options, and what is left once more against incumbent and winner, on
@@ -209,9 +210,25 @@ struct Shares {
 const SHARES: Shares = Shares { screening: 0.2, race: 0.25, confirmation: 0.3 };
 
 impl Shares {
-    /// A share of all as one of what is left after others.
-    fn of_rest(&self, share: f64, spent: f64) -> f64 {
-        share / (1.0 - spent)
+    /// The screening's, of all visits: nothing where all combinations can race.
+    fn of_screening(&self, space: &Space) -> f64 {
+        if space.fits_a_block() { 0.0 } else { self.screening }
+    }
+
+    /// The race's, of what the screening left: nothing where there is but one arm.
+    fn of_race(&self, space: &Space) -> f64 {
+        if space.options() == 1 { 0.0 } else { self.race / (1.0 - self.screening) }
+    }
+
+    /// The hold-out's, of what the race left. What would be the ablation's is the hold-out's where there is nothing to
+    /// take away.
+    fn of_hold_out(&self, options: usize) -> f64 {
+        if options == 1 { 1.0 } else { self.confirmation / (1.0 - self.screening - self.race) }
+    }
+
+    /// The hold-out's, of all visits, at least.
+    fn of_all_for_hold_out(&self, space: &Space) -> f64 {
+        (1.0 - self.of_screening(space)) * (1.0 - self.of_race(space)) * self.of_hold_out(space.factors())
     }
 }
 
@@ -222,7 +239,7 @@ impl Shares {
 pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result<Found, T::Error> {
     let calibration = calibrate(trials)?;
     let visits = trials.visits_left();
-    let hold_out = SHARES.confirmation * visits;
+    let hold_out = SHARES.of_all_for_hold_out(space) * visits;
     let resolvable_ln = calibration.difference.map(|_| calibration.resolvable_ln(hold_out));
     let answer = match calibration.fit(space, hold_out, visits, rules) {
         Err(unfit) => Answer::Unfit(unfit),
@@ -248,15 +265,14 @@ fn find<T: Trials>(
         space.all_arms()
     } else {
         let mut random = Random::from_seed(rules.seed);
-        screen(space, calibration, SHARES.screening * visits, &mut random, trials)?
+        screen(space, calibration, SHARES.of_screening(space) * visits, &mut random, trials)?
     };
     // Visits may take longer than they did: every stage has its share of those that are left.
-    let for_race = SHARES.of_rest(SHARES.race, SHARES.screening) * trials.visits_left();
-    let Some(winner) = race(arms, for_race, trials)? else { return Ok(Answer::Nothing(Nothing::NoneBetter)) };
-    // What would be the ablation's is the hold-out's where there is nothing to take away.
+    let for_race = SHARES.of_race(space) * trials.visits_left();
+    let winner = if space.options() == 1 { arms.into_iter().next() } else { race(arms, for_race, trials)? };
+    let Some(winner) = winner else { return Ok(Answer::Nothing(Nothing::NoneBetter)) };
     let alone = winner.options().len() == 1;
-    let share = SHARES.of_rest(SHARES.confirmation, SHARES.screening + SHARES.race);
-    let (effect, harms) = match confirm(&winner, if alone { 1.0 } else { share }, rules, trials)? {
+    let (effect, harms) = match confirm(&winner, SHARES.of_hold_out(winner.options().len()), rules, trials)? {
         Confirmed::No(nothing) => return Ok(Answer::Nothing(nothing)),
         Confirmed::Yes { effect, harms } => (effect, harms),
     };

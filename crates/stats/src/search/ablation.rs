@@ -57,7 +57,7 @@ pub(super) fn ablate<T: Trials>(winner: &Arm, rules: &Rules, trials: &mut T) -> 
     }
     // The loss without an option: the winner's gain less that of the rest.
     let loss = |at: usize| Effect::of(&tally.combined(&[(0, 1.0), (at, -1.0)]));
-    let needed = |at: usize| tally.broken[at].is_some() || loss(at).is_none_or(|loss| loss.is_proven());
+    let needed = |at: usize| tally.broken[at].is_some() || loss(at).is_none_or(|loss| loss.is_likely());
     let shown = |at: usize| if at == 0 { Effect::of(&tally.gains(0)) } else { loss(at) };
     trials.ended(&tally.stage(StageName::Ablation, shown, |at| at > 0 && needed(at)))?;
     let mut idle: Vec<(usize, f64)> = (1..=options.len())
@@ -138,5 +138,5 @@ fn keeps(tally: &Tally, at: usize) -> bool {
     let most = gain(at) >= gain(WINNER).map(|whole| KEPT_MIN * whole);
     let [_, (control, half)] = against_both(at);
     let lost = [(WINNER, 1.0 - LOST_MAX), (at, -1.0), (control, -LOST_MAX * half)];
-    most && Effect::of(&tally.combined(&lost)).is_some_and(|lost| !lost.is_proven())
+    most && Effect::of(&tally.combined(&lost)).is_some_and(|lost| !lost.is_likely())
 }

@@ -109,12 +109,15 @@ impl Calibration {
 
 /// The fewest visits of a whole search, calibration included: enough for the fewest blocks of its dearest stage.
 fn visits_min(space: &Space) -> f64 {
-    let hold_out = HOLD_OUT_MIN * HOLD_OUT_VISITS / super::SHARES.confirmation;
-    let search = if space.fits_a_block() {
-        super::halving::visits_min(space.all_arms().len()) / (super::SHARES.screening + super::SHARES.race)
+    let shares = super::SHARES;
+    let hold_out = HOLD_OUT_MIN * HOLD_OUT_VISITS / shares.of_all_for_hold_out(space);
+    let search = if space.options() == 1 {
+        0.0
+    } else if space.fits_a_block() {
+        super::halving::visits_min(space.all_arms().len()) / (shares.screening + shares.race)
     } else {
-        let race = super::halving::visits_min(super::screening::RACING_MAX) / super::SHARES.race;
-        race.max(super::screening::visits_min(space) / super::SHARES.screening)
+        let race = super::halving::visits_min(super::screening::RACING_MAX) / shares.race;
+        race.max(super::screening::visits_min(space) / shares.screening)
     };
     f64::from(2 * BLOCKS) + hold_out.max(search)
 }
@@ -164,8 +167,8 @@ mod tests {
         let Err(Unfit::Coarse { resolvable_ln, needed }) = fit(calibration(0.0, 0.1), 200.0, 0.02) else {
             panic!("200 visits do not resolve 2 %")
         };
-        // 20 blocks: (1.729 + 0.861) · 0.1 · √(0.75/20).
-        assert!((resolvable_ln - 0.0502).abs() < 2e-4, "{resolvable_ln}");
+        // 20 blocks: (2.093 + 0.861) · 0.1 · √(0.75/20).
+        assert!((resolvable_ln - 0.0572).abs() < 2e-4, "{resolvable_ln}");
         assert!((needed / 200.0 - (resolvable_ln / 0.02).powi(2)).abs() < 1e-9);
         assert_eq!(fit(calibration(0.0, 0.1), needed * 1.05, 0.02), Ok(()));
     }

@@ -42,8 +42,8 @@ pub(super) fn confirm<T: Trials>(
     Ok(confirmed)
 }
 
-/// Whether an arm of a stage with a control is better. Two things are asked: that the lower end of the one-sided
-/// interval of 95 % is above zero, and that the gain is more than the incumbent differed from itself meanwhile.
+/// Whether an arm of a stage with a control is better. Two things are asked: that its interval of 95 % lies
+/// above zero, and that the gain is more than the incumbent differed from itself meanwhile.
 pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
     let arm = tally.arms[at].clone();
     if let Some(why) = &tally.broken[at] {

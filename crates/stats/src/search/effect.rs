@@ -44,8 +44,13 @@ impl Effect {
         resolving(self.blocks) * self.ln_error
     }
 
-    /// True if it is above zero with an error of 5 % at most.
+    /// True if its interval of 95 % lies above zero: what is shown of a gain is what it is adopted by.
     pub(super) fn is_proven(&self) -> bool {
+        self.at_least(0.025) > 0.0
+    }
+
+    /// True if it is above zero with an error of 5 % at most: enough to keep what may be needed.
+    pub(super) fn is_likely(&self) -> bool {
         self.at_least(0.05) > 0.0
     }
 
@@ -54,9 +59,9 @@ impl Effect {
     }
 }
 
-/// How many standard errors an effect must be to be proven (one-sided, 95 %) with a probability of 80 %.
+/// How many standard errors an effect must be to be proven with a probability of 80 %.
 pub(super) fn resolving(blocks: u32) -> f64 {
-    student_t_quantile(blocks - 1, 0.1) + student_t_quantile(blocks - 1, 0.4)
+    student_t_quantile(blocks - 1, 0.05) + student_t_quantile(blocks - 1, 0.4)
 }
 
 /// The mean without the tenth at either end: a block in which something else happened moves it little.
@@ -80,6 +85,9 @@ mod tests {
         // t of 5 degrees is exceeded by 2.015 on one side in 5 %, by 2.571 on both.
         assert!((effect.at_least(0.05) - (0.05 - 2.015 * 0.015_706)).abs() < 1e-4);
         assert!((effect.ratio().low.ln() - (0.05 - 2.571 * 0.015_706)).abs() < 1e-4);
+        // So an effect of 2.2 standard errors is likely, and not proven.
+        let short = Effect { ln: 0.034_5, ..effect };
+        assert!(short.is_likely() && !short.is_proven() && short.ratio().low < 1.0);
         assert!(effect.is_proven() && !Effect::of(&[0.1, -0.05]).unwrap().is_proven());
         assert_eq!(Effect::of(&[0.1]), None);
     }

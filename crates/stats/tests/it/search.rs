@@ -177,10 +177,10 @@ fn figures() {
     }
 }
 
-/// 1 500 searches in which nothing helps, of many knobs and of the values of one.
+/// 1 500 searches in which nothing helps, of many knobs, of the values of one, and of one alone.
 #[test]
 fn nothing_is_rarely_taken_for_something() {
-    for (values, visits) in [(vec![1; 12], 400.0), (vec![3], 150.0)] {
+    for (values, visits) in [(vec![1; 12], 400.0), (vec![3], 150.0), (vec![1], 60.0)] {
         let options = values.iter().sum();
         let world = World { values, ..World::of(&vec![0.0; options], visits) };
         let [share, _, high] = world.share(1500, |answer| adopted(answer).is_some());
@@ -379,6 +379,17 @@ fn visits_that_take_longer_leave_time_to_ablate() {
         }
     }
     assert!(together > 50 && ablated == together, "{ablated} of {together}");
+}
+
+/// A single setting has nobody to race with, and needs few visits.
+#[test]
+fn a_single_setting_is_confirmed_at_once() {
+    let world = World::of(&[0.08], 60.0);
+    assert!(Space::new(&[1]).visits_min() <= 40.0, "{}", Space::new(&[1]).visits_min());
+    let [found, ..] = world.share(200, |answer| adopted(answer).is_some());
+    assert!(found > 0.8, "{found}");
+    let names: Vec<StageName> = world.search(1).1.stages.iter().map(|stage| stage.name).collect();
+    assert_eq!(names, [StageName::Calibration, StageName::Confirmation]);
 }
 
 #[test]
