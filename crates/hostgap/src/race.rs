@@ -149,8 +149,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if experiment.vm.is_some() && !args.vm.is_guest() {
         return elsewhere::race(&experiment, args);
     }
-    let facts = linux::features::probe()?;
     let stop = stop::on_signals()?;
+    let facts = linux::features::probe()?;
     let dir = fresh_dir(&args.out, &experiment.name)?;
     let result = race(experiment, args, &dir, &facts, stop);
     // It goes only if it is empty: what was written is kept.

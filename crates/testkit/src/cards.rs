@@ -81,9 +81,7 @@ impl Cards {
     /// Waits until a packet comes through: a card takes a second or two until it has a carrier, anew after each change of
     /// its rings.
     pub fn await_way(&self) {
-        let receiver = UdpSocket::bind((HOME, PORT)).expect("it is an address of ours");
-        receiver.set_read_timeout(Some(Duration::from_millis(100))).expect("it is not zero");
-        let sender = self.socket();
+        let (receiver, sender) = (receiver(), self.socket());
         let came = |_: i32| {
             // There may be no way to send it yet.
             let _ = sender.send_to(b"x", (HOME, PORT));
@@ -107,12 +105,20 @@ impl Cards {
         })
     }
 
-    /// Sends `count` datagrams of 1000 bytes at once, up to 60.
+    /// Sends `count` datagrams of 1000 bytes at once, up to 60, and waits until they have come, or no more of them do.
     pub fn burst(&self, count: usize) {
-        let sender = self.socket();
+        let (receiver, sender) = (receiver(), self.socket());
         segment(&sender);
         sender.send_to(&vec![0; count * SEGMENT], (HOME, PORT)).expect("the way is known");
+        let _lost = (0..count).any(|_| receiver.recv(&mut [0; 8]).is_err());
     }
+}
+
+/// Where packets arrive; they are waited for for a tenth of a second.
+fn receiver() -> UdpSocket {
+    let receiver = UdpSocket::bind((HOME, PORT)).expect("it is an address of ours");
+    receiver.set_read_timeout(Some(Duration::from_millis(100))).expect("it is not zero");
+    receiver
 }
 
 /// Moves the sender's card away, and gives both their addresses.

@@ -95,6 +95,7 @@ pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCod
 
 /// `hostgap tune rollback`.
 pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode> {
+    let stood = store.standing().ok().flatten();
     let held = store.hold()?;
     if discard {
         held.forget()?;
@@ -107,6 +108,13 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
         Err(TransactionError::Journal(error)) => {
             prove(store)?;
             return Err(TransactionError::Journal(error).into());
+        }
+        Err(error @ TransactionError::Nothing { .. }) => {
+            let Some(last) = stood.and_then(|stood| taken_back(store, &stood)) else {
+                return Err(error.into());
+            };
+            speak::result(ended(&last))?;
+            return Ok(if last.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) });
         }
         Err(error) => return Err(error.into()),
     };
@@ -138,6 +146,11 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
         (true, 0) => ExitCode::SUCCESS,
         (true, _) => ExitCode::from(exit::INVALID),
     })
+}
+
+/// How it ended, if its watcher, which had the store until now, has taken back what stood a moment ago.
+fn taken_back(store: &Store, stood: &Standing) -> Option<Ended> {
+    store.last().filter(|last| last.id == stood.id && !last.addition)
 }
 
 /// The steps that stand, and the damaged lines of the journal. It is only read: whoever changes it has its lock. A step

@@ -1,8 +1,9 @@
 //! `hostgap serve` and `hostgap load`, alone, over loopback.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Output};
+use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use hdrhistogram::Histogram;
@@ -11,7 +12,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::turn::{HOSTGAP, Turn, check, json, kill, stderr, stdout, text, turn};
+use crate::turn::{HOSTGAP, Turn, check, json, kill, stderr, stdout, text, turn, until};
 
 /// A responder on a port of the kernel's choice, and its URL.
 fn serve(turn: &Turn, args: &[&str]) -> (Child, String) {
@@ -103,7 +104,7 @@ fn disturbed(turn: &Turn, url: &str, args: &[&str]) -> Output {
     while load.try_wait().unwrap().is_none() {
         for signal in [Signal::STOP, Signal::CONT] {
             kill(load.id(), signal);
-            std::thread::sleep(std::time::Duration::from_millis(60));
+            std::thread::sleep(Duration::from_millis(60));
         }
     }
     load.wait_with_output().unwrap()
@@ -222,11 +223,29 @@ fn an_interrupt_shows_what_was_measured() {
         .args(["load", &url, "--rate", "200", "--duration", "10m", "--warmup", "0s", "--json"])
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
+    let port = url.trim_end_matches('/').rsplit_once(':').unwrap().1;
+    let of_server = ["-Htin", "sport", "=", &format!(":{port}")];
+    until("something is answered", || text(turn.command("ss").args(of_server)).contains("bytes_acked:"));
     kill(load.id(), Signal::INT);
     let output = load.wait_with_output().unwrap();
     check(&output, 130, "");
     assert!(json(&output)["answered"].as_u64().unwrap() > 0, "{}", stdout(&output));
+    end(server, Signal::INT);
+}
+
+/// For longer than the rest of the run and than answers are waited for.
+#[test]
+fn a_generator_that_was_stopped_reads_what_has_come() {
+    let turn = turn();
+    let (server, url) = serve(&turn, &[]);
+    let args = ["--rate", "200", "--duration", "1s", "--warmup", "0s", "--timeout", "300ms", "--json"];
+    let load = turn.command(HOSTGAP).args(["load", &url]).args(args).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    kill(load.id(), Signal::STOP);
+    std::thread::sleep(Duration::from_secs(2));
+    kill(load.id(), Signal::CONT);
+    let value = json(&load.wait_with_output().unwrap());
+    assert_eq!((&value["answered"], &value["missed"]), (&200.into(), &0.into()), "{value}");
     end(server, Signal::INT);
 }
 
@@ -238,6 +257,8 @@ fn a_port_in_use_and_one_where_nobody_listens() {
     let output = turn.hostgap(&["serve", "--listen", &address]);
     check(&output, 1, &format!("could not listen on {address}: Address already in use"));
     drop(taken);
+    // What another test has forked meanwhile holds the listener until it executes its program.
+    until("nobody listens", || TcpStream::connect(&address).is_err());
     let output = turn.hostgap(&["load", &format!("http://{address}/"), "--duration", "1s"]);
     check(&output, 1, &format!("could not connect to {address}: Connection refused"));
 }

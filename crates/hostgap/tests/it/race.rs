@@ -1,5 +1,8 @@
 //! Whole races.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::Output;
+
 use rustix::process::Signal;
 
 use crate::turn::{check, check_race, json, kill, turn, until};
@@ -124,11 +127,15 @@ fn a_second_race_says_that_it_waits_and_then_runs() {
     let turn = turn();
     let mut first = turn.start_race(&["--paths", "macvlan", "--rounds", "400", "--rate", "1k"]);
     until("the first race has namespaces", || !turn.namespaces().is_empty());
-    let second = turn.start_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut second = turn.start_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
+    let (mut told, mut lines) = (String::new(), BufReader::new(second.stderr.take().unwrap()));
+    while !told.contains("another race") {
+        assert!(lines.read_line(&mut told).unwrap() > 0, "it does not wait: {told}");
+    }
     kill(first.id(), Signal::INT);
     assert_eq!(first.wait().unwrap().code(), Some(130));
-    let second = second.wait_with_output().unwrap();
+    lines.read_to_string(&mut told).unwrap();
+    let second = Output { stderr: told.into_bytes(), ..second.wait_with_output().unwrap() };
     check_race(&second, "another race");
     turn.assert_nothing_left();
 }

@@ -145,13 +145,13 @@ impl Drop for Ground {
     }
 }
 
-/// The watchers of a store, by their command line.
+/// The watchers of a store, by their command line. Whoever has just been forked to become one has that of its parent.
 fn processes_of(state: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let wanted = format!("tune\0watch\0--state\0{}\0", state.display());
+    let wanted = format!("--state\0{}\0", state.display());
     pids.filter(|pid| {
-        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(&wanted))
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&wanted))
     })
     .collect()
 }

@@ -154,7 +154,7 @@ impl Turn {
         assert_eq!(self.namespaces(), nothing);
         assert_eq!(self.owners(), nothing);
         // A killed race's child that was just being started, `nginx -v` say, ends by itself a moment later.
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline && !self.processes().is_empty() {
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -65,7 +65,7 @@ fn streams_are_read_by_what_arrives() {
         let carried = &rate["carried"];
         let [sent, received] =
             ["sent_packets_per_s", "received_packets_per_s"].map(|of| carried[of].as_f64().unwrap());
-        assert!(sent > 0.0 && received > 0.0 && sent <= 2100.0, "{carried}");
+        assert!(sent > 0.0 && received > 0.0 && sent <= 2000.0, "{carried}");
         let loss = carried["loss"].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&loss), "{carried}");
     }
@@ -253,13 +253,16 @@ fn port() -> String {
     NEXT.fetch_add(1, Ordering::Relaxed).to_string()
 }
 
+/// What clients that do not find their server say and may call a success: iperf3 in its JSON, and sockperf.
+const ALONE: [&str; 2] = ["\"error\":", "No messages were received"];
+
 /// Runs a client until its server is there.
 fn once_ready(up: &Up<'_>, program: &[&str]) -> String {
     for _ in 0..50 {
         let output = up.inside("client_netns", program).output().unwrap();
-        // iperf3 tells errors in its JSON, and may call that a success.
-        if output.status.success() && !stdout(&output).contains("\"error\":") {
-            return stdout(&output);
+        let told = stdout(&output);
+        if output.status.success() && !ALONE.iter().any(|alone| told.contains(alone)) {
+            return told;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }

@@ -110,7 +110,8 @@ fn network_cards_reach_each_other_alone() {
         let script = "modprobe virtio_net && modprobe vmxnet3 && ip netns add far && ip link set eth1 netns far && \
                       ip -n far link set eth1 up && ip -n far address add 192.0.2.2/24 dev eth1 && \
                       ip link set eth0 up && ip address add 192.0.2.1/24 dev eth0 && \
-                      for try in 1 2 3 4 5 6 7 8 9; do echo x >/dev/udp/192.0.2.2/9; sleep 0.5; done; \
+                      for try in $(seq 100); do echo x >/dev/udp/192.0.2.2/9; \
+                      ip neighbour | grep -q lladdr && break; sleep 0.3; done; \
                       ls /sys/class/net/eth0/queues; cat /proc/interrupts; ip route; ls /sys/class/net; ip neighbour";
         let mut command = Command::new("/bin/bash");
         command.args(["-c", script]);

@@ -98,12 +98,12 @@ fn a_tiny_ring_is_made_larger_and_comes_back() {
         let mut doctor = Command::new(HOSTGAP);
         doctor.args(["doctor", "--for", "3s", "--json"]).stdout(Stdio::piped());
         let doctor = doctor.spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(700));
-        for _ in 0..20 {
+        let doctor = std::thread::spawn(|| doctor.wait_with_output().unwrap());
+        while !doctor.is_finished() {
             cards.burst(50);
             std::thread::sleep(Duration::from_millis(50));
         }
-        json(&doctor.wait_with_output().unwrap())
+        json(&doctor.join().unwrap())
     };
     let before = bursts();
     check_foremost(&before, "HG030");

@@ -13,7 +13,11 @@ fn what_nobody_confirms_is_taken_back_by_itself() {
         ground.apply(&["--confirm-within", "700ms", "--set", "somaxconn=8192", "--set", "initcwnd=20"]);
     check(&applied, 0, "somaxconn  4096 → 8192");
     assert!(stdout(&applied).contains("hostgap tune confirm"), "{}", stdout(&applied));
-    assert_eq!(ground.sysctl("net/core/somaxconn"), "8192");
+    let now = ground.sysctl("net/core/somaxconn");
+    // The time may have passed already.
+    if ground.phase().as_deref() == Some("unconfirmed") {
+        assert_eq!(now, "8192");
+    }
     ground.until_nothing_stands();
     before.assert_same(&ground.dump(), "after nobody confirmed");
     let last = ground.status()["last"].clone();
