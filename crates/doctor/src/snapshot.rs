@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use linux::power::CpuPower;
 use linux::procfs::{
-    Counters, Interrupt, Ipv4Route, PacketTap, PerCpu, Pressure, Procfs, SoftnetCpu, Stat, UdpSocket,
+    Counters, Interrupt, PacketTap, PerCpu, Pressure, Procfs, Route, SoftnetCpu, Stat, UdpSocket,
 };
 use linux::sysctl::{Assignment, Configured};
 use linux::throttle::Limited;
@@ -48,7 +48,7 @@ pub struct Snapshot {
     /// What the table of IPv6 neighbours counts.
     pub neighbours6: BTreeMap<String, u64>,
     /// IPv4 routes.
-    pub routes: Vec<Ipv4Route>,
+    pub routes: Vec<Route>,
     /// Packet sockets.
     pub taps: Vec<PacketTap>,
     /// Sockets for datagrams.
@@ -121,7 +121,7 @@ impl Snapshot {
             conntrack: or_default(procfs.net_stat("nf_conntrack"), &mut unseen),
             neighbours: or_default(procfs.net_stat("arp_cache"), &mut unseen),
             neighbours6: or_default(procfs.net_stat("ndisc_cache"), &mut unseen),
-            routes: or_default(procfs.ipv4_routes(), &mut unseen),
+            routes: or_default(procfs.routes(), &mut unseen),
             taps: or_default(procfs.packet_taps(), &mut unseen),
             datagrams: Vec::new(),
             groups: or_default(files.limited_groups(), &mut unseen),

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use linux::nic::Nic;
-use linux::procfs::{CpuTicks, Interrupt, Ipv4Route, PerCpu};
+use linux::procfs::{CpuTicks, Interrupt, PerCpu, Route};
 use linux::sock_diag::{TcpInfo, TcpSocket};
 use linux::{CpuSet, Device, IfName};
 use tune::Since;
@@ -137,22 +137,39 @@ impl<'a> Window<'a> {
         growth.filter(|(_, growth)| *growth > 0).collect()
     }
 
-    /// The IPv4 route of the main table by which a destination is reached.
-    pub fn route_of(&self, peer: IpAddr) -> Option<&'a Ipv4Route> {
+    /// The route by which a destination is reached, where no rules say otherwise.
+    pub fn route_of(&self, peer: IpAddr) -> Option<&'a Route> {
         // A socket for both families has IPv4 addresses in the form of IPv6.
-        let IpAddr::V4(peer) = peer.to_canonical() else { return None };
+        let peer = peer.to_canonical();
         let routes = self.after.routes.iter().filter(|route| route.dst.contains(&peer));
         routes.max_by_key(|route| (route.dst.prefix_len(), Reverse(route.metric)))
     }
 
-    /// The link by which a connection's packets leave, where that is known: of IPv4, by the routes of the main table.
+    /// The link by which a connection's packets leave, where that is known.
     pub fn link_of(&self, connection: &Connection<'_>) -> Option<&'a Device> {
-        let link = &self.route_of(connection.socket.peer.ip())?.link;
+        self.named(&self.route_of(connection.socket.peer.ip())?.link)
+    }
+
+    /// The cards by which a connection's packets leave: its link, or those below it. None where it stays in this host.
+    pub fn cards_of(&self, connection: &Connection<'_>) -> Vec<&'a Device> {
+        let mut links: Vec<&Device> = self.link_of(connection).into_iter().collect();
+        // A VLAN on a bond has its cards two levels below.
+        for _ in 0..3 {
+            let below = |link: &&'a Device| link.below.iter().filter_map(|name| self.named(name));
+            let lower: Vec<_> = links.iter().flat_map(below).collect();
+            links.retain(|link| link.hardware);
+            links.extend(lower);
+        }
+        links.retain(|link| link.hardware);
+        links
+    }
+
+    fn named(&self, link: &IfName) -> Option<&'a Device> {
         self.after.devices.iter().find(|device| device.name == *link)
     }
 
-    /// Where the IPv4 route to a destination leads, if it is not the default route.
-    pub fn route_to(&self, peer: IpAddr) -> Option<Ipv4Net> {
+    /// Where the route to a destination leads, if it is not the default route.
+    pub fn route_to(&self, peer: IpAddr) -> Option<IpNet> {
         self.route_of(peer).map(|route| route.dst).filter(|dst| dst.prefix_len() > 0)
     }
 

@@ -23,6 +23,8 @@ pub struct Device {
     pub carrier_changes: u64,
     /// There is hardware (or what passes for it) below; bridges, veths and tunnels have none.
     pub hardware: bool,
+    /// The links by which its packets leave, if it has no hardware of its own: a bond's cards, a VLAN's link.
+    pub below: Vec<IfName>,
     /// The driver of that hardware.
     pub driver: Option<String>,
     /// The hardware's NUMA node; `None` where there is one node alone, or the machine does not tell.
@@ -85,8 +87,27 @@ impl Files {
     /// # Errors
     /// A file may not be read, or has another form than every kernel gives it.
     pub fn devices(&self) -> Result<Vec<Device>> {
-        let names = self.list("sys/class/net")?;
-        names.into_iter().filter_map(|name| IfName::new(name).ok()).map(|name| self.device(name)).collect()
+        let names = self.list("sys/class/net")?.into_iter().filter_map(|name| IfName::new(name).ok());
+        let mut devices = names.map(|name| self.device(name)).collect::<Result<Vec<_>>>()?;
+        for at in 0..devices.len() {
+            devices[at].below = self.below(&devices[at], &devices)?;
+        }
+        Ok(devices)
+    }
+
+    fn below(&self, device: &Device, all: &[Device]) -> Result<Vec<IfName>> {
+        if device.hardware {
+            return Ok(Vec::new());
+        }
+        let at = format!("sys/class/net/{}", device.name);
+        if let Some(slaves) = self.read(&format!("{at}/bonding/slaves"))? {
+            return Ok(slaves.split_ascii_whitespace().filter_map(|name| IfName::new(name).ok()).collect());
+        }
+        // Of other kinds this is a number in another namespace: a veth's is that of its peer.
+        let is_vlan = self.read(&format!("{at}/uevent"))?.is_some_and(|text| text.contains("DEVTYPE=vlan"));
+        let lower = if is_vlan { self.number(&format!("{at}/iflink"))? } else { None };
+        let lower = all.iter().find(|other| Some(u64::from(other.index)) == lower);
+        Ok(lower.map(|other| other.name.clone()).into_iter().collect())
     }
 
     fn device(&self, name: IfName) -> Result<Device> {
@@ -123,6 +144,7 @@ impl Files {
             duplex: self.read(&format!("{at}/duplex"))?.map(|text| text.trim().to_owned()),
             carrier_changes: required("carrier_changes")?,
             hardware: uevent.is_some(),
+            below: Vec::new(),
             driver: driver.map(str::to_owned),
             numa_node,
             local_cpus,
@@ -286,6 +308,33 @@ mod tests {
         ];
         let card = card(&texts);
         assert_eq!((card.interrupts.as_slice(), card.local_cpus.to_string()), (&[71][..], "0-3".to_owned()));
+    }
+
+    #[test]
+    fn a_bond_and_a_vlan_have_links_below() {
+        let texts = [
+            ("eth0/ifindex", "2\n"),
+            ("eth0/device/uevent", "DRIVER=ixgbe\n"),
+            ("eth1/ifindex", "3\n"),
+            ("eth1/device/uevent", "DRIVER=ixgbe\n"),
+            ("bond0/ifindex", "4\n"),
+            ("bond0/uevent", "DEVTYPE=bond\nINTERFACE=bond0\n"),
+            ("bond0/bonding/slaves", "eth0 eth1\n"),
+            ("bond0.7/ifindex", "5\n"),
+            ("bond0.7/uevent", "DEVTYPE=vlan\nINTERFACE=bond0.7\n"),
+            ("bond0.7/iflink", "4\n"),
+            ("veth0/ifindex", "6\n"),
+            ("veth0/uevent", "INTERFACE=veth0\n"),
+            ("veth0/iflink", "2\n"),
+        ];
+        let texts = texts.map(|(path, text)| (format!("sys/class/net/{path}"), text.to_owned()));
+        let devices = Files::of(texts.into()).devices().unwrap();
+        let below = |name: &str| -> Vec<&str> {
+            let device = devices.iter().find(|device| device.name.as_str() == name).unwrap();
+            device.below.iter().map(IfName::as_str).collect()
+        };
+        assert_eq!((below("bond0"), below("bond0.7")), (vec!["eth0", "eth1"], vec!["bond0"]));
+        assert_eq!((below("eth0"), below("veth0")), (vec![], vec![]));
     }
 
     #[test]

@@ -228,7 +228,7 @@ fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
     let near = window.connections().into_iter().filter(|connection| {
         let in_use = connection.acked() + connection.received() > 10_000;
         // Who sends to a container of this host wakes no CPU by a card's interrupt.
-        let by_card = || window.link_of(connection).is_some_and(|link| link.hardware);
+        let by_card = || !window.cards_of(connection).is_empty();
         (1..1000).contains(&connection.now.min_rtt) && in_use && by_card()
     });
     let Some(nearest) = near.min_by_key(|connection| connection.now.min_rtt) else { return Vec::new() };

@@ -92,6 +92,10 @@ fn is_set(window: &Window<'_>, peer: IpAddr, device: &Device, passes: u32) -> bo
 fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'a>> {
     let peer = connection.socket.peer.ip().to_canonical();
     window.after.answers.route_mtus.as_ref()?;
+    // Of IPv6 routers announce an MTU, which is the link's own for that family.
+    if peer.is_ipv6() {
+        return None;
+    }
     let device = window.link_of(connection)?;
     let passes = connection.now.pmtu;
     let is_news = 0 < passes && passes < device.mtu && !is_set(window, peer, device, passes);

@@ -17,7 +17,7 @@ mod udp;
 pub use interrupts::{Interrupt, PerCpu};
 pub use machine::LoadAverage;
 pub use net::{Counters, LinkCounters, SoftnetCpu};
-pub use routes::Ipv4Route;
+pub use routes::Route;
 pub use stat::{CpuTicks, Stat};
 pub use tables::{PacketTap, Pressure};
 pub use task::Task;

@@ -1,36 +1,56 @@
-//! `/proc/net/route`: the IPv4 routes of the main table.
+//! `/proc/net/route` and `/proc/net/ipv6_route`: the routes by which packets leave.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::Procfs;
 use super::net::own_net;
 use crate::{IfName, Result};
 
-/// An IPv4 route of the main table.
+/// A route: of IPv4 one of the main table, of IPv6 one of any.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ipv4Route {
+pub struct Route {
     /// The link by which packets leave.
     pub link: IfName,
     /// Where to.
-    pub dst: Ipv4Net,
+    pub dst: IpNet,
     /// By way of a router.
     pub gateway: bool,
     /// Routes of lower metric come first.
     pub metric: u32,
 }
 
+/// Flags of a route (`RTF_*` in include/uapi/linux/route.h).
+const UP: u32 = 1;
+const REJECT: u32 = 0x200;
+
 impl Procfs {
-    /// The IPv4 routes of the main table of the calling thread's namespace, those that are up.
-    pub fn ipv4_routes(&self) -> Result<Vec<Ipv4Route>> {
-        let file = own_net("route");
+    /// The routes of the calling thread's namespace, those that are up and lead somewhere, of IPv4 first. Of IPv6, routes
+    /// that are for some senders only are left out.
+    pub fn routes(&self) -> Result<Vec<Route>> {
+        let mut routes = self.routes_of("route", 1, ipv4)?;
+        routes.extend(self.routes_of("ipv6_route", 0, ipv6)?);
+        Ok(routes)
+    }
+
+    fn routes_of(
+        &self,
+        file: &str,
+        heading: usize,
+        parse: fn(&str) -> Option<Option<Route>>,
+    ) -> Result<Vec<Route>> {
+        let file = own_net(file);
         let text = self.read(&file)?.unwrap_or_default();
-        let lines = text.lines().skip(1).filter(|line| !line.trim().is_empty());
+        let lines = text.lines().skip(heading).filter(|line| !line.trim().is_empty());
         let routes: Result<Vec<_>> =
             lines.map(|line| parse(line).ok_or_else(|| self.misread(&file, line))).collect();
         Ok(routes?.into_iter().flatten().collect())
     }
+}
+
+fn hex(text: &str) -> Option<u32> {
+    u32::from_str_radix(text, 16).ok()
 }
 
 /// `Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT`; addresses as the kernel keeps them, in the
@@ -38,19 +58,32 @@ impl Procfs {
 ///
 /// What stands below `MTU` is no MTU but the route's advertised MSS and 40 (`fib_route_seq_show` in net/ipv4/fib_trie.c);
 /// [`Netlink::route_mtus`](crate::Netlink::route_mtus) has what the routes say.
-fn parse(line: &str) -> Option<Option<Ipv4Route>> {
+fn ipv4(line: &str) -> Option<Option<Route>> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let [link, dst, gateway, flags, _, _, metric, mask, ..] = words[..] else { return None };
-    let number = |text| u32::from_str_radix(text, 16).ok();
-    let address = |text| Some(Ipv4Addr::from(number(text)?.to_ne_bytes()));
-    const UP: u32 = 1;
-    if number(flags)? & UP == 0 || link == "*" {
+    let address = |text| Some(Ipv4Addr::from(hex(text)?.to_ne_bytes()));
+    if hex(flags)? & UP == 0 || link == "*" {
         return Some(None);
     }
-    let dst = Ipv4Net::with_netmask(address(dst)?, address(mask)?).ok()?;
-    let gateway = number(gateway)? != 0;
+    let dst = Ipv4Net::with_netmask(address(dst)?, address(mask)?).ok()?.into();
+    let gateway = hex(gateway)? != 0;
     let metric = metric.parse().ok()?;
-    Some(Some(Ipv4Route { link: IfName::new(link).ok()?, dst, gateway, metric }))
+    Some(Some(Route { link: IfName::new(link).ok()?, dst, gateway, metric }))
+}
+
+/// Destination, source, gateway, each address with 32 digits and the first two with the length of their prefix; metric,
+/// two counts, flags, link (`rt6_info_route` in net/ipv6/route.c).
+fn ipv6(line: &str) -> Option<Option<Route>> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [dst, length, _, from, gateway, metric, _, _, flags, link] = words[..] else { return None };
+    let address = |text| u128::from_str_radix(text, 16).ok().map(Ipv6Addr::from);
+    let (flags, from) = (hex(flags)?, hex(from)?);
+    if flags & UP == 0 || flags & REJECT != 0 || from != 0 {
+        return Some(None);
+    }
+    let dst = Ipv6Net::new(address(dst)?, u8::try_from(hex(length)?).ok()?).ok()?.into();
+    let gateway = !address(gateway)?.is_unspecified();
+    Some(Some(Route { link: IfName::new(link).ok()?, dst, gateway, metric: hex(metric)? }))
 }
 
 #[cfg(test)]
@@ -66,14 +99,32 @@ mod tests {
                     eth0\t0002000A\t00000000\t0001\t0\t0\t50\t00FFFFFF\t1400\t0\t0\n\
                     *\t0000FEA9\t00000000\t0200\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
         let (_directory, procfs) = proc_with(&[("thread-self/net/route", text)]);
-        let routes = procfs.ipv4_routes().unwrap();
+        let routes = procfs.routes().unwrap();
         assert_eq!(routes.len(), 2);
         assert_eq!((routes[0].dst.to_string().as_str(), routes[0].gateway), ("0.0.0.0/0", true));
         assert_eq!((routes[1].dst.to_string().as_str(), routes[1].metric), ("10.0.2.0/24", 50));
     }
 
     #[test]
-    fn the_kernels_own_file_is_understood() {
-        Procfs::kernel().ipv4_routes().unwrap();
+    fn routes_of_ipv6_are_those_that_lead_somewhere() {
+        const NONE: &str = "00000000000000000000000000000000";
+        let prefix = "20010db8000000000000000000000000";
+        let router = "fe800000000000000000000000000001";
+        let text = format!(
+            "{prefix} 20 {NONE} 00 {NONE} 00000100 00000001 00000000 00000001     eth0\n\
+             {NONE} 00 {NONE} 00 {router} 00000400 00000003 00000000 00000003     eth0\n\
+             {NONE} 00 {prefix} 20 {router} 00000400 00000003 00000000 00000003     eth0\n\
+             {NONE} 00 {NONE} 00 {NONE} ffffffff 00000001 00000000 00200200       lo\n"
+        );
+        let (_directory, procfs) = proc_with(&[("thread-self/net/ipv6_route", &text)]);
+        let routes = procfs.routes().unwrap();
+        assert_eq!(routes.len(), 2);
+        assert_eq!((routes[0].dst.to_string().as_str(), routes[0].metric), ("2001:db8::/32", 256));
+        assert_eq!((routes[1].dst.to_string().as_str(), routes[1].gateway), ("::/0", true));
+    }
+
+    #[test]
+    fn the_kernels_own_files_are_understood() {
+        Procfs::kernel().routes().unwrap();
     }
 }

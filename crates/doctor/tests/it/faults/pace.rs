@@ -106,6 +106,36 @@ fn by_bridge(scene: &mut Scene) {
     scene.file("proc/thread-self/net/route", text);
 }
 
+/// The connections go by a VLAN on a bond of the card.
+fn by_vlan(scene: &mut Scene) {
+    let links = [
+        ("bond0", "ifindex", "7"),
+        ("bond0", "uevent", "DEVTYPE=bond"),
+        ("bond0", "bonding/slaves", "eth0"),
+        ("bond0.7", "ifindex", "8"),
+        ("bond0.7", "iflink", "7"),
+        ("bond0.7", "uevent", "DEVTYPE=vlan"),
+    ];
+    for (link, file, text) in links {
+        scene.file(&format!("sys/class/net/{link}/{file}"), &format!("{text}\n"));
+    }
+    let text = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+                bond0.7\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+    scene.file("proc/thread-self/net/route", text);
+}
+
+/// The last connection is one of IPv6, by the card.
+fn by_ipv6(scene: &mut Scene) {
+    for look in [&mut scene.before, &mut scene.after] {
+        let socket = look.answers.sockets.as_mut().unwrap().last_mut().unwrap();
+        (socket.local, socket.peer) =
+            ("[2001:db8::1]:40000".parse().unwrap(), "[2001:db8::9]:443".parse().unwrap());
+    }
+    let (prefix, none) = ("20010db8000000000000000000000000", "0".repeat(32));
+    let text = format!("{prefix} 40 {none} 00 {none} 00000100 00000001 00000000 00000001     eth0\n");
+    scene.file("proc/thread-self/net/ipv6_route", &text);
+}
+
 /// Deep sleep, and a round trip that is much longer than at its best.
 fn deep_sleep(scene: &mut Scene) {
     sleeps(scene, 1000, 50_000);
@@ -180,6 +210,15 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault { code: "HG135", name: "deep sleep on a path of 0.15 ms", severity: Warning, plant: deep_sleep },
     Fault {
         code: "HG135",
+        name: "deep sleep on a short path of IPv6",
+        severity: Warning,
+        plant: |scene| {
+            deep_sleep(scene);
+            by_ipv6(scene);
+        },
+    },
+    Fault {
+        code: "HG135",
         name: "deep sleep on a path of a millisecond",
         severity: Information,
         plant: |scene| sleeps(scene, 1000, 50_000),
@@ -231,6 +270,15 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a card that waits a quarter of a millisecond",
         severity: Warning,
         plant: |scene| waits(scene, false),
+    },
+    Fault {
+        code: "HG153",
+        name: "a card that waits, below a bond and a VLAN",
+        severity: Warning,
+        plant: |scene| {
+            waits(scene, false);
+            by_vlan(scene);
+        },
     },
 ];
 
