@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use linux::ethtool::{Ethtool, Feature, NicParameter};
 use linux::interrupts::Interrupts;
 use linux::sysfs::{LinkAttribute, NetSysfs, Queue};
-use linux::{Netlink, Netns, sysctl};
+use linux::{Mac, Netlink, Netns, sysctl};
 use serde_json::Value;
 
 use crate::judge::run;
@@ -45,6 +46,9 @@ const VOLATILE: &[&str] = &[
     "used",
     "valid_life_time",
 ];
+
+/// Flags of links and routes that follow the carrier, some time after it.
+const OF_CARRIER: &[&str] = &["NO-CARRIER", "LOWER_UP", "RUNNING", "linkdown"];
 
 /// Kernel parameters that change by themselves, by their last part.
 const VOLATILE_PARAMETERS: &[&str] = &["nf_conntrack_count", "stable_secret", "tcp_fastopen_key"];
@@ -146,9 +150,10 @@ impl Dump {
     fn add_link(&mut self, link: &Value) {
         let name = link["ifname"].as_str().expect("`ip` names every link");
         let mut link = link.clone();
-        if let Some(flags) = link["flags"].as_array_mut() {
-            // These follow the carrier, some time after it.
-            flags.retain(|flag| !["NO-CARRIER", "LOWER_UP", "RUNNING"].map(Some).contains(&flag.as_str()));
+        let own = link["address"].as_str().and_then(link_local);
+        if let Some(addresses) = link["addr_info"].as_array_mut() {
+            // The kernel makes it when the link has its carrier, up to a second after that was set up.
+            addresses.retain(|address| own.is_none() || parsed(&address["local"]) != own);
         }
         for (path, value) in flat("", &link) {
             self.add(format!("link {name}{path} {value}"));
@@ -276,28 +281,39 @@ fn list_nft(netns: &Netns) -> Vec<Value> {
 /// The value without what is volatile.
 fn steady(value: Value) -> Value {
     match value {
-        Value::Object(fields) => Value::Object(
-            fields
-                .into_iter()
-                .filter(|(name, _)| !VOLATILE.contains(&name.as_str()))
-                .map(|(name, value)| (name, steady(value)))
-                .collect(),
-        ),
+        Value::Object(mut fields) => {
+            if let Some(Value::Array(flags)) = fields.get_mut("flags") {
+                flags.retain(|flag| !flag.as_str().is_some_and(|flag| OF_CARRIER.contains(&flag)));
+            }
+            let lasting = fields.into_iter().filter(|(name, _)| !VOLATILE.contains(&name.as_str()));
+            Value::Object(lasting.map(|(name, value)| (name, steady(value))).collect())
+        }
         Value::Array(values) => Value::Array(values.into_iter().map(steady).collect()),
         plain => plain,
     }
 }
 
-/// False for what the kernel makes by itself some time later: local routes of link-local addresses appear when
-/// duplicate address detection is through; forwarding entries of multicast groups come and go with addresses, and
-/// others are learnt from packets.
+/// False for what the kernel makes by itself some time later: the local routes of IPv6 when it has looked at an address
+/// (`addrconf_dad_work`, even where duplicates are not looked for), those of a link's own address and of multicast when
+/// the link has its carrier; forwarding entries of multicast groups come and go with addresses, and others are learnt
+/// from packets. An address that is left behind shows among its link's.
 fn is_lasting(kind: &str, row: &Value) -> bool {
     let starts = |field: &str, prefix| row[field].as_str().is_some_and(|text| text.starts_with(prefix));
     match kind {
         "fdb" => row["state"] == "permanent" && !starts("mac", "33:33:") && !starts("mac", "01:00:5e:"),
-        "route6" => !(starts("dst", "fe80:") && row["table"] == "local"),
+        "route6" if row["protocol"] == "kernel" => row["table"] != "local" && row["dst"] != "fe80::/64",
         _ => true,
     }
+}
+
+/// The address that the kernel gives a link of this Ethernet address (RFC 4291, appendix A).
+fn link_local(mac: &str) -> Option<Ipv6Addr> {
+    let Mac([a, b, c, d, e, f]) = mac.parse().ok()?;
+    Some(Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
+}
+
+fn parsed(address: &Value) -> Option<Ipv6Addr> {
+    address.as_str()?.parse().ok()
 }
 
 /// A value's leaves with their paths, so that a diff shows the one field that differs. Arrays of one link (its
@@ -323,10 +339,26 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_the_carrier_is_left_out_and_nothing_else() {
+        let route = |fields: &str| -> Value { serde_json::from_str(fields).unwrap() };
+        let route6 = |fields: &str| is_lasting("route6", &route(fields));
+        assert!(!route6(r#"{"type":"local","dst":"fd00::1","table":"local","protocol":"kernel"}"#));
+        assert!(!route6(r#"{"type":"multicast","dst":"ff00::/8","table":"local","protocol":"kernel"}"#));
+        assert!(!route6(r#"{"dst":"fe80::/64","protocol":"kernel"}"#));
+        assert!(route6(r#"{"dst":"fd00::/64","protocol":"kernel"}"#));
+        assert!(route6(r#"{"dst":"fe80::/64"}"#), "somebody made it");
+        assert!(route6(r#"{"type":"local","dst":"fd00::1","table":"local"}"#), "somebody made it");
+        let flags = serde_json::json!({"flags": ["UP", "LOWER_UP", "linkdown", "onlink"]});
+        assert_eq!(steady(flags), serde_json::json!({"flags": ["UP", "onlink"]}));
+        let own = link_local("66:c1:8e:b5:49:be").unwrap();
+        assert_eq!(own.to_string(), "fe80::64c1:8eff:feb5:49be");
+    }
+
+    #[test]
     fn a_diff_names_the_one_field() {
         let of = |mtu: u32| {
             let mut dump = Dump { lines: BTreeMap::new() };
-            dump.add_link(&serde_json::json!({"ifname": "x", "mtu": mtu, "flags": ["UP", "LOWER_UP"]}));
+            dump.add_link(&serde_json::json!({"ifname": "x", "mtu": mtu, "flags": ["UP"]}));
             dump
         };
         assert_eq!(of(1500).diff(&of(1400)), ["- link x.mtu 1500", "+ link x.mtu 1400"]);
