@@ -33,8 +33,8 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
 }
 
-/// How long a route is good for without a look at the kernel's tables: so long a change of theirs may go unnoticed.
-const ROUTE_SECONDS: u32 = 1;
+/// How long a node's programs go by a route without a look at the kernel's tables: so long a change may go unnoticed.
+pub const ROUTE_SECONDS: u32 = 1;
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
 
@@ -55,6 +55,8 @@ pub struct Config {
     pub cluster: (Ipv4Net, Ipv6Net),
     /// Present: packets to other nodes go through a tunnel.
     pub tunnel: Option<TunnelEnd>,
+    /// How long a route is good for, [`ROUTE_SECONDS`] but for tests.
+    pub route_seconds: u32,
 }
 
 /// A node's end of a VXLAN tunnel.
@@ -161,7 +163,7 @@ fn load_and_pin(folder: &Path, config: &Config) -> libbpf_rs::Result<Vec<Verifie
 
 /// The configuration as the programs read it: addresses in network order.
 fn in_words(config: &Config) -> skeleton::types::config {
-    let Config { wire, mtu, gateway, gateway_mac, pods, cluster, tunnel } = *config;
+    let Config { wire, mtu, gateway, gateway_mac, pods, cluster, tunnel, route_seconds } = *config;
     let v4 = |address: Ipv4Addr| u32::from_ne_bytes(address.octets());
     let tunnel4 = match tunnel.map(|tunnel| tunnel.local) {
         Some(IpAddr::V4(local)) => v4(local),
@@ -180,7 +182,7 @@ fn in_words(config: &Config) -> skeleton::types::config {
         cluster6_mask: words(cluster.1.netmask()),
         tunnel4,
         vni: tunnel.map_or(0, |tunnel| tunnel.vni),
-        route_ticks: ticks_per_second() * ROUTE_SECONDS,
+        route_ticks: ticks_per_second() * route_seconds,
         tunnel_port: tunnel.map_or(0, |tunnel| tunnel.port).to_be(),
         gateway_mac: gateway_mac.0,
         gateway4: v4(gateway),

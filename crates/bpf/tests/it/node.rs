@@ -31,6 +31,8 @@ pub(crate) const THERE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 
 pub(crate) const VNI: u32 = 0x0a_0b0c;
 pub(crate) const PORT: u16 = 8472;
 pub(crate) const MTU: u32 = 1450;
+/// How long these nodes keep a route: longer than any test, so that none has to be quick.
+const KEPT_SECONDS: u32 = 3600;
 
 /// A pod of the node.
 #[derive(Debug, Clone, Copy)]
@@ -110,12 +112,18 @@ pub(crate) fn can_run() -> bool {
 impl Node {
     /// Other nodes are on the wire.
     pub(crate) fn direct() -> Node {
-        Node::new(None)
+        Node::new(None, KEPT_SECONDS)
+    }
+
+    /// The same with routes that are kept as long as in earnest.
+    pub(crate) fn direct_in_earnest() -> Node {
+        Node::new(None, forward::ROUTE_SECONDS)
     }
 
     /// Other nodes are at the other end of tunnels.
     pub(crate) fn tunnelled() -> Node {
-        let node = Node::new(Some(TunnelEnd { local: HERE.into(), vni: VNI, port: PORT }));
+        let tunnel = TunnelEnd { local: HERE.into(), vni: VNI, port: PORT };
+        let node = Node::new(Some(tunnel), KEPT_SECONDS);
         let device = node.index("tun");
         for (prefix, remote) in [
             ("10.244.2.0/24", IpAddr::from(THERE)),
@@ -129,7 +137,7 @@ impl Node {
         node
     }
 
-    fn new(tunnel: Option<TunnelEnd>) -> Node {
+    fn new(tunnel: Option<TunnelEnd>, route_seconds: u32) -> Node {
         let world = World::new();
         furnish(&world);
         let netns = world.open("node");
@@ -144,6 +152,7 @@ impl Node {
             pods: (net("10.244.1.0/24"), net("fd00:1::/64")),
             cluster: (net("10.244.0.0/16"), net("fd00::/16")),
             tunnel,
+            route_seconds,
         };
         let verified = forward::load(&folder, &config).expect("the kernel takes the programs");
         let node = Node { folder, netns, verified, netlink, _world: world };

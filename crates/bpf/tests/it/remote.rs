@@ -20,6 +20,13 @@ fn check(node: &Node, frame: &[u8], expected: &[u8]) {
     assert_eq!(found.frame, expected);
 }
 
+/// The next frame goes by a header of its own; should a stall have outlasted the route, the one after it.
+#[track_caller]
+fn check_kept(node: &Node, frame: &[u8], expected: &[u8]) {
+    let sent = (0..10).map(|_| node.send(Program::FromPod, ONE.link, frame).frame);
+    assert_eq!(sent.into_iter().find(|sent| sent != frame).as_deref(), Some(expected));
+}
+
 /// A frame as the next hop gets it.
 fn for_hop(frame: &[u8]) -> Vec<u8> {
     let kind = u16::from_be_bytes([frame[12], frame[13]]);
@@ -95,20 +102,20 @@ fn a_route_that_changes_is_followed_within_a_second() {
     if !can_run() {
         return;
     }
-    let node = Node::direct();
+    let node = Node::direct_in_earnest();
     let frame = ONE.to(far::DIRECT, b"x");
     let frame6 = ONE.to(far::DIRECT6, b"x");
     // Found out, then kept.
     for frame in [&frame, &frame6] {
         check(&node, frame, frame);
-        check(&node, frame, &for_hop(frame));
+        check_kept(&node, frame, &for_hop(frame));
     }
     let other = Mac([2, 0, 0, 0, 1, 3]);
     node.ip(&format!("neighbour replace {THERE} lladdr {other} dev wire"));
     node.ip("route del fd00:2::/64");
     std::thread::sleep(STALE);
     check(&node, &frame, &frame);
-    check(&node, &frame, &ethernet(other, WIRE_MAC, frame::IPV4, &frame[ETHERNET..]));
+    check_kept(&node, &frame, &ethernet(other, WIRE_MAC, frame::IPV4, &frame[ETHERNET..]));
     let left = node.send(Program::FromPod, ONE.link, &frame6);
     assert_eq!((left.verdict, left.counted), (Verdict::Pass, vec![Counter::PassRouted]));
     assert_eq!(left.frame, frame6);

@@ -34,6 +34,7 @@ pub(super) fn load(kernel: &mut Kernel, place: &Place, programs: &Programs) -> R
         pods: programs.pods,
         cluster: programs.cluster,
         tunnel: programs.tunnel,
+        route_seconds: forward::ROUTE_SECONDS,
     };
     let folder = programs.folder();
     pins::make(&folder)?;
