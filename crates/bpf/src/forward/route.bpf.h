@@ -4,11 +4,16 @@
 #ifndef HOSTGAP_ROUTE_BPF_H
 #define HOSTGAP_ROUTE_BPF_H
 
+/* Whether a route need not yet be looked up again. */
+static __always_inline bool is_fresh(const struct route *route)
+{
+	return (__s64)(route->expires - bpf_jiffies64()) > 0;
+}
+
 /* Whether a route is good for a packet of this frame. */
 static __always_inline bool is_good(const struct route *route, const struct __sk_buff *skb, const struct ethhdr *eth)
 {
-	return route && (__s64)(route->expires - bpf_jiffies64()) > 0 && route->from.ifindex == skb->ifindex &&
-	       same_mac(route->from.mac, eth->h_source);
+	return route && route->from.ifindex == skb->ifindex && same_mac(route->from.mac, eth->h_source);
 }
 
 /* A place among RECENT for a way, by multiplicative hashing (Knuth, section 6.4, with the golden ratio). */
@@ -18,8 +23,8 @@ static __always_inline __u32 place(__u32 from, __u32 to)
 }
 _Static_assert(RECENT == 1 << (32 - 22), "the place is of RECENT");
 
-/* The route that is known of a way, good or not, or NULL. What is found in the map of all CPUs is copied to where this
- * CPU finds it faster the next time. */
+/* The fresh route that is known of a way, or NULL. What is found in the map of all CPUs is copied to where this CPU finds
+ * it faster the next time; one that has expired here may have been renewed there by another CPU. */
 static __always_inline struct route *find_kept4(const struct way4 *way)
 {
 	__u32 at = place(way->from, way->to);
@@ -28,10 +33,10 @@ static __always_inline struct route *find_kept4(const struct way4 *way)
 
 	if (!recent)
 		return NULL;
-	if (recent->way.from == way->from && recent->way.to == way->to)
+	if (recent->way.from == way->from && recent->way.to == way->to && is_fresh(&recent->route))
 		return &recent->route;
 	route = bpf_map_lookup_elem(&routes4, way);
-	if (!route)
+	if (!route || !is_fresh(route))
 		return NULL;
 	recent->way = *way;
 	recent->route = *route;
@@ -58,10 +63,10 @@ static __always_inline struct route *find_kept6(const struct way6 *way)
 
 	if (!recent)
 		return NULL;
-	if (same_words(recent->way.from, way->from, 8))
+	if (same_words(recent->way.from, way->from, 8) && is_fresh(&recent->route))
 		return &recent->route;
 	route = bpf_map_lookup_elem(&routes6, way);
-	if (!route)
+	if (!route || !is_fresh(route))
 		return NULL;
 	recent->way = *way;
 	recent->route = *route;

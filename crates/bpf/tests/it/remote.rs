@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bpf::forward::{Counter, Program};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use linux::Mac;
 
 use crate::frame::{self, ETHERNET, ethernet};
@@ -119,6 +120,41 @@ fn a_route_that_changes_is_followed_within_a_second() {
     let left = node.send(Program::FromPod, ONE.link, &frame6);
     assert_eq!((left.verdict, left.counted), (Verdict::Pass, vec![Counter::PassRouted]));
     assert_eq!(left.frame, frame6);
+}
+
+/// Each CPU has a copy; where another has looked the way up again since, the copy is renewed from what that one found.
+#[test]
+fn an_expired_copy_does_not_hide_a_fresh_route() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    for (to, map, way_bytes) in
+        [(IpAddr::from(far::DIRECT), "recent4", 8), (far::DIRECT6.into(), "recent6", 32)]
+    {
+        let frame = ONE.to(to, b"x");
+        check(&node, &frame, &frame);
+        assert!(expire(&node, map, way_bytes) > 0, "{to}: the CPU that looked it up keeps a copy");
+        check(&node, &frame, &for_hop(&frame));
+        assert_eq!(expire(&node, map, way_bytes), 1, "{to}: the copy is one again");
+    }
+}
+
+/// Lets the copies that CPUs have of routes be of long ago; how many were not.
+fn expire(node: &Node, map: &str, way_bytes: usize) -> usize {
+    let map = MapHandle::from_pinned_path(node.folder.join(map)).expect("it was pinned");
+    let mut fresh = 0;
+    for key in map.keys() {
+        let cpus = map.lookup_percpu(&key, MapFlags::ANY).expect("the map is readable");
+        let mut cpus = cpus.expect("an array has every place");
+        for copy in &mut cpus {
+            let expires = &mut copy[way_bytes..][..8];
+            fresh += usize::from(expires != [0; 8]);
+            expires.fill(0);
+        }
+        map.update_percpu(&key, &cpus, MapFlags::ANY).expect("the map is writable");
+    }
+    fresh
 }
 
 #[test]
