@@ -13,9 +13,6 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 /// Below it each node has its mount.
 pub const ROOT: &str = "/run/hostgap-bpf";
 
-/// How often others may be quicker before it is given up.
-const CREATE_TRIES: u32 = 100;
-
 /// The folder of a node.
 pub fn folder(node: &str) -> PathBuf {
     Path::new(ROOT).join(node)
@@ -26,28 +23,13 @@ pub fn folder(node: &str) -> PathBuf {
 /// # Errors
 /// The folder exists, or the kernel refuses: it has no bpffs, or this user may not mount.
 pub fn make(folder: &Path) -> Result<()> {
-    create(folder)?;
+    linux::folder::create(folder).map_err(|error| failed("create", folder, error))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mounted = mount("bpf", folder, "bpf", flags, Some(c"mode=0700"));
     mounted.map_err(|error| {
         let _ = fs::remove_dir(folder);
         failed("mount a bpffs on", folder, error.into())
     })
-}
-
-/// Who removes the last node's folder removes the parent too, perhaps just before this one is made in it.
-fn create(folder: &Path) -> Result<()> {
-    let parent = folder.parent().expect("a node's folder lies below another");
-    let mut result = Ok(());
-    for _ in 0..CREATE_TRIES {
-        fs::create_dir_all(parent).map_err(|error| failed("create", parent, error))?;
-        result = fs::create_dir(folder);
-        match &result {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            _ => break,
-        }
-    }
-    result.map_err(|error| failed("create", folder, error))
 }
 
 /// Whether there is anything at the folder.

@@ -12,7 +12,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::error::Attempt;
-use crate::{Error, Result};
+use crate::{Error, Result, folder};
 
 /// The parent of all groups of ours.
 const PARENT: &str = "hostgap";
@@ -50,16 +50,7 @@ impl Cgroup {
 
     /// Makes it. `EEXIST` if it is there already.
     pub fn create(&self) -> Result<()> {
-        let attempted = || format!("create control group {}", self.path.display());
-        let parent = self.path.parent().expect("it lies below another");
-        loop {
-            fs::create_dir_all(parent).attempt(attempted)?;
-            match fs::create_dir(&self.path) {
-                // Another who removed the last group of ours took the parent away in between.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                created => return created.attempt(attempted),
-            }
-        }
+        folder::create(&self.path).attempt(|| format!("create control group {}", self.path.display()))
     }
 
     /// Removes it, and the groups' parent with the last one. Tasks that are just ending are waited for.

@@ -20,6 +20,7 @@ pub mod cpu;
 pub mod debugfs;
 pub mod ethtool;
 pub mod features;
+pub mod folder;
 pub mod interrupts;
 pub mod latency;
 pub mod module;
