@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 
+use linux::Result;
 use linux::netlink::FilterInfo;
-use linux::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::ffi;
@@ -88,7 +88,7 @@ pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attac
         ffi::program_info(ffi::open(program)?)?.id == filter.prog_id
     } else {
         let name = ffi::name_of(filter.prog_id)?;
-        program.file_name().is_some_and(|file| file == name.as_str())
+        program.file_name().zip(name).is_some_and(|(file, name)| file == name.as_str())
     };
     Ok(is_ours.then_some(Attached::Filter))
 }
@@ -97,10 +97,7 @@ pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attac
 /// stroke.
 pub fn detach(how: Attached, ifindex: u32, pin: &Path, with_qdisc: bool) -> Result<()> {
     match how {
-        // Nobody else holds the bpf link: with its name it ends.
-        Attached::Link => {
-            std::fs::remove_file(pin).map_err(|error| Error::new(format!("remove {}", pin.display()), error))
-        }
+        Attached::Link => ffi::end_link(pin),
         Attached::Filter if with_qdisc => remove_qdisc(ifindex),
         Attached::Filter => {
             ffi::listen();
@@ -133,7 +130,8 @@ pub fn programs_at(ifindex: u32) -> Result<Vec<(&'static str, String)>> {
     let mut programs = Vec::new();
     for (hook, kind) in hooks {
         for id in ffi::query(ifindex, kind)? {
-            programs.push((hook, ffi::name_of(id)?));
+            // One that has gone since is at no link.
+            programs.extend(ffi::name_of(id)?.map(|name| (hook, name)));
         }
     }
     Ok(programs)

@@ -1,18 +1,22 @@
 //! The calls of libbpf that libbpf-rs has no face for, and its messages.
 
+use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, PrintLevel};
 use linux::{Error, Result};
 use rustix::io::Errno;
 
-/// What libbpf said last, so that an error can tell it: the verifier's complaint is worth more than an error number.
-static SAID: Mutex<String> = Mutex::new(String::new());
+thread_local! {
+    /// What libbpf said last, so that an error can tell it: the verifier's complaint is worth more than an error number.
+    /// It speaks on the thread that called it, and what it says to another's call is none of ours.
+    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
 /// Bytes of it that are kept.
 const SAID_MAX: usize = 4096;
 
@@ -21,19 +25,23 @@ pub(crate) fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
-            let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-            said.push_str(&message);
-            let excess = said.len().saturating_sub(SAID_MAX);
-            let cut = (excess..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(0);
-            said.drain(..cut);
+            SAID.with_borrow_mut(|said| keep(said, &message));
         })));
     });
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    SAID.with_borrow_mut(String::clear);
+}
+
+/// Adds to what was said; of too much the end is kept.
+fn keep(said: &mut String, message: &str) {
+    said.push_str(message);
+    let excess = said.len().saturating_sub(SAID_MAX);
+    let cut = (excess..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(0);
+    said.drain(..cut);
 }
 
 /// An error of libbpf with its own words.
 pub(crate) fn failed(attempted: String, error: &libbpf_rs::Error) -> Error {
-    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let said = SAID.with_borrow(String::clone);
     let words = said.lines().map(|line| line.trim_start_matches("libbpf: ")).collect::<Vec<_>>().join("; ");
     let text = if words.is_empty() { format!("{error:#}") } else { format!("{error:#} ({words})") };
     // Only the text is carried on: a chain of causes would say the same again.
@@ -74,6 +82,19 @@ pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> Result<()> {
     check(result, || format!("pin {}", path.display())).map(drop)
 }
 
+/// Ends a pinned bpf link and removes its pin. With its last name it would end too, but some time after
+/// (`bpf_link_free` leaves it to RCU and a worker), and nobody could say when the program sees its last packet.
+pub(crate) fn end_link(pin: &Path) -> Result<()> {
+    let link = open(pin)?;
+    // SAFETY: the descriptor is open.
+    let result = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
+    // OPNOTSUPP and INVAL: this kernel cannot do it at once (5.9).
+    if ![Errno::OPNOTSUPP, Errno::INVAL].map(|errno| -errno.raw_os_error()).contains(&result) {
+        check(result, || format!("detach {}", pin.display()))?;
+    }
+    std::fs::remove_file(pin).map_err(|error| Error::new(format!("remove {}", pin.display()), error))
+}
+
 /// What the kernel tells of a program.
 pub(crate) fn program_info(program: impl AsFd) -> Result<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info::default();
@@ -110,16 +131,19 @@ pub(crate) fn query(ifindex: u32, hook: libbpf_sys::bpf_attach_type) -> Result<V
     Ok(ids[..count as usize].to_vec())
 }
 
-/// The name of a loaded program, up to 15 bytes of it.
-pub(crate) fn name_of(id: u32) -> Result<String> {
+/// The name of a loaded program, up to 15 bytes of it; `None` if there is none of this number any more.
+pub(crate) fn name_of(id: u32) -> Result<Option<String>> {
     // SAFETY: the call takes a number.
     let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    if fd == -Errno::NOENT.raw_os_error() {
+        return Ok(None);
+    }
     let fd = check(fd, || format!("open program {id}"))?;
     // SAFETY: the descriptor was just made and nobody else knows it.
     let program = unsafe { OwnedFd::from_raw_fd(fd) };
     let name = program_info(&program)?.name;
     let bytes = name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0);
-    Ok(String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned())
+    Ok(Some(String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()))
 }
 
 /// The first counters of a pinned array that each CPU has for itself, summed over the CPUs.

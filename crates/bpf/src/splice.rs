@@ -193,9 +193,7 @@ pub fn is_attached(folder: &Path) -> bool {
 /// # Errors
 /// It is not attached.
 pub fn detach(folder: &Path) -> Result<()> {
-    let pin = folder.join(LINK);
-    // Nobody else holds the bpf link: with its name it ends.
-    fs::remove_file(&pin).map_err(|error| failed("remove", &pin, error))
+    ffi::end_link(&folder.join(LINK))
 }
 
 /// Lets the sockets of a pod join: those with one of its addresses in the network namespace of this cookie.

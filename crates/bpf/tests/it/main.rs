@@ -4,6 +4,7 @@
 mod arp;
 mod frame;
 mod limits;
+mod links;
 mod mounts;
 mod node;
 mod odd;
