@@ -106,7 +106,9 @@ mod tests {
         let find = |local, peer| sockets.iter().find(|s| s.local == local && s.peer == peer).unwrap();
         let near = find(client.local_addr().unwrap(), address);
         let tcp = near.tcp.unwrap();
-        assert_eq!((near.state, tcp.bytes_sent, tcp.total_retrans), (1, 5000, 0));
+        // On a machine that stands still a moment, TCP probes whether the last segment was lost.
+        assert_eq!((near.state, tcp.bytes_sent - tcp.bytes_retrans), (1, 5000));
+        assert_eq!(tcp.total_retrans > 0, tcp.bytes_retrans > 0, "{tcp:?}");
         assert!(tcp.rtt > 0 && tcp.snd_cwnd > 0 && tcp.rto > 0 && tcp.snd_mss > 500, "{tcp:?}");
         assert!(!near.congestion.is_empty() && near.memory.unwrap().send_buffer > 0);
         let far = find(address, client.local_addr().unwrap());

@@ -2,6 +2,7 @@
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use linux::features::{Feature, probe};
 use linux::{Error, FdbEntry, LinkKind, Mac, MacvlanMode, Neighbour, Route, VethPeer, Vxlan};
@@ -315,6 +316,10 @@ fn long_dumps_are_whole_while_the_table_changes() {
     for n in 0..1500 {
         place.netlink.route_add(&Route::on_link(dst(n), ifname("lo"))).unwrap();
     }
+    // A table that never rests is told as such after some seconds; this one rests for a few dumps now and then.
+    let begun = Instant::now();
+    place.netlink.routes().unwrap();
+    let rest = Duration::from_millis(2).max(begun.elapsed() * 4);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let churn = linux::Netlink::open_in(&place.netns).unwrap();
@@ -324,8 +329,7 @@ fn long_dumps_are_whole_while_the_table_changes() {
             while !stop.load(Ordering::Relaxed) {
                 churn.address_add(lo, &address).unwrap();
                 churn.address_del(lo, &address).unwrap();
-                // A table that never rests is told as such after some seconds; this one rests now and then.
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                std::thread::sleep(rest);
             }
         });
         let ours = |count: usize| count == 1500;

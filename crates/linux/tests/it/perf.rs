@@ -1,7 +1,7 @@
 //! Samples of this machine's CPUs, while a thread of ours is the one that keeps one of them busy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linux::cpu;
 use linux::perf::{Profiler, Symbols};
@@ -42,12 +42,16 @@ fn a_busy_thread_is_found_at_its_work_and_only_while_sampled() {
     assert_eq!(reading, 0, "what was taken before was given before");
 }
 
+/// Longer slices, on a machine that stood still, may have more samples than there is room for.
+const SLICE_MAX: Duration = Duration::from_millis(500);
+
 /// Whether this process is found in a read of `/dev/zero` within a slice.
 fn is_seen(profiler: &mut Profiler, symbols: &Symbols) -> bool {
+    let begun = Instant::now();
     profiler.start().expect("root may");
     std::thread::sleep(Duration::from_millis(40));
     let taken = profiler.stop().expect("it was started");
-    assert_eq!(taken.lost, 0);
+    assert!(taken.lost == 0 || begun.elapsed() > SLICE_MAX, "{} lost", taken.lost);
     let ours = taken.samples.iter().filter(|sample| sample.process == std::process::id() && !sample.user);
     let stacks = ours.map(|sample| sample.kernel.iter().filter_map(|address| symbols.name(*address)));
     // The innermost first: what clears memory is called by what reads, and that by the system call's entry.
