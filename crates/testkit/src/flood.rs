@@ -1,8 +1,8 @@
 //! More packets than a CPU can take.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use linux::{CpuSet, Netns, cpu};
@@ -17,16 +17,23 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Starts the thread.
+    /// Starts the thread, which has done its first step when this returns: one that is dropped at once has sent something.
+    ///
+    /// # Panics
+    /// If the first step does.
     pub fn from(cpu: u16, mut step: impl FnMut() + Send + 'static) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let (begun, first) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             cpu::pin_current_thread(&CpuSet::from_iter([cpu])).expect("the CPU is on line");
+            step();
+            begun.send(()).expect("it is waited for");
             while !stopped.load(Ordering::Relaxed) {
                 step();
             }
         });
+        first.recv().expect("the first step does not panic");
         Flood { stop, thread: Some(thread) }
     }
 }
