@@ -3,6 +3,7 @@
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use linux::sysfs::NetSysfs;
@@ -156,8 +157,8 @@ fn segment(socket: &UdpSocket) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-impl Drop for Cards {
-    fn drop(&mut self) {
+impl Cards {
+    fn part_with(&self) {
         // The kernel brings it back with the end of its namespace, at a time of its own.
         bring_back(&self.sender, &self.away).expect("a card of ours can be moved");
         let home = &self.home;
@@ -166,5 +167,17 @@ impl Drop for Cards {
 ip address flush dev {home}
 ip link set {home} down"
         ));
+    }
+}
+
+impl Drop for Cards {
+    fn drop(&mut self) {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| self.part_with()));
+        // A second panic would end the program, and the verdicts of its other tests with it.
+        if let Err(second) = outcome
+            && !std::thread::panicking()
+        {
+            panic::resume_unwind(second);
+        }
     }
 }

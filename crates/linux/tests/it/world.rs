@@ -62,7 +62,9 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if netns::exists(&self.name) {
-            netns::delete(&self.name).expect("the namespace can be deleted");
+            let deleted = netns::delete(&self.name);
+            // A second panic would end the program, and the verdicts of its other tests with it.
+            assert!(deleted.is_ok() || std::thread::panicking(), "{deleted:?}");
         }
     }
 }
