@@ -13,7 +13,7 @@ mod json;
 mod run;
 mod text;
 
-pub use run::{add, delete, dump, exists};
+pub use run::{add, delete, dump, exists, settle};
 
 /// A table with all that is in it; it is made and deleted as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

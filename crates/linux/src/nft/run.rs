@@ -1,15 +1,22 @@
 //! The `nft` program: tables are made, deleted and listed in a namespace.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{Family, Table};
 use crate::error::{Attempt, refusal};
 use crate::process::die_with_this_process;
-use crate::{Error, Netns, Result};
+use crate::{Error, Netns, Result, netns};
+
+/// How long [`settle`] waits.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes a table with all that is in it, or nothing. `EEXIST` if there is one of that name.
 pub fn add(netns: &Netns, table: &Table) -> Result<()> {
@@ -31,6 +38,21 @@ pub fn exists(netns: &Netns, family: Family, name: &str) -> Result<bool> {
     let is_it =
         |object: &Value| object["table"]["family"] == family.name() && object["table"]["name"] == name;
     Ok(tables.iter().any(is_it))
+}
+
+/// Waits until no `nft` is at work in the namespace, but for a few seconds only: one of somebody else's may stay. Ours dies
+/// with its caller, but not before the kernel has ended what it was told, and what that adds is seen only then.
+pub fn settle(netns: &Netns) -> Result<()> {
+    let inodes = BTreeSet::from([netns.inode()?]);
+    let deadline = Instant::now() + PATIENCE;
+    while netns::pids_in(&inodes)?.into_iter().any(is_nft) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn is_nft(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "nft")
 }
 
 /// Everything that is set up, of all families: nft's own JSON without what differs from one listing to the next

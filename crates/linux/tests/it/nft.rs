@@ -1,9 +1,13 @@
 //! Tables: the same by text and by JSON, made and deleted as a whole.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use linux::netns;
 use linux::nft::{self, Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
+use linux::process::Spawn;
 use serde_json::json;
 
 use crate::world::{Place, ifname};
@@ -138,4 +142,26 @@ fn a_table_is_made_once_and_deleted_whole() {
     assert_eq!(nft::dump(&place.netns).unwrap(), json!([]));
     let error = nft::delete(&place.netns, Family::Ip, "hostgap").unwrap_err();
     assert!(error.is(libc::ENOENT), "{error}");
+}
+
+/// Ours dies with its caller, but what the kernel was about to add for it is added first.
+#[test]
+fn a_dying_nft_is_waited_for() {
+    let place = Place::new("settle");
+    let inodes = BTreeSet::from([place.netns.inode().unwrap()]);
+    nft::settle(&place.netns).unwrap();
+    let mut spawn = Spawn::new("nft");
+    spawn.args = vec!["monitor".to_owned()];
+    spawn.netns = Some(place.netns.try_clone().unwrap());
+    let mut child = spawn.start().unwrap();
+    let before = netns::pids_in(&inodes).unwrap();
+    assert_eq!(before, [child.pid()]);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            child.kill().unwrap();
+        });
+        nft::settle(&place.netns).unwrap();
+        assert!(netns::pids_in(&inodes).unwrap().is_empty());
+    });
 }

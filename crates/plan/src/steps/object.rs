@@ -70,6 +70,10 @@ pub(super) fn undo(
     {
         return Ok(absent(after));
     }
+    if matches!(step, Step::AddNftTable(_)) && after.is_none() {
+        // Whoever was killed over this step has left an `nft` behind that may yet add the table.
+        nft::settle(&kernel.at(place)?.netns)?;
+    }
     match look(kernel, place, step)? {
         Found::Same => remove(kernel, place, step).map(|()| Undone::Restored),
         Found::Other(found) => Ok(Undone::ChangedByOther { found }),
