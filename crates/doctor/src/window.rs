@@ -30,7 +30,9 @@ pub struct Connection<'a> {
     pub socket: &'a TcpSocket,
     /// What TCP knew then.
     pub now: &'a TcpInfo,
-    /// What it knew at the beginning; zeros if it began in between.
+    /// The socket as it was at the beginning, if it was there.
+    pub earlier: Option<&'a TcpSocket>,
+    /// What TCP knew at the beginning; zeros if it began in between.
     pub then: TcpInfo,
     /// Seconds between the looks.
     pub seconds: f64,
@@ -208,8 +210,9 @@ impl<'a> Window<'a> {
         let sockets = self.after.answers.sockets.iter().flatten();
         let connected = sockets.filter(|socket| CONNECTED.contains(&socket.state) && !is_inside(socket));
         let connections = connected.filter_map(|socket| {
-            let then = earlier.get(&socket.cookie).and_then(|socket| socket.tcp).unwrap_or_default();
-            Some(Connection { socket, now: socket.tcp.as_ref()?, then, seconds })
+            let earlier = earlier.get(&socket.cookie).copied();
+            let then = earlier.and_then(|socket| socket.tcp).unwrap_or_default();
+            Some(Connection { socket, now: socket.tcp.as_ref()?, earlier, then, seconds })
         });
         connections.collect()
     }
@@ -285,6 +288,12 @@ impl Connection<'_> {
         let again = self.now.total_retrans.saturating_sub(self.then.total_retrans);
         let sent = self.now.data_segs_out.saturating_sub(self.then.data_segs_out);
         share(again.into(), sent.into())
+    }
+
+    /// Microseconds that a round trip took at both looks at least: whatever stops the machine for a moment, just before one
+    /// of them, makes a few round trips long and is no property of the path.
+    pub fn lasting_rtt(&self) -> u32 {
+        if self.then.rtt > 0 { self.now.rtt.min(self.then.rtt) } else { self.now.rtt }
     }
 
     /// Whether its segments are less than half full: it waits for answers, or sends little at a time, and what a path

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use linux::sock_diag::{TcpInfo, TcpSocket};
+
 use super::{NETSTAT, SOCK_DIAG};
 use crate::finding::USUAL;
 use crate::rate::{bits_per_s, bytes, millis, percent, share};
@@ -136,7 +138,7 @@ fn told(window: &Window<'_>, limited: impl Fn(&Connection<'_>) -> Option<Seen>) 
 
 /// What a connection carries, and what it has in flight at that rate.
 fn figures(connection: &Connection<'_>) -> String {
-    let (rate, rtt_us) = (connection.goodput(), f64::from(connection.now.rtt));
+    let (rate, rtt_us) = (connection.goodput(), f64::from(connection.lasting_rtt()));
     let in_flight = bytes(rate * rtt_us / 1e6);
     format!("{} over {} round trip: {in_flight} in flight", bits_per_s(rate), millis(rtt_us))
 }
@@ -147,7 +149,7 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
         if limited < 0.2 {
             return None;
         }
-        let (peers, rtt) = (f64::from(connection.now.snd_wnd), f64::from(connection.now.rtt.max(1)));
+        let (peers, rtt) = (f64::from(connection.now.snd_wnd), f64::from(connection.lasting_rtt().max(1)));
         let mut seen = Seen::warning(limited * connection.busy_share() * 90.0)
             .saw(format!("{} of its busy time", percent(limited)), SOCK_DIAG)
             .saw(figures(connection), SOCK_DIAG);
@@ -171,14 +173,19 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
 
 /// The kernel notices that a send buffer is full only if it could send something at that moment. Else it shows so: all
 /// that the buffer holds is on its way, and the congestion window would let more go. A buffer holds the kernel's own
-/// share of each packet too, which is a third or so of small ones.
+/// share of each packet too, which is a third or so of small ones. It shows at both looks, so that it is no moment.
 fn is_buffer_full(connection: &Connection<'_>) -> bool {
-    let (socket, now) = (connection.socket, connection.now);
-    let buffer = socket.memory.map_or(0, |memory| memory.send_buffer);
-    let all_sent = now.unacked > 0 && now.notsent_bytes < 2 * now.snd_mss;
-    let filled = buffer > 0 && f64::from(socket.wqueue) > f64::from(buffer) * 0.4;
-    let may_send = now.snd_cwnd * 2 > now.unacked * 3 && now.snd_wnd / 2 > socket.wqueue;
-    all_sent && filled && may_send && connection.network_share() > 0.5
+    let full = |socket: &TcpSocket, tcp: &TcpInfo| {
+        let buffer = socket.memory.map_or(0, |memory| memory.send_buffer);
+        let all_sent = tcp.unacked > 0 && tcp.notsent_bytes < 2 * tcp.snd_mss;
+        let filled = buffer > 0 && f64::from(socket.wqueue) > f64::from(buffer) * 0.4;
+        let may_send = tcp.snd_cwnd * 2 > tcp.unacked * 3 && tcp.snd_wnd / 2 > socket.wqueue;
+        all_sent && filled && may_send
+    };
+    full(connection.socket, connection.now)
+        && (connection.then.rtt == 0
+            || connection.earlier.is_some_and(|socket| full(socket, &connection.then)))
+        && connection.network_share() > 0.5
 }
 
 fn by_buffer(window: &Window<'_>) -> Vec<Seen> {
@@ -222,7 +229,7 @@ fn by_buffer(window: &Window<'_>) -> Vec<Seen> {
 /// Bytes a second at which a loss-based congestion control settles, in the formula of Mathis and others, with its
 /// constant for a receiver that acknowledges each segment.
 fn mathis(connection: &Connection<'_>) -> f64 {
-    let (mss, rtt_s) = (f64::from(connection.now.snd_mss), f64::from(connection.now.rtt.max(1)) / 1e6);
+    let (mss, rtt_s) = (f64::from(connection.now.snd_mss), f64::from(connection.lasting_rtt().max(1)) / 1e6);
     mss * 1.22 / (rtt_s * connection.loss().sqrt())
 }
 
@@ -252,7 +259,7 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
                 format!(
                     "the formula: {} B · 1.22 / ({} · √{}) = {}",
                     now.snd_mss,
-                    millis(now.rtt.into()),
+                    millis(connection.lasting_rtt().into()),
                     percent(connection.loss()),
                     bits_per_s(mathis(connection))
                 ),
@@ -311,21 +318,21 @@ fn by_program(window: &Window<'_>) -> Vec<Seen> {
 }
 
 /// Packets wait for twice the path's own round trip, and for fifty milliseconds, which everybody feels who shares the
-/// queue.
+/// queue; at both looks, since a queue that makes packets wait stands.
 fn is_in_a_queue(connection: &Connection<'_>) -> bool {
-    let (now, least) = (connection.now.rtt, connection.now.min_rtt.max(1));
-    now / 3 >= least && now - least >= 50_000
+    let (takes, least) = (connection.lasting_rtt(), connection.now.min_rtt.max(1));
+    takes / 3 >= least && takes - least >= 50_000
 }
 
 fn waiting(window: &Window<'_>) -> Vec<Seen> {
     told(window, |connection| {
-        let (now, least) = (f64::from(connection.now.rtt), f64::from(connection.now.min_rtt.max(1)));
+        let (takes, least) = (f64::from(connection.lasting_rtt()), f64::from(connection.now.min_rtt.max(1)));
         if !is_in_a_queue(connection) {
             return None;
         }
-        let saw = format!("a round trip takes {}, and took {} at its best", millis(now), millis(least));
+        let saw = format!("a round trip takes {}, and took {} at its best", millis(takes), millis(least));
         Some(
-            Seen::warning((20.0 + now / least).min(60.0))
+            Seen::warning((20.0 + takes / least).min(60.0))
                 .saw(saw, SOCK_DIAG)
                 .saw(figures(connection), SOCK_DIAG),
         )

@@ -143,6 +143,10 @@ const HARMLESS: &[Harmless] = &[
     ("HG080", "a small window that is not in the way", |scene| {
         scene.connect(|socket| socket.tcp.as_mut().unwrap().snd_wnd = 65_535);
     }),
+    ("HG081", "a send buffer that is full for a moment", |scene| {
+        sockets::filled(scene);
+        scene.tcp()[0].notsent_bytes = 90_000;
+    }),
     ("HG082", "bbr, which does not follow the formula", |scene| {
         sockets::lossy(scene);
         for socket in scene.after.answers.sockets.as_mut().unwrap() {
@@ -151,12 +155,14 @@ const HARMLESS: &[Harmless] = &[
     }),
     ("HG082", "what did not fit into a queue that stands", |scene| {
         sockets::lossy(scene);
-        let sockets = scene.after.answers.sockets.as_mut().unwrap();
-        let tcp = sockets.last_mut().unwrap().tcp.as_mut().unwrap();
-        (tcp.rtt, tcp.min_rtt) = (80_000, 20_000);
+        scene.tcp().into_iter().for_each(|tcp| tcp.min_rtt = 20_000);
     }),
     ("HG084", "a connection that is busy", |scene| {
         scene.connect(|socket| socket.tcp.as_mut().unwrap().busy_time = 9_000_000);
+    }),
+    ("HG085", "a machine that stood still just before the second look", |scene| {
+        scene.connect(|_| ());
+        scene.tcp()[1].rtt = 300_000;
     }),
     ("HG100", "a path as wide as its link", |scene| {
         scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1500);

@@ -20,6 +20,18 @@ pub(super) fn lossy(scene: &mut Scene) {
     });
 }
 
+/// 80 ms, and a send buffer of 32 KB all of which is on its way.
+pub(super) fn filled(scene: &mut Scene) {
+    scene.connect(|socket| {
+        change(socket, |tcp| {
+            (tcp.rtt, tcp.min_rtt, tcp.busy_time) = (80_000, 80_000, 11_000_000);
+            (tcp.snd_cwnd, tcp.unacked) = (28, 13);
+        });
+        socket.memory.as_mut().unwrap().send_buffer = 32_768;
+        socket.wqueue = 18_824;
+    });
+}
+
 fn change(socket: &mut linux::sock_diag::TcpSocket, change: impl FnOnce(&mut TcpInfo)) {
     change(socket.tcp.as_mut().unwrap());
 }
@@ -57,18 +69,18 @@ pub(super) const FAULTS: &[Fault] = &[
         code: "HG081",
         name: "a full send buffer that the kernel did not notice",
         severity: Warning,
-        plant: |scene| {
-            scene.connect(|socket| {
-                change(socket, |tcp| {
-                    (tcp.rtt, tcp.min_rtt, tcp.busy_time) = (80_000, 80_000, 11_000_000);
-                    (tcp.snd_cwnd, tcp.unacked) = (28, 13);
-                });
-                socket.memory.as_mut().unwrap().send_buffer = 32_768;
-                socket.wqueue = 18_824;
-            });
-        },
+        plant: filled,
     },
     Fault { code: "HG082", name: "0.2 % loss over 80 ms", severity: Warning, plant: lossy },
+    Fault {
+        code: "HG082",
+        name: "0.2 % loss on a machine that stood still just before the second look",
+        severity: Warning,
+        plant: |scene| {
+            lossy(scene);
+            scene.tcp()[1].rtt = 300_000;
+        },
+    },
     Fault {
         code: "HG083",
         name: "a connection that has the whole path",

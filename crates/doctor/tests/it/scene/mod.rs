@@ -192,12 +192,28 @@ impl Scene {
             tcp: Some(now),
             memory: Some(memory),
         };
-        let earlier = TcpSocket { tcp: Some(then), ..socket.clone() };
         change(&mut socket);
-        // What waits at both looks is planted at both.
-        let earlier = TcpSocket { rqueue: socket.rqueue, local: socket.local, peer: socket.peer, ..earlier };
+        // What stands is planted at both looks; what is counted has grown.
+        let stood = |now: TcpInfo| TcpInfo {
+            rtt: now.rtt,
+            min_rtt: now.min_rtt,
+            unacked: now.unacked,
+            notsent_bytes: now.notsent_bytes,
+            snd_cwnd: now.snd_cwnd,
+            snd_wnd: now.snd_wnd,
+            ..then
+        };
+        let earlier = TcpSocket { tcp: socket.tcp.map(stood), ..socket.clone() };
         self.before.answers.sockets.get_or_insert_default().push(earlier);
         self.after.answers.sockets.get_or_insert_default().push(socket);
+    }
+
+    /// What TCP knew of the connection that was planted last, at both looks.
+    pub(crate) fn tcp(&mut self) -> [&mut TcpInfo; 2] {
+        [&mut self.before, &mut self.after].map(|look| {
+            let sockets = look.answers.sockets.as_mut().unwrap();
+            sockets.last_mut().unwrap().tcp.as_mut().unwrap()
+        })
     }
 
     /// A listener on port 80 with so many of so many waiting.
