@@ -51,6 +51,9 @@ pub(super) const FAMILY: Family = Family {
 
 /// Less than this in a window is nothing that a setting helps.
 const BYTES_MIN: u64 = 100_000;
+/// More of its segments sent again than this, and loss is what makes a connection slow. A probe for the last segment of a
+/// burst (TLP) may go out where nothing was lost.
+const LOSS_MAX: f64 = 0.005;
 /// On shorter paths a few round trips more are not felt.
 const FAR_US: u32 = 5000;
 /// Segments of a first window (`TCP_INIT_CWND`).
@@ -58,12 +61,12 @@ const FIRST_WINDOW: u32 = 10;
 /// A threshold that no connection has found yet (`TCP_INFINITE_SSTHRESH`).
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
-/// Those that carried something over a long path without loss, the largest first.
+/// Those that carried something over a long path without loss to speak of, the largest first.
 fn far_without_loss<'a>(window: &Window<'a>) -> Vec<Connection<'a>> {
     let mut all = window.connections();
     all.retain(|connection| {
-        let lost = connection.now.total_retrans > connection.then.total_retrans;
-        connection.now.min_rtt >= FAR_US && !lost && connection.acked() >= BYTES_MIN
+        let lossless = connection.loss() <= LOSS_MAX;
+        connection.now.min_rtt >= FAR_US && lossless && connection.acked() >= BYTES_MIN
     });
     all.sort_by_key(|connection| std::cmp::Reverse(connection.acked()));
     all
@@ -130,11 +133,12 @@ fn left_early(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let mut all = far_without_loss(window);
-    // Without any loss the threshold is where slow start was left, and the path took much more later.
+    // Without any loss the threshold is where slow start was left, and the path took much more later. What the peer says
+    // it had already (DSACK) was not lost.
     all.retain(|connection| {
         let now = connection.now;
         connection.then.rtt == 0
-            && now.total_retrans == 0
+            && now.total_retrans <= now.dsack_dups
             && now.snd_ssthresh < NO_THRESHOLD
             && now.snd_cwnd >= 2 * now.snd_ssthresh
             && connection.network_share() > 0.5

@@ -181,6 +181,25 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| bursts(scene, 120, "cubic"),
     },
     Fault {
+        code: "HG087",
+        name: "bursts over a long path, and a probe that was not needed",
+        severity: Warning,
+        plant: |scene| {
+            bursts(scene, 120, "cubic");
+            scene.tcp()[1].total_retrans = 1;
+        },
+    },
+    Fault {
+        code: "HG088",
+        name: "slow start that ends at a sixth, and a probe that was not needed",
+        severity: Warning,
+        plant: |scene| {
+            climbs(scene, 60);
+            let [_, tcp] = scene.tcp();
+            (tcp.total_retrans, tcp.dsack_dups) = (1, 1);
+        },
+    },
+    Fault {
         code: "HG088",
         name: "slow start that ends at a sixth",
         severity: Warning,
@@ -297,6 +316,14 @@ pub(super) const HARMLESS: &[Harmless] = &[
     ("HG087", "bursts where windows are kept", |scene| {
         bursts(scene, 120, "cubic");
         scene.sysctl("net/ipv4/tcp_slow_start_after_idle", "0");
+    }),
+    ("HG087", "bursts of which a hundredth is lost", |scene| {
+        bursts(scene, 120, "cubic");
+        scene.tcp()[1].total_retrans = 70;
+    }),
+    ("HG088", "a loss that ended slow start", |scene| {
+        climbs(scene, 60);
+        scene.tcp()[1].total_retrans = 1;
     }),
     ("HG088", "slow start that ends near what the path takes", |scene| climbs(scene, 350)),
     ("HG089", "a second write that has been sent", |scene| two_writes(scene, 22_000, 0)),
