@@ -249,7 +249,9 @@ fn no_route(window: &Window<'_>) -> Vec<Seen> {
             "{family}{lost} packets, {} of all (OutNoRoutes, InNoRoutes, InAddrErrors)",
             percent(of_all)
         );
-        found.push(Seen::with_effect(of_all > 0.01 && in_use, of_all * 100.0).saw(saw, read_from));
+        // In a short or quiet window a few are many of all, and yet chance.
+        let effect = lost >= 10 && of_all > 0.01 && in_use;
+        found.push(Seen::with_effect(effect, of_all * 100.0).saw(saw, read_from));
     }
     found
 }

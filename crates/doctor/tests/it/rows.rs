@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use doctor::{Severity, TABLE, all, find};
+use doctor::{Severity, TABLE, Window, all, diagnose, find};
 
 use crate::faults;
 use crate::scene::Scene;
@@ -160,6 +160,23 @@ fn more_queues_than_cpus_are_not_moved_to_their_node() {
             .map(|finding| finding.seen.proposals.len())
     };
     assert_eq!((proposals("0-1\n"), proposals("0-2,4\n"), proposals("0-3\n")), (Some(0), Some(1), None));
+}
+
+/// In half a second without much traffic a packet or two are many of all, and chance.
+#[test]
+fn a_packet_without_a_route_is_no_warning() {
+    let severity = |lost: u64| {
+        let mut scene = Scene::healthy();
+        for name in ["IpInReceives", "IpOutRequests"] {
+            scene.after.counters.insert(name.to_owned(), 40);
+        }
+        scene.count("IpOutNoRoutes", lost);
+        let (before, mut after) = scene.snapshots();
+        after.at_ns = before.at_ns + 500_000_000;
+        let findings = diagnose(&Window { before: &before, after: &after }).findings;
+        findings.iter().find(|finding| finding.check.code == "HG055").unwrap().seen.severity
+    };
+    assert_eq!([1, 60].map(severity), [Severity::Information, Severity::Warning]);
 }
 
 /// Ports of services are proposed only where no others are left, and then with their names.
