@@ -13,6 +13,16 @@ pub(super) const FAULTS: &[Fault] = &[
         plant: |scene| scene.saturate(2),
     },
     Fault {
+        code: "HG001",
+        name: "a CPU full of a few very dear packets",
+        severity: Warning,
+        plant: |scene| {
+            scene.saturate(2);
+            scene.after.net_rx[2] = scene.before.net_rx[2] + 400;
+            scene.after.softnet[2][0] = scene.before.softnet[2][0] + 400;
+        },
+    },
+    Fault {
         code: "HG002",
         name: "a backlog that overflows",
         severity: Warning,
