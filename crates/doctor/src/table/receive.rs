@@ -43,7 +43,6 @@ pub(super) const FAMILY: Family = Family {
             remedy: "give the program CPU time, or let it read more at a time: no setting of the network helps",
             verify: "Recv-Q of the connection in ss is near 0",
             source: "tcp(7)",
-            follows: &["HG130"],
             run: slow_reader,
             ..USUAL
         },

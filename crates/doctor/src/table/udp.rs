@@ -21,8 +21,8 @@ pub(super) const FAMILY: Family = Family {
             knobs: &["rmem_max"],
             verify: "RcvbufErrors stays as it is",
             source: SNMP_COUNTER,
-            follows: &["HG130"],
             run: receive_buffer,
+            ..USUAL
         },
         Check {
             code: "HG106",

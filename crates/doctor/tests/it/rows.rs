@@ -241,6 +241,20 @@ fn lost_races_are_no_full_table() {
     assert!(proposed([90, 190, 100], "1200"));
 }
 
+/// Whose sockets are whose group's is not known: a quota that another container used up explains no slow reader.
+#[test]
+fn a_throttled_group_is_not_the_cause_of_all_that_reads_slowly() {
+    let mut scene = Scene::healthy();
+    let throttled = faults::all().find(|fault| fault.code == "HG130").unwrap();
+    (throttled.plant)(&mut scene);
+    scene.count("UdpRcvbufErrors", 4000);
+    let findings = scene.diagnose().findings;
+    for code in ["HG092", "HG105"] {
+        let finding = findings.iter().find(|finding| finding.check.code == code).unwrap();
+        assert!(finding.is_warning() && finding.because_of.is_empty(), "{finding:?}");
+    }
+}
+
 #[test]
 fn a_consequence_stands_behind_its_cause_and_names_it() {
     let mut scene = Scene::healthy();
