@@ -6,6 +6,7 @@ mod cards;
 mod dump;
 mod flood;
 mod judge;
+mod port;
 mod skip;
 mod world;
 
@@ -13,5 +14,6 @@ pub use cards::{Cards, card, set_card_up};
 pub use dump::{Dump, dump};
 pub use flood::{Flood, dear_rules};
 pub use judge::{run, shell};
+pub use port::bound;
 pub use skip::skip;
 pub use world::{World, require_root};

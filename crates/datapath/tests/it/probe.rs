@@ -3,10 +3,11 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linux::Netns;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use testkit::bound;
 
 /// How long a packet may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,7 +43,7 @@ pub(crate) fn ping(from: &Netns, to: IpAddr, packet: u32) -> io::Result<()> {
 /// Sends a megabyte each way over a connection and compares each byte. Returns the client's address as the server
 /// saw it.
 pub(crate) fn tcp(server: &Netns, port: u16, client: &Netns, to: SocketAddr) -> io::Result<IpAddr> {
-    let listener = bound(server, || TcpListener::bind(any(to, port)))?;
+    let listener = inside(server, || bound(|| TcpListener::bind(any(to, port))))?;
     let mut near = inside(client, || TcpStream::connect_timeout(&to, PATIENCE))?;
     let (mut far, seen) = listener.accept()?;
     for stream in [&near, &far] {
@@ -71,7 +72,7 @@ pub(crate) fn tcp(server: &Netns, port: u16, client: &Netns, to: SocketAddr) -> 
 
 /// Sends datagrams of many lengths up to a full packet of `mtu` bytes and compares what comes back.
 pub(crate) fn udp(server: &Netns, port: u16, client: &Netns, to: SocketAddr, mtu: u32) -> io::Result<()> {
-    let far = bound(server, || UdpSocket::bind(any(to, port)))?;
+    let far = inside(server, || bound(|| UdpSocket::bind(any(to, port))))?;
     let near = inside(client, || UdpSocket::bind(any(to, 0)))?;
     for socket in [&far, &near] {
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -113,20 +114,6 @@ pub(crate) fn fragments_made(netns: &Netns) -> u64 {
 /// Opens a socket in a namespace; it stays there.
 fn inside<T>(netns: &Netns, open: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     netns.run(open).expect("a test's own namespaces can be entered")
-}
-
-/// As [`inside`], and waits for a port that is still taken: a program that another test starts in that moment holds
-/// this process's closed sockets until it has begun to run.
-fn bound<T>(netns: &Netns, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let begin = Instant::now();
-    loop {
-        match inside(netns, &open) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            other => return other,
-        }
-    }
 }
 
 fn any(like: SocketAddr, port: u16) -> SocketAddr {

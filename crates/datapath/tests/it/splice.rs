@@ -13,6 +13,7 @@ use plan::forwarding::Splice;
 use plan::{Fault, Journal, Place, Undone};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
+use testkit::bound;
 
 use crate::pair::Pair;
 use crate::specs::POD_PORT;
@@ -59,21 +60,9 @@ impl Node {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// A listener that was closed a moment ago may live on in the child that another test has forked, until that executes
-    /// its program.
     fn listen(&self, any: &str) -> TcpListener {
         let address = SocketAddr::new(any.parse().expect("root can do it"), POD_PORT);
-        let deadline = Instant::now() + PATIENCE;
-        self.member(&self.pair.inside(1), || {
-            loop {
-                match TcpListener::bind(address) {
-                    Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
-                        std::thread::sleep(Duration::from_millis(20));
-                    }
-                    bound => return bound,
-                }
-            }
-        })
+        self.member(&self.pair.inside(1), || bound(|| TcpListener::bind(address)))
     }
 
     fn address(&self, family: Family) -> SocketAddr {

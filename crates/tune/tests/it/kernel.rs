@@ -7,7 +7,7 @@ use linux::sysfs::LinkAttribute;
 use linux::{Netns, NetnsName, sysctl};
 use plan::{Fault, Journal, Kernel, Place, Plan, apply, undo};
 use record::Asked;
-use testkit::{World, dump, require_root, shell};
+use testkit::{World, bound, dump, require_root, shell};
 use tune::{Family, Lives, Nic, Setting, Since, Site, TABLE, all};
 
 /// A namespace with a link to another, and routes of both families to what lies behind it.
@@ -233,7 +233,7 @@ ip netns exec {0} nft add rule ip own in ct state established accept",
     ));
     let tracked = |port: u16| {
         let connect = || {
-            let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+            let listener = bound(|| std::net::TcpListener::bind(("127.0.0.1", port))).unwrap();
             let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
             let count = sysctl::read(&key("net/netfilter/nf_conntrack_count")).unwrap().unwrap();
             drop((client, listener));

@@ -1,0 +1,24 @@
+//! Ports that were free a moment ago.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a child may take from its fork to its program.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Opens a socket on a port, and waits for one that is still taken: a program that another test starts in that moment holds
+/// this process's closed sockets until it has begun to run.
+///
+/// # Errors
+/// Those of `open`; the port is in use after some seconds too.
+pub fn bound<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let begin = Instant::now();
+    loop {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened,
+        }
+    }
+}
