@@ -15,9 +15,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doctor::{Diagnosis, Finding, Place, Severity, Window, diagnose};
+use linux::procfs::Procfs;
+use linux::sock_diag::{TcpSocket, states, tcp_sockets};
 use linux::sysctl::{self, Key};
 use linux::{IfName, Link, LinkKind, Netlink, Netns, Qdisc, VethPeer};
 use testkit::World;
@@ -133,6 +135,26 @@ pub(crate) fn ifname(name: &str) -> IfName {
 
 fn link(name: &str, kind: LinkKind) -> Link {
     Link { name: ifname(name), kind, mtu: None, mac: None }
+}
+
+/// A counter of a namespace's, under nstat's name.
+pub(crate) fn counter(netns: &Netns, name: &str) -> u64 {
+    netns.run(|| Procfs::kernel().counters().unwrap().get(name)).unwrap()
+}
+
+/// The connections of a namespace.
+pub(crate) fn connections(netns: &Netns) -> Vec<TcpSocket> {
+    netns.run(|| tcp_sockets(states::ESTABLISHED)).unwrap().unwrap()
+}
+
+/// Waits until something is so, for longer than any machine takes.
+#[track_caller]
+pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it is not so after 20 seconds");
+        sleep(20);
+    }
 }
 
 /// A listener of the server's.

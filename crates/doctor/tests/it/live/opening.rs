@@ -7,7 +7,9 @@ use doctor::{Diagnosis, Place};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use testkit::require_root;
 
-use super::{Line, SERVER, check_first, check_known, check_quiet, connect, listen, set, sleep};
+use super::{
+    Line, SERVER, check_first, check_known, check_quiet, connect, counter, listen, set, sleep, wait_until,
+};
 
 /// A connection that is begun, and not waited for.
 fn begin(address: SocketAddrV4) -> OwnedFd {
@@ -51,8 +53,8 @@ fn who_entered_a_namespace_alone_sees_its_links() {
     assert!(snapshot.unseen.is_empty(), "{:?}", snapshot.unseen);
 }
 
-/// Thirty connections to a listener of the server's that nobody accepts from and that may have one waiting, for long enough
-/// that first packets are sent again; and what is said of one side meanwhile.
+/// Thirty connections to a listener of the server's that nobody accepts from and that may have one waiting, until first
+/// packets have been sent again; and what is said of one side meanwhile.
 fn overflowing(side: &str) -> Diagnosis {
     let line = Line::new();
     let address: SocketAddrV4 = format!("{SERVER}:8080").parse().unwrap();
@@ -63,9 +65,11 @@ fn overflowing(side: &str) -> Diagnosis {
         rustix::net::listen(&socket, 1).unwrap();
         socket
     });
+    let sent_again = || counter(&line.client, "TcpExtTCPSynRetrans");
+    let before = sent_again();
     let diagnosis = line.watch(side, || {
         let begun = line.client.run(|| (0..30).map(|_| begin(address)).collect::<Vec<_>>()).unwrap();
-        sleep(1300);
+        wait_until(|| sent_again() >= before + 20);
         begun
     });
     drop(listener);
