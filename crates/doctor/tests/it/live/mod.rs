@@ -85,6 +85,18 @@ impl Line {
         drop(kept);
         diagnose(&Window { before: &before, after: &after })
     }
+
+    /// Looks again and again for what shows at some moments only, for half a minute; the look that has it, or the last.
+    pub(crate) fn watch_for<T>(&self, code: &str, name: &str, mut during: impl FnMut() -> T) -> Diagnosis {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let diagnosis = self.watch(name, &mut during);
+            let mut findings = diagnosis.findings.iter();
+            if findings.any(|finding| finding.check.code == code) || Instant::now() > deadline {
+                return diagnosis;
+            }
+        }
+    }
 }
 
 /// Families and findings that tell of the whole machine, on which others are at work too.

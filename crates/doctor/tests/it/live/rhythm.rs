@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use testkit::{require_root, skip};
 
 use super::wan::{can_run, wire};
-use super::{Busy, Line, check_first, check_quiet, connect, ifname, listen, set, sleep};
+use super::{Busy, Line, check_first, check_quiet, connect, counter, ifname, listen, set, sleep};
 
 /// A client that sends a question of 200 bytes in so many writes and reads the answer, again and again.
 fn questions(line: &Line, writes: usize) -> (Busy, Busy) {
@@ -35,13 +35,8 @@ fn two_writes_for_a_question_are_named() {
     let line = Line::new();
     let busy = questions(&line, 2);
     sleep(1500);
-    // A look between two waits would miss it, which lasts a fortieth of a millisecond in forty.
-    let mut diagnosis = line.watch("client", || sleep(1000));
-    for _ in 0..4 {
-        if !diagnosis.findings.iter().any(|finding| finding.check.code == "HG089") {
-            diagnosis = line.watch("client", || sleep(300));
-        }
-    }
+    // A look between two waits misses it.
+    let diagnosis = line.watch_for("HG089", "client", || sleep(300));
     check_first(&diagnosis, "HG089");
     drop(busy);
 }
@@ -79,10 +74,17 @@ fn bursts_that_begin_anew_are_named() {
     let (accepted, _) = listener.accept().unwrap();
     let reading = Busy::reading(accepted, 65_536, 0);
     burst(&mut stream);
-    let diagnosis = line.watch("client", || burst(&mut stream));
+    // A machine that is busy may still be at it when it looks.
+    let diagnosis = line.watch_for("HG087", "client", || burst(&mut stream));
     check_first(&diagnosis, "HG087");
     set(&line.client, "net/ipv4/tcp_slow_start_after_idle", "0");
-    check_quiet(&line.watch("client", || burst(&mut stream)));
+    // One that stood still for longer than an RTO has sent again what was not lost, and tells of that.
+    let mut undisturbed = |_: i32| {
+        let before = counter(&line.client, "TcpRetransSegs");
+        let diagnosis = line.watch("client", || burst(&mut stream));
+        (counter(&line.client, "TcpRetransSegs") == before).then_some(diagnosis)
+    };
+    check_quiet(&(0..15).find_map(&mut undisturbed).expect("a burst comes through at once in half a minute"));
     drop((stream, reading));
 }
 
@@ -106,12 +108,10 @@ fn a_flow_that_may_have_one_packet_waiting_is_cut_off() {
     let (accepted, _) = listener.accept().unwrap();
     let reading = Busy::reading(accepted, 65_536, 0);
     let sending = Busy::sending(stream);
-    let is_it = |finding: &&doctor::Finding| finding.check.code == "HG049";
-    let mut looks = (0..20).map(|_| line.watch("client", || sleep(1500)));
-    let diagnosis = looks.find(|diagnosis| diagnosis.findings.iter().any(|finding| is_it(&finding)));
-    let diagnosis = diagnosis.expect("a packet was cut off in half a minute");
+    let diagnosis = line.watch_for("HG049", "client", || sleep(1500));
     drop((sending, reading));
-    let finding = diagnosis.findings.iter().find(is_it).unwrap();
+    let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG049");
+    let finding = finding.expect("a packet was cut off in half a minute");
     assert_eq!((finding.seen.severity, finding.seen.subject.as_str()), (Severity::Warning, "eth0"));
     // What it dropped the qdisc dropped: the finding on that stands behind.
     let dropped = diagnosis.findings.iter().find(|finding| finding.check.code == "HG043").unwrap();
