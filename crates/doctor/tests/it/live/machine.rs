@@ -1,6 +1,7 @@
 //! What the whole machine shares: planted in a virtual machine that is nobody else's.
 
 use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 
 use doctor::{Diagnosis, Place, Window, diagnose};
 use linux::cpu::pin_current_thread;
@@ -126,14 +127,16 @@ fn a_backlog_of_two_packets_overflows() {
     drop(changed);
 }
 
-/// Datagrams for the server from CPU 0, each of which passes a list of rules. After each forty the thread may pause. More
+/// Datagrams for the server from CPU 0, each of which passes a list of rules. After each forty the thread rests for so many
+/// times as long as they took, or as three milliseconds: on a slow machine its CPU has the same share of time left. More
 /// rules fill a CPU by fewer packets, and too many leave too few packets on a machine that has other work.
-fn flood(line: &Line, pause_ms: u64, rules: u16) -> Flood {
+fn flood(line: &Line, rests: u32, rules: u16) -> Flood {
     dear_rules(&line.server, rules);
     let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
     Flood::from(0, move || {
+        let begin = Instant::now();
         (0..40).for_each(|_| drop(client.send_to(&[0; 100], (SERVER, 9))));
-        sleep(pause_ms);
+        std::thread::sleep(begin.elapsed().max(Duration::from_millis(3)) * rests);
     })
 }
 
@@ -146,7 +149,7 @@ fn a_cpu_that_only_receives_is_named() {
     let sysfs = NetSysfs::open(&line.server).unwrap();
     sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
     // The sender's CPU is to have time left: that of the bridge is spent on it too.
-    let flood = flood(&line, 10, 6000);
+    let flood = flood(&line, 3, 4500);
     sleep(500);
     let diagnosis = watch_here(|| sleep(3000));
     drop(flood);
@@ -159,7 +162,8 @@ fn a_single_queue_without_steering_is_named() {
         return;
     }
     let line = Line::new();
-    let flood = flood(&line, 0, 2000);
+    // Sending is the same CPU's work, and is to be little of it.
+    let flood = flood(&line, 0, 3500);
     sleep(500);
     let diagnosis = line.watch("server", || sleep(3000));
     drop(flood);
