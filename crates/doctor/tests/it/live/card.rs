@@ -39,6 +39,15 @@ impl Drop for Placed {
     }
 }
 
+/// Puts back what a test changed, when this is dropped: the cards are those of the tests that follow, even one that failed.
+struct PutBack<F: FnMut() -> linux::Result<()>>(F);
+
+impl<F: FnMut() -> linux::Result<()>> Drop for PutBack<F> {
+    fn drop(&mut self) {
+        let _ = (self.0)();
+    }
+}
+
 /// The very first of all findings, whatever they tell of.
 #[track_caller]
 fn check_foremost(diagnosis: &Diagnosis, code: &str) {
@@ -51,9 +60,6 @@ fn interrupts_on_one_cpu_are_named() {
     let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
     let placed = Placed::of(&cards.home);
     placed.all_on("0");
-    // An interrupt moves when it comes, which it does not while a queue is never empty.
-    drop(cards.flood());
-    sleep(500);
     let flood = cards.flood();
     sleep(500);
     let diagnosis = watch_here(|| sleep(3000));
@@ -67,6 +73,7 @@ fn a_tiny_ring_is_named() {
     let Some(cards) = Cards::new("vmxnet3", "virtio_net") else { return };
     let ethtool = Ethtool::open_in(&Netns::current().unwrap()).unwrap();
     let old = ethtool.read(&cards.home, NicParameter::RingRx).unwrap().unwrap();
+    let small = PutBack(|| ethtool.write(&cards.home, NicParameter::RingRx, old.now));
     ethtool.write(&cards.home, NicParameter::RingRx, 32).unwrap();
     cards.await_way();
     let diagnosis = watch_here(|| {
@@ -75,7 +82,7 @@ fn a_tiny_ring_is_named() {
             sleep(50);
         }
     });
-    ethtool.write(&cards.home, NicParameter::RingRx, old.now).unwrap();
+    drop(small);
     check_foremost(&diagnosis, "HG030");
     let proposal = &diagnosis.findings[0].seen.proposals[0];
     assert_eq!((proposal.knob, proposal.value.as_str()), ("ring_rx", "64"));
@@ -93,16 +100,20 @@ fn a_card_whose_queues_are_steered_badly_is_known() {
     for code in ["HG006", "HG022", "HG024"] {
         assert!(clean.findings.iter().all(|finding| finding.check.code != code), "{code}");
     }
+    let spread = PutBack(|| sysfs.write_queue_cpus(&card, Queue::Rx(0), &CpuSet::default()));
     sysfs.write_queue_cpus(&card, Queue::Rx(0), &all).unwrap();
     check_known(&watch_here(|| ()), "HG006");
-    sysfs.write_queue_cpus(&card, Queue::Rx(0), &CpuSet::default()).unwrap();
+    drop(spread);
 
-    let before: Vec<CpuSet> = (0..2).map(|tx| sysfs.read_queue_cpus(&card, Queue::Tx(tx)).unwrap()).collect();
-    (0..2).for_each(|tx| sysfs.write_queue_cpus(&card, Queue::Tx(tx), &CpuSet::default()).unwrap());
+    let queues = [Queue::Tx(0), Queue::Tx(1)];
+    let before = queues.map(|queue| (queue, sysfs.read_queue_cpus(&card, queue).unwrap()));
+    let without =
+        PutBack(|| before.iter().try_for_each(|(queue, cpus)| sysfs.write_queue_cpus(&card, *queue, cpus)));
+    queues.iter().for_each(|queue| sysfs.write_queue_cpus(&card, *queue, &CpuSet::default()).unwrap());
     check_known(&watch_here(|| ()), "HG024");
-    (0..2_u16).for_each(|tx| sysfs.write_queue_cpus(&card, Queue::Tx(tx), &before[usize::from(tx)]).unwrap());
+    drop(without);
 
+    let _table = PutBack(|| sysfs.write_queue_flows(&card, 0, 0));
     sysfs.write_queue_flows(&card, 0, 4096).unwrap();
     check_known(&watch_here(|| ()), "HG022");
-    sysfs.write_queue_flows(&card, 0, 0).unwrap();
 }
