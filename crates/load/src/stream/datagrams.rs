@@ -136,13 +136,11 @@ impl Source<'_> {
             now_ns = clock::now_ns();
         }
         // What was due and could not be sent in time was asked for too.
-        while !saturates {
-            let due_ns = due_ns(&pace, begin_ns, now_ns);
-            if due_ns >= end_ns {
-                break;
-            }
+        let mut unsent_ns = due_ns(&pace, begin_ns, now_ns);
+        while !saturates && unsent_ns < end_ns {
             pace.advance();
-            delivered.packets.intended += u64::from(due_ns >= start_ns);
+            delivered.packets.intended += u64::from(unsent_ns >= start_ns);
+            unsent_ns = due_ns(&pace, begin_ns, now_ns);
         }
         shared.sent.fetch_add(number, Ordering::AcqRel);
         Ok(delivered)
