@@ -35,7 +35,7 @@ const ROUTES_MAX: u64 = 30_000;
 pub(crate) struct There {
     /// TCP sockets, IPv4 and IPv6.
     pub(crate) sockets: u64,
-    /// IPv4 routes of the main table.
+    /// Routes, as far as files list them.
     pub(crate) routes: u64,
 }
 

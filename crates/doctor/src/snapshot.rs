@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub neighbours: BTreeMap<String, u64>,
     /// What the table of IPv6 neighbours counts.
     pub neighbours6: BTreeMap<String, u64>,
-    /// IPv4 routes.
+    /// Routes of both families.
     pub routes: Vec<Route>,
     /// Packet sockets.
     pub taps: Vec<PacketTap>,

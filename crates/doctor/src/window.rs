@@ -1,7 +1,7 @@
 //! Two looks at the same machine: what grew, and how fast.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -166,13 +166,33 @@ impl<'a> Window<'a> {
         links
     }
 
+    /// Of these connections the one with the shortest round trip by each card, which is called by its number.
+    pub fn nearest(
+        &self,
+        connections: impl Iterator<Item = Connection<'a>>,
+    ) -> BTreeMap<u32, Connection<'a>> {
+        let mut connections: Vec<Connection<'a>> = connections.collect();
+        connections.sort_by_key(|connection| connection.now.min_rtt);
+        let (mut peers, mut nearest) = (BTreeSet::new(), BTreeMap::new());
+        for connection in connections {
+            // All to one peer go the same way, and there may be many.
+            if peers.insert(connection.socket.peer.ip()) {
+                for card in self.cards_of(&connection) {
+                    nearest.entry(card.index).or_insert(connection);
+                }
+            }
+        }
+        nearest
+    }
+
     fn named(&self, link: &IfName) -> Option<&'a Device> {
         self.after.devices.iter().find(|device| device.name == *link)
     }
 
-    /// Where the route to a destination leads, if it is not the default route.
+    /// Where the route to a destination leads, if it is not the default route, and one at which something can be set.
     pub fn route_to(&self, peer: IpAddr) -> Option<IpNet> {
-        self.route_of(peer).map(|route| route.dst).filter(|dst| dst.prefix_len() > 0)
+        let route = self.route_of(peer).filter(|route| !route.announced)?;
+        (route.dst.prefix_len() > 0).then_some(route.dst)
     }
 
     /// The CPUs that packets of a card should be handled on: those of its NUMA node that are kept free for nothing else. All
@@ -291,9 +311,10 @@ impl Connection<'_> {
     }
 
     /// Microseconds that a round trip took at both looks at least: whatever stops the machine for a moment, just before one
-    /// of them, makes a few round trips long and is no property of the path.
+    /// of them, makes a few round trips long and is no property of the path. A connection that had nothing on its way at the
+    /// first look can say of the last only.
     pub fn lasting_rtt(&self) -> u32 {
-        if self.then.rtt > 0 { self.now.rtt.min(self.then.rtt) } else { self.now.rtt }
+        if self.then.unacked > 0 { self.now.rtt.min(self.then.rtt) } else { self.now.rtt }
     }
 
     /// Whether its segments are less than half full: it waits for answers, or sends little at a time, and what a path

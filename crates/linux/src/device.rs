@@ -23,7 +23,7 @@ pub struct Device {
     pub carrier_changes: u64,
     /// There is hardware (or what passes for it) below; bridges, veths and tunnels have none.
     pub hardware: bool,
-    /// The links by which its packets leave, if it has no hardware of its own: a bond's cards, a VLAN's link.
+    /// The links by which its packets leave, if it has no hardware of its own: a bond's cards that are in use, a VLAN's link.
     pub below: Vec<IfName>,
     /// The driver of that hardware.
     pub driver: Option<String>,
@@ -100,7 +100,10 @@ impl Files {
             return Ok(Vec::new());
         }
         let at = format!("sys/class/net/{}", device.name);
-        if let Some(slaves) = self.read(&format!("{at}/bonding/slaves"))? {
+        // Where one card is in use and the others wait, it is named; else the file is empty.
+        let active = self.read(&format!("{at}/bonding/active_slave"))?.filter(|name| !name.trim().is_empty());
+        let slaves = if active.is_some() { active } else { self.read(&format!("{at}/bonding/slaves"))? };
+        if let Some(slaves) = slaves {
             return Ok(slaves.split_ascii_whitespace().filter_map(|name| IfName::new(name).ok()).collect());
         }
         // Of other kinds this is a number in another namespace: a veth's is that of its peer.
@@ -320,6 +323,10 @@ mod tests {
             ("bond0/ifindex", "4\n"),
             ("bond0/uevent", "DEVTYPE=bond\nINTERFACE=bond0\n"),
             ("bond0/bonding/slaves", "eth0 eth1\n"),
+            ("bond0/bonding/active_slave", "\n"),
+            ("bond1/ifindex", "7\n"),
+            ("bond1/bonding/slaves", "eth0 eth1\n"),
+            ("bond1/bonding/active_slave", "eth1\n"),
             ("bond0.7/ifindex", "5\n"),
             ("bond0.7/uevent", "DEVTYPE=vlan\nINTERFACE=bond0.7\n"),
             ("bond0.7/iflink", "4\n"),
@@ -334,7 +341,7 @@ mod tests {
             device.below.iter().map(IfName::as_str).collect()
         };
         assert_eq!((below("bond0"), below("bond0.7")), (vec!["eth0", "eth1"], vec!["bond0"]));
-        assert_eq!((below("eth0"), below("veth0")), (vec![], vec![]));
+        assert_eq!((below("eth0"), below("veth0"), below("bond1")), (vec![], vec![], vec!["eth1"]));
     }
 
     #[test]

@@ -227,11 +227,11 @@ fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
     let (wake_us, taken) = wake_ups(window);
     let near = window.connections().into_iter().filter(|connection| {
         let in_use = connection.acked() + connection.received() > 10_000;
-        // Who sends to a container of this host wakes no CPU by a card's interrupt.
-        let by_card = || !window.cards_of(connection).is_empty();
-        (1..1000).contains(&connection.now.min_rtt) && in_use && by_card()
+        (1..1000).contains(&connection.now.min_rtt) && in_use
     });
-    let Some(nearest) = near.min_by_key(|connection| connection.now.min_rtt) else { return Vec::new() };
+    // Who sends to a container of this host wakes no CPU by a card's interrupt.
+    let nearest = window.nearest(near).into_values().min_by_key(|connection| connection.now.min_rtt);
+    let Some(nearest) = nearest else { return Vec::new() };
     let (least_us, rtt_us) = (f64::from(nearest.now.min_rtt), f64::from(nearest.now.rtt));
     // Less than ten microseconds, or than a tenth, is in the noise of any path.
     if taken == 0 || wake_us < 10.0 || wake_us < least_us * 0.1 {

@@ -173,7 +173,8 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
 
 /// The kernel notices that a send buffer is full only if it could send something at that moment. Else it shows so: all
 /// that the buffer holds is on its way, and the congestion window would let more go. A buffer holds the kernel's own
-/// share of each packet too, which is a third or so of small ones. It shows at both looks, so that it is no moment.
+/// share of each packet too, which is a third or so of small ones. It shows at both looks, so that it is no moment, if
+/// something was on its way at the first.
 fn is_buffer_full(connection: &Connection<'_>) -> bool {
     let full = |socket: &TcpSocket, tcp: &TcpInfo| {
         let buffer = socket.memory.map_or(0, |memory| memory.send_buffer);
@@ -183,7 +184,7 @@ fn is_buffer_full(connection: &Connection<'_>) -> bool {
         all_sent && filled && may_send
     };
     full(connection.socket, connection.now)
-        && (connection.then.rtt == 0
+        && (connection.then.unacked == 0
             || connection.earlier.is_some_and(|socket| full(socket, &connection.then)))
         && connection.network_share() > 0.5
 }

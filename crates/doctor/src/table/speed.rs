@@ -149,13 +149,10 @@ fn waits(window: &Window<'_>) -> Vec<Seen> {
         (1..2000).contains(&connection.now.min_rtt) && connection.acked() + connection.received() >= 10_000
     });
     // One to a container of this host has a shorter way than any card's.
-    let near: Vec<_> = near.map(|connection| (window.cards_of(&connection), connection)).collect();
+    let nearest = window.nearest(near);
     let mut found = Vec::new();
     for (_, card) in window.cards() {
-        let by_card = near.iter().filter(|(cards, _)| cards.iter().any(|by| by.index == card.index));
-        let Some((_, nearest)) = by_card.min_by_key(|(_, connection)| connection.now.min_rtt) else {
-            continue;
-        };
+        let Some(nearest) = nearest.get(&card.index) else { continue };
         let rtt_us = nearest.now.min_rtt;
         // Full segments come in bursts, for which the wait is made.
         let small = nearest.sends_small();

@@ -300,6 +300,11 @@ impl Proposal {
     fn nowhere(&self, setting: &Setting, route: Option<IpNet>) -> String {
         let link = &self.host.site.wire;
         match (setting.lives, route) {
+            (Lives::Route(_), Some(route)) if self.host.announced.contains(&route) => {
+                format!(
+                    "a router announced the route to {route}: what is set at it goes with the next announcement"
+                )
+            }
             (Lives::Route(_), Some(route)) => {
                 format!("no route to {route} leads over {link}; `ip route add {route} …` makes one")
             }

@@ -19,15 +19,21 @@ pub struct Route {
     pub gateway: bool,
     /// Routes of lower metric come first.
     pub metric: u32,
+    /// A router has announced it, or it expires: what is set at it goes with it.
+    pub announced: bool,
 }
 
 /// Flags of a route (`RTF_*` in include/uapi/linux/route.h).
 const UP: u32 = 1;
 const REJECT: u32 = 0x200;
+const ADDRCONF: u32 = 0x4_0000;
+const EXPIRES: u32 = 0x40_0000;
+const LOCAL: u32 = 0x8000_0000;
 
 impl Procfs {
-    /// The routes of the calling thread's namespace, those that are up and lead somewhere, of IPv4 first. Of IPv6, routes
-    /// that are for some senders only are left out.
+    /// The routes of the calling thread's namespace, those that are up and lead somewhere, of IPv4 first. Of IPv6 those to
+    /// addresses of this host lead to `lo`, and two kinds are left out: routes that are for some senders only, and those to
+    /// link-local and multicast addresses, which every link has.
     pub fn routes(&self) -> Result<Vec<Route>> {
         let mut routes = self.routes_of("route", 1, ipv4)?;
         routes.extend(self.routes_of("ipv6_route", 0, ipv6)?);
@@ -68,22 +74,30 @@ fn ipv4(line: &str) -> Option<Option<Route>> {
     let dst = Ipv4Net::with_netmask(address(dst)?, address(mask)?).ok()?.into();
     let gateway = hex(gateway)? != 0;
     let metric = metric.parse().ok()?;
-    Some(Some(Route { link: IfName::new(link).ok()?, dst, gateway, metric }))
+    Some(Some(Route { link: IfName::new(link).ok()?, dst, gateway, metric, announced: false }))
 }
 
 /// Destination, source, gateway, each address with 32 digits and the first two with the length of their prefix; metric,
-/// two counts, flags, link (`rt6_info_route` in net/ipv6/route.c).
+/// two counts, flags, and the link, if there is one (`ipv6_route_native_seq_show` in net/ipv6/ip6_fib.c).
 fn ipv6(line: &str) -> Option<Option<Route>> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    let [dst, length, _, from, gateway, metric, _, _, flags, link] = words[..] else { return None };
+    let [dst, length, _, from, gateway, metric, _, _, flags, ref link @ ..] = words[..] else { return None };
     let address = |text| u128::from_str_radix(text, 16).ok().map(Ipv6Addr::from);
     let (flags, from) = (hex(flags)?, hex(from)?);
-    if flags & UP == 0 || flags & REJECT != 0 || from != 0 {
+    let dst = Ipv6Net::new(address(dst)?, u8::try_from(hex(length)?).ok()?).ok()?;
+    let every_links = dst.addr().is_unicast_link_local() || dst.addr().is_multicast();
+    let (false, false, [link]) = (flags & UP == 0 || flags & REJECT != 0 || from != 0, every_links, link)
+    else {
         return Some(None);
-    }
-    let dst = Ipv6Net::new(address(dst)?, u8::try_from(hex(length)?).ok()?).ok()?.into();
-    let gateway = !address(gateway)?.is_unspecified();
-    Some(Some(Route { link: IfName::new(link).ok()?, dst, gateway, metric: hex(metric)? }))
+    };
+    let link = if flags & LOCAL == 0 { link } else { "lo" };
+    Some(Some(Route {
+        link: IfName::new(link).ok()?,
+        dst: dst.into(),
+        gateway: !address(gateway)?.is_unspecified(),
+        metric: hex(metric)?,
+        announced: flags & (ADDRCONF | EXPIRES) != 0,
+    }))
 }
 
 #[cfg(test)]
@@ -109,18 +123,24 @@ mod tests {
     fn routes_of_ipv6_are_those_that_lead_somewhere() {
         const NONE: &str = "00000000000000000000000000000000";
         let prefix = "20010db8000000000000000000000000";
+        let own = "20010db8000000000000000000000001";
         let router = "fe800000000000000000000000000001";
         let text = format!(
             "{prefix} 20 {NONE} 00 {NONE} 00000100 00000001 00000000 00000001     eth0\n\
-             {NONE} 00 {NONE} 00 {router} 00000400 00000003 00000000 00000003     eth0\n\
+             {NONE} 00 {NONE} 00 {router} 00000400 00000003 00000000 00450003     eth0\n\
              {NONE} 00 {prefix} 20 {router} 00000400 00000003 00000000 00000003     eth0\n\
+             {router} 80 {NONE} 00 {NONE} 00000000 00000001 00000000 80200001     eth0\n\
+             {own} 80 {NONE} 00 {NONE} 00000000 00000001 00000000 80200001     eth0\n\
+             {prefix} 30 {NONE} 00 {NONE} 00000100 00000001 00000000 00000001 \n\
              {NONE} 00 {NONE} 00 {NONE} ffffffff 00000001 00000000 00200200       lo\n"
         );
         let (_directory, procfs) = proc_with(&[("thread-self/net/ipv6_route", &text)]);
         let routes = procfs.routes().unwrap();
-        assert_eq!(routes.len(), 2);
-        assert_eq!((routes[0].dst.to_string().as_str(), routes[0].metric), ("2001:db8::/32", 256));
-        assert_eq!((routes[1].dst.to_string().as_str(), routes[1].gateway), ("::/0", true));
+        let told = routes.iter().map(|route| (route.dst.to_string(), route.link.as_str(), route.announced));
+        let expected =
+            [("2001:db8::/32", "eth0", false), ("::/0", "eth0", true), ("2001:db8::1/128", "lo", false)];
+        assert_eq!(told.collect::<Vec<_>>(), expected.map(|(dst, link, is)| (dst.to_owned(), link, is)));
+        assert_eq!((routes[0].metric, routes[0].gateway, routes[1].gateway), (256, false, true));
     }
 
     #[test]

@@ -161,7 +161,7 @@ const HARMLESS: &[Harmless] = &[
         scene.connect(|socket| socket.tcp.as_mut().unwrap().busy_time = 9_000_000);
     }),
     ("HG085", "a machine that stood still just before the second look", |scene| {
-        scene.connect(|_| ());
+        scene.connect(|socket| socket.tcp.as_mut().unwrap().unacked = 20);
         scene.tcp()[1].rtt = 300_000;
     }),
     ("HG100", "a path as wide as its link", |scene| {

@@ -12,7 +12,7 @@ use crate::scene::Scene;
 pub(super) fn lossy(scene: &mut Scene) {
     scene.connect(|socket| {
         change(socket, |tcp| {
-            (tcp.rtt, tcp.min_rtt, tcp.snd_cwnd) = (80_000, 80_000, 28);
+            (tcp.rtt, tcp.min_rtt, tcp.snd_cwnd, tcp.unacked) = (80_000, 80_000, 28, 20);
             tcp.busy_time = 11_000_000;
             tcp.bytes_acked = 1_000_000 + 4_900_000;
             (tcp.data_segs_out, tcp.total_retrans) = (13_500, 7);
@@ -99,6 +99,15 @@ pub(super) const FAULTS: &[Fault] = &[
         severity: Warning,
         plant: |scene| {
             scene.connect(|socket| change(socket, |tcp| (tcp.rtt, tcp.min_rtt) = (300_000, 20_000)));
+        },
+    },
+    Fault {
+        code: "HG085",
+        name: "a queue that a transfer fills on a connection that rested",
+        severity: Warning,
+        plant: |scene| {
+            scene.connect(|socket| change(socket, |tcp| (tcp.rtt, tcp.min_rtt) = (300_000, 20_000)));
+            scene.tcp()[0].rtt = 20_000;
         },
     },
     Fault {
