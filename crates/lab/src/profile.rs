@@ -9,7 +9,7 @@ use linux::{CpuSet, clock};
 use record::{Load, Measure, Profile};
 use stats::Random;
 
-use crate::trial::{Method, broken, run, warmup};
+use crate::trial::{Method, broken, kept_from_running, run, warmup};
 use crate::{Event, LabError, NodeCpus, Standing, workload};
 
 mod fold;
@@ -118,7 +118,9 @@ fn visit(
 
 fn requests(standing: &mut Standing, method: &Method, load: &Load) -> Result<u64, LabError> {
     let outcome = run(standing, method, load, SLICE)?;
-    broken(standing, &outcome)?;
+    if kept_from_running(load, &outcome).is_none() {
+        broken(standing, &outcome)?;
+    }
     Ok(outcome.answered)
 }
 

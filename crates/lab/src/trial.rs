@@ -152,9 +152,11 @@ pub(crate) fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), L
 }
 
 fn void(load: &Load, outcome: &Outcome, usage: &Usage) -> Option<Void> {
-    if let Some(void) = stolen(usage) {
-        return Some(void);
-    }
+    stolen(usage).or_else(|| kept_from_running(load, outcome))
+}
+
+/// Void if the generator could not do what was asked of it when it was asked.
+pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> {
     // A closed loop has no schedule to be late for, and is meant to take all of the client's CPUs.
     load.rate_per_s?;
     let busiest = outcome.threads.iter().map(ThreadCost::busy).fold(0.0, f64::max);

@@ -41,7 +41,7 @@ pub struct Run {
     pub when_busy: WhenBusy,
     /// How long the schedule is.
     pub duration: Duration,
-    /// How long answers are waited for after the schedule's end. Requests that are overdue for want of a free
+    /// How long answers are waited for after the schedule's end, or after a thread that was kept from running sees it. Requests that are overdue for want of a free
     /// connection are sent meanwhile. The run ends as soon as nothing is open.
     pub drain: Duration,
     /// How long an answer is waited for after a request was sent. Then the request is missed and its connection is

@@ -264,6 +264,9 @@ impl<'a> Worker<'a> {
     fn read_all(&mut self, mut now_ns: u64) -> u64 {
         for _ in 0..=self.client.connections.len() / EVENTS {
             now_ns = self.poll(now_ns, 0);
+            if self.events.len() < EVENTS {
+                break;
+            }
         }
         now_ns
     }

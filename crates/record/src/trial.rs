@@ -77,7 +77,7 @@ pub struct Carried {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Packets {
-    /// Those that the kernel took within the measured part.
+    /// Those that were due within the measured part and that the kernel took before its end.
     pub sent: u64,
     /// Those of them that arrived, at any time until the trial stopped waiting.
     pub received: u64,

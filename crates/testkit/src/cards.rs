@@ -9,7 +9,7 @@ use std::time::Duration;
 use linux::sysfs::NetSysfs;
 use linux::{IfName, Netlink, Netns};
 
-use crate::{Flood, World, dear_rules, require_root, shell, skip};
+use crate::{Flood, World, bound, dear_rules, require_root, shell, skip};
 
 /// The addresses of the two, and a port at which nobody need listen.
 const HOME: &str = "198.51.100.1";
@@ -117,7 +117,7 @@ impl Cards {
 
 /// Where packets arrive; they are waited for for a tenth of a second.
 fn receiver() -> UdpSocket {
-    let receiver = UdpSocket::bind((HOME, PORT)).expect("it is an address of ours");
+    let receiver = bound(|| UdpSocket::bind((HOME, PORT))).expect("it is an address of ours");
     receiver.set_read_timeout(Some(Duration::from_millis(100))).expect("it is not zero");
     receiver
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::turn::{HOSTGAP, Turn, check, json, kill, stderr, stdout, text, turn, until};
 
 /// A responder on a port of the kernel's choice, and its URL.
-fn serve(turn: &Turn, args: &[&str]) -> (Child, String) {
+pub(crate) fn serve(turn: &Turn, args: &[&str]) -> (Child, String) {
     let mut child =
         turn.command(HOSTGAP).args(["serve", "--listen", "127.0.0.1:0"]).args(args).spawn().unwrap();
     // Byte by byte, so that what follows is left for whoever waits for the end.
@@ -211,41 +211,6 @@ fn a_run_that_is_not_valid_is_code_3() {
     let beyond = turn.hostgap(&["load", &url, "--rate", "50M", "--duration", "500ms", "--warmup", "0s"]);
     assert_eq!(beyond.status.code(), Some(3), "{}", stderr(&beyond));
     assert!(stderr(&beyond).contains("% off of the 50000000/s asked"), "{}", stderr(&beyond));
-    end(server, Signal::INT);
-}
-
-#[test]
-fn an_interrupt_shows_what_was_measured() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &[]);
-    let load = turn
-        .command(HOSTGAP)
-        .args(["load", &url, "--rate", "200", "--duration", "10m", "--warmup", "0s", "--json"])
-        .spawn()
-        .unwrap();
-    let port = url.trim_end_matches('/').rsplit_once(':').unwrap().1;
-    let of_server = ["-Htin", "sport", "=", &format!(":{port}")];
-    until("something is answered", || text(turn.command("ss").args(of_server)).contains("bytes_acked:"));
-    kill(load.id(), Signal::INT);
-    let output = load.wait_with_output().unwrap();
-    check(&output, 130, "");
-    assert!(json(&output)["answered"].as_u64().unwrap() > 0, "{}", stdout(&output));
-    end(server, Signal::INT);
-}
-
-/// For longer than the rest of the run and than answers are waited for.
-#[test]
-fn a_generator_that_was_stopped_reads_what_has_come() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &[]);
-    let args = ["--rate", "200", "--duration", "1s", "--warmup", "0s", "--timeout", "300ms", "--json"];
-    let load = turn.command(HOSTGAP).args(["load", &url]).args(args).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    kill(load.id(), Signal::STOP);
-    std::thread::sleep(Duration::from_secs(2));
-    kill(load.id(), Signal::CONT);
-    let value = json(&load.wait_with_output().unwrap());
-    assert_eq!((&value["answered"], &value["missed"]), (&200.into(), &0.into()), "{value}");
     end(server, Signal::INT);
 }
 

@@ -16,6 +16,7 @@ mod race;
 mod search;
 mod serve;
 mod soak;
+mod stopped;
 mod tune;
 mod turn;
 mod workloads;

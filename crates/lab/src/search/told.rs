@@ -72,7 +72,7 @@ pub(super) fn answer(
                 verdict,
                 arm: factors.places(&arm),
                 ratio: effect.map(|effect| ratio(effect, high)),
-                why: nothing_told(nothing, (name, high), &guards, settings),
+                why: nothing_told(nothing, (name, high), &guards, (factors.space.options() > 1, settings)),
                 ..empty
             }
         }
@@ -141,7 +141,7 @@ fn nothing_told(
     nothing: &Nothing,
     (name, high): (&str, bool),
     guards: &[Figure],
-    settings: impl Fn(&Arm) -> String,
+    (raced, settings): (bool, impl Fn(&Arm) -> String),
 ) -> String {
     match nothing {
         Nothing::NoneBetter => {
@@ -149,6 +149,19 @@ fn nothing_told(
                 "no setting and no combination had a better {name} than the incumbent, even where the best was chosen"
             )
         }
+        // A single setting had nobody to be better than.
+        Nothing::Broke { arm, why } if !raced => format!("{} did not work: {why}", settings(arm)),
+        Nothing::Untold { arm } if !raced => {
+            format!(
+                "too few blocks with {} counted: the machine was too busy with other things",
+                settings(arm)
+            )
+        }
+        Nothing::NotConfirmed { arm, effect } if !raced => format!(
+            "with {} {name} was {}, which is no proven gain",
+            settings(arm),
+            change_told(&ratio(*effect, high))
+        ),
         Nothing::Broke { arm, why } => {
             format!("{} was best in the race, and did not work on later blocks: {why}", settings(arm))
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use linux::clock;
-use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use super::{Delivered, Flow, LOOK, Shared, Window, due_ns, is_pause, nanoseconds, on_cpus, sleep_until};
 use crate::LoadError;
@@ -26,7 +26,8 @@ const SPIN_NS: u64 = 20_000;
 /// A socket that shares its port with others of the same receiver.
 pub(super) fn bind(listen: SocketAddr) -> io::Result<UdpSocket> {
     let family = if listen.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket: OwnedFd = rustix::net::socket(family, SocketType::DGRAM, Some(ipproto::UDP))?;
+    let socket: OwnedFd =
+        rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(ipproto::UDP))?;
     sockopt::set_socket_reuseport(&socket, true)?;
     rustix::net::bind(&socket, &listen)?;
     let socket = UdpSocket::from(socket);
@@ -176,6 +177,7 @@ impl Sink<'_> {
         let (mut last_ns, mut before_ns) = (self.window.end_ns, None);
         let mut told = 0;
         let mut received = 0;
+        let mut asked_ns = clock::now_ns();
         loop {
             let now_ns = match self.socket.recv(&mut buffer) {
                 Ok(bytes) => {
@@ -196,9 +198,11 @@ impl Sink<'_> {
             shared.received.fetch_add(received - told, Ordering::AcqRel);
             told = received;
             let all = shared.received.load(Ordering::Acquire) >= shared.sent.load(Ordering::Acquire);
-            if all || now_ns >= last_ns.saturating_add(self.quiet_ns) {
+            // Quiet is from when it was asked: this thread may have been kept from running after the answer.
+            if all || asked_ns >= last_ns.saturating_add(self.quiet_ns) {
                 return Ok(delivered);
             }
+            asked_ns = now_ns;
         }
     }
 

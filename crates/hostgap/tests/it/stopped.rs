@@ -1,0 +1,45 @@
+//! `hostgap load` that is interrupted, or stopped for a while.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::load::{end, serve};
+use crate::turn::{HOSTGAP, check, json, kill, stdout, text, turn, until};
+
+#[test]
+fn an_interrupt_shows_what_was_measured() {
+    let turn = turn();
+    let (server, url) = serve(&turn, &[]);
+    let load = turn
+        .command(HOSTGAP)
+        .args(["load", &url, "--rate", "200", "--duration", "10m", "--warmup", "0s", "--json"])
+        .spawn()
+        .unwrap();
+    let port = url.trim_end_matches('/').rsplit_once(':').unwrap().1;
+    let of_server = ["-Htin", "sport", "=", &format!(":{port}")];
+    until("something is answered", || text(turn.command("ss").args(of_server)).contains("bytes_acked:"));
+    kill(load.id(), Signal::INT);
+    let output = load.wait_with_output().unwrap();
+    check(&output, 130, "");
+    assert!(json(&output)["answered"].as_u64().unwrap() > 0, "{}", stdout(&output));
+    end(server, Signal::INT);
+}
+
+/// For longer than the rest of the run and than answers are waited for.
+#[test]
+fn a_generator_that_was_stopped_reads_what_has_come() {
+    let turn = turn();
+    let (server, url) = serve(&turn, &[]);
+    for patience in ["--timeout", "--request-timeout"] {
+        let args = ["--rate", "200", "--duration", "1s", "--warmup", "0s", patience, "300ms", "--json"];
+        let load = turn.command(HOSTGAP).args(["load", &url]).args(args).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        kill(load.id(), Signal::STOP);
+        std::thread::sleep(Duration::from_secs(2));
+        kill(load.id(), Signal::CONT);
+        let value = json(&load.wait_with_output().unwrap());
+        assert_eq!((&value["answered"], &value["missed"]), (&200.into(), &0.into()), "{value}");
+    }
+    end(server, Signal::INT);
+}
