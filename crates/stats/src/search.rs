@@ -165,7 +165,7 @@ pub struct Found {
 pub enum Nothing {
     /// No arm was better than the incumbent even where the best one was chosen.
     NoneBetter,
-    /// The best arm worked in the race, and not afterwards.
+    /// The best arm worked in the race, if there was one, and not afterwards.
     Broke {
         /// The best arm.
         arm: Arm,

@@ -27,8 +27,8 @@ const BLOCKS_MIN: f64 = 6.0;
 /// The share of the winner's gain that a smaller set must keep. It must be proven to be better than the incumbent, besides.
 const KEPT_MIN: f64 = 2.0 / 3.0;
 
-/// The share of the winner's gain that a smaller set must not be proven to lose. With blocks that scatter little, a
-/// thousandth can be proven too, and is no reason to set one more thing.
+/// The share of the winner's gain that a smaller set must not be likely to lose. With blocks that scatter little, a
+/// thousandth can be shown too, and is no reason to set one more thing.
 const LOST_MAX: f64 = 0.1;
 
 /// Looks for the smallest set that keeps the winner's gain.
@@ -68,7 +68,7 @@ pub(super) fn ablate<T: Trials>(winner: &Arm, rules: &Rules, trials: &mut T) -> 
     recheck(winner, &idle, rules, trials)
 }
 
-/// Holds smaller sets against incumbent and winner, and takes the smallest that keeps the gain. An option without a proven
+/// Holds smaller sets against incumbent and winner, and takes the smallest that keeps the gain. An option without a likely
 /// loss is not one without a loss: several small ones together may be the gain. So the sets are nested: without all such
 /// options, and without those alone that lost nothing at all.
 fn recheck<T: Trials>(
@@ -83,7 +83,7 @@ fn recheck<T: Trials>(
             .fold(winner.clone(), |arm, (option, _)| arm.without(*option))
     };
     let mut smaller = vec![without(f64::INFINITY), without(0.0)];
-    // Where every option lost too little to be proven, the one that lost most is the best guess at what is not idle.
+    // Where every option lost too little to be shown, the one that lost most is the best guess at what is not idle.
     if smaller[0].is_incumbent() {
         smaller[0] = Arm::of(idle.last().map(|(option, _)| *option));
     }
@@ -132,7 +132,7 @@ fn once_more(tally: &Tally, rules: &Rules) -> Ablated {
 /// The winner's column of a recheck.
 const WINNER: usize = 1;
 
-/// Whether an arm has most of the winner's gain, and is not proven to lose a part of it that matters.
+/// Whether an arm has most of the winner's gain, and is not likely to lose a part of it that matters.
 fn keeps(tally: &Tally, at: usize) -> bool {
     let gain = |at: usize| Effect::of(&tally.combined(&against_both(at))).map(|effect| effect.ln);
     let most = gain(at) >= gain(WINNER).map(|whole| KEPT_MIN * whole);
