@@ -114,7 +114,8 @@ fn visits_min(space: &Space) -> f64 {
     let search = if space.options() == 1 {
         0.0
     } else if space.fits_a_block() {
-        super::halving::visits_min(space.all_arms().len()) / shares.of_race(space)
+        // A race that needs more than its part may have the screening's as well: the hold-out then has what it has elsewhere.
+        super::halving::visits_min(space.all_arms().len()) / (shares.screening + shares.race)
     } else {
         let race = super::halving::visits_min(super::screening::RACING_MAX) / shares.race;
         race.max(super::screening::visits_min(space) / shares.screening)
