@@ -32,11 +32,11 @@ fn a_generator_that_was_stopped_reads_what_has_come() {
     let turn = turn();
     let (server, url) = serve(&turn, &[]);
     for patience in ["--timeout", "--request-timeout"] {
-        let args = ["--rate", "200", "--duration", "1s", "--warmup", "0s", patience, "300ms", "--json"];
+        let args = ["--rate", "200", "--duration", "1s", "--warmup", "0s", patience, "1s", "--json"];
         let load = turn.command(HOSTGAP).args(["load", &url]).args(args).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(500));
         kill(load.id(), Signal::STOP);
-        std::thread::sleep(Duration::from_secs(2));
+        std::thread::sleep(Duration::from_secs(3));
         kill(load.id(), Signal::CONT);
         let value = json(&load.wait_with_output().unwrap());
         assert_eq!((&value["answered"], &value["missed"]), (&200.into(), &0.into()), "{value}");
