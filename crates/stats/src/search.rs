@@ -8,7 +8,7 @@
 //!    too much, or does the incumbent differ from itself, there is no search.
 //! 2. **Screening**, where there are more combinations than fit into a block: every option alone once, then factorial
 //!    blocks in which half of all options are on at a time, so that every visit tells of every option.
-//! 3. **Race**, where there is more than one arm left: sequential halving (Karnin, Koren and Somekh 2013) among the best
+//! 3. **Race**, where there is more than one option: sequential halving (Karnin, Koren and Somekh 2013) among the best
 //!    options and their combinations.
 //! 4. **Confirmation** of the one winner on blocks that nothing was chosen by. This is what keeps false winners rare:
 //!    the best of a dozen arms that do nothing looks good in nine searches of ten.

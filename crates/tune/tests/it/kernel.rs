@@ -33,13 +33,6 @@ ip -n {home} address add 2001:db8::1/64 dev wire0 nodad
 ip -n {home} route add 198.51.100.0/24 via 192.0.2.2 mtu lock 1400
 ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2"
         ));
-        // The kernel makes the route to an address of IPv6 a little later (`addrconf_dad_work`).
-        shell(&format!(
-            "for try in $(seq 500); do
-    ip -n {home} -6 route show table local | grep -q 2001:db8::1 && break
-    sleep 0.01
-done"
-        ));
         let wire = linux::IfName::new("wire0").unwrap();
         let routes = ["192.0.2.0/24", "198.51.100.0/24", "2001:db8::/64", "2001:db8:9::/48"];
         let site = Site {
