@@ -31,9 +31,25 @@ pub enum Attached {
     Filter,
 }
 
+impl Hook {
+    fn kind(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Hook::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Hook::NetkitPeer => libbpf_sys::BPF_NETKIT_PEER,
+        }
+    }
+}
+
 /// The place of our filter among others'.
 const HANDLE: u32 = 1;
 const PRIORITY: u32 = 1;
+/// Where a link can have programs in a list.
+const HOOKS: [(&str, libbpf_sys::bpf_attach_type); 4] = [
+    ("tcx ingress", libbpf_sys::BPF_TCX_INGRESS),
+    ("tcx egress", libbpf_sys::BPF_TCX_EGRESS),
+    ("netkit primary", libbpf_sys::BPF_NETKIT_PRIMARY),
+    ("netkit peer", libbpf_sys::BPF_NETKIT_PEER),
+];
 /// What a kernel without tcx says to a bpf link at tc.
 const NO_TCX: rustix::io::Errno = rustix::io::Errno::INVAL;
 
@@ -45,13 +61,9 @@ const NO_TCX: rustix::io::Errno = rustix::io::Errno::INVAL;
 pub fn attach(program: &Path, hook: Hook, ifindex: u32, pin: &Path) -> Result<Attached> {
     ffi::listen();
     let program = ffi::open(program)?;
-    let kind = match hook {
-        Hook::Ingress => libbpf_sys::BPF_TCX_INGRESS,
-        Hook::NetkitPeer => libbpf_sys::BPF_NETKIT_PEER,
-    };
     let target = i32::try_from(ifindex).expect("the kernel counts links by int");
     // SAFETY: the descriptor is open; no options are given.
-    let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, kind, ptr::null()) };
+    let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, hook.kind(), ptr::null()) };
     if link == -NO_TCX.raw_os_error() && hook == Hook::Ingress {
         return add_filter(&program, target).map(|()| Attached::Filter);
     }
@@ -93,6 +105,27 @@ pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attac
     Ok(is_ours.then_some(Attached::Filter))
 }
 
+/// Whether the packets of a link of the calling thread's namespace meet a pinned program at a hook, and how many others
+/// they meet there by tcx or netkit. The kernel is asked: a pin remains when the bpf link behind it was detached.
+///
+/// # Errors
+/// This user may not ask, or there is no such network link. That nothing is pinned is no error.
+pub fn met(program: &Path, hook: Hook, ifindex: u32) -> Result<Option<usize>> {
+    if !program.exists() {
+        return Ok(None);
+    }
+    ffi::listen();
+    let id = ffi::program_info(ffi::open(program)?)?.id;
+    let ids = at_hook(ifindex, hook.kind())?;
+    if ids.contains(&id) {
+        return Ok(Some(ids.len() - 1));
+    }
+    let (place, mut filter) = (clsact(ifindex.cast_signed()), filter());
+    // SAFETY: both structures tell their length and outlive the call. An error says that there is no such filter.
+    let found = unsafe { libbpf_sys::bpf_tc_query(&raw const place, &raw mut filter) };
+    Ok((found == 0 && filter.prog_id == id && hook == Hook::Ingress).then_some(0))
+}
+
 /// Takes a program off a link. `with_qdisc`: the clsact qdisc was made for it and holds nothing else, and they go in one
 /// stroke.
 pub fn detach(how: Attached, ifindex: u32, pin: &Path, with_qdisc: bool) -> Result<()> {
@@ -121,20 +154,31 @@ pub fn is_our_place(filter: FilterInfo) -> bool {
 /// # Errors
 /// This user may not ask, or there is no such link.
 pub fn programs_at(ifindex: u32) -> Result<Vec<(&'static str, String)>> {
-    let hooks = [
-        ("tcx ingress", libbpf_sys::BPF_TCX_INGRESS),
-        ("tcx egress", libbpf_sys::BPF_TCX_EGRESS),
-        ("netkit primary", libbpf_sys::BPF_NETKIT_PRIMARY),
-        ("netkit peer", libbpf_sys::BPF_NETKIT_PEER),
-    ];
     let mut programs = Vec::new();
-    for (hook, kind) in hooks {
-        for id in ffi::query(ifindex, kind)? {
+    for (hook, kind) in HOOKS {
+        for id in at_hook(ifindex, kind)? {
             // One that has gone since is at no link.
             programs.extend(ffi::name_of(id)?.map(|name| (hook, name)));
         }
     }
     Ok(programs)
+}
+
+/// The numbers of the same programs, which no later program gets: hook and number of each, in the same order.
+///
+/// # Errors
+/// As for [`programs_at`].
+pub fn program_ids_at(ifindex: u32) -> Result<Vec<(&'static str, u32)>> {
+    let mut programs = Vec::new();
+    for (hook, kind) in HOOKS {
+        let ids = at_hook(ifindex, kind)?;
+        programs.extend(ids.into_iter().map(|id| (hook, id)));
+    }
+    Ok(programs)
+}
+
+fn at_hook(ifindex: u32, kind: libbpf_sys::bpf_attach_type) -> Result<Vec<u32>> {
+    ffi::query(ifindex.cast_signed(), kind, || format!("ask for the programs of link {ifindex}"))
 }
 
 /// Removes the clsact qdisc of a link.

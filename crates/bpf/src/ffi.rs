@@ -109,8 +109,13 @@ pub(crate) fn program_info(program: impl AsFd) -> Result<libbpf_sys::bpf_prog_in
 /// Programs of one kind at a link; more than anyone stacks there.
 const PROGRAMS_MAX: usize = 64;
 
-/// The programs that hang at a hook of a link, by their numbers. A kernel or a link without that hook has none.
-pub(crate) fn query(ifindex: u32, hook: libbpf_sys::bpf_attach_type) -> Result<Vec<u32>> {
+/// The programs at a hook of a target, by their numbers: of a link by its index, of a control group by its descriptor. A
+/// kernel or a link without that hook has none.
+pub(crate) fn query(
+    target: i32,
+    hook: libbpf_sys::bpf_attach_type,
+    attempted: impl FnOnce() -> String,
+) -> Result<Vec<u32>> {
     let mut ids = [0_u32; PROGRAMS_MAX];
     let mut options = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as u64,
@@ -119,13 +124,13 @@ pub(crate) fn query(ifindex: u32, hook: libbpf_sys::bpf_attach_type) -> Result<V
     };
     options.__bindgen_anon_1.count = u32::try_from(ids.len()).expect("a few dozen");
     // SAFETY: the structure tells its length, and the array's is in it; both outlive the call.
-    let result = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex.cast_signed(), hook, &raw mut options) };
+    let result = unsafe { libbpf_sys::bpf_prog_query_opts(target, hook, &raw mut options) };
     // INVAL: no such hook in this kernel; NXIO and ACCES: no netkit link, or its inner end.
     let without = [Errno::INVAL, Errno::NXIO, Errno::ACCESS].map(|errno| -errno.raw_os_error());
     if without.contains(&result) {
         return Ok(Vec::new());
     }
-    check(result, || format!("ask for the programs of link {ifindex}"))?;
+    check(result, attempted)?;
     // SAFETY: both members are the same number.
     let count = unsafe { options.__bindgen_anon_1.count };
     Ok(ids[..count as usize].to_vec())

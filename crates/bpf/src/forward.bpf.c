@@ -24,10 +24,16 @@
 #include "forward/maps.bpf.h"
 #include "forward/packet.bpf.h"
 #include "forward/pod.bpf.h"
+#include "forward/arp.bpf.h"
+#include "forward/kept.bpf.h"
 #include "forward/tunnel.bpf.h"
 #include "forward/route.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Where a packet's transport protocol begins, behind an IP header without options or extension headers. */
+#define TRANSPORT4 (ETH_HLEN + sizeof(struct iphdr))
+#define TRANSPORT6 (ETH_HLEN + sizeof(struct ipv6hdr))
 
 /* How a pod's link hands its packets to a program. */
 enum link {
@@ -46,7 +52,8 @@ static __always_inline int to_pod(struct __sk_buff *skb, const struct endpoint *
 	return bpf_redirect(pod->ifindex, 0);
 }
 
-static __always_inline int resolve4(struct __sk_buff *skb, const struct endpoint *own, const struct way4 *way)
+static __always_inline int resolve4(struct __sk_buff *skb, const struct endpoint *own, const struct way4 *way,
+				    __u8 protocol)
 {
 	struct bpf_fib_lookup fib = {
 		.family = AF_INET, .ifindex = skb->ifindex, .ipv4_src = way->from, .ipv4_dst = way->to,
@@ -57,10 +64,13 @@ static __always_inline int resolve4(struct __sk_buff *skb, const struct endpoint
 
 	if (result != BPF_FIB_LKUP_RET_NO_NEIGH)
 		keep_route4(way, &route);
+	if (is_too_big(skb, route.frame_max, TRANSPORT4, protocol))
+		return pass(PASS_TOO_BIG);
 	return send_first(skb, &route, result);
 }
 
-static __always_inline int resolve6(struct __sk_buff *skb, const struct endpoint *own, const struct way6 *way)
+static __always_inline int resolve6(struct __sk_buff *skb, const struct endpoint *own, const struct way6 *way,
+				    __u8 protocol)
 {
 	struct bpf_fib_lookup fib = { .family = AF_INET6, .ifindex = skb->ifindex };
 	struct prefix prefix = { .bits = 128 };
@@ -73,63 +83,62 @@ static __always_inline int resolve6(struct __sk_buff *skb, const struct endpoint
 	result = find_route(skb, &fib, &prefix, &route);
 	if (result != BPF_FIB_LKUP_RET_NO_NEIGH)
 		keep_route6(way, &route);
+	if (is_too_big(skb, route.frame_max, TRANSPORT6, protocol))
+		return pass(PASS_TOO_BIG);
 	return send_first(skb, &route, result);
-}
-
-/* Whether a packet needs more than forwarding: the kernel answers with an ICMP error, or cuts it. */
-static __always_inline bool is_too_big(const struct __sk_buff *skb)
-{
-	return skb->len > config.frame_max && !skb->gso_size;
 }
 
 static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct iphdr));
-	bool inside, remote;
-	const struct endpoint *own, *pod;
+	const struct endpoint *own, *pod = NULL;
+	bool inside, regular, local;
 	struct route *route;
 	struct iphdr *ip;
 	struct way4 way;
+	__u8 protocol;
 
 	if (!eth)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
+	protocol = ip->protocol;
 	way.from = ip->saddr;
 	way.to = ip->daddr;
 	inside = within4(way.to, config.cluster4, config.cluster4_mask);
-	remote = inside && !within4(way.to, config.pods4, config.pods4_mask) && !is_too_big(skb);
-	if (remote) {
+	local = within4(way.to, config.pods4, config.pods4_mask);
+	regular = inside && is_regular4(skb, eth, ip);
+	if (regular && !local) {
 		route = find_kept4(&way);
-		if (is_good(route, skb, eth))
+		if (is_good(route, skb, eth)) {
+			if (is_too_big(skb, route->frame_max, TRANSPORT4, protocol))
+				return pass(PASS_TOO_BIG);
 			return send(skb, route, true, ip->tos);
+		}
 	}
 	own = pod_at4(way.from);
 	if (!is_own(skb, eth, own))
 		return TC_ACT_SHOT;
-	if (remote)
-		return resolve4(skb, own, &way);
-	pod = inside ? pod_at4(way.to) : NULL;
-	if (pod)
+	if (regular && !local)
+		return resolve4(skb, own, &way, protocol);
+	if (regular)
+		pod = pod_at4(way.to);
+	if (pod && !is_too_big(skb, config.frame_max, TRANSPORT4, protocol))
 		return to_pod(skb, pod, link);
-	if (inside && !within4(way.to, config.pods4, config.pods4_mask))
-		return pass(PASS_TOO_BIG);
-	return is_to_tunnel4(skb, ip) ? drop(DROP_TUNNEL_PORT) : pass(inside ? PASS_NODE : PASS_OUTSIDE);
-}
-
-/* A pod's neighbour discovery, and what else IPv6 says between two neighbours. It cannot leave the link, on which the
- * node is the only other. */
-static __always_inline int link_scope6(struct __sk_buff *skb, const struct ethhdr *eth)
-{
-	return has_own_mac(skb, eth) ? pass(PASS_LINK_SCOPE) : drop(DROP_SPOOFED_MAC);
+	if (is_to_tunnel4(skb, ip))
+		return drop(DROP_TUNNEL_PORT);
+	if (!inside)
+		return pass(PASS_OUTSIDE);
+	return pass(!regular ? PASS_IRREGULAR : pod ? PASS_TOO_BIG : PASS_NODE);
 }
 
 static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct ipv6hdr));
 	const struct in6_addr *from, *to;
-	const struct endpoint *own, *pod;
-	bool inside, remote;
+	const struct endpoint *own, *pod = NULL;
+	bool inside, regular, local;
 	struct route *route;
+	enum counter why;
 	struct ipv6hdr *ip;
 	struct way6 way;
 	__u8 next;
@@ -142,118 +151,68 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 	from = (void *)way.from;
 	to = (void *)way.to;
 	inside = within6(to, config.cluster6, config.cluster6_mask);
-	remote = inside && !within6(to, config.pods6, config.pods6_mask) && !is_too_big(skb);
-	if (remote) {
+	local = within6(to, config.pods6, config.pods6_mask);
+	regular = inside && is_regular6(skb, eth, ip);
+	if (regular && !local) {
 		route = find_kept6(&way);
-		if (is_good(route, skb, eth))
+		if (is_good(route, skb, eth)) {
+			if (is_too_big(skb, route->frame_max, TRANSPORT6, next))
+				return pass(PASS_TOO_BIG);
 			return send(skb, route, false, 0);
+		}
 	}
-	if (is_link_local(from) || (is_unspecified(from) && is_multicast(to)))
-		return link_scope6(skb, eth);
-	own = pod_at6(from);
-	if (!is_own(skb, eth, own))
-		return TC_ACT_SHOT;
-	if (remote)
-		return resolve6(skb, own, &way);
-	if (is_link_local(to) || is_multicast(to))
-		return pass(PASS_LINK_SCOPE);
-	pod = inside ? pod_at6(to) : NULL;
-	if (pod)
-		return to_pod(skb, pod, link);
-	if (inside && !within6(to, config.pods6, config.pods6_mask))
-		return pass(PASS_TOO_BIG);
-	return is_to_tunnel6(skb, next) ? drop(DROP_TUNNEL_PORT) : pass(inside ? PASS_NODE : PASS_OUTSIDE);
-}
-
-/* An ARP packet for IPv4 over Ethernet (RFC 826). */
-struct arp {
-	__be16 hardware, protocol;
-	__u8 hardware_bytes, protocol_bytes;
-	__be16 operation;
-	__u8 sender_mac[ETH_ALEN];
-	__be32 sender;
-	__u8 target_mac[ETH_ALEN];
-	__be32 target;
-} __attribute__((packed));
-
-#define ARP_ETHERNET 1
-#define ARP_REQUEST 1
-#define ARP_REPLY 2
-
-static __always_inline void set_gateway_mac(__u8 *mac)
-{
-#pragma unroll
-	for (int at = 0; at < ETH_ALEN; at++)
-		mac[at] = config.gateway_mac[at];
-}
-
-/* Tells a pod the gateway's Ethernet address. The kernel answers only for addresses that a link has. */
-static __always_inline int answer_for_gateway(struct __sk_buff *skb, const struct arp *question)
-{
-	struct {
-		__u16 unused; /* so that the words of the ARP packet are aligned */
-		struct ethhdr eth;
-		struct arp arp;
-	} __attribute__((packed, aligned(4))) answer = {};
-	struct arp *arp = &answer.arp;
-
-	__builtin_memcpy(answer.eth.h_dest, question->sender_mac, ETH_ALEN);
-	set_gateway_mac(answer.eth.h_source);
-	answer.eth.h_proto = bpf_htons(ETH_P_ARP);
-	arp->hardware = bpf_htons(ARP_ETHERNET);
-	arp->protocol = bpf_htons(ETH_P_IP);
-	arp->hardware_bytes = ETH_ALEN;
-	arp->protocol_bytes = sizeof(arp->sender);
-	arp->operation = bpf_htons(ARP_REPLY);
-	set_gateway_mac(arp->sender_mac);
-	arp->sender = config.gateway4;
-	__builtin_memcpy(arp->target_mac, question->sender_mac, ETH_ALEN);
-	arp->target = question->sender;
-	if (bpf_skb_store_bytes(skb, 0, &answer.eth, sizeof(answer.eth) + sizeof(answer.arp), 0))
-		return drop(DROP_REWRITE);
-	return bpf_redirect(skb->ifindex, 0);
-}
-
-/* A pod may ask for others and answer for itself; who asks before it uses an address says 0 (RFC 5227). */
-static __always_inline int from_pod_arp(struct __sk_buff *skb)
-{
-	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct arp));
-	const struct endpoint *own;
-	struct arp *arp;
-	__be32 sender;
-
-	if (!eth)
-		return drop(DROP_SHORT);
-	arp = (void *)(eth + 1);
-	if (!has_own_mac(skb, eth) || !same_mac(arp->sender_mac, eth->h_source))
-		return drop(DROP_SPOOFED_MAC);
-	sender = arp->sender;
-	if (sender) {
-		own = pod_at4(sender);
-		if (!own || own->ifindex != skb->ifindex)
-			return drop(DROP_SPOOFED_ADDRESS);
+	if (is_link_local(from) || (is_unspecified(from) && is_multicast(to))) {
+		/* Neighbour discovery, and what else IPv6 says between two neighbours. It cannot leave the link, on
+		 * which the node is the only other; but it reaches all of the node's ports. */
+		if (!has_own_mac(skb, eth))
+			return drop(DROP_SPOOFED_MAC);
+		why = PASS_LINK_SCOPE;
+	} else {
+		own = pod_at6(from);
+		if (!is_own(skb, eth, own))
+			return TC_ACT_SHOT;
+		if (regular && !local)
+			return resolve6(skb, own, &way, next);
+		if (regular)
+			pod = pod_at6(to);
+		if (pod && !is_too_big(skb, config.frame_max, TRANSPORT6, next))
+			return to_pod(skb, pod, link);
+		if (is_link_local(to) || is_multicast(to))
+			why = PASS_LINK_SCOPE;
+		else if (!inside)
+			why = PASS_OUTSIDE;
+		else
+			why = !regular ? PASS_IRREGULAR : pod ? PASS_TOO_BIG : PASS_NODE;
 	}
-	if (arp->operation == bpf_htons(ARP_REQUEST) && arp->target == config.gateway4)
-		return answer_for_gateway(skb, arp);
-	return pass(PASS_ARP);
+	return is_to_tunnel6(skb, next) ? drop(DROP_TUNNEL_PORT) : pass(why);
 }
 
 static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 {
-	struct ethhdr *eth;
+	struct ethhdr *eth = head(skb, sizeof(*eth));
 
-	switch (protocol_of(skb)) {
+	if (!eth)
+		return drop(DROP_SHORT);
+	/* The kernel takes out the tag of VLAN 0, which is none (IEEE 802.1Q, table 9-2), and forwards what is behind it. A
+	 * tag stands beside the frame or in it: a netkit pair takes none out. */
+	if (skb->vlan_present)
+		return drop(DROP_VLAN);
+	/* On a netkit pair skb->protocol is what the sender of a packet socket claims, and the kernel goes by it. It could
+	 * make the kernel read a VLAN's tag, and another source, in the middle of a header that was found sound here. */
+	if (eth->h_proto != skb->protocol)
+		return drop(DROP_PROTOCOL);
+	switch (eth->h_proto) {
 	case bpf_htons(ETH_P_IP):
 		return from_pod4(skb, link);
 	case bpf_htons(ETH_P_IPV6):
 		return from_pod6(skb, link);
 	case bpf_htons(ETH_P_ARP):
 		return from_pod_arp(skb);
+	case bpf_htons(ETH_P_8021Q):
+	case bpf_htons(ETH_P_8021AD):
+		return drop(DROP_VLAN);
 	}
-	eth = head(skb, sizeof(*eth));
-	if (!eth)
-		return drop(DROP_SHORT);
-	return has_own_mac(skb, eth) ? pass(PASS_PROTOCOL) : drop(DROP_SPOOFED_MAC);
+	return drop(has_own_mac(skb, eth) ? DROP_PROTOCOL : DROP_SPOOFED_MAC);
 }
 
 /* To a pod of this node, from another pod. Whoever else sends to a pod may be masqueraded or translated on the way
@@ -345,20 +304,30 @@ int from_tunnel(struct __sk_buff *skb)
 	struct ethhdr *eth;
 	struct iphdr *ip;
 	__u32 protocol;
+	bool is_known;
 
 	/* A device that takes metadata takes every network's packets. Without a key it is a packet of the node's own. */
-	if (bpf_skb_get_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, 0) &&
-	    bpf_skb_get_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, BPF_F_TUNINFO_IPV6))
+	if (!bpf_skb_get_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, 0))
+		is_known = is_peer4(bpf_htonl(key.remote_ipv4));
+	else if (!bpf_skb_get_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, BPF_F_TUNINFO_IPV6))
+		is_known = is_peer((void *)key.remote_ipv6);
+	else
 		return TC_ACT_UNSPEC;
 	if (key.tunnel_id != config.vni)
 		return drop(DROP_FOREIGN_VNI);
+	if (!is_known)
+		return drop(DROP_TUNNEL_PEER);
+	if (skb->vlan_present)
+		return drop(DROP_VLAN);
 	/* A pod's frame is for the gateway, which to this device is somebody else. */
 	bpf_skb_change_type(skb, PACKET_HOST);
 	protocol = protocol_of(skb);
 	if (protocol == bpf_htons(ETH_P_IPV6))
 		return deliver6(skb);
+	if (protocol == bpf_htons(ETH_P_ARP))
+		return pass(PASS_ARP);
 	if (protocol != bpf_htons(ETH_P_IP))
-		return pass(PASS_PROTOCOL);
+		return drop(DROP_PROTOCOL);
 	eth = head(skb, sizeof(*eth) + sizeof(*ip));
 	if (!eth)
 		return drop(DROP_SHORT);

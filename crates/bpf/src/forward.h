@@ -23,7 +23,7 @@ struct config {
 	__u32 vni;           /* the tunnel's network identifier */
 	__u32 route_ticks;   /* how long a route is good for without a look at the kernel's tables, in jiffies */
 	__be16 tunnel_port;  /* its UDP port; 0: there is no tunnel */
-	__u8 gateway_mac[6]; /* of the node's end of every pod's link */
+	__u8 gateway_mac[6]; /* of the node's end of every pod's link: a pod's packets to elsewhere go there */
 	__be32 gateway4;     /* the address that pods send to when they send elsewhere; no link has it */
 };
 
@@ -78,6 +78,7 @@ struct route {
 	__u64 expires;       /* in ticks of the kernel's clock (jiffies) */
 	struct endpoint from;
 	__u32 wire;          /* ifindex of the device it leaves by; 0: this is for the kernel to send */
+	__u32 frame_max;     /* bytes of the longest frame of a pod that this way takes, with its Ethernet header */
 	__u8 macs[12];       /* destination and source, as they stand in a frame */
 	struct tunnel tunnel;
 };
@@ -102,14 +103,17 @@ enum counter {
 	DROP_SPOOFED_ADDRESS, /* a pod used another IP address than its own */
 	DROP_FOREIGN_VNI,     /* it came by the tunnel with the identifier of another network */
 	DROP_TUNNEL_PORT,     /* a pod sent to the tunnel's port of a node */
+	DROP_TUNNEL_PEER,     /* it came by the tunnel from an address that is no other node's */
+	DROP_VLAN,            /* it has a VLAN tag; a pod has no VLANs */
+	DROP_PROTOCOL,        /* neither IP nor ARP, from a pod or by the tunnel */
 	DROP_REWRITE,         /* the kernel could not change the packet, for want of memory */
 	/* Left to the kernel's path. */
-	PASS_PROTOCOL,        /* neither IP nor ARP */
 	PASS_ARP,
 	PASS_LINK_SCOPE,      /* IPv6 between a pod and its node: neighbour discovery and the like */
 	PASS_OUTSIDE,         /* between a pod and an address outside the cluster */
 	PASS_NODE,            /* to an address in the pods' prefix that no pod has, such as the gateway's */
-	PASS_TOO_BIG,         /* above the pods' MTU: the kernel answers with an ICMP error or makes fragments */
+	PASS_TOO_BIG,         /* above the MTU of the way: the kernel answers with an ICMP error or makes fragments */
+	PASS_IRREGULAR,       /* a router has more to do than forward it: options, a spent TTL, a malformed header */
 	PASS_UNRESOLVED,      /* the next hop's Ethernet address is not known yet: the kernel asks for it */
 	PASS_ROUTED,          /* the kernel's routes lead elsewhere than to the wire */
 	PASS_MARTIAN,         /* from outside with the address of a pod of this node */

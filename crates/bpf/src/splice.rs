@@ -188,6 +188,23 @@ pub fn is_attached(folder: &Path) -> bool {
     folder.join(LINK).exists()
 }
 
+/// Whether sockets that tasks in a cgroup open are looked at. The kernel is asked: a pin remains when the bpf link behind
+/// it was detached.
+///
+/// # Errors
+/// There is no such cgroup, or this user may not ask. That nothing is loaded is no error.
+pub fn is_met(folder: &Path, cgroup: &Path) -> Result<bool> {
+    let ends = folder.join(ENDS);
+    if !ends.exists() {
+        return Ok(false);
+    }
+    ffi::listen();
+    let id = ffi::program_info(ffi::open(&ends)?)?.id;
+    let group = fs::File::open(cgroup).map_err(|error| failed("open", cgroup, error))?;
+    let attempted = || format!("ask for the programs of {}", cgroup.display());
+    Ok(ffi::query(group.as_raw_fd(), libbpf_sys::BPF_CGROUP_SOCK_OPS, attempted)?.contains(&id))
+}
+
 /// Detaches it: sockets that have joined stay.
 ///
 /// # Errors

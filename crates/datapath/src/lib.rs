@@ -11,10 +11,12 @@ mod links;
 mod path;
 mod rules;
 mod spec;
+mod trace;
 mod transport;
 
 pub use path::{ALL, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router, SpecError};
+pub use trace::{Counter, Packets, Part, Talk, Trace, With};
 
 use linux::features::Feature;
 use plan::Plan;
@@ -32,6 +34,8 @@ pub trait Attach: Sync {
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError>;
     /// What is done for one pod.
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError>;
+    /// What a pod's packets leave at counters of the pod and its node, up to the wire.
+    fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace>;
 }
 
 /// How one node's packets reach another node's pods. As with [`Attach`], specifications come checked.
@@ -46,4 +50,6 @@ pub trait Transport: Sync {
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError>;
     /// What is done for each other node (route, neighbour, fdb entry).
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError>;
+    /// What the packets of a node's pod leave at counters on their way to another node.
+    fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace>;
 }

@@ -13,7 +13,7 @@ use crate::attach::{
 use crate::check::MTU_MIN;
 use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
-use crate::{Attach, Family, NodeSpec, Peer, Pod, SpecError, Transport};
+use crate::{Attach, Family, NodeSpec, Part, Peer, Pod, Protocol, SpecError, Talk, Trace, Transport, With};
 
 /// A way from one pod to another, made of an attach and a transport.
 pub struct DataPath {
@@ -180,6 +180,25 @@ impl DataPath {
         node.check()?;
         peer.check(node)?;
         self.transport.peer(node, peer)
+    }
+
+    /// What the packets of a client and a server leave at counters, each with its node.
+    pub fn traces(
+        &self,
+        client: (&NodeSpec, &Pod),
+        server: (&NodeSpec, &Pod),
+        protocol: Protocol,
+    ) -> Vec<Trace> {
+        let with = if client.0.id == server.0.id { With::Neighbour } else { With::Remote };
+        let mut traces = Vec::new();
+        for (part, (node, pod)) in [(Part::Client, client), (Part::Server, server)] {
+            let talk = Talk { part, with, protocol };
+            traces.extend(self.attach.traces(node, pod, talk));
+            if with == With::Remote {
+                traces.extend(self.transport.traces(node, talk));
+            }
+        }
+        traces
     }
 
     /// Where clients outside the node reach a port of a pod.

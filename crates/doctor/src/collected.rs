@@ -9,11 +9,13 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
+use linux::tree::{NewTree, Tree};
 use linux::{Files, NetnsName};
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,8 @@ use crate::{DoctorError, Snapshot};
 /// The version of the tree's form.
 const SCHEMA: u32 = 1;
 const HEAD: &str = "collected.json";
+const ANSWERS: &str = "answers.json";
+const UNSEEN: &str = "unseen.json";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
@@ -35,73 +39,124 @@ struct Head {
 /// A snapshot with the texts from which it was made.
 pub type Taken = (Snapshot, BTreeMap<String, String>);
 
-/// Writes two looks, each with the files that were read for it ([`Files::taken`]).
+/// Makes the directory for a tree, so that what is in its way is known before the machine is looked at.
 ///
 /// # Errors
-/// The directory has something in it, or cannot be written.
-pub fn collect(directory: &Path, before: &Taken, after: &Taken) -> Result<(), DoctorError> {
-    let occupied = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
-    if occupied {
-        return Err(DoctorError::Occupied(directory.to_owned()));
-    }
-    for (name, (snapshot, texts)) in [("before", before), ("after", after)] {
-        let place = directory.join(name);
-        for (path, text) in texts {
-            write(&place.join(path), text)?;
+/// The path is taken by something else than an empty directory, a symbolic link for one, or cannot be made.
+pub fn destination(directory: &Path) -> Result<NewTree, DoctorError> {
+    NewTree::create(directory).map_err(|error| {
+        let taken = |what| DoctorError::Occupied { path: directory.to_owned(), what };
+        match error.errno().map(Errno::from_raw_os_error) {
+            Some(Errno::NOTEMPTY) => taken("is not empty"),
+            Some(Errno::EXIST | Errno::NOTDIR) => taken("is no directory"),
+            Some(Errno::LOOP) => taken("is a symbolic link"),
+            _ => DoctorError::Unwritten(error),
         }
-        write(&place.join("answers.json"), &json(&snapshot.answers))?;
-        write(&place.join("unseen.json"), &json(&snapshot.unseen))?;
+    })
+}
+
+/// Writes two looks, each with the files that were read for it ([`Files::taken`]). What was written is removed if not
+/// all can be.
+///
+/// # Errors
+/// The tree cannot be written: the disk is full, for one.
+pub fn collect(tree: NewTree, before: &Taken, after: &Taken) -> Result<(), DoctorError> {
+    let written = write(&tree, before, after);
+    if written.is_err() {
+        // The cause is what matters; a tree without its head is none in any case.
+        let _ = tree.discard();
+    }
+    written.map_err(DoctorError::Unwritten)
+}
+
+fn write(tree: &NewTree, before: &Taken, after: &Taken) -> linux::Result<()> {
+    for (name, (snapshot, texts)) in [("before", before), ("after", after)] {
+        for (path, text) in texts {
+            tree.write(&format!("{name}/{path}"), text)?;
+        }
+        tree.write(&format!("{name}/{ANSWERS}"), &json(&snapshot.answers))?;
+        tree.write(&format!("{name}/{UNSEEN}"), &json(&snapshot.unseen))?;
     }
     // Last, so that a tree that was cut short is none.
     let (before, after) = (&before.0, &after.0);
     let head =
         Head { schema: SCHEMA, before_ns: before.at_ns, after_ns: after.at_ns, netns: after.netns.clone() };
-    write(&directory.join(HEAD), &json(&head))
+    tree.write(HEAD, &json(&head))
 }
 
-/// Reads both looks of a tree.
+/// Reads both looks of a tree, whoever made it: nothing outside of the tree is read ([`Tree`]). What could not be read is
+/// in [`Snapshot::unseen`].
 ///
 /// # Errors
 /// It is no collected tree, or one of a later form.
 pub fn open(directory: &Path) -> Result<(Snapshot, Snapshot), DoctorError> {
-    let path = directory.join(HEAD);
-    let head: Head = parsed(&path)?;
-    if head.schema != SCHEMA {
-        let why = format!("its schema is {}, and this hostgap reads {SCHEMA}", head.schema);
+    let tree = Tree::open(directory).map_err(DoctorError::Unread)?;
+    let head = head(&tree)?;
+    let before = look(&tree, "before", head.before_ns, head.netns.as_ref())?;
+    let after = look(&tree, "after", head.after_ns, head.netns.as_ref())?;
+    Ok((before, after))
+}
+
+/// The head; its version is looked at before the rest, which a later version may have changed.
+fn head(tree: &Tree) -> Result<Head, DoctorError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: u32,
+    }
+    let is_wrong = |why| DoctorError::Tree { path: tree.place(HEAD), why };
+    let Version { schema } = parsed(tree, HEAD)?;
+    if schema != SCHEMA {
+        return Err(is_wrong(format!("its schema is {schema}, and this hostgap reads {SCHEMA}")));
+    }
+    let head: Head = parsed(tree, HEAD)?;
+    if head.before_ns >= head.after_ns {
+        let (before, after) = (head.before_ns, head.after_ns);
+        return Err(is_wrong(format!(
+            "its second look ({after} ns) is not later than its first ({before} ns)"
+        )));
+    }
+    Ok(head)
+}
+
+fn look(tree: &Tree, name: &str, at_ns: u64, netns: Option<&NetnsName>) -> Result<Snapshot, DoctorError> {
+    let path = tree.place(name);
+    let tree = Arc::new(tree.below(name).map_err(DoctorError::Unread)?);
+    let mut snapshot = Snapshot::read(&Files::of_tree(tree.clone()), parsed(&tree, ANSWERS)?);
+    snapshot.at_ns = at_ns;
+    snapshot.netns = netns.cloned();
+    let mut unread = std::mem::replace(&mut snapshot.unseen, parsed(&tree, UNSEEN)?);
+    unread.extend(tree.refused().into_iter().map(|text| format!("could not {text}")));
+    for text in unread {
+        if !snapshot.unseen.contains(&text) && !is_explained(&text, &path, &snapshot.unseen) {
+            snapshot.unseen.push(text);
+        }
+    }
+    if snapshot.kernel.is_empty() || snapshot.stat.cpus.is_empty() {
+        let mut why = "proc/sys/kernel/osrelease or proc/stat is missing or cannot be read".to_owned();
+        let of_these = |text: &&String| text.contains("proc/stat") || text.contains("osrelease");
+        snapshot.unseen.iter().filter(of_these).for_each(|text| why += &format!("; {text}"));
         return Err(DoctorError::Tree { path, why });
     }
-    let look = |name: &str, at_ns: u64| -> Result<Snapshot, DoctorError> {
-        let place = directory.join(name);
-        let mut snapshot = Snapshot::read(&Files::at(&place), parsed(&place.join("answers.json"))?);
-        snapshot.at_ns = at_ns;
-        snapshot.netns.clone_from(&head.netns);
-        if snapshot.kernel.is_empty() || snapshot.stat.cpus.is_empty() {
-            let why =
-                "it has no proc/sys/kernel/osrelease or no proc/stat: part of the tree is missing".to_owned();
-            return Err(DoctorError::Tree { path: place, why });
-        }
-        // What could not be read there is what matters, and not that it is missing here.
-        snapshot.unseen = parsed(&place.join("unseen.json"))?;
-        Ok(snapshot)
-    };
-    Ok((look("before", head.before_ns)?, look("after", head.after_ns)?))
+    Ok(snapshot)
+}
+
+/// Whether a file is missing in the tree because it could not be read there, which `unseen` tells already.
+fn is_explained(text: &str, place: &Path, unseen: &[String]) -> bool {
+    let there = text.replace(&format!("{}/", place.display()), "/");
+    let Some((attempted, _)) = there.split_once(": ") else { return false };
+    unseen.iter().any(|known| known.strip_prefix(attempted).is_some_and(|rest| rest.starts_with(": ")))
 }
 
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("numbers, texts and lists of them are always JSON") + "\n"
 }
 
-fn write(path: &Path, text: &str) -> Result<(), DoctorError> {
-    let attempted = format!("write {}", path.display());
-    let failed = |source: io::Error| DoctorError::Unwritten(linux::Error::new(attempted.clone(), source));
-    fs::create_dir_all(path.parent().expect("a file lies in a directory")).map_err(failed)?;
-    fs::write(path, text).map_err(failed)
-}
-
-fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T, DoctorError> {
-    let text = fs::read_to_string(path);
-    let text = text
-        .map_err(|error| DoctorError::Unread(linux::Error::new(format!("read {}", path.display()), error)))?;
+fn parsed<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T, DoctorError> {
+    let missing = || {
+        let place = tree.place(name).display().to_string();
+        linux::Error::new(format!("read {place}"), io::Error::from(Errno::NOENT))
+    };
+    let text = tree.read(name).and_then(|text| text.ok_or_else(missing)).map_err(DoctorError::Unread)?;
     serde_json::from_str(&text)
-        .map_err(|error| DoctorError::Tree { path: path.to_owned(), why: error.to_string() })
+        .map_err(|error| DoctorError::Tree { path: tree.place(name), why: error.to_string() })
 }

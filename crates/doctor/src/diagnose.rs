@@ -14,6 +14,9 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// What could not be seen, and why.
     pub unseen: Vec<String>,
+    /// Parts of the network that could not be judged at all ([`Snapshot::blind`](crate::Snapshot::blind)). Unless it is
+    /// empty, no warning does not mean that all is well.
+    pub blind: Vec<&'static str>,
     /// Between the two looks.
     pub seconds: f64,
     /// Which kernel (`uname -r`).
@@ -54,7 +57,10 @@ pub fn diagnose(window: &Window<'_>) -> Diagnosis {
     unseen.extend(window.before.unseen.iter().filter(|text| !window.after.unseen.contains(text)).cloned());
     let boot_id = window.after.sysctls.get("kernel/random/boot_id").cloned().unwrap_or_default();
     let (kernel, netns) = (window.after.kernel.clone(), window.after.netns.clone());
-    Diagnosis { findings, unseen, seconds: window.seconds(), kernel, boot_id, netns }
+    let mut blind = window.after.blind();
+    let before = window.before.blind();
+    blind.extend(before.into_iter().filter(|what| !window.after.blind().contains(what)));
+    Diagnosis { findings, unseen, blind, seconds: window.seconds(), kernel, boot_id, netns }
 }
 
 impl Finding {

@@ -20,7 +20,7 @@ mod table;
 mod window;
 
 pub use answers::Answers;
-pub use collected::{Taken, collect, open};
+pub use collected::{Taken, collect, destination, open};
 pub use diagnose::{Diagnosis, diagnose};
 pub use finding::{Check, Evidence, Family, Finding, Proposal, Seen, Severity};
 pub use place::Place;
@@ -51,6 +51,11 @@ pub enum DoctorError {
         why: String,
     },
     /// There is something where a tree is to be written.
-    #[error("{} is not empty; a collected tree gets a directory of its own", .0.display())]
-    Occupied(PathBuf),
+    #[error("{} {what}; a collected tree gets a directory of its own", path.display())]
+    Occupied {
+        /// What was named.
+        path: PathBuf,
+        /// What it is instead of an empty directory: "is not empty".
+        what: &'static str,
+    },
 }

@@ -100,6 +100,23 @@ impl Snapshot {
         snapshot
     }
 
+    /// The parts without which a diagnosis says nothing of a host's network, and that this look lacks; every kernel has
+    /// them, so they were not to be read, or somebody took them out of a tree.
+    pub fn blind(&self) -> Vec<&'static str> {
+        let network = self.sysctls.keys().any(|key| key.starts_with("net/"));
+        let lacks = [
+            (self.devices.is_empty(), "links (sys/class/net)"),
+            (
+                self.counters.iter().next().is_none(),
+                "counters of the stack (proc/net/snmp, proc/net/netstat)",
+            ),
+            (self.softnet.is_empty(), "the CPUs' backlogs (proc/net/softnet_stat)"),
+            (self.softirqs.is_empty(), "soft interrupts (proc/softirqs)"),
+            (!network, "kernel parameters of the network (proc/sys/net)"),
+        ];
+        lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, what)| what).collect()
+    }
+
     /// Reads the files alone, and takes these answers for what would have been asked.
     pub fn read(files: &Files, answers: Answers) -> Snapshot {
         let mut unseen = Vec::new();
@@ -235,6 +252,7 @@ mod tests {
         let snapshot = Snapshot::read(&Files::of(BTreeMap::new()), Answers::default());
         assert!(snapshot.devices.is_empty() && snapshot.stat.cpus.is_empty());
         assert!(snapshot.unseen.iter().any(|text| text.contains("proc/stat")), "{:?}", snapshot.unseen);
+        assert_eq!(snapshot.blind().len(), 5, "{:?}", snapshot.blind());
     }
 
     #[test]
@@ -243,5 +261,6 @@ mod tests {
         assert!(snapshot.at_ns > 0 && !snapshot.kernel.is_empty());
         assert!(snapshot.devices.iter().any(|device| device.name.as_str() == "lo"));
         assert!(snapshot.answers.sockets.is_some());
+        assert!(snapshot.blind().is_empty(), "{:?}", snapshot.blind());
     }
 }

@@ -1,5 +1,6 @@
 //! `hostgap bpf`: the forwarding programs of nodes, seen and handled one by one.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use lab::LabError;
 use linux::{IfName, Mac, NetnsName};
 use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
-use plan::{Kernel, Place, Placed, Step};
+use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
 use crate::exit::BadInput;
 use crate::speak;
@@ -146,20 +147,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Counters { node, json } => counters(node, json)?,
         Command::Load(args) => load(args)?,
         Command::Attach { at, program, link } => {
-            by_hand(at.netns, Step::AttachProgram(Attachment { node: at.node, program, link }))?;
+            by_hand_of(at, |node| Step::AttachProgram(Attachment { node, program, link }))?;
         }
         Command::Endpoint { at, link, mac, addresses } => {
-            by_hand(at.netns, Step::AddEndpoint(Endpoint { node: at.node, link, mac, addresses }))?;
+            by_hand_of(at, |node| Step::AddEndpoint(Endpoint { node, link, mac, addresses }))?;
         }
         Command::Tunnel { at, prefix, device, remote } => {
-            by_hand(at.netns, Step::AddTunnel(Tunnel { node: at.node, prefix, device, remote }))?;
+            by_hand_of(at, |node| Step::AddTunnel(Tunnel { node, prefix, device, remote }))?;
         }
         Command::Splice { node, attach: None } => by_hand(None, Step::LoadSplice(Splice { node }))?,
         Command::Splice { node, attach: Some(cgroup) } => {
             ::bpf::splice::attach(&known(&node)?, &cgroup).context("could not attach")?;
         }
         Command::Member { at, addresses } => {
-            by_hand(at.netns, Step::AddMember(Member { node: at.node, addresses }))?;
+            by_hand_of(at, |node| Step::AddMember(Member { node, addresses }))?;
         }
         Command::Unload { node } => {
             ::bpf::pins::remove(&known(&node)?).context("could not unload")?;
@@ -186,9 +187,23 @@ fn load(args: LoadArgs) -> anyhow::Result<()> {
     by_hand(args.at.netns, Step::LoadPrograms(programs))
 }
 
+/// A step for a node that has programs.
+fn by_hand_of(at: At, step: impl FnOnce(String) -> Step) -> anyhow::Result<()> {
+    known(&at.node)?;
+    by_hand(at.netns, step(at.node))
+}
+
 fn by_hand(netns: Option<NetnsName>, step: Step) -> anyhow::Result<()> {
+    if let Some(name) = netns.as_ref().filter(|name| !linux::netns::exists(name)) {
+        return Err(BadInput(format!("there is no network namespace {name}")).into());
+    }
     let place = netns.map_or(Place::Host, Place::Netns);
-    Ok(plan::by_hand(&Placed { place, step }, &mut Kernel::new()?)?)
+    plan::by_hand(&Placed { place, step }, &mut Kernel::new()?).map_err(|error| match error {
+        ApplyError::Step { place, why: StepError::NoLink { link }, .. } => {
+            BadInput(format!("there is no link {link} in {place}")).into()
+        }
+        error => error.into(),
+    })
 }
 
 /// The folder of a node that has programs.
@@ -201,20 +216,32 @@ fn known(node: &str) -> anyhow::Result<PathBuf> {
     Err(BadInput(format!("node {node:?} has no programs of ours; those that have: {known}")).into())
 }
 
+/// What the programs of a node counted, and those that splice, if it has them.
+type Counted = (Vec<(::bpf::forward::Counter, u64)>, Option<Vec<(::bpf::splice::Counter, u64)>>);
+
+fn counted(node: &str) -> linux::Result<Counted> {
+    let folder = ::bpf::pins::folder(node);
+    let counters = ::bpf::forward::counters(&folder)?;
+    let spliced = ::bpf::splice::is_loaded(&folder).then(|| ::bpf::splice::counters(&folder));
+    Ok((counters, spliced.transpose()?))
+}
+
 fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
-    let nodes = match node {
-        Some(node) => {
-            known(&node)?;
-            vec![node]
-        }
-        None => ::bpf::pins::nodes(),
-    };
+    if let Some(node) = &node {
+        known(node)?;
+    }
+    let is_named = node.is_some();
     let mut all = Vec::new();
-    for node in nodes {
-        let folder = ::bpf::pins::folder(&node);
-        let counters = ::bpf::forward::counters(&folder).context("could not show the counters")?;
-        let spliced = ::bpf::splice::is_loaded(&folder).then(|| ::bpf::splice::counters(&folder)).transpose();
-        all.push((node, counters, spliced.context("could not show the counters")?));
+    for node in node.map_or_else(::bpf::pins::nodes, |node| vec![node]) {
+        match counted(&node) {
+            Ok((counters, spliced)) => all.push((node, counters, spliced)),
+            // Since the nodes were listed it went away, or it is only being made.
+            Err(error) if error.source.kind() == ErrorKind::NotFound && !is_named => {}
+            Err(error) if error.source.kind() == ErrorKind::NotFound => {
+                return Err(BadInput(format!("node {node:?} has no counters: could not {error}")).into());
+            }
+            Err(error) => return Err(anyhow::Error::from(error).context("could not show the counters")),
+        }
     }
     if json {
         let nodes = all.iter().map(|(node, counters, spliced)| {

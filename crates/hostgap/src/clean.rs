@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
-fn tell(cleaned: &Cleaned) -> std::io::Result<()> {
+fn tell(cleaned: &Cleaned) -> Result<(), speak::Unspoken> {
     speak::result(format_args!(
         "{}: undid {} steps, removed {} namespaces, ended {} processes",
         cleaned.id, cleaned.steps, cleaned.namespaces, cleaned.processes

@@ -3,7 +3,7 @@
 mod json;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ use crate::{exit, speak, stop};
 /// Looks twice, and judges what grew in between. A warning is a symptom with an effect in that time; all else is worth
 /// knowing. Nothing is changed. Without root it tells what it could not see.
 ///
-/// Exit codes: 0 a diagnosis was made, 3 with --strict if it has a warning, otherwise as of all commands.
+/// Exit codes: 0 a diagnosis was made, 3 if part of the network could not be judged, or with --strict if there is a
+/// warning, otherwise as of all commands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The time between the two looks.
@@ -83,6 +84,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let diagnosis = diagnose(&Window { before: &before, after: &after });
     show(&diagnosis, &after, args.json)?;
+    if !diagnosis.blind.is_empty() {
+        let parts = diagnosis.blind.join(", ");
+        speak::aside(format_args!("hostgap: the diagnosis is not complete; it says nothing of {parts}"));
+        return Ok(ExitCode::from(exit::INVALID));
+    }
     let warnings = diagnosis.findings.iter().filter(|finding| finding.is_warning()).count();
     if args.strict && warnings > 0 {
         speak::aside(format_args!("hostgap: warnings were found: {warnings}"));
@@ -134,23 +140,19 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 
 /// `hostgap collect`.
 pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
-    refuse_occupied(&args.directory)?;
-    let Some((before, after)) = look_twice(args.netns.as_ref(), args.time)? else {
-        return Ok(ExitCode::from(exit::INTERRUPTED));
+    // Before the looks, so that no time is spent on what cannot be written.
+    let tree = ::doctor::destination(&args.directory).context("could not collect")?;
+    let looks = look_twice(args.netns.as_ref(), args.time);
+    let (before, after) = match looks {
+        Ok(Some(looks)) => looks,
+        nothing => {
+            tree.discard().context("could not collect")?;
+            return nothing.map(|_| ExitCode::from(exit::INTERRUPTED));
+        }
     };
-    ::doctor::collect(&args.directory, &before, &after).context("could not collect")?;
+    ::doctor::collect(tree, &before, &after).context("could not collect")?;
     speak::aside(format_args!("diagnose it with: hostgap doctor --from {}", args.directory.display()));
     Ok(ExitCode::SUCCESS)
-}
-
-/// Before ten seconds are spent for nothing.
-fn refuse_occupied(directory: &Path) -> Result<(), exit::BadInput> {
-    let occupied = std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
-    if occupied {
-        let error = ::doctor::DoctorError::Occupied(directory.to_owned());
-        return Err(exit::BadInput(error.to_string()));
-    }
-    Ok(())
 }
 
 /// `None` if it was interrupted.

@@ -13,8 +13,10 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   0    it worked
   1    it failed: the message says what was attempted, on what and why
-  2    the command line or a file given to it is wrong
-  3    it ran, but the result is not valid (a rate that was not reached, connections that broke)
+  2    the command line is wrong, or what it names: a file that cannot be read or is not what it should be (a record,
+       experiment, profile, plan, tree, configuration of CNI), a link, namespace, node or CPU that is not there
+  3    it ran, but the result is not valid (a rate that was not reached, connections that broke, a record or a tree of
+       which a part is missing)
   4    it cannot run here: a privilege, a kernel feature or a program is missing
   130  it was interrupted; what was finished is kept";
 
@@ -53,10 +55,20 @@ impl std::fmt::Display for Unprivileged {
 
 impl std::error::Error for Unprivileged {}
 
+/// Help, a version, or what is wrong with the command line: clap has the words.
+pub(crate) fn told_by_clap(told: &clap::Error) -> ExitCode {
+    let code = u8::try_from(told.exit_code()).unwrap_or(BAD_INPUT);
+    match told.print() {
+        Err(error) if !told.use_stderr() => tell(&speak::Unspoken::from(error).into()),
+        Ok(()) | Err(_) => ExitCode::from(code),
+    }
+}
+
 /// Writes the message and a hint to stderr; the exit code tells the kind.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
-    // A reader that closed its end (`hostgap report … | head`) is no failure to talk about.
-    if is_broken_pipe(error) {
+    // A reader that closed its end (`hostgap report … | head`) is no failure to talk about. A pipe to another program that
+    // broke is one.
+    if is_unheard(error) {
         return ExitCode::SUCCESS;
     }
     speak::aside(format_args!("hostgap: {}", causes(error)));
@@ -90,9 +102,11 @@ fn causes(error: &anyhow::Error) -> String {
 fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
     use ::doctor::DoctorError;
     use ::record::RecordError;
-    let record =
-        |error: &RecordError| matches!(error, RecordError::Io { .. } | RecordError::Unwritable { .. });
-    let look = |error: &DoctorError| !matches!(error, DoctorError::Tree { .. } | DoctorError::Occupied(_));
+    let record = |error: &RecordError| {
+        matches!(error, RecordError::Unread { .. } | RecordError::Io { .. } | RecordError::Unwritable { .. })
+    };
+    let look =
+        |error: &DoctorError| !matches!(error, DoctorError::Tree { .. } | DoctorError::Occupied { .. });
     if let Some(error) = error.downcast_ref::<LabError>() {
         return match error {
             LabError::Privileges(_) | LabError::Linux(_) => true,
@@ -111,6 +125,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     }
     if let Some(error) = error.downcast_ref::<::doctor::DoctorError>() {
         return look(error);
+    }
+    if let Some(error) = error.downcast_ref::<::record::RecordError>() {
+        return record(error);
     }
     if error.is::<Unprivileged>() {
         return (UNABLE, Some("run it as root (sudo): what a link's queues hold is shown to nobody else"));
@@ -171,6 +188,21 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     }
 }
 
+/// A record that cannot be read was named by the user; one that cannot be written is ours.
+fn record(error: &::record::RecordError) -> (u8, Option<&'static str>) {
+    use ::record::RecordError;
+    match error {
+        RecordError::Unread { .. }
+        | RecordError::Empty { .. }
+        | RecordError::Damaged { .. }
+        | RecordError::Newer { .. }
+        | RecordError::Unknown { .. }
+        | RecordError::NoSearch { .. }
+        | RecordError::Inconsistent { .. } => (BAD_INPUT, None),
+        RecordError::Io { .. } | RecordError::Unwritable { .. } => (FAILURE, None),
+    }
+}
+
 /// What can be done where nothing could be looked at.
 fn look(error: &::doctor::DoctorError) -> (u8, Option<&'static str>) {
     use ::doctor::DoctorError;
@@ -181,7 +213,7 @@ fn look(error: &::doctor::DoctorError) -> (u8, Option<&'static str>) {
         DoctorError::Linux(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
             (BAD_INPUT, Some("`ip netns` lists the namespaces"))
         }
-        DoctorError::Tree { .. } | DoctorError::Occupied(_) => (BAD_INPUT, None),
+        DoctorError::Tree { .. } | DoctorError::Occupied { .. } => (BAD_INPUT, None),
         DoctorError::Unread(_) => (BAD_INPUT, Some("`hostgap collect DIR` writes such a tree")),
         DoctorError::Linux(_) | DoctorError::Unwritten(_) => (FAILURE, None),
     }
@@ -229,8 +261,8 @@ fn machine(error: &vm::Error) -> (u8, Option<&'static str>) {
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
-    })
+fn is_unheard(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<speak::Unspoken>().is_some_and(speak::Unspoken::is_unheard))
 }

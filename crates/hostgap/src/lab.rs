@@ -61,7 +61,7 @@ struct UpArgs {
     /// Sizes of the answer's body, joined by commas (100,4k); each is found at its number of bytes, /100.
     #[arg(long, value_delimiter = ',', default_value = "100", value_name = "SIZES")]
     body: Vec<String>,
-    /// What the server is to answer: http, connect, download, tcp-rr or udp-rr.
+    /// What the server is to answer: http, connect, grpc, download, tcp-rr or udp-rr.
     #[arg(long, value_name = "KIND", default_value = "http")]
     workload: WorkloadKind,
     /// The server speaks TLS, with a certificate made for the occasion.

@@ -13,12 +13,10 @@ mod slo;
 mod url;
 mod verdict;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::load::{Client, Outcome, Run, Schedule};
-use anyhow::Context;
 use linux::procfs::Procfs;
 
 pub(crate) use self::args::Args;
@@ -41,15 +39,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.result.self_test {
         return self_test::run(args.result.json);
     }
-    let job = job::job(args)?;
+    let job = job::job(args).map_err(job::quoted)?;
     let stop = stop::on_signals()?;
     let hlog = job.hlog.as_deref().map(Hlog::create).transpose()?;
     let mut clients = connect(&job)?;
-    let ran = match &job.goal {
-        Goal::Rates(schedules) => rates(&mut clients, &job, schedules, &stop)?,
-        Goal::Max(slo) => highest(&mut clients, &job, slo, &stop)?,
+    let mut ran = Vec::new();
+    let ended = match &job.goal {
+        Goal::Rates(schedules) => rates(&mut clients, &job, schedules, &stop, &mut ran),
+        Goal::Max(slo) => highest(&mut clients, &job, slo, &stop).map(|best| ran.extend(best)),
     };
+    // What was run is written, whatever kept the next run from taking place.
     hlog.map_or(Ok(()), |hlog| hlog.write(&job, &ran))?;
+    ended?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
@@ -57,38 +58,58 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if valid && !ran.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
 }
 
-/// Runs at one rate after the other, and prints each result as soon as it is there.
+/// Runs at one rate after the other, and prints each result as soon as it is there. If one cannot be run, those before
+/// it are printed nevertheless.
 fn rates(
     clients: &mut [Client],
     job: &Job,
     schedules: &[Schedule],
     stop: &AtomicBool,
-) -> anyhow::Result<Vec<Ran>> {
-    let mut runs = Vec::new();
+    runs: &mut Vec<Ran>,
+) -> anyhow::Result<()> {
+    let mut ended = Ok(());
     for schedule in schedules {
-        let run = Run { schedule: *schedule, ..job.run.clone() };
-        warm_up(clients, job, &run, stop)?;
-        if stop.load(Ordering::Relaxed) {
-            break;
+        match rate(clients, job, *schedule, stop) {
+            Ok(Some(ran)) => {
+                if !job.json {
+                    let gap = if runs.is_empty() { "" } else { "\n" };
+                    print(&format!("{gap}{}", shown::table(job, &ran)))?;
+                }
+                complain(&ran);
+                runs.push(ran);
+            }
+            Ok(None) => break,
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
         }
-        let ran = judged(clients, job, &run, stop, "")?;
-        if !job.json {
-            let gap = if runs.is_empty() { "" } else { "\n" };
-            print(&format!("{gap}{}", shown::table(job, &ran)))?;
-        }
-        complain(&ran);
-        runs.push(ran);
     }
     match (&runs[..], job.json) {
         (_, false) | ([], true) => {}
         ([ran], true) if schedules.len() == 1 => print(&format!("{}\n", json::run(job, ran)))?,
         (runs, true) => print(&format!("{}\n", json::sweep(job, runs)))?,
     }
-    Ok(runs)
+    ended
+}
+
+/// Warms up and runs at one rate; `None`: it was interrupted before.
+fn rate(
+    clients: &mut [Client],
+    job: &Job,
+    schedule: Schedule,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<Ran>> {
+    let run = Run { schedule, ..job.run.clone() };
+    warm_up(clients, job, &run, stop)?;
+    if stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    judged(clients, job, &run, stop, "").map(Some)
 }
 
 /// Finds the highest rate at which the limits hold, and prints the run at it.
-fn highest(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> anyhow::Result<Vec<Ran>> {
+fn highest(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> anyhow::Result<Option<Ran>> {
     warm_up(clients, job, &Run { schedule: Schedule::Saturate, ..job.run.clone() }, stop)?;
     let found = search::search(clients, job, slo, stop)?;
     if job.json {
@@ -96,11 +117,14 @@ fn highest(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> a
     } else {
         match &found.best {
             Some(ran) => print(&format!("{}\n{}", shown::found(slo, ran), shown::table(job, ran)))?,
-            None => print(&format!("no rate was found with {slo}\n"))?,
+            None => {
+                let why = found.ended.as_deref().unwrap_or("the search was interrupted");
+                print(&format!("no rate was found with {slo}: {why}\n"))?;
+            }
         }
     }
     found.best.iter().for_each(complain);
-    Ok(found.best.into_iter().collect())
+    Ok(found.best)
 }
 
 /// Runs once, and judges the run.
@@ -125,7 +149,7 @@ fn complain(ran: &Ran) {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("could not write the result")
+    Ok(speak::text(&::report::terminal::safe(text))?)
 }
 
 fn connect(job: &Job) -> anyhow::Result<Vec<Client>> {
@@ -135,7 +159,8 @@ fn connect(job: &Job) -> anyhow::Result<Vec<Client>> {
 
 fn warm_up(clients: &mut [Client], job: &Job, run: &Run, stop: &AtomicBool) -> anyhow::Result<()> {
     if !job.warmup.is_zero() {
-        drive(clients, &Run { duration: job.warmup, ..run.clone() }, stop, "warming up")?;
+        let run = Run { duration: job.warmup, requests: None, ..run.clone() };
+        drive(clients, &run, stop, "warming up")?;
     }
     Ok(())
 }

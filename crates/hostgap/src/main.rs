@@ -5,7 +5,9 @@
 mod bpf;
 mod clean;
 mod doctor;
+mod examples;
 mod exit;
+mod input;
 mod lab;
 mod load;
 mod manual;
@@ -23,7 +25,7 @@ mod wire;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Measure the gap between a container's network and the bare host's, find its cause, close it.
 ///
@@ -55,8 +57,16 @@ enum Command {
     Completions(manual::CompletionsArgs),
 }
 
+/// The command line with all that its help says.
+fn command() -> clap::Command {
+    examples::with(Cli::command().color(speak::colours_of_help()))
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(other) => return exit::told_by_clap(&other),
+    };
     let result = match cli.command {
         Command::Race(args) => race::run(&args),
         Command::Report(args) => report::run(&args),

@@ -1,13 +1,11 @@
 //! Man pages and shell completions, made from the command definitions.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::CommandFactory;
 
-use crate::Cli;
+use crate::speak;
 
 /// Write the man pages into a directory.
 #[derive(Debug, clap::Args)]
@@ -17,8 +15,6 @@ pub(crate) struct ManArgs {
 }
 
 /// Print the completions for a shell.
-///
-/// For bash: hostgap completions bash > /etc/bash_completion.d/hostgap
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell.
@@ -28,7 +24,7 @@ pub(crate) struct CompletionsArgs {
 /// `hostgap man DIR`.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("could not create {}", args.dir.display()))?;
-    clap_mangen::generate_to(Cli::command(), &args.dir)
+    clap_mangen::generate_to(crate::command(), &args.dir)
         .with_context(|| format!("could not write man pages to {}", args.dir.display()))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -36,7 +32,7 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
 /// `hostgap completions SHELL`.
 pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "hostgap", &mut text);
-    std::io::stdout().write_all(&text)?;
+    clap_complete::generate(args.shell, &mut crate::command(), "hostgap", &mut text);
+    speak::text(&String::from_utf8(text).expect("completions are text"))?;
     Ok(ExitCode::SUCCESS)
 }

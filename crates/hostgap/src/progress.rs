@@ -1,16 +1,16 @@
 //! What a race tells while it runs, on stderr: a bar on a terminal, plain lines elsewhere.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use ::lab::Event;
+use ::report::terminal;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::speak;
 
-/// A bar if stderr is a terminal.
+/// A bar if stderr is a terminal on which one can be drawn.
 pub(crate) fn bar() -> Option<ProgressBar> {
-    std::io::stderr().is_terminal().then(|| {
+    speak::takes_orders(&std::io::stderr()).then(|| {
         let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
             .expect("the template is constant and was tried");
         ProgressBar::new(1).with_style(style)
@@ -64,6 +64,9 @@ impl Progress {
                 self.message(&format!("round {}/{of}  {name}", round + 1));
             }
             Event::Voided { .. } => self.voided += 1,
+            Event::Broke { name, round, why } => {
+                self.line(&format!("{name} broke in round {} and races no further: {why}", round + 1));
+            }
             Event::Round { done, of, left } => self.round(*done, *of, *left),
             Event::Profiling { name, done, total } => {
                 if *done == 0 && self.bar.is_none() {
@@ -86,7 +89,7 @@ impl Progress {
             if self.voided == 0 { String::new() } else { format!(", {} void trials repeated", self.voided) };
         let text = format!("round {done}/{of} done, {} s left{void}", left.as_secs());
         match &self.bar {
-            Some(bar) => bar.set_message(text),
+            Some(bar) => bar.set_message(terminal::line(&text).into_owned()),
             // A log wants a sign of life now and then, not a line a round.
             None if done == of || done.is_multiple_of(5) => speak::aside(text),
             None => {}
@@ -95,14 +98,14 @@ impl Progress {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.println(text),
+            Some(bar) => bar.println(terminal::safe(text)),
             None => speak::aside(text),
         }
     }
 
     fn message(&self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(text.to_owned());
+            bar.set_message(terminal::line(text).into_owned());
         }
     }
 }

@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use ::lab::{Finished, Home, LabError, Race, Settings};
-use ::record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering, Workload, WorkloadKind};
+use ::record::{
+    Candidate, Experiment, HttpVersion, Placement, Rate, ServerKind, Steering, Workload, WorkloadKind,
+};
 use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
@@ -71,9 +73,12 @@ pub(crate) struct Args {
     /// Permanent connections of the client.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
-    /// What is done: http, connect, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
+    /// What is done: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
     #[arg(long, value_name = "KIND")]
     workload: Option<WorkloadKind>,
+    /// The version of HTTP that requests are written in, 1.0 or 1.1; for connect and download.
+    #[arg(long, value_name = "VERSION")]
+    http: Option<HttpVersion>,
     /// Connections are in TLS; for http, connect and download.
     #[arg(long)]
     tls: bool,
@@ -219,9 +224,14 @@ fn finish(
     }
 }
 
-/// Whether everyone who raced has a trial that counts at every load. If not, the machine was too busy with other things,
-/// which the result says too.
+/// Whether nobody broke, and everyone who raced has a trial that counts at every load. If one has not, the machine was too
+/// busy with other things. The result says both, too.
 fn counts(summary: &::report::Summary) -> bool {
+    let broken = summary.candidates.iter().find_map(|c| Some((&c.name, c.broke.as_ref()?)));
+    if let Some((name, broke)) = broken {
+        speak::aside(format_args!("not valid: {name} broke in round {}: {}", broke.round, broke.why));
+        return false;
+    }
     let empty = summary.candidates.iter().find(|c| c.rates.iter().any(|rate| rate.trials == 0));
     if let Some(candidate) = empty {
         let name = &candidate.name;
@@ -252,6 +262,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         let ipv6 = experiment.workload.ipv6;
         experiment.workload = Workload { ipv6, ..Workload::of(kind) };
     }
+    experiment.workload.http = args.http.or(experiment.workload.http);
     experiment.workload.tls |= args.tls;
     experiment.workload.objects = args.objects.or(experiment.workload.objects);
     if args.no_session_reuse {
@@ -281,13 +292,12 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     }
     args.vm.apply(&mut experiment);
     experiment.validate()?;
-    Ok(experiment)
+    Ok(experiment.swept())
 }
 
 /// The experiment of a file.
 pub(crate) fn read_experiment(path: &Path) -> anyhow::Result<Experiment> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| BadInput(format!("could not read {}: {error}", path.display())))?;
+    let text = crate::input::text("experiment", path)?;
     let experiment = Experiment::from_toml(&text).with_context(|| path.display().to_string())?;
     Ok(with_files_beside(experiment, path))
 }
@@ -321,14 +331,17 @@ pub(crate) fn cpus_of(asked: Option<&str>) -> anyhow::Result<CpuSet> {
     let allowed = linux::cpu::allowed().context("could not read the CPUs that this process may use")?;
     let Some(text) = asked else { return Ok(allowed) };
     let asked: CpuSet = text.parse().map_err(|error: linux::NameError| BadInput(error.to_string()))?;
-    if let Some(cpu) = asked.iter().find(|cpu| !allowed.iter().any(|other| other == *cpu)) {
-        return Err(BadInput(format!(
-            "--cpus {text}: CPU {cpu} is not there or not allowed; allowed are {allowed}"
-        ))
-        .into());
+    Ok(among(asked, &allowed)?)
+}
+
+/// The CPUs that were asked for, if this process may use them.
+pub(crate) fn among(asked: CpuSet, allowed: &CpuSet) -> Result<CpuSet, BadInput> {
+    if let Some(cpu) = asked.iter().find(|cpu| !allowed.contains(*cpu)) {
+        let text = format!("--cpus {asked}: CPU {cpu} is not there or not allowed; allowed are {allowed}");
+        return Err(BadInput(text));
     }
     if asked.is_empty() {
-        return Err(BadInput(format!("--cpus names no CPU; allowed are {allowed}")).into());
+        return Err(BadInput(format!("--cpus names no CPU; allowed are {allowed}")));
     }
     Ok(asked)
 }

@@ -1,6 +1,6 @@
 //! `hostgap report`: render a record file again, a race's or a search's, on any machine.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,7 +11,8 @@ use anyhow::Context;
 /// Render the record of a race or of a search for settings again: the table, and the page beside the record.
 ///
 /// A record file is enough; no kernel feature and no privilege is needed. The record of a race or a search that was cut
-/// off can be rendered too: it holds every finished round or stage.
+/// off can be rendered too: it holds every finished round or stage. A record that lacks a round before its last one is
+/// rendered with a note and exit code 3.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Record files (race.jsonl of a race, search.json of `hostgap tune search`).
@@ -32,10 +33,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             crate::exit::BadInput("--html names one page, but several records are given".into()).into()
         );
     }
+    let mut whole = true;
     for file in &args.files {
         let page = args.html.clone().unwrap_or_else(|| file.with_file_name(PAGE));
         match Record::read(file)? {
-            Record::Race(race) => show(&summarise(&race, &page)?, args.json)?,
+            Record::Race(race) => {
+                let summary = summarise(&race, &page)?;
+                show(&summary, args.json)?;
+                if let missing @ 1.. = summary.progress.rounds_missing {
+                    whole = false;
+                    crate::speak::aside(format_args!(
+                        "hostgap: {} is not a whole record: rounds that are missing: {missing}",
+                        file.display()
+                    ));
+                }
+            }
             Record::Search(search) => {
                 write_page(&page, &html::search_page(&search))?;
                 write(&if args.json { search::json(&search) } else { search::text(&search) })?;
@@ -43,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         crate::speak::aside(format_args!("page: {}", page.display()));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(crate::exit::INVALID) })
 }
 
 /// The page's name beside its record.
@@ -60,8 +72,27 @@ fn summarise(race: &Race, page: &Path) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
+/// Whoever opens the page sees the one that was there or this one, and a page that was there stays if this one finds no
+/// room.
 fn write_page(page: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(page, text).with_context(|| format!("could not write {}", page.display()))
+    let written = match std::fs::symlink_metadata(page) {
+        // A link, a pipe or a device is written to where it is.
+        Ok(found) if !found.is_file() => std::fs::write(page, text),
+        _ => replace(page, text),
+    };
+    written.with_context(|| format!("could not write {}", page.display()))
+}
+
+fn replace(page: &Path, text: &str) -> std::io::Result<()> {
+    let fresh = page.with_extension("html.new");
+    match std::fs::File::create_new(&fresh) {
+        Ok(mut file) => {
+            let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&fresh, page));
+            written.inspect_err(|_| drop(std::fs::remove_file(&fresh)))
+        }
+        // A folder in which nothing can be made may still have a page that can be written.
+        Err(_) => std::fs::write(page, text),
+    }
 }
 
 /// Prints the summaries of the same experiment on several kernels.
@@ -84,17 +115,12 @@ pub(crate) fn show(summary: &Summary, json: bool) -> anyhow::Result<()> {
 
 /// How to draw on this stdout.
 fn style() -> Style {
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    Style { colour, width: terminal_width() }
+    Style { colour: crate::speak::has_colours(), width: terminal_width() }
 }
 
 fn write(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        stdout.write_all(b"\n")?;
-    }
-    Ok(())
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    Ok(crate::speak::text(&format!("{text}{end}"))?)
 }
 
 fn terminal_width() -> usize {

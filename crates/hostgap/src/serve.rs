@@ -6,6 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ::load::serve::{BODY_BYTES_MAX, Certificate, Config, Injected, Listen, Raw, ServeError, Served, Server};
 use anyhow::Context;
@@ -23,6 +24,8 @@ use crate::{speak, stop, units};
 /// is answered by one of --response-bytes bytes, which begins with the first 8 bytes of the request (or as many as both
 /// have).
 ///
+/// grpc: over HTTP/2 in the clear each call of /hostgap.Echo/Unary is answered by its own message, of up to 1 MiB.
+///
 /// Delays and faults: a request counts as arrived when it is read; answers leave a connection in the order of its
 /// requests. With the same seed, one CPU and the same requests in the same order, the same happens to each.
 #[derive(Debug, clap::Args)]
@@ -31,10 +34,11 @@ use crate::{speak, stop, units};
   hostgap serve --listen 0.0.0.0:8080 --listen [::]:8080 --body 4k --cpus 2-3
   hostgap serve --listen https:127.0.0.1:8443 --tls-self-signed --tls-cert-out ca.pem
   hostgap serve --listen udp:127.0.0.1:9000 --response-bytes 1k
+  hostgap serve --cpu-us 500
   hostgap serve --delay 98%:1ms,2%:20ms --freeze 100ms/2s --errors 1%")]
 pub(crate) struct Args {
     /// Where to listen; may be given several times. ADDRESS:PORT or unix:PATH for HTTP, https:ADDRESS:PORT,
-    /// tcp:ADDRESS:PORT or udp:ADDRESS:PORT. With a certificate ADDRESS:PORT is HTTPS too (http:ADDRESS:PORT is not).
+    /// tcp:ADDRESS:PORT, udp:ADDRESS:PORT or grpc:ADDRESS:PORT. With a certificate ADDRESS:PORT is HTTPS too (http:ADDRESS:PORT is not).
     /// An IPv6 address takes IPv6 alone; the file of a Unix socket is removed at the end.
     #[arg(long, value_name = "WHERE", default_value = "127.0.0.1:8080")]
     listen: Vec<String>,
@@ -53,6 +57,11 @@ pub(crate) struct Args {
     echo: bool,
     #[command(flatten)]
     tls: TlsArgs,
+    /// Microseconds of CPU time in user space that each request costs before it is answered, 1 to 1000000: what an
+    /// application does. By the thread's CPU clock, so that it takes longer where the CPU is somebody else's; a --delay
+    /// begins at its end.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    cpu_us: Option<u64>,
     #[command(flatten)]
     faults: faults::FaultArgs,
     /// CPUs, as a list (0-3,8); one thread is pinned to each. Without it, all that this process may use.
@@ -106,16 +115,17 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         return Err(BadInput(format!("--body {}: at most 1M is possible", args.body)).into());
     }
     let raw = Raw { request_bytes: size(&args.request_bytes)?, response_bytes: size(&args.response_bytes)? };
+    let allowed = linux::cpu::allowed()?;
     let cpus = match &args.cpus {
-        Some(cpus) if cpus.is_empty() => return Err(BadInput("--cpus names no CPU".to_owned()).into()),
-        Some(cpus) => cpus.clone(),
-        None => linux::cpu::allowed()?,
+        Some(cpus) => crate::race::among(cpus.clone(), &allowed)?,
+        None => allowed,
     };
     let certificate = certificate(&args.tls)?;
     let listen = args.listen.iter().map(|text| listen(text, certificate.is_some()));
     let listen = listen.collect::<Result<Vec<_>, _>>().map_err(BadInput)?;
     let faults = faults::faults(&args.faults).map_err(BadInput)?;
-    Ok(Config { listen, body_bytes, raw, echo: args.echo, certificate, faults, cpus })
+    let cpu_time = Duration::from_micros(args.cpu_us.unwrap_or(0));
+    Ok(Config { listen, body_bytes, raw, echo: args.echo, certificate, cpu_time, faults, cpus })
 }
 
 fn certificate(args: &TlsArgs) -> anyhow::Result<Option<Certificate>> {
@@ -142,7 +152,7 @@ fn shown(listen: &Listen) -> String {
     match listen {
         Listen::Http(address) => format!("http://{address}/"),
         Listen::Https(address) => format!("https://{address}/"),
-        Listen::HttpUnix(_) | Listen::Tcp(_) | Listen::Udp(_) => listen.to_string(),
+        Listen::HttpUnix(_) | Listen::Tcp(_) | Listen::Udp(_) | Listen::Grpc(_) => listen.to_string(),
     }
 }
 

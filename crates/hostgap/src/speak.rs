@@ -1,16 +1,74 @@
 //! The two ways of speaking: results on stdout, the conversation on stderr.
 //!
+//! Names of links, files and candidates and the texts of records are shown, not obeyed: what goes to a terminal passes
+//! [`terminal::safe`] here, or in `report` for its tables, which have colours.
+//!
 //! A reader may close its end at any time (`hostgap paths | head -1`). The macros of the standard library panic then.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
-/// A line of the result. A closed stdout is an error that ends the command, and that [`crate::exit::tell`] knows.
-pub(crate) fn result(line: impl Display) -> std::io::Result<()> {
-    writeln!(std::io::stdout(), "{line}")
+use ::report::terminal;
+
+/// Whether a stream is a terminal that takes orders: colours, and lines that are drawn anew. An editor's shell or a serial
+/// console calls itself dumb, and shows them as text.
+pub(crate) fn takes_orders(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && !is_dumb()
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
+
+/// Whether help and messages of the command line are coloured: clap looks whether it speaks to a terminal, but takes every
+/// terminal of a CI job (`CI`) for one with colours.
+pub(crate) fn colours_of_help() -> clap::ColorChoice {
+    if is_dumb() { clap::ColorChoice::Never } else { clap::ColorChoice::Auto }
+}
+
+/// Whether the result is coloured (<https://no-color.org>).
+pub(crate) fn has_colours() -> bool {
+    takes_orders(&std::io::stdout()) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// The result could not be written to stdout.
+#[derive(Debug)]
+pub(crate) struct Unspoken(std::io::Error);
+
+impl Unspoken {
+    /// The reader closed its end, which is its right.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.0.kind() == std::io::ErrorKind::BrokenPipe
+    }
+}
+
+impl From<std::io::Error> for Unspoken {
+    fn from(error: std::io::Error) -> Unspoken {
+        Unspoken(error)
+    }
+}
+
+impl Display for Unspoken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "could not write the result to standard output: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unspoken {}
+
+/// A line of the result. That it cannot be written is an error that ends the command; [`crate::exit::tell`] is silent on it
+/// if nobody listens any more.
+pub(crate) fn result(line: impl Display) -> Result<(), Unspoken> {
+    text(&format!("{}\n", terminal::safe(&line.to_string())))
+}
+
+/// Text that is safe for a terminal already, or of our own.
+pub(crate) fn text(text: &str) -> Result<(), Unspoken> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Unspoken)
 }
 
 /// A line of the conversation. Nobody needs to be listening.
 pub(crate) fn aside(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", terminal::safe(&line.to_string()));
 }

@@ -5,6 +5,7 @@ mod apply;
 mod arrival;
 mod asked;
 mod bound;
+mod bounds;
 mod findings;
 mod host;
 mod keep;

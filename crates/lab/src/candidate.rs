@@ -26,6 +26,8 @@ pub struct Contender {
     pub settings: Settings,
     /// What of the wire is otherwise for it.
     pub ways: Ways,
+    /// Its connections, where not the experiment's.
+    pub connections: Option<u32>,
     /// That it cannot run is an error.
     pub required: bool,
     /// Why it cannot run here; empty: it races.
@@ -72,8 +74,8 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
             None => free_name(&contender.name, &contenders),
         };
         let settings = settings(candidate, &name)?;
-        let (ways, required) = (candidate.underlay, candidate.required);
-        contenders.push(Contender { name, settings, ways, required, ..contender });
+        let Candidate { underlay: ways, connections, required, .. } = *candidate;
+        contenders.push(Contender { name, settings, ways, connections, required, ..contender });
     }
     Ok(contenders)
 }
@@ -100,9 +102,10 @@ impl Contender {
         if candidate.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
         }
-        let (name, ways, required) = (candidate.title(), candidate.underlay, candidate.required);
+        let Candidate { underlay: ways, connections, required, .. } = *candidate;
+        let name = candidate.title();
         let settings = settings(candidate, &name)?;
-        Ok(Contender { name, settings, ways, required, ..Contender::of(path, unmet) })
+        Ok(Contender { name, settings, ways, connections, required, ..Contender::of(path, unmet) })
     }
 
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
@@ -113,6 +116,7 @@ impl Contender {
             cni: None,
             settings: Settings::default(),
             ways: Ways::default(),
+            connections: None,
             required: false,
             unmet,
         }
@@ -214,6 +218,14 @@ mod tests {
         let underlay = Underlay { loss: Some("1%".parse().unwrap()), ..Underlay::default() };
         let told: Vec<String> = found.iter().map(|one| one.wires(&underlay).to_client.to_string()).collect();
         assert_eq!(told, ["loss 1%", "loss 1%", "loss 0%"]);
+    }
+
+    #[test]
+    fn connections_of_its_own_make_a_candidate_of_the_host() {
+        let (path, name) = ("host".to_owned(), Some("many".to_owned()));
+        let many = Candidate { path, name, connections: Some(512), ..Candidate::default() };
+        let found = resolved(&[many], &Facts::default()).unwrap();
+        assert_eq!(found.iter().map(|one| one.connections).collect::<Vec<_>>(), [None, None, Some(512)]);
     }
 
     #[test]

@@ -153,6 +153,14 @@ pub enum LabError {
         /// Why.
         source: Box<plan::ApplyError>,
     },
+    /// Nobody can tell whether a topology is still what was built.
+    #[error("could not look at the path of {candidate}: {source}")]
+    Look {
+        /// Whose.
+        candidate: String,
+        /// Why.
+        source: Box<plan::StepError>,
+    },
     /// A journal could not be written or read.
     #[error(transparent)]
     Journal(#[from] plan::JournalError),

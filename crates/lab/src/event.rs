@@ -76,6 +76,15 @@ pub enum Event {
         /// Why.
         why: Void,
     },
+    /// A candidate broke and is out of the race.
+    Broke {
+        /// Its name.
+        name: String,
+        /// The round, from 0.
+        round: u32,
+        /// What was seen.
+        why: String,
+    },
     /// A round is done and written down.
     Round {
         /// Rounds done.

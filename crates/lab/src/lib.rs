@@ -22,6 +22,7 @@ mod sides;
 mod standing;
 mod steering;
 mod topology;
+mod traffic;
 mod trial;
 mod turn;
 mod usage;

@@ -17,16 +17,23 @@ pub(crate) struct Granted {
 /// Files that are open beside connections: namespaces, journals, epolls, the record.
 const OTHER_FILES: u64 = 256;
 
-/// All candidates keep all their connections open at the same time, and each takes a file.
-pub(crate) fn connections(experiment: &Experiment, racing: usize) -> Result<Granted, LabError> {
+/// All candidates keep all their connections open at the same time, and each takes a file. `own` is what those have that
+/// have a number of their own.
+pub(crate) fn connections(experiment: &Experiment, racing: usize, own: &[u32]) -> Result<Granted, LabError> {
     let workload = &experiment.workload;
+    let granted = Granted { connections: workload.connections, fewer: None };
     if workload.kind.makes_connections() || workload.kind.is_stream() {
-        return one_at_a_time(workload.connections);
+        let most = own.iter().copied().fold(workload.connections, u32::max);
+        return one_at_a_time(most).map(|()| granted);
     }
-    let pools = racing as u64 * pools(workload);
-    let needed = u64::from(workload.connections) * pools + OTHER_FILES;
+    let usual = u64::from(workload.connections) * racing.saturating_sub(own.len()) as u64;
+    let all = usual + own.iter().map(|own| u64::from(*own)).sum::<u64>();
+    let needed = all * pools(workload) + OTHER_FILES;
     let limit = linux::process::allow_open_files(needed)?;
-    share(experiment, racing as u64, limit)
+    if own.is_empty() {
+        return share(experiment, racing as u64, limit);
+    }
+    enough(all, needed, limit).map(|()| granted)
 }
 
 /// How many pools of connections a candidate has: of HTTP one for all sizes; plain bytes have a length, and so each size a
@@ -57,11 +64,15 @@ fn share(experiment: &Experiment, racing: u64, limit: u64) -> Result<Granted, La
 }
 
 /// Connections of a trial that go with it: those of one candidate at a time. Both ends of a stream are ours.
-fn one_at_a_time(connections: u32) -> Result<Granted, LabError> {
+fn one_at_a_time(connections: u32) -> Result<(), LabError> {
     let needed = 2 * u64::from(connections) + OTHER_FILES;
-    let limit = linux::process::allow_open_files(needed)?;
+    enough(connections.into(), needed, linux::process::allow_open_files(needed)?)
+}
+
+/// What cannot be shared: all of them or none.
+fn enough(connections: u64, needed: u64, limit: u64) -> Result<(), LabError> {
     if needed <= limit {
-        return Ok(Granted { connections, fewer: None });
+        return Ok(());
     }
     Err(LabError::Experiment {
         what: format!("{connections} connections"),
@@ -120,6 +131,17 @@ mod tests {
                 .starts_with("3290 a candidate instead of 10000: 6 candidates share the 20000")
         );
         assert!(share(&experiment, 7, 20_000).is_err(), "2820 are fewer than the fewest");
+    }
+
+    #[test]
+    fn connections_of_a_candidate_s_own_are_counted_and_never_fewer() {
+        let mut experiment = Experiment::default();
+        let granted = connections(&experiment, 3, &[1, 64]).unwrap();
+        assert_eq!(granted, Granted { connections: 32, fewer: None });
+        let error = enough(97, 97 + OTHER_FILES, 97).unwrap_err().to_string();
+        assert!(error.contains("97 connections") && error.contains("353 open files"), "{error}");
+        experiment.workload = Workload::of(record::WorkloadKind::TcpStream);
+        assert_eq!(connections(&experiment, 3, &[4]).unwrap().connections, 1, "the reference's");
     }
 
     #[test]

@@ -112,6 +112,9 @@ fn visit(
     let samples = profiler.stop()?;
     let answered = answered?;
     standing.check_server()?;
+    if let Some(what) = standing.changed()? {
+        return Err(standing.path_broken(&what));
+    }
     take(Slice { answered, duration_ns }, samples);
     Ok(())
 }

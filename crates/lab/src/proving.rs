@@ -27,8 +27,16 @@ pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: Machine) -> R
         let Settings { client, server } = &mut contender.settings;
         let flows = client.iter().chain(server.iter()).any(|one| matches!(one.lives, Lives::Machine(_)));
         let mut unmet = Vec::new();
+        // What both sides are to have is tried once: a table of rules cannot be made twice on one ground.
+        let mut tried: Vec<(Setting, Result<Setting, String>)> = Vec::new();
         for setting in client.iter_mut().chain(server) {
-            match ground.settle(setting, flows)? {
+            let known = tried.iter().find(|(asked, _)| asked == setting).map(|(_, settled)| settled.clone());
+            let settled = match known {
+                Some(settled) => settled,
+                None => ground.settle(setting, flows)?,
+            };
+            tried.push((setting.clone(), settled.clone()));
+            match settled {
                 Ok(settled) => *setting = settled,
                 Err(why) => unmet.push(format!("{} = {}: {why}", setting.knob.id, setting.value)),
             }

@@ -3,6 +3,7 @@
 mod loads;
 mod rounds;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
-use record::{Entrant, Experiment, Header, Line, Round, Underlay, Writer};
+use record::{Entrant, Experiment, Header, Line, Round, Underlay, Workload, Writer};
 use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
@@ -27,7 +28,7 @@ use crate::topology::family;
 use crate::trial::Method;
 use crate::turn::in_turn;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
-use rounds::Course;
+use rounds::{CONTENDERS_FROM, Course, Rounded};
 
 /// What a race needs beside its experiment.
 #[derive(Debug, Clone)]
@@ -106,7 +107,9 @@ impl Race {
             slice: Duration::from_millis(experiment.slice_ms.into()),
             ..Method::new(NodeCpus::split(&settings.cpus), settings.scheduling)
         };
-        let granted = connections(&experiment, racing)?;
+        let runners = contenders.iter().filter(|contender| contender.unmet.is_empty());
+        let own: Vec<u32> = runners.filter_map(|contender| contender.connections).collect();
+        let granted = connections(&experiment, racing, &own)?;
         experiment.workload.connections = granted.connections;
         answers_suffice(&experiment, &server)?;
         if experiment.profile {
@@ -205,7 +208,7 @@ impl Race {
             wires: Wires::default(),
             ..self.shape(&self.contenders[0], None)
         };
-        let trying = self.staffing().trying();
+        let trying = self.staffing(&self.contenders[0]).trying();
         let (asked, connections) = (self.experiment.underlay.steering, trying.workload.connections);
         let chosen = choose(asked, connections, &self.method, &trying, claim.dir(), shape)?;
         self.steered = chosen.steered;
@@ -220,12 +223,15 @@ impl Race {
     ) -> Result<Finished, LabError> {
         let mut rng = Random::from_seed(self.seed);
         let mut loads = Vec::new();
+        let mut broken: BTreeSet<usize> = BTreeSet::new();
         let facts = machine(&self.method.cpus, self.settings.scheduling)?;
         let started = Instant::now();
         let mut done = 0;
         for build in 0..self.experiment.builds {
             tell(Event::Building { build, of: self.experiment.builds });
-            let Some(mut runners) = self.stand_up(claim, &mut rng)? else { return Ok(Finished::Stopped) };
+            let Some(mut runners) = self.stand_up(&broken, claim, &mut rng)? else {
+                return Ok(Finished::Stopped);
+            };
             if build == 0 {
                 match self.loads(&mut runners, writer, tell)? {
                     Some(found) => loads = found,
@@ -239,17 +245,18 @@ impl Race {
             let total = u64::from(self.experiment.rounds) * (runners.len() * loads.len()) as u64;
             let mut course = Course { loads: &loads, runners, rng: rng.clone(), done, total };
             for round in rounds.clone() {
-                let Some(mut trials) = self.round(&mut course, round, tell)? else {
+                let Some(rounded) = self.round(&mut course, round, tell)? else {
                     take_down(course.runners)?;
                     return Ok(Finished::Stopped);
                 };
-                let now = machine(&self.method.cpus, self.settings.scheduling)?;
-                if let Some(what) = drifted(&facts, &now) {
-                    for trial in trials.iter_mut().filter(|trial| trial.void.is_none()) {
-                        trial.void = Some(record::Void::FactsChanged { what: what.clone() });
-                    }
+                broken.extend(rounded.broken.iter().map(|broken| broken.entrant));
+                let last_to_break = rounded.broken.last().cloned();
+                writer.append(&Line::Round(self.judged(rounded, (round, build), &facts)?))?;
+                if let Some(broken) = last_to_break.filter(|_| course.runners.len() <= CONTENDERS_FROM) {
+                    take_down(course.runners)?;
+                    let candidate = self.contenders[broken.entrant].name.clone();
+                    return Err(LabError::Broken { candidate, what: broken.why });
                 }
-                writer.append(&Line::Round(Round { round, build, trials }))?;
                 let (ran, of) = (round + 1, self.experiment.rounds);
                 let left = started.elapsed() * (of - ran) / ran;
                 tell(Event::Round { done: ran, of, left });
@@ -266,6 +273,23 @@ impl Race {
         Ok(Finished::Whole)
     }
 
+    /// A round as it is written down. If a fact of the machine has changed since the race's start, none of it counts.
+    fn judged(
+        &self,
+        rounded: Rounded,
+        (round, build): (u32, u32),
+        facts: &record::Machine,
+    ) -> Result<Round, LabError> {
+        let Rounded { mut trials, broken } = rounded;
+        let now = machine(&self.method.cpus, self.settings.scheduling)?;
+        if let Some(what) = drifted(facts, &now) {
+            for trial in trials.iter_mut().filter(|trial| trial.void.is_none()) {
+                trial.void = Some(record::Void::FactsChanged { what: what.clone() });
+            }
+        }
+        Ok(Round { round, build, trials, broken })
+    }
+
     /// The rounds of a build; the first builds get one more where they do not divide evenly.
     fn rounds_of(&self, build: u32) -> std::ops::Range<u32> {
         let (rounds, builds) = (self.experiment.rounds, self.experiment.builds);
@@ -273,9 +297,16 @@ impl Race {
         start(build)..start(build + 1)
     }
 
-    /// Builds all topologies, in shuffled order, so that none is always the first. `None` if asked to stop.
-    fn stand_up(&self, claim: &Claim, rng: &mut Random) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
-        let racing = self.contenders.iter().enumerate().filter(|(_, contender)| contender.unmet.is_empty());
+    /// Builds all topologies but those of candidates that broke, in shuffled order, so that none is always the first.
+    /// `None` if asked to stop.
+    fn stand_up(
+        &self,
+        broken: &BTreeSet<usize>,
+        claim: &Claim,
+        rng: &mut Random,
+    ) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
+        let contenders = self.contenders.iter().enumerate();
+        let racing = contenders.filter(|(index, one)| one.unmet.is_empty() && !broken.contains(index));
         let mut order: Vec<(usize, &Contender)> = racing.collect();
         rng.shuffle(&mut order);
         let mut runners = Vec::with_capacity(order.len());
@@ -294,20 +325,23 @@ impl Race {
     pub(crate) fn stand(&self, contender: &Contender, claim: &Claim) -> Result<Standing, LabError> {
         let shape = self.shape(contender, Some(claim.id()));
         let dir = claim.dir().join(slug(&contender.name));
-        let mut standing = Standing::build(&contender.name, shape, &self.staffing(), &dir)?;
+        let staffing = self.staffing(contender);
+        let mut standing = Standing::build(&contender.name, shape, &staffing, &dir)?;
         for body in &self.experiment.workload.body_bytes {
-            standing.open(*body, self.experiment.workload.connections)?;
+            standing.open(*body, staffing.connections)?;
         }
         Ok(standing)
     }
 
-    fn staffing(&self) -> Staffing {
+    fn staffing(&self, contender: &Contender) -> Staffing {
+        let workload = &self.experiment.workload;
+        let connections = contender.connections.unwrap_or(workload.connections);
         Staffing {
             server: self.server.clone(),
             scheduling: self.settings.scheduling,
-            connections: self.experiment.workload.connections,
+            connections,
             outlives_us: false,
-            workload: self.experiment.workload.clone(),
+            workload: Workload { connections, ..workload.clone() },
         }
     }
 

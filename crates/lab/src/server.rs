@@ -95,7 +95,8 @@ impl Nginx {
 impl ServerChoice {
     /// Decides who answers, if anybody is to. `own` is this executable.
     pub fn of(workload: &Workload, nginx: Option<&Path>, own: &Path) -> Result<ServerChoice, LabError> {
-        let kind = if workload.kind.is_http() { workload.server } else { ServerKind::Hostgap };
+        let ours = !workload.kind.is_http() || workload.cpu_us.is_some();
+        let kind = if ours { ServerKind::Hostgap } else { workload.server };
         ServerChoice::decide(kind, nginx, own)
     }
 
@@ -130,12 +131,14 @@ impl ServerChoice {
             ServerChoice::Nginx(nginx) => (nginx.program.clone(), nginx::args(place)?),
             ServerChoice::Hostgap(program) => (program.clone(), own_args(place)),
         };
+        // A server that hardly ever sleeps would, under SCHED_FIFO, keep the kernel's own work from its CPU.
+        let scheduling = if place.workload.cpu_us.is_some() { Scheduling::Normal } else { place.scheduling };
         let spawn = Spawn {
             args,
             netns: Some(netns),
             cgroup: place.cgroup.clone(),
             cpus: Some(place.cpus.clone()),
-            scheduling: place.scheduling,
+            scheduling,
             log: Some(log.clone()),
             // nginx's workers outlive a master that is killed; as members of a PID namespace they cannot.
             new_pid_namespace: true,
@@ -181,17 +184,21 @@ fn own_args(place: &Place<'_>) -> Vec<String> {
             "https:"
         }
         WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download => "",
+        WorkloadKind::Grpc => "grpc:",
         WorkloadKind::TcpRr | WorkloadKind::TcpStream => "tcp:",
         WorkloadKind::UdpRr | WorkloadKind::UdpStream => "udp:",
     };
     let listen = |host: &str| ["--listen".to_owned(), format!("{speaks}{host}:{SERVER_PORT}")];
     let mut args = vec!["serve".to_owned()];
-    if !place.workload.kind.is_http() {
+    if !place.workload.kind.is_http() && place.workload.kind != WorkloadKind::Grpc {
         args.push("--echo".to_owned());
     }
     if let Some(Secret { chain, key }) = place.secret {
         let file = |path: &Path| path.display().to_string();
         args.extend(["--tls-cert".to_owned(), file(chain), "--tls-key".to_owned(), file(key)]);
+    }
+    if let Some(cpu_us) = place.workload.cpu_us {
+        args.extend(["--cpu-us".to_owned(), cpu_us.to_string()]);
     }
     args.extend(listen("0.0.0.0"));
     args.extend(listen("[::]"));

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use datapath::{NodeSpec, Pod, Reach, SpecError};
 use ipnet::IpNet;
+use linux::ethtool::NicParameter;
 use linux::{IfName, NetnsName};
 use plan::{Place, Plan, Step};
 use record::Placement;
-use tune::{Lives, Nic, Settings, Site, Value};
+use tune::{Lives, Nic, Setting, Settings, Site, Value};
 
 use crate::Shape;
 
@@ -50,15 +51,22 @@ pub(crate) fn plan(
         if wants_queue && is_queued(plan, &node.place, &node.wire) {
             return Err(refused("qdisc", "the root of the wire has what makes the underlay long or lossy"));
         }
+        let nic = nic(settings);
+        if let Some(why) = settings.iter().find_map(|setting| setting.refused_by(&nic)) {
+            return Err(SpecError { what: "the settings of a link's queues".to_owned(), why });
+        }
         let site = Site {
             process,
             routes,
             node: node.place.clone(),
             wire: node.wire.clone(),
             cpus: cpus.clone(),
-            nic: Nic::default(),
+            nic,
         };
-        for placed in settings.iter().flat_map(|setting| setting.plan(&site).steps) {
+        // What makes queues comes before what is set at them.
+        let mut ranked: Vec<&Setting> = settings.iter().collect();
+        ranked.sort_by_key(|setting| setting.rank());
+        for placed in ranked.into_iter().flat_map(|setting| setting.plan(&site).steps) {
             // Both sides in one namespace, or a parameter of the whole machine.
             if !made.steps.contains(&placed) {
                 made.steps.push(placed);
@@ -68,11 +76,29 @@ pub(crate) fn plan(
     Ok(made)
 }
 
+/// The queues of the wire's end, which has one unless settings say otherwise.
+fn nic(settings: &[Setting]) -> Nic {
+    let is_meant = |setting: &&Setting| matches!(setting.lives, Lives::Nic([NicParameter::Channels]));
+    match settings.iter().find(is_meant).map(|setting| &setting.value) {
+        Some(Value::Number(queues)) => {
+            let queues = u16::try_from(*queues).expect("the table takes at most 1024 queues");
+            Nic { rx: queues, tx: queues, ..Nic::default() }
+        }
+        _ => Nic::default(),
+    }
+}
+
 /// Refuses settings that have no place in this arrangement.
 fn possible(shape: &Shape) -> Result<(), SpecError> {
     let Settings { client, server } = &shape.settings;
     if shape.cni.is_some() && uses(&shape.settings, |lives| matches!(lives, Lives::Route(_))) {
         return Err(refused("routes", "CNI plugins make them, so that nobody knows them before"));
+    }
+    if shape.path.reach == Reach::PublishedPort && uses(&shape.settings, |lives| lives == Lives::Notrack) {
+        return Err(refused(
+            "notrack",
+            "a published port is translated, which needs connections to be tracked",
+        ));
     }
     if shape.placement == Placement::TwoNodes {
         return Ok(());

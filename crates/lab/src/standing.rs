@@ -1,5 +1,7 @@
 //! A topology that stands: built, with its server and the client's connections. Dropping it takes it down.
 
+mod path;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use linux::cpu::Scheduling;
 use linux::netns::Netns;
 use load::{Address, Client, LoadError, Pool, Run, Schedule, Target, Tls};
 use plan::forwarding::Splice;
-use plan::{Journal, Kernel, Undone};
+use plan::{Journal, Kernel, Made, Undone};
 use record::{Workload, WorkloadKind};
 
 use crate::cni::Attachment;
@@ -44,7 +46,8 @@ impl Staffing {
             WorkloadKind::Http | WorkloadKind::Connect => {
                 Workload { body_bytes: of.body_bytes.clone(), connections: of.connections, ..usual }
             }
-            WorkloadKind::Download
+            WorkloadKind::Grpc
+            | WorkloadKind::Download
             | WorkloadKind::TcpRr
             | WorkloadKind::UdpRr
             | WorkloadKind::TcpStream
@@ -70,6 +73,8 @@ pub struct Standing {
     pools: Vec<(u32, Vec<Client>)>,
     journal: Option<Journal>,
     kernel: Kernel,
+    /// What was built, to be compared with what is there after a trial.
+    made: Option<Made>,
     dir: PathBuf,
 }
 
@@ -77,13 +82,21 @@ pub struct Standing {
 /// that is busy with other things makes ten times of it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(1);
 
+/// The journal beside a candidate's directory. Names with a point have no extension: `loss 0.1 %` and `loss 0.5 %` are
+/// two candidates.
+fn journal_of(dir: &Path) -> PathBuf {
+    let mut name = dir.file_name().unwrap_or_default().to_os_string();
+    name.push(".journal");
+    dir.with_file_name(name)
+}
+
 impl Standing {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
     /// journal and the server's files. On failure everything that was done is undone before the error is returned.
     pub fn build(name: &str, shape: Shape, staffing: &Staffing, dir: &Path) -> Result<Standing, LabError> {
         let topology = Topology::plan(shape)?;
         std::fs::create_dir_all(dir).map_err(LabError::file("create", dir))?;
-        let journal = Journal::create(&dir.with_extension("journal"))?;
+        let journal = Journal::create(&journal_of(dir))?;
         let mut standing = Standing {
             name: name.to_owned(),
             topology,
@@ -93,11 +106,13 @@ impl Standing {
             pools: Vec::new(),
             journal: Some(journal),
             kernel: Kernel::new()?,
+            made: None,
             dir: dir.to_owned(),
         };
         standing.apply()?;
         standing.attach()?;
         standing.start_server(staffing)?;
+        standing.take_stock()?;
         Ok(standing)
     }
 
@@ -175,7 +190,7 @@ impl Standing {
 
     /// What is asked for a size.
     pub(crate) fn target(&self, body_bytes: u32) -> Target {
-        workload::target(self.workload.kind, self.topology.address, body_bytes, self.tls.clone())
+        workload::target(&self.workload, self.topology.address, body_bytes, self.tls.clone())
     }
 
     /// Where sockets of the client (0) or the server (1) are opened.
@@ -302,7 +317,7 @@ impl Standing {
             // The journal stays, so that `hostgap clean` can try again.
             return Err(LabError::NotUndone { candidate: self.name.clone(), failures: failures.join("; ") });
         }
-        let path = self.dir.with_extension("journal");
+        let path = journal_of(&self.dir);
         std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
         std::fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))?;
         // What plugins could not take back was in the namespaces, or is nothing that the lab knows of.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datapath::{
     Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Reach, Router,
-    SpecError,
+    SpecError, Trace,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, Link, LinkKind, NetnsName, Qdisc, Route, VethPeer, sysctl};
@@ -69,6 +69,8 @@ pub struct Topology {
     pub plan: Plan,
     /// What plugins do afterwards, the client's pod first; empty without them.
     pub attachments: Vec<Attachment>,
+    /// What counters have to show of the packets between client and server.
+    pub traces: Vec<Trace>,
 }
 
 impl Topology {
@@ -111,7 +113,9 @@ impl Topology {
             [0, 1].map(|at| Attachment::plan(network, &nodes[homes[at]], &pods[at], whose[at])).to_vec()
         };
         let attachments = shape.cni.as_ref().map(attach).unwrap_or_default();
-        Ok(Topology { client, server, address, pod_mtu_bytes, plan, attachments, nodes, shape })
+        let [from, to] = [0, 1].map(|at| (&nodes[homes[at]], &pods[at]));
+        let traces = path.traces(from, to, shape.protocol);
+        Ok(Topology { client, server, address, pod_mtu_bytes, plan, attachments, traces, nodes, shape })
     }
 
     /// The commands that a person would type to build the same, in order.

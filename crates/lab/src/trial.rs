@@ -6,6 +6,7 @@ use linux::cpu::Scheduling;
 use load::{Client, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
+use crate::traffic::Work;
 use crate::usage::{Snapshot, Usage, sum};
 use crate::{LabError, NodeCpus, Standing};
 
@@ -65,7 +66,8 @@ pub(crate) fn measure(
     let outcome = run(standing, method, load, slice)?;
     let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
     standing.check_server()?;
-    let void = void(load, &outcome, &usage);
+    let detour = standing.detour(&usage.traffic, &Work::exchanges(outcome.answered))?;
+    let void = detour.or_else(|| void(load, &outcome, &usage));
     // Where the machine was kept from running, unanswered requests say nothing of the path. A broken one stays broken.
     if void.is_none() {
         broken(standing, &outcome)?;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use linux::CpuSet;
 use linux::netns::Netns;
 use linux::procfs::{Procfs, Stat};
+use linux::{CpuSet, NetnsName};
 use load::ThreadCost;
 use record::{Counters, CpuTime};
 
+use crate::traffic::Traffic;
 use crate::{LabError, NodeCpus, Topology};
 
 /// One look at the counters.
@@ -16,9 +17,12 @@ pub(crate) struct Snapshot {
     stat: Stat,
     softnet_drops: BTreeMap<u16, u64>,
     retransmits: u64,
+    needless_retransmits: u64,
+    out_of_order: u64,
     rto_expiries: u64,
     udp_errors: u64,
     wire_drops: u64,
+    traffic: Traffic,
 }
 
 /// The difference of two looks.
@@ -30,6 +34,8 @@ pub(crate) struct Usage {
     pub server: BTreeMap<u16, CpuTime>,
     /// What the stacks counted.
     pub counters: Counters,
+    /// What links and routes counted, by namespace.
+    pub traffic: Traffic,
 }
 
 impl Snapshot {
@@ -41,25 +47,33 @@ impl Snapshot {
             stat: procfs.stat()?,
             softnet_drops: softnet.into_iter().map(|row| (row.cpu, row.dropped)).collect(),
             retransmits: 0,
+            needless_retransmits: 0,
+            out_of_order: 0,
             rto_expiries: 0,
             udp_errors: 0,
             wire_drops: 0,
+            traffic: Traffic::default(),
         };
         for name in topology.namespaces() {
-            Netns::open(&name)?.run(|| snapshot.add(&procfs))??;
+            Netns::open(&name)?.run(|| snapshot.add(&name, &procfs))??;
         }
+        snapshot.traffic.add_spliced(&topology.traces)?;
         Ok(snapshot)
     }
 
     /// Adds the counters of the namespace that the calling thread is in.
-    fn add(&mut self, procfs: &Procfs) -> Result<(), LabError> {
+    fn add(&mut self, name: &NetnsName, procfs: &Procfs) -> Result<(), LabError> {
         let counters = procfs.counters()?;
         self.retransmits += counters.get("TcpRetransSegs");
+        self.needless_retransmits += counters.get("TcpExtTCPDSACKRecv");
+        self.out_of_order += counters.get("TcpExtTCPOFOQueue");
         self.rto_expiries += counters.get("TcpExtTCPTimeouts");
         self.udp_errors += counters.get("UdpInErrors") + counters.get("Udp6InErrors");
-        for link in procfs.link_counters()?.values() {
+        let links = procfs.link_counters()?;
+        for link in links.values() {
             self.wire_drops += link.rx_dropped + link.tx_dropped + link.rx_errors + link.tx_errors;
         }
+        self.traffic.add(name, links, &counters);
         Ok(())
     }
 
@@ -74,12 +88,15 @@ impl Snapshot {
             server: self.cpu_times(earlier, &cpus.server),
             counters: Counters {
                 retransmits: self.retransmits.saturating_sub(earlier.retransmits),
+                needless_retransmits: self.needless_retransmits.saturating_sub(earlier.needless_retransmits),
+                out_of_order: self.out_of_order.saturating_sub(earlier.out_of_order),
                 rto_expiries: self.rto_expiries.saturating_sub(earlier.rto_expiries),
                 softnet_drops: drops(self).saturating_sub(drops(earlier)),
                 udp_errors: self.udp_errors.saturating_sub(earlier.udp_errors),
                 wire_drops: self.wire_drops.saturating_sub(earlier.wire_drops),
                 ..Counters::default()
             },
+            traffic: self.traffic.since(&earlier.traffic),
         }
     }
 

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use datapath::Protocol;
 use linux::Cgroup;
 use linux::netns::Netns;
-use load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust};
-use record::{Load, TrialRecord, WorkloadKind};
+use load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust, Version};
+use record::{HttpVersion, Load, TrialRecord, WorkloadKind};
 
 use crate::trial::Method;
 use crate::{LabError, Standing};
@@ -46,9 +46,11 @@ pub(crate) trait Workload: Sync {
 /// Who runs the trials of a kind.
 pub(crate) fn of(kind: WorkloadKind) -> &'static dyn Workload {
     match kind {
-        WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::TcpRr | WorkloadKind::UdpRr => {
-            &requests::Requests
-        }
+        WorkloadKind::Http
+        | WorkloadKind::Connect
+        | WorkloadKind::Grpc
+        | WorkloadKind::TcpRr
+        | WorkloadKind::UdpRr => &requests::Requests,
         WorkloadKind::Download => &download::Download,
         WorkloadKind::TcpStream | WorkloadKind::UdpStream => &stream::Stream,
     }
@@ -108,20 +110,54 @@ pub(crate) fn tls(secret: &Secret, workload: &record::Workload) -> Result<Tls, l
 }
 
 /// What is asked for a size.
-pub(crate) fn target(kind: WorkloadKind, address: SocketAddr, body_bytes: u32, tls: Option<Tls>) -> Target {
-    let http = |closes: bool| {
+pub(crate) fn target(
+    workload: &record::Workload,
+    address: SocketAddr,
+    body_bytes: u32,
+    tls: Option<Tls>,
+) -> Target {
+    let request = || {
         let expect = Expect { status: 200, body_bytes: Some(body_bytes.into()) };
-        let request = Request::get(&address.to_string(), &format!("/{body_bytes}"), expect);
-        let closing = vec![("Connection".to_owned(), "close".to_owned())];
-        let fields = if closes { closing } else { Vec::new() };
-        (Address::Tcp(address), Ask::Http(vec![Request { fields, ..request }]))
+        let version = match workload.http_version() {
+            HttpVersion::Http10 => Version::Http10,
+            HttpVersion::Http11 => Version::Http11,
+        };
+        Request { version, ..Request::get(&address.to_string(), &format!("/{body_bytes}"), expect) }
     };
+    let http = |request| (Address::Tcp(address), Ask::Http(vec![request]));
     let sizes = Ask::Raw(Sizes { request_bytes: body_bytes, response_bytes: body_bytes });
-    let (address, ask) = match kind {
-        WorkloadKind::Http => http(false),
-        WorkloadKind::Connect | WorkloadKind::Download => http(true),
+    let (address, ask) = match workload.kind {
+        WorkloadKind::Http => http(request()),
+        WorkloadKind::Connect | WorkloadKind::Download => http(request().closing()),
+        WorkloadKind::Grpc => (Address::Tcp(address), Ask::Grpc { body_bytes }),
         WorkloadKind::TcpRr | WorkloadKind::TcpStream => (Address::Tcp(address), sizes),
         WorkloadKind::UdpRr | WorkloadKind::UdpStream => (Address::Udp(address), sizes),
     };
     Target { address, tls, ask }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(workload: &record::Workload) -> Request {
+        let target = target(workload, ([127, 0, 0, 1], 80).into(), 100, None);
+        let Ask::Http(mut requests) = target.ask else { panic!("{target:?}") };
+        assert_eq!((requests.len(), requests[0].path.as_str()), (1, "/100"));
+        requests.remove(0)
+    }
+
+    #[test]
+    fn a_request_ends_its_connection_as_its_kind_and_version_have_it() {
+        let closing = |fields: &[(String, String)]| fields.iter().any(|(name, _)| name == "Connection");
+        let stays = request(&record::Workload::of(WorkloadKind::Http));
+        assert!(stays.version == Version::Http11 && !closing(&stays.fields));
+        for kind in [WorkloadKind::Connect, WorkloadKind::Download] {
+            let asked = request(&record::Workload::of(kind));
+            assert!(asked.version == Version::Http11 && closing(&asked.fields));
+            let http = Some(HttpVersion::Http10);
+            let unasked = request(&record::Workload { http, ..record::Workload::of(kind) });
+            assert!(unasked.version == Version::Http10 && !closing(&unasked.fields));
+        }
+    }
 }

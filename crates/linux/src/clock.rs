@@ -24,6 +24,12 @@ pub fn unix_s() -> u64 {
     nanoseconds(ClockId::Realtime) / 1_000_000_000
 }
 
+/// Nanoseconds of CPU time that the calling thread has had, its own work and the kernel's on its behalf. Unlike the others
+/// it enters the kernel, which takes a fraction of a microsecond.
+pub fn thread_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
 /// Lets the kernel be this late at waking the calling thread from a timed wait, in nanoseconds. The default is 50 µs;
 /// 1 is as exact as it can. Threads that it starts inherit it; threads under `SCHED_FIFO` have none anyway.
 pub fn set_timer_slack_ns(slack_ns: NonZeroU64) -> Result<()> {
@@ -33,7 +39,7 @@ pub fn set_timer_slack_ns(slack_ns: NonZeroU64) -> Result<()> {
 
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
-    // Neither clock is negative after 1970, and 2^64 ns are 584 years.
+    // No clock here is negative after 1970, and 2^64 ns are 584 years.
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 

@@ -82,13 +82,15 @@ pub struct TxQueue {
 }
 
 impl Files {
-    /// The links of the namespace from which this `sys` was mounted.
+    /// The links of the namespace from which this `sys` was mounted. What is listed and has no number is none: a link that
+    /// goes away meanwhile, or the file of the bonding driver that lies among the links.
     ///
     /// # Errors
     /// A file may not be read, or has another form than every kernel gives it.
     pub fn devices(&self) -> Result<Vec<Device>> {
         let names = self.list("sys/class/net")?.into_iter().filter_map(|name| IfName::new(name).ok());
-        let mut devices = names.map(|name| self.device(name)).collect::<Result<Vec<_>>>()?;
+        let mut devices =
+            names.filter_map(|name| self.device(name).transpose()).collect::<Result<Vec<_>>>()?;
         for at in 0..devices.len() {
             devices[at].below = self.below(&devices[at], &devices)?;
         }
@@ -113,9 +115,10 @@ impl Files {
         Ok(lower.map(|other| other.name.clone()).into_iter().collect())
     }
 
-    fn device(&self, name: IfName) -> Result<Device> {
+    fn device(&self, name: IfName) -> Result<Option<Device>> {
         let at = format!("sys/class/net/{name}");
         let parsed = |file: &str| self.number(&format!("{at}/{file}"));
+        let Some(index) = parsed("ifindex")? else { return Ok(None) };
         let required = |file: &str| Ok(parsed(file)?.unwrap_or_default());
         let uevent = self.read(&format!("{at}/device/uevent"))?;
         // A virtio card is a device on a device; interrupts and NUMA node are those of the lower one. Below a card that is
@@ -138,8 +141,8 @@ impl Files {
             uevent.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("DRIVER=")));
         let flags = self.read(&format!("{at}/flags"))?.unwrap_or_default();
         let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or_default();
-        Ok(Device {
-            index: to_u32(required("ifindex")?),
+        Ok(Some(Device {
+            index: to_u32(index),
             mtu: to_u32(required("mtu")?),
             up: flags & 1 != 0,
             // A driver that does not know says -1.
@@ -157,7 +160,7 @@ impl Files {
             rx: self.rx_queues(&at)?,
             tx: self.tx_queues(&at)?,
             name,
-        })
+        }))
     }
 
     /// `8.0 GT/s PCIe` and a number of lanes; a device that is in no slot says `Unknown`, and 0 lanes.
@@ -342,6 +345,18 @@ mod tests {
         };
         assert_eq!((below("bond0"), below("bond0.7")), (vec!["eth0", "eth1"], vec!["bond0"]));
         assert_eq!((below("eth0"), below("veth0"), below("bond1")), (vec![], vec![], vec!["eth1"]));
+    }
+
+    #[test]
+    fn what_has_no_number_is_no_link() {
+        let texts = [
+            ("sys/class/net/bonding_masters", "bond0\n"),
+            ("sys/class/net/gone0/mtu", "1500\n"),
+            ("sys/class/net/eth0/ifindex", "2\n"),
+        ];
+        let texts = texts.map(|(path, text)| (path.to_owned(), text.to_owned()));
+        let devices = Files::of(texts.into()).devices().unwrap();
+        assert_eq!(devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), ["eth0"]);
     }
 
     #[test]

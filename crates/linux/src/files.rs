@@ -11,14 +11,24 @@ use std::sync::{Arc, Mutex};
 
 use crate::Result;
 use crate::error::Attempt;
+use crate::tree::Tree;
 
 /// Files below `proc`, `sys` and `etc`.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
     /// Which directory has what lies below a prefix; the last one that fits counts.
-    mounts: Vec<(String, PathBuf)>,
+    mounts: Vec<(String, Source)>,
     texts: Arc<BTreeMap<String, String>>,
     taken: Option<Arc<Mutex<BTreeMap<String, String>>>>,
+}
+
+/// Where files come from.
+#[derive(Debug, Clone)]
+enum Source {
+    /// A directory that is trusted: the kernel's files are full of symbolic links.
+    Directory(PathBuf),
+    /// One that is not.
+    Tree(Arc<Tree>),
 }
 
 impl Files {
@@ -27,9 +37,14 @@ impl Files {
         Files::at("/")
     }
 
-    /// Those of a tree in another directory.
+    /// Those of another directory that is trusted like the kernel's: symbolic links in it are followed.
     pub fn at(root: impl Into<PathBuf>) -> Files {
         Files::default().mounted("", root)
+    }
+
+    /// Those of a tree from another machine, which is not left.
+    pub fn of_tree(tree: Arc<Tree>) -> Files {
+        Files { mounts: vec![(String::new(), Source::Tree(tree))], ..Files::default() }
     }
 
     /// Texts by their path, `proc/stat`.
@@ -40,7 +55,7 @@ impl Files {
     /// The same, but what lies below `prefix` (`sys`, or nothing for all) comes from a directory.
     #[must_use]
     pub fn mounted(mut self, prefix: &str, directory: impl Into<PathBuf>) -> Files {
-        self.mounts.push((prefix.to_owned(), directory.into()));
+        self.mounts.push((prefix.to_owned(), Source::Directory(directory.into())));
         self
     }
 
@@ -62,15 +77,10 @@ impl Files {
     /// # Errors
     /// It may not be read, for one.
     pub fn read(&self, path: &str) -> Result<Option<String>> {
-        let text = match self.place(path) {
+        let text = match self.source(path) {
             None => self.texts.get(path).cloned(),
-            // A tree that came from elsewhere may hold anything; a pipe would be waited for.
-            Some(place) if fs::metadata(&place).is_ok_and(|found| !found.is_file()) => None,
-            Some(place) => match fs::read(&place) {
-                Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-                Err(error) if says_nothing(&error) => None,
-                Err(error) => return Err(error).attempt(|| format!("read {}", place.display())),
-            },
+            Some((Source::Tree(tree), rest)) => tree.read(rest)?,
+            Some((Source::Directory(directory), rest)) => read_trusted(&directory.join(rest))?,
         };
         if let (Some(taken), Some(text)) = (&self.taken, &text) {
             taken.lock().expect("nobody panics with it").insert(path.to_owned(), text.clone());
@@ -84,10 +94,14 @@ impl Files {
     /// # Errors
     /// It may not be read.
     pub fn list(&self, path: &str) -> Result<Vec<String>> {
-        let Some(place) = self.place(path) else {
+        let Some((source, rest)) = self.source(path) else {
             let below = self.texts.keys().filter_map(|key| key.strip_prefix(path)?.strip_prefix('/'));
             let names = below.filter_map(|rest| rest.split('/').next());
             return Ok(names.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect());
+        };
+        let place = match source {
+            Source::Tree(tree) => return tree.list(rest),
+            Source::Directory(directory) => directory.join(rest),
         };
         let entries = match fs::read_dir(&place) {
             Err(error) if says_nothing(&error) => return Ok(Vec::new()),
@@ -101,15 +115,32 @@ impl Files {
 
     /// Where a file is, for texts.
     pub fn shown(&self, path: &str) -> String {
-        self.place(path).map_or_else(|| path.to_owned(), |place| place.display().to_string())
+        match self.source(path) {
+            None => path.to_owned(),
+            Some((Source::Tree(tree), rest)) => tree.place(rest).display().to_string(),
+            Some((Source::Directory(directory), rest)) => directory.join(rest).display().to_string(),
+        }
     }
 
-    fn place(&self, path: &str) -> Option<PathBuf> {
-        let (prefix, directory) = self.mounts.iter().rev().find(|(prefix, _)| {
+    /// What a path lies in, and the path below that.
+    fn source<'a>(&self, path: &'a str) -> Option<(&Source, &'a str)> {
+        let (prefix, source) = self.mounts.iter().rev().find(|(prefix, _)| {
             let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
             prefix.is_empty() || path.strip_prefix(prefix.as_str()).is_some_and(below)
         })?;
-        Some(Path::new(directory).join(path[prefix.len()..].trim_start_matches('/')))
+        Some((source, path[prefix.len()..].trim_start_matches('/')))
+    }
+}
+
+fn read_trusted(place: &Path) -> Result<Option<String>> {
+    // Container runtimes hide files of the kernel behind /dev/null.
+    if fs::metadata(place).is_ok_and(|found| !found.is_file()) {
+        return Ok(None);
+    }
+    match fs::read(place) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if says_nothing(&error) => Ok(None),
+        Err(error) => Err(error).attempt(|| format!("read {}", place.display())),
     }
 }
 
@@ -135,7 +166,8 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        for files in [Files::of(texts.clone()), Files::at(root.path())] {
+        let tree = Arc::new(Tree::open(root.path()).unwrap());
+        for files in [Files::of(texts.clone()), Files::at(root.path()), Files::of_tree(tree)] {
             let files = files.taking_down();
             assert_eq!(files.list("sys/class/net").unwrap(), ["eth0", "lo"]);
             assert_eq!(files.read("sys/class/net/lo/mtu").unwrap().as_deref(), Some("65536\n"));

@@ -39,6 +39,7 @@ pub mod stamps;
 pub mod sysctl;
 pub mod sysfs;
 pub mod throttle;
+pub mod tree;
 pub mod view;
 pub mod xtables;
 

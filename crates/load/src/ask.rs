@@ -2,8 +2,11 @@
 
 use std::io::Write;
 
+use bytes::Bytes;
+
 use crate::LoadError;
-use crate::target::{Expect, Request, Sizes};
+use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
+use crate::target::{Expect, Request, Sizes, Version};
 
 /// The greatest length of a request in bytes: one write of a whole pipeline of them must not be too much for any memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -18,6 +21,8 @@ pub(crate) struct Asks {
     pub(crate) reply: Reply,
     /// Of each kind, the sum of its weight and those before it.
     weights: Vec<u64>,
+    /// What a call of gRPC carries; otherwise nothing.
+    pub(crate) message: Bytes,
 }
 
 /// One of several requests.
@@ -37,6 +42,8 @@ pub(crate) enum Reply {
     Stream(u64),
     /// One datagram for each request.
     Datagram,
+    /// The outcome of a call of gRPC.
+    Call,
 }
 
 impl Asks {
@@ -49,7 +56,7 @@ impl Asks {
             *sum += u64::from(request.weight.max(1));
             Some(*sum)
         });
-        Ok(Asks { kinds, reply: Reply::Http, weights: weights.collect() })
+        Ok(Asks { kinds, reply: Reply::Http, weights: weights.collect(), message: Bytes::new() })
     }
 
     pub(crate) fn raw(sizes: Sizes) -> Result<Asks, LoadError> {
@@ -77,7 +84,18 @@ impl Asks {
     fn filled(sizes: Sizes, reply: Reply) -> Asks {
         let expect = Expect { status: 200, body_bytes: Some(u64::from(sizes.response_bytes)) };
         let kind = Kind { bytes: vec![b'x'; sizes.request_bytes as usize], is_head: false, expect };
-        Asks { kinds: vec![kind], reply, weights: vec![1] }
+        Asks { kinds: vec![kind], reply, weights: vec![1], message: Bytes::new() }
+    }
+
+    pub(crate) fn grpc(body_bytes: u32) -> Result<Asks, LoadError> {
+        if body_bytes > GRPC_BODY_BYTES_MAX {
+            return Err(LoadError::Shape("a call with a body of at most 1048576 bytes is possible"));
+        }
+        let message = grpc::message(body_bytes);
+        let expect = Expect { status: grpc::OK, body_bytes: Some(message.len() as u64) };
+        // Its bytes are not handed to a socket, but to the library that frames them.
+        let kind = Kind { bytes: Vec::new(), is_head: false, expect };
+        Ok(Asks { kinds: vec![kind], reply: Reply::Call, weights: vec![1], message })
     }
 
     /// The bytes of the longest request.
@@ -144,7 +162,12 @@ impl Kind {
         let mut line = |text: std::fmt::Arguments<'_>| {
             bytes.write_fmt(text).expect("writing to memory does not fail");
         };
-        line(format_args!("{method} {path} HTTP/1.1\r\n"));
+        let version = match request.version {
+            Version::Http11 => "HTTP/1.1",
+            Version::Http10 => "HTTP/1.0",
+        };
+        line(format_args!("{method} {path} {version}\r\n"));
+        // RFC 1945 has no such field, but servers of several names need it, and every client sends it.
         if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             line(format_args!("Host: {host}\r\n"));
         }
@@ -184,6 +207,14 @@ mod tests {
     fn a_request_is_a_line_and_a_host() {
         let text = bytes(&get("a:8080", "/100?x")).unwrap();
         assert_eq!(text, "GET /100?x HTTP/1.1\r\nHost: a:8080\r\n\r\n");
+    }
+
+    #[test]
+    fn a_request_says_how_its_connection_ends() {
+        let text = bytes(&get("a", "/").closing()).unwrap();
+        assert_eq!(text, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let old = Request { version: Version::Http10, ..get("a", "/") };
+        assert_eq!(bytes(&old.closing()).unwrap(), "GET / HTTP/1.0\r\nHost: a\r\n\r\n");
     }
 
     #[test]

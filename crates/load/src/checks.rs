@@ -12,9 +12,11 @@
 
 mod account;
 mod arrivals;
+mod cause;
 mod generator;
 mod percentile;
 mod sampled;
+mod words;
 
 #[cfg(test)]
 mod made;
@@ -72,6 +74,12 @@ pub fn independent_samples(outcome: &Outcome) -> Option<u64> {
     sampled::Sampled::new(&outcome.series).independent()
 }
 
+/// Why requests were not sent within the schedule, and what to do about it. Of a run in which all were it says nothing
+/// of use.
+pub fn unsent_because(outcome: &Outcome) -> String {
+    cause::Shares::of_unsent(outcome).cause().explained(outcome)
+}
+
 impl Check {
     fn passed(id: &'static str, kind: Kind, text: String) -> Check {
         Check { id, kind, passed: Some(true), text, figures: vec![] }
@@ -96,16 +104,12 @@ impl Check {
     }
 }
 
-/// Nanoseconds as people read them here: all times of a check are within a few orders of a microsecond.
-fn micros(ns: f64) -> String {
-    format!("{:.1} µs", ns / 1e3)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::Protocol;
 
     #[test]
     fn every_check_is_always_there_under_a_name_of_its_own() {
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn an_empty_run_passes_nothing_that_needs_samples() {
-        let empty = Outcome::new(Some(made::RATE_PER_S));
+        let empty = Outcome::new(Some(made::RATE_PER_S), Protocol::Http);
         for check in checks(&empty, &Schedule::Constant { rate_per_s: made::RATE_PER_S }) {
             assert!(check.passed != Some(true) || check.id == "errors", "{check:?}");
         }

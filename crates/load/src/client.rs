@@ -16,39 +16,16 @@ use crate::ask::{Asks, Reply};
 use crate::connection::{Connection, Phase};
 use crate::error::system;
 use crate::response::Learned;
-use crate::{Address, Ask, Fault, LoadError, Target};
+use crate::{Ask, Fault, LoadError, Pool, Target};
 
 /// Bytes that one read can take. Larger bodies take several.
 const BUFFER_BYTES: usize = 65_536;
 
+/// How often it is tried again to get a place in a queue of connections that is full.
+const QUEUE_WAIT_NS: u64 = 1_000_000;
+
 /// Events fetched at once.
 pub(crate) const EVENTS: usize = 256;
-
-/// How many connections a client has, and how much each takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
-    /// Connections that are made before the first request, at least one.
-    pub connections: usize,
-    /// Connections that there may be when a run opens more ([`crate::WhenBusy::Grow`]).
-    pub connections_max: usize,
-    /// Requests that may be open on one connection at a time, at least one. More than one is HTTP pipelining.
-    pub depth: usize,
-    /// How long the connections may take to come about.
-    pub timeout: Duration,
-    /// The kernel stamps packets, so that the time on the wire can be told from the client's own. For plain TCP and
-    /// UDP with a depth of one; costs two system calls a request.
-    pub stamps: bool,
-    /// Each request opens a connection of its own, and its time begins with that. The server is asked to close it, as
-    /// a client that keeps none would; so ports are free again at once. Needs a depth of one.
-    pub fresh: bool,
-}
-
-impl Pool {
-    /// A number of connections, one request on each at a time, no more than those.
-    pub fn of(connections: usize, timeout: Duration) -> Pool {
-        Pool { connections, connections_max: connections, depth: 1, timeout, stamps: false, fresh: false }
-    }
-}
 
 /// Permanent connections to one target, kept open from run to run, for one thread at a time.
 ///
@@ -94,18 +71,8 @@ impl Client {
     /// If one is refused, or not there within the time given; if a request for the target cannot be made; if there
     /// are to be no connections, or more than 2³², or more than this process may have open files.
     pub fn open(target: &Target, pool: Pool) -> Result<Client, LoadError> {
+        pool.check(target)?;
         let connections_max = pool.connections_max.max(pool.connections);
-        if pool.connections == 0 || pool.depth == 0 || u32::try_from(connections_max).is_err() {
-            return Err(LoadError::Shape("a client needs at least one connection"));
-        }
-        if pool.fresh && (pool.depth > 1 || matches!(target.address, Address::Udp(_))) {
-            return Err(LoadError::Shape("a connection for each request carries one, and UDP has none"));
-        }
-        if pool.stamps
-            && (pool.depth > 1 || target.tls.is_some() || matches!(target.address, Address::Unix(_)))
-        {
-            return Err(LoadError::Shape("packets are stamped for plain TCP and UDP, one request at a time"));
-        }
         let asks = target.asks()?;
         let mut connections = Vec::with_capacity(connections_max);
         connections.resize_with(pool.connections, || Connection::new(asks.reply, pool.depth));
@@ -133,7 +100,7 @@ impl Client {
         if pool.fresh {
             // Whether anybody is there is known before the first run, as it is of connections that stay.
             client.reopen(0).map_err(|fault| client.refused(&fault))?;
-            client.wait_until_up()?;
+            client.wait_until_up(client.deadline_ns())?;
             client.close_leftovers();
         }
         Ok(client)
@@ -146,6 +113,7 @@ impl Client {
     /// HTTP instead of plain bytes, or plain bytes of another length. Then nothing has changed.
     pub fn ask_for(&mut self, ask: Ask) -> Result<(), LoadError> {
         let target = Target { ask, ..self.target.clone() };
+        self.pool.check(&target)?;
         let asks = target.asks()?;
         if asks.reply != self.asks.reply {
             return Err(LoadError::Shape("connections keep the kind of answer that they were opened for"));
@@ -197,12 +165,16 @@ impl Client {
         if self.pool.fresh {
             self.connections.iter_mut().for_each(Connection::close);
         } else {
-            for index in 0..self.connections.len() as u32 {
-                if !self.connections[index as usize].is_clean() {
-                    self.reopen(index).map_err(|fault| self.refused(&fault))?;
+            let deadline_ns = self.deadline_ns();
+            let mut events = Vec::with_capacity(EVENTS);
+            while !self.start_all()? {
+                let now_ns = clock::now_ns();
+                if now_ns >= deadline_ns {
+                    return Err(self.late());
                 }
+                self.established(&mut events, deadline_ns.min(now_ns + QUEUE_WAIT_NS))?;
             }
-            self.wait_until_up()?;
+            self.wait_until_up(deadline_ns)?;
         }
         self.idle.clear();
         self.roomy.clear();
@@ -214,12 +186,35 @@ impl Client {
         Ok(())
     }
 
+    /// Until when connections that are started now may take.
+    fn deadline_ns(&self) -> u64 {
+        clock::now_ns().saturating_add(self.pool.timeout.as_nanos() as u64)
+    }
+
+    /// Starts every connection that cannot be used. False: there was no room for one in the server's queue.
+    fn start_all(&mut self) -> Result<bool, LoadError> {
+        for index in 0..self.connections.len() as u32 {
+            let connection = &mut self.connections[index as usize];
+            if connection.phase == Phase::Connecting || connection.is_clean() {
+                continue;
+            }
+            match self.reopen(index) {
+                Ok(()) => {}
+                Err(fault) if fault.is_full() => return Ok(false),
+                Err(fault) => return Err(self.refused(&fault)),
+            }
+        }
+        Ok(true)
+    }
+
     /// Waits until everything that is on its way is there.
-    fn wait_until_up(&mut self) -> Result<(), LoadError> {
-        let deadline_ns = clock::now_ns().saturating_add(self.pool.timeout.as_nanos() as u64);
+    fn wait_until_up(&mut self, deadline_ns: u64) -> Result<(), LoadError> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut missing = self.count(|connection| connection.phase == Phase::Connecting);
         while missing > 0 {
+            if clock::now_ns() >= deadline_ns {
+                return Err(self.late());
+            }
             missing -= self.established(&mut events, deadline_ns)?;
         }
         Ok(())
@@ -317,13 +312,10 @@ impl Client {
     }
 
     /// Waits once for events and counts the connections that are established now.
-    fn established(&mut self, events: &mut Vec<epoll::Event>, deadline_ns: u64) -> Result<usize, LoadError> {
+    fn established(&mut self, events: &mut Vec<epoll::Event>, until_ns: u64) -> Result<usize, LoadError> {
         let now_ns = clock::now_ns();
-        if now_ns >= deadline_ns {
-            return Err(self.late());
-        }
         let mut established = 0;
-        self.poll(events, deadline_ns - now_ns);
+        self.poll(events, until_ns.saturating_sub(now_ns));
         for event in events {
             let Some(index) = Connection::of_event(&self.connections, *event) else { continue };
             let connection = &mut self.connections[index as usize];

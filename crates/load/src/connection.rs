@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
+use bytes::Bytes;
 use rustix::event::epoll::{Event, EventData};
 use rustix::io::Errno;
 
@@ -48,6 +49,7 @@ enum Reader {
         whole: u64,
     },
     Datagram,
+    Call,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl Connection {
             Reply::Http => Reader::Http(Parser::default()),
             Reply::Stream(whole) => Reader::Stream { got: 0, whole },
             Reply::Datagram => Reader::Datagram,
+            Reply::Call => Reader::Call,
         };
         Connection {
             link: None,
@@ -128,7 +131,7 @@ impl Connection {
         match &mut self.reader {
             Reader::Http(parser) => parser.reset(),
             Reader::Stream { got, .. } => *got = 0,
-            Reader::Datagram => {}
+            Reader::Datagram | Reader::Call => {}
         }
         self.open.clear();
         self.unsent = 0;
@@ -171,6 +174,16 @@ impl Connection {
         self.link()?.send(scratch).map(|_| ())
     }
 
+    /// Begins a call.
+    pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), Fault> {
+        self.link()?.calls()?.call(message)
+    }
+
+    /// Sends and reads what there is. `Some`: the call is over.
+    pub(crate) fn poll_call(&mut self) -> Result<Option<Response>, Fault> {
+        self.link()?.calls()?.poll()
+    }
+
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Fault> {
         self.link()?.receive(buffer)
     }
@@ -210,7 +223,7 @@ impl Connection {
                 let response = Response { status: 200, body_bytes: *whole, keep_alive: true };
                 Ok(Some((used as usize, response)))
             }
-            Reader::Datagram => unreachable!("datagrams are not read as a stream"),
+            Reader::Datagram | Reader::Call => unreachable!("datagrams and calls are not read as a stream"),
         }
     }
 
@@ -218,7 +231,7 @@ impl Connection {
     pub(crate) fn end(&mut self) -> Result<Option<Response>, Malformed> {
         match &mut self.reader {
             Reader::Http(parser) => parser.end(),
-            Reader::Stream { got: 0, .. } | Reader::Datagram => Ok(None),
+            Reader::Stream { got: 0, .. } | Reader::Datagram | Reader::Call => Ok(None),
             Reader::Stream { .. } => Err(Malformed::Truncated),
         }
     }
@@ -226,8 +239,14 @@ impl Connection {
     /// True if the connection waits for a request: established, nothing open, nothing left unread, not closed.
     pub(crate) fn is_clean(&mut self) -> bool {
         let is_idle = self.phase == Phase::Up && self.open.is_empty();
-        // What is left in a datagram socket is known by its number and does no harm.
-        is_idle && (matches!(self.reader, Reader::Datagram) || self.link.as_mut().is_some_and(Link::is_quiet))
+        is_idle
+            && match self.reader {
+                // What is left in its socket is known by its number and does no harm.
+                Reader::Datagram => true,
+                // A server may say things that are no answer.
+                Reader::Call => self.poll_call().is_ok_and(|response| response.is_none()),
+                Reader::Http(_) | Reader::Stream { .. } => self.link.as_mut().is_some_and(Link::is_quiet),
+            }
     }
 
     /// Whether the connection resumed a session; `None` without TLS, and before its handshake is done.

@@ -1,9 +1,10 @@
 //! Why connections break, and how often.
 
-use std::io;
+use std::{fmt, io};
 
 use rustix::io::Errno;
 
+use crate::plain;
 use crate::response::Malformed;
 
 /// Why a connection broke.
@@ -24,9 +25,33 @@ pub enum Fault {
     /// A request had no answer for longer than requests are waited for.
     #[error("a request was not answered in time")]
     Timeout,
+    /// What came was no HTTP/2, or a call cannot be made over it.
+    #[error("HTTP/2: {0}")]
+    Http2(String),
+    /// The server gave a call up without telling its outcome.
+    #[error("the server reset a call: {0}")]
+    CallReset(String),
     /// The two sides could not agree on TLS, or what came was not TLS.
     #[error("TLS: {0}")]
     Tls(String),
+}
+
+impl Fault {
+    /// TLS failed. The text may quote the peer's certificate.
+    pub(crate) fn tls(error: impl fmt::Display) -> Fault {
+        Fault::Tls(plain(&error.to_string()))
+    }
+
+    /// Whether the queue of new connections of a Unix socket is full. Over TCP the kernel asks again by itself, so that
+    /// this is no fault there; here it is for us to ask again.
+    pub(crate) fn is_full(&self) -> bool {
+        *self == Fault::System(Errno::AGAIN.raw_os_error())
+    }
+
+    /// Whether nobody listens there.
+    pub(crate) fn is_refused(&self) -> bool {
+        *self == Fault::System(Errno::CONNREFUSED.raw_os_error())
+    }
 }
 
 impl From<Errno> for Fault {
@@ -42,7 +67,7 @@ pub struct Faults {
     pub refused: u64,
     /// The peer reset the connection.
     pub reset: u64,
-    /// The peer closed without having answered.
+    /// The peer closed without having answered, or in the middle of an answer.
     pub closed: u64,
     /// What came was no response.
     pub malformed: u64,
@@ -78,15 +103,15 @@ impl Faults {
     }
 
     pub(crate) fn add(&mut self, fault: &Fault) {
-        let refused = Errno::CONNREFUSED.raw_os_error();
         let reset = [Errno::CONNRESET, Errno::PIPE, Errno::CONNABORTED].map(Errno::raw_os_error);
         *match fault {
-            Fault::System(errno) if *errno == refused => &mut self.refused,
+            Fault::System(_) if fault.is_refused() => &mut self.refused,
             Fault::System(errno) if reset.contains(errno) => &mut self.reset,
             Fault::System(errno) if *errno == Errno::TIMEDOUT.raw_os_error() => &mut self.timeout,
             Fault::System(_) => &mut self.other,
-            Fault::Closed => &mut self.closed,
-            Fault::Malformed(_) => &mut self.malformed,
+            Fault::Closed | Fault::Malformed(Malformed::Truncated) => &mut self.closed,
+            Fault::CallReset(_) => &mut self.reset,
+            Fault::Malformed(_) | Fault::Http2(_) => &mut self.malformed,
             Fault::Unasked => &mut self.unasked,
             Fault::Timeout => &mut self.timeout,
             Fault::Tls(_) => &mut self.tls,
@@ -110,6 +135,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_certificate_cannot_write_on_the_terminal() {
+        let text = Fault::tls("only valid for DnsName(\"\u{1b}]0;x\u{7}\")").to_string();
+        assert_eq!(text, "TLS: only valid for DnsName(\"\\u{1b}]0;x\\u{7}\")");
+    }
+
+    #[test]
     fn every_fault_is_counted_under_its_reason() {
         let mut faults = Faults::default();
         for fault in [
@@ -125,6 +156,10 @@ mod tests {
             faults.add(&fault);
         }
         assert!(faults.iter().all(|(_, count)| count == 1), "{faults:?}");
+        // Half an answer is right as far as it goes.
+        let mut cut = Faults::default();
+        cut.add(&Fault::Malformed(Malformed::Truncated));
+        assert_eq!(cut, Faults { closed: 1, ..Faults::default() });
         let mut twice = faults;
         twice.merge(&faults);
         assert_eq!(twice.count(), 16);

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use linux::stamps::Stamp;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -12,19 +14,40 @@ use rustix::net::{
 };
 
 use crate::Fault;
-use crate::target::{Address, Target};
+use crate::grpc::calls::Calls;
+use crate::target::{Address, Ask, Target};
 use crate::tls::Session;
 
 /// A connected socket, or one that is on its way.
 #[derive(Debug)]
 pub(crate) struct Link {
-    socket: OwnedFd,
+    socket: Socket,
     tls: Option<Session>,
+    /// HTTP/2 and what is called over it.
+    calls: Option<Box<Calls>>,
     /// True while the kernel is still connecting.
     connecting: bool,
     ready: bool,
     /// When the last bytes came, by the kernel's stamp; `None` in here: there was none. `None`: stamps are not wanted.
     came: Option<Option<Stamp>>,
+}
+
+/// A socket, which the library for HTTP/2 has to own too.
+#[derive(Debug)]
+enum Socket {
+    Own(OwnedFd),
+    Shared(Arc<OwnedFd>),
+}
+
+impl Deref for Socket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        match self {
+            Socket::Own(socket) => socket,
+            Socket::Shared(socket) => socket,
+        }
+    }
 }
 
 /// What a read gave.
@@ -56,7 +79,15 @@ impl Link {
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(epoll, &socket, data, interest)?;
         let tls = target.tls.as_ref().map(Session::new).transpose()?;
-        Ok(Link { socket, tls, connecting, ready: false, came: stamps.then_some(None) })
+        let (socket, calls) = match (&target.ask, &target.address) {
+            (Ask::Grpc { .. }, address) => {
+                let socket = Arc::new(socket);
+                let calls = Calls::new(Arc::clone(&socket), &address.to_string())?;
+                (Socket::Shared(socket), Some(Box::new(calls)))
+            }
+            (Ask::Http(_) | Ask::Raw(_), _) => (Socket::Own(socket), None),
+        };
+        Ok(Link { socket, tls, calls, connecting, ready: false, came: stamps.then_some(None) })
     }
 
     /// Goes on with connecting. True when requests can be sent.
@@ -65,16 +96,17 @@ impl Link {
             return Ok(true);
         }
         if self.connecting {
-            sockopt::socket_error(&self.socket)??;
+            sockopt::socket_error(&*self.socket)??;
             // An event may have come before the connection was made: only a peer's name tells.
-            if rustix::net::getpeername(&self.socket).is_err() {
+            if rustix::net::getpeername(&*self.socket).is_err() {
                 return Ok(false);
             }
             self.connecting = false;
         }
-        self.ready = match &mut self.tls {
-            None => true,
-            Some(session) => session.handshake(&self.socket)?,
+        self.ready = match (&mut self.tls, &mut self.calls) {
+            (None, None) => true,
+            (Some(session), _) => session.handshake(&self.socket)?,
+            (None, Some(calls)) => calls.greet()?,
         };
         Ok(self.ready)
     }
@@ -102,6 +134,11 @@ impl Link {
             Some(0) => Received::End,
             Some(bytes) => Received::Bytes(bytes),
         })
+    }
+
+    /// What is called, over HTTP/2.
+    pub(crate) fn calls(&mut self) -> Result<&mut Calls, Fault> {
+        self.calls.as_deref_mut().ok_or(Fault::Closed)
     }
 
     /// A datagram; one of no bytes is no end.
@@ -143,7 +180,7 @@ impl Link {
             return matches!(self.receive(&mut [0]), Ok(Received::Empty));
         }
         let mut byte = [0];
-        let peeked = rustix::net::recv(&self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        let peeked = rustix::net::recv(&*self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
         matches!(peeked, Err(Errno::AGAIN))
     }
 }

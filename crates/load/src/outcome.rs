@@ -6,7 +6,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::fault::{Fault, Faults};
+use crate::overdue::{Dropped, Overdue, Short};
 use crate::series::Series;
+use crate::target::Protocol;
 use crate::thread::ThreadCost;
 
 /// The greatest latency that is told from greater ones: one hour. Greater ones count as one hour.
@@ -14,13 +16,18 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// What a run gave: three times and three facts, the generator's own part in them, and an account of every request.
 ///
-/// `intended = answered + unexpected + missed + dropped`, always.
+/// Always:
+/// - `intended = answered + unexpected + missed + dropped`,
+/// - `intended = sent + missed.unsent + dropped`, and so
+/// - `sent = answered + unexpected + missed.unanswered + missed.expired + missed.lost`.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// When the schedule started, in nanoseconds of [`linux::clock`].
     pub started_ns: u64,
     /// When the last answer had come or waiting ended, in nanoseconds of [`linux::clock`].
     pub ended_ns: u64,
+    /// What requests and answers were made of.
+    pub protocol: Protocol,
     /// How long the schedule was: as asked, or less if the run was stopped.
     pub duration: Duration,
     /// The rate that was asked for in requests per second; `None` when saturating.
@@ -56,7 +63,16 @@ pub struct Outcome {
     /// Those that had no answer when waiting for it ended.
     pub missed: Missed,
     /// Those that were due and not sent, by choice, because no connection was free ([`crate::WhenBusy::Drop`]).
-    pub dropped: u64,
+    pub dropped: Dropped,
+    /// For how long requests were overdue, and why.
+    pub overdue: Overdue,
+    /// The last part of that: since nothing was overdue for the last time, if something was at the schedule's end. So it
+    /// tells why requests were not sent within the schedule.
+    pub backlog: Overdue,
+    /// The connections when none was free for a request that was due, the last time that this was so.
+    pub short: Short,
+    /// Connections that had requests open at the end, and had never had an answer.
+    pub silent: u64,
     /// Those that were answered otherwise.
     pub unexpected: Unexpected,
     /// Datagrams that answered nothing that was open: too late, twice, or not ours.
@@ -64,7 +80,7 @@ pub struct Outcome {
     /// Connections that broke, or could not be made.
     pub faults: Faults,
     /// The first of them.
-    pub first_fault: Option<Fault>,
+    pub first_fault: Option<FirstFault>,
     /// Connections that were made after the start: anew after an error or because the server had closed one, or more
     /// than there were.
     pub reconnects: u64,
@@ -72,7 +88,8 @@ pub struct Outcome {
     pub handshakes: Handshakes,
     /// Connections that there are more than at the start ([`crate::WhenBusy::Grow`]).
     pub grown: u64,
-    /// The most requests of one thread that at one instant were overdue behind another that waited too.
+    /// The most requests of one thread that at one instant were overdue behind another one that was. Those that are due
+    /// within the schedule are all that can be, so it is less than `intended`.
     pub backlog_max: u64,
     /// A thinned record of each thread's run.
     pub series: Vec<Series>,
@@ -98,12 +115,40 @@ pub struct Handshakes {
     pub resumed: u64,
 }
 
-/// Requests without an answer: never sent, still open at the end, or lost with their connection.
+/// Requests without an answer.
 #[derive(Debug, Clone)]
 pub struct Missed {
     /// How old they were, from the intended instant to that at which they were given up, in nanoseconds. Their
     /// response time is at least that; they are in no other histogram.
     pub ages: Histogram<u64>,
+    /// Sent, and still open when waiting ended.
+    pub unanswered: u64,
+    /// Those of the unanswered that had been open for longer than any answer took: they are not merely on their way.
+    pub stuck: u64,
+    /// Sent, and given up after [`crate::Run::timeout`], or behind such a one on its connection.
+    pub expired: u64,
+    /// Sent, and lost when their connection broke.
+    pub lost: u64,
+    /// Never sent.
+    pub unsent: u64,
+}
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Unanswered,
+    Expired,
+    Lost,
+    Unsent,
+}
+
+/// The first time that a connection broke, or could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirstFault {
+    /// Why.
+    pub fault: Fault,
+    /// How long after the schedule's start.
+    pub after: Duration,
 }
 
 /// Answers with another status or length than expected.
@@ -113,6 +158,8 @@ pub struct Unexpected {
     pub status: u64,
     /// The right status, but another length.
     pub length: u64,
+    /// Of calls of gRPC those of another status by the code of their outcome; that of a good one, 0, counts none.
+    pub grpc: [u64; 17],
     /// Status and bytes of the body of the first one.
     pub first: Option<(u16, u64)>,
 }
@@ -126,10 +173,12 @@ pub struct Live {
 }
 
 impl Outcome {
-    pub(crate) fn new(rate_per_s: Option<f64>) -> Outcome {
+    /// Of a run in which nothing has happened yet.
+    pub fn new(rate_per_s: Option<f64>, protocol: Protocol) -> Outcome {
         Outcome {
             started_ns: u64::MAX,
             ended_ns: 0,
+            protocol,
             duration: Duration::ZERO,
             rate_per_s,
             response: histogram(),
@@ -142,8 +191,12 @@ impl Outcome {
             sent_in_schedule: 0,
             answered: 0,
             answered_in_schedule: 0,
-            missed: Missed { ages: histogram() },
-            dropped: 0,
+            missed: Missed { ages: histogram(), unanswered: 0, stuck: 0, expired: 0, lost: 0, unsent: 0 },
+            dropped: Dropped::default(),
+            overdue: Overdue::default(),
+            backlog: Overdue::default(),
+            short: Short::default(),
+            silent: 0,
             unexpected: Unexpected::default(),
             strays: 0,
             faults: Faults::default(),
@@ -158,9 +211,9 @@ impl Outcome {
     }
 
     /// Of one thread.
-    pub(crate) fn of_thread(rate_per_s: Option<f64>, stamps: bool) -> Outcome {
+    pub(crate) fn of_thread(rate_per_s: Option<f64>, protocol: Protocol, stamps: bool) -> Outcome {
         let split = stamps.then(|| Split { wire: histogram(), client: histogram() });
-        Outcome { series: vec![Series::new()], split, ..Outcome::new(rate_per_s) }
+        Outcome { series: vec![Series::new()], split, ..Outcome::new(rate_per_s, protocol) }
     }
 
     /// Notes one of the thread's requests in its series.
@@ -208,7 +261,7 @@ impl Outcome {
         self.service.add(&other.service).expect(bounds);
         self.lag.add(&other.lag).expect(bounds);
         self.late.add(&other.late).expect(bounds);
-        self.missed.ages.add(&other.missed.ages).expect(bounds);
+        self.missed.merge(&other.missed);
         match (&mut self.split, &other.split) {
             (Some(split), Some(other)) => {
                 split.wire.add(&other.wire).expect(bounds);
@@ -224,14 +277,21 @@ impl Outcome {
         self.sent_in_schedule += other.sent_in_schedule;
         self.answered += other.answered;
         self.answered_in_schedule += other.answered_in_schedule;
-        self.dropped += other.dropped;
+        self.dropped.merge(&other.dropped);
+        self.overdue.merge(&other.overdue);
+        self.backlog.merge(&other.backlog);
+        self.short.merge(&other.short);
+        self.silent += other.silent;
         self.unexpected.status += other.unexpected.status;
         self.unexpected.length += other.unexpected.length;
+        self.unexpected.grpc.iter_mut().zip(other.unexpected.grpc).for_each(|(sum, count)| *sum += count);
         self.unexpected.first = self.unexpected.first.or(other.unexpected.first);
         self.strays += other.strays;
         self.faults.merge(&other.faults);
-        if self.first_fault.is_none() {
-            self.first_fault.clone_from(&other.first_fault);
+        if let Some(other) = &other.first_fault
+            && self.first_fault.as_ref().is_none_or(|first| other.after < first.after)
+        {
+            self.first_fault = Some(other.clone());
         }
         self.reconnects += other.reconnects;
         self.handshakes.full += other.handshakes.full;
@@ -247,6 +307,29 @@ impl Missed {
     /// How many.
     pub fn count(&self) -> u64 {
         self.ages.len()
+    }
+
+    pub(crate) fn add(&mut self, reason: Reason, age_ns: u64) {
+        self.add_many(reason, age_ns, 1);
+    }
+
+    pub(crate) fn add_many(&mut self, reason: Reason, age_ns: u64, count: u64) {
+        self.ages.saturating_record_n(age_ns, count);
+        *match reason {
+            Reason::Unanswered => &mut self.unanswered,
+            Reason::Expired => &mut self.expired,
+            Reason::Lost => &mut self.lost,
+            Reason::Unsent => &mut self.unsent,
+        } += count;
+    }
+
+    fn merge(&mut self, other: &Missed) {
+        self.ages.add(&other.ages).expect("all histograms have the same bounds");
+        self.unanswered += other.unanswered;
+        self.stuck += other.stuck;
+        self.expired += other.expired;
+        self.lost += other.lost;
+        self.unsent += other.unsent;
     }
 }
 

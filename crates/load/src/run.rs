@@ -41,6 +41,11 @@ pub struct Run {
     pub when_busy: WhenBusy,
     /// How long the schedule is.
     pub duration: Duration,
+    /// Instead of the duration, how many requests the schedule has, at least one. At a constant rate that fixes its
+    /// length; when saturating it ends with the last answer, each thread with that of its share. Then it ends too, the
+    /// rest of the requests unsent, when nothing has come for as long as answers are waited for. Not for random instants,
+    /// the last of which is not known beforehand.
+    pub requests: Option<u64>,
     /// How long answers are waited for after the schedule's end, or after a thread that was kept from running sees it. Requests that are overdue for want of a free
     /// connection are sent meanwhile. The run ends as soon as nothing is open.
     pub drain: Duration,
@@ -63,6 +68,7 @@ impl Run {
             schedule,
             when_busy: WhenBusy::Wait,
             duration,
+            requests: None,
             drain: Duration::from_secs(1),
             timeout: None,
             wait: Wait::Hybrid,
@@ -91,6 +97,7 @@ pub fn run(clients: &mut [Client], run: &Run) -> Result<Outcome, LoadError> {
 pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcome, LoadError> {
     let plan = Plan::new(clients.len(), run)?;
     let start = Start::new(clients.len());
+    let protocol = clients[0].target.protocol();
     let outcomes: Vec<Result<Option<Outcome>, LoadError>> = thread::scope(|scope| {
         let threads: Vec<_> = clients
             .iter_mut()
@@ -105,7 +112,7 @@ pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcom
             .map(|thread| thread.join().expect("a thread of the generator does not panic"))
             .collect()
     });
-    let mut total = Outcome::new(run.schedule.rate_per_s());
+    let mut total = Outcome::new(run.schedule.rate_per_s(), protocol);
     for outcome in outcomes {
         if let Some(outcome) = outcome? {
             total.merge(&outcome);
@@ -119,6 +126,7 @@ struct Plan<'a> {
     run: &'a Run,
     waiting: Waiting,
     threads: usize,
+    duration: Duration,
 }
 
 impl<'a> Plan<'a> {
@@ -143,7 +151,8 @@ impl<'a> Plan<'a> {
             cpus_online: cpu::online()?.len(),
             period_ns: rate.map_or(u64::MAX, |rate| rate.intended_ns(threads as u64)),
         };
-        Ok(Plan { run, waiting: Waiting::new(run.wait, place)?, threads })
+        let duration = duration(run, rate)?;
+        Ok(Plan { run, waiting: Waiting::new(run.wait, place)?, threads, duration })
     }
 
     /// A thread from its first line to its last. `None`: another thread could not start, so this one did not either.
@@ -154,6 +163,11 @@ impl<'a> Plan<'a> {
         place: StartingPlace<'_>,
         live: &Live,
     ) -> Result<Option<Outcome>, LoadError> {
+        if client.is_fresh() && self.run.when_busy == WhenBusy::Grow {
+            return Err(LoadError::Shape(
+                "a connection for each request is opened anyway, none is there to add",
+            ));
+        }
         let cpus = self.run.threads.get(index).cloned();
         client.make_ready()?;
         if let Some(cpus) = &cpus {
@@ -162,7 +176,8 @@ impl<'a> Plan<'a> {
         // Without this every sleep is up to 50 µs late: the kernel gathers wake-ups to save power.
         clock::set_timer_slack_ns(NonZeroU64::MIN)?;
         cpu::set_current_thread_scheduling(self.run.scheduling)?;
-        let mut outcome = Outcome::of_thread(self.run.schedule.rate_per_s(), client.stamps());
+        let mut outcome =
+            Outcome::of_thread(self.run.schedule.rate_per_s(), client.target.protocol(), client.stamps());
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live);
         let before = Reading::now()?;
         let Some(start_ns) = place.ready() else { return Ok(None) };
@@ -171,15 +186,37 @@ impl<'a> Plan<'a> {
         Ok(Some(outcome))
     }
 
+    /// How many of a number of requests are a thread's: those with k ≡ index mod threads, as of a schedule.
+    fn share(&self, requests: u64, index: usize) -> u64 {
+        requests.saturating_sub(index as u64).div_ceil(self.threads as u64)
+    }
+
     fn order(&self, index: usize) -> Result<Order, LoadError> {
         Ok(Order {
             pace: self.run.schedule.pace(index, self.threads)?,
             when_busy: self.run.when_busy,
-            duration: self.run.duration,
+            duration: self.duration,
+            requests: match self.run.schedule {
+                Schedule::Saturate => self.run.requests.map(|requests| self.share(requests, index)),
+                Schedule::Constant { .. } | Schedule::Poisson { .. } => None,
+            },
             drain: self.run.drain,
             timeout: self.run.timeout,
             waiting: self.waiting.clone(),
         })
+    }
+}
+
+/// How long the schedule is. With a number of requests it is as long as they take at the rate, or open.
+fn duration(run: &Run, rate: Option<Rate>) -> Result<Duration, LoadError> {
+    match (run.requests, run.schedule, rate) {
+        (None, _, _) => Ok(run.duration),
+        (Some(0), _, _) => Err(LoadError::Shape("a run has at least one request")),
+        (Some(_), Schedule::Poisson { .. }, _) => Err(LoadError::Shape(
+            "of random instants that of the last one is not known beforehand, so they need a duration",
+        )),
+        (Some(requests), _, Some(rate)) => Ok(Duration::from_nanos(rate.intended_ns(requests))),
+        (Some(_), _, None) => Ok(Duration::MAX),
     }
 }
 

@@ -127,12 +127,13 @@ impl Pace {
         }
     }
 
-    /// How many requests of this thread are due in a time: exactly at a constant rate, on average at random instants;
-    /// none when saturating.
-    pub(crate) fn due_in(&self, ns: u64) -> u64 {
+    /// How many requests of this thread, those that were sent included, are due by an instant in nanoseconds from the
+    /// start; none when saturating. The instant is not before that of the last one sent, nor before one that was asked for
+    /// already: random instants have to be drawn to be counted, each once, so that this is quick if it is called often.
+    pub(crate) fn due_by(&mut self, elapsed_ns: u64) -> u64 {
         match self {
-            Pace::Constant(cursor) => ns / cursor.step_ns.max(1),
-            Pace::Poisson(poisson) => (ns as f64 / poisson.mean_ns()) as u64,
+            Pace::Constant(cursor) => cursor.due_by(elapsed_ns),
+            Pace::Poisson(poisson) => poisson.due_by(elapsed_ns),
             Pace::Saturate => 0,
         }
     }
@@ -142,6 +143,8 @@ impl Pace {
 #[derive(Debug, Clone)]
 pub(crate) struct Cursor {
     rate: u64,
+    thread: u64,
+    threads: u64,
     due_ns: u64,
     remainder: u64,
     step_ns: u64,
@@ -159,7 +162,13 @@ impl Cursor {
         };
         let (due_ns, remainder) = split(thread);
         let (step_ns, step_remainder) = split(threads);
-        Cursor { rate: rate.0, due_ns, remainder, step_ns, step_remainder }
+        let (thread, threads) = (thread as u64, threads as u64);
+        Cursor { rate: rate.0, thread, threads, due_ns, remainder, step_ns, step_remainder }
+    }
+
+    fn due_by(&self, elapsed_ns: u64) -> u64 {
+        let of_all = Rate(self.rate).due_within(elapsed_ns.saturating_add(1));
+        of_all.saturating_sub(self.thread).div_ceil(self.threads)
     }
 
     fn advance(&mut self) {
@@ -225,6 +234,41 @@ mod tests {
                 let cursor = &mut cursors[k as usize % threads];
                 prop_assert_eq!(cursor.due_ns, rate.intended_ns(k));
                 cursor.advance();
+            }
+        }
+
+        #[test]
+        fn what_is_due_is_counted_as_it_is_stepped(
+            rate_per_s in 1e-3_f64..1e9,
+            threads in 1_usize..5,
+            random: bool,
+            sent in 0_usize..50,
+        ) {
+            let schedule = if random {
+                Schedule::Poisson { rate_per_s, seed: 3 }
+            } else {
+                Schedule::Constant { rate_per_s }
+            };
+            for thread in 0..threads {
+                let mut pace = schedule.pace(thread, threads).unwrap();
+                let mut walk = pace.clone();
+                (0..sent).for_each(|_| pace.advance());
+                let mut due_ns: Vec<u64> = Vec::new();
+                for _ in 0..200 {
+                    due_ns.push(walk.next_ns(0));
+                    walk.advance();
+                }
+                let since_ns = if sent == 0 { 0 } else { due_ns[sent - 1] };
+                // After the last of these there are more.
+                let mut instants: Vec<u64> =
+                    due_ns.iter().flat_map(|due_ns| [due_ns.saturating_sub(1), *due_ns]).collect();
+                instants.sort_unstable();
+                for at_ns in instants {
+                    if (since_ns..due_ns[199]).contains(&at_ns) {
+                        let due = due_ns.iter().filter(|due_ns| **due_ns <= at_ns).count();
+                        prop_assert_eq!(pace.due_by(at_ns), due as u64);
+                    }
+                }
             }
         }
     }

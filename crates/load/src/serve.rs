@@ -10,6 +10,8 @@
 //! - **UDP**: each datagram, of any size, is answered by one of `response_bytes` bytes. Its first 8 bytes, or as many as
 //!   both have, are those of the request, so that a client can number its requests; the rest does not matter.
 //!
+//! And calls of gRPC over HTTP/2 in the clear: `/hostgap.Echo/Unary` answers with the message that it was called with.
+//!
 //! And it can tell a known lie: delays, freezes, errors and cuts ([`Faults`]) whose effect on latency follows by
 //! arithmetic, so that a generator can be held against it.
 //!
@@ -18,6 +20,7 @@
 
 mod answering;
 mod answers;
+mod calls;
 mod certificate;
 mod datagrams;
 mod date;
@@ -32,10 +35,12 @@ mod request;
 mod responder;
 mod session;
 mod upload;
+mod work;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use linux::{CpuSet, clock, cpu};
 
@@ -44,6 +49,7 @@ pub use certificate::Certificate;
 pub use error::ServeError;
 pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
 pub use listen::{Listen, NoListen};
+pub use work::CPU_TIME;
 
 use listen::{Listener, SocketFile};
 use responder::Responder;
@@ -65,6 +71,9 @@ pub struct Config {
     pub echo: bool,
     /// What it shows on HTTPS addresses, which need one.
     pub certificate: Option<Certificate>,
+    /// CPU time in user space that each request costs before it is answered, within [`CPU_TIME`]; zero: none beside what
+    /// the answer takes. A delay counts from its end.
+    pub cpu_time: Duration,
     /// What goes wrong on purpose.
     pub faults: Faults,
     /// One pinned thread for each of these; empty: one thread, anywhere.
@@ -226,6 +235,13 @@ impl Config {
                 "a raw response has 1 to {response_bytes_max} bytes{over}, not {response_bytes}"
             ));
         }
+        if self.faults.any() && any(|listen| matches!(listen, Listen::Grpc(_))) {
+            return Err("known delays and faults are for HTTP, tcp: and udp:, and not for gRPC".to_owned());
+        }
+        if !self.cpu_time.is_zero() && !CPU_TIME.contains(&self.cpu_time) {
+            let (least, most) = (CPU_TIME.start().as_micros(), CPU_TIME.end().as_micros());
+            return Err(format!("a request costs {least} to {most} µs of CPU time"));
+        }
         if self.certificate.is_none() && any(|listen| matches!(listen, Listen::Https(_))) {
             return Err("HTTPS needs a certificate".to_owned());
         }
@@ -244,6 +260,7 @@ impl Default for Config {
             raw: Raw::default(),
             echo: false,
             certificate: None,
+            cpu_time: Duration::ZERO,
             faults: Faults::default(),
             cpus: CpuSet::default(),
         }

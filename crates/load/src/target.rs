@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::ask::Asks;
-use crate::{LoadError, Tls};
+use crate::{LoadError, Tls, plain};
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,18 +29,50 @@ pub struct Target {
     pub ask: Ask,
 }
 
+/// What requests and answers are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP, over TCP, TLS or a Unix socket.
+    Http,
+    /// Bytes of a stream, over TCP or a Unix socket.
+    Stream,
+    /// UDP datagrams.
+    Datagrams,
+    /// Unary calls of gRPC over HTTP/2, over TCP.
+    Grpc,
+}
+
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    /// HTTP/1.1 requests, each as often as its weight says.
+    /// HTTP requests, each as often as its weight says.
     Http(Vec<Request>),
     /// Bytes for bytes, without a meaning.
     Raw(Sizes),
+    /// Unary calls of gRPC's that are echoes, over HTTP/2 in the clear: a message with as many bytes as its body, at most
+    /// [`crate::GRPC_BODY_BYTES_MAX`], for one of the same size.
+    Grpc {
+        /// Bytes of the body.
+        body_bytes: u32,
+    },
+}
+
+/// Which HTTP a request is written in. Answers are read in either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Version {
+    /// The connection stays unless one side wants it closed (RFC 9112).
+    #[default]
+    Http11,
+    /// The connection ends with the answer, and with a server that tells no length the answer ends with the connection
+    /// (RFC 1945). Needs a connection for each request ([`crate::Pool::fresh`]).
+    Http10,
 }
 
 /// One HTTP request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
+    /// Which HTTP it is written in.
+    pub version: Version,
     /// The method, in capitals.
     pub method: String,
     /// The value of the `Host` field.
@@ -73,7 +105,7 @@ pub struct Sizes {
 /// error would flatter the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expect {
-    /// The status code.
+    /// The status code; of a call of gRPC the code of its outcome, which is 0 when it is good.
     pub status: u16,
     /// The length of the body in bytes; `None`: any.
     pub body_bytes: Option<u64>,
@@ -97,6 +129,7 @@ impl Request {
     /// The simplest: GET, no further fields, a weight of 1.
     pub fn get(host: &str, path: &str, expect: Expect) -> Request {
         Request {
+            version: Version::Http11,
             method: "GET".to_owned(),
             host: host.to_owned(),
             path: path.to_owned(),
@@ -105,6 +138,14 @@ impl Request {
             weight: 1,
             expect,
         }
+    }
+
+    /// The last of its connection: the server is asked to close it behind the answer. Over HTTP/1.0 it does so unasked.
+    pub fn closing(mut self) -> Request {
+        if self.version == Version::Http11 {
+            self.fields.push(("Connection".to_owned(), "close".to_owned()));
+        }
+        self
     }
 }
 
@@ -115,12 +156,28 @@ impl Target {
         Target { address: Address::Tcp(address), tls: None, ask }
     }
 
+    /// What requests and answers are made of.
+    pub fn protocol(&self) -> Protocol {
+        match (&self.ask, &self.address) {
+            (Ask::Http(_), _) => Protocol::Http,
+            (Ask::Grpc { .. }, _) => Protocol::Grpc,
+            (Ask::Raw(_), Address::Udp(_)) => Protocol::Datagrams,
+            (Ask::Raw(_), Address::Tcp(_) | Address::Unix(_)) => Protocol::Stream,
+        }
+    }
+
     /// The requests' bytes, made once before the first packet.
     pub(crate) fn asks(&self) -> Result<Asks, LoadError> {
         match (&self.ask, &self.address) {
-            (Ask::Http(_), Address::Udp(_)) => Err(LoadError::Shape("HTTP/1.1 does not run over UDP")),
-            (Ask::Raw(_), _) if self.tls.is_some() => Err(LoadError::Shape("TLS is for HTTP alone")),
+            (Ask::Http(_), Address::Udp(_)) => Err(LoadError::Shape("HTTP does not run over UDP")),
+            (Ask::Grpc { .. }, Address::Udp(_) | Address::Unix(_)) => {
+                Err(LoadError::Shape("calls of gRPC are made over TCP"))
+            }
+            (Ask::Raw(_) | Ask::Grpc { .. }, _) if self.tls.is_some() => {
+                Err(LoadError::Shape("TLS is for HTTP alone"))
+            }
             (Ask::Http(requests), _) => Asks::http(requests),
+            (Ask::Grpc { body_bytes }, _) => Asks::grpc(*body_bytes),
             (Ask::Raw(sizes), Address::Udp(_)) => Asks::datagrams(*sizes),
             (Ask::Raw(sizes), _) => Asks::raw(*sizes),
         }
@@ -131,7 +188,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Tcp(address) => write!(f, "{address}"),
-            Address::Unix(path) => write!(f, "{}", path.display()),
+            Address::Unix(path) => f.write_str(&plain(&path.display().to_string())),
             Address::Udp(address) => write!(f, "UDP {address}"),
         }
     }

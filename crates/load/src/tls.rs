@@ -189,7 +189,7 @@ impl Session {
 
     /// Takes bytes to send; what the socket does not take stays here and goes with [`Session::flush`].
     pub(crate) fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Result<(), Fault> {
-        self.0.writer().write_all(bytes).map_err(|error| Fault::Tls(error.to_string()))?;
+        self.0.writer().write_all(bytes).map_err(Fault::tls)?;
         self.flush(socket)
     }
 
@@ -212,7 +212,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Many servers close without having said so.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
-                Err(error) => return Err(Fault::Tls(error.to_string())),
+                Err(error) => return Err(Fault::tls(error)),
             }
             match self.pull(socket)? {
                 Pulled::Records => {}
@@ -245,11 +245,11 @@ enum Pulled {
 }
 
 fn failed(error: &rustls::Error) -> Fault {
-    Fault::Tls(error.to_string())
+    Fault::tls(error)
 }
 
 fn io_fault(error: &io::Error) -> Fault {
-    error.raw_os_error().map_or_else(|| Fault::Tls(error.to_string()), Fault::System)
+    error.raw_os_error().map_or_else(|| Fault::tls(error), Fault::System)
 }
 
 /// A socket as the library wants it.

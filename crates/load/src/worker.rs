@@ -2,11 +2,13 @@
 //!
 //! **Invariant: nothing in this module allocates, locks, logs, or reads another clock than [`linux::clock`].** All
 //! memory is taken when the client and the outcome are made; a test with a counting allocator holds the loop to it.
-//! (Exceptions are the price of what was asked for: TLS, and connections that a run adds.)
+//! (Exceptions are the price of what was asked for: TLS, gRPC, and connections that a run adds.)
 //!
 //! A request for which no connection is free waits in order and keeps its intended time. That queue is not made of
 //! anything: requests differ by their instants alone, and the schedule can tell the next instant at any time.
 
+mod ending;
+mod overdue;
 mod receiving;
 mod sending;
 
@@ -16,11 +18,13 @@ use linux::clock;
 use rustix::event::epoll;
 
 use crate::client::EVENTS;
-use crate::connection::Open;
+use crate::connection::{Open, Phase};
+use crate::outcome::Reason;
 use crate::run::WhenBusy;
 use crate::schedule::Pace;
 use crate::wait::Waiting;
-use crate::{Client, Fault, Live, Outcome};
+use crate::{Client, Fault, FirstFault, Live, Outcome, Overdue};
+use ending::Quota;
 
 /// How long a connection that broke is left alone. A server that refuses everybody is not asked in a tight loop.
 const RETRY_NS: u64 = 10_000_000;
@@ -34,6 +38,8 @@ pub(crate) struct Order {
     pub(crate) pace: Pace,
     pub(crate) when_busy: WhenBusy,
     pub(crate) duration: Duration,
+    /// Requests of this thread, if the run ends with those and not after a time.
+    pub(crate) requests: Option<u64>,
     pub(crate) drain: Duration,
     /// How long a request is waited for; `None`: until the end.
     pub(crate) timeout: Option<Duration>,
@@ -53,6 +59,8 @@ pub(crate) struct Worker<'a> {
     start_ns: u64,
     end_ns: u64,
     drain_ns: u64,
+    /// As many requests as there are to be of this thread.
+    quota: Quota,
     /// When the schedule was first seen to be over: later than its end by as long as this thread was kept from running.
     over_ns: u64,
     live_ns: u64,
@@ -65,8 +73,16 @@ pub(crate) struct Worker<'a> {
     ordinal: u64,
     /// What the view from outside knows of already.
     published: (u64, u64),
-    /// Requests that wait for an answer.
+    /// Requests that wait for an answer, or for the connection that is made for them.
     open: usize,
+    /// Those that wait for a connection.
+    promised: usize,
+    /// When a request was sent or dropped for the last time, or a connection was started for one.
+    gone_ns: u64,
+    /// Until when the thread had nothing to do the last time.
+    idle_until_ns: u64,
+    /// For how long requests had been overdue when none was for the last time.
+    settled: Overdue,
 }
 
 impl<'a> Worker<'a> {
@@ -92,6 +108,7 @@ impl<'a> Worker<'a> {
             start_ns: 0,
             end_ns: nanoseconds(order.duration),
             drain_ns: nanoseconds(order.drain),
+            quota: Quota::new(order.requests),
             over_ns: u64::MAX,
             live_ns: LIVE_NS,
             timeout_ns: order.timeout.map_or(u64::MAX, nanoseconds),
@@ -100,6 +117,10 @@ impl<'a> Worker<'a> {
             ordinal: 0,
             published: (0, 0),
             open: 0,
+            promised: 0,
+            gone_ns: 0,
+            idle_until_ns: 0,
+            settled: Overdue::default(),
         }
     }
 
@@ -109,9 +130,11 @@ impl<'a> Worker<'a> {
         self.end_ns = start_ns.saturating_add(self.end_ns);
         self.live_ns = start_ns.saturating_add(self.live_ns);
         self.expiry_ns = start_ns.saturating_add(self.timeout_ns);
+        self.idle_until_ns = start_ns;
         let mut now_ns = clock::now_ns();
         loop {
             now_ns = self.send_due(now_ns);
+            self.end_with_the_last(now_ns);
             if now_ns >= self.end_ns {
                 self.over_ns = self.over_ns.min(now_ns);
                 if self.is_settled(now_ns) {
@@ -144,8 +167,14 @@ impl<'a> Worker<'a> {
     fn poll(&mut self, asleep_ns: u64, timeout_ns: u64) -> u64 {
         self.client.poll(&mut self.events, timeout_ns);
         let mut now_ns = clock::now_ns();
-        if timeout_ns > 0 && self.events.is_empty() {
-            self.waiting.woke(asleep_ns.saturating_add(timeout_ns), now_ns);
+        let awake_ns = asleep_ns.saturating_add(timeout_ns);
+        if timeout_ns > 0 {
+            if self.events.is_empty() {
+                self.waiting.woke(awake_ns, now_ns);
+            }
+            self.on_idle(asleep_ns, awake_ns, now_ns);
+        } else if self.events.is_empty() {
+            self.on_idle(asleep_ns, now_ns, now_ns);
         }
         // What is due by now does not wait for what came meanwhile.
         now_ns = self.send_due(now_ns);
@@ -162,34 +191,41 @@ impl<'a> Worker<'a> {
         // Before the start a saturating thread is not due either.
         let elapsed_ns = now_ns.checked_sub(self.start_ns)?;
         let intended_ns = self.start_ns.saturating_add(self.pace.next_ns(elapsed_ns));
-        (intended_ns <= now_ns && intended_ns < self.end_ns).then_some(intended_ns)
+        (intended_ns <= now_ns && intended_ns < self.end_ns && self.has_more()).then_some(intended_ns)
     }
 
     /// A request is not answered, and that is settled.
-    fn miss(&mut self, open: Open, now_ns: u64) {
+    fn miss(&mut self, open: Open, reason: Reason, now_ns: u64) {
         self.open -= 1;
-        self.outcome.missed.ages.saturating_record(now_ns.saturating_sub(open.intended_ns));
+        let promised = open.sent_ns == Open::PROMISED;
+        self.promised -= usize::from(promised);
+        let reason = if promised { Reason::Unsent } else { reason };
+        self.outcome.missed.add(reason, now_ns.saturating_sub(open.intended_ns));
     }
 
     /// A connection broke: its requests are lost, and it is tried again after a while. They are not: a request that
     /// was sent twice would be two.
     fn on_fault(&mut self, index: u32, fault: Fault, now_ns: u64) {
-        self.give_up(index, now_ns);
+        self.give_up(index, if fault == Fault::Timeout { Reason::Expired } else { Reason::Lost }, now_ns);
         self.client.connections[index as usize].close();
-        self.outcome.faults.add(&fault);
-        self.outcome.first_fault.get_or_insert(fault);
         self.client.retry.push_back((now_ns + RETRY_NS, index));
+        if fault.is_full() {
+            return;
+        }
+        self.outcome.faults.add(&fault);
+        let after = Duration::from_nanos(now_ns.saturating_sub(self.start_ns));
+        self.outcome.first_fault.get_or_insert(FirstFault { fault, after });
     }
 
     /// All that is open on a connection is missed.
-    fn give_up(&mut self, index: u32, now_ns: u64) {
+    fn give_up(&mut self, index: u32, reason: Reason, now_ns: u64) {
         while let Some(open) = self.client.connections[index as usize].open.pop_front() {
-            self.miss(open, now_ns);
+            self.miss(open, reason, now_ns);
         }
     }
 
     fn reopen(&mut self, index: u32, now_ns: u64) {
-        self.give_up(index, now_ns);
+        self.give_up(index, Reason::Lost, now_ns);
         if self.client.is_fresh() {
             // The next request makes it anew.
             self.client.connections[index as usize].close();
@@ -215,9 +251,11 @@ impl<'a> Worker<'a> {
         if now_ns >= self.live_ns {
             self.live_ns = now_ns + LIVE_NS;
             self.publish();
+            self.note_backlog(now_ns, self.ordinal + 1);
             if self.live.is_stopped() {
-                self.end_ns = self.end_ns.min(now_ns).max(self.start_ns);
+                self.end(now_ns);
             }
+            self.give_up_silence(now_ns);
         }
     }
 
@@ -238,11 +276,22 @@ impl<'a> Worker<'a> {
                     break;
                 }
                 self.client.connections[index as usize].open.pop_front();
-                self.miss(open, now_ns);
+                self.miss(open, Reason::Expired, now_ns);
                 self.on_room(index, now_ns);
             }
         }
         self.expiry_ns = next_ns;
+    }
+
+    /// Counts the requests from an ordinal on that are overdue. After the schedule's end nothing more comes due.
+    fn note_backlog(&mut self, now_ns: u64, from: u64) {
+        let last_ns = now_ns.min(self.end_ns.saturating_sub(1));
+        let Some(elapsed_ns) = last_ns.checked_sub(self.start_ns) else { return };
+        // Nearly always there is none, and that costs a comparison.
+        if self.pace.next_ns(u64::MAX) <= elapsed_ns {
+            let overdue = self.pace.due_by(elapsed_ns).saturating_sub(from);
+            self.outcome.backlog_max = self.outcome.backlog_max.max(overdue);
+        }
     }
 
     fn publish(&mut self) {
@@ -287,7 +336,7 @@ impl<'a> Worker<'a> {
         // A request that is due while nothing is free is for the next event, unless something is to be done about it.
         let acts = self.client.has_room()
             || next_ns > now_ns && matches!(self.when_busy, WhenBusy::Drop | WhenBusy::Grow);
-        let can_send = acts && next_ns < self.end_ns;
+        let can_send = acts && next_ns < self.end_ns && self.has_more();
         let end_ns = if now_ns < self.end_ns { self.end_ns } else { self.drained_ns(now_ns) };
         let retry_ns = self.client.retry.front().map_or(u64::MAX, |(at_ns, _)| *at_ns);
         let other_ns = end_ns.min(retry_ns).min(self.live_ns).min(self.expiry_ns);
@@ -296,21 +345,34 @@ impl<'a> Worker<'a> {
 
     /// What is still open is missed, and so is what was never sent.
     fn account(&mut self, now_ns: u64) {
+        let mut oldest_ns = None;
         for index in 0..self.client.connections.len() {
-            for open in &self.client.connections[index].open {
-                self.outcome.missed.ages.saturating_record(now_ns.saturating_sub(open.intended_ns));
+            let connection = &self.client.connections[index];
+            let is_silent = connection.phase == Phase::Up && connection.answers == 0;
+            self.outcome.silent += u64::from(is_silent && !connection.open.is_empty());
+            for place in 0..connection.open.len() {
+                let open = self.client.connections[index].open[place];
+                if open.sent_ns == Open::PROMISED {
+                    oldest_ns = Some(oldest_ns.unwrap_or(u64::MAX).min(open.intended_ns));
+                } else {
+                    let is_stuck = now_ns.saturating_sub(open.sent_ns) > self.outcome.service.max();
+                    self.outcome.missed.stuck += u64::from(is_stuck);
+                }
+                self.miss(open, Reason::Unanswered, now_ns);
             }
         }
+        self.note_backlog(now_ns, self.ordinal + 1);
         let mut unsent = 0;
         while !self.saturates
             && let Some(intended_ns) = self.due(now_ns)
         {
-            self.outcome.missed.ages.saturating_record(now_ns - intended_ns);
+            oldest_ns = Some(oldest_ns.unwrap_or(u64::MAX).min(intended_ns));
+            self.outcome.missed.add(Reason::Unsent, now_ns - intended_ns);
             self.pace.advance();
             unsent += 1;
         }
-        self.outcome.backlog_max = self.outcome.backlog_max.max(unsent);
-        self.outcome.intended = self.ordinal + unsent;
+        self.on_unsent(oldest_ns);
+        self.outcome.intended = self.ordinal + unsent + self.quota.abandoned;
         self.outcome.started_ns = self.start_ns;
         self.outcome.ended_ns = now_ns;
         self.outcome.duration = Duration::from_nanos(self.end_ns - self.start_ns);

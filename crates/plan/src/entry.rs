@@ -43,6 +43,16 @@ pub enum Entry {
     },
 }
 
+impl Entry {
+    /// The step that this line begins.
+    pub(crate) fn intent(&self) -> Option<&Intent> {
+        match self {
+            Entry::Intent(intent) => Some(intent),
+            Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. } => None,
+        }
+    }
+}
+
 /// Who writes the journal, and in which run of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {

@@ -3,8 +3,10 @@
 //! A file of lines, `CRC32 JSON`, that only grows. A crash can cut the last line at any byte, and then the line was
 //! never answered for: its step was not begun, or its result is found again by looking. So a damaged last line counts
 //! as never written. A damaged line further up means that somebody or a disk has changed the file, and undo by half
-//! the truth is worse than none: that is an error.
+//! the truth is worse than none: that is an error. So is a line that is missing (`order`). A journal that lost whole lines
+//! at its end looks like a shorter one; who must tell keeps a [`Seal`] of it.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,6 +16,14 @@ use rustix::fs::{FlockOperation, RenameFlags};
 
 use crate::boot;
 use crate::entry::{Entry, Header, Intent, VERSION};
+
+mod lines;
+mod order;
+mod seal;
+
+pub(crate) use lines::Sound;
+pub use lines::{Salvaged, salvage};
+pub use seal::Seal;
 
 /// Between two attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -25,8 +35,8 @@ pub struct Journal {
     file: File,
     header: Header,
     entries: Vec<Entry>,
-    /// The length of the file up to the last sound line, in bytes.
-    sound_bytes: u64,
+    /// Of the file up to the last sound line.
+    seal: Seal,
     /// A failed write that could not be taken back: nothing may follow it.
     broken: bool,
 }
@@ -113,7 +123,7 @@ impl Journal {
             file,
             header: header.clone(),
             entries: Vec::new(),
-            sound_bytes: 0,
+            seal: Seal::default(),
             broken: false,
         };
         let named = lock(&journal.file).map_err(failed).and_then(|()| {
@@ -139,10 +149,7 @@ impl Journal {
         let locked = lock_patiently(&file);
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed("read"))?;
-        let (entries, sound_bytes) = parse(path, &bytes)?;
-        let Some(Entry::Header(header)) = entries.first().cloned() else {
-            return Err(JournalError::NoHeader { path: path.to_owned() });
-        };
+        let Sound { header, entries, seal } = lines::parse(path, &bytes)?;
         match locked {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -150,13 +157,12 @@ impl Journal {
             }
             Err(error) => return Err(failed("lock")(error)),
         }
-        let sound_bytes = sound_bytes as u64;
-        if sound_bytes < bytes.len() as u64 {
-            file.set_len(sound_bytes)
+        if seal.bytes < bytes.len() as u64 {
+            file.set_len(seal.bytes)
                 .and_then(|()| file.sync_data())
                 .map_err(failed("cut the damaged end off"))?;
         }
-        Ok(Journal { path: path.to_owned(), file, header, entries, sound_bytes, broken: false })
+        Ok(Journal { path: path.to_owned(), file, header, entries, seal, broken: false })
     }
 
     /// Where it is.
@@ -186,20 +192,17 @@ impl Journal {
 
     /// The steps that no final [`Entry::Undone`] answers, in the order of their doing.
     pub(crate) fn open_intents(&self) -> impl DoubleEndedIterator<Item = &Intent> {
-        let closed: std::collections::BTreeSet<u64> = self
-            .entries
-            .iter()
-            .filter_map(|entry| match entry {
-                Entry::Undone { seq, outcome, .. } if outcome.is_final() => Some(*seq),
-                Entry::Header(_) | Entry::Intent(_) | Entry::Done { .. } | Entry::Undone { .. } => None,
-            })
-            .collect();
-        self.intents().filter(move |intent| !closed.contains(&intent.seq))
+        open_intents(&self.entries)
     }
 
     /// The number that the next step gets.
     pub(crate) fn next_seq(&self) -> u64 {
-        self.intents().next_back().map_or(0, |intent| intent.seq + 1)
+        self.seal.steps
+    }
+
+    /// What it is so far, to be told later from one that has lost lines or is another.
+    pub(crate) fn seal(&self) -> Seal {
+        self.seal
     }
 
     /// Writes a line and waits until the disk has it.
@@ -220,13 +223,14 @@ impl Journal {
                 io::Error::other("an earlier write failed and could not be taken back"),
             ));
         }
-        let text: String = entries.iter().map(line).collect();
+        let text: String = entries.iter().map(lines::line).collect();
         if let Err(error) = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data()) {
             // Half a line (a full disk) must not end up in the middle of the file.
-            self.broken = self.file.set_len(self.sound_bytes).and_then(|()| self.file.sync_data()).is_err();
+            self.broken = self.file.set_len(self.seal.bytes).and_then(|()| self.file.sync_data()).is_err();
             return Err(failed(&self.path, error));
         }
-        self.sound_bytes += text.len() as u64;
+        let steps = entries.iter().filter(|entry| matches!(entry, Entry::Intent(_))).count();
+        self.seal = self.seal.and(text.as_bytes(), steps);
         self.entries.extend(entries);
         Ok(())
     }
@@ -235,13 +239,6 @@ impl Journal {
     pub fn remove(self) -> Result<(), JournalError> {
         let removed = std::fs::remove_file(&self.path).and_then(|()| sync_directory(&self.path));
         removed.map_err(|source| JournalError::File { attempted: "remove", path: self.path.clone(), source })
-    }
-
-    fn intents(&self) -> impl DoubleEndedIterator<Item = &Intent> {
-        self.entries.iter().filter_map(|entry| match entry {
-            Entry::Intent(intent) => Some(intent),
-            Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. } => None,
-        })
     }
 }
 
@@ -253,96 +250,17 @@ impl Drop for Journal {
     }
 }
 
-/// What a line of a damaged journal still proves.
-#[derive(Debug)]
-pub struct Salvaged {
-    /// The line, from 1.
-    pub line: usize,
-    /// Its content, or what is wrong with it.
-    pub entry: Result<Entry, String>,
-}
-
-/// Every line of a journal by itself, for people: which checksums hold, and what those lines say. Nothing is undone by
-/// it, since a damaged line may be the one that says otherwise.
-///
-/// # Errors
-/// The file cannot be read.
-pub fn salvage(path: &Path) -> Result<Vec<Salvaged>, JournalError> {
-    let bytes = std::fs::read(path).map_err(|source| JournalError::File {
-        attempted: "read",
-        path: path.to_owned(),
-        source,
-    })?;
-    let entry = |text| {
-        let json = sound_json(text)?;
-        serde_json::from_str(json).map_err(|error| error.to_string())
-    };
-    let lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
-    Ok(lines.map(|(index, text)| Salvaged { line: index + 1, entry: entry(text) }).collect())
-}
-
-/// A line as it stands in the file.
-fn line(entry: &Entry) -> String {
-    let json =
-        serde_json::to_string(entry).expect("journal entries have only text keys and no foreign types");
-    format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
-}
-
-/// All sound lines and their length in bytes; see the module's header for what is forgiven.
-fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Entry>, usize), JournalError> {
-    let mut entries = Vec::new();
-    let mut sound_bytes = 0;
-    for (index, text) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let end = sound_bytes + text.len();
-        let damaged = |why| JournalError::Damaged { path: path.to_owned(), line: index + 1, why };
-        let json = match sound_json(text) {
-            Ok(json) => json,
-            Err(_) if end == bytes.len() => break,
-            Err(why) => return Err(damaged(why)),
-        };
-        if index == 0 {
-            check_version(path, json)?;
-        }
-        // A line that came whole and cannot be understood was written by other code: never to be passed over.
-        let entry = serde_json::from_str(json).map_err(|error| damaged(error.to_string()))?;
-        if matches!(entry, Entry::Header(_)) != (index == 0) {
-            return Err(damaged("a header is the first line and no other".to_owned()));
-        }
-        entries.push(entry);
-        sound_bytes = end;
-    }
-    Ok((entries, sound_bytes))
-}
-
-/// Looks at the version alone, since another version's header may hold other things.
-fn check_version(path: &Path, json: &str) -> Result<(), JournalError> {
-    #[derive(serde::Deserialize)]
-    struct AnyHeader {
-        header: AnyVersion,
-    }
-    #[derive(serde::Deserialize)]
-    struct AnyVersion {
-        version: u32,
-    }
-    match serde_json::from_str(json) {
-        Ok(AnyHeader { header: AnyVersion { version: VERSION } }) => Ok(()),
-        Ok(AnyHeader { header: AnyVersion { version: found } }) => {
-            Err(JournalError::Version { path: path.to_owned(), found })
-        }
-        Err(_) => Err(JournalError::NoHeader { path: path.to_owned() }),
-    }
-}
-
-/// The content of a line whose end and checksum are there.
-fn sound_json(text: &[u8]) -> Result<&str, String> {
-    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
-    let text = text.strip_suffix('\n').ok_or("it has no end")?;
-    let (crc, json) = text.split_once(' ').ok_or("no checksum stands before its content")?;
-    let expected = format!("{:08x}", crc32fast::hash(json.as_bytes()));
-    if crc != expected {
-        return Err(format!("its checksum is {crc:?} and its content's is {expected}"));
-    }
-    Ok(json)
+/// The steps that no final [`Entry::Undone`] answers, in the order of their doing.
+pub(crate) fn open_intents(entries: &[Entry]) -> impl DoubleEndedIterator<Item = &Intent> {
+    let closed: BTreeSet<u64> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Undone { seq, outcome, .. } if outcome.is_final() => Some(*seq),
+            Entry::Header(_) | Entry::Intent(_) | Entry::Done { .. } | Entry::Undone { .. } => None,
+        })
+        .collect();
+    let open = move |intent: &&Intent| !closed.contains(&intent.seq);
+    entries.iter().filter_map(Entry::intent).filter(open)
 }
 
 fn lock(file: &File) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use linux::ethtool::Ethtool;
-use linux::netlink::Netlink;
+use linux::netlink::{Netlink, Nftables};
 use linux::sysfs::NetSysfs;
 use linux::{Netns, NetnsName};
 
@@ -26,6 +26,7 @@ pub(crate) struct Opened {
     pub(crate) cookie: u64,
     sysfs: OnceCell<NetSysfs>,
     ethtool: OnceCell<Ethtool>,
+    nftables: OnceCell<Nftables>,
 }
 
 impl Kernel {
@@ -66,7 +67,8 @@ impl Opened {
         };
         let netlink = Netlink::open_in(&netns)?;
         let cookie = netns.cookie()?;
-        Ok(Opened { netns, netlink, cookie, sysfs: OnceCell::new(), ethtool: OnceCell::new() })
+        let (sysfs, ethtool, nftables) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Ok(Opened { netns, netlink, cookie, sysfs, ethtool, nftables })
     }
 
     /// The namespace's own /sys; few steps need it.
@@ -79,6 +81,7 @@ impl Opened {
             }
         }
     }
+
     /// The namespace's cards; few steps need them.
     pub(crate) fn ethtool(&self) -> Result<&Ethtool, linux::Error> {
         match self.ethtool.get() {
@@ -86,6 +89,17 @@ impl Opened {
             None => {
                 let ethtool = Ethtool::open_in(&self.netns)?;
                 Ok(self.ethtool.get_or_init(|| ethtool))
+            }
+        }
+    }
+
+    /// The namespace's rules, to be asked whether they have changed.
+    pub(crate) fn nftables(&self) -> Result<&Nftables, linux::Error> {
+        match self.nftables.get() {
+            Some(nftables) => Ok(nftables),
+            None => {
+                let nftables = Nftables::open_in(&self.netns)?;
+                Ok(self.nftables.get_or_init(|| nftables))
             }
         }
     }

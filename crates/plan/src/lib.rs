@@ -15,10 +15,14 @@ mod fault;
 pub mod forwarding;
 mod journal;
 mod kernel;
+mod listing;
+mod look;
+mod made;
 mod preview;
 mod show;
 mod step;
 mod steps;
+mod subject;
 mod transaction;
 mod undo;
 
@@ -26,12 +30,14 @@ pub use apply::{Applied, apply, by_hand};
 pub use entry::{After, Before, Entry, Header, Intent, QueueState, Undone};
 pub use error::{ApplyError, StepError};
 pub use fault::Fault;
-pub use journal::{Journal, JournalError, Salvaged, salvage};
+pub use journal::{Journal, JournalError, Salvaged, Seal, salvage};
 pub use kernel::Kernel;
 pub use linux::sysfs::Queue;
+pub use look::{Change, Look, look};
+pub use made::Made;
 pub use preview::{Preview, is_about_code, is_about_the_same, preview};
 pub use step::{Place, Placed, Plan, Step};
 pub use transaction::{
-    Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,
+    Account, Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,
 };
 pub use undo::{undo, undo_in_boot};

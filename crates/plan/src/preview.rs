@@ -4,7 +4,7 @@ use linux::netlink::{MetricState, QdiscInfo};
 
 use crate::entry::Before;
 use crate::error::StepError;
-use crate::{Kernel, Placed, Step, steps};
+use crate::{Kernel, Look, Placed, Step, look, steps};
 
 /// A step's old value and its new one, in the words of whoever would type it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,13 +26,10 @@ pub struct Preview {
 /// out of a card's range.
 pub fn preview(placed: &Placed, kernel: &mut Kernel) -> Result<Option<Preview>, StepError> {
     let Some(new) = new_value(&placed.step) else { return Ok(None) };
-    let before = match steps::before(kernel, placed) {
-        // What an `Add…` step makes is there: as it would make it, or there is something else of that name.
-        Err(StepError::Exists { what, .. }) if what == steps::THE_SAME => {
-            return Ok(Some(Preview { old: new.clone(), new, index: None, is_so: true }));
-        }
-        before => before?,
-    };
+    if matches!(placed.step, Step::AddNftTable(_)) && look(placed, kernel)? == Look::So {
+        return Ok(Some(Preview { old: new.clone(), new, index: None, is_so: true }));
+    }
+    let before = steps::before(kernel, placed)?;
     Ok(old_value(&before, &placed.step).map(|(old, index)| {
         let is_so = match (&placed.step, &before) {
             // The kernel tells options that nobody has asked for.

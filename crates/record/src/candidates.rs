@@ -27,6 +27,7 @@ impl Experiment {
         for candidate in &self.candidates {
             validate_origin(candidate)?;
             validate_name(candidate)?;
+            crate::sweep::check::connections(candidate, self.workload.connections_max())?;
             // The same file may race twice, as the host does, and gets a number.
             if candidate.cni.is_some() && candidate.name.is_none() {
                 continue;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
-use crate::{BitRate, Delay, Machines, Published, Rate, Share, Tuning, Ways, Wire, Workload};
+use crate::{BitRate, Delay, Machines, Published, Rate, Share, Sweep, Swept, Tuning, Ways, Wire, Workload};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,11 @@ pub struct Experiment {
     /// The load's rates; empty: 30 % and 50 % of the reference's capacity.
     #[serde(default)]
     pub rates: Vec<Rate>,
+    /// What is raced at several values, for lines over them.
+    ///
+    /// Not written where it is not asked for, as with [`Experiment::placement`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Sweep>,
     /// How often each candidate is visited.
     #[serde(default = "defaults::rounds")]
     pub rounds: u32,
@@ -60,14 +65,28 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Figures of a publication, to be shown beside ours.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::published::expanded")]
     pub published: Vec<Published>,
-    /// What its author, having run it, makes of the result: why it agrees with what was published or does not.
+    /// What its author saw in a run of their own, and how it stands to what was published. It says nothing about any
+    /// other run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reading: String,
+    /// The run that `reading` is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading_of: Option<AuthorsRun>,
     /// What is other in the quick form; of files alone, a record has what was raced.
     #[serde(default, skip_serializing)]
     pub quick: Option<Quick>,
+}
+
+/// A run of an experiment's author.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthorsRun {
+    /// The day, as `2026-11-22`.
+    pub date: String,
+    /// What it ran on, and in which form of the experiment.
+    pub machine: String,
 }
 
 /// A contender: a data path or the plugins of a CNI configuration, with settings of its own if it is to have any; later
@@ -90,6 +109,12 @@ pub struct Candidate {
     /// What of the wire is otherwise for it, laid over the experiment's.
     #[serde(default, skip_serializing_if = "Ways::is_empty")]
     pub underlay: Ways,
+    /// Its connections, where not [`Workload::connections`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// Its place in the experiment's sweep; [`Experiment::swept`] writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swept: Option<Swept>,
     /// True: if it cannot run here, the race is an error instead of a race without it.
     #[serde(default)]
     pub required: bool,
@@ -200,6 +225,7 @@ impl Default for Experiment {
             candidates: Vec::new(),
             workload: Workload::default(),
             rates: Vec::new(),
+            sweep: None,
             rounds: defaults::rounds(),
             builds: defaults::builds(),
             slice_ms: defaults::slice_ms(),
@@ -212,6 +238,7 @@ impl Default for Experiment {
             seed: None,
             published: Vec::new(),
             reading: String::new(),
+            reading_of: None,
             quick: None,
         }
     }

@@ -61,7 +61,7 @@ impl Experiment {
     /// The first thing that is wrong, with its place in the text where it has one.
     pub fn from_toml(text: &str) -> Result<Experiment, ExperimentError> {
         let experiment: Experiment = toml::from_str(text).map_err(|error| located(text, &error))?;
-        experiment.validate()?;
+        experiment.validate().map_err(|error| crate::sweep::check::located(text, error))?;
         experiment.quick()?;
         Ok(experiment)
     }
@@ -80,6 +80,12 @@ impl Experiment {
     ///
     /// The first figure that is out of its range.
     pub fn validate(&self) -> Result<(), ExperimentError> {
+        self.validate_plain()?;
+        self.validate_sweep()
+    }
+
+    /// Checks everything but the sweep.
+    pub(crate) fn validate_plain(&self) -> Result<(), ExperimentError> {
         if self.schema != SCHEMA {
             return Err(ExperimentError::Schema { found: self.schema });
         }
@@ -152,11 +158,22 @@ impl Experiment {
     }
 
     fn validate_published(&self) -> Result<(), ExperimentError> {
-        match self.published.iter().find_map(Published::fault) {
-            Some((key, value, why)) => Err(out_of_range(key, value, why)),
-            None => Ok(()),
+        if let Some((key, value, why)) = self.published.iter().find_map(Published::fault) {
+            return Err(out_of_range(key, value, why));
+        }
+        match &self.reading_of {
+            Some(run) if !is_date(&run.date) => {
+                Err(out_of_range("reading_of.date", &run.date, "a day is expected, such as 2026-11-22"))
+            }
+            _ => Ok(()),
         }
     }
+}
+
+/// Four digits, two, two.
+fn is_date(text: &str) -> bool {
+    let shape = |letter: char| if letter.is_ascii_digit() { '0' } else { letter };
+    text.chars().map(shape).eq("0000-00-00".chars())
 }
 
 pub(crate) fn within(key: &str, value: u32, range: RangeInclusive<u32>) -> Result<(), ExperimentError> {
@@ -172,16 +189,16 @@ pub(crate) fn out_of_range(key: &str, value: impl Display, why: impl Into<String
 
 /// The parser's error with its place as a person counts it.
 fn located(text: &str, error: &toml::de::Error) -> ExperimentError {
-    let start = error.span().map_or(0, |span| span.start.min(text.len()));
-    let before = text.get(..start).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let (line, column) = place(text, error.span().map_or(0, |span| span.start));
     let (what, nearest) = explain(error.message());
-    ExperimentError::Text {
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-        what,
-        nearest,
-    }
+    ExperimentError::Text { line, column, what, nearest }
+}
+
+/// Line and column of a byte of the text.
+pub(crate) fn place(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte.min(text.len())).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
 /// What is wrong, and the known key that an unknown one is likely meant to be. serde tells both in one sentence:
@@ -357,6 +374,10 @@ builds = 3
         );
         let figure = "[[published]]\npath = \"a\"\nwhat = \"p99\"\nvalue = nan\nsource = \"b\"";
         check(&with(figure), "`published.value` is NaN: a finite number is expected");
+        check(
+            &with("reading_of = { date = \"today\", machine = \"mine\" }"),
+            "`reading_of.date` is today: a day is expected, such as 2026-11-22",
+        );
     }
 
     proptest! {

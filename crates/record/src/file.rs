@@ -8,7 +8,8 @@
 //! nobody has to agree on a canonical form. See `docs/record.md`.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -18,7 +19,15 @@ use crate::{End, Header, Line, Race, SCHEMA, Search};
 /// Why a record could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The system refused.
+    /// The file cannot be read.
+    #[error("read record {}: {source}", path.display())]
+    Unread {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file cannot be written.
     #[error("{doing} {}: {source}", path.display())]
     Io {
         /// What was attempted: "create record", "append to record".
@@ -190,15 +199,28 @@ impl Record {
     }
 }
 
+/// A long race of many candidates has some ten megabytes; a sparse file or a device has as many as it likes.
+const BYTES_MAX: u64 = 1 << 30;
+
 fn bytes_of(path: &Path) -> Result<Vec<u8>, RecordError> {
-    let unread = |source| RecordError::Io { doing: "read record", path: path.to_owned(), source };
-    std::fs::read(path).map_err(unread)
+    let read = || {
+        let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, "it has more than 1 GiB");
+        let file = File::open(path)?;
+        if file.metadata()?.len() > BYTES_MAX {
+            return Err(too_large());
+        }
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > BYTES_MAX { Err(too_large()) } else { Ok(bytes) }
+    };
+    read().map_err(|source| RecordError::Unread { path: path.to_owned(), source })
 }
 
 impl Race {
     /// Reads a record file.
     ///
-    /// A last line that is cut or damaged is left out, with a note: it is what a crash leaves.
+    /// A last line that is cut or damaged is left out, with a note: it is what a crash leaves. A note names rounds that are
+    /// missing ([`Race::missing_rounds`]).
     ///
     /// # Errors
     ///
@@ -242,6 +264,7 @@ impl Race {
                 why,
             })?;
         }
+        race.notes.extend(lacking(&race.missing_rounds()));
         Ok(race)
     }
 
@@ -259,11 +282,18 @@ impl Race {
                 if self.rounds.last().is_some_and(|last| last.round >= round.round) {
                     return Err(format!("round {} is not later than the one before it", round.round));
                 }
+                if round.round >= self.header.experiment.rounds {
+                    let asked = self.header.experiment.rounds;
+                    return Err(format!("round {} is none of the {asked} that were asked for", round.round));
+                }
                 let stranger = |trial: &crate::TrialRecord| {
                     trial.entrant >= self.header.entrants.len() || trial.load >= self.loads.len()
                 };
                 if round.trials.iter().any(stranger) {
                     return Err(format!("round {} has a trial of nobody, or at no load", round.round));
+                }
+                if round.broken.iter().any(|broken| broken.entrant >= self.header.entrants.len()) {
+                    return Err(format!("in round {} a candidate broke that is no entrant", round.round));
                 }
                 self.rounds.push(round);
             }
@@ -282,6 +312,27 @@ impl Race {
         }
         Ok(())
     }
+}
+
+/// A note on rounds that are missing, by the numbers that they have in the file.
+fn lacking(missing: &[RangeInclusive<u32>]) -> Option<String> {
+    let told = |range: &RangeInclusive<u32>| {
+        if range.start() == range.end() {
+            range.start().to_string()
+        } else {
+            format!("{} to {}", range.start(), range.end())
+        }
+    };
+    let ranges: Vec<String> = missing.iter().map(told).collect();
+    let one = matches!(missing, [range] if range.start() == range.end());
+    let (rounds, are) = if one { ("round", "is") } else { ("rounds", "are") };
+    (!ranges.is_empty()).then(|| {
+        let ranges = ranges.join(", ");
+        format!(
+            "{rounds} {ranges} (counted from 0) {are} missing: the record is not whole, and the figures are of the other \
+             rounds alone"
+        )
+    })
 }
 
 /// A line with its checksum and newline. It is read again before it is given out, because JSON has no infinity: serde

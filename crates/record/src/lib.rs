@@ -16,30 +16,32 @@ mod quick;
 mod race;
 mod rate;
 mod search;
+mod sweep;
 mod trial;
 mod tuning;
 mod vm;
 mod wire;
 mod workload;
 
-pub use experiment::{Candidate, Experiment, Placement, Steering, Underlay};
+pub use experiment::{AuthorsRun, Candidate, Experiment, Placement, Steering, Underlay};
 pub use experiment_file::ExperimentError;
 pub use file::{Record, RecordError, Writer};
 pub use histogram::Histogram;
 pub use profile::Profile;
-pub use published::{Metric, Published, RATIO};
+pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
 pub use quick::Quick;
-pub use race::{Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
+pub use race::{Broken, Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
 pub use rate::{Rate, RateError};
 pub use search::{
     Search, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchStage, SearchVerdict,
     SearchVisit,
 };
+pub use sweep::{AxisUnit, Over, Sweep, SweepValue, Swept, Way, WireKey};
 pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use vm::{Clock, Machines};
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
-pub use workload::{Measure, ServerKind, Workload, WorkloadKind};
+pub use workload::{HttpVersion, Measure, ServerKind, Workload, WorkloadKind};
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
 pub const SCHEMA: u32 = 1;

@@ -1,6 +1,7 @@
 //! The lines of a record file.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,35 @@ pub struct Race {
     pub end: Option<End>,
     /// What the reader had to put up with, in words.
     pub notes: Vec<String>,
+}
+
+impl Race {
+    /// Rounds that ran and that the record does not hold: somebody took lines out of it. A race that was cut off or stopped
+    /// lacks its last rounds, which did not run.
+    pub fn missing_rounds(&self) -> Vec<RangeInclusive<u32>> {
+        let mut missing = Vec::new();
+        let mut next = 0;
+        for round in &self.rounds {
+            if round.round > next {
+                missing.push(next..=round.round - 1);
+            }
+            next = round.round.saturating_add(1);
+        }
+        let is_whole = self.end.as_ref().is_some_and(|end| end.stopped.is_none());
+        // Profiles are taken after the last round.
+        if (is_whole || !self.profiles.is_empty()) && next < self.header.experiment.rounds {
+            missing.push(next..=self.header.experiment.rounds - 1);
+        }
+        missing
+    }
+
+    /// The round, from 0, in which a candidate broke, and why; `None` if it did not.
+    pub fn broke(&self, entrant: usize) -> Option<(u32, &str)> {
+        self.rounds.iter().find_map(|round| {
+            let broken = round.broken.iter().find(|broken| broken.entrant == entrant)?;
+            Some((round.round, broken.why.as_str()))
+        })
+    }
 }
 
 /// How a race ended.
@@ -159,4 +189,17 @@ pub struct Round {
     pub build: u32,
     /// The trials in the order in which they ran, void ones included.
     pub trials: Vec<TrialRecord>,
+    /// Candidates that broke in this round. Later rounds go without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<Broken>,
+}
+
+/// A candidate that broke.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Broken {
+    /// Index into [`Header::entrants`].
+    pub entrant: usize,
+    /// What was seen, in words.
+    pub why: String,
 }

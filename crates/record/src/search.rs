@@ -207,7 +207,7 @@ impl Search {
         Ok(search)
     }
 
-    /// That arms name options that there are, and visits have a figure for each guard.
+    /// That arms name options that there are, stages have their blocks, and visits a figure for each guard.
     fn consistent(&self) -> Result<(), String> {
         let visits = self.blocks.iter().flat_map(|block| &block.visits);
         let stages = self.stages.iter().flat_map(|stage| &stage.arms);
@@ -215,6 +215,12 @@ impl Search {
         let arms = visits.clone().map(|visit| &visit.arm).chain(stages.map(|arm| &arm.arm)).chain(answer);
         if let Some(place) = arms.flatten().find(|place| **place >= self.options.len()) {
             return Err(format!("an arm has option {place}, and there are {}", self.options.len()));
+        }
+        // The file is written after each stage, with all blocks of it.
+        let took: u64 = self.stages.iter().map(|stage| u64::from(stage.blocks)).sum();
+        let blocks = self.blocks.len();
+        if took > blocks as u64 {
+            return Err(format!("its stages took {took} blocks, and it has {blocks}: some are missing"));
         }
         let guards = self.guards.len();
         if let Some(visit) = visits.clone().find(|visit| visit.guards.len() != guards) {
@@ -247,7 +253,10 @@ impl Search {
             file.sync_data()?;
             std::fs::rename(&fresh, path)
         };
-        write().map_err(|source| RecordError::Io { doing: "write", path: path.to_owned(), source })
+        write().map_err(|source| {
+            let _ = std::fs::remove_file(&fresh);
+            RecordError::Io { doing: "write record", path: path.to_owned(), source }
+        })
     }
 }
 
@@ -336,6 +345,7 @@ mod tests {
                 "\"arm\": [\n            7",
                 "an arm has option 7, and there are 1",
             ),
+            ("\"blocks\": 1", "\"blocks\": 2", "its stages took 2 blocks, and it has 1: some are missing"),
             ("\"schema\": 1", "\"schema\": 2", "in schema 2; this hostgap reads schema 1"),
             ("\"guards\": [\n    \"cpu\"\n  ]", "\"guards\": []", "a visit has 1 guarded figures of 0"),
         ] {

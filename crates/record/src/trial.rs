@@ -137,6 +137,15 @@ pub struct CpuTime {
 pub struct Counters {
     /// TCP segments sent again (`RetransSegs`).
     pub retransmits: u64,
+    /// Segments that came a second time, as their receiver told (`TCPDSACKRecv`, RFC 2883): they were sent again, or
+    /// doubled on the way, for nothing. Written only where there are any, so that a hostgap that does not know it reads
+    /// other records.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub needless_retransmits: u64,
+    /// Segments that overtook others, and waited for them in the receiver's queue (`TCPOFOQueue`): a sign of loss, or of a
+    /// network or a steering that reorders. Not written where there are none, as above.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub out_of_order: u64,
     /// Retransmission time-outs (`TCPTimeouts`).
     pub rto_expiries: u64,
     /// Packets that a CPU's backlog dropped (`/proc/net/softnet_stat`, of the nodes' CPUs).
@@ -151,6 +160,11 @@ pub struct Counters {
     pub client_switches: u64,
     /// Nanoseconds that the generator's threads were runnable without a CPU (`schedstat`).
     pub client_runqueue_ns: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Why a trial does not count. It is repeated, and shown.
@@ -183,6 +197,11 @@ pub enum Void {
     Stolen {
         /// Share of the nodes' CPU time in permille.
         steal_permille: u32,
+    },
+    /// The candidate's path was no longer the one that its plan makes, or packets did not take it.
+    PathChanged {
+        /// What is otherwise, in words.
+        what: String,
     },
     /// A fact of the machine changed.
     FactsChanged {

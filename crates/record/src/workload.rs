@@ -1,41 +1,15 @@
 //! What the load is made of: the `[workload]` of an experiment.
 
+mod kind;
+mod server;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Rate;
 use crate::experiment_file::{ExperimentError, out_of_range, within};
 
-/// What clients and servers do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WorkloadKind {
-    /// HTTP/1.1 requests on connections that stay open.
-    #[default]
-    Http,
-    /// HTTP/1.1 requests, a new connection for each.
-    Connect,
-    /// Large objects over HTTP/1.1, a new connection for each; a trial is all of them, however long that takes.
-    Download,
-    /// A request and an answer of as many bytes, over a TCP connection that stays open.
-    TcpRr,
-    /// A datagram and an answer of as many bytes.
-    UdpRr,
-    /// Bytes from the client to the server, as many as go.
-    TcpStream,
-    /// Datagrams from the client to the server, as many as go or at a rate.
-    UdpStream,
-}
-
-/// What the trials of a kind are compared by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
-    /// Response times; where as many requests go as can, requests per second.
-    Latency,
-    /// Bytes that arrive per second.
-    Bandwidth,
-    /// Datagrams that arrive per second.
-    Packets,
-}
+pub use kind::{Measure, WorkloadKind};
+pub use server::{HttpVersion, ServerKind};
 
 /// The content of the load. Keys that a kind does not have are absent, and the usual values of those that came after
 /// the first version are not written, so that a hostgap that does not know them reads such records.
@@ -45,7 +19,7 @@ pub struct Workload {
     /// What is done.
     #[serde(skip_serializing_if = "WorkloadKind::is_usual")]
     pub kind: WorkloadKind,
-    /// Sizes of the answers' bodies in bytes; each size is a load of its own. Of `tcp-rr` and `udp-rr` both the
+    /// Sizes of the answers' bodies in bytes; each size is a load of its own. Of `grpc`, `tcp-rr` and `udp-rr` both the
     /// request's and the answer's, of `download` the object's, of `tcp-stream` a write's, of `udp-stream` a packet's.
     pub body_bytes: Vec<u32>,
     /// Permanent connections of the client; of `connect` and `download` those that there are at a time, of streams the
@@ -58,30 +32,27 @@ pub struct Workload {
     /// How many objects each client of `download` fetches in a trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<u32>,
+    /// Which HTTP requests of `connect` and `download` are written in; absent: 1.1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpVersion>,
     /// Connections are in TLS.
     #[serde(skip_serializing_if = "is_false")]
     pub tls: bool,
     /// A connection in TLS resumes the session of one before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_reuse: Option<bool>,
+    /// Microseconds of CPU time in user space that each request costs the server before it answers, as an application
+    /// would; absent: none. Only our own responder does that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_us: Option<u32>,
+    /// The answer is a file, which nginx opens and sends, and not text from its configuration. Not written where it is not
+    /// so, as above.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub files: bool,
     /// Who answers.
     pub server: ServerKind,
     /// Requests go over IPv6.
     pub ipv6: bool,
-}
-
-/// Who answers the requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServerKind {
-    /// nginx if it is installed, else our own responder, and the report says which. Of `tcp-rr` and `udp-rr` our own
-    /// responder, of streams a receiver in this process.
-    #[default]
-    Auto,
-    /// nginx; an error if it is not installed.
-    Nginx,
-    /// Our own responder.
-    Hostgap,
 }
 
 /// The table as it is written: what is absent depends on the kind.
@@ -94,9 +65,13 @@ struct Written {
     connections: Option<u32>,
     connections_min: Option<u32>,
     objects: Option<u32>,
+    http: Option<HttpVersion>,
     #[serde(default)]
     tls: bool,
     session_reuse: Option<bool>,
+    cpu_us: Option<u32>,
+    #[serde(default)]
+    files: bool,
     #[serde(default)]
     server: ServerKind,
     #[serde(default)]
@@ -112,94 +87,13 @@ impl From<Written> for Workload {
             connections: written.connections.unwrap_or(usual.connections),
             connections_min: written.connections_min,
             objects: written.objects.or(usual.objects),
+            http: written.http,
             tls: written.tls,
             session_reuse: written.session_reuse,
+            cpu_us: written.cpu_us,
+            files: written.files,
             server: written.server,
             ipv6: written.ipv6,
-        }
-    }
-}
-
-impl WorkloadKind {
-    /// All of them, in display order.
-    pub const ALL: [WorkloadKind; 7] = [
-        WorkloadKind::Http,
-        WorkloadKind::Connect,
-        WorkloadKind::Download,
-        WorkloadKind::TcpRr,
-        WorkloadKind::UdpRr,
-        WorkloadKind::TcpStream,
-        WorkloadKind::UdpStream,
-    ];
-
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            WorkloadKind::Http => "http",
-            WorkloadKind::Connect => "connect",
-            WorkloadKind::Download => "download",
-            WorkloadKind::TcpRr => "tcp-rr",
-            WorkloadKind::UdpRr => "udp-rr",
-            WorkloadKind::TcpStream => "tcp-stream",
-            WorkloadKind::UdpStream => "udp-stream",
-        }
-    }
-
-    /// True for the first of them.
-    pub fn is_usual(&self) -> bool {
-        *self == WorkloadKind::Http
-    }
-
-    /// What its trials are compared by.
-    pub fn measure(self) -> Measure {
-        match self {
-            WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::TcpRr | WorkloadKind::UdpRr => {
-                Measure::Latency
-            }
-            WorkloadKind::Download | WorkloadKind::TcpStream => Measure::Bandwidth,
-            WorkloadKind::UdpStream => Measure::Packets,
-        }
-    }
-
-    /// True if HTTP is spoken, and so TLS may be.
-    pub fn is_http(self) -> bool {
-        match self {
-            WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download => true,
-            WorkloadKind::TcpRr | WorkloadKind::UdpRr | WorkloadKind::TcpStream | WorkloadKind::UdpStream => {
-                false
-            }
-        }
-    }
-
-    /// True if nobody answers: what arrives is counted where it arrives.
-    pub fn is_stream(self) -> bool {
-        matches!(self, WorkloadKind::TcpStream | WorkloadKind::UdpStream)
-    }
-
-    /// True if connections are made within a trial, and not before the first.
-    pub fn makes_connections(self) -> bool {
-        matches!(self, WorkloadKind::Connect | WorkloadKind::Download)
-    }
-
-    /// What is carried in datagrams.
-    pub fn is_udp(self) -> bool {
-        matches!(self, WorkloadKind::UdpRr | WorkloadKind::UdpStream)
-    }
-
-    /// The least and the greatest `body_bytes`.
-    fn sizes(self) -> (u32, u32) {
-        match self {
-            // What an answer of a service with a tail can be, and far below a socket's limits.
-            WorkloadKind::Http | WorkloadKind::Connect => (0, 16 << 20),
-            // As many as a server's memory has to hold.
-            WorkloadKind::Download => (1, 1 << 30),
-            // A request begins with its own length.
-            WorkloadKind::TcpRr => (4, 1 << 20),
-            // A datagram begins with its number; 65 535 bytes less the headers of IPv4 and UDP.
-            WorkloadKind::UdpRr => (8, 65_507),
-            WorkloadKind::TcpStream => (1, 16 << 20),
-            // Flow, number and whether it counts.
-            WorkloadKind::UdpStream => (16, 65_507),
         }
     }
 }
@@ -208,9 +102,11 @@ impl Workload {
     /// What a kind is when nothing more is said.
     pub fn of(kind: WorkloadKind) -> Workload {
         let (body_bytes, connections) = match kind {
-            WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::TcpRr | WorkloadKind::UdpRr => {
-                (100, 32)
-            }
+            WorkloadKind::Http
+            | WorkloadKind::Connect
+            | WorkloadKind::Grpc
+            | WorkloadKind::TcpRr
+            | WorkloadKind::UdpRr => (100, 32),
             WorkloadKind::Download => (1 << 20, 8),
             // What iperf3 writes at once.
             WorkloadKind::TcpStream => (128 << 10, 1),
@@ -222,8 +118,11 @@ impl Workload {
             connections,
             connections_min: None,
             objects: (kind == WorkloadKind::Download).then_some(5),
+            http: None,
             tls: false,
             session_reuse: None,
+            cpu_us: None,
+            files: false,
             server: ServerKind::Auto,
             ipv6: false,
         }
@@ -234,12 +133,21 @@ impl Workload {
         self.session_reuse.unwrap_or(true)
     }
 
+    /// The most connections of a candidate.
+    pub(crate) fn connections_max(&self) -> u32 {
+        if self.kind.is_stream() { STREAMS_MAX } else { 20_000 }
+    }
+
+    /// Which HTTP is spoken, where any is.
+    pub fn http_version(&self) -> HttpVersion {
+        self.http.unwrap_or_default()
+    }
+
     /// Checks keys and ranges, and whether the kind can be had at the rates.
     pub(crate) fn validate(&self, rates: &[Rate]) -> Result<(), ExperimentError> {
         let kind = self.kind;
         self.validate_sizes()?;
-        let connections_max = if kind.is_stream() { STREAMS_MAX } else { 20_000 };
-        within("workload.connections", self.connections, 1..=connections_max)?;
+        within("workload.connections", self.connections, 1..=self.connections_max())?;
         let fewest = self.connections_min.unwrap_or(1);
         within("workload.connections_min", fewest, 1..=self.connections)?;
         let only = |key: &str, value: String, whose: &str| {
@@ -251,6 +159,10 @@ impl Workload {
             }
             Some(objects) => within("workload.objects", objects, 1..=100_000)?,
             None => {}
+        }
+        if let (Some(version), false) = (self.http, kind.makes_connections()) {
+            let whose = "a connection for each request (connect, download)";
+            return only("http", version.name().to_owned(), whose);
         }
         if self.tls && !kind.is_http() {
             return only("tls", "true".to_owned(), "HTTP (http, connect, download)");
@@ -274,10 +186,39 @@ impl Workload {
     }
 
     fn validate_server(&self) -> Result<(), ExperimentError> {
+        if self.files {
+            let refused = |why: &str| Err(out_of_range("workload.files", "true", why));
+            match (self.kind, self.server) {
+                (WorkloadKind::Http | WorkloadKind::Connect, ServerKind::Nginx) => {}
+                (WorkloadKind::Http | WorkloadKind::Connect, ServerKind::Auto | ServerKind::Hostgap) => {
+                    return refused("only nginx has files: say `server = \"nginx\"` too");
+                }
+                (WorkloadKind::Download, _) => return refused("objects of downloads always are files"),
+                _ => return refused("only HTTP (http, connect) answers with files"),
+            }
+        }
+        if let Some(cpu_us) = self.cpu_us {
+            if self.kind.is_stream() {
+                return Err(out_of_range(
+                    "workload.cpu_us",
+                    cpu_us,
+                    "a stream has no requests that could cost it",
+                ));
+            }
+            if self.server == ServerKind::Nginx {
+                let why =
+                    "nginx takes what its answers take: leave out `server`, and our own responder answers";
+                return Err(out_of_range("workload.cpu_us", cpu_us, why));
+            }
+            within("workload.cpu_us", cpu_us, 1..=1_000_000)?;
+        }
         let (server, why) = match self.server {
             ServerKind::Auto => return Ok(()),
             ServerKind::Nginx if self.kind.is_http() => return Ok(()),
             ServerKind::Hostgap if !self.kind.is_stream() => return Ok(()),
+            ServerKind::Nginx if self.kind == WorkloadKind::Grpc => {
+                ("nginx", "nginx passes calls on and answers none")
+            }
             ServerKind::Nginx => ("nginx", "nginx speaks HTTP alone"),
             ServerKind::Hostgap => ("hostgap", "a stream is received by this process"),
         };
@@ -294,8 +235,21 @@ impl Workload {
                 let why = "packets per second are expected: a stream has no capacity that shares refer to";
                 share.map_or(Ok(()), |rate| Err(out_of_range("rates", rate, why)))
             }
-            WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::TcpRr | WorkloadKind::UdpRr => Ok(()),
+            WorkloadKind::Http
+            | WorkloadKind::Connect
+            | WorkloadKind::Grpc
+            | WorkloadKind::TcpRr
+            | WorkloadKind::UdpRr => Ok(()),
         }
+    }
+}
+
+impl std::str::FromStr for HttpVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HttpVersion, String> {
+        let found = [HttpVersion::Http10, HttpVersion::Http11].into_iter().find(|it| it.name() == text);
+        found.ok_or_else(|| format!("`{text}` is no version of HTTP: 1.0 or 1.1 is expected"))
     }
 }
 
@@ -305,16 +259,6 @@ const STREAMS_MAX: u32 = 256;
 impl Default for Workload {
     fn default() -> Workload {
         Workload::of(WorkloadKind::Http)
-    }
-}
-
-impl std::str::FromStr for WorkloadKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<WorkloadKind, String> {
-        let names = || WorkloadKind::ALL.map(WorkloadKind::name).join(", ");
-        let found = WorkloadKind::ALL.into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| format!("`{text}` is no workload: one of {} is expected", names()))
     }
 }
 
@@ -346,7 +290,7 @@ mod tests {
             assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");
             assert_eq!(kind.name().parse(), Ok(kind));
         }
-        assert!("ftp".parse::<WorkloadKind>().unwrap_err().contains("http, connect, download"));
+        assert!("ftp".parse::<WorkloadKind>().unwrap_err().contains("http, connect, grpc, download"));
     }
 
     /// Records of HTTP in the clear are the same as before there was anything else, for older readers.
@@ -366,12 +310,24 @@ mod tests {
             "`workload.tls` is true: only HTTP (http, connect, download) has it",
         );
         check(
+            "workload = { kind = \"http\", http = \"1.0\" }",
+            "`workload.http` is 1.0: only a connection for each request (connect, download) has it",
+        );
+        let old = read("workload = { kind = \"connect\", http = \"1.0\" }").unwrap();
+        assert_eq!(old.workload.http_version(), HttpVersion::Http10);
+        assert!(toml::to_string(&old).unwrap().contains("http = \"1.0\""));
+        assert!(read("workload = { kind = \"connect\", http = \"2\" }").is_err());
+        check(
             "workload.session_reuse = false",
             "`workload.session_reuse` is false: only a workload with tls = true has it",
         );
         check(
             "workload = { kind = \"tcp-rr\", server = \"nginx\" }",
             "`workload.server` is nginx: nginx speaks HTTP alone",
+        );
+        check(
+            "workload = { kind = \"grpc\", server = \"nginx\" }",
+            "`workload.server` is nginx: nginx passes calls on and answers none",
         );
         check(
             "workload = { kind = \"tcp-stream\", server = \"hostgap\" }",
@@ -386,6 +342,36 @@ mod tests {
     }
 
     #[test]
+    fn a_request_costs_cpu_time_where_somebody_spends_it() {
+        check("workload.cpu_us = 0", "`workload.cpu_us` is 0: 1 to 1000000 is expected");
+        check(
+            "workload = { kind = \"tcp-stream\", cpu_us = 5 }",
+            "`workload.cpu_us` is 5: a stream has no requests that could cost it",
+        );
+        check(
+            "workload = { server = \"nginx\", cpu_us = 5 }",
+            "`workload.cpu_us` is 5: nginx takes what its answers take: leave out `server`, and our own responder answers",
+        );
+        check(
+            "workload.files = true",
+            "`workload.files` is true: only nginx has files: say `server = \"nginx\"` too",
+        );
+        check(
+            "workload = { kind = \"download\", files = true }",
+            "`workload.files` is true: objects of downloads always are files",
+        );
+        check(
+            "workload = { kind = \"udp-rr\", files = true }",
+            "`workload.files` is true: only HTTP (http, connect) answers with files",
+        );
+        let files = read("workload = { server = \"nginx\", files = true }").unwrap();
+        assert!(files.workload.files && toml::to_string(&files).unwrap().contains("files = true"));
+        let costly = read("workload = { kind = \"connect\", cpu_us = 250 }").unwrap();
+        assert_eq!(costly.workload.cpu_us, Some(250));
+        assert!(toml::to_string(&costly).unwrap().contains("cpu_us = 250"));
+    }
+
+    #[test]
     fn sizes_and_rates_belong_to_kinds() {
         let body =
             |kind: &str, bytes: u32| format!("workload = {{ kind = \"{kind}\", body_bytes = [{bytes}] }}");
@@ -394,6 +380,7 @@ mod tests {
         check(&body("udp-rr", 65_508), &range(65_508, "8 to 65507"));
         check(&body("udp-stream", 15), &range(15, "16 to 65507"));
         check(&body("tcp-rr", 3), &range(3, "4 to 1048576"));
+        check(&body("grpc", (1 << 20) + 1), &range(1_048_577, "0 to 1048576"));
         check(&body("http", (16 << 20) + 1), &range(16_777_217, "0 to 16777216"));
         check(&body("download", 0), &range(0, "1 to 1073741824"));
         assert!(read(&body("download", 1 << 30)).is_ok());

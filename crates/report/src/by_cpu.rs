@@ -54,19 +54,57 @@ impl CpuShares {
         })
     }
 
-    /// The shares as they are read, under [`HEAD`].
+    /// In the order of [`HEAD`].
+    fn parts(&self) -> [f64; 6] {
+        [self.user, self.system, self.softirq, self.irq, self.idle, self.steal]
+    }
+}
+
+/// A line of table and drawing: a CPU, or all of a node's.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CpuRow {
+    /// Whose.
+    pub(crate) node: CpuNode,
+    /// Its number; `None`: the mean of the node's CPUs.
+    pub(crate) cpu: Option<u16>,
+    /// The shares, 0 to 1, in the order of [`HEAD`].
+    pub(crate) shares: [f64; 6],
+}
+
+impl CpuRow {
+    /// The shares as they are read.
     pub(crate) fn told(&self) -> [String; 6] {
-        [self.user, self.system, self.softirq, self.irq, self.idle, self.steal].map(figures::percent)
+        self.shares.map(figures::percent)
     }
 
-    /// `server 2`.
+    /// `server 2`, `server all`.
     pub(crate) fn name(&self) -> String {
         let node = match self.node {
             CpuNode::Client => "client",
             CpuNode::Server => "server",
         };
-        format!("{node} {}", self.cpu)
+        match self.cpu {
+            Some(cpu) => format!("{node} {cpu}"),
+            None => format!("{node} all"),
+        }
     }
+}
+
+/// The lines of a candidate: for each node all its CPUs together, as `mpstat` does it, then one by one; a
+/// single CPU is all by itself. All were watched
+/// for as long, so that the mean of their shares is the share of their time.
+pub(crate) fn rows(shares: &[CpuShares]) -> Vec<CpuRow> {
+    shares
+        .chunk_by(|one, next| one.node == next.node)
+        .flat_map(|cpus| {
+            let mean =
+                |part: usize| cpus.iter().map(|cpu| cpu.parts()[part]).sum::<f64>() / cpus.len() as f64;
+            let all = CpuRow { node: cpus[0].node, cpu: None, shares: std::array::from_fn(mean) };
+            let each = |one: &CpuShares| CpuRow { node: one.node, cpu: Some(one.cpu), shares: one.parts() };
+            let all = (cpus.len() > 1).then_some(all);
+            all.into_iter().chain(cpus.iter().map(each)).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The names of the shares.

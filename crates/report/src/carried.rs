@@ -55,13 +55,16 @@ pub(crate) fn loss(carried: &Carried) -> Option<String> {
 
 /// What is done, in words; `None` for what is usual.
 pub(crate) fn told(workload: &Workload) -> Option<String> {
-    if workload.kind.is_usual() && !workload.tls {
+    if workload.kind.is_usual() && !workload.tls && workload.cpu_us.is_none() {
         return None;
     }
     let connections = u64::from(workload.connections);
     let what = match workload.kind {
         WorkloadKind::Http => format!("requests on {}", counted(connections, "permanent connection")),
         WorkloadKind::Connect => format!("a connection for each request, {connections} at a time"),
+        WorkloadKind::Grpc => {
+            format!("calls that are echoes on {} of HTTP/2", counted(connections, "permanent connection"))
+        }
         WorkloadKind::Download => format!(
             "downloads by {}, {} each, a connection for each",
             counted(connections, "client"),
@@ -86,11 +89,16 @@ pub(crate) fn told(workload: &Workload) -> Option<String> {
         (false, _) => "",
     };
     let tls = if workload.tls { format!("; TLS{sessions}") } else { String::new() };
-    Some(format!("{}: {what}{tls}", workload.kind.name()))
+    let version = workload.http.map_or(String::new(), |version| format!("; HTTP/{}", version.name()));
+    let cost =
+        workload.cpu_us.map_or(String::new(), |us| format!("; each costs the server {us} µs of CPU time"));
+    Some(format!("{}: {what}{version}{tls}{cost}", workload.kind.name()))
 }
 
 #[cfg(test)]
 mod tests {
+    use record::HttpVersion;
+
     use super::*;
 
     #[test]
@@ -101,10 +109,19 @@ mod tests {
             of(WorkloadKind::Download),
             "download: downloads by 8 clients, 5 objects each, a connection for each"
         );
+        assert_eq!(
+            of(WorkloadKind::Grpc),
+            "grpc: calls that are echoes on 32 permanent connections of HTTP/2"
+        );
         assert_eq!(of(WorkloadKind::UdpStream), "udp-stream: datagrams from client to server, 1 flow");
         let tls = Workload { tls: true, session_reuse: Some(false), ..Workload::of(WorkloadKind::Connect) };
         let expected = "connect: a connection for each request, 32 at a time; TLS, every handshake whole";
         assert_eq!(told(&tls).unwrap(), expected);
+        let old = Workload { http: Some(HttpVersion::Http10), ..Workload::of(WorkloadKind::Connect) };
+        assert_eq!(told(&old).unwrap(), "connect: a connection for each request, 32 at a time; HTTP/1.0");
+        let costly = Workload { cpu_us: Some(250), ..Workload::default() };
+        let expected = "http: requests on 32 permanent connections; each costs the server 250 µs of CPU time";
+        assert_eq!(told(&costly).unwrap(), expected);
         let tls = Workload { tls: true, ..Workload::default() };
         assert_eq!(told(&tls).unwrap(), "http: requests on 32 permanent connections; TLS");
     }

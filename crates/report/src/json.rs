@@ -1,12 +1,13 @@
 //! The JSON of a summary, described by `docs/report.schema.json` and `docs/json.md`.
 
 use crate::Summary;
+use crate::terminal::safe;
 
 /// A summary as JSON, indented, with a newline at the end.
 pub fn json(summary: &Summary) -> String {
     let mut text = serde_json::to_string_pretty(summary).expect("a summary has text keys only");
     text.push('\n');
-    text
+    safe(&text).into_owned()
 }
 
 /// The summaries of one experiment on several kernels, in the order of the kernels, as one JSON object.
@@ -19,5 +20,5 @@ pub fn json_of_all(summaries: &[Summary]) -> String {
     let all = All { schema: crate::SCHEMA, races: summaries };
     let mut text = serde_json::to_string_pretty(&all).expect("a summary has text keys only");
     text.push('\n');
-    text
+    safe(&text).into_owned()
 }

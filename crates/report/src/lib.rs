@@ -13,15 +13,20 @@ mod profile;
 mod published;
 pub mod search;
 mod summary;
+mod sweep;
 mod table;
+pub mod terminal;
+mod timeline;
 
 pub use analyse::analyse;
 pub use by_cpu::{CpuNode, CpuShares};
 pub use json::{json, json_of_all};
 pub use profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
-pub use published::{Agreement, PublishedFigure};
+pub use published::{Agreement, Agreements, Obstacle, PublishedFigure};
 pub use summary::{
-    Candidate, Carried, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
-    RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
+    Broke, Candidate, Carried, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress,
+    Quantiles, RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
 };
+pub use sweep::{Swept, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint};
 pub use table::{Style, kernels, table};
+pub use timeline::{Quantity, Timeline, TimelineRow};

@@ -6,10 +6,12 @@ use serde::Serialize;
 
 use crate::by_cpu::CpuShares;
 use crate::profile::ProfiledLoad;
-use crate::published::PublishedFigure;
+use crate::published::{Agreements, PublishedFigure};
+use crate::sweep::Swept;
+use crate::timeline::Timeline;
 
 /// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What a race says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,12 +44,20 @@ pub struct Summary {
     /// load means anything.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exact: Vec<Exact>,
+    /// Lines over what was swept; absent where nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Swept>,
+    /// What trials reached, round by round; for the page alone, since a record has the trials.
+    #[serde(skip)]
+    pub timeline: Option<Timeline>,
     /// Where CPU time went, one entry a sampled load; empty where it was not asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfiledLoad>,
     /// Figures that somebody published for the same question.
     pub published: Vec<PublishedFigure>,
-    /// How many of those agree with ours, in a sentence; `None` where nothing comparable was published.
+    /// How many of those stand how to ours.
+    pub agreements: Agreements,
+    /// The same in a sentence; `None` where nothing comparable was published.
     pub agreement: Option<String>,
     /// The race in a sentence or two.
     pub verdict: String,
@@ -62,6 +72,8 @@ pub struct Progress {
     pub rounds_asked: u32,
     /// Rounds in the record.
     pub rounds: u32,
+    /// Rounds that ran and were taken out of the record.
+    pub rounds_missing: u32,
     /// Builds of the topologies that those rounds ran on.
     pub builds: u32,
     /// From the first packet to the last in seconds; `None`: the record has no end.
@@ -115,6 +127,10 @@ pub struct Candidate {
     pub runnable: bool,
     /// Why it could not run; empty if it could.
     pub reasons: Vec<String>,
+    /// It broke during the race, which went on without it. Its figures are of its trials until then, and are compared with
+    /// nothing: the reference has more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broke: Option<Broke>,
     /// The commands that a person would type to build the same, in order.
     pub commands: Vec<String>,
     /// The settings that make it differ from its data path; empty: everything is as the kernel has it.
@@ -128,6 +144,15 @@ pub struct Candidate {
     pub capacity_ratio: Option<Ratio>,
     /// One entry a load, in the order of [`Summary::loads`]; empty where it could not run.
     pub rates: Vec<RateSummary>,
+}
+
+/// When a candidate broke.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Broke {
+    /// In which round, from 1.
+    pub round: u32,
+    /// What was seen, in words.
+    pub why: String,
 }
 
 /// A candidate at a load.
@@ -196,7 +221,7 @@ pub struct RateSummary {
     pub unexpected: u64,
     /// What the stacks counted in those trials.
     pub counters: Counters,
-    /// What makes the tail, where that is known not to be the data path.
+    /// What was sent again, which time-outs expired, and how many samples took as long, where a time-out would show.
     pub tail: Option<String>,
     /// Percentiles that are not shown, with what they would need.
     pub needs: Vec<Need>,

@@ -78,6 +78,7 @@ const PARAMETERS: &[NicParameter] = &[
     NicParameter::Feature(Feature::TsoIpv4),
     NicParameter::Feature(Feature::TsoIpv6),
     NicParameter::Feature(Feature::GroHw),
+    NicParameter::Feature(Feature::RxChecksum),
 ];
 
 /// Reads a namespace.

@@ -54,6 +54,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// CPUs.
     Cpus,
+    /// CPUs of several queues: one list for all, or one list for each group of them.
+    QueueCpus,
 }
 
 /// A value that a knob takes.
@@ -82,10 +84,15 @@ pub enum Cpus {
     Node,
     /// These.
     These(CpuSet),
+    /// Several lists, two at least: the queues are shared out over them in blocks, so that of eight queues and two lists
+    /// the first four have the first.
+    Groups(Vec<CpuSet>),
 }
 
 /// Bytes of the longest name of an algorithm (`TCP_CA_NAME_MAX` in net/tcp.h, with the NUL at its end).
 const ALGORITHM_BYTES_MAX: usize = 15;
+/// Between the lists of several groups of queues.
+const GROUP: char = ';';
 /// Behind a number that is shared out.
 const PER_QUEUE: &str = "/queues";
 /// The most that a number of bytes in `tcp_rmem` and its like can be (`int` in the kernel).
@@ -146,6 +153,14 @@ impl Kind {
                     (!cpus.is_empty()).then_some(Value::Cpus(Cpus::These(cpus)))
                 }
             },
+            Kind::QueueCpus if text.contains(GROUP) => {
+                let lists = text.split(GROUP).map(|list| match Kind::Cpus.read_text(list.trim())? {
+                    Value::Cpus(Cpus::These(cpus)) => Some(cpus),
+                    _ => None,
+                });
+                Some(Value::Cpus(Cpus::Groups(lists.collect::<Option<_>>()?)))
+            }
+            Kind::QueueCpus => Kind::Cpus.read_text(text),
         }
     }
 }
@@ -179,6 +194,7 @@ impl fmt::Display for Kind {
             Kind::Qdisc => f.write_str(crate::qdisc::EXPECTED),
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for those of the node of a race or those near the card of a host, or \"none\""),
+            Kind::QueueCpus => write!(f, "{}; or several lists with semicolons (\"0-3;4-7\"), over which the queues are shared out in blocks", Kind::Cpus),
         }
     }
 }
@@ -197,6 +213,10 @@ impl fmt::Display for Value {
             Value::Cpus(Cpus::None) => f.write_str("none"),
             Value::Cpus(Cpus::Node) => f.write_str("node"),
             Value::Cpus(Cpus::These(cpus)) => cpus.fmt(f),
+            Value::Cpus(Cpus::Groups(lists)) => {
+                let lists: Vec<String> = lists.iter().map(ToString::to_string).collect();
+                f.write_str(&lists.join(";"))
+            }
         }
     }
 }
@@ -250,6 +270,11 @@ mod tests {
         check(Kind::Cpus, "none", Some("none"));
         check(Kind::Cpus, "", None);
         check(Kind::Cpus, "3-1", None);
+        check(Kind::Cpus, "0-1;2-3", None);
+        check(Kind::QueueCpus, "0-1; 2-3", Some("0-1;2-3"));
+        check(Kind::QueueCpus, "none", Some("none"));
+        check(Kind::QueueCpus, "0-1;none", None);
+        check(Kind::QueueCpus, "0-1;", None);
     }
 
     #[test]

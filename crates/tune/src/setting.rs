@@ -10,7 +10,7 @@ use record::{Asked, Side, Tuning};
 
 use crate::kind::{Cpus, Value};
 use crate::knob::{Knob, Lives, QueueFile};
-use crate::{Nic, Site, all, find};
+use crate::{Nic, Site, all, find, notrack};
 
 /// A knob and the value it is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -220,9 +220,12 @@ impl Setting {
             }
             Lives::Notrack => {
                 let port = u16::try_from(self.number()).expect("the table takes ports");
-                for table in crate::notrack::tables(port) {
-                    plan.push(&site.process, Step::AddNftTable(table));
-                }
+                let tables = match site.process == site.node {
+                    true => notrack::served(port),
+                    // Where packets are forwarded they are tracked, and not where the process is.
+                    false => notrack::forwarded(port),
+                };
+                tables.into_iter().for_each(|table| plan.push(&site.node, Step::AddNftTable(table)));
             }
             // It is held and not set.
             Lives::CpuLatency => {}
@@ -240,6 +243,22 @@ impl Setting {
         plan
     }
 
+    /// Why a link with these queues cannot have it: not every list of CPUs would have as many of them.
+    pub fn refused_by(&self, nic: &Nic) -> Option<String> {
+        match &self.value {
+            Value::Cpus(Cpus::Groups(lists)) if !usize::from(nic.tx).is_multiple_of(lists.len()) => {
+                let (queues, lists) = (nic.tx, lists.len());
+                let are = if queues == 1 {
+                    "there is 1 queue".to_owned()
+                } else {
+                    format!("there are {queues} queues")
+                };
+                Some(format!("{are}, which {lists} lists of CPUs cannot share out evenly"))
+            }
+            _ => None,
+        }
+    }
+
     /// The limit on the latency of CPUs that it asks for, in microseconds: no step sets it, somebody must hold it.
     pub fn cpu_latency_us(&self) -> Option<u32> {
         (self.lives == Lives::CpuLatency).then(|| self.number())
@@ -252,6 +271,7 @@ impl Setting {
             Value::Cpus(Cpus::These(cpus)) => cpus.to_mask(),
             Value::Cpus(Cpus::None) => CpuSet::default().to_mask(),
             Value::Cpus(Cpus::Node) => site.cpus.to_mask(),
+            Value::Cpus(Cpus::Groups(_)) => unreachable!("no parameter has queues"),
             Value::Number(_) | Value::Signed(_) | Value::Shared(_) | Value::Numbers(_) | Value::Name(_) => {
                 self.value.to_string()
             }
@@ -289,7 +309,12 @@ impl Setting {
             }
             QueueFile::XpsCpus => {
                 let cpus = self.cpus(site);
-                let turn = |queue: u16| cpus.iter().skip(queue.into()).step_by(tx.max(1).into()).collect();
+                let turn = |queue: u16| match &self.value {
+                    Value::Cpus(Cpus::Groups(lists)) => {
+                        lists[usize::from(queue) * lists.len() / usize::from(tx)].clone()
+                    }
+                    _ => cpus.iter().skip(queue.into()).step_by(tx.max(1).into()).collect(),
+                };
                 (0..tx)
                     .map(|queue| Step::SetQueueCpus {
                         link: link(),

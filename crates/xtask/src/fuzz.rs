@@ -18,7 +18,8 @@ use crate::{cargo, root};
 /// How long `cargo xtask fuzz` runs unless told otherwise.
 const TIME: Duration = Duration::from_secs(600);
 /// The fuzz targets, each with the crate whose parser it feeds.
-pub(crate) const TARGETS: [(&str, &str); 2] = [("response", "load"), ("sock_diag", "linux")];
+pub(crate) const TARGETS: [(&str, &str); 3] =
+    [("response", "load"), ("sock_diag", "linux"), ("transaction", "plan")];
 /// Inputs are a few responses or sockets; the limit on heads is reached by repeating them.
 const INPUT_BYTES_MAX: usize = 1024;
 /// An input takes microseconds. One that takes this long loops, however busy the machine is.
@@ -79,8 +80,15 @@ pub(crate) fn feed(target: &str, time: Duration, mut show: impl FnMut(&str)) -> 
     let fuzz = root().join("fuzz");
     let mut command = bounded(&binary, time + GRACE);
     // New inputs go to the first folder; the seeds are only read.
-    command.arg(&corpus).arg(fuzz.join("corpus").join(target));
-    command.arg(format!("-dict={}", fuzz.join(format!("{target}.dict")).display()));
+    command.arg(&corpus);
+    let seeds = fuzz.join("corpus").join(target);
+    if seeds.exists() {
+        command.arg(seeds);
+    }
+    let words = fuzz.join(format!("{target}.dict"));
+    if words.exists() {
+        command.arg(format!("-dict={}", words.display()));
+    }
     command.arg(format!("-artifact_prefix={}/", folder.display()));
     command.arg(format!("-max_total_time={}", time.as_secs()));
     command.arg(format!("-timeout={}", INPUT_TIME_MAX.as_secs()));

@@ -49,8 +49,16 @@ pub(crate) static ALL: [Guest; 2] = [
         // for each data path, and only a guest is a machine with cards that may be tuned.
         parts: &[("hostgap", "commands::"), ("hostgap", "tune::machine::"), ("hostgap", "tune::cards::")],
         // Faults at every step of a plan, and dozens of kills, look at the same code on every kernel, take minutes
-        // natively, and so half an hour here. So do thousands of random packets.
-        out: &[("plan", "faults::"), ("plan", "killed::"), ("bpf", "odd::")],
+        // natively, and so half an hour here. So do thousands of random packets, but those through our own programs.
+        out: &[
+            ("plan", "faults::"),
+            ("plan", "killed::"),
+            ("bpf", "odd::"),
+            ("datapath", "attack::bridge"),
+            ("datapath", "attack::docker"),
+            ("datapath", "attack::macvlan"),
+            ("datapath", "attack::ptp"),
+        ],
     },
     // The kernel that Debian 12's users have. A test of what 6.1 lacks (netkit, tcx) skips here and runs in the other lane.
     Guest {

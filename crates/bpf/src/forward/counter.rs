@@ -20,10 +20,14 @@ pub enum Counter {
     DropForeignVni,
     /// Dropped: a pod sent to the tunnel's port of a node.
     DropTunnelPort,
+    /// Dropped: it came by the tunnel from an address that is no other node's.
+    DropTunnelPeer,
+    /// Dropped: it has a VLAN tag, and pods have no VLANs.
+    DropVlan,
+    /// Dropped: neither IP nor ARP.
+    DropProtocol,
     /// Dropped: the kernel could not change the packet, for want of memory.
     DropRewrite,
-    /// Left to the kernel: neither IP nor ARP.
-    PassProtocol,
     /// Left to the kernel: ARP.
     PassArp,
     /// Left to the kernel: IPv6 between a pod and its node.
@@ -32,8 +36,10 @@ pub enum Counter {
     PassOutside,
     /// Left to the kernel: to an address in the pods' prefix that no pod has.
     PassNode,
-    /// Left to the kernel: above the pods' MTU.
+    /// Left to the kernel: above the MTU of its way.
     PassTooBig,
+    /// Left to the kernel: a router has more to do than forward it (options, a spent TTL, a malformed header).
+    PassIrregular,
     /// Left to the kernel: the next hop's Ethernet address is not known yet.
     PassUnresolved,
     /// Left to the kernel: its routes lead elsewhere than to the wire.
@@ -50,13 +56,16 @@ impl Counter {
         Counter::DropSpoofedAddress,
         Counter::DropForeignVni,
         Counter::DropTunnelPort,
+        Counter::DropTunnelPeer,
+        Counter::DropVlan,
+        Counter::DropProtocol,
         Counter::DropRewrite,
-        Counter::PassProtocol,
         Counter::PassArp,
         Counter::PassLinkScope,
         Counter::PassOutside,
         Counter::PassNode,
         Counter::PassTooBig,
+        Counter::PassIrregular,
         Counter::PassUnresolved,
         Counter::PassRouted,
         Counter::PassMartian,
@@ -64,7 +73,7 @@ impl Counter {
 
     /// True if the packet was dropped; false if the kernel's path had it.
     pub fn is_drop(self) -> bool {
-        (self as u32) < Counter::PassProtocol as u32
+        (self as u32) < Counter::PassArp as u32
     }
 
     /// A short name, for tables and JSON.
@@ -75,13 +84,16 @@ impl Counter {
             Counter::DropSpoofedAddress => "spoofed_address",
             Counter::DropForeignVni => "foreign_vni",
             Counter::DropTunnelPort => "tunnel_port",
+            Counter::DropTunnelPeer => "tunnel_peer",
+            Counter::DropVlan => "vlan",
+            Counter::DropProtocol => "protocol",
             Counter::DropRewrite => "rewrite",
-            Counter::PassProtocol => "protocol",
             Counter::PassArp => "arp",
             Counter::PassLinkScope => "link_scope",
             Counter::PassOutside => "outside",
             Counter::PassNode => "node",
             Counter::PassTooBig => "too_big",
+            Counter::PassIrregular => "irregular",
             Counter::PassUnresolved => "unresolved",
             Counter::PassRouted => "routed",
             Counter::PassMartian => "martian",
@@ -97,13 +109,16 @@ impl fmt::Display for Counter {
             Counter::DropSpoofedAddress => "a pod used another IP address than its own",
             Counter::DropForeignVni => "it came by the tunnel with the identifier of another network",
             Counter::DropTunnelPort => "a pod sent to the tunnel's port of a node",
+            Counter::DropTunnelPeer => "it came by the tunnel from an address that is no other node's",
+            Counter::DropVlan => "it has a VLAN tag; pods have no VLANs",
+            Counter::DropProtocol => "neither IP nor ARP",
             Counter::DropRewrite => "the kernel could not change the packet",
-            Counter::PassProtocol => "neither IP nor ARP",
             Counter::PassArp => "ARP",
             Counter::PassLinkScope => "IPv6 between a pod and its node",
             Counter::PassOutside => "between a pod and an address outside the cluster",
             Counter::PassNode => "to an address in the pods' prefix that no pod has",
-            Counter::PassTooBig => "above the pods' MTU",
+            Counter::PassTooBig => "above the MTU of its way",
+            Counter::PassIrregular => "options, a spent TTL or a malformed header",
             Counter::PassUnresolved => "the next hop's Ethernet address is not known yet",
             Counter::PassRouted => "the kernel's routes lead elsewhere than to the wire",
             Counter::PassMartian => "from outside with the address of a pod of this node",

@@ -7,6 +7,7 @@ use std::path::Path;
 use ipnet::IpNet;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
 use linux::{Mac, Result};
+use rustix::fs::FlockOperation;
 
 use super::{skeleton, words};
 use crate::ffi;
@@ -86,12 +87,17 @@ pub fn remove_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Lets packets to a prefix go through a tunnel.
+/// Lets packets to a prefix go through a tunnel, and packets come from its other end.
 ///
 /// # Errors
 /// As for [`add_endpoint`].
 pub fn add_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
-    tunnel.entry().add(folder)
+    let _alone = alone(folder)?;
+    tunnel.entry().add(folder)?;
+    count_prefixes(folder, tunnel.remote, |prefixes| prefixes + 1).or_else(|error| {
+        tunnel.entry().remove(folder)?;
+        Err(error)
+    })
 }
 
 /// Whether packets to the prefix go by this tunnel.
@@ -100,9 +106,39 @@ pub fn has_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<bool> {
     Ok(tunnel.entry().find(folder)? == Some(true))
 }
 
-/// Takes the tunnel to a prefix away. Packets to it may take it for one more second.
+/// Takes the tunnel to a prefix away. Packets to it may take it for one more second. From its other end packets come as
+/// long as another prefix is reached through it.
 pub fn remove_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
-    tunnel.entry().remove(folder)
+    let _alone = alone(folder)?;
+    tunnel.entry().remove(folder)?;
+    count_prefixes(folder, tunnel.remote, |prefixes| prefixes.saturating_sub(1))
+}
+
+/// Holds the node's folder: what is read from a map and written back must not change between the two. The lock goes with
+/// the value, or with its process.
+fn alone(folder: &Path) -> Result<std::fs::File> {
+    let attempted = |error| linux::Error::new(format!("lock {}", folder.display()), error);
+    let open = std::fs::File::open(folder).map_err(attempted)?;
+    rustix::fs::flock(&open, FlockOperation::LockExclusive).map_err(|error| attempted(error.into()))?;
+    Ok(open)
+}
+
+/// Changes how many prefixes are reached through a tunnel's end; one without a prefix is no peer.
+fn count_prefixes(folder: &Path, end: IpAddr, change: impl FnOnce(u32) -> u32) -> Result<()> {
+    let key = match end {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let peer = Entry { map: "peers", key: key.octets().to_vec(), value: Vec::new() };
+    peer.with(folder, "count a prefix in", |map| {
+        let found = map.lookup(&peer.key, MapFlags::ANY)?;
+        let prefixes = found.as_deref().and_then(|value| value.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        match change(prefixes) {
+            0 if found.is_none() => Ok(()),
+            0 => map.delete(&peer.key),
+            prefixes => map.update(&peer.key, &prefixes.to_ne_bytes(), MapFlags::ANY),
+        }
+    })
 }
 
 impl Endpoint {

@@ -54,6 +54,16 @@ struct {
 	__type(value, struct tunnel);
 } tunnels SEC(".maps");
 
+/* The other nodes' ends of the tunnel, each with the number of prefixes that are reached through it. IPv4 stands as
+ * IPv4-mapped IPv6. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TUNNELS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct in6_addr);
+	__type(value, __u32);
+} peers SEC(".maps");
+
 /* Routes to pods of other nodes. The longest unused give way to new ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

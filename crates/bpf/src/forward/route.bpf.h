@@ -1,89 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The way to pods of other nodes. The kernel's routes and neighbours are the truth; what they say is kept for a moment,
- * since a look-up for each packet costs more than all the rest of a program. */
+/* The way to pods of other nodes: the kernel's routes and neighbours say it. */
 #ifndef HOSTGAP_ROUTE_BPF_H
 #define HOSTGAP_ROUTE_BPF_H
-
-/* Whether a route need not yet be looked up again. */
-static __always_inline bool is_fresh(const struct route *route)
-{
-	return (__s64)(route->expires - bpf_jiffies64()) > 0;
-}
-
-/* Whether a route is good for a packet of this frame. */
-static __always_inline bool is_good(const struct route *route, const struct __sk_buff *skb, const struct ethhdr *eth)
-{
-	return route && route->from.ifindex == skb->ifindex && same_mac(route->from.mac, eth->h_source);
-}
-
-/* A place among RECENT for a way, by multiplicative hashing (Knuth, section 6.4, with the golden ratio). */
-static __always_inline __u32 place(__u32 from, __u32 to)
-{
-	return ((to ^ from << 7) * 0x9e3779b9U) >> 22;
-}
-_Static_assert(RECENT == 1 << (32 - 22), "the place is of RECENT");
-
-/* The fresh route that is known of a way, or NULL. What is found in the map of all CPUs is copied to where this CPU finds
- * it faster the next time; one that has expired here may have been renewed there by another CPU. */
-static __always_inline struct route *find_kept4(const struct way4 *way)
-{
-	__u32 at = place(way->from, way->to);
-	struct recent4 *recent = bpf_map_lookup_elem(&recent4, &at);
-	struct route *route;
-
-	if (!recent)
-		return NULL;
-	if (recent->way.from == way->from && recent->way.to == way->to && is_fresh(&recent->route))
-		return &recent->route;
-	route = bpf_map_lookup_elem(&routes4, way);
-	if (!route || !is_fresh(route))
-		return NULL;
-	recent->way = *way;
-	recent->route = *route;
-	return &recent->route;
-}
-
-static __always_inline void keep_route4(const struct way4 *way, const struct route *route)
-{
-	__u32 at = place(way->from, way->to);
-	struct recent4 *recent = bpf_map_lookup_elem(&recent4, &at);
-
-	if (recent) {
-		recent->way = *way;
-		recent->route = *route;
-	}
-	bpf_map_update_elem(&routes4, way, route, BPF_ANY);
-}
-
-static __always_inline struct route *find_kept6(const struct way6 *way)
-{
-	__u32 at = place(way->from[3], way->to[3] ^ way->to[1]);
-	struct recent6 *recent = bpf_map_lookup_elem(&recent6, &at);
-	struct route *route;
-
-	if (!recent)
-		return NULL;
-	if (same_words(recent->way.from, way->from, 8) && is_fresh(&recent->route))
-		return &recent->route;
-	route = bpf_map_lookup_elem(&routes6, way);
-	if (!route || !is_fresh(route))
-		return NULL;
-	recent->way = *way;
-	recent->route = *route;
-	return &recent->route;
-}
-
-static __always_inline void keep_route6(const struct way6 *way, const struct route *route)
-{
-	__u32 at = place(way->from[3], way->to[3] ^ way->to[1]);
-	struct recent6 *recent = bpf_map_lookup_elem(&recent6, &at);
-
-	if (recent) {
-		recent->way = *way;
-		recent->route = *route;
-	}
-	bpf_map_update_elem(&routes6, way, route, BPF_ANY);
-}
 
 /* Points the look-up at the tunnel's other end, as if the node itself sent there. */
 static __always_inline void aim_at_tunnel(struct bpf_fib_lookup *fib, const struct tunnel *tunnel)
@@ -94,6 +12,17 @@ static __always_inline void aim_at_tunnel(struct bpf_fib_lookup *fib, const stru
 	__builtin_memcpy(fib->ipv6_dst, tunnel->remote, sizeof(fib->ipv6_dst));
 	if (tunnel->family == AF_INET)
 		fib->ipv4_src = config.tunnel4;
+}
+
+/* A pod's frame must fit the MTU of its way, where that is less than the pods' own, with what a tunnel adds to it. */
+static __always_inline void limit_frame(struct route *route, __u32 mtu)
+{
+	__u32 added = 0;
+
+	if (route->tunnel.ifindex)
+		added = route->tunnel.family == AF_INET6 ? WRAPPING6_BYTES : WRAPPING_BYTES;
+	if (route->frame_max + added > mtu + ETH_HLEN)
+		route->frame_max = mtu + ETH_HLEN - added;
 }
 
 /* Fills in a route to the address that a look-up was prepared for; the result is that of bpf_fib_lookup(). */
@@ -109,8 +38,12 @@ static __always_inline long find_route(struct __sk_buff *skb, struct bpf_fib_loo
 		aim_at_tunnel(fib, tunnel);
 		flags = BPF_FIB_LOOKUP_OUTPUT;
 	}
+	/* With a length the kernel says what MTU it found, since Linux 5.12; of one byte, whatever the packet's. */
+	fib->tot_len = 1;
 	result = bpf_fib_lookup(skb, fib, sizeof(*fib), flags);
+	route->frame_max = config.frame_max;
 	if (result == BPF_FIB_LKUP_RET_SUCCESS && fib->ifindex == config.wire) {
+		limit_frame(route, fib->mtu_result);
 		route->wire = config.wire;
 		__builtin_memcpy(route->macs, fib->dmac, ETH_ALEN);
 		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);

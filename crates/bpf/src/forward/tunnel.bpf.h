@@ -27,6 +27,8 @@ struct wrapping {
 	struct ethhdr inner;
 };
 #define WRAPPING_BYTES (offsetof(struct wrapping, inner) + sizeof(struct ethhdr))
+/* The same over IPv6. */
+#define WRAPPING6_BYTES (WRAPPING_BYTES - sizeof(struct iphdr) + sizeof(struct ipv6hdr))
 
 /* The same with the frame's own header, for the stack, where IP must stand at a multiple of four. */
 struct wrapped_head {
@@ -84,6 +86,19 @@ static __always_inline bool is_to_tunnel6(struct __sk_buff *skb, __u8 next)
 	return true;
 }
 
+/* Whether an address is another node's end of the tunnel. */
+static __always_inline bool is_peer(const struct in6_addr *address)
+{
+	return bpf_map_lookup_elem(&peers, address);
+}
+
+static __always_inline bool is_peer4(__be32 address)
+{
+	const struct in6_addr mapped = { .s6_addr32 = { 0, 0, bpf_htonl(0xffff), address } };
+
+	return is_peer(&mapped);
+}
+
 /* Hands a packet to the tunnel's device. */
 static __always_inline int through_device(struct __sk_buff *skb, const struct route *route)
 {
@@ -100,18 +115,6 @@ static __always_inline int through_device(struct __sk_buff *skb, const struct ro
 	if (bpf_skb_set_tunnel_key(skb, &key, TUNNEL_KEY_BYTES, flags))
 		return drop(DROP_REWRITE);
 	return bpf_redirect(route->tunnel.ifindex, 0);
-}
-
-static __always_inline __sum16 ip_checksum(const struct iphdr *ip)
-{
-	const __u16 *words = (const __u16 *)ip;
-	__u32 sum = 0;
-
-#pragma unroll
-	for (__u32 at = 0; at < sizeof(*ip) / 2; at++)
-		sum += words[at];
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~((sum & 0xffff) + (sum >> 16));
 }
 
 /* Wraps a lone IPv4 packet and puts it on the wire. */
@@ -163,6 +166,7 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 	struct wrapping *outer;
 	const struct endpoint *pod;
 	struct iphdr *ip;
+	struct way4 back;
 
 	if (!eth || skb->gso_size)
 		return TC_ACT_UNSPEC;
@@ -175,6 +179,11 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 	    outer->vxlan.vni != bpf_htonl(config.vni << 8) || outer->inner.h_proto != bpf_htons(ETH_P_IP))
 		return TC_ACT_UNSPEC;
 	ip = (void *)eth + sizeof(*eth) + WRAPPING_BYTES;
+	back.from = ip->daddr;
+	back.to = ip->saddr;
+	/* Most packets answer, and come from where this node sends to. */
+	if (!leads_to4(&back, outer->ip.saddr) && !is_peer4(outer->ip.saddr))
+		return drop(DROP_TUNNEL_PEER);
 	pod = pod_at4(ip->daddr);
 	if (!pod || !within4(ip->saddr, config.cluster4, config.cluster4_mask) ||
 	    within4(ip->saddr, config.pods4, config.pods4_mask))

@@ -8,6 +8,8 @@ pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
 pub(crate) const ARP: u16 = 0x0806;
 pub(crate) const VLAN: u16 = 0x8100;
+/// A service provider's tag (IEEE 802.1ad).
+pub(crate) const PROVIDER_VLAN: u16 = 0x88a8;
 /// For local experiments (IEEE 802, section 9.2.3).
 pub(crate) const UNKNOWN: u16 = 0x88b5;
 
@@ -19,6 +21,7 @@ pub(crate) const IP_HEADER: usize = 20;
 pub(crate) const WRAPPING: usize = IP_HEADER + 8 + 8 + ETHERNET;
 
 const UDP: u8 = 17;
+pub(crate) const TCP: u8 = 6;
 /// VXLAN's flags with "the identifier is valid" (RFC 7348, section 5).
 pub(crate) const VXLAN_FLAGS: u8 = 0x08;
 

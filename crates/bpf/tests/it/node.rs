@@ -199,10 +199,10 @@ impl Node {
         self.send_with(&self.program(program), context, frame).expect("the kernel takes such a frame")
     }
 
-    /// The same for a frame that came by the tunnel's device in network `vni`.
+    /// The same for a frame that came by the tunnel's device in network `vni`, from a node at `from`.
     #[track_caller]
-    pub(crate) fn send_tunnelled(&self, vni: u32, over_ipv6: bool, frame: &[u8]) -> Outcome {
-        self.send_given(Program::FromTunnel, "tun", Given::Tunnel { vni, over_ipv6 }, frame)
+    pub(crate) fn send_tunnelled(&self, vni: u32, from: impl Into<IpAddr>, frame: &[u8]) -> Outcome {
+        self.send_given(Program::FromTunnel, "tun", Given::Tunnel { vni, from: from.into() }, frame)
     }
 
     /// The same for a frame that a link has given something.

@@ -12,7 +12,7 @@ use proptest::test_runner::{TestCaseResult, TestRunner};
 use proptest::{prop_assert, prop_oneof};
 
 use crate::frame::{self, BROADCAST, ethernet};
-use crate::node::{GATEWAY, HERE, Node, ONE, PORT, TWO, VNI, WIRE_MAC, can_run, far};
+use crate::node::{GATEWAY, GATEWAY_MAC, HERE, Node, ONE, PORT, THERE, TWO, VNI, WIRE_MAC, can_run, far};
 use crate::preamble::{self, Given, Preamble};
 use crate::run::{Context, Verdict};
 
@@ -22,9 +22,11 @@ const CASES: u32 = 3000;
 /// deeper than at the first of them.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let mac = || {
-        let known = [ONE.mac, ONE.mac, ONE.mac, WIRE_MAC, WIRE_MAC, WIRE_MAC, TWO.mac, BROADCAST];
+        let known = [ONE.mac, GATEWAY_MAC, WIRE_MAC, TWO.mac, BROADCAST];
         prop_oneof![8 => select(known.to_vec()), 1 => any::<[u8; 6]>().prop_map(Mac)]
     };
+    let usual = [(GATEWAY_MAC, ONE.mac), (WIRE_MAC, ONE.mac)];
+    let macs = prop_oneof![8 => select(usual.to_vec()), 2 => (mac(), mac())];
     let kinds = [frame::IPV4, frame::IPV4, frame::IPV6, frame::IPV6, frame::ARP];
     let kind = prop_oneof![8 => select(kinds.to_vec()), 1 => any::<u16>()];
     let address = || {
@@ -35,9 +37,9 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
         let known = [ONE.v6, ONE.v6, far::DIRECT6, far::DIRECT6, TWO.v6];
         prop_oneof![8 => select(known.to_vec()), 1 => any::<[u8; 16]>().prop_map(Into::into)]
     };
-    let places = (mac(), mac(), kind, (address(), address()), (address6(), address6()));
-    let named = (places, vec(any::<u8>(), 0..1986), any::<bool>()).prop_map(
-        |((to, from, kind, v4, v6), payload, is_tunnel)| {
+    let places = (macs, kind, (address(), address()), (address6(), address6()));
+    let named = (places, vec(any::<u8>(), 0..1986), any::<bool>(), any::<bool>()).prop_map(
+        |(((to, from), kind, v4, v6), payload, is_tunnel, is_sound)| {
             let mut frame = ethernet(to, from, kind, &payload);
             let mut put = |at: usize, bytes: &[u8]| {
                 if let Some(place) = frame.get_mut(at..at + bytes.len()) {
@@ -66,10 +68,34 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
                 }
                 _ => {}
             }
+            if is_sound {
+                make_sound(&mut frame);
+            }
             frame
         },
     );
     prop_oneof![1 => vec(any::<u8>(), 14..2000), 4 => named]
+}
+
+/// Gives a frame an IP header that a router finds nothing wrong with.
+fn make_sound(frame: &mut [u8]) {
+    let bytes = u16::try_from(frame.len() - frame::ETHERNET).expect("frames are short");
+    match u16::from_be_bytes([frame[12], frame[13]]) {
+        frame::IPV4 if frame.len() >= frame::ETHERNET + frame::IP_HEADER => {
+            frame[14] = 0x45;
+            frame[16..18].copy_from_slice(&bytes.to_be_bytes());
+            frame[22] = 64;
+            frame[24..26].fill(0);
+            let sum = frame::checksum(&frame[frame::ETHERNET..][..frame::IP_HEADER]);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        frame::IPV6 if bytes >= 40 => {
+            frame[14] = 0x60;
+            frame[18..20].copy_from_slice(&(bytes - 40).to_be_bytes());
+            frame[20..22].copy_from_slice(&[17, 64]);
+        }
+        _ => {}
+    }
 }
 
 /// Whether a frame has the names of pod one, wherever it uses a name.
@@ -101,7 +127,7 @@ impl Stand {
             Program::FromPod | Program::FromNetkit => (ONE.link, None),
             Program::FromWire => ("wire", None),
             Program::FromTunnel => {
-                ("tun", Some(preamble::load(loaded.as_fd(), Given::Tunnel { vni: VNI, over_ipv6: false })))
+                ("tun", Some(preamble::load(loaded.as_fd(), Given::Tunnel { vni: VNI, from: THERE.into() })))
             }
         };
         Stand { node, program, loaded, preamble, link, sent_on: Cell::new(0) }

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bpf::forward::Program;
+use bpf::forward::{Counter, Program};
 use linux::Mac;
 
 use crate::frame::{self, Ipv4, datagram, ethernet, udp};
-use crate::node::{GATEWAY_MAC, Node, ONE, TWO, VNI, can_run, far, from_hop};
+use crate::node::{GATEWAY_MAC, MTU, Node, ONE, THERE, THERE6, TWO, VNI, can_run, far, from_hop};
 use crate::run::{Context, Verdict};
 
 /// Bytes of a frame that stands for several segments.
@@ -17,7 +17,6 @@ pub(crate) fn odd4(from: Ipv4Addr, to: Ipv4Addr) -> Vec<(&'static str, Vec<u8>)>
     let plain = || Ipv4::new(from, to);
     let payload = udp(4000, 4001, b"some bytes");
     vec![
-        ("with options", Ipv4 { options: vec![1; 8], ..plain() }.packet(&payload)),
         ("first fragment", Ipv4 { fragment: 0x2000, ..plain() }.packet(&payload)),
         ("later fragment", Ipv4 { fragment: 0x2003, ..plain() }.packet(b"twelve bytes")),
         ("last fragment", Ipv4 { fragment: 0x0006, ..plain() }.packet(b"x")),
@@ -31,10 +30,59 @@ pub(crate) fn odd6(from: Ipv6Addr, to: Ipv6Addr) -> Vec<(&'static str, Vec<u8>)>
     let options = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp(4000, 4001, b"x")].concat();
     let fragment = [&[17, 0, 0, 1, 0, 0, 0, 9][..], &udp(4000, 4001, b"x")].concat();
     vec![
-        ("hop by hop", frame::ipv6(from, to, 0, &options)),
         ("destination options", frame::ipv6(from, to, 60, &options)),
         ("first fragment", frame::ipv6(from, to, 44, &fragment)),
         ("nothing behind", frame::ipv6(from, to, 59, b"")),
+    ]
+}
+
+/// IPv4 packets that a router does not simply send on.
+pub(crate) fn irregular4(from: Ipv4Addr, to: Ipv4Addr) -> Vec<(&'static str, Vec<u8>)> {
+    let payload = udp(4000, 4001, b"some bytes");
+    let sound = Ipv4::new(from, to).packet(&payload);
+    let changed = |at: usize, byte: u8| {
+        let mut packet = sound.clone();
+        packet[at] = byte;
+        packet[10..12].fill(0);
+        let sum = frame::checksum(&packet[..frame::IP_HEADER]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet
+    };
+    let mut bad_sum = sound.clone();
+    bad_sum[11] ^= 1;
+    let source_route = vec![0x83, 7, 4, 192, 0, 2, 2, 0];
+    vec![
+        ("options", Ipv4 { options: vec![1; 8], ..Ipv4::new(from, to) }.packet(&payload)),
+        ("a loose source route", Ipv4 { options: source_route, ..Ipv4::new(from, to) }.packet(&payload)),
+        ("another version", changed(0, 0x65)),
+        ("a header of 16 bytes", changed(0, 0x44)),
+        ("a header of 60 bytes", changed(0, 0x4f)),
+        ("longer than its frame", changed(3, sound[3] + 1)),
+        ("shorter than its frame", changed(3, sound[3] - 1)),
+        ("shorter than its header", changed(3, 19)),
+        ("a spent TTL", changed(8, 1)),
+        ("no TTL", changed(8, 0)),
+        ("a wrong checksum", bad_sum),
+    ]
+}
+
+/// The same for IPv6.
+pub(crate) fn irregular6(from: Ipv6Addr, to: Ipv6Addr) -> Vec<(&'static str, Vec<u8>)> {
+    let datagram = udp(4000, 4001, b"x");
+    let options = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &datagram].concat();
+    let sound = frame::ipv6(from, to, 17, &datagram);
+    let changed = |at: usize, byte: u8| {
+        let mut packet = sound.clone();
+        packet[at] = byte;
+        packet
+    };
+    vec![
+        ("hop by hop", frame::ipv6(from, to, 0, &options)),
+        ("another version", changed(0, 0x40)),
+        ("longer than its frame", changed(5, sound[5] + 1)),
+        ("shorter than its frame", changed(5, sound[5] - 1)),
+        ("a spent hop limit", changed(7, 1)),
+        ("no hop limit", changed(7, 0)),
     ]
 }
 
@@ -72,11 +120,63 @@ fn from_pod_to_pod() {
             let stray = node.send(program, TWO.link, frame);
             assert_eq!(stray.verdict, Verdict::Drop, "{program:?} {frame:x?}");
         }
-        // Between pods of a node no MTU is exceeded that the pods' own links do not have.
+        let send_in = |gso_bytes| {
+            let context = Context { ifindex: node.index(ONE.link), gso_bytes };
+            node.send_with(&node.program(program), context, &ONE.to(TWO.v4, &[7; LONG])).unwrap()
+        };
         let long = ONE.to(TWO.v4, &[7; LONG]);
-        let context = Context { ifindex: node.index(ONE.link), gso_bytes: 1000 };
-        let found = node.send_with(&node.program(program), context, &long).unwrap();
-        goes_on(found, &at_pod(program, TWO.mac, &long), "segments");
+        goes_on(send_in(MTU - 28), &at_pod(program, TWO.mac, &long), "segments");
+        for gso_bytes in [0, MTU - 27] {
+            let found = send_in(gso_bytes);
+            assert_eq!(
+                (found.verdict, found.counted),
+                (Verdict::Pass, vec![Counter::PassTooBig]),
+                "{gso_bytes}"
+            );
+        }
+    }
+}
+
+/// The kernel's path drops what is malformed and answers what has spent its TTL; options are its as well.
+#[test]
+fn what_is_irregular_is_the_kernels() {
+    if !can_run() {
+        return;
+    }
+    for node in [Node::direct(), Node::tunnelled()] {
+        for to in [TWO.v4, far::DIRECT] {
+            for (name, packet) in irregular4(ONE.v4, to) {
+                irregular(&node, name, &ONE.frame(frame::IPV4, &packet));
+            }
+            // The next one has a route that is kept.
+            node.send(Program::FromPod, ONE.link, &ONE.to(to, b"x"));
+            for (name, packet) in irregular4(ONE.v4, to) {
+                irregular(&node, name, &ONE.frame(frame::IPV4, &packet));
+                let spoofed = TWO.frame(frame::IPV4, &packet);
+                let found = node.send(Program::FromPod, TWO.link, &spoofed);
+                let expected = (Verdict::Drop, vec![Counter::DropSpoofedAddress]);
+                assert_eq!((found.verdict, found.counted), expected, "{name} from another pod");
+            }
+            let (kind, packet) = datagram(ONE.v4.into(), to.into(), b"x");
+            for mac in [frame::BROADCAST, TWO.mac] {
+                irregular(&node, "not for the gateway", &ethernet(mac, ONE.mac, kind, &packet));
+            }
+        }
+        for to in [TWO.v6, far::DIRECT6] {
+            for (name, packet) in irregular6(ONE.v6, to) {
+                irregular(&node, name, &ONE.frame(frame::IPV6, &packet));
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn irregular(node: &Node, name: &str, frame: &[u8]) {
+    for program in [Program::FromPod, Program::FromNetkit] {
+        let found = node.send(program, ONE.link, frame);
+        let expected = (Verdict::Pass, vec![Counter::PassIrregular]);
+        assert_eq!((found.verdict, found.counted), expected, "{program:?}: {name}");
+        assert_eq!(found.frame, frame, "{program:?}: {name}");
     }
 }
 
@@ -90,7 +190,8 @@ fn from_the_wire_to_a_pod() {
     for frame in [from_hop(far::DIRECT, ONE.v4, b"x"), from_hop(far::DIRECT6, TWO.v6, b"x")] {
         goes_on(node.send(Program::FromWire, "wire", &frame), &frame, "plain");
     }
-    for (name, packet) in odd4(far::DIRECT, ONE.v4) {
+    let with_options = irregular4(far::DIRECT, ONE.v4).swap_remove(0);
+    for (name, packet) in odd4(far::DIRECT, ONE.v4).into_iter().chain([with_options]) {
         let frame = arriving(frame::IPV4, &packet);
         goes_on(node.send(Program::FromWire, "wire", &frame), &frame, name);
     }
@@ -110,9 +211,9 @@ fn out_of_the_device_to_a_pod() {
         [(far::DIRECT.into(), ONE.v4.into()), (far::DIRECT6.into(), ONE.v6.into())];
     for (from, to) in pairs {
         let (kind, packet) = datagram(from, to, b"x");
-        for over_ipv6 in [false, true] {
+        for end in [IpAddr::from(THERE), THERE6.into()] {
             let frame = ethernet(GATEWAY_MAC, TWO.mac, kind, &packet);
-            goes_on(node.send_tunnelled(VNI, over_ipv6, &frame), &frame, "out of the device");
+            goes_on(node.send_tunnelled(VNI, end, &frame), &frame, "out of the device");
         }
     }
 }
@@ -126,7 +227,7 @@ fn a_pod_that_was_taken_away_is_nobody() {
     let two = node.endpoint(&TWO);
     bpf::forward::remove_endpoint(&node.folder, &two).unwrap();
     let to_two = node.send(Program::FromPod, ONE.link, &ONE.to(TWO.v4, b"x"));
-    assert_eq!((to_two.verdict, to_two.counted), (Verdict::Pass, vec![bpf::forward::Counter::PassNode]));
+    assert_eq!((to_two.verdict, to_two.counted), (Verdict::Pass, vec![Counter::PassNode]));
     for address in [IpAddr::from(ONE.v4), ONE.v6.into()] {
         let from_two = node.send(Program::FromPod, TWO.link, &TWO.to(address, b"x"));
         assert_eq!(from_two.verdict, Verdict::Drop);

@@ -2,13 +2,16 @@
 //! cannot say.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 
-/// Bytes of the key that every kernel since Linux 4.3 knows: identifier, other end, and what goes with them.
-const KEY: i32 = 28;
+/// Bytes of `struct bpf_tunnel_key` since Linux 5.19, and where it has the near end. What a program sets as the near end
+/// another reads as the far one: the first speaks of a packet that leaves, the second of one that came.
+const KEY: i32 = 44;
+const NEAR_END: i32 = 28;
 /// `BPF_F_TUNINFO_IPV6`.
 const OVER_IPV6: i32 = 1;
 /// What the preamble returns if it could not go on: no verdict of ours.
@@ -27,7 +30,7 @@ fn instruction(code: u8, registers: (u8, u8), offset: i16, number: i32) -> [u8; 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Given {
     /// A tunnel's device: the network's identifier.
-    Tunnel { vni: u32, over_ipv6: bool },
+    Tunnel { vni: u32, from: IpAddr },
     /// Any link: a VLAN's tag, taken out of the bytes.
     Vlan(u16),
 }
@@ -44,7 +47,7 @@ const EXIT: u8 = 0x95;
 fn code(given: Given, programs: BorrowedFd<'_>) -> Vec<[u8; 8]> {
     let mut code = vec![instruction(MOVE, (6, 1), 0, 0)];
     code.extend(match given {
-        Given::Tunnel { vni, over_ipv6 } => set_tunnel_key(vni, over_ipv6),
+        Given::Tunnel { vni, from } => set_tunnel_key(vni, from),
         Given::Vlan(tag) => vec![
             instruction(SET, (2, 0), 0, crate::frame::VLAN.to_be().into()),
             instruction(SET, (3, 0), 0, tag.into()),
@@ -63,14 +66,24 @@ fn code(given: Given, programs: BorrowedFd<'_>) -> Vec<[u8; 8]> {
     code
 }
 
-fn set_tunnel_key(vni: u32, over_ipv6: bool) -> Vec<[u8; 8]> {
+fn set_tunnel_key(vni: u32, from: IpAddr) -> Vec<[u8; 8]> {
     let i16_of = |bytes: i32| i16::try_from(bytes).expect("a small frame");
+    // The helpers want IPv4 in the host's order and IPv6 in that of the network.
+    let (flags, end) = match from {
+        IpAddr::V4(v4) => (0, vec![v4.to_bits().cast_signed()]),
+        IpAddr::V6(v6) => {
+            let words = v6.octets();
+            let words = words.chunks_exact(4).map(|word| i32::from_ne_bytes(word.try_into().expect("four")));
+            (OVER_IPV6, words.collect())
+        }
+    };
+    let mut key = [0; KEY as usize / 4];
+    key[0] = vni.cast_signed();
+    key[NEAR_END as usize / 4..][..end.len()].copy_from_slice(&end);
     let mut code = Vec::new();
-    for at in (-KEY..0).step_by(4) {
-        let word = if at == -KEY { vni.cast_signed() } else { 0 };
+    for (at, word) in (-KEY..0).step_by(4).zip(key) {
         code.push(instruction(STORE, (10, 0), i16_of(at), word));
     }
-    let flags = if over_ipv6 { OVER_IPV6 } else { 0 };
     code.extend([
         instruction(MOVE, (2, 10), 0, 0),
         instruction(ADD, (2, 0), 0, -KEY),

@@ -7,7 +7,8 @@ use bpf::forward::{Counter, Program};
 
 use crate::frame::{self, Ipv4, datagram, ethernet};
 use crate::node::{
-    GATEWAY_MAC, HERE, HOP_MAC, MTU, Node, ONE, PORT, THERE, TWO, VNI, WIRE_MAC, can_run, far, from_hop,
+    GATEWAY_MAC, HERE, HOP_MAC, MTU, Node, ONE, PORT, THERE, THERE6, TWO, VNI, WIRE_MAC, can_run, far,
+    from_hop,
 };
 use crate::run::{Context, Verdict};
 
@@ -51,6 +52,9 @@ fn forbidden() -> Vec<Case> {
         ("its address from another's MAC", alien(v4, &packet), Counter::DropSpoofedMac),
         ("its IPv6 address from another's MAC", alien(v6, &packet6), Counter::DropSpoofedMac),
         ("its protocol from another's MAC", alien(frame::UNKNOWN, b"x"), Counter::DropSpoofedMac),
+        ("a VLAN's tag", ONE.frame(frame::VLAN, &[0, 7, 8, 0, 0x45, 0]), Counter::DropVlan),
+        ("another protocol", ONE.frame(frame::UNKNOWN, b"x"), Counter::DropProtocol),
+        ("nothing but a header", ONE.frame(frame::UNKNOWN, b""), Counter::DropProtocol),
         ("link-local from another's MAC", alien(v6, &solicitation(LINK_LOCAL)), Counter::DropSpoofedMac),
         (
             "another's address",
@@ -93,17 +97,11 @@ fn forbidden() -> Vec<Case> {
 /// What a pod may say, and the kernel is to have.
 fn left_to_the_kernel() -> Vec<Case> {
     let long = vec![0; MTU as usize];
+    let spent = crate::pods::irregular4(ONE.v4, far::DIRECT).swap_remove(8).1;
     let solicitation = |from| ONE.frame(frame::IPV6, &frame::ipv6(from, MULTICAST6, ICMPV6, &[135, 0, 0, 0]));
     let to =
         |address: &str, payload: &[u8]| ONE.to(address.parse::<IpAddr>().expect("a sound address"), payload);
     vec![
-        ("another protocol", ONE.frame(frame::UNKNOWN, b"x"), Counter::PassProtocol),
-        ("nothing but a header", ONE.frame(frame::UNKNOWN, b""), Counter::PassProtocol),
-        (
-            "a VLAN's tag within the frame",
-            ONE.frame(frame::VLAN, &[0, 7, 8, 0, 0x45, 0]),
-            Counter::PassProtocol,
-        ),
         ("outside", ONE.to(far::OUTSIDE, b"x"), Counter::PassOutside),
         ("outside, IPv6", ONE.to(far::OUTSIDE6, b"x"), Counter::PassOutside),
         ("outside, too long", ONE.to(far::OUTSIDE, &long), Counter::PassOutside),
@@ -112,6 +110,7 @@ fn left_to_the_kernel() -> Vec<Case> {
         ("no pod's address", to("10.244.1.99", b"x"), Counter::PassNode),
         ("no pod's IPv6 address", to("fd00:1::99", b"x"), Counter::PassNode),
         ("the prefix's own address", to("10.244.1.0", b"x"), Counter::PassNode),
+        ("a spent TTL", ONE.frame(frame::IPV4, &spent), Counter::PassIrregular),
         ("too long", ONE.to(far::DIRECT, &long), Counter::PassTooBig),
         ("too long, IPv6", ONE.to(far::DIRECT6, &long), Counter::PassTooBig),
         ("a route elsewhere", ONE.to(far::ROUTED, b"x"), Counter::PassRouted),
@@ -217,32 +216,34 @@ fn nothing_counted_at_the_wire(node: &Node) {
 
 fn from_tunnel(node: &Node) {
     let packet = Ipv4::new(far::DIRECT, [10, 244, 1, 1].into()).packet(&frame::udp(4000, PORT, b"x"));
-    let found = node.send_tunnelled(VNI, false, &ethernet(GATEWAY_MAC, TWO.mac, frame::IPV4, &packet));
+    let found = node.send_tunnelled(VNI, THERE, &ethernet(GATEWAY_MAC, TWO.mac, frame::IPV4, &packet));
     assert_eq!((found.verdict, found.counted), (Verdict::Drop, vec![Counter::DropTunnelPort]));
     let inner = |from, to| {
         let (kind, packet) = datagram(from, to, b"x");
         ethernet(GATEWAY_MAC, TWO.mac, kind, &packet)
     };
     let mut cases = arriving(inner);
-    cases.push((
-        "another protocol",
-        ethernet(GATEWAY_MAC, TWO.mac, frame::UNKNOWN, b"x"),
-        Counter::PassProtocol,
-    ));
+    let other = |kind| ethernet(GATEWAY_MAC, TWO.mac, kind, b"x");
+    cases.push(("another protocol", other(frame::UNKNOWN), Counter::DropProtocol));
+    cases.push(("ARP", other(frame::ARP), Counter::PassArp));
     for (name, frame, counter) in cases {
-        let found = node.send_tunnelled(VNI, false, &frame);
+        let found = node.send_tunnelled(VNI, THERE, &frame);
         assert_eq!((found.verdict, found.counted), (verdict_of(counter), vec![counter]), "{name}");
     }
     let good = inner(far::DIRECT.into(), ONE.v4.into());
-    for over_ipv6 in [false, true] {
-        let found = node.send_tunnelled(VNI ^ 1, over_ipv6, &good);
+    for end in [IpAddr::from(THERE), THERE6.into()] {
+        let found = node.send_tunnelled(VNI ^ 1, end, &good);
         assert_eq!((found.verdict, found.counted), (Verdict::Drop, vec![Counter::DropForeignVni]));
+    }
+    for end in [IpAddr::from(ONE.v4), HERE.into(), ONE.v6.into(), Ipv6Addr::UNSPECIFIED.into()] {
+        let found = node.send_tunnelled(VNI, end, &good);
+        assert_eq!((found.verdict, found.counted), (Verdict::Drop, vec![Counter::DropTunnelPeer]), "{end}");
     }
     for (name, frame) in [
         ("for the node", inner(far::DIRECT.into(), HERE.into())),
         ("for the node, IPv6", inner(far::DIRECT6.into(), far::OUTSIDE6.into())),
     ] {
-        let found = node.send_tunnelled(VNI, false, &frame);
+        let found = node.send_tunnelled(VNI, THERE, &frame);
         assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![]), "{name}");
     }
     // The node's own: it was not in a tunnel.

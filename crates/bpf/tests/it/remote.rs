@@ -68,9 +68,6 @@ fn what_is_odd_goes_all_the_same() {
     for (kind, packet) in odd4.chain(odd6) {
         let frame = ONE.frame(kind, &packet);
         check(&node, &frame, &for_hop(&frame));
-        // A pod that takes the whole link for its gateway.
-        let frame = ethernet(frame::BROADCAST, ONE.mac, kind, &packet);
-        check(&node, &frame, &for_hop(&frame));
     }
 }
 
@@ -86,6 +83,8 @@ fn a_long_packet_of_short_segments_fits() {
         let longest = MTU as usize - headers;
         for (payload, gso_bytes, fits) in
             [(longest, 0, true), (longest + 1, 0, false), (longest + 1, 700, true), (3000, 1400, true)]
+                .into_iter()
+                .chain([(3000, longest as u32, true), (3000, longest as u32 + 1, false), (3000, 2900, false)])
         {
             let context = Context { ifindex: node.index(ONE.link), gso_bytes };
             let found = node.send_with(&program, context, &ONE.to(to, &vec![0; payload])).unwrap();
@@ -94,6 +93,73 @@ fn a_long_packet_of_short_segments_fits() {
                 false => (Verdict::Pass, vec![Counter::PassTooBig]),
             };
             assert_eq!((found.verdict, found.counted), expected, "{to}: {payload} bytes in {gso_bytes}");
+        }
+    }
+}
+
+/// A packet of TCP that a link cuts into segments, with a header of 32 bytes as most have.
+#[test]
+fn segments_of_tcp_fit_too() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let mut tcp = vec![7; 3000];
+    tcp[12] = 8 << 4;
+    for (kind, mut packet, headers) in [
+        (frame::IPV4, frame::Ipv4::new(ONE.v4, far::DIRECT).packet(&tcp), 52),
+        (frame::IPV6, frame::ipv6(ONE.v6, far::DIRECT6, frame::TCP, &tcp), 72),
+    ] {
+        if kind == frame::IPV4 {
+            packet[9] = frame::TCP;
+            packet[10..12].fill(0);
+            let sum = frame::checksum(&packet[..frame::IP_HEADER]);
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        for (gso_bytes, fits) in [(MTU - headers, true), (MTU - headers + 1, false)] {
+            let context = Context { ifindex: node.index(ONE.link), gso_bytes };
+            for program in [Program::FromPod, Program::FromNetkit] {
+                let found =
+                    node.send_with(&node.program(program), context, &ONE.frame(kind, &packet)).unwrap();
+                let expected = match fits {
+                    true => (Verdict::Redirect, vec![]),
+                    false => (Verdict::Pass, vec![Counter::PassTooBig]),
+                };
+                assert_eq!((found.verdict, found.counted), expected, "{kind:x}: {gso_bytes}");
+            }
+        }
+    }
+}
+
+/// The MTU of a way is that of its route, and of the wire where that is less than what the pods have.
+#[test]
+fn a_lower_mtu_of_the_wire_or_a_route_is_found_out() {
+    if !can_run() {
+        return;
+    }
+    for (change, mtu) in
+        [("link set wire mtu 1400", 1400), ("route change 10.244.2.0/24 via 192.0.2.2 mtu lock 1300", 1300)]
+    {
+        let node = Node::direct();
+        node.ip(change);
+        let sent = |payload: u32| {
+            let found =
+                node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, &vec![0; payload as usize]));
+            (found.verdict, found.counted)
+        };
+        // The first finds the way out, and the others know it.
+        for _ in 0..2 {
+            assert_eq!(sent(mtu - 27), (Verdict::Pass, vec![Counter::PassTooBig]), "{change}");
+            assert_eq!(sent(mtu - 28), (Verdict::Redirect, vec![]), "{change}");
+        }
+    }
+    // What a tunnel adds must fit as well.
+    let node = Node::tunnelled();
+    node.ip("link set wire mtu 1400");
+    for (to, added) in [(far::DIRECT, 50), (far::OVER_IPV6, 70)] {
+        for (payload, fits) in [(1400 - added - 27, false), (1400 - added - 28, true)] {
+            let found = node.send(Program::FromPod, ONE.link, &ONE.to(to, &vec![0; payload]));
+            assert_eq!(found.verdict == Verdict::Redirect, fits, "{to}: {payload}, {:?}", found.counted);
         }
     }
 }

@@ -1,16 +1,19 @@
 //! Packets to and from pods of nodes at the other end of a tunnel, down to each byte around them.
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
-use bpf::forward::{Counter, Program};
+use bpf::forward::{Counter, Program, Tunnel, add_tunnel, remove_tunnel};
 
 use crate::frame::{self, ETHERNET, IP_HEADER, Ipv4, WRAPPING, Wrapped, checksum, datagram, ethernet, udp};
 use crate::node::{
-    GATEWAY_MAC, HERE, HOP_MAC, MTU, Node, ONE, PORT, THERE, VNI, WIRE_MAC, can_run, far, from_hop, to_hop,
+    GATEWAY_MAC, HERE, HOP_MAC, MTU, Node, ONE, PORT, THERE, THERE6, VNI, WIRE_MAC, can_run, far, from_hop,
+    to_hop,
 };
 use crate::run::{Context, Verdict};
 
 const END: SocketAddrV4 = SocketAddrV4::new(HERE, PORT);
+const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const OTHER_END: SocketAddrV4 = SocketAddrV4::new(THERE, PORT);
 
 fn number(bytes: &[u8]) -> u16 {
@@ -84,6 +87,7 @@ fn a_pod_does_not_send_to_the_tunnel_s_port_of_a_node() {
     let v6 = |next, extensions: &[u8]| {
         ONE.frame(frame::IPV6, &frame::ipv6(ONE.v6, far::OUTSIDE6, next, &[extensions, &ours].concat()))
     };
+    let from6 = |from, to| ONE.frame(frame::IPV6, &frame::ipv6(from, to, 17, &ours));
     let own = [10, 244, 1, 1].into();
     let padding = [1; 4];
     let destination_options = [17, 0, 1, 4, 0, 0, 0, 0];
@@ -99,6 +103,12 @@ fn a_pod_does_not_send_to_the_tunnel_s_port_of_a_node() {
         ("behind an extension header", v6(60, &destination_options)),
         ("in a first fragment of IPv6", v6(44, &first_fragment)),
         ("behind nine extension headers", v6(60, &many)),
+        ("at the gateway's link-local address", from6(ONE.v6, LINK_LOCAL)),
+        ("of all neighbours", from6(ONE.v6, ALL_NODES)),
+        ("of all neighbours, from a link-local address", from6(LINK_LOCAL, ALL_NODES)),
+        ("at the gateway's, from a link-local address", from6(LINK_LOCAL, LINK_LOCAL)),
+        ("of another, from a link-local address", from6(LINK_LOCAL, THERE6)),
+        ("of all neighbours, from no address", from6(Ipv6Addr::UNSPECIFIED, ALL_NODES)),
     ] {
         for program in [Program::FromPod, Program::FromNetkit] {
             let found = node.send(program, ONE.link, &frame);
@@ -235,6 +245,48 @@ fn what_is_odd_is_left_to_the_device() {
     // Where there is no tunnel, nothing is unwrapped.
     let found = Node::direct().send(Program::FromWire, "wire", &arriving);
     assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![]), "no tunnel");
+}
+
+/// A tunnel packet is taken from another node's end of the tunnel only, even if its inner source is a known pod.
+#[test]
+fn strangers_get_nothing_through_the_tunnel() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    let inner =
+        ethernet(GATEWAY_MAC, HOP_MAC, frame::IPV4, &datagram(far::DIRECT.into(), ONE.v4.into(), b"x").1);
+    let arriving = |from: Ipv4Addr| {
+        let wrapped = Wrapped::between(SocketAddrV4::new(from, PORT), END, VNI).packet(&inner);
+        let found = node.send(Program::FromWire, "wire", &ethernet(WIRE_MAC, HOP_MAC, frame::IPV4, &wrapped));
+        (found.verdict, found.counted)
+    };
+    let (taken, refused) = ((Verdict::Redirect, vec![]), (Verdict::Drop, vec![Counter::DropTunnelPeer]));
+    for answered in [false, true] {
+        if answered {
+            // From now on it is known by the route of the answers.
+            node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, b"x"));
+        }
+        assert_eq!(arriving(THERE), taken);
+        for stranger in [HERE, ONE.v4, far::OUTSIDE, Ipv4Addr::new(192, 0, 2, 77)] {
+            assert_eq!(arriving(stranger), refused, "{stranger}");
+        }
+    }
+    // A node stays a peer as long as one of its prefixes is reached through its end.
+    let tunnel = |prefix: &str| Tunnel {
+        prefix: prefix.parse().expect("a sound prefix"),
+        device: node.index("tun"),
+        remote: Ipv4Addr::new(192, 0, 2, 77).into(),
+    };
+    let (one, two) = (tunnel("10.244.77.0/24"), tunnel("fd00:77::/64"));
+    for (change, added) in [(&one, true), (&two, true), (&one, false)] {
+        let changed =
+            if added { add_tunnel(&node.folder, change) } else { remove_tunnel(&node.folder, change) };
+        changed.unwrap();
+        assert_eq!(arriving(Ipv4Addr::new(192, 0, 2, 77)), taken);
+    }
+    remove_tunnel(&node.folder, &two).unwrap();
+    assert_eq!(arriving(Ipv4Addr::new(192, 0, 2, 77)), refused);
 }
 
 /// With tunnels, what comes by the wire in the clear still reaches the pod: the node's own routes may lead there.

@@ -1,37 +1,55 @@
-//! Frames with a VLAN's tag. A link takes it out of the bytes before a program sees them, so that the frame of a VLAN
-//! looks like any other; it would leave with its tag, into a VLAN that is none of a pod's business.
+//! Frames with a VLAN's tag. A link takes the first tag out of the bytes before a program sees them, so that the frame
+//! of a VLAN looks like any other. It would leave with its tag; and where that is of VLAN 0, the kernel ignores the tag
+//! and forwards what is behind it.
 
 use bpf::forward::{Counter, Program};
 
-use crate::frame::{self, ethernet};
+use crate::frame;
 use crate::node::{Node, ONE, TWO, can_run, far, from_hop};
 use crate::preamble::Given;
 use crate::run::Verdict;
 
-const TAG: u16 = 7;
+/// Identifiers with priorities: a VLAN, and none.
+const TAGS: [u16; 4] = [7, 0, 7 << 13, 7 << 13 | 7];
 
 #[test]
-fn no_pod_reaches_a_vlan() {
+fn no_pod_sends_in_a_vlan() {
     if !can_run() {
         return;
     }
     let node = Node::direct();
+    let honest = [
+        ONE.to(TWO.v4, b"x"),
+        ONE.to(TWO.v6, b"x"),
+        ONE.to(far::DIRECT, b"x"),
+        ONE.to(far::DIRECT6, b"x"),
+        crate::arp::question(),
+    ];
+    let spoofed = [
+        frame::datagram(far::OUTSIDE.into(), TWO.v4.into(), b"x"),
+        frame::datagram(far::OUTSIDE6.into(), TWO.v6.into(), b"x"),
+    ];
+    let spoofed = spoofed.map(|(kind, packet)| ONE.frame(kind, &packet));
+    let expected = (Verdict::Drop, vec![Counter::DropVlan]);
     for program in [Program::FromPod, Program::FromNetkit] {
-        for frame in [
-            ONE.to(TWO.v4, b"x"),
-            ONE.to(TWO.v6, b"x"),
-            ONE.to(far::DIRECT, b"x"),
-            ONE.to(far::DIRECT6, b"x"),
-            crate::arp::question(),
-        ] {
-            let found = node.send_given(program, ONE.link, Given::Vlan(TAG), &frame);
-            let expected = (Verdict::Pass, vec![Counter::PassProtocol]);
-            assert_eq!((found.verdict, found.counted), expected, "{program:?} {frame:x?}");
+        for (frame, tag) in honest.iter().chain(&spoofed).flat_map(|frame| TAGS.map(|tag| (frame, tag))) {
+            let found = node.send_given(program, ONE.link, Given::Vlan(tag), frame);
+            assert_eq!((found.verdict, found.counted), expected, "{program:?} {tag:x} {frame:x?}");
+            for kind in [frame::VLAN, frame::PROVIDER_VLAN] {
+                let tagged = within(kind, tag, frame);
+                let found = node.send(program, ONE.link, &tagged);
+                assert_eq!((found.verdict, found.counted), expected, "{program:?} {tagged:x?}");
+                let found = node.send_given(program, ONE.link, Given::Vlan(tag), &tagged);
+                assert_eq!((found.verdict, found.counted), expected, "{program:?}, twice: {tagged:x?}");
+            }
         }
-        let alien = ethernet(frame::BROADCAST, TWO.mac, frame::IPV4, &[0; 40]);
-        let found = node.send_given(program, ONE.link, Given::Vlan(TAG), &alien);
-        assert_eq!((found.verdict, found.counted), (Verdict::Drop, vec![Counter::DropSpoofedMac]));
     }
+}
+
+/// A frame with its tag among its bytes.
+fn within(kind: u16, tag: u16, frame: &[u8]) -> Vec<u8> {
+    let (macs, rest) = frame.split_at(12);
+    [macs, &kind.to_be_bytes(), &tag.to_be_bytes(), rest].concat()
 }
 
 #[test]
@@ -41,7 +59,7 @@ fn no_vlan_reaches_a_pod() {
     }
     let node = Node::tunnelled();
     for frame in [from_hop(far::DIRECT, ONE.v4, b"x"), from_hop(far::DIRECT6, ONE.v6, b"x")] {
-        let found = node.send_given(Program::FromWire, "wire", Given::Vlan(TAG), &frame);
+        let found = node.send_given(Program::FromWire, "wire", Given::Vlan(TAGS[0]), &frame);
         assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![]));
     }
 }

@@ -8,7 +8,8 @@ use plan::{Place, Plan, Step};
 use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
-use crate::{Attach, NodeSpec, Pod, SpecError, rules};
+use crate::trace::{Packets, Traces};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, With, rules};
 
 pub(crate) const BRIDGE: Bridge = Bridge;
 
@@ -33,6 +34,10 @@ impl Attach for Bridge {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         Ok(port(node, pod, mtu, Hairpin::Off))
+    }
+
+    fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+        port_traces(node, pod, talk)
     }
 }
 
@@ -75,6 +80,22 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
     let mut plan = outside.into_plan();
     plan.extend(inside.into_plan());
     plan
+}
+
+/// A port and the pod behind it. To other nodes the bridge itself is a link of the node, by which packets are routed; to
+/// a neighbour they go from port to port.
+pub(super) fn port_traces(node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+    let mut traces = Traces::default();
+    traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
+    traces.inward(&node.place, &links::node_end(pod), talk);
+    match talk.with {
+        With::Remote => {
+            traces.inward(&node.place, &links::bridge(), talk);
+            traces.forwarded(&node.place, Packets::Both);
+        }
+        With::Neighbour => traces.forwarded(&node.place, Packets::None),
+    }
+    traces.into_list()
 }
 
 /// The default routes' destinations.

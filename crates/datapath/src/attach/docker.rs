@@ -5,7 +5,7 @@ use plan::Plan;
 
 use super::bridge::{self, Hairpin};
 use crate::draft::Draft;
-use crate::{Attach, NodeSpec, Pod, SpecError, rules};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
 
 pub(crate) const DOCKER: Docker = Docker;
 
@@ -41,5 +41,11 @@ impl Attach for Docker {
             plan.extend(draft.into_plan());
         }
         Ok(plan)
+    }
+
+    /// A neighbour's published port, too, is reached from port to port: the bridge lets netfilter translate the address
+    /// and finds that the frame need not leave it (`br_nf_pre_routing_finish`).
+    fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+        bridge::port_traces(node, pod, talk)
     }
 }

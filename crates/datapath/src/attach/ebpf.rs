@@ -11,8 +11,9 @@ use super::veth::Pair;
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::rules::border;
+use crate::trace::{Counter, Packets, Traces};
 use crate::transport::vxlan;
-use crate::{Attach, NodeSpec, Pod, SpecError};
+use crate::{Attach, NodeSpec, Pod, Protocol, SpecError, Talk, Trace, With};
 
 /// Veth pairs, to nodes on the same wire.
 pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Beside::Nothing };
@@ -110,6 +111,27 @@ impl Attach for Ebpf {
             plan.push(&Place::Netns(pod.netns.clone()), Step::AddMember(member));
         }
         Ok(plan)
+    }
+
+    /// The programs do what the node's routing would. What a pod receives is not looked at: before Linux 6.7 a link does not
+    /// count what a program hands to it.
+    fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.forwarded(&node.place, Packets::None);
+        let is_spliced =
+            self.beside == Beside::Splice && talk.with == With::Neighbour && talk.protocol == Protocol::Tcp;
+        if is_spliced {
+            let splice = Splice { node: links::programs(node) };
+            traces.count(&node.place, Counter::Spliced(splice), Packets::Both);
+            return traces.into_list();
+        }
+        let inside = Place::Netns(pod.netns.clone());
+        traces.count(&inside, Counter::Sent(pod.ifname.clone()), talk.sent());
+        if self.pair == Pair::Veth {
+            // The kernel's own path sends by the node's end of the pair, the programs by the pod's.
+            traces.count(&node.place, Counter::Sent(links::node_end(pod)), Packets::None);
+        }
+        traces.into_list()
     }
 }
 

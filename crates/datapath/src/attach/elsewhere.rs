@@ -4,7 +4,8 @@ use linux::features::Feature;
 use plan::{Place, Plan};
 
 use crate::draft::Draft;
-use crate::{Attach, NodeSpec, Pod, SpecError};
+use crate::trace::{Counter, Traces};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const ELSEWHERE: Elsewhere = Elsewhere;
 
@@ -35,6 +36,14 @@ impl Attach for Elsewhere {
         let mut draft = Draft::at(&place);
         draft.sysctl(NO_DETECTION.0, NO_DETECTION.1);
         Ok(draft.into_plan())
+    }
+
+    /// How the node is passed is the plugin's to choose.
+    fn traces(&self, _node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        let place = Place::Netns(pod.netns.clone());
+        traces.count(&place, Counter::Sent(pod.ifname.clone()), talk.sent());
+        traces.into_list()
     }
 }
 

@@ -1,9 +1,11 @@
 //! The pod's processes run in the node's own namespace: there is nothing between them and the wire.
 
+use linux::IfName;
 use linux::features::Feature;
 use plan::Plan;
 
-use crate::{Attach, NodeSpec, Pod, SpecError};
+use crate::trace::{Counter, Packets, Traces};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, With};
 
 pub(crate) const HOST: Host = Host;
 
@@ -25,5 +27,16 @@ impl Attach for Host {
 
     fn pod(&self, _node: &NodeSpec, _pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
         Ok(Plan::new())
+    }
+
+    /// One namespace has nothing to forward. Neighbours speak over its loopback, which counts what it sends as received.
+    fn traces(&self, node: &NodeSpec, _pod: &Pod, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.forwarded(&node.place, Packets::None);
+        if talk.with == With::Neighbour {
+            let loopback = IfName::new("lo").expect("lo is a valid name");
+            traces.count(&node.place, Counter::Sent(loopback), Packets::Both);
+        }
+        traces.into_list()
     }
 }

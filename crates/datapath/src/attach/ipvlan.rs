@@ -7,7 +7,8 @@ use plan::{Place, Plan, Step};
 use super::bridge::everywhere;
 use crate::draft::Draft;
 use crate::links;
-use crate::{Attach, NodeSpec, Pod, SpecError};
+use crate::trace::{Packets, Traces};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const IPVLAN_L2: Ipvlan = Ipvlan { name: "ipvlan-l2", mode: IpvlanMode::L2 };
 pub(crate) const IPVLAN_L3: Ipvlan = Ipvlan { name: "ipvlan-l3", mode: IpvlanMode::L3 };
@@ -49,6 +50,14 @@ impl Attach for Ipvlan {
         let mut plan = outside.into_plan();
         plan.extend(self.inside(&place, node, pod));
         Ok(plan)
+    }
+
+    /// The node forwards nothing: the driver hands packets over before the node would.
+    fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
+        traces.forwarded(&node.place, Packets::None);
+        traces.into_list()
     }
 }
 

@@ -6,7 +6,8 @@ use plan::{Place, Plan, Step};
 
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
-use crate::{Attach, NodeSpec, Pod, SpecError};
+use crate::trace::{Packets, Traces};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const MACVLAN: Macvlan = Macvlan;
 
@@ -42,5 +43,13 @@ impl Attach for Macvlan {
         let mut plan = outside.into_plan();
         plan.extend(inside.into_plan());
         Ok(plan)
+    }
+
+    /// The node forwards nothing: the driver hands packets over before the node would.
+    fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
+        traces.forwarded(&node.place, Packets::None);
+        traces.into_list()
     }
 }

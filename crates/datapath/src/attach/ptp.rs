@@ -10,7 +10,8 @@ use super::bridge::everywhere;
 use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
-use crate::{Addresses, Attach, NodeSpec, Pod, SpecError};
+use crate::trace::{Packets, Traces};
+use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const PTP: Ptp = Ptp;
 
@@ -49,6 +50,15 @@ impl Attach for Ptp {
         plan.extend(inside(pod, gateway));
         plan.extend(routes(node, pod, &link));
         Ok(plan)
+    }
+
+    /// To a neighbour, too, all packets are routed.
+    fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
+        traces.inward(&node.place, &links::node_end(pod), talk);
+        traces.forwarded(&node.place, Packets::Both);
+        traces.into_list()
     }
 }
 

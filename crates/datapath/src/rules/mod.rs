@@ -3,6 +3,7 @@
 pub(crate) mod border;
 pub(crate) mod docker;
 pub(crate) mod flannel;
+pub(crate) mod tunnel;
 
 use ipnet::IpNet;
 use linux::IfName;
@@ -60,6 +61,10 @@ fn not_to(net: IpNet) -> Match {
 
 fn enters_by(name: &IfName) -> Match {
     Match::Iifname { not: false, name: name.clone() }
+}
+
+fn enters_by_other_than(name: &IfName) -> Match {
+    Match::Iifname { not: true, name: name.clone() }
 }
 
 fn leaves_by(name: &IfName) -> Match {

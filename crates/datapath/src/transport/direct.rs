@@ -5,7 +5,8 @@ use linux::features::Feature;
 use plan::Plan;
 
 use crate::draft::Draft;
-use crate::{Family, NodeSpec, Peer, SpecError, Transport};
+use crate::trace::Traces;
+use crate::{Family, NodeSpec, Peer, SpecError, Talk, Trace, Transport};
 
 pub(crate) const DIRECT: Direct = Direct;
 
@@ -35,5 +36,11 @@ impl Transport for Direct {
         let mut draft = Draft::at(&node.place);
         draft.routes_via(&node.wire, peer.pods.both(), peer.underlay.both());
         Ok(draft.into_plan())
+    }
+
+    fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.outward(&node.place, &node.wire, talk);
+        traces.into_list()
     }
 }

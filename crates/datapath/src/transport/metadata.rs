@@ -10,7 +10,9 @@ use plan::{Plan, Step};
 use super::vxlan;
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
-use crate::{Family, NodeSpec, Peer, SpecError, Transport};
+use crate::rules::tunnel;
+use crate::trace::Traces;
+use crate::{Family, NodeSpec, Peer, SpecError, Talk, Trace, Transport};
 
 pub(crate) const VXLAN_METADATA: Metadata = Metadata;
 
@@ -27,7 +29,7 @@ impl Transport for Metadata {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::VxlanExternal, Feature::Ipv6, Feature::BpfTc]
+        &[Feature::VxlanExternal, Feature::Ipv6, Feature::BpfTc, Feature::Nftables]
     }
 
     fn overhead_bytes(&self, outer: Family) -> u32 {
@@ -39,6 +41,8 @@ impl Transport for Metadata {
         let device = links::vxlan();
         let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
         let mut draft = Draft::at(&node.place);
+        // The device opens its port in both families.
+        draft.tables(Family::BOTH.map(|outer| tunnel::table(node, outer, vxlan::PORT)));
         let kind = LinkKind::VxlanExternal { port: vxlan::PORT };
         draft.link(&device, kind, mtu, Some(links::node_mac(node, MacOf::TunnelEnd)));
         draft.program(node, Program::FromTunnel, &device);
@@ -68,5 +72,13 @@ impl Transport for Metadata {
             }));
         }
         Ok(draft.into_plan())
+    }
+
+    /// The wire alone. Programs wrap and unwrap what they can themselves, past the device; what the kernel's own path would
+    /// wrap instead shows in the node's routing.
+    fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.outward(&node.place, &node.wire, talk);
+        traces.into_list()
     }
 }

@@ -4,7 +4,8 @@
 use linux::features::Feature;
 use plan::Plan;
 
-use crate::{Family, NodeSpec, Peer, SpecError, Transport};
+use crate::trace::Traces;
+use crate::{Family, NodeSpec, Peer, SpecError, Talk, Trace, Transport};
 
 pub(crate) const ONLINK: OnLink = OnLink;
 
@@ -30,5 +31,11 @@ impl Transport for OnLink {
 
     fn peer(&self, _node: &NodeSpec, _peer: &Peer) -> Result<Plan, SpecError> {
         Ok(Plan::new())
+    }
+
+    fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.outward(&node.place, &node.wire, talk);
+        traces.into_list()
     }
 }

@@ -5,7 +5,8 @@ use linux::features::Feature;
 use plan::Plan;
 
 use crate::draft::Draft;
-use crate::{Family, NodeSpec, Peer, Router, SpecError, Transport};
+use crate::trace::{Packets, Traces};
+use crate::{Family, NodeSpec, Peer, Router, SpecError, Talk, Trace, Transport};
 
 pub(crate) const VPC: Vpc = Vpc;
 
@@ -41,6 +42,16 @@ impl Transport for Vpc {
     fn peer(&self, node: &NodeSpec, _peer: &Peer) -> Result<Plan, SpecError> {
         router_of(node)?;
         Ok(Plan::new())
+    }
+
+    fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.outward(&node.place, &node.wire, talk);
+        if let Some(router) = &node.router {
+            traces.inward(&router.place, &router.wire, talk);
+            traces.forwarded(&router.place, Packets::Both);
+        }
+        traces.into_list()
     }
 }
 

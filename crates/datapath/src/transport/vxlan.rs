@@ -7,7 +7,8 @@ use plan::Plan;
 
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
-use crate::{Family, NodeSpec, Peer, SpecError, Transport};
+use crate::trace::Traces;
+use crate::{Family, NodeSpec, Peer, SpecError, Talk, Trace, Transport};
 
 pub(crate) const VXLAN: Vxlan = Vxlan;
 
@@ -69,5 +70,12 @@ impl Transport for Vxlan {
         draft.fdb(&device, mac, peer.underlay.of(node.outer));
         draft.routes_via_onlink(&device, peer.pods.both(), hops);
         Ok(draft.into_plan())
+    }
+
+    fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace> {
+        let mut traces = Traces::default();
+        traces.outward(&node.place, &links::vxlan(), talk);
+        traces.outward(&node.place, &node.wire, talk);
+        traces.into_list()
     }
 }

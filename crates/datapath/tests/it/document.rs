@@ -1,8 +1,9 @@
 //! The table of data paths and the pages behind it.
 
-use datapath::{ALL, Between, DataPath, Enters, Family, Reach};
+use datapath::{ALL, Between, Counter, DataPath, Enters, Family, Packets, Protocol, Reach};
 
 use crate::accepted;
+use crate::traces::Case;
 
 #[test]
 fn the_table_is_what_the_list_says() {
@@ -36,7 +37,48 @@ fn table() -> String {
     for path in ALL {
         text.push_str(&row(path));
     }
+    text.push_str(
+        "\n## What shows that packets took a path\n\n\
+         After each trial of a race these counters must have grown by at least what its answers took, in both directions, \
+         and those of the last column by next to nothing ([method](../method.md)). Each end has the same counters; here \
+         are the client's. *routes*: packets that the namespace forwarded (`IpForwDatagrams`, `Ip6OutForwDatagrams`).\n\n\
+         | data path | between two nodes | on one node | must not count |\n\
+         |---|---|---|---|\n",
+    );
+    for path in ALL {
+        let [remote, neighbour] = [false, true].map(|same_node| Case::new(path, same_node));
+        let mut hidden = counters(&remote, false);
+        let alone = counters(&neighbour, false);
+        let more =
+            alone.iter().filter(|name| !hidden.contains(name)).map(|name| format!("{name} on one node"));
+        let more: Vec<String> = more.collect();
+        hidden.extend(more);
+        let [remote, neighbour] = [remote, neighbour].map(|case| counters(&case, true).join(", "));
+        let hidden = hidden.join(", ");
+        text.push_str(&format!("| [`{0}`]({0}.md) | {remote} | {neighbour} | {hidden} |\n", path.name));
+    }
     text
+}
+
+/// The counters of the client's side that its packets must show at, or must not.
+fn counters(case: &Case, shown: bool) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for trace in case.traces(Protocol::Tcp) {
+        let place = case.called(&trace.place);
+        if place.is_empty() || (trace.packets != Packets::None) != shown {
+            continue;
+        }
+        let name = match &trace.counter {
+            Counter::Sent(link) if !shown => format!("sent by {place} `{link}`"),
+            Counter::Received(link) | Counter::Sent(link) => format!("{place} `{link}`"),
+            Counter::Forwarded => format!("{place} routes"),
+            Counter::Spliced(_) => "messages past TCP".to_owned(),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 fn row(path: &DataPath) -> String {

@@ -1,6 +1,7 @@
 //! Data paths from outside: their plans as text, their documentation, and real packets through real namespaces.
 
 mod accepted;
+mod attack;
 mod document;
 mod golden;
 mod pair;
@@ -9,5 +10,6 @@ mod probe;
 mod reject;
 mod specs;
 mod splice;
+mod traces;
 mod traffic;
 mod undo;

@@ -14,6 +14,7 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis) -> Value {
         "warnings": of(Severity::Warning),
         "findings": diagnosis.findings.iter().map(finding).collect::<Vec<_>>(),
         "unseen": diagnosis.unseen,
+        "not_judged": diagnosis.blind,
     })
 }
 

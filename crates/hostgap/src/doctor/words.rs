@@ -19,11 +19,16 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis, after: &Snapshot) -> String {
         counted(after.devices.len(), "link"),
         diagnosis.seconds,
         match warnings {
+            0 if !diagnosis.blind.is_empty() => "not judged in full".to_owned(),
             0 => "no warning".to_owned(),
             some => counted(some, "warning"),
         },
         informations
     );
+    if !diagnosis.blind.is_empty() {
+        text += "\nNot judged\n";
+        diagnosis.blind.iter().for_each(|blind| text += &labelled("", blind));
+    }
     of(Severity::Warning).for_each(|warning| text += &finding(warning));
     if informations > 0 {
         text += "\nWorth knowing\n";
@@ -33,8 +38,7 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis, after: &Snapshot) -> String {
         text += "\nNot seen\n";
         diagnosis.unseen.iter().for_each(|unseen| text += &labelled("", unseen));
     }
-    // A tree may come from anywhere, and a terminal obeys what it is told.
-    text.replace(|sign: char| sign.is_control() && sign != '\n', "\u{fffd}")
+    text
 }
 
 fn counted(number: usize, what: &str) -> String {

@@ -19,15 +19,18 @@ use linux::CpuSet;
   hostgap load http://127.0.0.1:8080/ --rate 20k
   hostgap load http://[::1]:8080/4096 --rate 1.5k --connections 500 --duration 1m --cpus 2,3
   hostgap load http://10.0.0.1/ --rate max --pipeline 16 --json
+  hostgap load http://10.0.0.1/ -n 100000 --rate max --connections 32 --no-keepalive --http 1.0
   hostgap load http://10.0.0.1/ http://10.0.0.1/cart --weights 9,1 --rate 5k,10k,20k --arrivals poisson
   hostgap load https://10.0.0.1/ --find-max --slo 'p99<2ms'
   hostgap load udp://10.0.0.1:9000 --request-bytes 200 --response-bytes 1400 --rate 50k --request-timeout 100ms
+  hostgap load grpc://10.0.0.1:8080 --rate 10k --request-bytes 1k
   hostgap load --self-test
 
 Exit code 3: the run is not valid, because the rate was missed by more than 0.01 %, because less than 99.9 % of the
 requests were answered as expected, because connections broke, or under --strict because a check left a doubt.")]
 pub(crate) struct Args {
-    /// What to ask: `http://HOST[:PORT][/PATH]`, `https://…`, `tcp://HOST:PORT`, `udp://HOST:PORT`. Several URLs of one
+    /// What to ask: `http://HOST[:PORT][/PATH]`, `https://…`, `tcp://HOST:PORT`, `udp://HOST:PORT`,
+    /// `grpc://HOST:PORT` (unary calls of /hostgap.Echo/Unary, in the clear). Several URLs of one
     /// server are asked in turn, as often as their --weights say.
     #[arg(value_name = "URL", required_unless_present = "self_test")]
     pub(crate) urls: Vec<String>,
@@ -61,9 +64,15 @@ pub(crate) struct LoadArgs {
     /// Which random instants: the same seed gives the same ones.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Permanent connections, of all threads together.
+    /// Permanent connections, of all threads together; over UDP as many sockets, with --no-keepalive as many as there
+    /// are at a time.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
+    /// A connection for each request, as `ab` has without -k. The time of a request begins at its intended instant, and
+    /// holds the handshakes of TCP and TLS; it is sent when its connection is begun. The server is asked to close
+    /// (Connection: close), so that the ports of this side are free at once; until it has, the place is taken.
+    #[arg(long)]
+    pub(crate) no_keepalive: bool,
     /// What happens to a request that is due when no connection is free.
     #[arg(long, value_enum, default_value_t = WhenBusyArg::Wait)]
     pub(crate) when_busy: WhenBusyArg,
@@ -73,12 +82,22 @@ pub(crate) struct LoadArgs {
     /// Connections that there may be with --when-busy grow [default: 16 times --connections].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections_max: Option<u32>,
+    /// As many requests as that and then the end, instead of --duration; of several rates, as many at each. At --rate max
+    /// the run is over with the last answer, or when none has come for as long as --timeout.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        conflicts_with_all = ["duration", "find_max"],
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub(crate) requests: Option<u64>,
     /// How long to measure (10s, 500ms, 1m30s).
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) duration: String,
-    /// Load before that, which is not counted; 0s: none.
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub(crate) warmup: String,
+    /// Load before that, which is not counted; 0s: none [default: 1s, with -n none].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) warmup: Option<String>,
     /// How long to wait for connections, and for answers after the end.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) timeout: String,
@@ -98,6 +117,10 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Request and answer")]
 pub(crate) struct RequestArgs {
+    /// The version of HTTP that requests are written in [default: 1.1]. 1.0 takes --no-keepalive: its connection ends with
+    /// the answer, and where the server tells no length, the answer with the connection.
+    #[arg(long, value_enum, value_name = "VERSION")]
+    pub(crate) http: Option<HttpArg>,
     /// How often each URL is asked beside the others (9,1), in their order.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) weights: Vec<u32>,
@@ -110,10 +133,10 @@ pub(crate) struct RequestArgs {
     /// The request's body, or @FILE to read it from.
     #[arg(long, value_name = "TEXT")]
     pub(crate) body: Option<String>,
-    /// The status of a good answer.
-    #[arg(long, value_name = "CODE", default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..=999))]
-    pub(crate) expect_status: u16,
-    /// The size of a good answer's body in bytes (100, 4k). Without it, any.
+    /// The status of a good answer over HTTP [default: 200].
+    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(200..=999))]
+    pub(crate) expect_status: Option<u16>,
+    /// The size of a good answer's body over HTTP in bytes (100, 4k). Without it, any.
     #[arg(long, value_name = "SIZE")]
     pub(crate) expect_body: Option<String>,
     /// Connect to this Unix socket instead of the URL's host.
@@ -125,12 +148,15 @@ pub(crate) struct RequestArgs {
     /// Trust any certificate.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// The size of a request with tcp:// and udp://.
-    #[arg(long, value_name = "SIZE", default_value = "64")]
-    pub(crate) request_bytes: String,
-    /// The size of an answer with tcp:// and udp://.
-    #[arg(long, value_name = "SIZE", default_value = "64")]
-    pub(crate) response_bytes: String,
+    /// Every handshake of TLS is a whole one: no session is resumed. For --no-keepalive.
+    #[arg(long, requires = "no_keepalive")]
+    pub(crate) no_session_reuse: bool,
+    /// The size of a request with tcp:// and udp://, of a call's body with grpc:// [default: 64].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) request_bytes: Option<String>,
+    /// The size of an answer with tcp:// and udp:// [default: 64].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) response_bytes: Option<String>,
 }
 
 /// Where and how the generator runs.
@@ -171,6 +197,17 @@ pub(crate) struct ResultArgs {
     /// Prove this generator on this machine: run it against a responder of known behaviour. Takes less than a minute.
     #[arg(long, conflicts_with = "urls")]
     pub(crate) self_test: bool,
+}
+
+/// [`::load::Version`] as it is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum HttpArg {
+    /// The connection stays, or is asked to be closed.
+    #[value(name = "1.1")]
+    Http11,
+    /// The connection ends with the answer.
+    #[value(name = "1.0")]
+    Http10,
 }
 
 /// Instants as they are typed.

@@ -1,6 +1,5 @@
 //! A run, watched.
 
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ pub(super) fn drive(
     let live = Live::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| watch(&live, run.duration, stop, &done, what));
+        scope.spawn(|| watch(&live, run, stop, &done, what));
         let outcome = ::load::run_live(clients, run, &live);
         done.store(true, Ordering::Relaxed);
         outcome
@@ -28,11 +27,12 @@ pub(super) fn drive(
     .map_err(explain)
 }
 
-fn watch(live: &Live, duration: Duration, stop: &AtomicBool, done: &AtomicBool, what: &str) {
-    let bar = std::io::stderr().is_terminal().then(|| {
+fn watch(live: &Live, run: &Run, stop: &AtomicBool, done: &AtomicBool, what: &str) {
+    let bar = crate::speak::takes_orders(&std::io::stderr()).then(|| {
         let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
             .expect("the template is constant and was tried");
-        ProgressBar::new(duration.as_millis() as u64).with_style(style)
+        let whole = run.requests.unwrap_or(run.duration.as_millis() as u64);
+        ProgressBar::new(whole).with_style(style)
     });
     let started = Instant::now();
     while !done.load(Ordering::Relaxed) {
@@ -42,7 +42,10 @@ fn watch(live: &Live, duration: Duration, stop: &AtomicBool, done: &AtomicBool, 
         if let Some(bar) = &bar {
             let elapsed = started.elapsed();
             let per_s = live.answered() as f64 / elapsed.as_secs_f64().max(1e-3);
-            bar.set_position(elapsed.min(duration).as_millis() as u64);
+            bar.set_position(match run.requests {
+                Some(requests) => live.answered().min(requests),
+                None => elapsed.min(run.duration).as_millis() as u64,
+            });
             let open = live.sent().saturating_sub(live.answered());
             bar.set_message(format!("{what} {} answered, {per_s:.0}/s, {open} not", live.answered()));
         }

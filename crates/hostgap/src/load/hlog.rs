@@ -7,6 +7,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use ::load::plain;
 use anyhow::Context;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
@@ -27,7 +28,7 @@ pub(super) struct Hlog<'a> {
 impl<'a> Hlog<'a> {
     /// Makes the file, before the run: that it cannot be written should not come out after an hour.
     pub(super) fn create(path: &'a Path) -> anyhow::Result<Hlog<'a>> {
-        let file = File::create(path).with_context(|| format!("could not create {}", path.display()))?;
+        let file = File::create(path).with_context(|| format!("could not create {}", shown(path)))?;
         Ok(Hlog { path, file })
     }
 
@@ -38,7 +39,7 @@ impl<'a> Hlog<'a> {
         let started = SystemTime::now().checked_sub(passed).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut file = BufWriter::new(self.file);
         let written = write(&mut file, job, runs, started).and_then(|()| Ok(file.flush()?));
-        written.with_context(|| format!("could not write {}", self.path.display()))
+        written.with_context(|| format!("could not write {}", shown(self.path)))
     }
 }
 
@@ -66,12 +67,16 @@ fn write(to: &mut impl Write, job: &Job, runs: &[Ran], started: SystemTime) -> a
     Ok(())
 }
 
+fn shown(path: &Path) -> String {
+    plain(&path.display().to_string())
+}
+
 fn about(job: &Job, ran: &Ran) -> String {
     let outcome = &ran.outcome;
     let rate = ran.schedule.rate_per_s().map_or("as many as go".to_owned(), |rate| format!("{rate}/s"));
     format!(
         "hostgap load {} {rate}: {} intended, {} answered, {} missed, which are in no histogram; nanoseconds",
-        job.url,
+        plain(&job.url),
         outcome.intended,
         outcome.answered,
         outcome.missed.count()

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ::load::{Expect, LoadError, Pool, Run, Schedule, Target, Wait, WhenBusy};
+use ::load::{Expect, LoadError, Pool, Run, Schedule, Target, Wait, WhenBusy, plain};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 
-use super::args::{Args, Arrivals, LoadArgs, WaitArg, WhenBusyArg};
+use super::args::{Args, Arrivals, HttpArg, LoadArgs, WaitArg, WhenBusyArg};
 use super::slo::Slo;
 use super::{request, url};
 use crate::exit::BadInput;
@@ -15,6 +15,9 @@ use crate::units;
 
 /// Requests that may be open on a connection, if that is asked for without a number.
 const PIPELINE: u32 = 16;
+
+/// Load before what is counted, if nobody says how long.
+const WARMUP: Duration = Duration::from_secs(1);
 
 /// How many times as many connections there may be as at the start, if that is asked for without a number.
 const GROWTH: u32 = 16;
@@ -37,6 +40,11 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Whether each request has a connection of its own.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.pools.iter().any(|pool| pool.fresh)
+    }
+
     /// Of all threads together.
     pub(super) fn connections(&self) -> usize {
         self.pools.iter().map(|pool| pool.connections).sum()
@@ -54,7 +62,7 @@ pub(super) enum Goal {
 pub(super) fn job(args: Args) -> anyhow::Result<Job> {
     let expect = expect(&args)?;
     let target = url::target(&args.urls, &args.request, expect)?;
-    let target = request::dressed(target, &args.request)?;
+    let target = request::dressed(target, &args.request, args.load.no_keepalive)?;
     let duration = units::duration(&args.load.duration).map_err(BadInput)?;
     if duration.is_zero() {
         return Err(BadInput("--duration must be more than zero".to_owned()).into());
@@ -62,6 +70,7 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
     let timeout = units::duration(&args.load.timeout).map_err(BadInput)?;
     let schedules = args.load.rate.iter().map(|rate| schedule(rate, &args.load));
     let schedules = schedules.collect::<Result<Vec<_>, _>>().map_err(BadInput)?;
+    fits(&args, &schedules)?;
     let kind = schedules[0];
     let goal = match args.load.slo.as_deref() {
         Some(text) => Goal::Max(text.parse().map_err(BadInput)?),
@@ -71,6 +80,7 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
     let threads = args.generator.threads.map_or(cpus.len().max(1), |threads| threads as usize);
     let places = if cpus.is_empty() { 0 } else { threads };
     let run = Run {
+        requests: args.load.requests,
         when_busy: args.load.when_busy.into(),
         drain: timeout,
         timeout: request_timeout(&args.load, &target, timeout)?,
@@ -88,7 +98,7 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
         pools: pools(&args.load, args.generator.timestamps, threads, timeout)?,
         cpus: args.generator.cpus,
         target,
-        warmup: units::duration(&args.load.warmup).map_err(BadInput)?,
+        warmup: warmup(&args.load)?,
         run,
         goal,
     })
@@ -96,7 +106,8 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
 
 fn expect(args: &Args) -> anyhow::Result<Expect> {
     let body_bytes = args.request.expect_body.as_deref().map(units::bytes).transpose().map_err(BadInput)?;
-    Ok(Expect { status: args.request.expect_status, body_bytes: body_bytes.map(u64::from) })
+    let expected = Expect { body_bytes: body_bytes.map(u64::from), ..Expect::default() };
+    Ok(Expect { status: args.request.expect_status.unwrap_or(expected.status), ..expected })
 }
 
 fn schedule(rate: &str, load: &LoadArgs) -> Result<Schedule, String> {
@@ -107,6 +118,53 @@ fn schedule(rate: &str, load: &LoadArgs) -> Result<Schedule, String> {
             Schedule::Poisson { rate_per_s, seed: load.seed }
         }
     })
+}
+
+/// What cannot be had together, in the words of the command line.
+fn fits(args: &Args, schedules: &[Schedule]) -> Result<(), BadInput> {
+    let load = &args.load;
+    let refuse = |text: &str| Err(BadInput(text.to_owned()));
+    if load.requests.is_some() && schedules.iter().any(|it| matches!(it, Schedule::Poisson { .. })) {
+        return refuse(
+            "-n: with --arrivals poisson the instant of the last request is not known beforehand; give a --duration",
+        );
+    }
+    if !load.no_keepalive {
+        return match args.request.http {
+            Some(HttpArg::Http10) => {
+                refuse("--http 1.0 ends the connection with each answer, so that it takes --no-keepalive")
+            }
+            Some(HttpArg::Http11) | None => Ok(()),
+        };
+    }
+    let others = [
+        (load.when_busy == WhenBusyArg::Grow, "--when-busy grow", "its connections are opened anyway"),
+        (load.when_busy == WhenBusyArg::Pipeline, "--when-busy pipeline", "nothing goes behind its request"),
+        (load.pipeline.is_some_and(|depth| depth > 1), "--pipeline", "nothing goes behind its request"),
+        (
+            load.connections_max.is_some(),
+            "--connections-max",
+            "--connections is how many there are at a time",
+        ),
+        (
+            args.generator.timestamps,
+            "--timestamps",
+            "the stamps of a connection that is being made are not those of a request",
+        ),
+    ];
+    match others.iter().find(|(given, _, _)| *given) {
+        Some((_, option, why)) => refuse(&format!("--no-keepalive does not go with {option}: {why}")),
+        None => Ok(()),
+    }
+}
+
+/// Who counts requests counts all of them.
+fn warmup(load: &LoadArgs) -> Result<Duration, BadInput> {
+    match &load.warmup {
+        Some(text) => units::duration(text).map_err(BadInput),
+        None if load.requests.is_some() => Ok(Duration::ZERO),
+        None => Ok(WARMUP),
+    }
 }
 
 /// A lost datagram would keep its socket busy to the end, so over UDP there always is a limit.
@@ -133,6 +191,7 @@ fn pools(load: &LoadArgs, stamps: bool, threads: usize, timeout: Duration) -> Re
     let pool = |index| Pool {
         depth,
         stamps,
+        fresh: load.no_keepalive,
         connections_max: share(most as usize, index, threads),
         ..Pool::of(share(connections, index, threads), timeout)
     };
@@ -165,6 +224,14 @@ impl From<WaitArg> for Wait {
     }
 }
 
+/// A message about the command line quotes what was typed, or copied.
+pub(super) fn quoted(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<BadInput>() {
+        Ok(BadInput(text)) => BadInput(plain(&text)).into(),
+        Err(error) => error,
+    }
+}
+
 /// What the user can mend is told as such.
 pub(super) fn explain(error: LoadError) -> anyhow::Error {
     match error {
@@ -185,6 +252,14 @@ pub(super) fn explain(error: LoadError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_that_is_made_readable_keeps_its_kind() {
+        let bad = quoted(BadInput("`\u{7}`".to_owned()).into());
+        assert!(bad.is::<BadInput>());
+        assert_eq!(bad.to_string(), "`\\u{7}`");
+        assert_eq!(quoted(anyhow::anyhow!("other")).to_string(), "other");
+    }
 
     #[test]
     fn shares_make_a_whole() {

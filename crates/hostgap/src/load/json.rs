@@ -1,7 +1,7 @@
 //! What a run gave, for programs. Each field is described in docs/json.md.
 
 use ::load::checks::{Check, Kind, Percentile, told};
-use ::load::{Histogram, Schedule, ThreadCost};
+use ::load::{Histogram, Outcome, Overdue, Protocol, Schedule, ThreadCost};
 use serde_json::{Map, Value, json};
 
 use super::Ran;
@@ -16,12 +16,13 @@ const SCHEMA: u32 = 2;
 /// Times are nanoseconds; what is not known is null.
 pub(super) fn run(job: &Job, ran: &Ran) -> Value {
     let Ran { schedule, outcome, verdict } = ran;
-    let missed = &outcome.missed;
-    let oldest = |age| (missed.count() > 0).then_some(age);
-    json!({
+    let mut value = json!({
         "schema": SCHEMA,
         "url": job.url,
+        "protocol": protocol(outcome.protocol),
         "connections": job.connections(),
+        "keepalive": !job.is_fresh(),
+        "requests": job.run.requests,
         "threads": job.pools.len(),
         "arrivals": arrivals(*schedule),
         "wait": wait(job.run.wait),
@@ -34,21 +35,6 @@ pub(super) fn run(job: &Job, ran: &Ran) -> Value {
         "requested_rps": outcome.rate_per_s,
         "achieved_rps": outcome.sent_per_s(),
         "answered_rps": outcome.answered_per_s(),
-        "intended": outcome.intended,
-        "sent": outcome.sent,
-        "sent_in_schedule": outcome.sent_in_schedule,
-        "answered": outcome.answered,
-        "answered_in_schedule": outcome.answered_in_schedule,
-        "missed": missed.count(),
-        "missed_age_ns": { "min": oldest(missed.ages.min()), "max": oldest(missed.ages.max()) },
-        "dropped": outcome.dropped,
-        "unexpected": { "status": outcome.unexpected.status, "length": outcome.unexpected.length },
-        "errors": outcome.faults.iter().map(|(kind, count)| (kind.to_owned(), count.into())).collect::<Map<_, _>>(),
-        "connection_errors": outcome.faults.count(),
-        "reconnects": outcome.reconnects,
-        "grown": outcome.grown,
-        "strays": outcome.strays,
-        "backlog_max": outcome.backlog_max,
         "independent_samples": verdict.independent,
         "response_ns": distribution(&outcome.response, verdict.independent),
         "service_ns": distribution(&outcome.service, verdict.independent),
@@ -57,6 +43,67 @@ pub(super) fn run(job: &Job, ran: &Ran) -> Value {
         "wire_ns": outcome.split.as_ref().map(|split| distribution(&split.wire, verdict.independent)),
         "client_ns": outcome.split.as_ref().map(|split| distribution(&split.client, verdict.independent)),
         "generator": outcome.threads.iter().map(thread_json).collect::<Vec<_>>(),
+    });
+    for part in [account(outcome), connections(outcome)] {
+        if let (Value::Object(all), Value::Object(part)) = (&mut value, part) {
+            all.extend(part);
+        }
+    }
+    value
+}
+
+/// What became of the requests.
+fn account(outcome: &Outcome) -> Value {
+    let (missed, dropped) = (&outcome.missed, &outcome.dropped);
+    let age = |age| (missed.count() > 0).then_some(age);
+    json!({
+        "intended": outcome.intended,
+        "sent": outcome.sent,
+        "sent_in_schedule": outcome.sent_in_schedule,
+        "answered": outcome.answered,
+        "answered_in_schedule": outcome.answered_in_schedule,
+        "missed": missed.count(),
+        "missed_by": {
+            "unanswered": missed.unanswered,
+            "expired": missed.expired,
+            "lost": missed.lost,
+            "unsent": missed.unsent,
+        },
+        "missed_age_ns": { "min": age(missed.ages.min()), "max": age(missed.ages.max()) },
+        "dropped": dropped.count(),
+        "dropped_by": { "answers": dropped.answers, "connections": dropped.connections, "late": dropped.late },
+        "unexpected": {
+            "status": outcome.unexpected.status,
+            "length": outcome.unexpected.length,
+            "grpc": grpc(outcome),
+        },
+        "strays": outcome.strays,
+        "backlog_max": outcome.backlog_max,
+        "overdue_ns": overdue(&outcome.overdue),
+        "backlog_ns": overdue(&outcome.backlog),
+    })
+}
+
+/// Calls of gRPC by the code of their outcome, as far as there were any that was not good.
+fn grpc(outcome: &Outcome) -> Map<String, Value> {
+    let codes = outcome.unexpected.grpc.iter().enumerate().filter(|(_, count)| **count > 0);
+    codes.map(|(code, count)| (code.to_string(), (*count).into())).collect()
+}
+
+/// What became of the connections.
+fn connections(outcome: &Outcome) -> Value {
+    let first = outcome.first_fault.as_ref();
+    let errors = outcome.faults.iter().map(|(kind, count)| (kind.to_owned(), count.into()));
+    json!({
+        "errors": errors.collect::<Map<_, _>>(),
+        "connection_errors": outcome.faults.count(),
+        "first_error": first.map(|first| {
+            json!({ "after_s": first.after.as_secs_f64(), "text": first.fault.to_string() })
+        }),
+        "reconnects": outcome.reconnects,
+        "handshakes": { "full": outcome.handshakes.full, "resumed": outcome.handshakes.resumed },
+        "grown": outcome.grown,
+        "silent": outcome.silent,
     })
 }
 
@@ -75,6 +122,24 @@ pub(super) fn found(job: &Job, slo: &Slo, found: &Found) -> Value {
         "max_rps": best.and_then(|ran| ran.schedule.rate_per_s()),
         "tried": found.tried.iter().map(tried).collect::<Vec<_>>(),
         "run": best.map(|ran| run(job, ran)),
+        "ended": found.ended,
+    })
+}
+
+fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Http => "http",
+        Protocol::Stream => "stream",
+        Protocol::Datagrams => "udp",
+        Protocol::Grpc => "grpc",
+    }
+}
+
+fn overdue(overdue: &Overdue) -> Value {
+    json!({
+        "total": overdue.total_ns,
+        "answers": overdue.answers_ns,
+        "connections": overdue.connections_ns,
     })
 }
 

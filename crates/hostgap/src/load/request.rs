@@ -2,21 +2,33 @@
 
 use std::fs;
 
-use ::load::{Ask, Request, Target};
+use ::load::{Ask, Request, Target, Version, plain};
 use anyhow::Context;
 
-use super::args::RequestArgs;
+use super::args::{HttpArg, RequestArgs};
 use crate::exit::BadInput;
 
-/// Gives the requests of a target their method, fields, body and weights.
-pub(super) fn dressed(mut target: Target, args: &RequestArgs) -> anyhow::Result<Target> {
-    let plain = args.method.is_none() && args.header.is_empty() && args.body.is_none();
+/// Gives the requests of a target their method, fields, body and weights, and what asks the server to close behind each.
+pub(super) fn dressed(mut target: Target, args: &RequestArgs, closes: bool) -> anyhow::Result<Target> {
+    let http = [
+        (args.http.is_some(), "--http"),
+        (closes, "--no-keepalive"),
+        (args.method.is_some(), "--method"),
+        (!args.header.is_empty(), "--header"),
+        (args.body.is_some(), "--body"),
+        (!args.weights.is_empty(), "--weights"),
+        (args.expect_status.is_some(), "--expect-status"),
+        (args.expect_body.is_some(), "--expect-body"),
+    ];
     let requests = match &mut target.ask {
         Ask::Http(requests) => requests,
-        Ask::Raw(_) if plain => return Ok(target),
-        Ask::Raw(_) => {
-            let text = "--method, --header and --body are for http:// and https:// alone";
-            return Err(BadInput(text.to_owned()).into());
+        Ask::Raw(_) | Ask::Grpc { .. } => {
+            return match http.iter().find(|(given, _)| *given) {
+                Some((_, option)) => {
+                    Err(BadInput(format!("{option} is for http:// and https:// alone")).into())
+                }
+                None => Ok(target),
+            };
         }
     };
     if !args.weights.is_empty() && args.weights.len() != requests.len() {
@@ -28,22 +40,31 @@ pub(super) fn dressed(mut target: Target, args: &RequestArgs) -> anyhow::Result<
     }
     let body = args.body.as_deref().map(body).transpose()?.unwrap_or_default();
     let fields = args.header.iter().map(|text| field(text)).collect::<Result<Vec<_>, _>>()?;
+    if closes && fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("connection")) {
+        let text = "--no-keepalive says itself what becomes of a connection: leave out --header Connection";
+        return Err(BadInput(text.to_owned()).into());
+    }
     let usual = if args.body.is_some() { "POST" } else { "GET" };
     for (index, request) in requests.iter_mut().enumerate() {
-        *request = Request {
+        let dressed = Request {
+            version: match args.http {
+                Some(HttpArg::Http10) => Version::Http10,
+                Some(HttpArg::Http11) | None => Version::Http11,
+            },
             method: args.method.clone().unwrap_or_else(|| usual.to_owned()),
             fields: fields.clone(),
             body: body.clone(),
             weight: args.weights.get(index).copied().unwrap_or(1),
             ..request.clone()
         };
+        *request = if closes { dressed.closing() } else { dressed };
     }
     Ok(target)
 }
 
 fn body(text: &str) -> anyhow::Result<Vec<u8>> {
     match text.strip_prefix('@') {
-        Some(path) => fs::read(path).with_context(|| format!("could not read {path}")),
+        Some(path) => fs::read(path).with_context(|| format!("could not read {}", plain(path))),
         None => Ok(text.as_bytes().to_vec()),
     }
 }

@@ -1,11 +1,9 @@
 //! `hostgap load --self-test`.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use ::load::proof::{self, Proof};
-use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::{exit, speak};
@@ -20,7 +18,7 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
         }
     })?;
     let text = if as_json { format!("{}\n", json(&proofs)) } else { table(&proofs) };
-    std::io::stdout().write_all(text.as_bytes()).context("could not write the result")?;
+    speak::text(&text)?;
     let holds = proofs.iter().all(Proof::holds);
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ::load::checks::{Kind, Percentile, told};
-use ::load::{Histogram, Outcome, Schedule, Split, ThreadCost, Wait};
+use ::load::{Handshakes, Histogram, Outcome, Protocol, Schedule, Split, ThreadCost, Wait, plain};
 
 use super::Ran;
 use super::job::Job;
@@ -33,8 +33,11 @@ fn lines(text: &mut String, job: &Job, ran: &Ran) -> std::fmt::Result {
     writeln!(
         text,
         "{}: {}, {}, {} wait, {}",
-        job.url,
-        count(job.connections(), "connection"),
+        plain(&job.url),
+        match job.is_fresh() {
+            true => format!("a connection for each request, {} at a time", job.connections()),
+            false => count(job.connections(), connection(outcome)),
+        },
         count(job.pools.len(), "thread"),
         wait(job.run.wait),
         time(outcome.duration.as_nanos() as u64),
@@ -43,7 +46,9 @@ fn lines(text: &mut String, job: &Job, ran: &Ran) -> std::fmt::Result {
     percentile_lines(text, outcome, verdict.independent)?;
     writeln!(text)?;
     rate_line(text, ran)?;
-    request_lines(text, outcome)?;
+    request_line(text, outcome)?;
+    connection_lines(text, ran, job.is_fresh())?;
+    outcome.split.as_ref().map_or(Ok(()), |split| split_line(text, split))?;
     outcome.threads.iter().enumerate().try_for_each(|(index, thread)| thread_line(text, index, thread))?;
     check_lines(text, verdict)
 }
@@ -83,32 +88,62 @@ fn rate_line(text: &mut String, ran: &Ran) -> std::fmt::Result {
     writeln!(text, "rate      {asked}{:.2}/s answered", outcome.answered_per_s())
 }
 
-fn request_lines(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
+fn request_line(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let missed = &outcome.missed;
-    write!(
-        text,
-        "requests  {} intended, {} answered, {} missed",
-        outcome.intended,
-        outcome.answered,
-        missed.count()
-    )?;
-    if missed.count() > 0 {
-        write!(text, " (given up when {} to {} old)", time(missed.ages.min()), time(missed.ages.max()))?;
+    let count = missed.count();
+    write!(text, "requests  {} intended, {} answered, {count} missed", outcome.intended, outcome.answered)?;
+    if count > 0 {
+        let reasons = [
+            (missed.unanswered, "unanswered"),
+            (missed.expired, "timed out"),
+            (missed.lost, "lost"),
+            (missed.unsent, "never sent"),
+        ];
+        let reasons = reasons.iter().filter(|(count, _)| *count > 0);
+        let reasons: Vec<String> = reasons.map(|(count, reason)| format!("{count} {reason}")).collect();
+        let (least, most) = (time(missed.ages.min()), time(missed.ages.max()));
+        write!(text, " ({}, given up when {least} to {most} old)", reasons.join(", "))?;
     }
-    if outcome.dropped > 0 {
-        write!(text, ", {} dropped", outcome.dropped)?;
+    if outcome.dropped.count() > 0 {
+        write!(text, ", {} dropped", outcome.dropped.count())?;
     }
-    writeln!(text, ", {} unexpected answers", outcome.unexpected.count())?;
+    match outcome.protocol {
+        Protocol::Http | Protocol::Grpc => {
+            writeln!(text, ", {} unexpected answers", outcome.unexpected.count())
+        }
+        Protocol::Datagrams => writeln!(text, ", {} answers of another size", outcome.unexpected.count()),
+        // Of a stream each answer is as long as it was to be.
+        Protocol::Stream => writeln!(text),
+    }
+}
+
+fn connection_lines(text: &mut String, ran: &Ran, is_fresh: bool) -> std::fmt::Result {
+    let outcome = &ran.outcome;
     if outcome.strays > 0 {
         writeln!(text, "datagrams {} came that answered nothing that was open", outcome.strays)?;
     }
-    writeln!(
+    let anew = match outcome.protocol {
+        _ if is_fresh => "made",
+        Protocol::Http | Protocol::Grpc | Protocol::Stream => "reconnects",
+        Protocol::Datagrams => "made anew",
+    };
+    write!(
         text,
-        "sockets   {} connection errors, {} reconnects, at most {} requests waited for a connection",
+        "sockets   {} {} errors, {} {anew}",
         outcome.faults.count(),
-        outcome.reconnects,
-        outcome.backlog_max
+        connection(outcome),
+        outcome.reconnects
     )?;
+    // As many as go are never overdue.
+    if ran.schedule != Schedule::Saturate {
+        let of = if outcome.threads.len() > 1 { " of a thread" } else { "" };
+        write!(text, ", at most {} requests{of} waited behind an overdue one", outcome.backlog_max)?;
+    }
+    writeln!(text)?;
+    let Handshakes { full, resumed } = outcome.handshakes;
+    if is_fresh && full + resumed > 0 {
+        writeln!(text, "          {full} handshakes of TLS were whole, {resumed} resumed a session")?;
+    }
     if outcome.grown > 0 {
         writeln!(
             text,
@@ -116,7 +151,15 @@ fn request_lines(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
             outcome.grown
         )?;
     }
-    outcome.split.as_ref().map_or(Ok(()), |split| split_line(text, split))
+    Ok(())
+}
+
+/// What requests travel on.
+fn connection(outcome: &Outcome) -> &'static str {
+    match outcome.protocol {
+        Protocol::Http | Protocol::Grpc | Protocol::Stream => "connection",
+        Protocol::Datagrams => "socket",
+    }
 }
 
 /// Where the service time went.

@@ -22,11 +22,15 @@ impl Slo {
     /// What does not hold, the first of it; `None`: all holds. Requests that were never answered count as slower than
     /// anything.
     pub(super) fn broken(&self, outcome: &Outcome) -> Option<String> {
+        if outcome.intended == 0 {
+            return Some("no request was due in so short a time".to_owned());
+        }
         let unanswered = outcome.intended - outcome.answered;
         self.0.iter().find_map(|limit| {
             let beyond = (outcome.intended as f64 * (1.0 - limit.percentile / 100.0)) as u64;
             if unanswered > beyond {
-                return Some(format!("{unanswered} requests were not answered"));
+                let all = outcome.intended;
+                return Some(format!("{unanswered} of {all} requests were not answered as expected"));
             }
             // The percentile of all that were intended, the unanswered ones at its end.
             let answered = outcome.answered as f64;
@@ -73,6 +77,18 @@ impl fmt::Display for Slo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_without_answers_break_any_limit_and_none_at_all_meet_none() {
+        let slo: Slo = "p50<1h".parse().unwrap();
+        let mut outcome = ::load::Outcome::new(Some(1.0), ::load::Protocol::Http);
+        assert_eq!(slo.broken(&outcome).as_deref(), Some("no request was due in so short a time"));
+        (outcome.intended, outcome.sent) = (10, 10);
+        assert_eq!(slo.broken(&outcome).as_deref(), Some("10 of 10 requests were not answered as expected"));
+        outcome.answered = 10;
+        outcome.response.record_n(1_000, 10).unwrap();
+        assert_eq!(slo.broken(&outcome), None);
+    }
 
     #[test]
     fn limits_are_read() {

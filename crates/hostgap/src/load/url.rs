@@ -2,13 +2,16 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use ::load::{Address, Ask, Expect, Request, Sizes, Target, Tls, Trust};
+use ::load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust, plain};
 use anyhow::Context;
 
 use super::args::RequestArgs;
 use super::job::explain;
 use crate::exit::BadInput;
 use crate::units;
+
+/// Bytes of a request and of an answer without HTTP, if nobody says how many; as our responder has them.
+const RAW_BYTES: u32 = 64;
 
 /// How a server is spoken with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +20,7 @@ enum Scheme {
     Https,
     Tcp,
     Udp,
+    Grpc,
 }
 
 /// The parts of `SCHEME://AUTHORITY/PATH`.
@@ -52,17 +56,19 @@ fn address(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Address> {
         }
         return Ok(Address::Unix(path.clone()));
     }
-    let address = resolve(url).with_context(|| format!("could not find the address of {}", url.host))?;
+    let address =
+        resolve(url).with_context(|| format!("could not find the address of {}", plain(url.host)))?;
     Ok(match url.scheme {
-        Scheme::Http | Scheme::Https | Scheme::Tcp => Address::Tcp(address),
+        Scheme::Http | Scheme::Https | Scheme::Tcp | Scheme::Grpc => Address::Tcp(address),
         Scheme::Udp => Address::Udp(address),
     })
 }
 
 fn tls(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Option<Tls>> {
     if url.scheme != Scheme::Https {
-        if args.insecure || args.tls_ca.is_some() {
-            return Err(BadInput("--insecure and --tls-ca are for https://".to_owned()).into());
+        if args.insecure || args.tls_ca.is_some() || args.no_session_reuse {
+            let text = "--insecure, --tls-ca and --no-session-reuse are for https://";
+            return Err(BadInput(text.to_owned()).into());
         }
         return Ok(None);
     }
@@ -71,7 +77,8 @@ fn tls(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Option<Tls>> {
         Some(path) => Trust::File(path),
         None => Trust::System,
     };
-    Tls::new(url.host, trust).map(Some).map_err(explain)
+    let sessions = if args.no_session_reuse { Sessions::Forgotten } else { Sessions::Resumed };
+    Tls::new(url.host, trust).map(|tls| Some(tls.with_sessions(sessions))).map_err(explain)
 }
 
 fn ask(urls: &[Url<'_>], args: &RequestArgs, expect: Expect) -> Result<Ask, BadInput> {
@@ -80,14 +87,26 @@ fn ask(urls: &[Url<'_>], args: &RequestArgs, expect: Expect) -> Result<Ask, BadI
         Request::get(url.authority, path, expect)
     };
     if urls.iter().all(|url| matches!(url.scheme, Scheme::Http | Scheme::Https)) {
+        if args.request_bytes.is_some() || args.response_bytes.is_some() {
+            let text = "--request-bytes and --response-bytes are for tcp://, udp:// and grpc:// alone";
+            return Err(BadInput(text.to_owned()));
+        }
         return Ok(Ask::Http(urls.iter().map(request).collect()));
     }
     if urls.len() > 1 || !urls[0].path.is_empty() {
-        return Err(BadInput("tcp:// and udp:// have one URL, without a path".to_owned()));
+        return Err(BadInput("tcp://, udp:// and grpc:// have one URL, without a path".to_owned()));
+    }
+    let bytes = |text: &Option<String>| text.as_deref().map_or(Ok(RAW_BYTES), units::bytes).map_err(BadInput);
+    if urls[0].scheme == Scheme::Grpc {
+        if args.response_bytes.is_some() {
+            let text = "--response-bytes: the answer to a call of gRPC has the size of its request";
+            return Err(BadInput(text.to_owned()));
+        }
+        return Ok(Ask::Grpc { body_bytes: bytes(&args.request_bytes)? });
     }
     Ok(Ask::Raw(Sizes {
-        request_bytes: units::bytes(&args.request_bytes).map_err(BadInput)?,
-        response_bytes: units::bytes(&args.response_bytes).map_err(BadInput)?,
+        request_bytes: bytes(&args.request_bytes)?,
+        response_bytes: bytes(&args.response_bytes)?,
     }))
 }
 
@@ -97,13 +116,14 @@ fn resolve(url: &Url<'_>) -> std::io::Result<SocketAddr> {
 }
 
 fn parse(text: &str) -> Result<Url<'_>, &'static str> {
-    let expected = "http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT or udp://HOST:PORT is expected";
+    let expected = "http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT, udp://HOST:PORT or grpc://HOST:PORT is expected";
     let (scheme, rest) = text.split_once("://").ok_or(expected)?;
     let (scheme, usual_port) = match scheme {
         "http" => (Scheme::Http, Some(80)),
         "https" => (Scheme::Https, Some(443)),
         "tcp" => (Scheme::Tcp, None),
         "udp" => (Scheme::Udp, None),
+        "grpc" => (Scheme::Grpc, None),
         _ => return Err(expected),
     };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
@@ -158,6 +178,7 @@ mod tests {
         check("http://[::1]", Scheme::Http, "[::1]", "::1", 80, "");
         check("tcp://[::1]:7", Scheme::Tcp, "[::1]:7", "::1", 7, "");
         check("udp://a:7", Scheme::Udp, "a:7", "a", 7, "");
+        check("grpc://a:7", Scheme::Grpc, "a:7", "a", 7, "");
     }
 
     #[test]

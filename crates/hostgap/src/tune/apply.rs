@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use plan::{Held, Journal, Kernel, Phase, Plan, Standing, TakenBack, TransactionError, Undone, Why};
+use plan::{
+    Account, Held, Journal, Kernel, Phase, Plan, Standing, Store, TakenBack, TransactionError, Undone, Why,
+};
 
 use super::bound::Bound;
 use super::proposal::Proposal;
@@ -45,6 +47,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let held = args.state.store().hold()?;
     let mut kernel = Kernel::new()?;
     settle(&held, &mut kernel)?;
+    refuse_beside_unconfirmed(held.store())?;
     // Looked at once the lock is there, so that no other tuning changes it in between.
     let proposal = proposal(args)?;
     speak::aside(show::text(&proposal).trim_end());
@@ -117,6 +120,16 @@ fn add(
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is as it should be only until a deadline is not as it should be: "nothing to change" would be true for seconds.
+fn refuse_beside_unconfirmed(store: &Store) -> anyhow::Result<()> {
+    match store.standing()? {
+        Some(Standing { id, phase: phase @ Phase::Unconfirmed { .. }, .. }) => {
+            Err(TransactionError::Stands { id, phase }.into())
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// What one tuning cannot be: in two namespaces, or with a limit that its watcher does not hold.
 fn refuse_other(standing: &Standing, proposal: &Proposal) -> Result<(), BadInput> {
     let name = |netns: Option<&str>| netns.map_or("this host".to_owned(), |name| format!("namespace {name}"));
@@ -185,27 +198,27 @@ fn carry_on(
 /// What a dead command has left is taken back before anything else is done.
 pub(super) fn settle(held: &Held, kernel: &mut Kernel) -> anyhow::Result<()> {
     let Some(standing) = held.store().standing()? else { return Ok(()) };
+    let id = &standing.id;
+    if held.store().account()? == Account::Restarted {
+        held.take_back(kernel, Why::Asked)?;
+        speak::aside(format_args!(
+            "Tuning {id} is gone: the machine was started anew since, which resets all of it."
+        ));
+        return Ok(());
+    }
     let overdue = standing.left_ns() == Some(0) && !held.store().is_watched();
     let why = match standing.phase {
-        _ if !standing.is_of_this_boot() => Why::Asked,
         Phase::Applying | Phase::Extending { .. } => Why::Died,
         Phase::Unconfirmed { .. } if overdue => Why::Unconfirmed,
         Phase::Unconfirmed { .. } | Phase::Confirmed => return Ok(()),
     };
     let back = held.take_back(kernel, why)?;
-    let id = &standing.id;
-    if standing.is_of_this_boot() {
-        let what = match standing.phase {
-            Phase::Extending { .. } => format!("What was being added to tuning {id}"),
-            Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed => format!("Tuning {id}"),
-        };
-        speak::aside(format_args!("{what} was taken back, {why}."));
-        tell_failure(&back);
-    } else {
-        speak::aside(format_args!(
-            "Tuning {id} is gone: the machine was started anew since, which resets all of it."
-        ));
-    }
+    let what = match standing.phase {
+        Phase::Extending { .. } => format!("What was being added to tuning {id}"),
+        Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed => format!("Tuning {id}"),
+    };
+    speak::aside(format_args!("{what} was taken back, {why}."));
+    tell_failure(&back);
     Ok(())
 }
 
@@ -218,6 +231,9 @@ pub(super) fn tell_failure(back: &TakenBack) {
     }
     if !back.is_whole {
         speak::aside("Not all of it could be taken back: `hostgap tune rollback` tries again.");
+    }
+    if let Some(doubt) = &back.doubt {
+        speak::aside(format_args!("Whether that was all cannot be told: {doubt}."));
     }
 }
 

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use ::record::Asked;
 use ::tune::{PROFILES, Profile, Setting, Wanted};
-use anyhow::Context;
 use ipnet::IpNet;
 
 use super::findings;
@@ -124,7 +123,7 @@ fn read(name: &str) -> anyhow::Result<Profile> {
         let text = format!("there is no profile and no file {name:?}{hint}; hostgap's own are {names}");
         return Err(BadInput(text).into());
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("could not read profile {name}"))?;
+    let text = crate::input::text("profile", path)?;
     Profile::read(&text).map_err(|error| BadInput(format!("profile {name}, {error}")).into())
 }
 

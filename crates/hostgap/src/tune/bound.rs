@@ -47,9 +47,9 @@ struct Step {
 impl Bound {
     /// Reads a plan.
     pub(super) fn read(path: &Path) -> anyhow::Result<Bound> {
-        let text = std::fs::read(path).with_context(|| format!("could not read plan {}", path.display()))?;
+        let text = crate::input::text("plan", path)?;
         let bad = |what: String| BadInput(format!("plan {}: {what}", path.display()));
-        let bound: Bound = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        let bound: Bound = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         if bound.schema != SCHEMA {
             return Err(bad(format!("it has schema {}, this hostgap knows {SCHEMA}", bound.schema)).into());
         }

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use ::record::Asked;
 use ::tune::{Scope, Setting, Wanted};
-use anyhow::Context;
 use ipnet::IpNet;
 use linux::sysctl;
 use serde::Deserialize;
@@ -56,9 +55,9 @@ impl Default for Finding {
 
 /// The settings that findings propose, the first for each knob: findings come by impact. What is left out has its reason.
 pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
-    let text = std::fs::read(path).with_context(|| format!("could not read findings {}", path.display()))?;
+    let text = crate::input::text("findings", path)?;
     let bad = |what: String| BadInput(format!("findings {}: {what}", path.display()));
-    let report: serde_json::Value = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    let report: serde_json::Value = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
     if !report["findings"].is_array() {
         return Err(
             bad("there is no list \"findings\"; `hostgap doctor --json` writes one".to_owned()).into()

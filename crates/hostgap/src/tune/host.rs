@@ -26,6 +26,8 @@ pub(super) struct Host {
     pub(super) device: Option<Device>,
     /// What steps need to know. Its link is no link's name where none is known.
     pub(super) site: Site,
+    /// The greatest MTU that the link's driver takes, where it has a limit.
+    pub(super) mtu_max: Option<u32>,
     /// Where routes over the link lead that a router has announced: what is set at them would go with the next announcement.
     pub(super) announced: Vec<IpNet>,
 }
@@ -64,7 +66,7 @@ impl Host {
             let (process, node) = (place.clone(), place);
             let nic = Nic { rx: 0, tx: 0, interrupts: Vec::new() };
             let site = Site { process, node, wire, cpus, nic, routes: Vec::new() };
-            return Ok(Host { netns: name, device: None, site, announced: Vec::new() });
+            return Ok(Host { netns: name, device: None, site, mtu_max: None, announced: Vec::new() });
         };
         let found = netlink.link(&wire)?;
         let found =
@@ -88,7 +90,7 @@ impl Host {
         let routes = routes.into_iter().map(|dst| (dst, wire.clone())).collect();
         let (process, node) = (place.clone(), place);
         let site = Site { process, node, wire, cpus, nic, routes };
-        Ok(Host { netns: name, device: Some(device), site, announced })
+        Ok(Host { netns: name, device: Some(device), site, mtu_max: found.mtu_max, announced })
     }
 
     /// The site with those routes alone that a setting is meant for.

@@ -14,7 +14,7 @@ use ::tune::{Lives, Setting};
 use anyhow::Context;
 use linux::Files;
 use linux::sysctl::Configured;
-use plan::{Phase, Standing};
+use plan::{Account, Phase, Standing};
 use serde::Deserialize;
 
 use super::proposal::Proposal;
@@ -63,12 +63,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         speak::result(format_args!("{removed} files removed."))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let Some(standing) = args.state.store().standing()? else {
+    let store = args.state.store();
+    let Some(standing) = store.standing()? else {
         return Err(
             BadInput("nothing stands that could be kept: apply and confirm it first".to_owned()).into()
         );
     };
-    if standing.phase != Phase::Confirmed || !standing.is_of_this_boot() {
+    if standing.phase != Phase::Confirmed || store.account()? == Account::Restarted {
         let text = format!("tuning {} is not confirmed: `hostgap tune confirm` comes first", standing.id);
         return Err(BadInput(text).into());
     }

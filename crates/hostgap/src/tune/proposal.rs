@@ -9,6 +9,7 @@ use linux::{Netlink, Netns, sysctl};
 use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
 
 use super::asked::{AskedArgs, Wish};
+use super::bounds;
 use super::host::Host;
 use super::managers::{self, Conflict};
 use super::tracking;
@@ -173,6 +174,9 @@ impl Proposal {
         let here = Since::of_release(&linux::features::release());
         if let Some(until) = setting.knob.until.filter(|until| here.is_some_and(|here| here >= *until)) {
             return Ok(Some(format!("no kernel from {until} heeds it")));
+        }
+        if let Some(why) = bounds::beyond(setting, &self.host)? {
+            return Ok(Some(why));
         }
         Ok(match setting.lives {
             Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency

@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// Which of the file's candidates, by its name; without it the first.
     #[arg(long, value_name = "NAME")]
     candidate: Option<String>,
-    /// What is done: http, connect, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
+    /// What is done: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
     #[arg(long, value_name = "KIND")]
     workload: Option<WorkloadKind>,
     /// Permanent connections of the client.
@@ -180,8 +180,10 @@ fn experiment(args: &Args) -> anyhow::Result<(Experiment, Candidate)> {
         let why = "the search is on this machine's kernel, and the file's experiment is in a virtual machine";
         return Err(BadInput(why.to_owned()).into());
     }
-    let candidate = candidate(args, &experiment)?;
+    let candidate = Candidate { swept: None, ..candidate(args, &experiment)? };
     experiment.candidates = vec![candidate.clone()];
+    // A search is at one load and varies settings itself.
+    experiment.sweep = None;
     experiment.validate()?;
     Ok((experiment, candidate))
 }
@@ -223,7 +225,7 @@ fn factor(text: &str) -> Result<Factor, BadInput> {
         Some(_) | None => (Side::Both, name.trim()),
     };
     // A list of CPUs has commas of its own.
-    let is_list = ::tune::find(knob).is_some_and(|knob| knob.kind == Kind::Cpus);
+    let is_list = ::tune::find(knob).is_some_and(|knob| matches!(knob.kind, Kind::Cpus | Kind::QueueCpus));
     let sign = if is_list || values.contains('|') { '|' } else { ',' };
     let values = values.split(sign).map(str::trim).filter(|value| !value.is_empty());
     Ok(Factor { knob: knob.to_owned(), side, values: values.map(asked).collect() })

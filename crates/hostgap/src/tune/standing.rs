@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use plan::{Ended, Entry, Intent, Kernel, Phase, Placed, Standing, Store, TransactionError, Undone, Why};
+use plan::{
+    Account, Ended, Entry, Held, Intent, Kernel, Phase, Placed, Standing, Store, TransactionError, Undone,
+    Why,
+};
 use serde_json::json;
 
 use super::{about, apply, keep};
@@ -24,15 +27,26 @@ struct Seen {
     steps: Vec<Step>,
     /// Lines that say nothing any more, and why.
     damaged: Vec<(usize, String)>,
+    /// Why it cannot be told what stands.
+    doubt: Option<String>,
+    /// The machine was started anew since.
+    is_restarted: bool,
 }
 
 /// `hostgap tune status`.
 pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let standing = store.standing()?;
-    let seen = match &standing {
-        Some(standing) if standing.is_of_this_boot() => seen(store, standing)?,
-        Some(_) | None => Seen::default(),
+    let account = store.account();
+    let seen = match (&standing, &account) {
+        (Some(_), Ok(Account::Stands { .. }) | Err(_)) => seen(store)?,
+        (Some(_) | None, _) => Seen::default(),
     };
+    let doubt = match &account {
+        Ok(account) => account.doubt().map(str::to_owned),
+        Err(error) => Some(error.to_string()),
+    };
+    let seen =
+        Seen { doubt, is_restarted: account.is_ok_and(|account| account == Account::Restarted), ..seen };
     let last = store.last();
     if as_json {
         let standing = standing.as_ref().map(|standing| object(store, standing, &seen));
@@ -41,7 +55,7 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     }
     match &standing {
         Some(standing) => tell(store, standing, &seen)?,
-        None if store.journal_path().exists() => speak::result(format_args!(
+        None if seen.doubt.is_some() => speak::result(format_args!(
             "Nobody knows what stands: {} is there, and nothing says whose it is. `hostgap tune rollback` takes back \
              what it says.",
             store.journal_path().display()
@@ -60,7 +74,7 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
 
 /// `hostgap tune confirm`.
 pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCode> {
-    let held = store.hold()?;
+    let held = hold(store, "confirmed")?;
     if let Some(standing) = store.standing()?.filter(|_| !same_login)
         && let (Some(left_ns), true) = (standing.left_ns(), about::is_old_login(&standing))
     {
@@ -96,13 +110,12 @@ pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCod
 /// `hostgap tune rollback`.
 pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode> {
     let stood = store.standing().ok().flatten();
-    let held = store.hold()?;
+    let held = hold(store, "rolled back")?;
     if discard {
         held.forget()?;
         speak::result("Forgotten; what was set stays as it is.")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let is_of_this_boot = store.standing().ok().flatten().is_none_or(|standing| standing.is_of_this_boot());
     let back = match held.take_back(&mut Kernel::new()?, Why::Asked) {
         Ok(back) => back,
         Err(TransactionError::Journal(error)) => {
@@ -118,7 +131,7 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
         }
         Err(error) => return Err(error.into()),
     };
-    if let (false, Some(last)) = (is_of_this_boot, store.last()) {
+    if let (true, Some(last)) = (back.rebooted, store.last()) {
         speak::result(ended(&last))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -143,9 +156,14 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     }
     Ok(match (back.is_whole, left) {
         (false, _) => ExitCode::from(exit::FAILURE),
-        (true, 0) => ExitCode::SUCCESS,
+        (true, 0) if back.doubt.is_none() => ExitCode::SUCCESS,
         (true, _) => ExitCode::from(exit::INVALID),
     })
+}
+
+/// The store, if there is one: to end something makes no directory.
+fn hold(store: &Store, what: &'static str) -> Result<Held, TransactionError> {
+    if store.path().exists() { store.hold() } else { Err(TransactionError::Nothing { what }) }
 }
 
 /// How it ended, if its watcher, which had the store until now, has taken back what stood a moment ago.
@@ -155,31 +173,22 @@ fn taken_back(store: &Store, stood: &Standing) -> Option<Ended> {
 
 /// The steps that stand, and the damaged lines of the journal. It is only read: whoever changes it has its lock. A step
 /// that was done again, for a link that came anew or since somebody had changed it, is told once.
-fn seen(store: &Store, standing: &Standing) -> anyhow::Result<Seen> {
+fn seen(store: &Store) -> anyhow::Result<Seen> {
     let path = store.journal_path();
-    let expected = standing.steps.unwrap_or_default();
     if !path.exists() {
-        let gone = (expected > 0).then(|| (1, "it is gone, and with it the way back".to_owned()));
-        return Ok(Seen { steps: Vec::new(), damaged: gone.into_iter().collect() });
+        return Ok(Seen::default());
     }
-    let mut intents = 0;
     let mut open: Vec<Intent> = Vec::new();
     let mut damaged = Vec::new();
     for plan::Salvaged { line, entry } in plan::salvage(&path)? {
         match entry {
-            Ok(Entry::Intent(intent)) => {
-                intents += 1;
-                open.push(intent);
-            }
+            Ok(Entry::Intent(intent)) => open.push(intent),
             Ok(Entry::Undone { seq, outcome, .. }) if outcome.is_final() => {
                 open.retain(|intent| intent.seq != seq);
             }
             Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
             Err(why) => damaged.push((line, why)),
         }
-    }
-    if damaged.is_empty() && intents < expected {
-        damaged.push((1, format!("it has {intents} of the {expected} steps that were done")));
     }
     let placed: Vec<Placed> = open.into_iter().map(|intent| intent.placed).collect();
     let counts = |(at, one): &(usize, &Placed)| {
@@ -188,7 +197,7 @@ fn seen(store: &Store, standing: &Standing) -> anyhow::Result<Seen> {
     let mut kernel = Kernel::new()?;
     let last_of_each = placed.iter().enumerate().filter(counts);
     let steps = last_of_each.map(|(_, placed)| look(placed.clone(), &mut kernel)).collect();
-    Ok(Seen { steps, damaged })
+    Ok(Seen { steps, damaged, ..Seen::default() })
 }
 
 fn look(placed: Placed, kernel: &mut Kernel) -> Step {
@@ -199,8 +208,8 @@ fn look(placed: Placed, kernel: &mut Kernel) -> Step {
     }
 }
 
-fn tell(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> anyhow::Result<()> {
-    if !standing.is_of_this_boot() {
+fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
+    if seen.is_restarted {
         let text = "Tuning {} was made before the machine was started anew, which has reset all of it.";
         speak::result(text.replace("{}", &standing.id))?;
         return Ok(());
@@ -226,7 +235,7 @@ fn tell(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> a
         let held = if store.is_watched() { "is held" } else { "is NOT held any more: the watcher has died" };
         speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
     }
-    for Step { placed, now, is_so } in steps {
+    for Step { placed, now, is_so } in &seen.steps {
         let what = placed.commands().join("; ");
         match now {
             Ok(_) if *is_so => speak::result(format_args!("  {what}"))?,
@@ -236,14 +245,18 @@ fn tell(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> a
             Err(why) => speak::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
         }
     }
-    for (line, why) in damaged {
+    for (line, why) in &seen.damaged {
         speak::result(format_args!("  the journal's line {line} is damaged: {why}"))?;
+    }
+    if let Some(doubt) = &seen.doubt {
+        speak::result(format_args!("Whether this is all that stands cannot be told: {doubt}."))?;
     }
     Ok(())
 }
 
-fn object(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) -> serde_json::Value {
-    let steps: Vec<_> = steps
+fn object(store: &Store, standing: &Standing, seen: &Seen) -> serde_json::Value {
+    let steps: Vec<_> = seen
+        .steps
         .iter()
         .map(|Step { placed, now, is_so }| {
             json!({ "command": placed.commands().join("\n"), "now": now.as_ref().ok(), "as_set": is_so })
@@ -255,13 +268,14 @@ fn object(store: &Store, standing: &Standing, Seen { steps, damaged }: &Seen) ->
         "since_unix_s": standing.since_unix_s,
         "left_s": standing.left_ns().map(|left| left / 1_000_000_000),
         "watched": store.is_watched(),
-        "of_this_boot": standing.is_of_this_boot(),
+        "of_this_boot": !seen.is_restarted,
         "cpu_latency_us": standing.cpu_latency_us,
         "netns": standing.about["netns"],
         "device": standing.about["device"],
         "settings": standing.about["settings"],
         "steps": steps,
-        "damaged_lines": damaged.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
+        "damaged_lines": seen.damaged.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
+        "doubt": seen.doubt,
     })
 }
 
@@ -273,6 +287,9 @@ fn ended(last: &Ended) -> String {
     }
     let what = if last.addition { "What was being added to it".to_owned() } else { name };
     let mut text = format!("{what} was taken back, {}.", last.why);
+    if let Some(doubt) = &last.doubt {
+        text += &format!(" Whether that was all cannot be told: {doubt}.");
+    }
     for (command, found) in &last.left {
         text += &format!("\n  left alone, changed by somebody else: {command}\n    found {found}");
     }

@@ -21,7 +21,7 @@ fn the_command_line() {
         (&["--cpus", "900"], 2, "CPU 900 is not there"),
         (&["--nginx", "/nonexistent/nginx"], 4, "/nonexistent/nginx: No such file"),
         (&["--server", "apache"], 2, "auto, nginx or hostgap"),
-        (&["/nonexistent.toml"], 2, "could not read /nonexistent.toml: No such file"),
+        (&["/nonexistent.toml"], 2, "could not read experiment /nonexistent.toml: No such file"),
     ];
     for (args, code, says) in bad {
         check(&turn.run_race(args), code, says);
@@ -105,7 +105,54 @@ fn without_nginx_our_own_responder_serves_and_says_so_unless_nginx_was_asked_for
 #[test]
 fn a_file_that_is_no_record() {
     let turn = turn();
-    check(&turn.hostgap(&["report", "/etc/passwd"]), 1, "line 1 of /etc/passwd is damaged");
-    check(&turn.hostgap(&["report", "/etc"]), 1, "could not read record /etc: Is a directory");
+    check(&turn.hostgap(&["report", "/etc/passwd"]), 2, "line 1 of /etc/passwd is damaged");
+    check(&turn.hostgap(&["report", "/etc"]), 2, "could not read record /etc: Is a directory");
     check(&turn.hostgap(&["report"]), 2, "FILE");
+}
+
+/// Whatever the user names as input and is not that has one code, with every command.
+#[test]
+fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
+    let turn = turn();
+    let at = |name: &str| turn.out().join(name).to_str().unwrap().to_owned();
+    std::fs::write(at("garbage"), "once\nupon a time\n").unwrap();
+    std::fs::write(at("binary"), [0xff, 0, 0xfe]).unwrap();
+    std::fs::write(at("empty"), "").unwrap();
+    std::fs::create_dir(at("directory")).unwrap();
+    for name in ["missing", "garbage", "binary", "empty", "directory"] {
+        let file = at(name);
+        let takers: [&[&str]; 8] = [
+            &["report", &file],
+            &["race", &file],
+            &["race", "--cni", &file],
+            &["lab", "up", "--cni", &file],
+            &["tune", "plan", &file],
+            &["tune", "plan", "--from-findings", &file],
+            &["tune", "apply", "--plan", &file],
+            &["doctor", "--from", &file],
+        ];
+        for args in takers {
+            let output = turn.hostgap(args);
+            let text = check(&output, 2, &file);
+            assert!(text.starts_with("hostgap: "), "{args:?}: {text}");
+        }
+    }
+    let endless = turn.hostgap(&["tune", "plan", "/dev/zero"]);
+    check(&endless, 2, "could not read profile /dev/zero: it has more than 16 MiB");
+    let absent: [(&[&str], &str); 7] = [
+        (&["bpf", "counters", "hgt-nobody"], "\"hgt-nobody\" has no programs of ours"),
+        (&["bpf", "unload", "hgt-nobody"], "\"hgt-nobody\" has no programs of ours"),
+        (&["bpf", "member", "hgt-nobody", "10.0.0.1"], "\"hgt-nobody\" has no programs of ours"),
+        (
+            &["bpf", "splice", "hgt-nobody", "--attach", "/sys/fs/cgroup"],
+            "\"hgt-nobody\" has no programs of ours",
+        ),
+        (&["doctor", "--netns", "hgt-none"], "could not open namespace hgt-none"),
+        (&["serve", "--listen", "127.0.0.1:0", "--cpus", "900"], "CPU 900 is not there or not allowed"),
+        (&["lab", "down", "hgt-nothing"], "nothing called \"hgt-nothing\" stands"),
+    ];
+    for (args, says) in absent {
+        check(&turn.hostgap(args), 2, says);
+    }
+    turn.assert_nothing_left();
 }

@@ -43,6 +43,32 @@ fn shown_calls_of_plugins_build_by_hand_too() {
     }
 }
 
+/// Every value of a sweep is a candidate, and those of the command line are swept like the file's.
+#[test]
+fn a_sweep_shows_each_of_its_candidates() {
+    let turn = turn();
+    let file = turn.out().join("sweep.toml");
+    let sweep = "sweep = { over = \"to_client.loss\", values = [\"1%\", \"4%\"] }";
+    std::fs::write(&file, format!("schema = 1\nname = \"x\"\n{sweep}\n[[candidates]]\npath = \"macvlan\"\n"))
+        .unwrap();
+    let file = file.to_str().unwrap();
+    let shown = turn.hostgap(&["race", "--show-commands", file, "--paths", "docker"]);
+    check(&shown, 0, "");
+    let shown = stdout(&shown);
+    for (name, loss) in [("docker 1 %", "loss 1%"), ("docker 4 %", "loss 4%")] {
+        let part = shown.split_once(&format!("# {name}: ")).unwrap().1.split("\n\n# ").next().unwrap();
+        assert!(part.contains(loss), "{part}");
+    }
+    assert!(!shown.contains("macvlan"));
+    std::fs::write(file, format!("schema = 1\nname = \"x\"\n{sweep}\n")).unwrap();
+    let nobody = turn.hostgap(&["race", "--show-commands", file]);
+    check(
+        &nobody,
+        2,
+        "line 3, column 18: `sweep.over` is to_client.loss: every candidate races at every value",
+    );
+}
+
 fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     let args = [&["race", "--show-commands"], asked, family].concat();
     let shown = turn.hostgap(&args);

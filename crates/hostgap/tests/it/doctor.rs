@@ -40,10 +40,20 @@ fn a_collected_tree_is_diagnosed_elsewhere() {
     let told = json(&turn.hostgap(&["doctor", "--from", tree, "--json"]));
     assert!(told["window_s"].as_f64().unwrap() >= 0.3, "{told}");
     check(&turn.hostgap(&["collect", tree]), 2, "is not empty");
+    let link = turn.out().join("link");
+    std::os::unix::fs::symlink(tree, &link).unwrap();
+    check(&turn.hostgap(&["collect", link.to_str().unwrap()]), 2, "link is a symbolic link");
+    std::fs::remove_dir_all(turn.out().join("tree/after/sys")).unwrap();
+    let output = turn.hostgap(&["doctor", "--from", tree]);
+    check(&output, 3, "the diagnosis is not complete; it says nothing of links (sys/class/net)");
+    let text = stdout(&output);
+    assert!(text.contains("\nNot judged\n") && !text.contains("no warning"), "{text}");
+    let output = turn.hostgap(&["doctor", "--from", tree, "--json"]);
+    assert_eq!(json(&output)["not_judged"], serde_json::json!(["links (sys/class/net)"]));
     check(
         &turn.hostgap(&["doctor", "--from", "/nonexistent"]),
         2,
-        "could not read /nonexistent/collected.json: no such file",
+        "could not open directory /nonexistent: no such file",
     );
     std::fs::write(
         turn.out().join("tree/collected.json"),

@@ -120,19 +120,44 @@ fn a_server_that_dies_ends_the_race_with_its_name() {
 }
 
 #[test]
-fn a_path_that_breaks_ends_the_race_with_its_name() {
-    let (turn, race) = started();
+fn a_race_goes_on_without_a_path_that_breaks() {
+    let turn = turn();
+    let race = turn.start_race(&["--paths", "docker,bridge+vxlan", "--rounds", "12", "--rate", "1k"]);
+    turn.until_a_round_is_done();
     let node = turn.namespace("bridge-vxlan-n2");
     text(turn.command("ip").args(["-n", &node, "link", "del", "hgvx1"]));
-    ended(&turn, race, "data path bridge+vxlan broke: ");
+    let output = race.wait_with_output().unwrap();
+    let why = "the path changed: namespace hg-bridge-vxlan-n2: link hgvx1 is gone";
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("races no further: ") && said.contains(why), "{said}");
+    assert!(said.contains("not valid: bridge+vxlan broke in round "), "{said}");
+    let table = stdout(&output);
+    assert!(table.contains("12 of 12 rounds") && table.contains(why), "{table}");
+    check(&turn.hostgap(&["report", turn.record().to_str().unwrap()]), 0, "");
+    turn.assert_nothing_left();
 }
 
 #[test]
-fn a_wire_that_breaks_ends_the_race_with_the_paths_name() {
-    let (turn, race) = started();
+fn the_last_path_that_breaks_ends_the_race_with_its_name() {
+    let turn = turn();
+    let race = turn.start_race(&["--paths", "docker", "--rounds", "1000", "--rate", "1k"]);
+    turn.until_a_round_is_done();
     let node = turn.namespace("docker-n1");
     text(turn.command("ip").args(["-n", &node, "link", "set", "eth0", "down"]));
-    ended(&turn, race, "data path docker broke: ");
+    ended(&turn, race, "data path docker broke: the path changed: namespace hg-docker-n1: link eth0 is down");
+}
+
+#[test]
+fn a_reference_that_breaks_ends_the_race_with_its_name() {
+    let (turn, race) = started();
+    let node = turn.namespace("host-n2");
+    text(turn.command("ip").args(["-n", &node, "address", "flush", "dev", "eth0"]));
+    ended(
+        &turn,
+        race,
+        "data path host broke: the path changed: namespace hg-host-n2: address 192.168.100.2/24",
+    );
 }
 
 #[track_caller]

@@ -57,6 +57,19 @@ fn a_table_and_json_of_a_valid_run() {
 #[track_caller]
 fn check_fields(value: &Value) {
     assert_eq!((&value["valid"], &value["missed"], &value["dropped"]), (&true.into(), &0.into(), &0.into()));
+    assert_eq!((&value["protocol"], &value["silent"]), (&"http".into(), &0.into()));
+    assert!(value["first_error"].is_null(), "{value}");
+    for by in ["unanswered", "expired", "lost", "unsent"] {
+        assert_eq!(value["missed_by"][by], 0, "{by}");
+    }
+    for by in ["answers", "connections", "late"] {
+        assert_eq!(value["dropped_by"][by], 0, "{by}");
+    }
+    for part in ["total", "answers", "connections"] {
+        // All were sent in time, so nothing had piled up at the end.
+        assert_eq!(value["backlog_ns"][part], 0, "{part}");
+        assert!(value["overdue_ns"][part].is_u64(), "{part}");
+    }
     assert_eq!(value["requested_rps"], 500.0);
     assert_eq!(value["achieved_rps"], 500.0);
     for kind in ["refused", "reset", "closed", "malformed", "unasked", "timeout", "tls", "other"] {
@@ -231,7 +244,34 @@ fn a_port_in_use_and_one_where_nobody_listens() {
 #[test]
 fn bad_input() {
     let turn = turn();
-    let bad: [(&[&str], &str); 19] = [
+    let fresh = ["load", "http://127.0.0.1:1/", "--no-keepalive"];
+    let fresh = |more: &[&'static str]| [&fresh[..], more].concat();
+    for (more, says) in [
+        (&["--when-busy", "grow"][..], "--no-keepalive does not go with --when-busy grow: its connections"),
+        (&["--when-busy", "pipeline"], "--no-keepalive does not go with --when-busy pipeline"),
+        (&["--pipeline", "2"], "--no-keepalive does not go with --pipeline: nothing goes behind its request"),
+        (&["--connections-max", "100"], "--no-keepalive does not go with --connections-max"),
+        (&["--timestamps"], "--no-keepalive does not go with --timestamps"),
+        (&["--header", "connection: keep-alive"], "leave out --header Connection"),
+        (&["--no-session-reuse"], "--no-session-reuse are for https://"),
+    ] {
+        check(&turn.hostgap(&fresh(more)), 2, says);
+    }
+    let bad: [(&[&str], &str); 27] = [
+        (&["load", "http://127.0.0.1:1/", "--http", "1.0"], "so that it takes --no-keepalive"),
+        (&["load", "http://127.0.0.1:1/", "--http", "2"], "[possible values: 1.1, 1.0]"),
+        (
+            &["load", "tcp://127.0.0.1:1", "--no-keepalive"],
+            "--no-keepalive is for http:// and https:// alone",
+        ),
+        (&["load", "udp://127.0.0.1:1", "--http", "1.1"], "--http is for http:// and https:// alone"),
+        (&["load", "http://127.0.0.1:1/", "-n", "5", "--duration", "1s"], "cannot be used with"),
+        (&["load", "http://127.0.0.1:1/", "-n", "5", "--find-max", "--slo", "p50<1s"], "cannot be used with"),
+        (
+            &["load", "http://127.0.0.1:1/", "-n", "5", "--arrivals", "poisson"],
+            "-n: with --arrivals poisson the instant",
+        ),
+        (&["load", "http://127.0.0.1:1/", "-n", "0"], "0 is not in 1.."),
         (&["load", "ftp://x"], "http://HOST"),
         (&["load", "http://127.0.0.1/", "--rate", "0"], "0"),
         (&["load", "http://127.0.0.1/", "--rate", "9999M"], "a rate of 9999M is not possible"),
@@ -327,6 +367,44 @@ fn datagrams_bytes_and_sockets_in_the_file_system() {
     kill(server.id(), Signal::TERM);
     assert_eq!(server.wait().unwrap().code(), Some(0));
     assert!(!socket.exists());
+}
+
+#[test]
+fn calls_of_grpc() {
+    let turn = turn();
+    let mut server = turn.command(HOSTGAP).args(["serve", "--listen", "grpc:127.0.0.1:0"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::with_capacity(1, server.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address =
+        line.trim().strip_prefix("listening on grpc:").unwrap_or_else(|| panic!("{line}")).to_owned();
+    let url = format!("grpc://{address}");
+    for rate in ["max", "1k"] {
+        let args = ["load", &url, "-n", "300", "--rate", rate, "--connections", "4", "--request-bytes", "1k"];
+        let value = json(&turn.hostgap(&[&args[..], &["--json"]].concat()));
+        assert_eq!((&value["protocol"], &value["answered"]), (&"grpc".into(), &300.into()), "{value}");
+        assert_eq!((&value["connection_errors"], &value["reconnects"]), (&0.into(), &0.into()));
+        assert_eq!(value["unexpected"]["grpc"], serde_json::json!({}));
+    }
+    for (args, says) in [
+        (&["--no-keepalive"][..], "--no-keepalive is for http:// and https:// alone"),
+        (&["--response-bytes", "5"], "the answer to a call of gRPC has the size of its request"),
+        (&["--request-bytes", "2M"], "a body of at most 1048576 bytes"),
+        (&["--pipeline", "2", "--rate", "max"], "is the only one on a connection that stays"),
+        (&["--timestamps"], "and is not stamped"),
+    ] {
+        check(&turn.hostgap(&[&["load", &url], args].concat()), 2, says);
+    }
+    // A server that speaks something else.
+    let (http, other) = serve(&turn, &[]);
+    let other = other.replace("http:", "grpc:");
+    let wrong = ["load", other.trim_end_matches('/'), "-n", "10"];
+    let output = turn.hostgap(&[&wrong[..], &["--rate", "max", "--timeout", "1s"]].concat());
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{}", stderr(&output));
+    // It refuses what it read and closes, and either may be seen first.
+    let said = stderr(&output);
+    assert!(said.contains("HTTP/2") || said.contains("closed the connection"), "{said}");
+    end(http, Signal::TERM);
+    assert!(end(server, Signal::TERM).contains("600 requests answered, 0 refused"));
 }
 
 #[test]

@@ -2,11 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod ab;
 mod bad_input;
+mod blame;
+mod bpf;
 mod cni;
 mod commands;
 mod doctor;
 mod ending;
+mod full;
+mod gone;
+mod hostile;
 mod kernel;
 mod lab;
 mod load;
@@ -17,6 +23,7 @@ mod search;
 mod serve;
 mod soak;
 mod stopped;
+mod terminal;
 mod tune;
 mod turn;
 mod workloads;

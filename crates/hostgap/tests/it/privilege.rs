@@ -53,5 +53,5 @@ fn what_needs_none_works() {
     check(&nobody(&["lab", "list"]), 0, "");
     check(&nobody(&["doctor", "--for", "200ms"]), 0, "");
     check(&nobody(&["completions", "bash"]), 0, "");
-    check(&nobody(&["report", "/nonexistent/race.jsonl"]), 1, "/nonexistent/race.jsonl: No such file");
+    check(&nobody(&["report", "/nonexistent/race.jsonl"]), 2, "/nonexistent/race.jsonl: No such file");
 }

@@ -31,7 +31,7 @@ fn a_short_race_gives_the_json_that_is_documented() {
     ]);
     check_race(&output, "");
     let result = json(&output);
-    assert_eq!(result["schema"], 1);
+    assert_eq!(result["schema"], 2);
     assert_eq!(against_the_schema(&result), Vec::<String>::new());
     let names: Vec<&str> =
         result["candidates"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
@@ -83,6 +83,51 @@ fn bodies_rates_and_ipv6_make_loads() {
 }
 
 #[test]
+fn a_sweep_over_connections_has_a_point_for_each_and_they_are_there() {
+    let turn = turn();
+    let file = turn.out().join("sweep.toml");
+    let text = "schema = 1\nname = \"x\"\nrounds = 2\nbuilds = 2\nrates = [1000]\n\
+                sweep = { over = \"connections\", values = [1, 64] }\ncandidates = [{ path = \"macvlan\" }]\n";
+    std::fs::write(&file, text).unwrap();
+    let output = turn.run_race(&[file.to_str().unwrap(), "--json"]);
+    check_race(&output, "");
+    let result = json(&output);
+    assert_eq!(against_the_schema(&result), Vec::<String>::new());
+    assert_eq!(
+        (&result["sweep"]["over"], &result["sweep"]["unit"]),
+        (&"connections".into(), &"connections".into())
+    );
+    // By Little's law answers per second times their time is the connections, where each asks again at once; half of
+    // them wait no longer than the median.
+    let in_flight = |name: &str| {
+        let candidate =
+            result["candidates"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+        let closed = candidate["rates"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|rate| rate["requested_rps"].is_null())
+            .unwrap();
+        Some(closed["achieved_rps"].as_f64()? * closed["response_ns"]["p50"].as_f64()? / 1e9)
+    };
+    if let (Some(one), Some(many)) = (in_flight("macvlan 1 connection"), in_flight("macvlan 64 connections"))
+    {
+        assert!(many > 4.0 * one, "{one} and {many} requests are under way, and 1 and 64 should be");
+        let chart = &result["sweep"]["charts"][0];
+        assert_eq!((&chart["statistic"], &chart["lines"][0]["name"]), (&"req/s".into(), &"macvlan".into()));
+        let values: Vec<f64> = chart["lines"][0]["points"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|point| point["value"].as_f64().unwrap())
+            .collect();
+        assert_eq!(values, [1.0, 64.0]);
+        assert_eq!(chart["levels"][0]["candidate"], "host");
+    }
+    turn.assert_nothing_left();
+}
+
+#[test]
 fn our_own_responder_serves_where_it_is_asked_to() {
     let turn = turn();
     let output = turn.run_race(&[
@@ -120,6 +165,18 @@ fn a_record_renders_again_and_the_same_without_a_kernel() {
     let result = json(&output);
     assert_eq!(result["progress"]["rounds"], 1);
     assert_eq!(against_the_schema(&result), Vec::<String>::new());
+
+    // One from which a round was taken out is shown, and is not taken for a whole one.
+    let text = String::from_utf8(text).unwrap();
+    let kept: Vec<&str> =
+        text.lines().filter(|line| !line.contains("\"line\":{\"round\":{\"round\":0,")).collect();
+    std::fs::write(&cut, kept.join("\n")).unwrap();
+    let output = turn.hostgap(&["report", cut.to_str().unwrap()]);
+    check(&output, 3, "cut.jsonl is not a whole record: rounds that are missing: 1");
+    let note = "round 0 (counted from 0) is missing: the record is not whole";
+    assert!(crate::turn::stdout(&output).contains(note), "{}", crate::turn::stdout(&output));
+    let page = std::fs::read_to_string(turn.out().join("report.html")).unwrap();
+    assert!(page.contains(note), "the page has no note");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Child;
 use rustix::process::Signal;
 
 use crate::load::end;
-use crate::turn::{HOSTGAP, Turn, check, text, turn};
+use crate::turn::{HOSTGAP, Turn, check, json, text, turn};
 
 /// A responder, and the places that it says it listens at.
 fn serve(turn: &Turn, args: &[&str], places: usize) -> (Child, Vec<String>) {
@@ -71,10 +71,54 @@ fn faults_are_injected_and_counted() {
     assert_eq!(told.trim(), expected);
 }
 
+/// CPU time that a process has had, all of it in nanoseconds, and the part in user space in ticks of the clock beside that
+/// in the kernel.
+fn cpu(pid: u32) -> (u64, [u64; 2]) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of_task = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap();
+        text.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // After the name, which may hold blanks, the state is field 3; utime is 14, stime 15.
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split_whitespace().collect();
+    let ticks = |field: usize| fields[field - 3].parse().unwrap();
+    (tasks.map(|task| of_task(task.unwrap())).sum(), [ticks(14), ticks(15)])
+}
+
+/// CPU time is compared and not time by the wall, so that this holds on a busy machine too.
+#[test]
+fn a_request_costs_the_cpu_time_that_was_asked_for() {
+    let turn = turn();
+    let listen =
+        ["--listen", "http:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0", "--listen", "udp:127.0.0.1:0"];
+    let (server, places) = serve(&turn, &[&listen[..], &["--cpu-us", "2000", "--cpus", "0"]].concat(), 3);
+    let url = |place: &String| match place.starts_with("http") {
+        true => place.clone(),
+        false => place.replacen(':', "://", 1),
+    };
+    for url in places.iter().map(url) {
+        let (before_ns, before) = cpu(server.id());
+        let load = ["load", &url, "--rate", "max", "-n", "300", "--connections", "2", "--json"];
+        assert_eq!(json(&turn.hostgap(&load))["answered"], 300, "{url}");
+        let (after_ns, after) = cpu(server.id());
+        let each_us = (after_ns - before_ns) as f64 / 300.0 / 1e3;
+        // What it takes to read and answer, and to look at the clock, is the rest.
+        assert!((2000.0..2300.0).contains(&each_us), "{url}: {each_us} µs");
+        let [user, system] = [0, 1].map(|of| after[of] - before[of]);
+        assert!(user > 3 * system, "{url}: {user} ticks in user space, {system} in the kernel");
+    }
+    let told = end(server, Signal::TERM);
+    assert!(told.contains("900 requests answered"), "{told}");
+}
+
 #[test]
 fn bad_input() {
     let turn = turn();
-    let bad: [(&[&str], &str); 18] = [
+    let bad: [(&[&str], &str); 21] = [
+        (&["--listen", "grpc:127.0.0.1:0", "--delay", "1ms"], "and not for gRPC"),
+        (&["--cpu-us", "0"], "0 is not in 1..=1000000"),
+        (&["--cpu-us", "1000001"], "1000001 is not in 1..=1000000"),
         (
             &["--listen", "sctp:127.0.0.1:1"],
             "--listen: `sctp:127.0.0.1:1` is no place to listen: ADDRESS:PORT",

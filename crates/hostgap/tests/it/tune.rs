@@ -4,6 +4,7 @@ mod again;
 mod asked;
 mod boot;
 mod cards;
+mod damaged;
 mod death;
 mod found;
 mod input;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use linux::Netns;
+use serde_json::{Map, Value};
 use testkit::{Dump, World, dump, require_root, shell};
 
 use crate::turn::{HOSTGAP, json, until};
@@ -74,6 +76,17 @@ ip -n {home} -6 route add default via 2001:db8::2"
         path.to_str().unwrap().to_owned()
     }
 
+    /// Changes what the store says of what stands, as whoever writes it would: with the checksum of all the rest.
+    fn write_standing(&self, change: impl FnOnce(&mut Map<String, Value>)) {
+        let path = self.state().join("standing.json");
+        let mut object: Map<String, Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        object.remove("crc32").unwrap();
+        change(&mut object);
+        let sum = crc32fast::hash(&serde_json::to_vec(&object).unwrap());
+        object.insert("crc32".to_owned(), sum.into());
+        std::fs::write(&path, serde_json::to_vec(&object).unwrap()).unwrap();
+    }
+
     /// A subcommand that works on the store.
     fn command(&self, verb: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(HOSTGAP);
@@ -101,7 +114,7 @@ ip -n {home} -6 route add default via 2001:db8::2"
     }
 
     /// What `status --json` says.
-    fn status(&self) -> serde_json::Value {
+    fn status(&self) -> Value {
         json(&self.tune("status", &["--json"]))
     }
 
@@ -129,6 +142,12 @@ ip -n {home} -6 route add default via 2001:db8::2"
     /// The process that watches over the store.
     fn watcher(&self) -> Option<u32> {
         processes_of(&self.state()).into_iter().next()
+    }
+
+    /// No process is its watcher's any more, and none has the watcher's lock, which one that is just ending has for longer
+    /// than its command line.
+    fn is_unwatched(&self) -> bool {
+        self.watcher().is_none() && !plan::Store::at(self.state()).is_watched()
     }
 }
 

@@ -49,6 +49,26 @@ fn requests_and_answers_of_bytes_cross_every_kind_of_path() {
 }
 
 #[test]
+fn calls_cross_every_kind_of_path() {
+    let turn = turn();
+    let args = ["--paths", "docker,bridge+vxlan,macvlan", "--workload", "grpc", "--connections", "4"];
+    let result = raced(&turn, &[&args[..], &["--body", "64,20k", "--rate", "500"]].concat());
+    assert_eq!(result["experiment"]["workload"]["kind"], "grpc");
+    assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"));
+    // Of each size its capacity, as many as go, and the rate.
+    assert_eq!(result["capacities"].as_array().unwrap().len(), 2);
+    for load in 0..4 {
+        for rate in rates(&result, load) {
+            assert_eq!((&rate["connection_errors"], &rate["unexpected"]), (&0.into(), &0.into()), "{rate}");
+            assert!(rate["achieved_rps"].as_f64().unwrap() > 0.0, "{rate}");
+        }
+    }
+    check(&turn.run_race(&["--workload", "grpc", "--tls"]), 2, "only HTTP (http, connect, download) has it");
+    check(&turn.run_race(&["--workload", "grpc", "--server", "nginx"]), 2, "and answers none");
+    turn.assert_nothing_left();
+}
+
+#[test]
 fn streams_are_read_by_what_arrives() {
     let turn = turn();
     let paths = ["--paths", "docker,bridge+vxlan,macvlan", "--ipv6"];
@@ -113,11 +133,46 @@ fn connections_are_made_anew_and_sessions_resumed_or_not() {
             assert!(if reuses { resumed > full } else { resumed == 0 && full > 0 }, "{rate}");
         }
     }
+    // Over HTTP/1.0 our own responder closes unasked.
+    let old = ["--http", "1.0", "--server", "hostgap"];
+    let result = raced(&turn, &[&args[..], &old].concat());
+    assert_eq!(result["experiment"]["workload"]["http"], "1.0");
+    for rate in rates(&result, 1) {
+        assert_eq!((&rate["connection_errors"], &rate["unexpected"]), (&0.into(), &0.into()), "{rate}");
+    }
+    check(
+        &turn.run_race(&["--http", "1.0"]),
+        2,
+        "`workload.http` is 1.0: only a connection for each request",
+    );
+    check(&turn.run_race(&["--workload", "connect", "--http", "3"]), 2, "`3` is no version of HTTP");
     // On connections that stay TLS is in the records alone.
     let result = raced(&turn, &["--paths", "docker", "--tls", "--rate", "500", "--server", "hostgap"]);
     for rate in rates(&result, 1) {
         assert!(rate.get("handshakes").is_none() && rate["achieved_rps"].as_f64().unwrap() > 0.0);
     }
+    turn.assert_nothing_left();
+}
+
+/// On a machine with nginx too it is our own responder that spends it.
+#[test]
+fn a_request_costs_the_server_what_the_workload_says() {
+    let turn = turn();
+    let costs = |cpu_us: u32| {
+        let file = turn.out().join("costly.toml");
+        let workload = format!("workload = {{ connections = 4, cpu_us = {cpu_us} }}");
+        let text = format!("schema = 1\nname = \"costly\"\nrates = [100]\nbuilds = 1\n{workload}\n");
+        std::fs::write(&file, text).unwrap();
+        let file = file.to_str().unwrap();
+        let result = raced(&turn, &[file, "--paths", "bridge+direct", "--no-realtime"]);
+        assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"), "{}", result["server"]);
+        result
+    };
+    let most = |result: &Value| result["capacities"][0]["rate_per_s"].as_f64().unwrap();
+    let (cheap, dear) = (costs(1), costs(4000));
+    let cpus: linux::CpuSet = dear["machine"]["server_cpus"].as_str().unwrap().parse().unwrap();
+    // A CPU's second holds 250 of them, and a slice may end with answers to requests of before its beginning.
+    assert!(most(&dear) <= 300.0 * cpus.len() as f64 && most(&cheap) > 2.0 * most(&dear), "{dear}");
     turn.assert_nothing_left();
 }
 
@@ -219,17 +274,18 @@ fn ab_judges_connections_and_downloads() {
         assert_eq!((figure(&text, "Complete requests"), figure(&text, "Failed requests")), (2000.0, 0.0));
         assert_eq!(figure(&text, "HTML transferred"), 200_000.0);
         drop(up);
-        let race = ["--workload", "connect", "--connections", "8", "--rate", "500"];
+        let race = ["--workload", "connect", "--http", "1.0", "--connections", "8", "--rate", "500"];
         (ours(&turn, &race, |rate| rate["achieved_rps"].as_f64()), figure(&text, "Requests per second"))
     });
     agree("downloads", || {
         let up = Up::of(&turn, &["--workload", "download", "--body", "4M"]);
         let url = format!("http://{}/4194304", up.address());
-        let text = up.client(&["ab", "-q", "-n", "20", "-c", "4", &url]);
-        assert_eq!((figure(&text, "Complete requests"), figure(&text, "Failed requests")), (20.0, 0.0));
-        assert_eq!(figure(&text, "HTML transferred"), 20.0 * 4_194_304.0);
+        let text = up.client(&["ab", "-q", "-n", "200", "-c", "4", &url]);
+        assert_eq!((figure(&text, "Complete requests"), figure(&text, "Failed requests")), (200.0, 0.0));
+        assert_eq!(figure(&text, "HTML transferred"), 200.0 * 4_194_304.0);
         drop(up);
-        let race = ["--workload", "download", "--body", "4M", "--connections", "4", "--objects", "5"];
+        let race = ["--workload", "download", "--http", "1.0", "--body", "4M", "--connections", "4"];
+        let race = [&race[..], &["--objects", "5"]].concat();
         let mbit = ours(&turn, &race, |rate| rate["carried"]["mbit_per_s"].as_f64());
         // Kilobytes of 1024 bytes.
         (mbit, figure(&text, "Transfer rate") * 1024.0 * 8.0 / 1e6)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use record::{Line, Load, TrialRecord, Writer};
+use record::{Broken, Line, Load, TrialRecord, Void, Writer};
 use stats::Random;
 
 use super::Race;
@@ -23,6 +23,17 @@ pub(super) struct Course<'a> {
     pub(super) total: u64,
 }
 
+/// What a round gave.
+#[derive(Default)]
+pub(super) struct Rounded {
+    pub(super) trials: Vec<TrialRecord>,
+    /// Who broke in it. They are taken down already.
+    pub(super) broken: Vec<Broken>,
+}
+
+/// The first entrants are the reference and its control, without which there is no race.
+pub(super) const CONTENDERS_FROM: usize = 2;
+
 impl Race {
     /// Every candidate once at every load: loads in shuffled order, and for each the candidates in shuffled order, so
     /// that the trials that are compared lie next to each other in time. `None` if asked to stop.
@@ -31,18 +42,20 @@ impl Race {
         course: &mut Course<'_>,
         round: u32,
         tell: &mut dyn FnMut(Event),
-    ) -> Result<Option<Vec<TrialRecord>>, LabError> {
-        let mut trials = Vec::new();
+    ) -> Result<Option<Rounded>, LabError> {
+        let mut rounded = Rounded::default();
         let mut loads: Vec<usize> = (0..course.loads.len()).collect();
         course.rng.shuffle(&mut loads);
         for load in loads {
-            let mut order: Vec<usize> = (0..course.runners.len()).collect();
+            let mut order: Vec<usize> = course.runners.iter().map(|(entrant, _)| *entrant).collect();
             course.rng.shuffle(&mut order);
-            for at in order {
+            for entrant in order {
                 if self.settings.stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
-                let (entrant, standing) = &mut course.runners[at];
+                let at = course.runners.iter().position(|(other, _)| *other == entrant);
+                let at = at.expect("a runner is visited once at a load, and breaks on a visit");
+                let standing = &mut course.runners[at].1;
                 let name = standing.name.clone();
                 tell(Event::Trial {
                     round,
@@ -51,14 +64,30 @@ impl Race {
                     done: course.done,
                     total: course.total,
                 });
-                self.valid_trial(standing, &course.loads[load], (*entrant, load), &mut trials, tell)?;
+                let visited = self.valid_trial(
+                    standing,
+                    &course.loads[load],
+                    (entrant, load),
+                    &mut rounded.trials,
+                    tell,
+                );
                 course.done += 1;
+                match visited {
+                    Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
+                        let (_, standing) = course.runners.remove(at);
+                        standing.take_down()?;
+                        tell(Event::Broke { name: candidate, round, why: what.clone() });
+                        rounded.broken.push(Broken { entrant, why: what });
+                    }
+                    visited => visited?,
+                }
             }
         }
-        Ok(Some(trials))
+        Ok(Some(rounded))
     }
 
-    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept.
+    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept. A path that has changed and
+    /// stays so is an error: to repeat the trial would measure another path.
     pub(crate) fn valid_trial(
         &self,
         standing: &mut Standing,
@@ -67,18 +96,22 @@ impl Race {
         trials: &mut Vec<TrialRecord>,
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
-        for _ in 0..=REPEATS {
-            let mut trial =
-                workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes)?;
+        for repeat in 0..=REPEATS {
+            let trial = workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes);
+            let mut trial = trial.map_err(|error| standing.because_of_the_path(error))?;
             if !self.experiment.by_cpu {
                 // On a large machine this is most of a record, and nobody asked.
                 (trial.client_by_cpu, trial.server_by_cpu) = (BTreeMap::new(), BTreeMap::new());
             }
             let void = trial.void.clone();
             trials.push(trial);
-            match void {
-                None => break,
-                Some(why) => tell(Event::Voided { name: standing.name.clone(), why }),
+            let Some(why) = void else { break };
+            tell(Event::Voided { name: standing.name.clone(), why: why.clone() });
+            if let Void::PathChanged { what } = why {
+                let stays = standing.changed()?;
+                if let Some(what) = stays.or((repeat == REPEATS).then_some(what)) {
+                    return Err(standing.path_broken(&what));
+                }
             }
         }
         Ok(())

@@ -14,8 +14,8 @@ use crate::workload::Secret;
 /// Writes the configuration and what it names; the arguments that say where it is.
 ///
 /// The answer is made in memory; its header is filled up to what a small static file gets, so that a body of 100 bytes
-/// makes about 350 on the wire, as in the published comparisons. The objects of downloads are files, which go out by
-/// sendfile.
+/// makes about 350 on the wire, as in the published comparisons. The objects of downloads, and answers where files are asked
+/// for, are files, which go out by sendfile.
 pub(super) fn args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
     let path = place.dir.join("nginx.conf");
     fs::write(&path, config(place)?).map_err(LabError::file("write", &path))?;
@@ -93,7 +93,7 @@ fn tls(place: &Place<'_>) -> String {
 
 fn locations(place: &Place<'_>) -> Result<String, LabError> {
     let sizes = &place.workload.body_bytes;
-    if place.workload.kind == WorkloadKind::Download {
+    if place.workload.kind == WorkloadKind::Download || place.workload.files {
         let objects = place.dir.join("objects");
         fs::create_dir_all(&objects).map_err(LabError::file("create", &objects))?;
         for size in sizes {

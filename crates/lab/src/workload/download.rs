@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use load::download::{self, Downloaded};
-use record::{Carried, Handshakes, Histogram, Latencies, Load, TrialRecord};
+use record::{Carried, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use super::Workload;
+use crate::traffic::Work;
 use crate::trial::{Method, stolen};
 use crate::usage::{Snapshot, Usage, sum};
 use crate::{LabError, Standing};
@@ -49,7 +50,9 @@ impl Workload for Download {
         let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
         standing.check_server()?;
         let downloaded = downloaded.map_err(|error| standing.load_error(error))?;
-        Ok(record(&downloaded, &usage, indexes))
+        let work = Work::download(downloaded.objects, downloaded.bytes);
+        let void = standing.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
+        Ok(record(&downloaded, &usage, indexes, void))
     }
 
     fn is_served(&self) -> bool {
@@ -61,7 +64,12 @@ impl Workload for Download {
     }
 }
 
-fn record(downloaded: &Downloaded, usage: &Usage, (entrant, load): (usize, usize)) -> TrialRecord {
+fn record(
+    downloaded: &Downloaded,
+    usage: &Usage,
+    (entrant, load): (usize, usize),
+    void: Option<Void>,
+) -> TrialRecord {
     let objects = downloaded.objects;
     let times = Histogram::from(&downloaded.times);
     let handshakes = downloaded.handshakes;
@@ -90,6 +98,6 @@ fn record(downloaded: &Downloaded, usage: &Usage, (entrant, load): (usize, usize
         }),
         handshakes: (handshakes != load::Handshakes::default())
             .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
-        void: stolen(usage),
+        void,
     }
 }

@@ -11,6 +11,7 @@ use record::{Carried, Latencies, Load, Packets, TrialRecord, Void};
 
 use super::Workload;
 use crate::topology::SERVER_PORT;
+use crate::traffic::Work;
 use crate::trial::{Method, STARVED_LIMIT_PERMILLE, stolen};
 use crate::usage::{Snapshot, Usage, sum};
 use crate::{LabError, NodeCpus, Standing};
@@ -62,6 +63,8 @@ impl Workload for Stream {
         // At the edges of the measured part: what is sent before and after it is nobody's.
         let mut looks = Vec::with_capacity(2);
         let topology = standing.topology.clone();
+        // What is read within the measured part may have passed the path long before: it lay in socket buffers.
+        let first = Snapshot::take(&topology)?;
         let delivered = run(standing, &flow, standing.workload.connections, &mut || {
             looks.push(Snapshot::take(&topology));
         })?;
@@ -70,11 +73,15 @@ impl Workload for Stream {
             unreachable!("a stream has a start and an end")
         };
         let usage = after?.since(&before?, &method.cpus);
+        let all = Snapshot::take(&topology)?.since(&first, &method.cpus).traffic;
+        let void = standing.detour(&all, &Work::stream(delivered.total_bytes.1))?;
+        let void = void.or_else(|| stolen(&usage));
         // Where the machine was kept from running, what did not arrive says nothing of the path.
-        if stolen(&usage).is_none() {
+        if void.is_none() {
             broken(standing, &delivered)?;
         }
-        Ok(record(&delivered, &usage, standing.workload.kind.is_udp(), indexes))
+        let void = void.or_else(|| idle(&delivered));
+        Ok(record(&delivered, &usage, standing.workload.kind.is_udp(), indexes, void))
     }
 
     fn is_served(&self) -> bool {
@@ -165,6 +172,7 @@ fn record(
     usage: &Usage,
     is_udp: bool,
     (entrant, load): (usize, usize),
+    void: Option<Void>,
 ) -> TrialRecord {
     let packets = delivered.packets;
     TrialRecord {
@@ -197,7 +205,7 @@ fn record(
             }),
         }),
         handshakes: None,
-        void: stolen(usage).or_else(|| idle(delivered)),
+        void,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod cni;
 mod home;
+mod path;
 mod profile;
 mod race;
 mod scenarios;

@@ -1,9 +1,10 @@
-//! The experiments in `scenarios/`: each can be read, has a quick form, and its published figures are about candidates
-//! that race.
+//! The experiments in `scenarios/`: each can be read, has a quick form, its published figures are about candidates that
+//! race, and each of these figures is the one in the table of its publication.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use record::{Candidate, Experiment};
+use record::{Candidate, Experiment, published_facts};
 
 fn all() -> Vec<(String, PathBuf)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
@@ -22,8 +23,8 @@ fn each_can_be_raced_also_in_its_quick_form() {
         let text = std::fs::read_to_string(&path).unwrap();
         let experiment = Experiment::from_toml(&text);
         let experiment = experiment.unwrap_or_else(|error| panic!("{name}: {error}"));
-        check(&name, &experiment);
-        let quick = experiment.quick().unwrap().unwrap_or_else(|| panic!("{name} has no quick form"));
+        check(&name, &experiment.swept());
+        let quick = experiment.quick().unwrap().unwrap_or_else(|| panic!("{name} has no quick form")).swept();
         assert!(quick.rounds < experiment.rounds, "{name}");
         quick.candidates.iter().for_each(|candidate| exists(&name, candidate));
         read += 1;
@@ -36,7 +37,7 @@ fn check(name: &str, experiment: &Experiment) {
     experiment.candidates.iter().for_each(|candidate| exists(name, candidate));
     let mut called: Vec<String> = experiment.candidates.iter().map(called).collect();
     called.push("host".to_owned());
-    for figure in &experiment.published {
+    for figure in experiment.published.iter().filter(|figure| figure.not_comparable.is_empty()) {
         let against = figure.against.as_deref().unwrap_or("host");
         for candidate in [&*figure.candidate, against] {
             assert!(called.iter().any(|name| name == candidate), "{name}: nobody is called {candidate}");
@@ -54,6 +55,64 @@ fn check(name: &str, experiment: &Experiment) {
                 body.is_none_or(|body| experiment.workload.body_bytes.contains(&body)),
                 "{name}: {body:?}"
             );
+        }
+    }
+}
+
+/// A figure is typed once, in `published/`: no scenario says one again, and what it comes to is what stands there.
+#[test]
+fn every_published_figure_is_that_of_its_publication() {
+    let mut used = BTreeSet::new();
+    for (name, path) in all() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("value = "), "{name} says itself what its publication says");
+        for figure in Experiment::from_toml(&text).unwrap().published {
+            let fact = published_facts().iter().find(|fact| fact.key == figure.key);
+            let fact = fact.unwrap_or_else(|| panic!("{name}: no publication has `{}`", figure.key));
+            assert_eq!(
+                (figure.value, figure.direction),
+                (fact.value, fact.direction),
+                "{name}: {}",
+                fact.key
+            );
+            let [ours, theirs] = [
+                (&*figure.unit, &*figure.source, &*figure.setting, figure.rounded_to),
+                (fact.unit, fact.source, fact.setting, fact.rounded_to),
+            ];
+            assert_eq!(ours, theirs, "{name}: {}", fact.key);
+            used.insert(&*fact.key);
+        }
+    }
+    let idle: Vec<&str> =
+        published_facts().iter().map(|fact| &*fact.key).filter(|key| !used.contains(key)).collect();
+    assert_eq!(idle, Vec::<&str>::new(), "no scenario refers to these");
+}
+
+/// What an author saw is worth nothing without when and on what.
+#[test]
+fn every_reading_tells_whose_run_it_is() {
+    for (name, path) in all() {
+        let experiment = Experiment::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let told = experiment.reading_of.is_some_and(|run| !run.machine.is_empty());
+        assert!(told || experiment.reading.is_empty(), "{name}: a reading without its run");
+    }
+}
+
+/// Netem takes a packet of many segments as one, unless it is cut before; then loss is what a real wire's is.
+#[test]
+fn where_loss_is_raced_each_packet_is_lost_by_itself() {
+    for (name, path) in all() {
+        let experiment = Experiment::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap().swept();
+        for candidate in &experiment.candidates {
+            let underlay = experiment.underlay.with(&candidate.underlay);
+            for wire in [underlay.to_server(), underlay.to_client()] {
+                let lossy = wire.loss.is_some_and(|loss| loss.billionths > 0);
+                assert!(
+                    !lossy || wire.gso == Some(false),
+                    "{name}: {} loses 64 KiB at once",
+                    called(candidate)
+                );
+            }
         }
     }
 }
@@ -80,4 +139,30 @@ fn the_manual_lists_them_all() {
             "docs/scenarios.md does not tell of {name}"
         );
     }
+}
+
+/// Sweeps race what their files say in so many words: a candidate for each congestion control and loss, a load for each size.
+#[test]
+fn sweeps_race_every_point() {
+    let laid = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
+        Experiment::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap().swept()
+    };
+    let curve = laid("aws-loss-curve");
+    let losses = ["0.01", "0.1", "0.5", "1", "2", "4", "5", "6", "8", "10"];
+    let names: Vec<String> =
+        ["cubic", "bbr"].iter().flat_map(|of| losses.map(|loss| format!("{of} {loss} %"))).collect();
+    assert_eq!(curve.candidates.iter().map(Candidate::title).collect::<Vec<_>>(), names);
+    for (candidate, loss) in curve.candidates.iter().zip(losses.iter().cycle()) {
+        let ways: Vec<_> = candidate.underlay.named().map(|(way, wire)| (way, wire.to_string())).collect();
+        assert_eq!(ways, [("to_server", format!("loss {loss}%"))], "{}", candidate.title());
+        assert_eq!(candidate.tune.both.len(), usize::from(candidate.title().starts_with("bbr")));
+    }
+    let sizes = laid("hokkaido-udp");
+    assert_eq!(
+        sizes.workload.body_bytes,
+        [1472, 1024, 512, 256, 128, 64],
+        "the first is what the verdict is about"
+    );
+    assert_eq!(sizes.sweep.unwrap().places().unwrap(), [64.0, 128.0, 256.0, 512.0, 1024.0, 1472.0]);
 }

@@ -103,6 +103,58 @@ fn one_side_alone_has_what_was_set_for_it() {
     });
 }
 
+/// How many connections the nodes track, and how many of a topology's own there are.
+fn tracked(standing: &Standing) -> [usize; 2] {
+    standing.topology.nodes.each_ref().map(|node| {
+        let plan::Place::Netns(name) = &node.place else { panic!("{:?}", node.place) };
+        // `self` would be the namespace of the process's first thread.
+        let table = || std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
+        let ours = |line: &&str| line.contains("dport=80 ");
+        Netns::open(name).unwrap().run(|| table().lines().filter(ours).count()).unwrap()
+    })
+}
+
+/// Of what the nodes forward; with IPv6 the neighbours' packets are tracked by nobody either.
+#[test]
+fn connections_are_tracked_in_the_nodes_unless_they_are_not_to_be() {
+    let facts = probe().unwrap();
+    with_sockets(&proved(&tuned("bridge+direct", &[]), &facts), |standing, _| {
+        assert!(tracked(standing).iter().all(|count| *count >= 4), "{:?}", tracked(standing));
+    });
+    let untracked = proved(&tuned("bridge+direct", &[("notrack", "80")]), &facts);
+    assert_eq!(untracked.unmet, [] as [String; 0]);
+    with_sockets(&untracked, |standing, _| {
+        assert_eq!(tracked(standing), [0, 0]);
+    });
+    let published = proved(&tuned("docker", &[("notrack", "80")]), &facts);
+    let shape = Shape { settings: published.settings, ..shape(published.path, "hg-none", false) };
+    let error = lab::Topology::plan(shape).unwrap_err().to_string();
+    assert!(error.contains("which needs connections to be tracked"), "{error}");
+}
+
+#[test]
+fn each_group_of_queues_has_the_cpus_of_its_list() {
+    if linux::cpu::online().unwrap().len() < 2 {
+        return testkit::skip("a second CPU is needed for a second list");
+    }
+    let facts = probe().unwrap();
+    let xps = |queues: &str| tuned("ptp+direct", &[("channels", queues), ("xps_cpus", "1;0")]);
+    with_sockets(&proved(&xps("2"), &facts), |standing, _| {
+        for node in &standing.topology.nodes {
+            let plan::Place::Netns(name) = &node.place else { panic!("{:?}", node.place) };
+            let read =
+                "cat /sys/class/net/eth0/queues/tx-0/xps_cpus /sys/class/net/eth0/queues/tx-1/xps_cpus";
+            // It mounts the sysfs of that namespace.
+            let args = ["netns", "exec", name.as_str(), "sh", "-c", read];
+            assert_eq!(run(&Netns::current().unwrap(), "ip", &args), "2\n1\n");
+        }
+    });
+    let uneven = proved(&xps("1"), &facts);
+    let shape = Shape { settings: uneven.settings, ..shape(uneven.path, "hg-none", false) };
+    let error = lab::Topology::plan(shape).unwrap_err().to_string();
+    assert!(error.contains("there is 1 queue, which 2 lists of CPUs cannot share out evenly"), "{error}");
+}
+
 #[test]
 fn an_mtu_is_that_of_all_that_is_above_it() {
     let facts = probe().unwrap();

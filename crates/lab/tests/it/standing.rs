@@ -1,11 +1,13 @@
 //! Every data path stands, answers, and goes.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::{Home, NodeCpus, ServerChoice, Shape, Staffing, Standing, Wires, family};
 use linux::cpu::Scheduling;
-use linux::{NetnsName, netns};
+use linux::{Netns, NetnsName, netns};
 use load::{Run, Schedule, Wait};
 use record::{Placement, ServerKind, Workload};
 
@@ -110,4 +112,65 @@ fn a_panic_leaves_nothing() {
     let (id, stood) = said.recv().unwrap();
     assert_eq!((stood, left(&id)), (4, vec![]));
     assert!(!root.path().join(&id).exists(), "the claim's directory went too");
+}
+
+/// A curve over loss has candidates `loss 0.01 %` and `loss 0.1 %`, each with a journal of its own.
+#[test]
+fn candidates_whose_names_differ_behind_a_point_stand_together() {
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    let path = lab::find("host").unwrap();
+    let build = |name: &str| {
+        let shape = Shape {
+            prefix: format!("hg-{}-{}", claim.id(), lab::slug(name)),
+            ..shape(path, claim.id(), false)
+        };
+        Standing::build(name, shape, &staffing(), &claim.dir().join(lab::slug(name)))
+    };
+    let names = ["loss 0.01 %", "loss 0.1 %", "loss 0.5 %"];
+    let standing: Vec<Standing> = names.iter().map(|name| build(name).expect(name)).collect();
+    let journals = || {
+        let files = std::fs::read_dir(claim.dir()).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|end| end == "journal")).count()
+    };
+    assert_eq!(journals(), names.len());
+    standing.into_iter().for_each(|standing| standing.take_down().unwrap());
+    assert_eq!((left(claim.id()), journals()), (vec![], 0));
+}
+
+/// Head and body of nginx's answer of 100 bytes, from its configuration or from a file.
+fn answer(files: bool) -> String {
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    let path = datapath::find("host").unwrap();
+    let dir = claim.dir().join("files");
+    let staffing = Staffing { workload: Workload { files, ..staffing().workload }, ..staffing() };
+    let standing = Standing::build("files", shape(path, claim.id(), false), &staffing, &dir).unwrap();
+    let (client, server) = (&standing.topology.client, standing.topology.address);
+    let ask = || {
+        let mut stream = TcpStream::connect(server).unwrap();
+        stream.write_all(b"GET /100 HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let text = Netns::open(client).unwrap().run(ask).unwrap();
+    assert_eq!(dir.join("objects/100").exists(), files);
+    standing.take_down().unwrap();
+    claim.release().unwrap();
+    text
+}
+
+/// What is compared with static files of 350 bytes on the wire has as many, wherever it comes from.
+#[test]
+fn an_answer_is_as_long_from_a_file_as_without() {
+    let [text, file] = [false, true].map(answer);
+    for answer in [&text, &file] {
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("Last-Modified: "), "{head}");
+        assert_eq!(body.len(), 100);
+    }
+    // The lengths of numbers may differ.
+    assert!(text.len().abs_diff(file.len()) <= 8, "{} and {}: {text}\n{file}", text.len(), file.len());
+    assert!((330..=370).contains(&file.len()), "{}", file.len());
 }

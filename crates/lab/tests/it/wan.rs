@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use lab::{Home, Shape, Staffing, Standing, Topology, Wires};
+use lab::{Finished, Home, Shape, Staffing, Standing, Topology, Wires};
 use linux::Netns;
 use linux::features::{Feature, probe};
 use load::{Outcome, Run, Schedule, Wait};
-use record::{Placement, Wire};
+use record::{Placement, Rate, Underlay, Wire};
 use testkit::run;
 
+use crate::path::Ground;
 use crate::standing::{left, shape, staffing};
 
 fn wire(delay: Option<&str>, loss: Option<&str>, rate: Option<&str>) -> Wire {
@@ -168,4 +169,28 @@ fn packets_are_cut_where_they_enter_the_wire() {
         assert!(cut >= 20 * 46 && cut * 2 >= whole * 3, "{path}: {whole} packets and {cut}");
         assert!((20 * 65_536..=cut * 1514).contains(&bytes), "{path}: {bytes} bytes in {cut} packets");
     }
+}
+
+/// Segments that a wire lets overtake others are told from those that it loses.
+#[test]
+fn what_overtakes_is_counted() {
+    if !has_netem() {
+        return;
+    }
+    let underlay = Underlay { delay: Some("2ms".parse().unwrap()), gso: Some(false), ..Underlay::default() };
+    let counted = |reorder: Option<&str>| {
+        let mut ground = Ground::new(&["macvlan"]);
+        (ground.experiment.rounds, ground.experiment.builds) = (1, 1);
+        ground.experiment.rates = vec![Rate::PerSecond(50.0)];
+        ground.experiment.workload.body_bytes = vec![65_536];
+        let steering = ground.experiment.underlay.steering;
+        let reorder = reorder.map(|share| share.parse().unwrap());
+        ground.experiment.underlay = Underlay { steering, reorder, ..underlay };
+        let (finished, race) = ground.run(&mut |_| {});
+        assert_eq!(finished.unwrap(), Finished::Whole);
+        let trials = race.rounds.iter().flat_map(|round| &round.trials);
+        trials.map(|trial| trial.counters.out_of_order).sum::<u64>()
+    };
+    assert_eq!(counted(None), 0);
+    assert!(counted(Some("25%")) > 0);
 }

@@ -51,6 +51,8 @@ fn every_data_path_carries_streams_and_downloads() {
         let race = raced(kind, ipv6);
         assert!(race.capacities.is_empty());
         let trials = &race.rounds[0].trials;
+        assert_eq!(crate::path::changed(&race), [], "{kind:?}");
+        assert_eq!(race.rounds[0].broken, [], "{kind:?}");
         for (index, entrant) in race.header.entrants.iter().enumerate() {
             let of_it: Vec<_> = trials.iter().filter(|trial| trial.entrant == index).collect();
             assert_eq!(of_it.is_empty(), !entrant.unmet.is_empty(), "{kind:?} {}", entrant.name);

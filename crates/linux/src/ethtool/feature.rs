@@ -20,6 +20,8 @@ pub enum Feature {
     TsoIpv6,
     /// Received segments are put together by the card, so that they can be cut again.
     GroHw,
+    /// Checksums of received packets are checked by the card.
+    RxChecksum,
 }
 
 const WANTED: u16 = 3;
@@ -47,6 +49,7 @@ impl Feature {
             Feature::TsoIpv4 => "tx-tcp-segmentation",
             Feature::TsoIpv6 => "tx-tcp6-segmentation",
             Feature::GroHw => "rx-gro-hw",
+            Feature::RxChecksum => "rx-checksum",
         }
     }
 

@@ -90,6 +90,10 @@ fn describe(entry: &FdbEntry) -> String {
     format!("forwarding entry {} to {} on link {}", entry.mac, entry.dst, entry.dev)
 }
 
+/// The states of entries that were configured. A bridge's static ones have `NUD_NOARP`; those that `bridge fdb` makes of a
+/// tunnel device have that and `NUD_PERMANENT`, which is no [`NeighbourState`] of its own.
+const PERMANENT: u16 = 0x80 | 0x40;
+
 fn read(answer: &Message) -> Option<FdbInfo> {
     let Message::NewNeighbour(message) = answer else { return None };
     let mut entry = FdbInfo {
@@ -98,8 +102,7 @@ fn read(answer: &Message) -> Option<FdbInfo> {
         dst: None,
         master: None,
         vlan: None,
-        // A bridge's static entries are told as "noarp".
-        permanent: matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp),
+        permanent: u16::from(message.header.state) & PERMANENT != 0,
     };
     let mut mac = None;
     for attribute in &message.attributes {

@@ -39,11 +39,13 @@ pub(crate) struct Request(Vec<u8>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attributes<'a>(&'a [u8]);
 
-/// A message with its family, `genlmsghdr` and attributes.
+/// A message with its family, `genlmsghdr` and attributes. Netfilter's messages have the same form.
 #[derive(Debug)]
-struct Packet {
-    family: u16,
-    bytes: Vec<u8>,
+pub(super) struct Packet {
+    /// The type in the message's header.
+    pub(super) family: u16,
+    /// What follows that header.
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Generic {

@@ -24,6 +24,8 @@ pub struct LinkInfo {
     pub kind: Option<String>,
     /// Bytes of a packet without the Ethernet header.
     pub mtu: u32,
+    /// The greatest MTU that its driver takes; `None` where it has no limit.
+    pub mtu_max: Option<u32>,
     /// Its Ethernet address; `None` where the link has none of six bytes.
     pub mac: Option<Mac>,
     /// It is administratively up.
@@ -46,6 +48,8 @@ pub struct LinkInfo {
     pub tx_queues: u32,
     /// The most segments of a packet that it takes; larger ones are cut into segments before they reach it.
     pub gso_max_segs: u32,
+    /// The number of the XDP program that sees its packets first.
+    pub xdp: Option<u32>,
 }
 
 impl Netlink {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_packet_route::link::{
     InfoBridgePort, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoPortData, InfoVeth,
-    InfoVxlan, IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo as Info, LinkMessage,
+    InfoVxlan, IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo as Info, LinkMessage, LinkXdp,
     MacVlanMode, NetkitMode, NetkitPolicy,
 };
 
@@ -60,6 +60,7 @@ pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
         name: IfName::new("unnamed").expect("a valid name"),
         kind: None,
         mtu: 0,
+        mtu_max: None,
         mac: None,
         up: flags.contains(LinkFlags::Up),
         carrier: flags.contains(LinkFlags::LowerUp),
@@ -71,11 +72,14 @@ pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
         rx_queues: 1,
         tx_queues: 1,
         gso_max_segs: GSO_MAX_SEGS,
+        xdp: None,
     };
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.as_str()),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            // 0 is no limit (`dev_validate_mtu` in net/core/dev.c).
+            LinkAttribute::MaxMtu(most) => link.mtu_max = Some(*most).filter(|most| *most != 0),
             LinkAttribute::Address(bytes) => link.mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac),
             LinkAttribute::Controller(index) => link.master = Some(*index).filter(|index| *index != 0),
             LinkAttribute::IfAlias(text) => link.ifalias = Some(text.clone()),
@@ -84,6 +88,12 @@ pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
             LinkAttribute::NumRxQueues(count) => link.rx_queues = *count,
             LinkAttribute::NumTxQueues(count) => link.tx_queues = *count,
             LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = *segments,
+            LinkAttribute::Xdp(attributes) => {
+                link.xdp = attributes.iter().find_map(|attribute| match attribute {
+                    LinkXdp::ProgId(id) => Some(*id),
+                    _ => None,
+                });
+            }
             LinkAttribute::LinkInfo(infos) => read_infos(infos, &mut link),
             _ => {}
         }

@@ -84,16 +84,22 @@ impl Netlink {
     /// True if the main table has the route: same destination, next hop, link, tunnel, source and path MTU.
     pub fn has_route(&self, route: &Route) -> Result<bool> {
         let Some(link) = self.link(&route.dev)? else { return Ok(false) };
+        Ok(self.routes()?.iter().any(|info| info.is(route, link.index)))
+    }
+}
+
+impl RouteInfo {
+    /// True if it is the route, by the link of that index, in the main table: same destination, next hop, tunnel, source
+    /// and path MTU.
+    pub fn is(&self, route: &Route, link: u32) -> bool {
         let encap = route.encap.map(EncapInfo::Tunnel);
-        let wanted = NextHop { index: Some(link.index), via: route.via, onlink: route.onlink, encap };
-        Ok(self.routes()?.iter().any(|info| {
-            info.table == u32::from(RouteHeader::RT_TABLE_MAIN)
-                && info.kind == u8::from(RouteType::Unicast)
-                && info.dst == route.dst.trunc()
-                && info.next_hops == [wanted.clone()]
-                && (route.src.is_none() || info.src == route.src)
-                && info.mtu == route.mtu
-        }))
+        let wanted = NextHop { index: Some(link), via: route.via, onlink: route.onlink, encap };
+        self.table == u32::from(RouteHeader::RT_TABLE_MAIN)
+            && self.kind == u8::from(RouteType::Unicast)
+            && self.dst == route.dst.trunc()
+            && self.next_hops == [wanted]
+            && (route.src.is_none() || self.src == route.src)
+            && self.mtu == route.mtu
     }
 }
 

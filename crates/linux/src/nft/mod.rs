@@ -75,6 +75,8 @@ pub enum ChainKind {
 pub enum Hook {
     /// Before routing.
     Prerouting,
+    /// To one of the node's own addresses.
+    Input,
     /// Routed to another link.
     Forward,
     /// Made on this node.
@@ -189,6 +191,7 @@ impl Hook {
     pub fn name(self) -> &'static str {
         match self {
             Hook::Prerouting => "prerouting",
+            Hook::Input => "input",
             Hook::Forward => "forward",
             Hook::Output => "output",
             Hook::Postrouting => "postrouting",

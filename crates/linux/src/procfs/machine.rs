@@ -47,7 +47,7 @@ impl Procfs {
             let Some((name, value)) = line.split_once(':') else { return Err(self.misread("meminfo", line)) };
             if let Some(kibibytes) = value.trim().strip_suffix(" kB") {
                 let kibibytes: u64 = kibibytes.parse().map_err(|_| self.misread("meminfo", line))?;
-                fields.insert(name.to_owned(), kibibytes * 1024);
+                fields.insert(name.to_owned(), kibibytes.saturating_mul(1024));
             }
         }
         Ok(fields)
@@ -58,7 +58,7 @@ impl Procfs {
     pub fn memory_stalls(&self) -> Result<u64> {
         let text = self.read("vmstat")?.unwrap_or_default();
         let counts = text.lines().filter_map(|line| line.strip_prefix("allocstall_")?.split_once(' '));
-        Ok(counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum())
+        Ok(counts.filter_map(|(_, count)| count.parse::<u64>().ok()).fold(0, u64::saturating_add))
     }
 }
 

@@ -73,7 +73,8 @@ impl Procfs {
             for (name, word) in names.iter().zip(line.split_ascii_whitespace()) {
                 let number = u64::from_str_radix(word, 16).map_err(|_| self.misread(&file, line))?;
                 if *name != "entries" || row == 0 {
-                    *sums.entry((*name).to_owned()).or_default() += number;
+                    let sum = sums.entry((*name).to_owned()).or_default();
+                    *sum = sum.saturating_add(number);
                 }
             }
         }

@@ -265,6 +265,10 @@ fn forwarding_entries_are_added_listed_and_deleted() {
             assert!(!held(entry));
             assert!(here.netlink.fdb_del(entry).unwrap_err().is(libc::ENOENT), "{entry:?}");
         }
+        // `bridge` marks its entries as static and as permanent, each a bit of the state.
+        let mac = one.mac.to_string();
+        here.judge("bridge", &["fdb", "append", &mac, "dev", dev, "dst", remotes[0], "permanent"]);
+        assert!(held(&one), "{:?}", here.netlink.fdb());
     }
 }
 

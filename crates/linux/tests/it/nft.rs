@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use linux::netlink::Nftables;
 use linux::netns;
 use linux::nft::{self, Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
 use linux::process::Spawn;
@@ -142,6 +143,29 @@ fn a_table_is_made_once_and_deleted_whole() {
     assert_eq!(nft::dump(&place.netns).unwrap(), json!([]));
     let error = nft::delete(&place.netns, Family::Ip, "hostgap").unwrap_err();
     assert!(error.is(libc::ENOENT), "{error}");
+}
+
+#[test]
+fn each_change_of_the_rules_has_a_generation_of_its_own() {
+    let (place, other) = (Place::new("generation"), Place::new("generation-other"));
+    let [here, there] = [&place, &other].map(|place| Nftables::open_in(&place.netns).unwrap());
+    let mut seen = vec![here.generation().unwrap()];
+    let elsewhere = there.generation().unwrap();
+    let mut changed = |what: &str| {
+        let now = here.generation().unwrap();
+        assert_eq!(here.generation().unwrap(), now, "to ask changes nothing");
+        assert!(now.is_some() && !seen.contains(&now), "{what}: {now:?} after {seen:?}");
+        seen.push(now);
+    };
+    nft::add(&place.netns, &everything()).unwrap();
+    changed("a new table");
+    place.judge("nft", &["flush", "chain", "ip", "hostgap", "published"]);
+    changed("a chain without its rules");
+    place.judge("nft", &["add", "rule", "ip", "hostgap", "published", "return"]);
+    changed("a new rule");
+    nft::delete(&place.netns, Family::Ip, "hostgap").unwrap();
+    changed("a table that is gone");
+    assert_eq!(there.generation().unwrap(), elsewhere, "another namespace has rules of its own");
 }
 
 /// Ours dies with its caller, but what the kernel was about to add for it is added first.

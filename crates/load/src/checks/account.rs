@@ -1,7 +1,9 @@
 //! What became of the requests: an account without noise.
 
+use super::cause::{Cause, Shares, generator};
+use super::words::{connections, fault, time, unexpected};
 use super::{Check, Kind};
-use crate::{Outcome, Schedule};
+use crate::{Outcome, Protocol, Schedule};
 
 /// How far the achieved rate may be from the requested one: what the best generators reach.
 const RATE_ERROR_MAX: f64 = 1e-4;
@@ -34,23 +36,23 @@ pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
     if missing > 0 {
         text += &format!(", which is {} of the {rate_per_s}/s asked", percent_off(error));
     }
-    if outcome.dropped > 0 {
-        text += &format!(" ({} were dropped, no connection was free)", outcome.dropped);
+    if outcome.dropped.count() > 0 {
+        text += &format!(" ({} were dropped)", outcome.dropped.count());
     }
-    let remedy = if blames_connections(outcome) {
-        "requests waited for a free connection: the server, the path or the generator cannot do this rate; more \
-         connections help if each answer takes long"
-    } else {
-        "the generator is at its end; more threads and CPUs, or a lower rate"
-    };
+    let shares = Shares::of_unsent(outcome);
+    let (cause, shares) = (shares.cause(), shares.figures());
     Check::passed("rate", Kind::Truth, text)
-        .unless(missing.saturating_sub(spare) as f64 <= RATE_ERROR_MAX * outcome.intended as f64, remedy)
+        .unless(
+            missing.saturating_sub(spare) as f64 <= RATE_ERROR_MAX * outcome.intended as f64,
+            &cause.explained(outcome),
+        )
         .figures(&[
             ("requested_rps", rate_per_s),
             ("achieved_rps", outcome.sent_per_s()),
             ("error_share", error),
             ("limit_share", RATE_ERROR_MAX),
         ])
+        .figures(if missing > 0 { &shares } else { &[] })
 }
 
 /// Whether the requests were answered, and as expected.
@@ -59,32 +61,93 @@ pub(super) fn answered(outcome: &Outcome) -> Check {
         return Check::unjudged("answered", Kind::Truth, "nothing was asked");
     }
     let share = outcome.answered as f64 / outcome.intended as f64;
-    let mut text = format!("of {} requests {} were answered as expected", outcome.intended, outcome.answered);
-    let missed = outcome.missed.count();
-    if missed > 0 {
-        text += &format!(", {missed} had no answer when waiting ended");
-    }
-    if let Some((status, body_bytes)) = outcome.unexpected.first {
-        let count = outcome.unexpected.count();
-        text += &format!(
-            ", {count} were answered otherwise, the first with status {status} and {body_bytes} bytes"
-        );
-    }
+    let text = format!(
+        "of {} requests {} were answered as expected{}",
+        outcome.intended,
+        outcome.answered,
+        fates(outcome)
+    );
     Check::passed("answered", Kind::Truth, text)
         .unless(
             share >= ANSWERED_MIN,
-            "that is less than 99.9 %, and the percentiles leave the others out; lower the rate, or mend the \
-             server",
+            &format!(
+                "that is less than 99.9 %, and the percentiles leave the others out; {}",
+                unanswered(outcome)
+            ),
         )
         .figures(&[("answered_share", share), ("limit_share", ANSWERED_MIN)])
+}
+
+/// What became of the requests that were not answered as expected.
+fn fates(outcome: &Outcome) -> String {
+    let missed = &outcome.missed;
+    let noun = connections(outcome);
+    let some = |count: u64, what: &str| (count > 0).then(|| format!("{count} {what}"));
+    let silent = match outcome.silent {
+        0 => String::new(),
+        count => format!(" ({count} {noun} never had one)"),
+    };
+    let fates = [
+        some(missed.unanswered, "had no answer when waiting ended").map(|text| text + &silent),
+        some(missed.expired, "had none within --request-timeout"),
+        some(missed.lost, &format!("were lost with their {noun}")),
+        unexpected(outcome),
+        some(missed.unsent, "were never sent"),
+        some(outcome.dropped.count(), "were dropped"),
+    ];
+    fates.into_iter().flatten().fold(String::new(), |text, fate| text + ", " + &fate)
+}
+
+/// What to do about the most frequent reason for which requests were not answered as expected.
+fn unanswered(outcome: &Outcome) -> String {
+    let missed = &outcome.missed;
+    let mut silent = missed.unanswered + missed.expired;
+    let mut lost = missed.lost;
+    let mut unsent = missed.unsent + outcome.dropped.count();
+    match Shares::of_unsent(outcome).cause() {
+        // Where no answer is outstanding at the end, those that were waited for were lost.
+        Cause::Answers if silent > 0 || lost == 0 => silent += std::mem::take(&mut unsent),
+        Cause::Answers | Cause::Connections => lost += std::mem::take(&mut unsent),
+        Cause::Generator => {}
+    }
+    let most = silent.max(lost).max(unsent).max(outcome.unexpected.count());
+    let protocol = outcome.protocol;
+    if most == outcome.unexpected.count() {
+        let option = match protocol {
+            Protocol::Grpc => {
+                return "see the server's own log; the code is that of gRPC's outcome, or HTTP's status"
+                    .to_owned();
+            }
+            Protocol::Http => "--expect-status and --expect-body say",
+            Protocol::Stream | Protocol::Datagrams => "--response-bytes says",
+        };
+        return format!("see what the server answers; {option} what is expected");
+    }
+    if most == lost {
+        if missed.lost > 0 && outcome.faults.count() == 0 {
+            return "the server closes connections on which more requests are open; have fewer on one (--pipeline)"
+                .to_owned();
+        }
+        return broken(outcome).to_owned();
+    }
+    if most == unsent {
+        return generator(outcome).to_owned();
+    }
+    match protocol {
+        Protocol::Http | Protocol::Grpc => "the server does not answer, or not in time",
+        Protocol::Stream => "the server does not answer, or not in time, or with less than --response-bytes",
+        Protocol::Datagrams => "they or their answers were lost on the way, or the server does not answer",
+    }
+    .to_owned()
 }
 
 /// Whether all connections held.
 pub(super) fn errors(outcome: &Outcome) -> Check {
     let count = outcome.faults.count();
+    let noun = connections(outcome);
     let mut text = match count {
-        0 => "no connection broke".to_owned(),
-        count => format!("{count} connections broke"),
+        0 => format!("no {noun} failed"),
+        count => format!("{noun} failed {count} times"),
     };
     let kinds: Vec<String> = outcome
         .faults
@@ -95,18 +158,39 @@ pub(super) fn errors(outcome: &Outcome) -> Check {
     if !kinds.is_empty() {
         text += &format!(" ({})", kinds.join(", "));
     }
-    if let Some(fault) = &outcome.first_fault {
-        text += &format!(", the first because: {fault}");
+    if let Some(first) = &outcome.first_fault {
+        let why = fault(outcome, &first.fault);
+        text += &format!(", the first {} after the start: {why}", time(first.after.as_nanos() as f64));
     }
     Check::passed("errors", Kind::Truth, text)
-        .unless(count == 0, "what was open on them is lost; see the server's own log")
+        .unless(count == 0, broken(outcome))
         .figures(&[("count", count as f64)])
 }
 
-/// True if requests were sent late mostly because no connection was free, which is not the generator's doing.
-pub(super) fn blames_connections(outcome: &Outcome) -> bool {
-    let p99 = |times: &hdrhistogram::Histogram<u64>| times.value_at_quantile(0.99);
-    p99(&outcome.lag) > 2 * p99(&outcome.late)
+/// What the most frequent kind of error means, and if there is none, why there are too few connections nevertheless.
+fn broken(outcome: &Outcome) -> &'static str {
+    let faults = &outcome.faults;
+    let ended = faults.reset + faults.closed;
+    let garbled = faults.malformed + faults.unasked;
+    let most = [faults.refused, ended, garbled, faults.timeout, faults.tls, faults.other].into_iter().max();
+    match most {
+        // They neither came about nor failed.
+        Some(0) | None => "the server took no new connections, so see how many it takes",
+        Some(most) if most == faults.refused => {
+            "nothing listened there any more: the server ended, or closed its port"
+        }
+        Some(most) if most == ended => {
+            "the server ended connections, or something between it and here did; see the server's own log"
+        }
+        Some(most) if most == garbled && outcome.protocol == Protocol::Stream => {
+            "the server sends more than it was asked for; --response-bytes says how much that is"
+        }
+        Some(most) if most == garbled => {
+            "what came was no answer to what was asked; see what the server speaks"
+        }
+        Some(most) if most == faults.timeout => "the server did not answer in time; see the server's own log",
+        Some(_) => "see the server's own log",
+    }
 }
 
 /// A share below the whole, exact enough to be seen.
@@ -117,8 +201,10 @@ fn percent_off(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::made::{RATE_PER_S, good};
+    use std::time::Duration;
+
     use super::*;
-    use crate::{Fault, Faults};
+    use crate::{Dropped, Fault, Faults, FirstFault, Overdue, Short};
 
     const CONSTANT: Schedule = Schedule::Constant { rate_per_s: RATE_PER_S };
     const POISSON: Schedule = Schedule::Poisson { rate_per_s: RATE_PER_S, seed: 1 };
@@ -154,11 +240,29 @@ mod tests {
 
     #[test]
     fn it_says_who_did_not_keep_up() {
-        assert!(sent(20_000, 100, &CONSTANT, false).contains("the generator is at its end"));
-        let mut outcome = Outcome { sent_in_schedule: 100, dropped: 7, ..good() };
-        outcome.lag.record_n(1_000_000, 20_000).unwrap();
+        assert!(sent(20_000, 100, &CONSTANT, false).contains("the generator was kept from running"));
+        let mut outcome = Outcome { sent_in_schedule: 100, ..good() };
+        outcome.short = Short { waiting: 64, ..Short::default() };
+        outcome.backlog = Overdue { total_ns: 1_000, answers_ns: 990, connections_ns: 0 };
         let text = rate(&outcome, &CONSTANT).text;
-        assert!(text.contains("waited for a free connection") && text.contains("7 were dropped"), "{text}");
+        assert!(text.contains("no connection was free, all 64 waited for answers"), "{text}");
+        assert!(!text.contains("generator"), "{text}");
+        outcome.short = Short { broken: 60, connecting: 4, ..Short::default() };
+        outcome.backlog = Overdue { total_ns: 1_000, answers_ns: 0, connections_ns: 990 };
+        let text = rate(&outcome, &CONSTANT).text;
+        assert!(text.contains("60 of 64 had broken") && text.contains("the server was gone"), "{text}");
+    }
+
+    #[test]
+    fn requests_that_were_dropped_for_want_of_a_connection_are_not_the_generators_fault() {
+        let mut outcome = good();
+        outcome.dropped = Dropped { answers: 19_000, connections: 0, late: 0 };
+        outcome.sent_in_schedule = outcome.intended - 19_000;
+        outcome.short = Short { waiting: 64, ..Short::default() };
+        let check = rate(&outcome, &CONSTANT);
+        assert!(check.text.contains("(19000 were dropped): no connection was free"), "{}", check.text);
+        let share = |name| check.figures.iter().find(|(figure, _)| *figure == name).map(|(_, share)| *share);
+        assert_eq!((share("answers_share"), share("generator_share")), (Some(1.0), Some(0.0)));
     }
 
     #[test]
@@ -173,6 +277,83 @@ mod tests {
         outcome.unexpected.first = Some((503, 12));
         let (passed, text) = answered_of(&outcome);
         assert!(passed == Some(false) && text.contains("status 503 and 12 bytes"), "{text}");
+        assert!(text.contains("--expect-status"), "{text}");
+    }
+
+    #[test]
+    fn each_fate_is_told_and_the_most_frequent_one_is_explained() {
+        #[track_caller]
+        fn check(change: impl FnOnce(&mut Outcome), parts: &[&str]) {
+            let mut outcome = good();
+            outcome.answered = 0;
+            change(&mut outcome);
+            let text = answered_of(&outcome).1;
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
+        check(
+            |outcome| (outcome.missed.unanswered, outcome.silent) = (20_000, 3),
+            &["20000 had no answer when waiting ended (3 connections never had one)", "does not answer"],
+        );
+        check(|outcome| outcome.missed.expired = 20_000, &["within --request-timeout", "does not answer"]);
+        check(
+            |outcome| {
+                (outcome.missed.lost, outcome.missed.unsent) = (19_000, 1_000);
+                outcome.faults.reset = 8;
+            },
+            &["19000 were lost with their connections, 1000 were never sent", "own log"],
+        );
+        check(|outcome| outcome.missed.lost = 20_000, &["20000 were lost", "(--pipeline)"]);
+        check(|outcome| outcome.missed.unsent = 20_000, &["20000 were never sent", "the generator was kept"]);
+        check(
+            |outcome| {
+                outcome.missed.unsent = 20_000;
+                outcome.sent_in_schedule = 0;
+                outcome.backlog = Overdue { total_ns: 9, answers_ns: 9, connections_ns: 0 };
+            },
+            &["20000 were never sent", "the server does not answer"],
+        );
+        check(
+            |outcome| {
+                (outcome.missed.lost, outcome.missed.unsent) = (1_000, 19_000);
+                outcome.sent_in_schedule = 1_000;
+                outcome.backlog = Overdue { total_ns: 9, answers_ns: 9, connections_ns: 0 };
+                outcome.faults.reset = 1_000;
+            },
+            &["19000 were never sent", "the server ended connections"],
+        );
+        check(
+            |outcome| {
+                outcome.dropped = Dropped { answers: 0, connections: 20_000, late: 0 };
+                outcome.faults = Faults { refused: 500, reset: 8, ..Faults::default() };
+            },
+            &["20000 were dropped", "nothing listened"],
+        );
+    }
+
+    #[test]
+    fn datagrams_have_neither_status_nor_connection() {
+        let mut outcome = Outcome { protocol: Protocol::Datagrams, answered: 0, ..good() };
+        outcome.unexpected.length = 15_000;
+        outcome.unexpected.first = Some((200, 12));
+        (outcome.missed.expired, outcome.missed.lost) = (4_000, 1_000);
+        outcome.faults.refused = 7;
+        let fault = Fault::System(111);
+        outcome.first_fault = Some(FirstFault { fault, after: Duration::from_millis(12) });
+        let texts =
+            [answered_of(&outcome).1, errors(&outcome).text, errors(&good()).text.replace("connection", "")];
+        let text = texts[..2].join("; ");
+        assert!(
+            !text.contains("status") && !text.contains("connection") && !text.contains("Connection"),
+            "{text}"
+        );
+        assert!(text.contains("15000 had an answer of another size, the first of 12 bytes"), "{text}");
+        assert!(text.contains("sockets failed 7 times (7 refused), the first 12.0 ms after"), "{text}");
+        outcome.unexpected = crate::Unexpected::default();
+        outcome.missed.expired = 19_000;
+        assert!(answered_of(&outcome).1.contains("lost on the way"), "{}", answered_of(&outcome).1);
+        outcome.faults = Faults::default();
+        outcome.first_fault = None;
+        assert_eq!(errors(&outcome).text, "no sockets failed");
     }
 
     fn answered_of(outcome: &Outcome) -> (Option<bool>, String) {
@@ -183,17 +364,35 @@ mod tests {
     #[test]
     fn errors_are_told_by_kind() {
         assert_eq!(errors(&good()).passed, Some(true));
+        let first = FirstFault { fault: Fault::Closed, after: Duration::from_millis(2_500) };
         let outcome = Outcome {
-            first_fault: Some(Fault::Closed),
+            first_fault: Some(first),
             faults: Faults { closed: 2, reset: 1, ..Faults::default() },
             ..good()
         };
         let check = errors(&outcome);
         assert_eq!((check.kind, check.passed), (Kind::Truth, Some(false)));
+        let text = "connections failed 3 times (1 reset, 2 closed), the first 2.50 s after the start: ";
         assert!(
-            check.text.starts_with("3 connections broke (1 reset, 2 closed), the first"),
+            check.text.starts_with(text) && check.text.contains("the server ended connections"),
             "{}",
             check.text
         );
+    }
+
+    #[test]
+    fn the_most_frequent_error_is_explained() {
+        let kind = |faults: Faults| broken(&Outcome { faults, ..good() });
+        let none = Faults::default();
+        assert!(kind(Faults { refused: 90, reset: 8, ..none }).contains("nothing listened"));
+        assert!(kind(Faults { refused: 8, reset: 5, closed: 5, ..none }).contains("ended connections"));
+        assert!(
+            kind(Faults { malformed: 5, unasked: 5, closed: 9, ..none }).contains("no answer to what was")
+        );
+        assert!(kind(Faults { timeout: 5, ..none }).contains("did not answer in time"));
+        assert!(kind(Faults { other: 5, ..none }).contains("own log"));
+        let longer = Outcome { faults: Faults { unasked: 5, ..none }, protocol: Protocol::Stream, ..good() };
+        assert!(broken(&longer).contains("--response-bytes"));
+        assert!(kind(none).contains("took no new connections"));
     }
 }

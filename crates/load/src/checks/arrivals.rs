@@ -3,8 +3,9 @@
 
 use stats::{ExponentialFit, Percentile, exponential_fit};
 
-use super::account::blames_connections;
-use super::{Check, Kind, micros};
+use super::cause::{Cause, Shares};
+use super::words::{connections, time};
+use super::{Check, Kind};
 use crate::{Outcome, Schedule, Series};
 
 /// The level of the test, for all threads together.
@@ -45,11 +46,11 @@ fn constant(outcome: &Outcome, period_ns: f64) -> Option<Check> {
     let limit_ns = (DEVIATION_MAX * period_ns).max(DEVIATION_NS_MIN);
     let text = format!(
         "gaps between the requests of a thread are off their {} by {} ({})",
-        micros(period_ns),
-        micros(off_ns),
+        time(period_ns),
+        time(off_ns),
         percentile.label()
     );
-    Some(Check::passed("gaps", Kind::Doubt, text).unless(off_ns <= limit_ns, remedy(outcome)).figures(&[
+    Some(Check::passed("gaps", Kind::Doubt, text).unless(off_ns <= limit_ns, &remedy(outcome)).figures(&[
         ("period_ns", period_ns),
         ("off_ns", off_ns),
         ("limit_ns", limit_ns),
@@ -72,7 +73,7 @@ fn poisson(outcome: &Outcome, mean_ns: f64) -> Option<Check> {
     let samples: usize = outcome.series.iter().map(|series| series.samples.len()).sum();
     Some(
         Check::passed("gaps", Kind::Doubt, text)
-            .unless(!significant || worst.distance <= DISTANCE_MAX, remedy(outcome))
+            .unless(!significant || worst.distance <= DISTANCE_MAX, &remedy(outcome))
             .figures(&[
                 ("a_squared", worst.a_squared),
                 ("p", worst.p),
@@ -94,13 +95,23 @@ fn gaps_of(series: &Series) -> impl Iterator<Item = f64> {
     series.samples.iter().skip(1).map(|sample| sample.gap_ns as f64)
 }
 
-fn remedy(outcome: &Outcome) -> &'static str {
-    if blames_connections(outcome) {
-        "requests waited for a free connection and left in bursts, which the server sees as another load; more \
-         connections, or a lower rate"
-    } else {
-        "requests left in bursts, which the server sees as another load; more threads and CPUs, CPUs of their own \
-         (--cpus) or a lower rate"
+fn remedy(outcome: &Outcome) -> String {
+    let dropped = outcome.dropped.count();
+    if dropped > 0 {
+        let why = Shares::of_unsent(outcome).cause().explained(outcome);
+        return format!("{dropped} requests were dropped, and are missing between the others: {why}");
+    }
+    let noun = connections(outcome);
+    let what = "left in bursts, which the server sees as another load";
+    match Shares::of_times(&outcome.overdue).cause() {
+        Cause::Answers => format!(
+            "requests waited for {noun} on which others waited for answers and {what}; more {noun} (--connections), or \
+             a lower rate"
+        ),
+        Cause::Connections => format!("requests waited for {noun} to be made and {what}"),
+        Cause::Generator => {
+            format!("requests {what}; more threads and CPUs, CPUs of their own (--cpus) or a lower rate")
+        }
     }
 }
 
@@ -110,6 +121,7 @@ mod tests {
 
     use super::super::made::{RATE_PER_S, THREADS, exponential, good};
     use super::*;
+    use crate::{Dropped, Overdue};
 
     const CONSTANT: Schedule = Schedule::Constant { rate_per_s: RATE_PER_S };
     const POISSON: Schedule = Schedule::Poisson { rate_per_s: RATE_PER_S, seed: 1 };
@@ -148,6 +160,20 @@ mod tests {
         let bursts = with_gaps(true, |index| if index % 10 == 0 { 10 * PERIOD_NS } else { 3_000 });
         let check = gaps(&bursts, &CONSTANT);
         assert!(check.passed == Some(false) && check.text.contains("in bursts"), "{check:?}");
+        assert!(check.text.contains("more threads and CPUs"), "{check:?}");
+        let overdue = Overdue { total_ns: 1_000, answers_ns: 900, connections_ns: 0 };
+        let check = gaps(&Outcome { overdue, ..bursts.clone() }, &CONSTANT);
+        assert!(check.text.contains("waited for answers") && !check.text.contains("CPU"), "{check:?}");
+        let overdue = Overdue { total_ns: 1_000, answers_ns: 0, connections_ns: 900 };
+        let check = gaps(&Outcome { overdue, ..bursts.clone() }, &CONSTANT);
+        assert!(check.text.contains("connections to be made") && !check.text.contains("CPU"), "{check:?}");
+        let dropped = Dropped { answers: 500, ..Dropped::default() };
+        let check = gaps(&Outcome { dropped, sent_in_schedule: bursts.intended - 500, ..bursts }, &CONSTANT);
+        assert!(
+            check.text.contains("500 requests were dropped") && !check.text.contains("burst"),
+            "{check:?}"
+        );
+        assert!(!check.text.contains("CPU"), "{check:?}");
     }
 
     #[test]

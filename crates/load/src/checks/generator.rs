@@ -2,7 +2,8 @@
 
 use stats::Percentile;
 
-use super::{Check, Kind, micros};
+use super::words::time;
+use super::{Check, Kind};
 use crate::{Outcome, Schedule, ThreadCost};
 
 /// The generator's own lateness may be this share of the median of the response times.
@@ -16,7 +17,7 @@ const SWITCHES_PER_S_MAX: f64 = 100.0;
 /// Losing it costs nothing if it comes back at once: 10 µs each time, at the limit above.
 const SWITCHES_STARVED_MIN: f64 = 0.001;
 /// A thread that is busier than that has nothing left for a moment with more to do.
-const BUSY_MAX: f64 = 0.8;
+pub(super) const BUSY_MAX: f64 = 0.8;
 /// Half of the requests of a thread that spins are sent sooner after their instant than that; a thread that works all
 /// the time comes to them when it can.
 const ON_TIME_NS: u64 = 1_000;
@@ -31,14 +32,17 @@ pub(super) fn late(outcome: &Outcome, schedule: &Schedule) -> Check {
     let Some(percentile) = Percentile::P99.or_lower(outcome.late.len()) else {
         return Check::unjudged("late", Kind::Doubt, "too few requests were sent");
     };
+    if outcome.response.is_empty() {
+        return Check::unjudged("late", Kind::Doubt, "there are no answers to hold it against");
+    }
     let late_ns = outcome.late.value_at_quantile(percentile.quantile()) as f64;
     let response_ns = outcome.response.value_at_quantile(0.5) as f64;
     let limit_ns = (LATE_SHARE_MAX * response_ns).max(LATE_NS_MIN);
     let text = format!(
         "the generator itself was late by {} ({}), and the median answer took {}",
-        micros(late_ns),
+        time(late_ns),
         percentile.label(),
-        micros(response_ns)
+        time(response_ns)
     );
     Check::passed("late", Kind::Doubt, text)
         .unless(
@@ -167,6 +171,14 @@ mod tests {
         outcome.late.clear();
         outcome.late.record_n(5_000_000, 19).unwrap();
         assert_eq!(late(&outcome, &CONSTANT).passed, None);
+    }
+
+    #[test]
+    fn without_answers_lateness_has_no_measure() {
+        let mut outcome = good();
+        outcome.response.clear();
+        let check = late(&outcome, &CONSTANT);
+        assert!(check.passed.is_none() && check.text.contains("no answers"), "{check:?}");
     }
 
     /// The books of one good thread, changed, beside those of another.

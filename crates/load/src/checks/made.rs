@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stats::Random;
 
-use crate::{Outcome, Sample, Series, ThreadCost};
+use crate::{Outcome, Protocol, Sample, Series, ThreadCost};
 
 pub(super) const RATE_PER_S: f64 = 1_000.0;
 pub(super) const THREADS: usize = 2;
@@ -15,7 +15,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// A run without a fault: constant gaps with little jitter, independent answers of 20 µs and more.
 pub(super) fn good() -> Outcome {
     let mut random = Random::from_seed(20);
-    let mut outcome = Outcome::new(Some(RATE_PER_S));
+    let mut outcome = Outcome::new(Some(RATE_PER_S), Protocol::Http);
     outcome.duration = Duration::from_secs(20);
     outcome.ended_ns = 20 * SECOND_NS;
     outcome.started_ns = 0;

@@ -3,7 +3,8 @@
 
 use stats::{Percentile, effective_samples, serial_correlation, two_samples};
 
-use super::{Check, Kind, micros};
+use super::words::time;
+use super::{Check, Kind};
 use crate::{Sample, Series};
 
 /// Every so many samples are looked at, the first that passes is taken; as Lancet does.
@@ -48,7 +49,11 @@ impl Sampled {
             series.samples.iter().step_by(step).map(response_ns).collect()
         };
         let threads: Vec<Vec<f64>> = series.iter().map(thin).collect();
-        let merged = merge(&threads);
+        let mut merged = merge(&threads);
+        // Requests that all went unanswered are no samples of answers, however many there are.
+        if merged.iter().all(|ns| ns.is_infinite()) {
+            merged.clear();
+        }
         let mut thinned = None;
         for step in STEPS {
             let Some(next) = Thinned::of(&merged, &threads, step) else { break };
@@ -74,16 +79,13 @@ impl Sampled {
             return Check::unjudged("independence", Kind::Doubt, TOO_FEW);
         };
         let requests = self.every * thinned.step as u64;
+        let times = match requests {
+            1 => "response times of requests one after the other".to_owned(),
+            requests => format!("response times {requests} requests apart"),
+        };
         let text = match self.independent() {
-            Some(count) => {
-                format!(
-                    "response times {requests} requests apart are independent, {count} samples tell the intervals"
-                )
-            }
-            None => format!(
-                "response times {requests} requests apart still depend on each other (rank correlation {:.2})",
-                thinned.rho
-            ),
+            Some(count) => format!("{times} are independent, {count} samples tell the intervals"),
+            None => format!("{times} still depend on each other (rank correlation {:.2})", thinned.rho),
         };
         Check::passed("independence", Kind::Doubt, text)
             .unless(
@@ -108,6 +110,7 @@ impl Sampled {
             .into_iter()
             .filter(|percentile| percentile.is_valid(first.len() as u64))
             .map(|percentile| Moved::new(percentile, first, second))
+            .filter(|moved| moved.first_ns.is_finite() || moved.second_ns.is_finite())
             .max_by(|a, b| a.share.total_cmp(&b.share));
         let test = self.thinned.as_ref().and_then(|thinned| {
             let (first, second) = halves(&thinned.samples);
@@ -207,7 +210,7 @@ fn halves(samples: &[f64]) -> (&[f64], &[f64]) {
 }
 
 fn answered_after(ns: f64) -> String {
-    if ns.is_infinite() { "no answer".to_owned() } else { micros(ns) }
+    if ns.is_infinite() { "no answer".to_owned() } else { time(ns) }
 }
 
 /// What was not answered as expected stands above every answer.
@@ -300,6 +303,16 @@ mod tests {
         let sampled = with_responses(|_, index, ns| (index < 1_250 || index % 3 > 0).then_some(ns));
         let check = sampled.stationarity();
         assert!(check.passed == Some(false) && check.text.contains("to no answer"), "{check:?}");
+    }
+
+    #[test]
+    fn without_answers_nothing_is_said_of_them() {
+        let sampled = with_responses(|_, _, _| None);
+        assert_eq!((sampled.independent(), sampled.independence().passed), (None, None));
+        assert_eq!(sampled.stationarity().passed, None);
+        // Where one in five is answered all the time, p90 is no answer in both halves, and so is p50.
+        let few = with_responses(|_, index, ns| index.is_multiple_of(5).then_some(ns)).stationarity();
+        assert!(few.passed.is_none() && !few.text.contains("from no answer to no answer"), "{few:?}");
     }
 
     #[test]

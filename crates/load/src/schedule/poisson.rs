@@ -11,11 +11,22 @@ use super::Rate;
 /// those of a constant rate.
 #[derive(Debug, Clone)]
 pub(crate) struct Poisson {
-    random: Random,
     mean_ns: f64,
+    /// At the request that is sent next.
+    next: Walk,
+    /// At the first that was not due when that was last counted, or behind `next`.
+    ahead: Walk,
+}
+
+/// A place in the process.
+#[derive(Debug, Clone)]
+struct Walk {
+    random: Random,
     due_ns: u64,
     /// What was cut off the instants so far, less than a nanosecond: a rate is not to suffer from rounding.
     rest_ns: f64,
+    /// Instants before this one.
+    passed: u64,
 }
 
 impl Poisson {
@@ -23,24 +34,39 @@ impl Poisson {
         // Neighbouring seeds give unrelated sequences: the generator spreads them.
         let random = Random::from_seed(seed.wrapping_add(thread as u64));
         let mean_ns = rate.period_ns() * threads as f64;
-        let mut poisson = Poisson { random, mean_ns, due_ns: 0, rest_ns: 0.0 };
-        poisson.advance();
-        poisson
+        let mut next = Walk { random, due_ns: 0, rest_ns: 0.0, passed: 0 };
+        next.step(mean_ns);
+        Poisson { mean_ns, ahead: next.clone(), next }
     }
 
     /// When the next request is due, in nanoseconds from the start.
     pub(crate) fn due_ns(&self) -> u64 {
-        self.due_ns
-    }
-
-    /// The mean gap of this thread.
-    pub(crate) fn mean_ns(&self) -> f64 {
-        self.mean_ns
+        self.next.due_ns
     }
 
     pub(crate) fn advance(&mut self) {
+        self.next.step(self.mean_ns);
+        self.next.passed += 1;
+    }
+
+    /// As [`super::Pace::due_by`].
+    pub(crate) fn due_by(&mut self, elapsed_ns: u64) -> u64 {
+        if self.ahead.passed < self.next.passed {
+            self.ahead = self.next.clone();
+        }
+        // The last instant of all time is never passed.
+        while self.ahead.due_ns <= elapsed_ns && self.ahead.due_ns < u64::MAX {
+            self.ahead.step(self.mean_ns);
+            self.ahead.passed += 1;
+        }
+        self.ahead.passed
+    }
+}
+
+impl Walk {
+    fn step(&mut self, mean_ns: f64) {
         // The inverse of the distribution function; 1 − u is never 0.
-        let gap_ns = self.rest_ns - (1.0 - self.random.unit()).ln() * self.mean_ns;
+        let gap_ns = self.rest_ns - (1.0 - self.random.unit()).ln() * mean_ns;
         let whole_ns = gap_ns as u64;
         self.rest_ns = gap_ns - whole_ns as f64;
         self.due_ns = self.due_ns.saturating_add(whole_ns);

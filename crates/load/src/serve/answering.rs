@@ -20,7 +20,8 @@ impl Responder<'_> {
         while peer.ending.is_none() {
             let Some(bytes) = self.answer_one(peer, &input[used..]) else { break };
             used += bytes;
-            let enough = self.output.len() >= OUTPUT_BYTES || peer.line.is_full();
+            // An answer that took time to make does not wait for the next one.
+            let enough = self.output.len() >= OUTPUT_BYTES || peer.line.is_full() || self.work.is_some();
             if enough && self.deliver(peer, index)? == Flushed::Blocked {
                 peer.held = input[used..].to_vec();
                 return Ok(true);
@@ -47,6 +48,7 @@ impl Responder<'_> {
                 Ok(Skipped::Part(bytes)) => (bytes > 0).then_some(bytes),
                 Err(status) => self.give_up(peer, status, input),
             },
+            Protocol::Calls(_) => unreachable!("calls are read by themselves"),
             Protocol::Raw { partial, whole: Some(whole) } => {
                 let missing = *whole - *partial;
                 if input.len() < missing {
@@ -110,6 +112,9 @@ impl Responder<'_> {
 
     /// Answers one request.
     fn reply(&mut self, peer: &mut Peer, reply: Reply) {
+        if let Some(work) = &mut self.work {
+            work.one();
+        }
         if !reply.keep_alive() {
             peer.ending = Some(Ending::Close);
         }

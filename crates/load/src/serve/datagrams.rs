@@ -35,6 +35,9 @@ impl Responder<'_> {
     }
 
     fn on_datagram(&mut self, datagram: Datagram) {
+        if let Some(work) = &mut self.work {
+            work.one();
+        }
         let Some(injector) = &mut self.injector else { return self.send_datagram(&datagram) };
         let now_ns = clock::now_ns();
         match injector.draw(now_ns) {

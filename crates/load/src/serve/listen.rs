@@ -20,7 +20,7 @@ const BACKLOG: i32 = 65_535;
 /// An address, and what is spoken there. Port 0 takes a free one; an IPv6 address takes IPv6 alone.
 ///
 /// As text: `ADDRESS:PORT` or `http:ADDRESS:PORT`, `https:ADDRESS:PORT`, `unix:PATH`, `tcp:ADDRESS:PORT`,
-/// `udp:ADDRESS:PORT`.
+/// `udp:ADDRESS:PORT`, `grpc:ADDRESS:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// HTTP/1.1 over TCP.
@@ -33,13 +33,15 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// The same over UDP.
     Udp(SocketAddr),
+    /// gRPC over HTTP/2 in the clear.
+    Grpc(SocketAddr),
 }
 
 /// A text that names no place to listen at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no place to listen: ADDRESS:PORT, https:ADDRESS:PORT, unix:PATH, tcp:ADDRESS:PORT or udp:ADDRESS:PORT \
-     is expected, the address in digits"
+    "`{0}` is no place to listen: ADDRESS:PORT, https:ADDRESS:PORT, unix:PATH, tcp:ADDRESS:PORT, \
+     udp:ADDRESS:PORT or grpc:ADDRESS:PORT is expected, the address in digits"
 )]
 pub struct NoListen(String);
 
@@ -47,9 +49,11 @@ impl Listen {
     /// Its Internet address; a Unix socket has none.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
-            Listen::Http(address) | Listen::Https(address) | Listen::Tcp(address) | Listen::Udp(address) => {
-                Some(*address)
-            }
+            Listen::Http(address)
+            | Listen::Https(address)
+            | Listen::Tcp(address)
+            | Listen::Udp(address)
+            | Listen::Grpc(address) => Some(*address),
             Listen::HttpUnix(_) => None,
         }
     }
@@ -57,16 +61,18 @@ impl Listen {
     /// Whether it is something else than HTTP that is spoken there.
     pub(super) fn is_raw(&self) -> bool {
         match self {
-            Listen::Tcp(_) | Listen::Udp(_) => true,
+            Listen::Tcp(_) | Listen::Udp(_) | Listen::Grpc(_) => true,
             Listen::Http(_) | Listen::Https(_) | Listen::HttpUnix(_) => false,
         }
     }
 
     fn address_mut(&mut self) -> Option<&mut SocketAddr> {
         match self {
-            Listen::Http(address) | Listen::Https(address) | Listen::Tcp(address) | Listen::Udp(address) => {
-                Some(address)
-            }
+            Listen::Http(address)
+            | Listen::Https(address)
+            | Listen::Tcp(address)
+            | Listen::Udp(address)
+            | Listen::Grpc(address) => Some(address),
             Listen::HttpUnix(_) => None,
         }
     }
@@ -80,7 +86,7 @@ impl FromStr for Listen {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(bad()) } else { Ok(Listen::HttpUnix(path.into())) };
         }
-        let (kind, address) = ["http", "https", "tcp", "udp"]
+        let (kind, address) = ["http", "https", "tcp", "udp", "grpc"]
             .into_iter()
             .find_map(|kind| Some((kind, text.strip_prefix(kind)?.strip_prefix(':')?)))
             .unwrap_or(("http", text));
@@ -89,6 +95,7 @@ impl FromStr for Listen {
             "https" => Listen::Https(address),
             "tcp" => Listen::Tcp(address),
             "udp" => Listen::Udp(address),
+            "grpc" => Listen::Grpc(address),
             _ => Listen::Http(address),
         })
     }
@@ -102,6 +109,7 @@ impl fmt::Display for Listen {
             Listen::HttpUnix(path) => write!(f, "unix:{}", path.display()),
             Listen::Tcp(address) => write!(f, "tcp:{address}"),
             Listen::Udp(address) => write!(f, "udp:{address}"),
+            Listen::Grpc(address) => write!(f, "grpc:{address}"),
         }
     }
 }
@@ -124,6 +132,7 @@ pub(super) enum Speaks {
     Https,
     Tcp,
     Udp,
+    Grpc,
 }
 
 /// The file of a Unix socket, which would outlive it.
@@ -149,7 +158,7 @@ pub(super) fn listeners(
                 files.push(SocketFile::at(path)?);
                 Ok(socket)
             }),
-            (Listen::Http(_) | Listen::Https(_) | Listen::Tcp(_) | Listen::Udp(_), _) => {
+            (Listen::Http(_) | Listen::Https(_) | Listen::Tcp(_) | Listen::Udp(_) | Listen::Grpc(_), _) => {
                 bind_internet(listen).map_err(io::Error::from)
             }
         };
@@ -160,6 +169,7 @@ pub(super) fn listeners(
             Listen::HttpUnix(_) => (Speaks::HttpUnix, true),
             Listen::Tcp(_) => (Speaks::Tcp, false),
             Listen::Udp(_) => (Speaks::Udp, false),
+            Listen::Grpc(_) => (Speaks::Grpc, false),
         };
         listeners.push(Listener { socket, speaks, shared });
     }
@@ -246,6 +256,7 @@ mod tests {
             ("unix:/run/a b", Listen::HttpUnix("/run/a b".into())),
             ("tcp:[::1]:443", Listen::Tcp(v6)),
             ("udp:127.0.0.1:80", Listen::Udp(v4)),
+            ("grpc:127.0.0.1:80", Listen::Grpc(v4)),
         ] {
             let listen: Listen = text.parse().unwrap();
             assert_eq!((&listen, listen.to_string().as_str()), (&expected, text));

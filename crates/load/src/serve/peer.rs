@@ -7,6 +7,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
+use super::calls::Calls;
 use super::line::Line;
 use super::session::Session;
 use super::upload::Upload;
@@ -39,6 +40,8 @@ pub(super) enum Protocol {
         /// The request whose body is coming.
         upload: Option<Upload>,
     },
+    /// gRPC, which reads and writes by itself.
+    Calls(Box<Calls>),
     Raw {
         /// Bytes of the request that have come.
         partial: usize,

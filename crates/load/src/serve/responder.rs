@@ -9,12 +9,14 @@ use rustix::net::{SocketFlags, sockopt};
 use rustix::time::Timespec;
 
 use super::answers::{Answers, BODY_BYTES_MAX};
+use super::calls::Calls;
 use super::error::system;
 use super::injector::Injector;
 use super::listen::{Listener, Speaks};
 use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
 use super::request::Last;
 use super::session::{Opened, Session};
+use super::work::Work;
 use super::{Certificate, Config, DATAGRAM_BYTES_MAX, Raw, ServeError, Served};
 
 /// How often the wish to end is looked at when nothing happens.
@@ -44,6 +46,8 @@ pub(super) struct Responder<'a> {
     /// What is sent to peers over UDP, but for its first bytes.
     pub(super) datagram: Vec<u8>,
     pub(super) served: Served,
+    /// What each request costs beside its answer.
+    pub(super) work: Option<Work>,
     /// Without faults there is none, and no clock is read.
     pub(super) injector: Option<Injector>,
 }
@@ -73,6 +77,7 @@ impl<'a> Responder<'a> {
             output: Vec::new(),
             datagram: vec![b'x'; response_bytes_max.min(DATAGRAM_BYTES_MAX) as usize],
             served: Served::default(),
+            work: Work::new(config.cpu_time),
             injector,
         })
     }
@@ -106,7 +111,9 @@ impl<'a> Responder<'a> {
     fn on_listener(&mut self, index: usize) {
         match self.listeners[index].speaks {
             Speaks::Udp => self.on_datagrams(index),
-            Speaks::Http | Speaks::HttpUnix | Speaks::Https | Speaks::Tcp => self.accept(index),
+            Speaks::Http | Speaks::HttpUnix | Speaks::Https | Speaks::Tcp | Speaks::Grpc => {
+                self.accept(index);
+            }
         }
     }
 
@@ -148,6 +155,7 @@ impl<'a> Responder<'a> {
 
     fn peer(&self, socket: OwnedFd, speaks: Speaks, index: usize) -> Option<Peer> {
         let protocol = match speaks {
+            Speaks::Grpc => Protocol::Calls(Box::new(Calls::new(socket.try_clone().ok()?))),
             Speaks::Http | Speaks::HttpUnix | Speaks::Https => Protocol::Http { upload: None },
             Speaks::Tcp | Speaks::Udp => {
                 Protocol::Raw { partial: 0, whole: self.raw.map(|raw| raw.request_bytes as usize) }
@@ -155,20 +163,26 @@ impl<'a> Responder<'a> {
         };
         let session = match speaks {
             Speaks::Https => Some(Box::new(Session::new(self.certificate?.accept().ok()?))),
-            Speaks::Http | Speaks::HttpUnix | Speaks::Tcp | Speaks::Udp => None,
+            Speaks::Http | Speaks::HttpUnix | Speaks::Tcp | Speaks::Udp | Speaks::Grpc => None,
         };
         if speaks != Speaks::HttpUnix {
             sockopt::set_tcp_nodelay(&socket, true).ok()?;
         }
         let peer = Peer::new(socket, self.served.connections, protocol, session);
         let data = EventData::new_u64(index as u64);
-        epoll::add(&self.epoll, &peer.socket, data, peer.waits.events()).ok()?;
+        // What reads and writes by itself is told of every change, once.
+        let both = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let events = if speaks == Speaks::Grpc { both } else { peer.waits.events() };
+        epoll::add(&self.epoll, &peer.socket, data, events).ok()?;
         Some(peer)
     }
 
     fn on_peer(&mut self, index: usize, flags: EventFlags) {
         let Some(mut peer) = self.peers.get_mut(index).and_then(Option::take) else { return };
-        let on = self.serve(&mut peer, index, flags);
+        let on = match peer.protocol {
+            Protocol::Calls(_) => self.serve_calls(&mut peer),
+            Protocol::Http { .. } | Protocol::Raw { .. } => self.serve(&mut peer, index, flags),
+        };
         self.settle(peer, index, on);
     }
 

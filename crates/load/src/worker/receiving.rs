@@ -43,6 +43,9 @@ impl Worker<'_> {
 
     fn on_ready(&mut self, index: u32, flags: EventFlags, now_ns: u64) -> u64 {
         let client = &mut *self.client;
+        if client.asks.reply == Reply::Call {
+            return self.poll_call(index);
+        }
         if flags.contains(EventFlags::OUT)
             && let Err(fault) =
                 client.connections[index as usize].send_rest(&client.asks, &mut client.scratch)
@@ -56,6 +59,7 @@ impl Worker<'_> {
         }
         match self.client.asks.reply {
             Reply::Datagram => self.receive_datagrams(index),
+            Reply::Call => self.poll_call(index),
             Reply::Http | Reply::Stream(_) => self.receive(index, flags.intersects(ended)),
         }
     }
@@ -106,8 +110,9 @@ impl Worker<'_> {
                     used += length;
                     connection.open.pop_front();
                     connection.answers += 1;
-                    self.split(index, open, now_ns);
-                    self.on_response(open, response, now_ns);
+                    if self.on_response(open, response, now_ns) {
+                        self.split(index, open, now_ns);
+                    }
                     if self.client.is_fresh() {
                         // Who closes first keeps the port for a minute (TIME_WAIT): that is left to the server, which
                         // was asked to.
@@ -149,6 +154,34 @@ impl Worker<'_> {
         }
     }
 
+    /// Goes on with a connection of HTTP/2 and the call on it.
+    pub(super) fn poll_call(&mut self, index: u32) -> u64 {
+        loop {
+            let polled = self.client.connections[index as usize].poll_call();
+            let now_ns = clock::now_ns();
+            let connection = &mut self.client.connections[index as usize];
+            match polled {
+                Ok(Some(response)) => {
+                    connection.answers += 1;
+                    if let Some(open) = connection.open.pop_front() {
+                        self.on_response(open, response, now_ns);
+                    }
+                    self.on_room(index, now_ns);
+                }
+                Ok(None) => return now_ns,
+                // To close a connection on which nothing is called is a server's right.
+                Err(Fault::Closed) if connection.open.is_empty() && connection.answers > 0 => {
+                    self.reopen(index, now_ns);
+                    return now_ns;
+                }
+                Err(fault) => {
+                    self.on_fault(index, fault, now_ns);
+                    return now_ns;
+                }
+            }
+        }
+    }
+
     fn receive_datagrams(&mut self, index: u32) -> u64 {
         loop {
             let client = &mut *self.client;
@@ -176,9 +209,10 @@ impl Worker<'_> {
             return;
         };
         connection.answers += 1;
-        self.split(index, open, now_ns);
         let response = Response { status: 200, body_bytes: bytes as u64, keep_alive: true };
-        self.on_response(open, response, now_ns);
+        if self.on_response(open, response, now_ns) {
+            self.split(index, open, now_ns);
+        }
         self.on_room(index, now_ns);
     }
 
@@ -194,12 +228,16 @@ impl Worker<'_> {
         }
     }
 
-    fn on_response(&mut self, open: Open, response: Response, now_ns: u64) {
+    /// Counts an answer. Whether it is as expected.
+    fn on_response(&mut self, open: Open, response: Response, now_ns: u64) -> bool {
         self.open -= 1;
         let expect = self.client.asks.kinds[usize::from(open.kind)].expect;
         let unexpected = &mut self.outcome.unexpected;
         if response.status != expect.status {
             unexpected.status += 1;
+            if let Some(count) = unexpected.grpc.get_mut(usize::from(response.status)) {
+                *count += 1;
+            }
         } else if expect.body_bytes.is_some_and(|bytes| bytes != response.body_bytes) {
             unexpected.length += 1;
         } else {
@@ -211,8 +249,9 @@ impl Worker<'_> {
             }
             self.outcome.service.saturating_record(now_ns - open.sent_ns);
             self.outcome.series_answered(open.ordinal, now_ns - open.intended_ns);
-            return;
+            return true;
         }
         unexpected.first.get_or_insert((response.status, response.body_bytes));
+        false
     }
 }

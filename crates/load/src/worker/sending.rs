@@ -19,7 +19,7 @@ impl Worker<'_> {
                     WhenBusy::Wait | WhenBusy::Pipeline => break,
                     WhenBusy::Drop => {
                         self.advance();
-                        self.outcome.dropped += 1;
+                        self.on_dropped(intended_ns, now_ns);
                     }
                     WhenBusy::Grow => {
                         if !self.promise(intended_ns, now_ns) {
@@ -50,7 +50,7 @@ impl Worker<'_> {
     fn fill(&mut self, index: u32) -> u64 {
         let sent_ns = clock::now_ns();
         let mut bytes = 0;
-        while self.client.connections[index as usize].open.len() < self.client.limit {
+        while self.client.connections[index as usize].open.len() < self.client.limit && self.has_more() {
             let ordinal = self.advance();
             let kind = self.client.asks.kind_of(ordinal);
             self.open += 1;
@@ -100,6 +100,8 @@ impl Worker<'_> {
         let ordinal = self.advance();
         let kind = self.client.asks.kind_of(ordinal);
         self.open += 1;
+        self.promised += 1;
+        self.on_gone(intended_ns, now_ns);
         self.outcome.grown += 1;
         let open = Open { intended_ns, sent_ns: Open::PROMISED, ordinal, kind };
         self.client.connections[index as usize].open.push_back(open);
@@ -119,6 +121,7 @@ impl Worker<'_> {
         }
         let open = *open;
         if promised {
+            self.promised -= 1;
             // The connection was made for it, so all of the wait is the generator's choice and none its lateness.
             self.on_sent(open, open.sent_ns);
         }
@@ -138,9 +141,10 @@ impl Worker<'_> {
 
     fn on_sent(&mut self, open: Open, since_ns: u64) {
         let lag_ns = open.sent_ns - open.intended_ns;
+        self.on_gone(open.intended_ns, open.sent_ns);
         self.outcome.lag.saturating_record(lag_ns);
         self.outcome.late.saturating_record(open.sent_ns - open.intended_ns.max(since_ns));
-        self.outcome.backlog_max = self.outcome.backlog_max.max(self.pace.due_in(lag_ns));
+        self.note_backlog(open.sent_ns, self.ordinal);
         self.outcome.sent += 1;
         self.outcome.sent_in_schedule += u64::from(open.sent_ns < self.end_ns);
         self.series_sent(open.ordinal, open.sent_ns);
@@ -161,6 +165,14 @@ impl Worker<'_> {
                 let ordinal = connection.open.back().map_or(0, |open| open.ordinal);
                 connection.send_datagram(client.number + ordinal, &mut client.scratch)
             }
+            // Its answer may be read together with what has to be read to send it, and no event tells of that.
+            Reply::Call => match connection.call(&client.asks.message) {
+                Ok(()) => {
+                    self.poll_call(index);
+                    Ok(())
+                }
+                broken => broken,
+            },
             Reply::Http | Reply::Stream(_) => connection.send(bytes, &client.asks, &mut client.scratch),
         };
         if let Err(fault) = sent {

@@ -96,7 +96,8 @@ fn a_slow_server_is_waited_for_in_order() {
     let outcome = run(&mut clients, &at(1000.0, 200));
     assert_eq!(outcome.answered, 200);
     assert!(outcome.response.max() >= 199_000_000);
-    assert!(outcome.backlog_max >= 99);
+    // The 199 behind the first are all there can be, however long the last of them waits after the schedule's end.
+    assert!((99..200).contains(&outcome.backlog_max), "{}", outcome.backlog_max);
     assert!(outcome.sent_in_schedule <= 101);
     assert!(outcome.answered_in_schedule <= 100);
     assert!(outcome.kept() < 0.6);

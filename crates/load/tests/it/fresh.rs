@@ -13,9 +13,8 @@ use crate::servers::{OK, at, run, serve};
 
 /// A client that closes after each answer, as `Connection: close` asks the server to.
 fn fresh(address: Address, tls: Option<Tls>, connections: usize) -> Client {
-    let fields = vec![("Connection".to_owned(), "close".to_owned())];
     let expect = Expect { status: 200, body_bytes: Some(100) };
-    let ask = Ask::Http(vec![Request { fields, ..Request::get("localhost", "/100", expect) }]);
+    let ask = Ask::Http(vec![Request::get("localhost", "/100", expect).closing()]);
     let pool = Pool { fresh: true, ..Pool::of(connections, Duration::from_secs(5)) };
     Client::open(&Target { address, tls, ask }, pool).unwrap()
 }

@@ -4,10 +4,14 @@
 
 mod accounting;
 mod busy;
+mod causes;
 mod faults;
 mod fresh;
+mod grpc;
+mod http10;
 mod netns;
 mod protocols;
+mod requests;
 mod responder;
 mod servers;
 mod stream;

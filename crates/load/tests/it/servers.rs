@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use load::{Client, Expect, Outcome, Run, Schedule, Target, Wait};
+use load::{Client, Expect, Outcome, Overdue, Run, Schedule, Target, Wait};
 
 /// What every good server here answers.
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -47,7 +47,7 @@ pub(crate) fn serve(handle: impl Fn(Request<'_>) -> bool + Send + Sync + 'static
     address
 }
 
-fn converse(stream: &TcpStream, requests: &AtomicU64, handle: &impl Fn(Request<'_>) -> bool) {
+pub(crate) fn converse(stream: &TcpStream, requests: &AtomicU64, handle: &impl Fn(Request<'_>) -> bool) {
     stream.set_nodelay(true).unwrap();
     let mut lines = BufReader::new(stream).split(b'\n');
     for on_connection in 0.. {
@@ -93,15 +93,33 @@ pub(crate) fn run(clients: &mut [Client], run: &Run) -> Outcome {
 
 #[track_caller]
 pub(crate) fn check(outcome: &Outcome) {
-    let accounted = outcome.answered + outcome.unexpected.count() + outcome.missed.count() + outcome.dropped;
-    assert_eq!(outcome.intended, accounted);
+    let Outcome { intended, sent, answered, missed, dropped, .. } = outcome;
+    let unexpected = outcome.unexpected.count();
+    assert_eq!(*intended, answered + unexpected + missed.count() + dropped.count(), "{outcome:?}");
+    assert_eq!(*intended, sent + missed.unsent + dropped.count(), "{outcome:?}");
+    assert_eq!(
+        *sent,
+        answered + unexpected + missed.unanswered + missed.expired + missed.lost,
+        "{outcome:?}"
+    );
+    assert!(missed.stuck <= missed.unanswered, "{outcome:?}");
+    let Overdue { total_ns, answers_ns, connections_ns } = outcome.overdue;
+    let backlog = outcome.backlog;
+    assert!(backlog.total_ns <= total_ns && backlog.answers_ns <= answers_ns, "{outcome:?}");
+    assert!(backlog.connections_ns <= connections_ns, "{outcome:?}");
+    // A thread is in one state at a time, and connections that are promised are the only ones whose wait overlaps.
+    let threads = outcome.threads.len() as u64;
+    assert!(answers_ns + connections_ns <= threads * outcome.duration.as_nanos() as u64, "{outcome:?}");
+    assert!(outcome.grown > 0 || answers_ns + connections_ns <= total_ns, "{outcome:?}");
     assert_eq!(outcome.response.len(), outcome.answered);
     assert_eq!(outcome.service.len(), outcome.answered);
+    assert!(outcome.split.iter().all(|split| split.wire.len() <= *answered), "{outcome:?}");
     assert_eq!(outcome.lag.len(), outcome.sent);
     assert_eq!(outcome.late.len(), outcome.sent);
     assert!(outcome.late.max() <= outcome.lag.max());
     assert!(outcome.answered_in_schedule <= outcome.answered);
     assert!(outcome.sent <= outcome.intended && outcome.sent_in_schedule <= outcome.sent);
     assert!(outcome.response.max() >= outcome.service.max());
+    assert!(outcome.backlog_max < outcome.intended.max(1), "{} of {}", outcome.backlog_max, outcome.intended);
     assert!(outcome.ended_ns > outcome.started_ns);
 }

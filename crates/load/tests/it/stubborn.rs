@@ -1,14 +1,17 @@
 //! Servers that do what servers should not.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use load::response::Malformed;
-use load::{Client, Expect, Fault, LoadError, Run, Target};
+use load::{Address, Client, Expect, Fault, LoadError, Run, Target};
 use rustix::net::sockopt;
 
 use crate::servers::{OK, at, client, run, serve, target};
@@ -71,7 +74,7 @@ fn a_reset_is_counted_and_its_request_is_missed() {
     let outcome = run(&mut [client(address, 4)], &at(500.0, 500));
     assert!(outcome.faults.count() >= 4);
     assert_eq!(outcome.missed.count(), outcome.faults.count());
-    assert_eq!(outcome.first_fault, Some(Fault::System(104)));
+    assert_eq!(outcome.first_fault.unwrap().fault, Fault::System(104));
     assert!(outcome.answered >= 8 && outcome.reconnects >= 4);
 }
 
@@ -80,12 +83,12 @@ fn a_server_that_hangs_up_without_an_answer_is_counted() {
     let address = serve(|request| request.answer_and_close(b"HTTP/1.1 200 OK\r\nContent-Le"));
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert_eq!((outcome.missed.count(), outcome.faults.count()), (20, 20));
-    assert_eq!(outcome.first_fault, Some(Fault::Malformed(Malformed::Truncated)));
+    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Malformed(Malformed::Truncated));
 
     let address = serve(|_| false);
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert_eq!((outcome.missed.count(), outcome.faults.count()), (20, 20));
-    assert_eq!(outcome.first_fault, Some(Fault::Closed));
+    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Closed);
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn garbage_is_a_broken_connection() {
     let address = serve(|request| request.answer(b"220 mail.example ESMTP\r\n"));
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert_eq!((outcome.answered, outcome.missed.count()), (0, 20));
-    assert_eq!(outcome.first_fault, Some(Fault::Malformed(Malformed::StatusLine)));
+    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Malformed(Malformed::StatusLine));
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn two_answers_to_one_request_are_a_broken_connection() {
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert!(outcome.answered >= 2);
     assert!(outcome.faults.count() >= 2);
-    assert_eq!(outcome.first_fault, Some(Fault::Unasked));
+    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Unasked);
 }
 
 #[test]
@@ -113,6 +116,7 @@ fn no_answer_is_missed_with_its_age() {
     // Three are on their way and the others never found a connection; the first was meant 500 ms before the end, the
     // last 310 ms.
     assert_eq!((outcome.sent, outcome.answered, outcome.missed.count()), (3, 0, 20));
+    assert_eq!((outcome.missed.unanswered, outcome.missed.stuck, outcome.missed.unsent), (3, 3, 17));
     assert!(outcome.missed.ages.max() >= 499_000_000);
     assert!(outcome.missed.ages.min() >= 309_000_000);
     assert_eq!(outcome.faults.count(), 0);
@@ -172,6 +176,42 @@ fn a_server_that_goes_away_and_comes_back_is_found_again() {
     assert!(outcome.faults.count() >= 2);
     assert!(outcome.answered >= 100, "{}", outcome.answered);
     assert_eq!(outcome.missed.count() + outcome.answered, 200);
+}
+
+/// A Unix socket whose queue holds one connection, and a target there.
+fn narrow(dir: &Path) -> (OwnedFd, Target) {
+    let path = dir.join("socket");
+    let kind = rustix::net::SocketType::STREAM;
+    let listener = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).unwrap();
+    rustix::net::bind(&listener, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let target = target(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+    (listener, Target { address: Address::Unix(path), ..target })
+}
+
+#[test]
+fn a_unix_socket_with_a_full_queue_is_asked_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (listener, target) = narrow(dir.path());
+    let error = Client::connect(&target, 8, Duration::from_millis(100)).unwrap_err();
+    let LoadError::ConnectTimeout { connected, wanted, .. } = error else { panic!("{error}") };
+    assert_eq!((connected, wanted), (1, 8));
+    // As soon as somebody takes them, all are there, and each after it was closed.
+    let listener = UnixListener::from(listener);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
+                if stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {
+                    stream.write_all(answer).unwrap();
+                }
+            });
+        }
+    });
+    let mut clients = [Client::connect(&target, 8, Duration::from_secs(20)).unwrap()];
+    let outcome = run(&mut clients, &at(500.0, 200));
+    assert_eq!((outcome.answered, outcome.faults.count()), (100, 0), "{outcome:?}");
 }
 
 #[test]

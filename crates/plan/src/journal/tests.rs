@@ -61,7 +61,7 @@ proptest! {
             Ok(mut journal) => {
                 prop_assert_eq!(journal.entries(), &entries[..whole_lines]);
                 // It goes on behind the last sound line.
-                let [next, ..] = step(9);
+                let [next, ..] = step(journal.next_seq());
                 journal.append(next.clone()).unwrap();
                 drop(journal);
                 let again = Journal::open(&path).unwrap();
@@ -146,4 +146,70 @@ fn a_step_without_a_final_outcome_is_open() {
     journal.append(undone).unwrap();
     assert!(journal.is_undone());
     assert_eq!(journal.next_seq(), 1);
+}
+
+/// Every line has its sum, so that only the order of the lines can tell.
+#[test]
+fn a_line_that_is_missing_twice_or_elsewhere_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let (bytes, entries) = four_steps();
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+    let read = |lines: &[&[u8]]| {
+        std::fs::write(&path, lines.concat()).unwrap();
+        Journal::open(&path).map(|journal| journal.entries().to_vec())
+    };
+    for at in 0..lines.len() - 1 {
+        let mut without = lines.clone();
+        without.remove(at);
+        match (read(&without), &entries[at]) {
+            // Undo looks for the outcome again.
+            (Ok(_), Entry::Done { .. } | Entry::Undone { .. }) => {}
+            (Err(JournalError::NoHeader { .. } | JournalError::Damaged { .. }), _) => {}
+            (found, lost) => panic!("without {lost:?}: {found:?}"),
+        }
+        let mut twice = lines.clone();
+        twice.insert(at, lines[at]);
+        assert!(matches!(read(&twice), Err(JournalError::Damaged { .. })), "twice: {:?}", entries[at]);
+        let mut swapped = lines.clone();
+        swapped.swap(at, at + 1);
+        match (read(&swapped), &entries[at]) {
+            (Err(JournalError::NoHeader { .. } | JournalError::Damaged { .. }), _) => {}
+            // That a step of another number was answered for in between harms nobody.
+            (Ok(_), Entry::Undone { .. }) => {}
+            (found, lost) => panic!("{lost:?} and the next: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_seal_knows_its_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let mut journal = Journal::create(&path).unwrap();
+    let [intent, done, undone] = step(0);
+    journal.append_all(vec![intent, done]).unwrap();
+    let seal = journal.seal();
+    let whole = std::fs::read(&path).unwrap();
+    let check = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let (sound, bytes) = Sound::read(&path).unwrap().unwrap();
+        seal.check(&sound, &bytes)
+    };
+    assert_eq!((seal.steps, seal.bytes), (1, whole.len() as u64));
+    check(&whole).unwrap();
+    check(&[&whole[..], lines::line(&undone).as_bytes()].concat()).unwrap();
+    let end = |lines: usize| whole.split_inclusive(|byte| *byte == b'\n').take(lines).map(<[u8]>::len).sum();
+    let cut = |lines: usize| -> &[u8] { &whole[..end(lines)] };
+    assert_eq!(check(cut(1)), Err("it has 0 of the 1 steps that were done".to_owned()));
+    assert_eq!(check(cut(2)), Err("it is not as it was when its steps were done".to_owned()));
+    let [other, done, _] = step(0);
+    let Entry::Intent(other) = other else { unreachable!() };
+    let other = Entry::Intent(Intent { before: Before::Up { index: 8, up: false }, ..other });
+    let another = [cut(1), lines::line(&other).as_bytes(), lines::line(&done).as_bytes()].concat();
+    assert_eq!(check(&another), Err("it is not as it was when its steps were done".to_owned()));
+    // What was read back from the disk has the same seal.
+    std::fs::write(&path, &whole).unwrap();
+    drop(journal);
+    assert_eq!(Journal::open(&path).unwrap().seal(), seal);
 }

@@ -32,10 +32,7 @@ pub(super) fn before_add(kernel: &mut Kernel, place: &Place, link: &Link) -> Res
 
 pub(super) fn after_add(kernel: &mut Kernel, place: &Place, link: &Link) -> Result<After, StepError> {
     let found = existing(kernel, place, &link.name)?;
-    let same = found.kind.as_deref() == Some(link.kind.name())
-        && link.mtu.is_none_or(|mtu| mtu == found.mtu)
-        && link.mac.is_none_or(|mac| Some(mac) == found.mac);
-    if same {
+    if is_as_made(link, &found) {
         Ok(After::Link { index: found.index })
     } else {
         let mtu = link.mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
@@ -43,6 +40,13 @@ pub(super) fn after_add(kernel: &mut Kernel, place: &Place, link: &Link) -> Resu
         let wanted = format!("{} link {}{mtu}{mac}", link.kind.name(), link.name);
         Err(StepError::NotTaken { wanted, found: describe(&found) })
     }
+}
+
+/// Whether a link is what a step makes.
+pub(super) fn is_as_made(wanted: &Link, found: &LinkInfo) -> bool {
+    found.kind.as_deref() == Some(wanted.kind.name())
+        && wanted.mtu.is_none_or(|mtu| mtu == found.mtu)
+        && wanted.mac.is_none_or(|mac| Some(mac) == found.mac)
 }
 
 pub(super) fn undo_add(

@@ -7,6 +7,7 @@ mod attribute;
 mod debug;
 mod interrupt;
 mod link;
+mod look;
 mod module;
 mod netns;
 mod nic;
@@ -31,8 +32,8 @@ use crate::error::StepError;
 use crate::{Kernel, Place, Placed, Step};
 use link::Move;
 pub(crate) use link::peer_netns;
+pub(crate) use look::look;
 pub(crate) use nic::spread;
-pub(crate) use object::THE_SAME;
 pub(crate) use parameter::is_about_code;
 
 /// A step of the past.

@@ -95,6 +95,16 @@ pub(super) fn undo(
     Ok(if written { Undone::Restored } else { Undone::AlreadySo })
 }
 
+/// What a number is now.
+pub(super) fn now(
+    kernel: &mut Kernel,
+    place: &Place,
+    link: &IfName,
+    parameter: NicParameter,
+) -> Result<u32, StepError> {
+    Ok(read(kernel, place, link, parameter)?.now)
+}
+
 pub(super) fn before_table(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<Before, StepError> {
     let index = existing(kernel, place, link)?.index;
     Ok(Before::Indirection { index, table: read_table(kernel, place, link)? })

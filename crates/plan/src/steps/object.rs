@@ -1,34 +1,28 @@
 //! What is either there or not: addresses, routes, neighbours, forwarding entries, nftables tables.
 
-use linux::netlink::{EncapInfo, NextHop};
+use ipnet::IpNet;
+use linux::netlink::{AddressInfo, EncapInfo, FdbInfo, NeighbourInfo, NextHop, RouteInfo};
 use linux::{Encap, FdbEntry, IfName, Mac, Neighbour, Route, nft};
 
 use super::{absent, existing};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
+use crate::kernel::Opened;
+use crate::listing::Listing;
+use crate::look::Look;
 use crate::{Kernel, Place, Placed, Step};
 
-/// What stands where the step's object belongs.
-enum Found {
-    /// The object itself.
-    Same,
-    /// Another one, which excludes it.
-    Other(String),
-    /// Nothing.
-    Nothing,
-}
-
 /// How what a step would make is called where it is there already.
-pub(crate) const THE_SAME: &str = "the same";
+const THE_SAME: &str = "the same";
 
 pub(super) fn before(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<Before, StepError> {
     if let Some(dev) = dev(step) {
         existing(kernel, place, dev)?;
     }
-    let what = match look(kernel, place, step)? {
-        Found::Nothing => return Ok(Before::Absent),
-        Found::Same => THE_SAME.to_owned(),
-        Found::Other(other) => other,
+    let what = match look(kernel.at(place)?, &Listing::default(), step)? {
+        Look::Absent => return Ok(Before::Absent),
+        Look::So => THE_SAME.to_owned(),
+        Look::Otherwise { found } => found,
     };
     Err(StepError::Exists { what, remedy: format!("remove it if nobody needs it: {}", removal(place, step)) })
 }
@@ -49,10 +43,10 @@ pub(super) fn act(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<(),
 }
 
 pub(super) fn after(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<After, StepError> {
-    let found = match look(kernel, place, step)? {
-        Found::Same => return Ok(After::AsPlanned),
-        Found::Other(other) => other,
-        Found::Nothing => "nothing".to_owned(),
+    let found = match look(kernel.at(place)?, &Listing::default(), step)? {
+        Look::So => return Ok(After::AsPlanned),
+        Look::Otherwise { found } => found,
+        Look::Absent => "nothing".to_owned(),
     };
     let wanted = Placed { place: place.clone(), step: step.clone() }.commands().join("; ");
     Err(StepError::NotTaken { wanted, found })
@@ -74,66 +68,70 @@ pub(super) fn undo(
         // Whoever was killed over this step has left an `nft` behind that may yet add the table.
         nft::settle(&kernel.at(place)?.netns)?;
     }
-    match look(kernel, place, step)? {
-        Found::Same => remove(kernel, place, step).map(|()| Undone::Restored),
-        Found::Other(found) => Ok(Undone::ChangedByOther { found }),
-        Found::Nothing => Ok(absent(after)),
+    match look(kernel.at(place)?, &Listing::default(), step)? {
+        Look::So => remove(kernel, place, step).map(|()| Undone::Restored),
+        Look::Otherwise { found } => Ok(Undone::ChangedByOther { found }),
+        Look::Absent => Ok(absent(after)),
     }
 }
 
-fn look(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<Found, StepError> {
+/// Whether the object is there. Without the link that it would hang on it is not.
+pub(super) fn look(opened: &Opened, listing: &Listing, step: &Step) -> Result<Look, StepError> {
+    let index = match dev(step) {
+        None => 0,
+        Some(dev) => match listing.link(opened, dev)? {
+            Some(link) => link.index,
+            None => return Ok(Look::Absent),
+        },
+    };
     match step {
-        Step::AddAddress { link, address } => look_for_address(kernel, place, link, address),
-        Step::AddRoute(route) => look_for_route(kernel, place, route),
-        Step::AddNeighbour(neighbour) => look_for_neighbour(kernel, place, neighbour),
-        Step::AddFdb(entry) => look_for_fdb(kernel, place, entry),
+        Step::AddAddress { link, address } => {
+            Ok(look_for_address(listing.addresses(opened)?, (link, index), address))
+        }
+        Step::AddRoute(route) => Ok(look_for_route(listing.routes(opened)?, route, index)),
+        Step::AddNeighbour(neighbour) => {
+            Ok(look_for_neighbour(listing.neighbours(opened)?, neighbour, index))
+        }
+        Step::AddFdb(entry) => Ok(look_for_fdb(listing.fdb(opened)?, entry, index)),
         Step::AddNftTable(table) => {
-            let exists = nft::exists(&kernel.at(place)?.netns, table.family, &table.name)?;
-            Ok(if exists { Found::Same } else { Found::Nothing })
+            let exists = nft::exists(&opened.netns, table.family, &table.name)?;
+            Ok(if exists { Look::So } else { Look::Absent })
         }
         other => unreachable!("{other:?} is no object"),
     }
 }
 
-fn look_for_address(
-    kernel: &mut Kernel,
-    place: &Place,
-    link: &IfName,
-    address: &ipnet::IpNet,
-) -> Result<Found, StepError> {
-    let index = existing(kernel, place, link)?.index;
-    let addresses = kernel.at(place)?.netlink.addresses()?;
+fn look_for_address(addresses: &[AddressInfo], (link, index): (&IfName, u32), address: &IpNet) -> Look {
     let of_link: Vec<_> =
         addresses.iter().filter(|info| info.index == index).map(|info| info.address).collect();
     if of_link.contains(address) {
-        return Ok(Found::Same);
+        return Look::So;
     }
     // IPv6 has an address once on a link, whatever the prefix length; IPv4 allows several.
     let other = of_link.iter().find(|other| other.addr() == address.addr() && address.addr().is_ipv6());
-    Ok(other.map_or(Found::Nothing, |other| Found::Other(format!("address {other} on link {link}"))))
+    other.map_or(Look::Absent, |other| Look::otherwise(format!("address {other} on link {link}")))
 }
 
-fn look_for_route(kernel: &mut Kernel, place: &Place, route: &Route) -> Result<Found, StepError> {
+fn look_for_route(routes: &[RouteInfo], route: &Route, index: u32) -> Look {
     const MAIN: u32 = 254;
-    let netlink = &kernel.at(place)?.netlink;
-    if netlink.has_route(route)? {
-        return Ok(Found::Same);
+    if routes.iter().any(|info| info.is(route, index)) {
+        return Look::So;
     }
     // The kernel tells routes apart by destination and metric. Ours have none in IPv4 and the kernel's default of
     // 1024 in IPv6, where connected routes have 256 and are no rivals.
     let metric = if route.dst.addr().is_ipv4() { None } else { Some(1024) };
-    let other = netlink.routes()?.into_iter().find(|other| {
+    let other = routes.iter().find(|other| {
         other.table == MAIN
             && other.dst == route.dst.trunc()
             && other.metric.filter(|metric| *metric != 0) == metric
     });
-    Ok(match other {
+    match other {
         Some(other) => {
             let hops = other.next_hops.iter().map(way);
-            Found::Other(format!("another route to {}{}", other.dst, hops.collect::<String>()))
+            Look::otherwise(format!("another route to {}{}", other.dst, hops.collect::<String>()))
         }
-        None => Found::Nothing,
-    })
+        None => Look::Absent,
+    }
 }
 
 /// One way of a route, in words.
@@ -146,9 +144,7 @@ fn way(hop: &NextHop) -> String {
     }
 }
 
-fn look_for_neighbour(kernel: &mut Kernel, place: &Place, wanted: &Neighbour) -> Result<Found, StepError> {
-    let index = existing(kernel, place, &wanted.dev)?.index;
-    let neighbours = kernel.at(place)?.netlink.neighbours()?;
+fn look_for_neighbour(neighbours: &[NeighbourInfo], wanted: &Neighbour, index: u32) -> Look {
     // A proxy entry and an entry of the table proper live side by side; what the kernel has learnt by itself is a
     // cache and gives way.
     let found = neighbours.iter().find(|entry| {
@@ -157,30 +153,28 @@ fn look_for_neighbour(kernel: &mut Kernel, place: &Place, wanted: &Neighbour) ->
             && entry.proxy == wanted.mac.is_none()
             && (entry.proxy || entry.permanent)
     });
-    Ok(match found {
-        None => Found::Nothing,
-        Some(entry) if entry.proxy || entry.mac == wanted.mac => Found::Same,
+    match found {
+        None => Look::Absent,
+        Some(entry) if entry.proxy || entry.mac == wanted.mac => Look::So,
         Some(entry) => {
             let mac = entry.mac.map_or_else(|| "no address".to_owned(), |mac| mac.to_string());
-            Found::Other(format!("neighbour {} with {mac}", entry.ip))
+            Look::otherwise(format!("neighbour {} with {mac}", entry.ip))
         }
-    })
+    }
 }
 
-fn look_for_fdb(kernel: &mut Kernel, place: &Place, wanted: &FdbEntry) -> Result<Found, StepError> {
-    let index = existing(kernel, place, &wanted.dev)?.index;
-    let fdb = kernel.at(place)?.netlink.fdb()?;
+fn look_for_fdb(fdb: &[FdbInfo], wanted: &FdbEntry, index: u32) -> Look {
     let of_mac: Vec<_> = fdb.iter().filter(|entry| entry.index == index && entry.mac == wanted.mac).collect();
     if of_mac.iter().any(|entry| entry.dst == Some(wanted.dst)) {
-        return Ok(Found::Same);
+        return Look::So;
     }
     // The all-zero address has an entry for each remote.
     let other =
         of_mac.iter().find(|entry| entry.permanent && entry.dst.is_some() && wanted.mac != Mac([0; 6]));
-    Ok(other.map_or(Found::Nothing, |other| {
+    other.map_or(Look::Absent, |other| {
         let dst = other.dst.map_or_else(|| "nowhere".to_owned(), |dst| dst.to_string());
-        Found::Other(format!("an entry for {} to {dst}", other.mac))
-    }))
+        Look::otherwise(format!("an entry for {} to {dst}", other.mac))
+    })
 }
 
 fn remove(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<(), StepError> {
@@ -201,7 +195,7 @@ fn remove_address(
     kernel: &mut Kernel,
     place: &Place,
     link: &IfName,
-    address: &ipnet::IpNet,
+    address: &IpNet,
 ) -> Result<(), StepError> {
     let index = existing(kernel, place, link)?.index;
     let netlink = &kernel.at(place)?.netlink;

@@ -194,11 +194,11 @@ fn is_there(kernel: &mut Kernel, place: &Place, link: &IfName, index: u32) -> Re
     Ok(kernel.at(place)?.netlink.link(link)?.is_some_and(|link| link.index == index))
 }
 
-fn pod(endpoint: &Endpoint, link: u32) -> forward::Endpoint {
+pub(super) fn pod(endpoint: &Endpoint, link: u32) -> forward::Endpoint {
     forward::Endpoint { link, mac: endpoint.mac, addresses: endpoint.addresses.clone() }
 }
 
-fn way(tunnel: &Tunnel, device: u32) -> forward::Tunnel {
+pub(super) fn way(tunnel: &Tunnel, device: u32) -> forward::Tunnel {
     forward::Tunnel { prefix: tunnel.prefix, device, remote: tunnel.remote }
 }
 

@@ -27,7 +27,7 @@
 //! A program of before this that finds *extending* does not know the word, says that the file is damaged, and touches
 //! nothing.
 
-use super::{Held, Phase, Standing, TransactionError};
+use super::{Account, Held, Phase, Standing, TransactionError};
 use crate::{Journal, Plan};
 
 impl Held {
@@ -41,7 +41,7 @@ impl Held {
         let Some(standing) = self.store.standing()? else {
             return Err(TransactionError::Nothing { what: "added to" });
         };
-        if standing.phase != Phase::Confirmed || !standing.is_of_this_boot() {
+        if standing.phase != Phase::Confirmed || !matches!(self.store.account()?, Account::Stands { .. }) {
             return Err(TransactionError::Stands { id: standing.id, phase: standing.phase });
         }
         let journal = Journal::open(&self.store.journal_path())?;

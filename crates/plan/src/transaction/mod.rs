@@ -10,12 +10,14 @@
 //! command. A restart of the machine takes all of it back by itself, since nothing here outlives the kernel; the journal
 //! does, with the boot id, so that the next command can say so.
 
+mod account;
 mod error;
 mod extend;
 mod room;
 mod standing;
 mod watch;
 
+pub use account::Account;
 pub use error::TransactionError;
 pub use standing::{Ended, Phase, Standing, Why};
 pub use watch::{WatchEnd, Watcher};
@@ -53,6 +55,10 @@ pub struct TakenBack {
     pub steps: Vec<(Placed, Undone)>,
     /// False: some steps failed, and the journal is kept for another attempt.
     pub is_whole: bool,
+    /// A restart of the machine had taken all of it back already.
+    pub rebooted: bool,
+    /// Why it cannot be told whether these were all the steps.
+    pub doubt: Option<String>,
 }
 
 impl Store {
@@ -81,7 +87,7 @@ impl Store {
 
     /// How the last one ended; `None` if there was none, or nobody can tell.
     pub fn last(&self) -> Option<Ended> {
-        serde_json::from_slice(&fs::read(self.root.join("last.json")).ok()?).ok()
+        standing::read_ended(&self.root.join("last.json"))
     }
 
     /// Whether a watcher lives.
@@ -160,11 +166,14 @@ impl Held {
             return Err(TransactionError::Damaged { path, why });
         }
         self.reserve(plan)?;
-        let standing = Standing::begin(cpu_latency_us, about)?;
-        let begun = standing::write(&self.store.standing_path(), &standing)
-            .and_then(|()| Ok(Journal::create(&path)?));
+        // The journal first: from here on whoever finds what stands and no journal knows that it was lost.
+        let begun = Journal::create(&path).map_err(TransactionError::from).and_then(|journal| {
+            let standing = Standing::begin(journal.seal(), cpu_latency_us, about)?;
+            standing::write(&self.store.standing_path(), &standing)?;
+            Ok((standing, journal))
+        });
         match begun {
-            Ok(journal) => Ok((standing, journal)),
+            Ok(begun) => Ok(begun),
             Err(error) => {
                 let _ = self.forget();
                 Err(error)
@@ -188,7 +197,7 @@ impl Held {
         match apply(plan, &mut journal, kernel) {
             Ok(_) => Ok(()),
             Err(why) => {
-                let back = self.undo(journal, kernel, Why::Failed, standing.loose())?;
+                let back = self.undo(journal, kernel, Why::Failed, standing.loose(), None)?;
                 Err(TransactionError::Apply { why: Box::new(why), back })
             }
         }
@@ -208,25 +217,26 @@ impl Held {
             deadline_ns: linux::clock::boot_ns()
                 .saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)),
         });
-        let steps = Some(Journal::open(&self.store.journal_path())?.next_seq());
-        self.enter(Standing { steps, ..standing }, phase)
+        let seal = Journal::open(&self.store.journal_path())?.seal();
+        self.enter(Standing { seal, ..standing }, phase)
     }
 
     /// Lets it stay.
     ///
     /// # Errors
-    /// None stands that is unconfirmed, or the machine was started anew since.
+    /// None stands that is unconfirmed, or the machine was started anew since, or the files do not prove it.
     pub fn confirm(&self) -> Result<Standing, TransactionError> {
-        match self.store.standing()? {
-            Some(standing)
-                if matches!(standing.phase, Phase::Unconfirmed { .. }) && standing.is_of_this_boot() =>
-            {
-                self.enter(standing, Phase::Confirmed)
+        match (self.store.account()?, self.store.standing()?) {
+            (Account::Stands { .. }, Some(standing)) => match standing.phase {
+                Phase::Unconfirmed { .. } => self.enter(standing, Phase::Confirmed),
+                Phase::Confirmed | Phase::Extending { .. } => {
+                    Err(TransactionError::Stands { id: standing.id, phase: standing.phase })
+                }
+                Phase::Applying => Err(TransactionError::Nothing { what: "confirmed" }),
+            },
+            (Account::Nothing | Account::Restarted | Account::Stands { .. }, _) => {
+                Err(TransactionError::Nothing { what: "confirmed" })
             }
-            Some(standing) if matches!(standing.phase, Phase::Confirmed | Phase::Extending { .. }) => {
-                Err(TransactionError::Stands { id: standing.id, phase: standing.phase })
-            }
-            Some(_) | None => Err(TransactionError::Nothing { what: "confirmed" }),
         }
     }
 
@@ -234,42 +244,24 @@ impl Held {
     /// whoever is at work. What somebody else has changed meanwhile is left alone.
     ///
     /// # Errors
-    /// There is none, or the journal cannot be read.
+    /// There is none, or [`Store::account`] cannot tell what stands. Nothing was changed then.
     pub fn take_back(&self, kernel: &mut Kernel, why: Why) -> Result<TakenBack, TransactionError> {
-        let path = self.store.journal_path();
-        if let Ok(Some(standing)) = self.store.standing()
-            && !standing.is_of_this_boot()
-        {
-            // A restart has taken all of it back, whatever the journal still says, and whether it can be read or not.
-            self.end(why, &[], Extent::All)?;
-            return Ok(TakenBack { steps: Vec::new(), is_whole: true });
-        }
-        if !path.exists() {
-            // Begun and not yet with a journal: nothing was changed.
-            return match self.store.standing() {
-                Ok(Some(standing)) if standing.steps.is_some() => {
-                    let why = "it is gone, and with it the way back; what was set stays as it is".to_owned();
-                    Err(TransactionError::Damaged { path, why })
-                }
-                Ok(None) => Err(TransactionError::Nothing { what: "rolled back" }),
-                Ok(Some(_)) | Err(_) => {
-                    self.end(why, &[], Extent::All)?;
-                    Ok(TakenBack { steps: Vec::new(), is_whole: true })
-                }
-            };
-        }
+        let doubt = match self.store.account()? {
+            Account::Nothing => return Err(TransactionError::Nothing { what: "rolled back" }),
+            Account::Restarted => {
+                let standing = self.store.standing().ok().flatten();
+                self.tell(&Ended::restarted(standing.as_ref(), why));
+                self.forget()?;
+                return Ok(TakenBack { steps: Vec::new(), is_whole: true, rebooted: true, doubt: None });
+            }
+            Account::Stands { doubt, .. } => doubt,
+        };
         let extent = match self.store.standing() {
             Ok(Some(standing)) if why != Why::Asked => standing.loose(),
             Ok(_) | Err(_) => Extent::All,
         };
-        let journal = Journal::open(&path)?;
-        if let Ok(Some(standing)) = self.store.standing()
-            && let Some(steps) = standing.steps.filter(|steps| journal.next_seq() < *steps)
-        {
-            let why = format!("it has {} of the {steps} steps that were done", journal.next_seq());
-            return Err(TransactionError::Damaged { path, why });
-        }
-        self.undo(journal, kernel, why, extent)
+        let journal = Journal::open(&self.store.journal_path())?;
+        self.undo(journal, kernel, why, extent, doubt)
     }
 
     /// Forgets what stands without taking it back: for a journal that cannot be read any more.
@@ -295,6 +287,7 @@ impl Held {
         kernel: &mut Kernel,
         why: Why,
         extent: Extent,
+        doubt: Option<String>,
     ) -> Result<TakenBack, TransactionError> {
         // The outcomes are written too, and the disk may be full by now.
         self.give_up_room();
@@ -303,16 +296,19 @@ impl Held {
         let is_whole = journal.is_undone_since(extent.first());
         drop(journal);
         if is_whole {
-            self.end(why, &steps, extent)?;
+            let standing = self.store.standing().ok().flatten();
+            self.tell(&Ended::now(standing.as_ref(), extent, why, &steps, doubt.clone()));
+            self.end(extent, standing)?;
         }
-        Ok(TakenBack { steps, is_whole })
+        Ok(TakenBack { steps, is_whole, rebooted: false, doubt })
     }
 
-    fn end(&self, why: Why, steps: &[(Placed, Undone)], extent: Extent) -> Result<(), TransactionError> {
-        let standing = self.store.standing().ok().flatten();
-        let ended = Ended::now(standing.as_ref(), extent, why, steps);
-        // How it ended is for people: that it cannot be written must not keep it from ending.
-        let _ = standing::write(&self.store.root.join("last.json"), &ended);
+    /// How it ended is for people: that it cannot be written must not keep it from ending.
+    fn tell(&self, ended: &Ended) {
+        let _ = standing::write(&self.store.root.join("last.json"), ended);
+    }
+
+    fn end(&self, extent: Extent, standing: Option<Standing>) -> Result<(), TransactionError> {
         match (extent, standing) {
             (Extent::Addition { .. }, Some(standing)) => self.enter(standing, Phase::Confirmed).map(drop),
             (Extent::Addition { .. }, None) | (Extent::All, _) => self.forget(),

@@ -5,13 +5,17 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{TransactionError, failed, this_boot};
-use crate::{Placed, Undone};
+use crate::{Placed, Seal, Undone};
 
 /// The version of both files.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
+/// The key of the checksum of all the others.
+const CRC32: &str = "crc32";
 
 /// A transaction that stands, or is about to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,11 +33,10 @@ pub struct Standing {
     /// The limit on the latency of CPUs that the watcher holds, in microseconds, where there is to be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_latency_us: Option<u32>,
-    /// How many steps its journal has, once all are done: a journal with fewer has lost some.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub steps: Option<u64>,
+    /// What its journal was when all steps were done; before that, of its first line alone.
+    pub seal: Seal,
     /// What the caller wanted to remember.
-    pub about: serde_json::Value,
+    pub about: Value,
 }
 
 /// How far a transaction is.
@@ -88,6 +91,9 @@ pub struct Ended {
     /// Only what was being added to it was taken back; the rest stands.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub addition: bool,
+    /// Why it cannot be told whether these were all of its steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
 }
 
 /// Why a transaction was taken back.
@@ -108,8 +114,9 @@ pub enum Why {
 
 impl Standing {
     pub(super) fn begin(
+        seal: Seal,
         cpu_latency_us: Option<u32>,
-        about: serde_json::Value,
+        about: Value,
     ) -> Result<Standing, TransactionError> {
         // Long enough to tell two of one machine apart; nobody has to guess it.
         let id = format!("{:06x}", (linux::clock::now_ns() >> 10) & 0x00ff_ffff);
@@ -121,14 +128,9 @@ impl Standing {
             since_unix_s,
             phase: Phase::Applying,
             cpu_latency_us,
-            steps: None,
+            seal,
             about,
         })
-    }
-
-    /// False if the machine was started anew since: nothing of it stands any more.
-    pub fn is_of_this_boot(&self) -> bool {
-        this_boot().is_ok_and(|boot_id| boot_id == self.boot_id)
     }
 
     /// How long it may still go unconfirmed, in nanoseconds; `None` if it need not be confirmed.
@@ -159,22 +161,36 @@ impl Extent {
 }
 
 impl Ended {
+    /// It went with a restart of the machine.
+    pub(super) fn restarted(standing: Option<&Standing>, why: Why) -> Ended {
+        Ended { rebooted: true, ..Ended::now(standing, Extent::All, why, &[], None) }
+    }
+
     pub(super) fn now(
         standing: Option<&Standing>,
         extent: Extent,
         why: Why,
         steps: &[(Placed, Undone)],
+        doubt: Option<String>,
     ) -> Ended {
         let id = standing.map_or_else(String::new, |standing| standing.id.clone());
         let left = steps.iter().filter_map(|(placed, undone)| match undone {
             Undone::ChangedByOther { found } => Some((placed.commands().join("\n"), found.clone())),
             _ => None,
         });
-        let rebooted = standing.is_some_and(|standing| !standing.is_of_this_boot())
-            || steps.iter().any(|(_, undone)| *undone == Undone::Rebooted);
         let (left, at_unix_s) = (left.collect(), linux::clock::unix_s());
         let addition = matches!(extent, Extent::Addition { .. });
-        Ended { schema: SCHEMA, id, at_unix_s, why, steps: steps.len(), left, rebooted, addition }
+        Ended {
+            schema: SCHEMA,
+            id,
+            at_unix_s,
+            why,
+            steps: steps.len(),
+            left,
+            rebooted: false,
+            addition,
+            doubt,
+        }
     }
 }
 
@@ -202,22 +218,46 @@ impl fmt::Display for Why {
 }
 
 pub(super) fn read(path: &Path) -> Result<Option<Standing>, TransactionError> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("read", path)(error)),
-    };
-    let damaged = |why| TransactionError::Damaged { path: path.to_owned(), why };
-    let standing: Standing = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-    if standing.schema != SCHEMA {
-        return Err(damaged(format!("it has schema {}, this hostgap knows {SCHEMA}", standing.schema)));
+    match fs::read(path) {
+        Ok(bytes) => {
+            sealed(&bytes).map(Some).map_err(|why| TransactionError::Damaged { path: path.to_owned(), why })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("read", path)(error)),
     }
-    Ok(Some(standing))
+}
+
+/// How one ended; for people, so a file that cannot be read says nothing.
+pub(super) fn read_ended(path: &Path) -> Option<Ended> {
+    sealed(&fs::read(path).ok()?).ok()
+}
+
+/// What a file says whose checksum holds.
+fn sealed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let mut object: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let schema = object.get("schema").and_then(Value::as_u64);
+    if schema != Some(u64::from(SCHEMA)) {
+        let schema = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
+        return Err(format!("it has schema {schema}, this hostgap knows {SCHEMA}"));
+    }
+    let crc32 = object.remove(CRC32);
+    if crc32.as_ref().and_then(Value::as_u64) != Some(u64::from(crc32_of(&object))) {
+        return Err("its checksum is not that of its content".to_owned());
+    }
+    serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
+}
+
+fn crc32_of(object: &Map<String, Value>) -> u32 {
+    crc32fast::hash(&serde_json::to_vec(object).expect("the keys of an object are texts"))
 }
 
 /// Under its name there is always a whole file: the old one or the new one.
 pub(super) fn write(path: &Path, value: &impl Serialize) -> Result<(), TransactionError> {
-    let text = serde_json::to_vec(value).expect("these types have only text keys");
+    let value = serde_json::to_value(value).expect("these types have only text keys");
+    let Value::Object(mut object) = value else { unreachable!("these types have fields") };
+    let crc32 = crc32_of(&object);
+    object.insert(CRC32.to_owned(), crc32.into());
+    let text = serde_json::to_vec(&object).expect("the keys of an object are texts");
     let fresh = path.with_extension("new");
     let written = File::create(&fresh).and_then(|mut file| {
         file.write_all(&text)?;

@@ -90,6 +90,7 @@ fn everything() -> Vec<Step> {
         set(NicParameter::Feature(Feature::Gso), 0),
         set(NicParameter::Feature(Feature::TsoIpv4), 0),
         set(NicParameter::Feature(Feature::TsoIpv6), 0),
+        set(NicParameter::Feature(Feature::RxChecksum), 0),
     ]
 }
 
@@ -128,7 +129,7 @@ fn what_somebody_else_has_set_stays() {
     shell(&format!("ip -n {} link set own0 txqueuelen 99", ground.home()));
     NetSysfs::open(&netns).unwrap().write_queue_cpus(&own(), Queue::Rx(0), &"0".parse().unwrap()).unwrap();
     let outcomes = ground.undo();
-    assert_eq!(outcomes[3], Undone::ChangedByOther { found: "99".to_owned() }, "{outcomes:?}");
+    assert_eq!(outcomes[4], Undone::ChangedByOther { found: "99".to_owned() }, "{outcomes:?}");
     let sysfs = NetSysfs::open(&netns).unwrap();
     assert_eq!(sysfs.read_attribute(&own(), LinkAttribute::TxQueueLen).unwrap(), 99);
     let cpus = |queue| sysfs.read_queue_cpus(&own(), queue).unwrap().to_string();
@@ -164,6 +165,9 @@ fn a_preview_changes_nothing_and_tells_both_values() {
     let plan = ground.plan(everything());
     let seen: Vec<_> = plan.steps.iter().map(|step| preview(step, &mut kernel).unwrap().unwrap()).collect();
     let told: Vec<_> = seen.iter().map(|seen| format!("{} → {}", seen.old, seen.new)).collect();
-    assert_eq!(told, ["2 → 1", "0 → 128", "0 → 20000", "0 → 2", "1000 → 77", "1 → 0", "1 → 0", "1 → 0"]);
+    assert_eq!(
+        told,
+        ["2 → 1", "0 → 128", "0 → 20000", "0 → 2", "1000 → 77", "1 → 0", "1 → 0", "1 → 0", "1 → 0"]
+    );
     before.assert_same(&ground.dump(), "after a preview");
 }

@@ -20,11 +20,12 @@ fn entrant(name: &str, unmet: &[&str]) -> Entrant {
 }
 
 /// The first line of the race.
-pub(crate) fn header() -> Header {
+fn header(rounds: u32) -> Header {
     let mut experiment = Experiment::from_toml("schema = 1\nname = \"made\"").expect("two keys are enough");
     experiment.candidates =
         vec![Candidate { path: "bridge+vxlan".to_owned(), required: false, ..Candidate::default() }];
     experiment.workload = Workload { body_bytes: vec![100], ..Workload::default() };
+    experiment.rounds = rounds;
     experiment.rates = vec![Rate::OfCapacity(0.3), Rate::PerSecond(2e4)];
     Header {
         schema: SCHEMA,
@@ -75,7 +76,8 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
 /// A round of the race.
 pub(crate) fn round(round: u32) -> Line {
     let base_ns = 10_000 + u64::from(round) * 1_000;
-    Line::Round(Round { round, build: round / 2, trials: vec![trial(1, base_ns), trial(0, base_ns + 500)] })
+    let trials = vec![trial(1, base_ns), trial(0, base_ns + 500)];
+    Line::Round(Round { round, build: round / 2, trials, broken: vec![] })
 }
 
 /// A profile of an entrant.
@@ -99,7 +101,8 @@ pub(crate) fn lines(rounds: u32) -> Vec<Line> {
     let capacity =
         Capacity { body_bytes: 100, rate_per_s: 90_000.5, samples_per_s: vec![90_000.0, 90_001.0] };
     let loads = vec![Load { body_bytes: 100, rate_per_s: Some(27_000.0), of_capacity: Some(0.3) }];
-    let mut lines = vec![Line::Header(Box::new(header())), Line::Capacity(capacity), Line::Loads(loads)];
+    let mut lines =
+        vec![Line::Header(Box::new(header(rounds))), Line::Capacity(capacity), Line::Loads(loads)];
     lines.extend((0..rounds).map(round));
     lines.push(Line::End { wall_s: 12.5, stopped: None });
     lines

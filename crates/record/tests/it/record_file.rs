@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use record::{Capacity, Line, Race, RecordError, Void, Writer};
+use record::{Broken, Capacity, Line, Race, RecordError, Void, Writer};
 use tempfile::TempDir;
 
 use crate::made;
@@ -56,6 +56,20 @@ fn profiles_follow_the_rounds_and_a_race_without_them_is_written_as_ever() {
     lines.insert(4, Line::Profile(made::profile(0)));
     lines.insert(5, Line::Profile(made::profile(1)));
     assert_eq!(lines_of(&read(&written(&lines)).unwrap()), lines);
+}
+
+#[test]
+fn a_broken_candidate_is_in_its_round_and_a_whole_race_is_written_as_ever() {
+    let mut lines = made::lines(3);
+    let plain = String::from_utf8(written(&lines)).unwrap();
+    assert!(!plain.contains("broken") && !plain.contains("path_changed"), "{plain}");
+    let Some(Line::Round(round)) = lines.get_mut(4) else { panic!("there is a round") };
+    let what = "namespace hg-x-n1: link hgp1 is gone".to_owned();
+    round.trials[0].void = Some(Void::PathChanged { what: what.clone() });
+    round.broken.push(Broken { entrant: 1, why: what.clone() });
+    let race = read(&written(&lines)).unwrap();
+    assert_eq!(lines_of(&race), lines);
+    assert_eq!((race.broke(1), race.broke(0)), (Some((1, what.as_str())), None));
 }
 
 #[test]
@@ -184,6 +198,13 @@ fn lines_that_do_not_belong_together_are_refused() {
         &of(&[0, 3]),
         "line 2 of race.jsonl does not fit: round 0 has a trial of nobody, or at no load",
     );
+    let mut strange = lines[..4].to_vec();
+    let Some(Line::Round(round)) = strange.last_mut() else { panic!("there is a round") };
+    round.broken.push(Broken { entrant: 3, why: String::new() });
+    check_error(
+        &written(&strange),
+        "line 4 of race.jsonl does not fit: in round 0 a candidate broke that is no entrant",
+    );
     let profiled = |entrants: &[usize]| {
         let profiles = entrants.iter().map(|entrant| Line::Profile(made::profile(*entrant)));
         written(&lines[..3].iter().cloned().chain(profiles).collect::<Vec<_>>())
@@ -194,6 +215,71 @@ fn lines_that_do_not_belong_together_are_refused() {
     check_error(b"", "there is no race in race.jsonl: it is empty");
     check_error(b"once upon a time\n", "there is no race in race.jsonl: its first line is cut or damaged");
     check_error(b"once\nupon\n", "line 1 of race.jsonl is damaged: it is not a line of a record");
+}
+
+#[test]
+fn a_round_that_was_taken_out_is_missed() {
+    let lines = made::lines(6);
+    // Header, capacity, loads, rounds 0 to 5, end.
+    let without = |gone: &[usize]| {
+        let kept = lines.iter().enumerate().filter(|(index, _)| !gone.contains(index));
+        written(&kept.map(|(_, line)| line.clone()).collect::<Vec<_>>())
+    };
+    let check = |gone: &[usize], notes: &[&str]| {
+        let race = read(&without(gone)).unwrap();
+        let rest = "missing: the record is not whole, and the figures are of the other rounds alone";
+        let notes: Vec<String> = notes.iter().map(|note| format!("{note} {rest}")).collect();
+        assert_eq!(
+            (race.notes, race.rounds.len()),
+            (notes, 9 - gone.iter().filter(|at| **at < 9).count() - 3)
+        );
+    };
+    check(&[], &[]);
+    check(&[5], &["round 2 (counted from 0) is"]);
+    check(&[3], &["round 0 (counted from 0) is"]);
+    check(&[4, 6, 7], &["rounds 1, 3 to 4 (counted from 0) are"]);
+    // At the end only the end tells: without it the race was cut off, and the rounds did not run.
+    check(&[8], &["round 5 (counted from 0) is"]);
+    check(&[8, 9], &[]);
+    check(&[5, 8, 9], &["round 2 (counted from 0) is"]);
+    let mut stopped = lines[..5].to_vec();
+    stopped.push(Line::End { wall_s: 1.0, stopped: Some("it was interrupted".to_owned()) });
+    assert_eq!(read(&written(&stopped)).unwrap().notes, Vec::<String>::new());
+    // A profile comes after all rounds.
+    let mut profiled = lines[..5].to_vec();
+    profiled.push(Line::Profile(made::profile(0)));
+    assert_eq!(read(&written(&profiled)).unwrap().missing_rounds(), [2..=5]);
+
+    let twice = [&lines[..5], &lines[4..]].concat();
+    check_error(
+        &written(&twice),
+        "line 6 of race.jsonl does not fit: round 1 is not later than the one before it",
+    );
+    let mut swapped = lines.clone();
+    swapped.swap(4, 5);
+    check_error(
+        &written(&swapped),
+        "line 6 of race.jsonl does not fit: round 1 is not later than the one before it",
+    );
+    let mut many = lines;
+    many.insert(9, many[8].clone());
+    let Line::Round(round) = &mut many[9] else { panic!("it is a round") };
+    round.round = u32::MAX;
+    check_error(
+        &written(&many),
+        "line 10 of race.jsonl does not fit: round 4294967295 is none of the 6 that were asked for",
+    );
+}
+
+#[test]
+fn a_file_of_any_length_is_not_read_into_memory() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("race.jsonl");
+    std::fs::File::create(&path).unwrap().set_len(1 << 42).unwrap();
+    for error in [Race::read(&path).unwrap_err(), record::Record::read(&path).unwrap_err()] {
+        let told = error.to_string();
+        assert!(told.starts_with("read record /") && told.ends_with("it has more than 1 GiB"), "{told}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! moment did to all of them cancels in the ratio.
 
 use record::Measure;
-use stats::{Percentile, Random, Resamples, Spread};
+use stats::{Interval, Percentile, Random, Resamples, Spread};
 
 use super::merged::{Cell, Cells};
 use crate::summary::{Ratio, Ratios, Verdict};
@@ -102,6 +102,8 @@ pub(super) struct Comparisons {
     units: usize,
     measure: Measure,
     closed: Vec<bool>,
+    /// Who broke. They raced on fewer builds than the reference, and what a build did to both cancels no more.
+    broke: Vec<bool>,
     /// By candidate, load and statistic.
     samples: Vec<[Samples; 7]>,
     /// Ratios to the reference, likewise.
@@ -125,6 +127,7 @@ impl Comparisons {
             units: cells.units,
             measure: cells.measure,
             closed: cells.closed.clone(),
+            broke: cells.broke.clone(),
             samples,
             spreads: vec![],
             judged: vec![],
@@ -174,10 +177,22 @@ impl Comparisons {
         let samples = |entrant: usize| {
             self.samples.get(entrant * self.loads + load).map(|samples| &samples[of as usize])
         };
+        if self.broke[entrant] || self.broke[against] {
+            return None;
+        }
         let (above, below) = (samples(entrant)?, samples(against)?);
         let resampled =
             above.resampled.iter().zip(&below.resampled).map(|(above, below)| Some((*above)? / (*below)?));
         Spread::new(above.value? / below.value?, resampled, self.units)
+    }
+
+    /// A candidate's own figure with its 95 % interval, where it has one: not of who broke, since that raced on fewer
+    /// builds.
+    pub(super) fn own(&self, entrant: usize, load: usize, of: Statistic) -> Option<(f64, Option<Interval>)> {
+        let samples = &self.samples.get(entrant * self.loads + load)?[of as usize];
+        let value = samples.value.filter(|value| value.is_finite())?;
+        let spread = Spread::new(value, samples.resampled.iter().copied(), self.units);
+        Some((value, spread.filter(|_| !self.broke[entrant]).map(|spread| spread.interval(0.05))))
     }
 
     /// The ratio to the reference with its 95 % interval.
@@ -221,6 +236,10 @@ impl Comparisons {
         if entrant == 0 {
             let reason = "all others are divided by it".to_owned();
             return Judged { verdict: Some(Verdict::Reference), reason, by: vec![] };
+        }
+        if self.broke[entrant] {
+            let reason = "it broke, and raced for a part of the rounds".to_owned();
+            return Judged { verdict: None, reason, by: vec![] };
         }
         let alpha = 0.05 / self.tests(entrant).max(1) as f64;
         let tests: Vec<Test> = Statistic::deciding(self.closed[load])

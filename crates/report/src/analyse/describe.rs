@@ -1,16 +1,12 @@
-//! Why trials are void and what makes a tail, in words.
+//! Why trials are void, in words.
 
-use record::{Histogram, TrialRecord, Void};
+use record::{TrialRecord, Void};
 
-use super::merged::Cell;
-use crate::figures::{counted, duration_ns};
+use crate::figures::duration_ns;
 use crate::summary::VoidReason;
 
-/// Linux's minimum retransmission time-out (`TCP_RTO_MIN`, 200 ms), less what a clock tick may round off.
-const RTO_MIN_NS: u64 = 190_000_000;
-
 /// The kinds of void, in the order in which they are told.
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 /// Why trials are void: each kind once, with its worst figure.
 pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
@@ -48,34 +44,7 @@ fn told(void: &Void) -> (usize, u64, String) {
             let stolen = f64::from(*steal_permille) / 10.0;
             (3, u64::from(*steal_permille), format!("the hypervisor took up to {stolen} % of the CPU time"))
         }
+        Void::PathChanged { what } => (5, 0, format!("the path changed: {what}")),
         Void::FactsChanged { what } => (4, 0, format!("the machine changed: {what}")),
     }
-}
-
-/// What makes the tail, where it is known not to be the data path: lost packets that TCP sent again. A lost request
-/// that has no other behind it is sent again by the tail loss probe or by the retransmission timer, whichever the
-/// kernel counts it as, and both wait for about the minimum RTO; so it is retransmissions that count, and answers that
-/// took so long. After 200 ms the timer doubles, and answers come after its sums: 200, 600, 1400 ms.
-pub(super) fn tail(cell: &Cell<'_>) -> Option<String> {
-    let sent_again = cell.sum(|trial| trial.counters.retransmits);
-    let expiries = cell.sum(|trial| trial.counters.rto_expiries);
-    let response = Histogram::from(&cell.response);
-    let late: u64 = response.bins().iter().filter(|(ns, _)| *ns >= RTO_MIN_NS).map(|(_, count)| count).sum();
-    if sent_again == 0 || (expiries == 0 && late == 0) {
-        return None;
-    }
-    let reached = match late {
-        0 => "no answer took so long as that".to_owned(),
-        late => format!(
-            "{} of 190 ms or more {} in it",
-            counted(late, "sample"),
-            if late == 1 { "is" } else { "are" }
-        ),
-    };
-    Some(format!(
-        "{} sent again, {}: samples near 200, 600 or 1400 ms are lost packets and Linux's minimum RTO, not a data path; \
-         {reached}",
-        counted(sent_again, "segment"),
-        counted(expiries, "time-out"),
-    ))
 }

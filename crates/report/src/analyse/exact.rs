@@ -59,6 +59,8 @@ fn instructions(race: &Race, load: usize) -> Vec<Instructions> {
 
 /// Instructions per request of each repetition: the median of its rounds.
 fn runs(race: &Race, load: usize, entrant: usize) -> Vec<f64> {
+    // By their numbers: a round that is missing in the record must not shift those behind it into another repetition.
+    let repetition = |round: &Round| round.round / Experiment::EXACT_ROUNDS;
     let of_rounds = |rounds: &[Round]| {
         let trials = rounds.iter().flat_map(|round| &round.trials);
         let counted: Vec<f64> = trials
@@ -68,7 +70,7 @@ fn runs(race: &Race, load: usize, entrant: usize) -> Vec<f64> {
             .collect();
         stats::median(&counted)
     };
-    race.rounds.chunks(Experiment::EXACT_ROUNDS as usize).filter_map(of_rounds).collect()
+    race.rounds.chunk_by(|one, next| repetition(one) == repetition(next)).filter_map(of_rounds).collect()
 }
 
 /// The counts in a sentence: the cheapest contender and the dearest.

@@ -76,6 +76,8 @@ pub(super) struct Cells<'a> {
     pub(super) measure: Measure,
     /// True where throughput is the question: as many requests go as can, or there are no requests.
     pub(super) closed: Vec<bool>,
+    /// Who broke, by entrant.
+    pub(super) broke: Vec<bool>,
     cells: Vec<Cell<'a>>,
 }
 
@@ -99,6 +101,7 @@ impl<'a> Cells<'a> {
             units: units.count,
             measure,
             closed: race.loads.iter().map(closed).collect(),
+            broke: (0..entrants).map(|entrant| race.broke(entrant).is_some()).collect(),
             cells: trials.into_iter().enumerate().map(cell).collect(),
         }
     }
@@ -171,6 +174,8 @@ impl<'a> Cell<'a> {
     pub(super) fn counters(&self) -> Counters {
         self.trials.iter().map(|trial| trial.counters).fold(Counters::default(), |sum, more| Counters {
             retransmits: sum.retransmits + more.retransmits,
+            needless_retransmits: sum.needless_retransmits + more.needless_retransmits,
+            out_of_order: sum.out_of_order + more.out_of_order,
             rto_expiries: sum.rto_expiries + more.rto_expiries,
             softnet_drops: sum.softnet_drops + more.softnet_drops,
             udp_errors: sum.udp_errors + more.udp_errors,

@@ -11,10 +11,13 @@ mod profile;
 mod published;
 mod rates;
 mod sentence;
+mod sweep;
+mod tail;
+mod timeline;
 
 use record::{Entrant, Race};
 
-use crate::summary::{Candidate, Load, Noise, Progress, Role, SCHEMA, Summary};
+use crate::summary::{Broke, Candidate, Load, Noise, Progress, Role, SCHEMA, Summary};
 use compare::Comparisons;
 use merged::{Cells, Unit, Units};
 pub(crate) use profile::profiles;
@@ -28,7 +31,7 @@ pub fn analyse(race: &Race) -> Summary {
     let noise = noise(race, &comparisons);
     let mut experiment = race.header.experiment.clone();
     experiment.published.clear();
-    let published = published::figures(race, &cells);
+    let compared = published::compared(race, &cells);
     let exact = exact::exact(race);
     Summary {
         schema: SCHEMA,
@@ -46,17 +49,20 @@ pub fn analyse(race: &Race) -> Summary {
             counted => exact::sentence(counted),
         },
         notes: notes(race, &units, &noise),
+        sweep: sweep::swept(race, &comparisons),
+        timeline: timeline::timeline(race),
         exact,
         candidates,
         noise,
-        agreement: published::sentence(race, &published),
+        agreements: compared.agreements,
+        agreement: compared.sentence,
         profiles: profiles(
             &race.profiles,
             &race.header.entrants,
             &race.loads,
             race.header.experiment.workload.kind.measure(),
         ),
-        published,
+        published: compared.figures,
     }
 }
 
@@ -74,6 +80,7 @@ fn progress(race: &Race) -> Progress {
     Progress {
         rounds_asked: race.header.experiment.rounds,
         rounds: race.rounds.len() as u32,
+        rounds_missing: race.missing_rounds().iter().map(|range| range.end() - range.start() + 1).sum(),
         builds: Units::builds(race).len() as u32,
         wall_s: race.end.as_ref().map(|end| end.wall_s),
         stopped: race.end.as_ref().and_then(|end| end.stopped.clone()),
@@ -95,6 +102,7 @@ fn candidates(race: &Race, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<
             role: role(index),
             runnable,
             reasons: entrant.unmet.clone(),
+            broke: race.broke(index).map(|(round, why)| Broke { round: round + 1, why: why.to_owned() }),
             commands: entrant.commands.clone(),
             settings: entrant.settings.clone(),
             mtu: entrant.mtu,
@@ -138,6 +146,10 @@ fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
     if race.end.is_none() {
         notes.push("the record has no end: the race was cut off, or is still running".to_owned());
     }
+    notes.extend(race.header.entrants.iter().enumerate().filter_map(|(index, entrant)| {
+        let (round, why) = race.broke(index)?;
+        Some(format!("{} broke in round {} and raced no further: {why}", entrant.name, round + 1))
+    }));
     if race.header.experiment.exact() {
         return notes;
     }

@@ -5,13 +5,13 @@ use stats::Percentile;
 
 use super::compare::{Comparisons, Statistic};
 use super::merged::{Cell, Cells};
-use super::{by_cpu, carried, describe};
+use super::{by_cpu, carried, describe, tail};
 use crate::summary::{CurvePoint, Need, Precision, Quantiles, RateSummary};
 
 /// ±3 %, the precision that a reader of a race may want.
 const PRECISION: f64 = 0.03;
 /// More builds than anybody waits for.
-const UNITS_MAX: u32 = 200_000;
+pub(super) const UNITS_MAX: u32 = 200_000;
 
 /// A candidate at every load of a race.
 pub(super) fn rates(
@@ -72,7 +72,7 @@ fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize,
         connection_errors: cell.sum(|trial| trial.connection_errors),
         unexpected: cell.sum(|trial| trial.unexpected),
         counters: cell.counters(),
-        tail: describe::tail(cell),
+        tail: tail::tail(race, entrant, cell),
         // Where as many go as can, nobody asks for percentiles.
         needs: if closed { vec![] } else { needs(cell, race.rounds.len()) },
         precision: precision(race, comparisons, entrant, load),
@@ -87,7 +87,7 @@ fn response(cell: &Cell<'_>) -> Quantiles {
 }
 
 /// The percentiles of a histogram above which `beyond` more samples lie.
-fn quantiles(histogram: &hdrhistogram::Histogram<u64>, beyond: u64) -> Quantiles {
+pub(super) fn quantiles(histogram: &hdrhistogram::Histogram<u64>, beyond: u64) -> Quantiles {
     let count = histogram.len() + beyond;
     let at = |percentile: Percentile| {
         let rank = percentile.rank(count);

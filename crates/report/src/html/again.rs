@@ -4,7 +4,9 @@ use super::look;
 use super::markup::Markup;
 use super::text;
 use crate::Summary;
-use record::{Asked, Experiment, Placement, Rate, ServerKind, Steering, Tuning};
+use record::{
+    Asked, Candidate, Experiment, Placement, Rate, ServerKind, Steering, SweepValue, Swept, Tuning,
+};
 
 /// Writes the sections.
 pub(super) fn sections(m: &mut Markup, summary: &Summary) {
@@ -58,8 +60,8 @@ fn method(summary: &Summary) -> Vec<String> {
              exceeds what {reference} differs by from itself; p99 is asked first, then p50, in a closed loop answers \
              per second. All else is indistinguishable."
         ),
-        "A trial is void if the generator was late, its CPU had no headroom, time was stolen or a fact of the machine \
-         changed; void trials are counted and shown, and are in no figure."
+        "A trial is void if the generator was late, its CPU had no headroom, time was stolen, its path was not the one that \
+         was built, or a fact of the machine changed; void trials are counted and shown, and are in no figure."
             .to_owned(),
     ]
 }
@@ -86,6 +88,11 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
     if !rates.is_empty() {
         file += &format!("rates = [{}]\n", rates.join(", "));
     }
+    if let Some(sweep) = &experiment.sweep {
+        let values: Vec<String> = sweep.values.iter().map(swept).collect();
+        let over = string(&sweep.over.to_string());
+        file += &format!("sweep = {{ over = {over}, values = [{}] }}\n", values.join(", "));
+    }
     if experiment.placement == Placement::SameNode {
         file += "placement = \"same_node\"\n";
     }
@@ -106,27 +113,37 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
     for (name, way) in ways {
         file += &way.map_or_else(String::new, |way| format!("\n[underlay.{name}]\n{}", way.to_toml()));
     }
-    for candidate in &experiment.candidates {
-        file += "\n[[candidates]]\n";
-        file += &match &candidate.cni {
-            Some(cni) => format!("cni = {}\n", string(cni)),
-            None => format!("path = {}\n", string(&candidate.path)),
-        };
-        if candidate.required {
-            file += "required = true\n";
+    experiment.candidates.iter().for_each(|candidate| file += &contender(candidate));
+    file
+}
+
+/// A candidate as its part of the file.
+fn contender(candidate: &Candidate) -> String {
+    let mut file = "\n[[candidates]]\n".to_owned();
+    file += &match &candidate.cni {
+        Some(cni) => format!("cni = {}\n", string(cni)),
+        None => format!("path = {}\n", string(&candidate.path)),
+    };
+    if candidate.required {
+        file += "required = true\n";
+    }
+    if let Some(name) = &candidate.name {
+        file += &format!("name = {}\n", string(name));
+    }
+    if let Some(connections) = candidate.connections {
+        file += &format!("connections = {connections}\n");
+    }
+    if let Some(Swept { line, at }) = &candidate.swept {
+        file += &format!("swept = {{ line = {}, at = {} }}\n", string(line), swept(at));
+    }
+    let Tuning { both, client, server } = &candidate.tune;
+    for (side, knobs) in [("", both), ("client.", client), ("server.", server)] {
+        for (knob, value) in knobs {
+            file += &format!("tune.{side}{} = {}\n", string(knob), asked(value));
         }
-        if let Some(name) = &candidate.name {
-            file += &format!("name = {}\n", string(name));
-        }
-        let Tuning { both, client, server } = &candidate.tune;
-        for (side, knobs) in [("", both), ("client.", client), ("server.", server)] {
-            for (knob, value) in knobs {
-                file += &format!("tune.{side}{} = {}\n", string(knob), asked(value));
-            }
-        }
-        for (name, way) in candidate.underlay.named() {
-            file += &format!("\n[candidates.underlay.{name}]\n{}", way.to_toml());
-        }
+    }
+    for (name, way) in candidate.underlay.named() {
+        file += &format!("\n[candidates.underlay.{name}]\n{}", way.to_toml());
     }
     file
 }
@@ -136,6 +153,13 @@ fn asked(value: &Asked) -> String {
         Asked::Switch(on) => on.to_string(),
         Asked::Number(number) => number.to_string(),
         Asked::Text(text) => string(text),
+    }
+}
+
+fn swept(value: &SweepValue) -> String {
+    match value {
+        SweepValue::Number(number) => number.to_string(),
+        SweepValue::Text(text) => string(text),
     }
 }
 
@@ -164,9 +188,7 @@ mod tests {
         asked.description = "quotes \" and \\ and\nlines \u{7f} <script>".to_owned();
         asked.rates = vec![Rate::OfCapacity(0.07), Rate::PerSecond(20_000.0), Rate::PerSecond(1500.5)];
         asked.candidates[0].required = true;
-        asked
-            .candidates
-            .push(record::Candidate { cni: Some("a \"b\".conflist".into()), ..Default::default() });
+        asked.candidates.push(Candidate { cni: Some("a \"b\".conflist".into()), ..Default::default() });
         let knobs = |values: &[Asked]| {
             values.iter().enumerate().map(|(at, value)| (format!("knob {at}"), value.clone())).collect()
         };
@@ -179,7 +201,7 @@ mod tests {
         let loss = Some(record::Share { billionths: 2_000_000 });
         let lossy = record::Wire { loss, gso: Some(false), ..record::Wire::default() };
         let underlay = record::Ways { to_client: Some(lossy), ..record::Ways::default() };
-        let named = record::Candidate { path: "host".into(), name, tune, ..Default::default() };
+        let named = Candidate { path: "host".into(), name, tune, ..Default::default() };
         asked.candidates.push(named.clone());
         asked.placement = Placement::SameNode;
         (asked.profile, asked.by_cpu) = (true, true);
@@ -191,7 +213,20 @@ mod tests {
         asked.underlay.delay = Some(record::Delay { ns: 40_000_000 });
         asked.underlay.to_client = Some(lossy);
         let name = Some("lossy".to_owned());
-        asked.candidates.push(record::Candidate { name, underlay, ..named });
+        asked.candidates.push(Candidate { name, underlay, ..named });
         assert_eq!(Experiment::from_toml(&toml(&asked, 7)).unwrap(), asked);
+        asked.candidates.truncate(1);
+        let loss = ["1%", "4%"].map(|loss| SweepValue::Text(loss.to_owned()));
+        let numbers = || [1, 64].map(SweepValue::Number).to_vec();
+        for (over, values) in [
+            ("connections", numbers()),
+            ("settings.client.initcwnd", numbers()),
+            ("to_client.loss", loss.to_vec()),
+        ] {
+            asked.sweep = Some(record::Sweep { over: over.parse().unwrap(), values });
+            let laid = asked.swept();
+            assert_eq!(laid.candidates.len(), 2);
+            assert_eq!(Experiment::from_toml(&toml(&laid, 7)).unwrap(), laid, "{over}");
+        }
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             } else {
                 m.leaf("p", &[("class", "aside")], "No CPU time is known at this load.");
             }
-            by_cpu::table(m, summary, load);
+            by_cpu::figures(m, summary, load);
         }
     });
 }

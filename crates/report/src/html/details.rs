@@ -36,6 +36,10 @@ fn heading(m: &mut Markup, candidate: &Candidate) {
         m.text(" ");
         m.leaf("span", &[("class", "v-none")], "could not run here");
     }
+    if candidate.broke.is_some() {
+        m.text(" ");
+        m.leaf("span", &[("class", "v-none")], "broke during the race");
+    }
     let void: u64 = candidate.rates.iter().map(|rate| rate.void_trials).sum();
     if void > 0 {
         m.text(" ");
@@ -49,6 +53,15 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         list(m, &candidate.reasons);
     } else if let Some(mtu) = candidate.mtu {
         m.leaf("p", &[], &format!("MTU: {} bytes.", text::grouped(u64::from(mtu))));
+    }
+    if let Some(broke) = &candidate.broke {
+        let text = format!(
+            "It broke in round {}, and the race went on without it. Its figures are of the time before, and are compared \
+             with nothing.",
+            broke.round
+        );
+        m.leaf("p", &[], &text);
+        list(m, std::slice::from_ref(&broke.why));
     }
     if !candidate.settings.is_empty() {
         m.leaf("h4", &[], "Settings");
@@ -134,13 +147,15 @@ fn times(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
 }
 
 /// What was counted at a load, in the order of the table.
-fn counted(rate: &RateSummary) -> [(&'static str, String); 14] {
+fn counted(rate: &RateSummary) -> [(&'static str, String); 16] {
     let counters = &rate.counters;
     [
         ("trials that count", text::grouped(rate.trials)),
         ("void trials", text::grouped(rate.void_trials)),
         ("time measured", text::duration(rate.measured_s)),
         ("retransmits", text::grouped(counters.retransmits)),
+        ("of these for nothing", text::grouped(counters.needless_retransmits)),
+        ("segments out of order", text::grouped(counters.out_of_order)),
         ("RTO expiries", text::grouped(counters.rto_expiries)),
         ("softnet drops", text::grouped(counters.softnet_drops)),
         ("UDP receive errors", text::grouped(counters.udp_errors)),

@@ -2,9 +2,14 @@
 
 use std::collections::BTreeMap;
 
+mod course;
+mod cpus;
 mod figures;
+mod swept;
 
 use record::{Capacity, Counters, Experiment, Machine, Placement, Rate, Underlay, Workload};
+
+pub(super) use self::{course::course, cpus::by_cpu, swept::swept};
 
 use crate::{
     Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
@@ -49,6 +54,7 @@ pub(super) fn race() -> Summary {
         progress: Progress {
             rounds_asked: 30,
             rounds: 30,
+            rounds_missing: 0,
             builds: 6,
             wall_s: Some(124.6),
             stopped: None,
@@ -72,11 +78,14 @@ pub(super) fn race() -> Summary {
         noise: LOADS.map(noise).to_vec(),
         exact: Vec::new(),
         published: figures::published(),
+        agreements: figures::agreements(),
         agreement: Some(
-            "Of 3 published comparisons: 1 agrees, 1 has the same direction and another size, 0 contradict, 1 cannot be \
-             made here."
+            "This run: of 5 published comparisons, 2 agree, 1 has the same direction and another size, 0 contradict, \
+             1 cannot be told from this run, 1 is not comparable."
                 .to_owned(),
         ),
+        sweep: None,
+        timeline: None,
         profiles: vec![],
         verdict:
             "macvlan and ptp+direct come closest to the host: p50 at 50 % of capacity differs by −1.8 % and \
@@ -98,6 +107,7 @@ pub(super) fn host_only() -> Summary {
     let mut summary = race();
     summary.candidates.truncate(2);
     summary.published.clear();
+    summary.agreements = crate::Agreements::default();
     summary.agreement = None;
     summary.notes.clear();
     summary
@@ -174,7 +184,10 @@ pub(super) fn interrupted() -> Summary {
 
 /// Every text that a record brings is an attack, and some figures are no figures.
 pub(super) fn hostile() -> Summary {
-    let evil = || "</script></style><script src=\"http://x.example/\">'\"&\u{1b}\u{0}".to_owned();
+    let evil = || {
+        "</script></style><script src=\"http://x.example/\">'\"&\u{1b}\u{0}\u{9b}\u{7f}\u{202e}\u{2066}"
+            .to_owned()
+    };
     let mut summary = race();
     summary.hostgap = evil();
     summary.server = evil();
@@ -190,11 +203,17 @@ pub(super) fn hostile() -> Summary {
     summary.machine.server_cpus = evil();
     summary.machine.facts.insert(evil(), evil());
     summary.agreement = Some(evil());
+    summary.sweep = Some(swept::hostile(&evil()));
+    summary.timeline = course().timeline;
     summary.experiment.reading = evil();
+    summary.experiment.reading_of = Some(record::AuthorsRun { date: evil(), machine: evil() });
+    summary.agreements.obstacles = vec![crate::Obstacle { reason: evil(), figures: 1 }];
     for figure in &mut summary.published {
         (figure.path, figure.what, figure.unit, figure.source) = (evil(), evil(), evil(), evil());
         (figure.setting, figure.reason, figure.against) = (evil(), evil(), evil());
-        (figure.value, figure.ours) = (f64::NAN, Some(f64::INFINITY));
+        figure.brief = evil();
+        (figure.place, figure.key) = (evil(), format!("{0}/{0}/{0}/{0}", evil()));
+        (figure.value, figure.ours) = (Some(f64::NAN), Some(f64::INFINITY));
         figure.ratio = Some(Ratio { value: 0.0, low: f64::NEG_INFINITY, high: f64::NAN });
     }
     summary.noise[0].p50_floor = Some(f64::INFINITY);
@@ -238,6 +257,7 @@ fn experiment() -> Experiment {
             .collect(),
         workload: Workload::default(),
         rates: vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
+        sweep: None,
         rounds: 30,
         builds: 6,
         slice_ms: 100,
@@ -250,6 +270,7 @@ fn experiment() -> Experiment {
         seed: None,
         published: Vec::new(),
         reading: String::new(),
+        reading_of: None,
         quick: None,
     }
 }
@@ -308,6 +329,7 @@ fn absent(name: &'static str) -> Candidate {
         role: Role::Contender,
         runnable: false,
         reasons: vec!["kernel module ipvlan is missing and not built in".to_owned()],
+        broke: None,
         commands: vec![format!("ip link add ipv0 link eth0 type ipvlan mode {}", &name[7..])],
         settings: Vec::new(),
         mtu: None,
@@ -335,6 +357,7 @@ fn ran(path: &Path) -> Candidate {
         role,
         runnable: true,
         reasons: Vec::new(),
+        broke: None,
         commands: commands.lines().map(str::to_owned).collect(),
         settings: Vec::new(),
         mtu: Some(mtu),

@@ -154,6 +154,8 @@ fn absent(m: &mut Markup, summary: &Summary) {
 }
 
 fn contents(m: &mut Markup, summary: &Summary) {
+    let over = summary.sweep.as_ref().map(|sweep| format!("Over {}", super::sweep::subject(sweep)));
+    let swept = over.as_deref().map(|name| ("#sweep", name));
     let ratio = format!("Relative to {}", look::reference(summary));
     let measured =
         [("#ratio", ratio.as_str()), ("#curves", "Percentiles"), ("#cpu", "CPU"), ("#capacity", "Capacity")];
@@ -163,6 +165,7 @@ fn contents(m: &mut Markup, summary: &Summary) {
     let published = has_published.then_some(("#published", "Published figures"));
     let sampled: &[(&str, &str)] =
         if summary.profiles.is_empty() { &[] } else { &[("#profile", "Where it goes")] };
+    let course = summary.timeline.is_some().then_some(("#timeline", "Course"));
     let parts = [
         ("#topology", "Topology"),
         ("#paths", "Each data path"),
@@ -173,7 +176,7 @@ fn contents(m: &mut Markup, summary: &Summary) {
     let streams = carried::measure(summary) != Measure::Latency;
     m.within("nav", &[("aria-label", "Parts of this page")], |m| {
         let absent: &[&str] = if streams { &["#curves", "#capacity"] } else { &[] };
-        let all = published.iter().chain(figures).chain(sampled).chain(&parts);
+        let all = published.iter().chain(&swept).chain(figures).chain(sampled).chain(&course).chain(&parts);
         for (place, name) in all.filter(|(place, _)| !absent.contains(place)) {
             m.leaf("a", &[("href", place)], name);
             m.text(" ");

@@ -16,11 +16,17 @@ pub(super) fn line_class(summary: &Summary, index: usize) -> String {
         Role::Control => "ctl".to_owned(),
         Role::Contender => {
             let contenders = summary.candidates[..index].iter();
-            let before = contenders.filter(|other| other.role == Role::Contender && other.runnable).count();
-            let dash = DASHES[before / COLOURS.len() % DASHES.len()];
-            format!("{}{dash}", COLOURS[before % COLOURS.len()])
+            contender_class(
+                contenders.filter(|other| other.role == Role::Contender && other.runnable).count(),
+            )
         }
     }
+}
+
+/// The class of a contender's line where so many are before it.
+pub(super) fn contender_class(before: usize) -> String {
+    let dash = DASHES[before / COLOURS.len() % DASHES.len()];
+    format!("{}{dash}", COLOURS[before % COLOURS.len()])
 }
 
 /// The verdict's word.

@@ -2,6 +2,10 @@
 //! constants of this crate, everything else is escaped, and an element is closed by the end of the closure that fills
 //! it. Knows nothing of what is written.
 
+use std::fmt::Write;
+
+use crate::terminal::{Escape, is_obeyed};
+
 /// Attributes of an element; values are escaped.
 pub(super) type Attrs<'a> = &'a [(&'static str, &'a str)];
 
@@ -36,7 +40,7 @@ impl Markup {
         self.0.push_str("/>");
     }
 
-    /// A text. Characters that XML and HTML forbid become U+FFFD, as browsers would do with some of them.
+    /// A text. Characters that HTML forbids, and those that turn the direction of writing around, are shown as `\u202e`.
     pub(super) fn text(&mut self, text: &str) {
         for character in text.chars() {
             match character {
@@ -46,7 +50,9 @@ impl Markup {
                 '"' => self.0.push_str("&quot;"),
                 '\'' => self.0.push_str("&#39;"),
                 '\n' | '\t' => self.0.push(character),
-                control if control.is_control() => self.0.push('\u{fffd}'),
+                other if is_obeyed(other) => {
+                    write!(self.0, "{}", Escape(other)).expect("a String takes everything");
+                }
                 other => self.0.push(other),
             }
         }
@@ -94,7 +100,7 @@ mod tests {
         });
         assert_eq!(
             m.into_string(),
-            "<p title=\"a &quot;b&quot; &amp; &lt;c&gt;\">1 &lt; 2 &amp; &#39;x&#39;\u{fffd}<br/>\
+            "<p title=\"a &quot;b&quot; &amp; &lt;c&gt;\">1 &lt; 2 &amp; &#39;x&#39;\\u001b<br/>\
              <b>&lt;/b&gt;&lt;script&gt;</b></p>"
         );
     }

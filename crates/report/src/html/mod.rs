@@ -27,10 +27,12 @@ mod scale;
 mod search;
 mod streams;
 mod svg;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
 mod text;
+mod timeline;
 mod topology;
 
 use crate::{Summary, carried};
@@ -97,6 +99,7 @@ fn head(m: &mut Markup, title: &str, style: &'static str) {
 fn body(m: &mut Markup, summary: &Summary) {
     head::section(m, summary);
     published::section(m, summary);
+    sweep::section(m, summary);
     let times = carried::measure(summary) == Measure::Latency;
     if !summary.exact.is_empty() {
         exact::section(m, summary);
@@ -110,6 +113,7 @@ fn body(m: &mut Markup, summary: &Summary) {
         cpu::section(m, summary);
     }
     profile::section(m, summary);
+    timeline::section(m, summary);
     topology::section(m, summary);
     details::section(m, summary);
     machine::section(m, summary);

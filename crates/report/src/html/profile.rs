@@ -1,6 +1,8 @@
 //! Where the CPU time goes: what each candidate spends more than the reference, part by part of the kernel, as bars and
 //! as a table, and the flame graph of each.
 
+use record::Measure;
+
 use super::flame::{self, Stacks};
 use super::look::{self, key};
 use super::markup::Markup;
@@ -284,6 +286,7 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
         ),
     );
     let first = load.candidates.iter().find(|candidate| candidate.total.difference.is_none());
+    let senders = first.map(sender);
     for profiled in &load.candidates {
         let own = Stacks { stacks: &profiled.stacks, us_per_sample: us_per_sample(load, profiled) };
         let against = first.filter(|first| first.name != profiled.name);
@@ -292,8 +295,26 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
         m.within("details", &[("class", "path")], |m| {
             m.leaf("summary", &[], &format!("{}, {} µs per {of}", profiled.name, cost_text(&profiled.total)));
             flame::graph(m, &format!("Flame graph of {}", profiled.name), own, against);
+            // What requests cost is paid at both ends; of a stream the sender is often looked at by itself.
+            if load.measure != Measure::Latency {
+                let alone = sender(profiled);
+                let alone = Stacks { stacks: &alone, ..own };
+                let first = senders.as_deref().zip(against);
+                let against = first.map(|(stacks, against)| Stacks { stacks, ..against });
+                m.leaf(
+                    "p",
+                    &[("class", "aside")],
+                    "The sender alone, with what the kernel does in its name:",
+                );
+                flame::graph(m, &format!("Flame graph of the sender of {}", profiled.name), alone, against);
+            }
         });
     }
+}
+
+/// The stacks in which the client ran, which sends streams.
+fn sender(profiled: &Profiled) -> Vec<(String, u64)> {
+    profiled.stacks.iter().filter(|(stack, _)| stack.starts_with("client;")).cloned().collect()
 }
 
 /// What a sample is, in microseconds a request.

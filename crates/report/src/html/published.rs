@@ -1,10 +1,12 @@
-//! Figures that others published beside ours: how far they agree, the scenario's reading of it, and every figure.
+//! Figures that others published beside ours: what this run found, every figure, and what the experiment's author saw in
+//! a run of their own.
 
 use super::look;
 use super::markup::Markup;
 use super::ratio::plottable;
 use super::table::{Cell, Row, Table};
 use super::text;
+use crate::published::{self, Shown, ShownTable};
 use crate::{Agreement, PublishedFigure, Ratio, Summary};
 
 /// Writes the section, if there is something to write.
@@ -15,19 +17,47 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     }
     m.within("section", &[("id", "published")], |m| {
         m.leaf("h2", &[], "Published figures beside ours");
-        if let Some(sentence) = &summary.agreement {
-            m.leaf("p", &[("class", "lead")], sentence);
-        }
-        for paragraph in reading.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
-            m.leaf("p", &[("class", "reading")], paragraph.trim());
-        }
+        found(m, summary);
         let sources = sources(summary);
         if summary.published.iter().any(|figure| figure.metric.is_some()) {
             compared(m, summary, &sources);
         }
         read(m, summary, &sources);
         listed(m, &sources);
+        authors_run(m, summary);
     });
+}
+
+/// What this run says: the counts, and why the rest was not compared.
+fn found(m: &mut Markup, summary: &Summary) {
+    if let Some(sentence) = &summary.agreement {
+        m.leaf("p", &[("class", "lead")], sentence);
+    }
+    if !summary.agreements.obstacles.is_empty() {
+        m.leaf("p", &[("class", "aside")], "Not comparable:");
+        m.within("ul", &[], |m| {
+            for obstacle in &summary.agreements.obstacles {
+                m.leaf("li", &[], &format!("{}: {}", obstacle.figures, obstacle.reason));
+            }
+        });
+    }
+}
+
+/// What the author saw, which says nothing about this run.
+fn authors_run(m: &mut Markup, summary: &Summary) {
+    let reading = &summary.experiment.reading;
+    if reading.trim().is_empty() {
+        return;
+    }
+    m.leaf("h3", &[], "The author's run");
+    let of = match &summary.experiment.reading_of {
+        Some(run) => format!("{}, {}. It is not the race of this page.", run.date, run.machine),
+        None => "When and on what is not told. It is not the race of this page.".to_owned(),
+    };
+    m.leaf("p", &[("class", "aside")], &of);
+    for paragraph in reading.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
+        m.leaf("p", &[("class", "reading")], paragraph.trim());
+    }
 }
 
 /// Each source once, in the order in which they are named.
@@ -55,10 +85,13 @@ fn compared(m: &mut Markup, summary: &Summary, sources: &[&str]) {
         &format!(
             "Theirs come from other machines and years, so absolute values cannot agree. What is compared is how a data \
              path stands to {reference} at the same load: the published figure ÷ the one published for {reference}, \
-             and ours with its 95 % interval. Agrees: the published ratio, within its rounding, meets our interval or \
-             is nearer than the noise. Same direction: both above 1 or both below, and of another size. Contradicts: \
-             one finds a difference, the other none or the opposite one. Undecided: our interval holds 1 and the \
-             published ratio too."
+             and ours with its 95 % interval. Agrees: our interval is narrower than the published effect, leaves out 1 \
+             on the same side, and meets the published ratio within its rounding or the noise; where they found no \
+             effect, all of it lies within ±5 % of 1. Same direction: both above 1 or both below, and of another size. \
+             Contradicts: the published ratio is ruled out, and ours is on the other side of 1 or may be 1. Cannot \
+             tell: this run is too coarse for either; the rounds that would do are an estimate, if the scatter stays \
+             what it is. Where only a direction was published, < 1 or > 1, it agrees or \
+             contradicts if our interval and the noise leave out 1."
         ),
     );
     let at = |load: Option<usize>| -> Vec<&PublishedFigure> {
@@ -108,7 +141,9 @@ fn block(m: &mut Markup, summary: &Summary, load: &str, figures: &[&PublishedFig
 fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources: &[&str]) -> Row {
     let unit = if figure.unit == record::RATIO { "" } else { &*figure.unit };
     let value = |value: f64| format!("{} {unit}", text::significant_short(value)).trim_end().to_owned();
-    let mut name = [figure.metric.unwrap_or_default(), &figure.what].join(" ").trim().to_owned();
+    // Who is ahead of whom is what the ratio says.
+    let what = if figure.direction.is_some() { "" } else { &*figure.what };
+    let mut name = [figure.metric.unwrap_or_default(), what].join(" ").trim().to_owned();
     if with_setting && !figure.setting.is_empty() {
         name = format!("{name}, {}", figure.setting);
     }
@@ -125,12 +160,16 @@ fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources:
         candidate: summary.candidates.iter().position(|candidate| candidate.name == figure.path),
         cells: vec![
             Cell::words(name),
-            Cell::figure(value(figure.value)),
+            Cell::figure(figure.value.map_or_else(|| text::NONE.to_owned(), value)),
             Cell::figure(figure.ours.map_or_else(|| text::NONE.to_owned(), value)),
-            Cell::figure(ratio(&figure.published_ratio)),
+            Cell::figure(match figure.direction {
+                Some(direction) => published::side(direction).to_owned(),
+                None => ratio(&figure.published_ratio),
+            }),
             Cell::figure(ratio(&figure.ratio)),
             match figure.agreement {
                 Agreement::NotComparable => Cell::words(&*figure.reason),
+                Agreement::CannotTell => Cell::sentence(&format!("cannot tell: {}", figure.brief)),
                 agreement => Cell::classed(agreement.word(), class(agreement)),
             },
         ],
@@ -142,35 +181,65 @@ fn class(agreement: Agreement) -> &'static str {
         Agreement::Agrees => "v-agrees",
         Agreement::SameDirection => "v-ref",
         Agreement::Contradicts => "v-worse",
-        Agreement::Undecided => "v-same",
+        Agreement::CannotTell => "v-same",
         Agreement::Reference | Agreement::NotComparable | Agreement::Shown => "v-none",
     }
 }
 
-/// Figures without a metric.
+/// Figures without a metric: tables as tables, others row by row.
 fn read(m: &mut Markup, summary: &Summary, sources: &[&str]) {
-    let rows: Vec<Row> = summary
-        .published
-        .iter()
-        .filter(|figure| figure.agreement == Agreement::Shown)
-        .map(|figure| Row {
-            name: figure.path.clone(),
-            candidate: None,
-            cells: vec![
-                Cell::words(format!("{}{}", figure.what, number(figure, sources))),
-                Cell::figure(
-                    format!("{} {}", text::significant(figure.value), figure.unit).trim_end().to_owned(),
-                ),
-                Cell::words(&*figure.setting),
-            ],
-        })
-        .collect();
-    if rows.is_empty() {
+    let mut rows: Vec<Row> = vec![];
+    let mut tables = vec![];
+    for shown in published::shown(&summary.published) {
+        match shown {
+            Shown::Table(table) => tables.push(table),
+            Shown::One(figure) => rows.push(Row {
+                name: figure.path.clone(),
+                candidate: None,
+                cells: vec![
+                    Cell::words(format!("{}{}", figure.what, number(figure, sources))),
+                    Cell::figure(read_value(figure)),
+                    Cell::words(&*figure.setting),
+                ],
+            }),
+        }
+    }
+    if rows.is_empty() && tables.is_empty() {
         return;
     }
     m.leaf("h3", &[], "Published, and to be read beside ours");
-    let head = ["data path", "what", "figure", "under"].map(str::to_owned).to_vec();
-    Table { caption: "Published figures that are compared with nothing", head, rows }.write(m);
+    if !rows.is_empty() {
+        let head = ["data path", "what", "figure", "under"].map(str::to_owned).to_vec();
+        Table { caption: "Published figures that are compared with nothing", head, rows }.write(m);
+    }
+    tables.iter().for_each(|table| drawn(m, table, sources));
+}
+
+fn read_value(figure: &PublishedFigure) -> String {
+    let value = figure.value.map_or_else(|| text::NONE.to_owned(), text::significant);
+    let unit = if figure.unit == record::RATIO { "" } else { &*figure.unit };
+    format!("{value} {unit}").trim_end().to_owned()
+}
+
+/// A table of a publication, with its digits.
+fn drawn(m: &mut Markup, table: &ShownTable<'_>, sources: &[&str]) {
+    let PublishedFigure { path, setting, place, unit, .. } = table.of;
+    m.leaf("h4", &[], &format!("{path}: {setting}{}", number(table.of, sources)));
+    let said = table.columns.iter().any(|column| column.contains(&**unit));
+    let about = [if said { "" } else { unit }, place].into_iter().filter(|text| !text.is_empty());
+    m.leaf("p", &[("class", "aside")], &about.collect::<Vec<_>>().join("; "));
+    let head = std::iter::once("").chain(table.columns.iter().copied()).map(str::to_owned).collect();
+    let row = |(name, cells): (&str, Vec<String>)| Row {
+        name: name.to_owned(),
+        candidate: None,
+        cells: cells.into_iter().map(Cell::figure).collect(),
+    };
+    Table {
+        caption: &format!("Published for {path}"),
+        head,
+        rows: table.texts().into_iter().map(row).collect(),
+    }
+    .write(m);
 }
 
 fn listed(m: &mut Markup, sources: &[&str]) {

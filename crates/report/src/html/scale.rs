@@ -18,6 +18,15 @@ pub(super) struct Linear {
     to: f64,
 }
 
+/// A linear scale between any two values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Span {
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
 /// HdrHistogram's scale of percentiles: each further nine takes the same space.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Nines {
@@ -61,6 +70,22 @@ impl Log {
             .unwrap_or_else(|| self.decade_ticks(gap))
     }
 
+    /// Round figures that stand `gap` or more apart: of each decade where there are several, else evenly spaced ones.
+    pub(super) fn round_ticks(&self, gap: f64) -> Vec<f64> {
+        if self.high / self.low >= 8.0 {
+            return self.decade_ticks(gap);
+        }
+        let finest = self.low.log10().floor() as i32 - 3;
+        let steps =
+            (finest..finest + 8).flat_map(|power| [1.0, 2.0, 5.0].map(|part| part * 10_f64.powi(power)));
+        steps
+            .filter(|step| (self.high - self.low) / step < 200.0)
+            .map(|step| self.multiples(step))
+            .find(|ticks| self.fits(ticks, gap))
+            .filter(|ticks| ticks.len() > 1)
+            .unwrap_or_else(|| self.decade_ticks(gap))
+    }
+
     /// Round figures of each decade that stand `gap` or more apart.
     pub(super) fn decade_ticks(&self, gap: f64) -> Vec<f64> {
         let within = |parts: &[f64]| -> Vec<f64> {
@@ -95,6 +120,11 @@ impl Linear {
         self.from + (self.to - self.from) * (value.clamp(0.0, self.high) / self.high)
     }
 
+    /// Whether the value lies outside, so that its place is a border's.
+    pub(super) fn beyond(&self, value: f64) -> bool {
+        !(0.0..=self.high).contains(&value)
+    }
+
     /// Round figures from 0, as many as stand `gap` or more apart.
     pub(super) fn ticks(&self, gap: f64) -> Vec<f64> {
         let least = self.high * gap / (self.to - self.from).abs();
@@ -103,6 +133,20 @@ impl Linear {
             [1.0, 2.0, 2.5, 5.0, 10.0].map(|part| part * decade).into_iter().find(|step| *step >= least);
         let step = step.unwrap_or(decade * 10.0);
         (0..).map(|index| f64::from(index) * step).take_while(|tick| *tick <= self.high * 1.000_001).collect()
+    }
+}
+
+impl Span {
+    /// Maps `low` to `from` and `high` to `to`; `low` is below `high`.
+    pub(super) fn new((low, high): (f64, f64), (from, to): (f64, f64)) -> Span {
+        assert!(low < high && low.is_finite() && high.is_finite(), "a linear scale from {low} to {high}");
+        Span { low, high, from, to }
+    }
+
+    /// The coordinate, at the nearer end for what lies outside.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        self.from
+            + (self.to - self.from) * (value.clamp(self.low, self.high) - self.low) / (self.high - self.low)
     }
 }
 

@@ -18,7 +18,7 @@ struct Tag {
 }
 
 /// All scenes under which the page must be good.
-fn scenes() -> [(&'static str, Summary); 9] {
+fn scenes() -> [(&'static str, Summary); 12] {
     [
         ("race", fixture::race()),
         ("same-node", fixture::same_node()),
@@ -29,6 +29,9 @@ fn scenes() -> [(&'static str, Summary); 9] {
         ("interrupted", fixture::interrupted()),
         ("hostile", fixture::hostile()),
         ("profiled", fixture::profiled()),
+        ("swept", fixture::swept()),
+        ("by-cpu", fixture::by_cpu()),
+        ("course", fixture::course()),
     ]
 }
 
@@ -134,7 +137,8 @@ fn nothing_is_loaded_from_elsewhere() {
 fn texts_of_a_record_stay_texts() {
     for html in [page(&fixture::hostile()), search_page(&searches::hostile())] {
         assert!(!html.contains("<script src"));
-        assert!(!html.contains('\u{1b}') && !html.contains('\0'));
+        assert!(!html.contains(|c: char| c != '\n' && crate::terminal::is_obeyed(c)));
+        assert!(html.contains("\\u001b\\u0000\\u009b\\u007f\\u202e\\u2066"));
         assert!(
             html.contains("&lt;/script&gt;&lt;/style&gt;&lt;script src=&quot;http://x.example/&quot;&gt;")
         );
@@ -161,6 +165,24 @@ fn every_mark_stands_in_a_table() {
         // Each is drawn twice: for wide and for narrow windows.
         assert_eq!(marks.len(), 2 * cells.len(), "{scene}: a table names figures that are not drawn");
     }
+}
+
+#[test]
+fn every_point_of_a_course_stands_in_its_tables() {
+    let html = page(&fixture::course());
+    let section = html.split_once("id=\"timeline\"").unwrap().1.split_once("</section>").unwrap().0;
+    let mut loads = 0;
+    for part in section.split("<h3>").skip(1) {
+        let wide = part.split_once("</svg>").unwrap().0;
+        let lines =
+            wide.split("<g class=\"curve thin").skip(1).flat_map(|group| group.split(" d=\"").skip(1));
+        let lines = lines.map(|rest| rest.split_once('"').unwrap().0.split([' ', 'L']).count() / 2);
+        let tables = part.split_once("<details").unwrap().1;
+        let filled = tables.matches("<td>").count() - tables.matches("<td></td>").count();
+        assert_eq!(lines.sum::<usize>(), filled, "load {loads}");
+        loads += 1;
+    }
+    assert_eq!(loads, 3);
 }
 
 #[test]
@@ -343,4 +365,32 @@ fn names_in_flame_graphs_can_be_read() {
         let found = contrast(ink, colours(&declaration)["x"]);
         assert!(found >= 4.5, "#{fill} has a contrast of {found:.2}");
     }
+}
+
+#[test]
+fn every_part_of_a_cpu_s_bar_stands_in_its_table() {
+    let html = page(&fixture::by_cpu());
+    let section = html.split_once("<h4>Each CPU</h4>").unwrap().1.split_once("</table>").unwrap().0;
+    let (drawn, table) = section.split_once("<table>").unwrap();
+    let wide = drawn.split_once("</svg>").unwrap().0;
+    let mut bars = 0;
+    for bar in wide.split("<title>").skip(2) {
+        let (name, parts) = bar.split_once("</title>").unwrap().0.rsplit_once(": ").unwrap();
+        let row = table
+            .split_once(&format!("<th scope=\"row\">{name}</th>"))
+            .unwrap()
+            .1
+            .split_once("</tr>")
+            .unwrap()
+            .0;
+        let figures: Vec<&str> = parts.split(", ").map(|part| part.rsplit_once(' ').unwrap().0).collect();
+        let rects = bar.matches("<rect").count();
+        assert_eq!(rects, figures.len(), "{bar}");
+        assert!(
+            figures.iter().all(|figure| row.contains(&format!("<td>{figure}</td>"))),
+            "{name}: {parts} beside {row}"
+        );
+        bars += 1;
+    }
+    assert_eq!(bars, 9 * 10, "for nine data paths four CPUs of two nodes, and all of each");
 }

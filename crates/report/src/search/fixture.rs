@@ -114,7 +114,7 @@ pub(crate) fn interrupted() -> Search {
 /// One whose texts are markup and whose figures are none.
 pub(crate) fn hostile() -> Search {
     let mut search = better();
-    let evil = "</script></style><script src=\"http://x.example/\">\u{1b}\0";
+    let evil = "</script></style><script src=\"http://x.example/\">\u{1b}\0\u{9b}\u{7f}\u{202e}\u{2066}";
     for text in [&mut search.incumbent, &mut search.machine.kernel, &mut search.options[0].value] {
         *text = evil.to_owned();
     }

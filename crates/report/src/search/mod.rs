@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 
 use record::{Asked, Candidate, Search, SearchAnswer, SearchArm, SearchStage, SearchVerdict, Tuning};
 
+use crate::terminal;
+
 pub use told::text;
 
 /// The record as JSON, indented, with a newline at the end: what `hostgap tune search --json` prints.
 pub fn json(search: &Search) -> String {
     let mut text = serde_json::to_string_pretty(search).expect("a search has text keys only");
     text.push('\n');
-    text
+    terminal::safe(&text).into_owned()
 }
 
 /// A round of a race by halves.

@@ -2,10 +2,31 @@
 
 use record::{Search, SearchAnswer, SearchRatio, SearchStage, SearchVerdict};
 
+use crate::terminal;
+
 use super::{about, arms_of, candidate, halving, is_better_high, name, sentence};
 
 /// Everything that a person reads of a search.
 pub fn text(search: &Search) -> String {
+    terminal::safe(&told(&named(search))).into_owned()
+}
+
+/// The search with names of one line each.
+fn named(search: &Search) -> Search {
+    let mut search = search.clone();
+    let options = search.options.iter_mut().flat_map(|option| [&mut option.knob, &mut option.value]);
+    let (stages, arms): (Vec<_>, Vec<_>) =
+        search.stages.iter_mut().map(|stage| (&mut stage.name, &mut stage.arms)).unzip();
+    let broken = arms.into_iter().flatten().filter_map(|arm| arm.broken.as_mut());
+    let why = search.answer.as_mut().map(|answer| &mut answer.why);
+    let names = [&mut search.objective, &mut search.incumbent].into_iter();
+    for name in names.chain(&mut search.guards).chain(options).chain(stages).chain(broken).chain(why) {
+        *name = terminal::line(name).into_owned();
+    }
+    search
+}
+
+fn told(search: &Search) -> String {
     let mut text = format!("{} of {}\n", search.objective, search.incumbent);
     for (place, stage) in search.stages.iter().enumerate() {
         text += &format!("\n{}\n", table(stage, search));
@@ -80,7 +101,7 @@ fn beside(answer: &SearchAnswer, search: &Search) -> String {
 mod tests {
     use record::Experiment;
 
-    use super::super::fixture::{better, nothing};
+    use super::super::fixture::{better, hostile, nothing};
     use super::*;
 
     #[test]
@@ -109,6 +130,20 @@ mod tests {
         let read = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
         assert_eq!(read.candidates[0].path, "docker");
         assert_eq!(read.candidates[0].tune, search.answer.unwrap().tune);
+    }
+
+    #[test]
+    fn texts_of_a_record_are_shown_and_not_obeyed() {
+        let mut search = hostile();
+        for name in [&mut search.incumbent, &mut search.objective, &mut search.guards[0]] {
+            name.push_str("\nBetter: forged\u{9b}2J");
+        }
+        let (text, json) = (text(&search), super::super::json(&search));
+        for shown in [&text, &json] {
+            assert!(!shown.contains(|c| c != '\n' && terminal::is_obeyed(c)), "{shown}");
+        }
+        assert!(text.contains("\\u001b\\u0000") && text.contains("\\u009b2J"), "{text}");
+        assert!(!text.contains("\nBetter: forged"), "{text}");
     }
 
     #[test]

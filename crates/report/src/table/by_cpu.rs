@@ -2,7 +2,7 @@
 
 use super::Style;
 use super::grid::{self, Ink, Row};
-use crate::by_cpu::{self, CpuShares};
+use crate::by_cpu::{self, CpuRow};
 use crate::summary::{Role, Summary};
 
 /// The table of a load; nothing where it was not asked for.
@@ -15,12 +15,12 @@ pub(super) fn block(summary: &Summary, load: usize, style: Style) -> String {
     let mut rows = vec![Row { cells: head, ink: Ink::Bold }];
     for (_, candidate, shares) in told {
         let ink = if candidate.role == Role::Contender { Ink::Plain } else { Ink::Dim };
-        let row = |(at, one): (usize, &CpuShares)| {
+        let row = |(at, one): (usize, &CpuRow)| {
             // The name once, so that a candidate's CPUs are seen to belong together.
             let name = if at == 0 { candidate.name.clone() } else { String::new() };
             Row { cells: [name, one.name()].into_iter().chain(one.told()).collect(), ink }
         };
-        rows.extend(shares.iter().enumerate().map(row));
+        rows.extend(by_cpu::rows(shares).iter().enumerate().map(row));
     }
     format!("  Time of each CPU\n{}", grid::draw(&rows, &[0, 0, 0, 0, 0, 2, 1, 3], style))
 }

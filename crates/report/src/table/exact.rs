@@ -1,7 +1,7 @@
 //! Counts of instructions on a terminal: of one kernel, and of several side by side.
 
 use super::grid::{self, Ink, Row};
-use super::{Style, list, sentence};
+use super::{Style, finished, list, sentence};
 use crate::figures;
 use crate::summary::{Exact, Instructions, Summary, Verdict};
 
@@ -35,7 +35,7 @@ pub fn kernels(summaries: &[Summary], style: Style) -> Option<String> {
         .map(|summary| format!("Linux {}: {}", summary.machine.kernel, sentence(&summary.verdict)))
         .collect();
     text.push_str(&list("By kernel", &lines));
-    Some(text)
+    Some(finished(&text, style))
 }
 
 fn side_by_side(summaries: &[Summary], load: usize, style: Style) -> String {

@@ -1,6 +1,7 @@
 //! Rows and columns of text, aligned, no wider than the terminal.
 
 use super::Style;
+use crate::terminal::line;
 
 /// How a row is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +26,16 @@ const GAP: usize = 2;
 /// Draws rows with their first and last column to the left and the rest to the right. Columns are left out, the most
 /// dispensable first, until a line fits.
 pub(super) fn draw(rows: &[Row], dispensable: &[usize], style: Style) -> String {
+    // Before they are measured: what is escaped is longer.
+    let safe =
+        |row: &Row| Row { cells: row.cells.iter().map(|cell| line(cell).into()).collect(), ink: row.ink };
+    let rows: Vec<Row> = rows.iter().map(safe).collect();
     let widths: Vec<usize> = (0..dispensable.len())
         .map(|column| rows.iter().map(|row| row.cells[column].chars().count()).max().unwrap_or(0))
         .collect();
     let mut kept: Vec<usize> = (0..widths.len()).collect();
-    let line = |kept: &[usize]| kept.iter().map(|column| widths[*column] + GAP).sum::<usize>();
-    while line(&kept) > style.width {
+    let width = |kept: &[usize]| kept.iter().map(|column| widths[*column] + GAP).sum::<usize>();
+    while width(&kept) > style.width {
         let Some(victim) = kept
             .iter()
             .copied()
@@ -55,7 +60,7 @@ fn draw_row(row: &Row, kept: &[usize], widths: &[usize], colour: bool) -> String
     format!("{}\n", ink(line.trim_end(), row.ink, colour))
 }
 
-/// Text in an ink.
+/// Text in an ink; [`INKS`](crate::terminal::INKS) has the codes too.
 pub(super) fn ink(text: &str, ink: Ink, colour: bool) -> String {
     let code = match ink {
         Ink::Plain => return text.to_owned(),

@@ -14,6 +14,7 @@ use record::{Handshakes, Measure, Placement};
 use crate::carried;
 use crate::figures::{self, counted, span_s};
 use crate::summary::{Candidate, Load, Noise, Precision, RateSummary, Role, Summary};
+use crate::terminal;
 use columns::Column;
 pub use exact::kernels;
 use grid::{Ink, Row};
@@ -27,8 +28,34 @@ pub struct Style {
     pub width: usize,
 }
 
-/// A summary as text for a terminal.
+/// A summary as text for a terminal. What the record brings is shown as text, whatever characters it has
+/// ([`terminal`](crate::terminal)).
 pub fn table(summary: &Summary, style: Style) -> String {
+    finished(&drawn(&named(summary), style), style)
+}
+
+/// The text without anything that a terminal would obey, but our colours.
+fn finished(text: &str, style: Style) -> String {
+    if style.colour { terminal::painted(text) } else { terminal::safe(text).into_owned() }
+}
+
+/// The summary with names of one line each.
+fn named(summary: &Summary) -> Summary {
+    let mut summary = summary.clone();
+    let profiled = summary.profiles.iter_mut().flat_map(|load| &mut load.candidates);
+    let (experiment, machine) = (&mut summary.experiment, &mut summary.machine);
+    let names = [&mut experiment.name, &mut machine.kernel, &mut summary.server, &mut summary.verdict]
+        .into_iter()
+        .chain(summary.candidates.iter_mut().map(|candidate| &mut candidate.name))
+        .chain(profiled.map(|candidate| &mut candidate.name));
+    for name in names {
+        *name = terminal::line(name).into_owned();
+    }
+    published::name(&mut summary);
+    summary
+}
+
+fn drawn(summary: &Summary, style: Style) -> String {
     let mut text = head(summary);
     for (index, load) in summary.loads.iter().enumerate() {
         text.push('\n');
@@ -67,7 +94,7 @@ fn head(summary: &Summary) -> String {
         let _infallible = writeln!(text, "Workload {workload}.");
     }
     if let Some(stopped) = &progress.stopped {
-        let _infallible = writeln!(text, "Stopped early: {stopped}");
+        let _infallible = writeln!(text, "Stopped early: {}", indented(stopped));
     }
     if progress.void_trials > 0 {
         let (void, trials) = (progress.void_trials, progress.trials);
@@ -262,7 +289,12 @@ fn list(heading: &str, lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    format!("\n{heading}\n{}", lines.iter().map(|line| format!("  {line}\n")).collect::<String>())
+    format!("\n{heading}\n{}", lines.iter().map(|line| format!("  {}\n", indented(line))).collect::<String>())
+}
+
+/// Further lines of a text stand under its first, so that none passes for a line of ours.
+fn indented(text: &str) -> String {
+    terminal::safe(text).replace('\n', "\n  ")
 }
 
 /// The verdict as the last line. It may begin with a name, and names keep their spelling.

@@ -27,9 +27,16 @@ fn each_cpu_has_its_shares_in_table_page_and_json() {
     assert_eq!(told, expected);
     let table = report::table(&summary, Style { colour: false, width: 100 });
     assert!(table.contains("Time of each CPU"), "{table}");
-    let row = table.lines().find(|line| line.contains("host") && line.contains("server 2")).unwrap();
-    assert_eq!(row.split_whitespace().collect::<Vec<_>>()[7..9], ["80", "%"], "{row}");
-    assert!(report::html::page(&summary).contains("spread, server 3"));
+    let softirq = |cpu: &str| {
+        let row = table.lines().find(|line| line.contains(cpu)).unwrap();
+        row.split('%').nth(2).unwrap().trim().to_owned()
+    };
+    assert_eq!(
+        (softirq("server all"), softirq("server 2"), softirq("server 3")),
+        ("40".into(), "80".into(), "0".into())
+    );
+    let page = report::html::page(&summary);
+    assert!(page.contains("spread, server 3") && page.contains("spread, server all"));
     let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let json: serde_json::Value = serde_json::from_str(&report::json(&summary)).unwrap();
@@ -38,12 +45,39 @@ fn each_cpu_has_its_shares_in_table_page_and_json() {
     assert_eq!(json["candidates"][0]["rates"][0]["by_cpu"][1]["cpu"], 3);
 }
 
+/// Coordinates and widths of the softirq of the wide drawing's bars, by tooltip.
+fn softirq_bars(page: &str) -> Vec<(String, f64, f64)> {
+    let wide = page.split_once("<h4>Each CPU</h4>").unwrap().1.split_once("</svg>").unwrap().0;
+    // The drawing has a title, then each bar.
+    let bars = wide.split("<title>").skip(2).filter(|bar| bar.contains("class=\"c-softirq\""));
+    let number = |bar: &str, name: &str| -> f64 {
+        let bar = bar.split_once("class=\"c-softirq\"").unwrap().1;
+        bar.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0.parse().unwrap()
+    };
+    let told = |bar: &str| bar.split_once("</title>").unwrap().0.to_owned();
+    bars.map(|bar| (told(bar), number(bar, "y"), number(bar, "width"))).collect()
+}
+
+#[test]
+fn bars_of_a_cpu_stand_beside_each_other_and_are_as_long_as_its_share() {
+    let bars = softirq_bars(&report::html::page(&analyse(&race())));
+    let of = |name: &str| {
+        bars.iter().find(|bar| bar.0.starts_with(name)).unwrap_or_else(|| panic!("{name}: {bars:?}"))
+    };
+    let (busy, spread) = (of("host, server 2: 80 %"), of("spread, server 2: 40 %"));
+    assert!(busy.1 == spread.1 && (busy.2 / spread.2 - 2.0).abs() < 0.01, "{busy:?} {spread:?}");
+    assert_eq!((of("host, server all: 40 %").2 * 10.0).round(), (spread.2 * 10.0).round());
+    assert!(of("host, server all").1 < busy.1 && busy.1 < of("host, client 0").1);
+    assert!(bars.iter().all(|bar| !bar.0.contains("client all")), "one CPU is all of a node");
+    assert!(bars.iter().all(|bar| !bar.0.starts_with("host, server 3")), "what is nothing is not drawn");
+}
+
 #[test]
 fn the_busiest_cpu_is_compared_with_the_busiest_that_was_published() {
-    let figure = |candidate: &str, value| Published {
+    let figure = |candidate: &str, value: f64| Published {
         candidate: candidate.to_owned(),
         metric: Some(Metric::CpuSoftirqMax),
-        value,
+        value: Some(value),
         unit: "%".to_owned(),
         rate: None,
         ..published().remove(0)

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use record::{
-    Capacity, Counters, CpuTime, End, Entrant, Experiment, Header, Histogram, Latencies, Load, Machine,
-    Metric, Published, Race, Rate, Round, SCHEMA, TrialRecord, Void,
+    Capacity, Counters, CpuTime, Direction, End, Entrant, Experiment, Header, Histogram, Latencies, Load,
+    Machine, Metric, Published, Race, Rate, Round, SCHEMA, TrialRecord, Void,
 };
 use stats::Random;
 
@@ -69,7 +69,7 @@ impl Plan {
                 let round = rounds.len() as u32;
                 let drift = 0.05 * normal(&mut random);
                 let trials = self.trials(&settled, drift, &mut random);
-                rounds.push(Round { round, build, trials });
+                rounds.push(Round { round, build, trials, broken: vec![] });
             }
         }
         Race {
@@ -159,11 +159,14 @@ impl Plan {
 
 /// A figure of each kind, at the loads of [`eventful`].
 pub(crate) fn published() -> Vec<Published> {
-    let of = |candidate: &str, metric, value, unit: &str, rate| Published {
+    let of = |candidate: &str, metric, value: f64, unit: &str, rate| Published {
         candidate: candidate.to_owned(),
         what: String::new(),
-        value,
+        value: Some(value),
         source: "a talk, 2015".to_owned(),
+        direction: None,
+        key: String::new(),
+        place: String::new(),
         metric,
         against: None,
         unit: unit.to_owned(),
@@ -171,10 +174,17 @@ pub(crate) fn published() -> Vec<Published> {
         body_bytes: None,
         rounded_to: None,
         setting: String::new(),
+        not_comparable: String::new(),
     };
     let slow = Some(Rate::OfCapacity(20_000.0 / 66_000.0));
     let shown =
         Published { what: "p99 ms at 150k req/s".to_owned(), ..of("bridge+vxlan", None, 1.5, "", None) };
+    let cell = |key: &str, value| Published {
+        key: format!("a-talk/mpstat/{key}"),
+        place: "slide 7".to_owned(),
+        setting: "iperf, before".to_owned(),
+        ..of("bridge+vxlan", None, value, "%", None)
+    };
     vec![
         of("host", Some(Metric::P95), 0.5, "ms", slow),
         Published { rounded_to: Some(0.1), ..of("bridge+direct", Some(Metric::P95), 0.6, "ms", slow) },
@@ -193,7 +203,19 @@ pub(crate) fn published() -> Vec<Published> {
             ..of("bridge+direct", Some(Metric::Requests), 1.27, "ratio", None)
         },
         of("bridge+vxlan", Some(Metric::CpuSoftirq), 15.3, "%", Some(Rate::PerSecond(7.0))),
+        // Less than the noise of this race at p99.
+        of("macvlan", Some(Metric::P99), 1.05, "ratio", slow),
+        Published {
+            value: None,
+            direction: Some(Direction::Lower),
+            against: Some("bridge+vxlan".to_owned()),
+            ..of("bridge+direct", Some(Metric::P99), 0.0, "", slow)
+        },
         shown,
+        cell("CPU 0/%soft", 100.0),
+        cell("CPU 0/%idle", 0.0),
+        cell("CPU 1/%soft", 9.25),
+        cell("CPU 1/%idle", 90.75),
     ]
 }
 

@@ -7,6 +7,8 @@ mod exact;
 #[cfg(test)]
 mod goldens;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod made;
 #[cfg(test)]
 mod profile;
@@ -14,5 +16,11 @@ mod profile;
 mod published;
 #[cfg(test)]
 mod streams;
+#[cfg(test)]
+mod sweep;
+#[cfg(test)]
+mod tail;
+#[cfg(test)]
+mod timeline;
 #[cfg(test)]
 mod verdicts;

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use record::{Profile, Race};
+use record::{Profile, Race, Workload, WorkloadKind};
 use report::{Part, Profiled, Style, Summary, analyse, html, json, table};
 use stats::Random;
 
@@ -120,6 +120,24 @@ fn samples_that_are_missing_are_said_to_be() {
     assert_eq!(profiled(&summary, "bridge+direct").lost, 2_000);
     let text = table(&summary, Style { colour: false, width: 100 });
     assert!(text.contains("of the samples are missing, most of bridge+direct"), "{text}");
+}
+
+/// The graph with this title, its opening tag to its end.
+fn graph(page: &str, title: &str) -> Option<String> {
+    let (_, rest) = page.split_once(&format!("<title>{title}</title>"))?;
+    Some(rest.split_once("</div>").expect("a graph ends").0.to_owned())
+}
+
+#[test]
+fn a_stream_s_sender_is_drawn_by_itself() {
+    let mut race = race(5);
+    let alone = "Flame graph of the sender of bridge+direct";
+    assert_eq!(graph(&html::page(&analyse(&race)), alone), None, "requests have two ends");
+    race.header.experiment.workload = Workload::of(WorkloadKind::UdpStream);
+    let page = html::page(&analyse(&race));
+    let (both, alone) = (graph(&page, "Flame graph of bridge+direct").unwrap(), graph(&page, alone).unwrap());
+    assert!(both.contains("tcp_sendmsg") && both.contains("client"), "{both}");
+    assert!(!alone.contains("tcp_sendmsg") && alone.contains("client"), "{alone}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Published figures beside those of races with known truth.
 
-use record::{Metric, Published};
+use record::{Metric, Published, Rate};
 use report::{Agreement, PublishedFigure, Summary, analyse};
 
 use crate::made::{Plan, Truth, eventful, published};
@@ -27,6 +27,11 @@ fn each_kind_of_agreement_is_found() {
         against.reason
     );
     assert!((against.ratio.unwrap().value - 1.45 / 1.15).abs() < 0.05, "{:?}", against.ratio);
+    let coarse = figure(&summary, "macvlan", Metric::P99);
+    assert_eq!(coarse.agreement, Agreement::CannotTell, "1.05 is less than the noise: {}", coarse.reason);
+    let ahead = summary.published.iter().find(|figure| figure.direction.is_some()).unwrap();
+    assert_eq!(ahead.agreement, Agreement::Agrees, "1.15 is less than 1.45: {}", ahead.reason);
+    assert!(ahead.reason.starts_with("published < 1, ours × 0.8"), "{}", ahead.reason);
     for (candidate, metric, why) in [
         ("ipvlan-l2", Metric::P95, "cannot run here"),
         ("docker", Metric::P95, "was not in this race"),
@@ -38,9 +43,16 @@ fn each_kind_of_agreement_is_found() {
         assert_eq!(figure.agreement, Agreement::NotComparable, "{candidate} {}", metric.name());
         assert!(figure.reason.contains(why), "{}", figure.reason);
     }
-    let sentence = summary.agreement.unwrap();
+    let counts = &summary.agreements;
+    assert_eq!((counts.agree, counts.same_direction, counts.contradict), (4, 1, 1));
+    assert_eq!((counts.cannot_tell, counts.not_comparable), (1, 5));
+    assert_eq!(counts.obstacles.iter().map(|obstacle| obstacle.figures).sum::<u64>(), 5);
+    let sentence = summary.agreement.as_ref().unwrap();
     assert!(
-        sentence.starts_with("Of 10 published comparisons: 3 agree, 1 has the same direction"),
+        sentence.starts_with(
+            "This run: of 12 published comparisons, 4 agree, 1 has the same direction and another size, 1 contradicts, \
+             1 cannot be told from this run, 5 are not comparable."
+        ),
         "{sentence}"
     );
     assert!(sentence.contains("Farthest apart: macvlan p95 with 100 B at 30 %"), "{sentence}");
@@ -63,14 +75,50 @@ fn percentiles_beside_published_ones_are_those_of_the_merged_samples() {
     assert_eq!(figure.ours, Some(p95 as f64 / 1e6), "in milliseconds, as published");
 }
 
+/// On a machine whose builds differ by a fifth, three of them give an interval that holds what was published and nearly
+/// anything else.
+#[test]
+fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
+    let of = |builds| Plan {
+        builds,
+        rounds_a_build: 2,
+        scatter: (0.2, 0.2),
+        ..Plan::of(3, vec![Truth::of("docker", 1.3)])
+    };
+    let mut race = of(3).race();
+    let theirs = Published {
+        candidate: "docker".to_owned(),
+        metric: Some(Metric::P50),
+        value: Some(1.3),
+        unit: record::RATIO.to_owned(),
+        rate: Some(Rate::OfCapacity(20_000.0 / 66_000.0)),
+        ..published().remove(0)
+    };
+    race.header.experiment.published = vec![theirs];
+    let summary = analyse(&race);
+    let figure = &summary.published[0];
+    let ours = figure.ratio.unwrap();
+    assert!(ours.low < 1.3 && 1.3 < ours.high, "their figure lies in our interval: {ours:?}");
+    assert_eq!(figure.agreement, Agreement::CannotTell, "{}", figure.reason);
+    assert!(figure.reason.contains("this race sees factors of"), "{}", figure.reason);
+    let rounds = figure.rounds_needed.expect("a quieter or longer race would tell");
+    assert!(rounds > 6 && figure.reason.contains(&format!("about {rounds} rounds would tell")), "{rounds}");
+
+    // As many rounds of the same machine tell.
+    let mut longer = of(u32::try_from(rounds / 2 + 1).unwrap()).race();
+    longer.header.experiment.published = race.header.experiment.published;
+    let longer = analyse(&longer);
+    assert_eq!(longer.published[0].agreement, Agreement::Agrees, "{}", longer.published[0].reason);
+}
+
 /// A path that takes twice as long, as fast as it goes.
 #[test]
 fn means_and_shares_are_quotients_of_sums() {
     let mut race = Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("x", 2.0)]) }.race();
-    let figure_of = |candidate: &str, metric, value, unit: &str| Published {
+    let figure_of = |candidate: &str, metric, value: f64, unit: &str| Published {
         candidate: candidate.to_owned(),
         metric: Some(metric),
-        value,
+        value: Some(value),
         unit: unit.to_owned(),
         rate: None,
         ..published().remove(0)
@@ -101,10 +149,10 @@ fn means_and_shares_are_quotients_of_sums() {
 fn what_others_are_divided_by_is_told_as_such() {
     let mut race =
         Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("x", 2.0), Truth::of("y", 4.0)]) }.race();
-    let of = |candidate: &str, value, against: Option<&str>| Published {
+    let of = |candidate: &str, value: f64, against: Option<&str>| Published {
         candidate: candidate.to_owned(),
         metric: Some(Metric::Requests),
-        value,
+        value: Some(value),
         unit: "requests/s".to_owned(),
         rate: None,
         against: against.map(str::to_owned),
@@ -113,4 +161,22 @@ fn what_others_are_divided_by_is_told_as_such() {
     race.header.experiment.published = vec![of("x", 200.0, None), of("y", 100.0, Some("x"))];
     let told: Vec<Agreement> = analyse(&race).published.iter().map(|figure| figure.agreement).collect();
     assert_eq!(told, [Agreement::Reference, Agreement::Agrees]);
+}
+
+/// An experiment may know that it cannot say anything about a figure, whatever is measured.
+#[test]
+fn what_an_experiment_cannot_say_anything_about_is_not_compared() {
+    let mut race = eventful();
+    for figure in &mut race.header.experiment.published {
+        figure.not_comparable = "no queue here that it could manage".to_owned();
+    }
+    let summary = analyse(&race);
+    let direct = figure(&summary, "bridge+direct", Metric::P95);
+    assert_eq!(
+        (direct.agreement, &*direct.reason),
+        (Agreement::NotComparable, "no queue here that it could manage")
+    );
+    assert_eq!((summary.agreements.not_comparable, summary.agreements.obstacles.len()), (12, 1));
+    let reference = figure(&summary, "host", Metric::P95);
+    assert_eq!(reference.agreement, Agreement::Reference, "others may be divided by it");
 }

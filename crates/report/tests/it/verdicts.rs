@@ -178,20 +178,6 @@ fn the_sentence_names_the_nearest_and_the_farthest() {
 }
 
 #[test]
-fn lost_packets_are_no_data_path() {
-    let summary = analyse(&eventful());
-    let tail = |name: &str| {
-        summary.candidates.iter().find(|candidate| candidate.name == name).expect(name).rates[0].tail.clone()
-    };
-    assert_eq!(tail("macvlan"), None);
-    let tail = tail("bridge+vxlan").expect("it lost packets");
-    assert!(
-        tail.contains("time-out") && tail.contains("200, 600 or 1400 ms") && tail.contains("190 ms or more"),
-        "{tail}"
-    );
-}
-
-#[test]
 fn as_many_as_go_is_judged_by_throughput() {
     let summary = analyse(&eventful());
     let vxlan = &summary.candidates[3];
@@ -200,4 +186,38 @@ fn as_many_as_go_is_judged_by_throughput() {
     assert_eq!((closed.rps_ratio, closed.verdict), (Some(ratio), Some(Verdict::Worse)));
     assert_eq!(vxlan.capacity_rps, closed.achieved_rps);
     assert!(summary.candidates[0].capacity_rps.is_some() && summary.candidates[0].capacity_ratio.is_none());
+}
+
+/// What broke has fewer builds than the reference, with which it would be compared.
+#[test]
+fn a_candidate_that_broke_is_told_and_compared_with_nothing() {
+    let mut race = eventful();
+    let broken = race.rounds[3].round;
+    let why = "the path changed: namespace hg-x-n1: link hgp1 is gone".to_owned();
+    race.rounds[3].broken.push(record::Broken { entrant: 2, why: why.clone() });
+    for round in &mut race.rounds {
+        let before = round.round <= broken;
+        round.trials.retain(|trial| trial.entrant != 2 || before);
+    }
+    let before = analyse(&eventful());
+    assert!(before.candidates[2].rates[1].verdict.is_some() && before.candidates[2].broke.is_none());
+    let summary = analyse(&race);
+    let candidate = &summary.candidates[2];
+    let broke = candidate.broke.clone().unwrap();
+    assert_eq!((broke.round, broke.why), (broken + 1, why.clone()));
+    for rate in &candidate.rates {
+        assert_eq!((rate.verdict, rate.ratio, rate.rps_ratio), (None, report::Ratios::default(), None));
+        assert!(rate.trials > 0 && rate.response_ns.p50.is_some(), "what it did until then is told");
+    }
+    // All others are judged as before.
+    assert_eq!(summary.candidates[3].rates[1].verdict, before.candidates[3].rates[1].verdict);
+    let note = format!("{} broke in round {} and raced no further: {why}", candidate.name, broken + 1);
+    assert!(summary.notes.contains(&note), "{:?}", summary.notes);
+    assert!(!summary.verdict.contains(&candidate.name), "{}", summary.verdict);
+    let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
+    let shown = serde_json::to_value(&summary).unwrap();
+    let valid = jsonschema::validate(&schema, &shown);
+    assert!(valid.is_ok(), "{valid:?}");
+    let page = report::html::page(&summary);
+    assert!(page.contains("broke during the race") && page.contains("link hgp1 is gone"));
 }

@@ -15,9 +15,10 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Unset("what the rules of a namespace want is tracked"),
             reaches: Reaches::NewConnections,
             risk: Risk::High,
-            why: "Connections to this TCP port, served here, are not tracked: no entry, no look-up. It breaks address \
-                translation and rules that ask for a connection's state, on which Docker and Kubernetes stand; where there are \
-                such rules it is refused.",
+            why: "Connections to this TCP port are not tracked: no entry, no look-up. On a host that is a port served there; \
+                in a race it is the port of a pod, and the nodes that forward its packets do not track them. It breaks \
+                address translation and rules that ask for a connection's state, on which Docker and Kubernetes stand; \
+                where there are such rules it is refused.",
             source: "nft(8), section NOTRACK STATEMENT",
             ..USUAL
         },

@@ -49,12 +49,13 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "xps_cpus",
             lives: Lives::Queue(QueueFile::XpsCpus),
-            kind: Kind::Cpus,
+            kind: Kind::QueueCpus,
             example: "node",
             default: ByDefault::Driver("none, or a CPU of its own for each queue"),
             reaches: Reaches::All,
             why: "The CPUs that send by this queue (XPS); only a link with several queues has something to \
-                choose. Several queues share the CPUs out, one queue for each CPU.",
+                choose. Several queues share the CPUs out, one queue for each CPU; with lists of their own (0-8;9-17 for the \
+                CPUs of two NUMA nodes) each group of queues has the CPUs of its list.",
             source: SCALING,
             ..USUAL
         },

@@ -118,6 +118,17 @@ pub(super) const FAMILY: Family = Family {
             ..OF_CARD
         },
         Knob {
+            id: "rx_checksum",
+            lives: Lives::Nic(&[NicParameter::Feature(Feature::RxChecksum)]),
+            example: "0",
+            default: ByDefault::Driver("1 where the card can"),
+            risk: Risk::Medium,
+            why: "The card checks the checksums of received packets. 0 makes the kernel add up every byte, and drops \
+                rx_gro_hw with it: for experiments, and for drivers with a fault.",
+            source: "ethtool(8); netdev_fix_features in net/core/dev.c",
+            ..OF_CARD
+        },
+        Knob {
             id: "rss_indirection",
             lives: Lives::Indirection,
             kind: from_to(1, 1_024, "queues"),

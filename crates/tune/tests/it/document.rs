@@ -69,7 +69,8 @@ fn section(knob: &Knob) -> String {
         | Kind::Algorithm
         | Kind::Qdisc
         | Kind::Choice(_)
-        | Kind::Cpus => {
+        | Kind::Cpus
+        | Kind::QueueCpus => {
             format!("\"{}\"", knob.example)
         }
     };

@@ -140,6 +140,7 @@ fn each_scope_has_its_place() {
         ("rps_cpus", "node"),
         ("rps_flow_cnt", "1024"),
         ("mtu", "9001"),
+        ("notrack", "8080"),
     ];
     let settings = Settings::read(&tuning(&asked, &[], &[])).unwrap();
     let mut plan = Plan::new();
@@ -147,6 +148,24 @@ fn each_scope_has_its_place() {
     let expected = "\
 ip netns exec pod sysctl -w net.ipv4.tcp_congestion_control=bbr
 ip netns exec pod sysctl -w 'net.ipv4.tcp_rmem=4096 131072 16777216'
+ip netns exec node nft -f - <<'EOF'
+table ip hostgap-notrack-8080 {
+\tchain forwarded {
+\t\ttype filter hook prerouting priority -300; policy accept;
+\t\ttcp dport 8080 notrack
+\t\ttcp sport 8080 notrack
+\t}
+}
+EOF
+ip netns exec node nft -f - <<'EOF'
+table ip6 hostgap-notrack-8080 {
+\tchain forwarded {
+\t\ttype filter hook prerouting priority -300; policy accept;
+\t\ttcp dport 8080 notrack
+\t\ttcp sport 8080 notrack
+\t}
+}
+EOF
 ip -n pod route change $(ip -n pod route show exact 0.0.0.0/0 | sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//') \
 dev eth0 rto_min 10
 sysctl -w net.core.rps_sock_flow_entries=1024

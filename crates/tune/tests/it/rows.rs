@@ -73,7 +73,8 @@ fn the_kind_fits_the_place() {
         let fits = |max: u64| u32::try_from(max).is_ok();
         let is_right = match (knob.lives, knob.kind) {
             (Lives::Route(linux::netlink::RouteMetric::CongestionControl), kind) => kind == Kind::Algorithm,
-            (Lives::Queue(tune::QueueFile::RpsCpus | tune::QueueFile::XpsCpus), kind) => kind == Kind::Cpus,
+            (Lives::Queue(tune::QueueFile::RpsCpus), kind) => kind == Kind::Cpus,
+            (Lives::Queue(tune::QueueFile::XpsCpus), kind) => kind == Kind::QueueCpus,
             (Lives::RootQdisc, kind) => kind == Kind::Qdisc,
             (Lives::Interrupts, kind) => kind == Kind::Cpus,
             (Lives::Notrack, Kind::Number { max, .. }) => max == u64::from(u16::MAX),

@@ -1,6 +1,7 @@
 //! What a search tells while it runs, on stderr: a bar on a terminal, a line a stage elsewhere.
 
 use ::lab::SearchEvent;
+use ::report::terminal;
 use indicatif::ProgressBar;
 
 use crate::progress::{Progress, bar};
@@ -52,7 +53,7 @@ impl Teller {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.println(text),
+            Some(bar) => bar.println(terminal::safe(text)),
             None => speak::aside(text),
         }
     }

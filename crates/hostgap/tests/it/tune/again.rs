@@ -4,6 +4,7 @@ use std::process::{Child, Output};
 use std::time::Instant;
 
 use rustix::process::Signal;
+use serde_json::json;
 use testkit::shell;
 
 use super::Ground;
@@ -16,7 +17,7 @@ impl Ground {
     fn stand(&self, arguments: &[&str]) {
         check(&self.apply(arguments), 0, "");
         check(&self.tune("confirm", &[]), 0, "");
-        until("the watcher has ended", || self.watcher().is_none());
+        until("the watcher has ended", || self.is_unwatched());
     }
 
     fn again(&self, arguments: &[&str]) -> Output {
@@ -93,7 +94,7 @@ fn a_step_that_fails_takes_back_what_was_added_and_no_more() {
     let more = ["--set", "txqueuelen=77", "--set", "channels=1", "--set", "threaded_napi=1"];
     check(&ground.again(&more), 1, "threaded");
     stood.assert_same(&ground.dump(), "after a failed step");
-    until("the watcher has ended", || ground.watcher().is_none());
+    until("the watcher has ended", || ground.is_unwatched());
     assert_eq!(ground.status()["standing"], standing);
     let last = ground.status()["last"].clone();
     assert_eq!((last["why"].as_str(), last["addition"].as_bool()), (Some("failed"), Some(true)), "{last}");
@@ -130,7 +131,7 @@ fn a_killed_addition_leaves_what_stood() {
         std::thread::sleep(moment(turn, whole));
         kill(child.id(), Signal::KILL);
         drop(child.wait_with_output().unwrap());
-        until("the watcher has ended", || ground.watcher().is_none());
+        until("the watcher has ended", || ground.is_unwatched());
         if ground.phase().as_deref() != Some("confirmed") {
             // Killed between the store's first word and the watcher's: nothing was done, and the next command sees it.
             stood.assert_same(&ground.dump(), &format!("after kill {turn}"));
@@ -162,12 +163,8 @@ fn with_nobody_left_the_next_command_takes_back_what_was_added() {
     ground.stand(&["--set", "somaxconn=8192"]);
     let stood = ground.dump();
     check(&ground.again(&["--set", "txqueuelen=77"]), 0, "");
-    until("the watcher has ended", || ground.watcher().is_none());
-    let path = ground.state().join("standing.json");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let midst = text.replacen("\"phase\":\"confirmed\"", "\"phase\":{\"extending\":{\"from\":1}}", 1);
-    assert_ne!(text, midst);
-    std::fs::write(&path, midst).unwrap();
+    until("the watcher has ended", || ground.is_unwatched());
+    ground.write_standing(|standing| standing["phase"] = json!({ "extending": { "from": 1 } }));
     let told = stdout(&ground.tune("status", &[]));
     assert!(told.contains("more is being added") && told.contains("NOBODY watches over what"), "{told}");
     check(&ground.tune("confirm", &[]), 1, "stands already, confirmed, and more is being added");

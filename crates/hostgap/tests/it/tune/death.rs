@@ -90,15 +90,11 @@ fn with_the_watcher_dead_too_the_next_command_takes_it_back() {
     let before = ground.dump();
     check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
     kill(ground.watcher().unwrap(), Signal::KILL);
-    until("the watcher is dead", || ground.watcher().is_none());
+    until("the watcher is dead", || ground.is_unwatched());
     let told = stdout(&ground.tune("status", &[]));
     assert!(told.contains("NOBODY watches over it"), "{told}");
     // The time is over.
-    let path = ground.state().join("standing.json");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (before_it, rest) = text.split_once("\"deadline_ns\":").unwrap();
-    let after_it = rest.trim_start_matches(|at: char| at.is_ascii_digit());
-    std::fs::write(&path, format!("{before_it}\"deadline_ns\":1{after_it}")).unwrap();
+    ground.write_standing(|standing| standing["phase"]["unconfirmed"]["deadline_ns"] = 1.into());
     check(
         &ground.apply(&["--set", "tcp_mtu_probing=1"]),
         0,

@@ -1,9 +1,9 @@
-//! Bad input, and files that are broken.
+//! Bad input, and machines that refuse.
 
 use std::process::{Command, Stdio};
 
 use super::Ground;
-use crate::turn::{HOSTGAP, check, stderr, stdout, until};
+use crate::turn::{HOSTGAP, check, json, stderr, stdout};
 
 #[test]
 fn what_cannot_be_asked_for_says_why() {
@@ -99,6 +99,15 @@ fn a_profile_s_fault_is_told_with_its_place() {
     }
 }
 
+#[test]
+fn to_end_what_never_was_makes_no_directory() {
+    let Some(ground) = Ground::new() else { return };
+    for (command, what) in [("rollback", "rolled back"), ("confirm", "confirmed")] {
+        check(&ground.tune(command, &[]), 1, &format!("nothing stands that could be {what}"));
+        assert!(!ground.state().exists(), "{command}");
+    }
+}
+
 /// As in a container: the link can be set, and the kernel's parameters cannot.
 #[test]
 fn what_is_read_only_takes_back_what_was_set_before_it() {
@@ -145,133 +154,40 @@ fn a_full_disk_changes_nothing() {
 }
 
 #[test]
-fn a_damaged_journal_is_not_guessed_at() {
+fn what_the_machine_does_not_have_is_refused_by_the_plan() {
     let Some(ground) = Ground::new() else { return };
-    check(&ground.apply(&["--set", "somaxconn=8192", "--set", "tcp_mtu_probing=1"]), 0, "");
-    check(&ground.tune("confirm", &[]), 0, "");
-    let path = ground.state().join("journal");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let damaged = text.replacen("\"value\":\"4096\"", "\"value\":\"4095\"", 1);
-    assert_ne!(text, damaged);
-    std::fs::write(&path, damaged).unwrap();
-    let back = ground.tune("rollback", &[]);
-    let said = check(&back, 1, "is damaged");
-    assert!(said.contains("hint: ") && said.contains("says nothing: its checksum is"), "{said}");
-    // The sound lines, for people: the other parameter and its old value.
-    assert!(said.contains("tcp_mtu_probing=1") && said.contains("\"value\":\"0\""), "{said}");
-    assert_eq!(ground.sysctl("net/ipv4/tcp_mtu_probing"), "1", "nothing was undone by half the truth");
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("line is damaged") || told.contains("is damaged:"), "{told}");
-    // The sound journal still works, and so does giving up.
-    std::fs::write(&path, text).unwrap();
-    check(&ground.tune("rollback", &[]), 0, "");
-    assert_eq!(ground.sysctl("net/ipv4/tcp_mtu_probing"), "0");
-    check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
-    check(&ground.tune("rollback", &["--discard"]), 0, "");
-    assert_eq!((ground.sysctl("net/core/somaxconn"), ground.phase()), ("8192".to_owned(), None));
-}
+    let online = linux::cpu::online().unwrap();
+    for cpus in ["4000", "0-4000"] {
+        for knob in ["rps_cpus", "xps_cpus"] {
+            let output = ground.look("plan", &["--set", &format!("{knob}={cpus}")]);
+            let says = format!("{knob} cannot be set to {cpus} here: CPU");
+            let text = check(&output, 2, &says);
+            assert!(text.contains(&format!("not on line; there are {online}")), "{text}");
+        }
+    }
+    // These are the whole machine's, and a plan changes nothing.
+    for knob in ["irq_affinity", "flow_limit_cpu_bitmap"] {
+        let mut command = Command::new(HOSTGAP);
+        command.args(["tune", "plan", "--dev", "lo", "--set", &format!("{knob}=4000")]).stdin(Stdio::null());
+        check(
+            &command.output().unwrap(),
+            2,
+            &format!("{knob} cannot be set to 4000 here: CPU 4000 is not on line"),
+        );
+    }
+    // A profile leaves it out and says why.
+    let profile = "schema = 1\nabout = \"x\"\n[[set]]\nknob = \"rps_cpus\"\nvalue = \"4000\"\n\
+                   [[set]]\nknob = \"somaxconn\"\nvalue = 12345\n";
+    let plan = json(&ground.look("plan", &[&ground.write("cpus.toml", profile), "--json"]));
+    assert_eq!(plan["changes"][0]["knob"], "somaxconn");
+    assert!(plan["skipped"][0]["why"].as_str().unwrap().starts_with("CPU 4000 is not on line"), "{plan}");
 
-/// What the store says of it cannot be read: the journal alone is enough for the way back.
-#[test]
-fn a_damaged_store_is_named_and_the_journal_is_enough() {
-    let Some(ground) = Ground::new() else { return };
-    let before = ground.dump();
-    check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
-    check(&ground.tune("confirm", &[]), 0, "");
-    // It would take what it cannot read for what nobody has confirmed.
-    until("the watcher has ended", || ground.watcher().is_none());
-    std::fs::write(ground.state().join("standing.json"), "{\"schema\":1,").unwrap();
-    check(&ground.tune("status", &[]), 1, "standing.json is damaged");
-    check(&ground.apply(&["--set", "somaxconn=1"]), 1, "standing.json is damaged");
-    check(&ground.tune("rollback", &[]), 0, "");
-    before.assert_same(&ground.dump(), "after rollback by the journal alone");
-}
-
-const EARLIER: &str = "11111111-2222-3333-4444-555555555555";
-
-/// As a restart would have it: the store is of another run of the machine, and the kernel's values are its own.
-fn restart(ground: &Ground) {
-    let path = ground.state().join("standing.json");
-    let now = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace(now.trim(), EARLIER)).unwrap();
-    ground.set_sysctl("net/core/somaxconn", "4096");
-}
-
-#[test]
-fn the_last_run_of_the_machine_left_nothing() {
-    let Some(ground) = Ground::new() else { return };
-    check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
-    check(&ground.tune("confirm", &[]), 0, "");
-    until("the watcher has ended", || ground.watcher().is_none());
-    restart(&ground);
-    let boot_id = ground.write("boot_id", &format!("{EARLIER}\n"));
-    let journal = ground.state().join("journal");
-    std::fs::remove_file(&journal).unwrap();
-    drop(plan::Journal::create_with_boot_id(&journal, boot_id.as_ref()).unwrap());
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("before the machine was started anew, which has reset all of it"), "{told}");
-    check(&ground.tune("keep", &[]), 2, "is not confirmed");
-    let applied = ground.apply(&["--set", "somaxconn=8192"]);
-    check(&applied, 0, "the machine was started anew since");
-    check(&ground.tune("rollback", &[]), 0, "");
-    assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
-}
-
-/// The unit of the next start must not stumble over what nobody needs any more.
-#[test]
-fn after_a_restart_the_journal_is_not_needed() {
-    let Some(ground) = Ground::new() else { return };
-    let journal = ground.state().join("journal");
-    let stand = || {
-        check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
-        check(&ground.tune("confirm", &[]), 0, "");
-        until("the watcher has ended", || ground.watcher().is_none());
-        restart(&ground);
-    };
-    stand();
-    std::fs::write(&journal, "what a younger hostgap may have written\n").unwrap();
-    check(&ground.apply(&["--confirmed", "--set", "somaxconn=8192"]), 0, "started anew since");
-    check(&ground.tune("rollback", &[]), 0, "");
-    stand();
-    std::fs::remove_file(&journal).unwrap();
-    let back = ground.tune("rollback", &[]);
-    check(&back, 0, "");
-    assert!(stdout(&back).contains("went with a restart of the machine"), "{}", stdout(&back));
-    assert!(!ground.state().join("standing.json").exists());
-}
-
-/// Of the files the one that says that something stands goes first.
-#[test]
-fn a_death_while_it_is_forgotten_is_nobody_s_trouble() {
-    let Some(ground) = Ground::new() else { return };
-    std::fs::create_dir_all(ground.state()).unwrap();
-    let journal = ground.state().join("journal");
-    drop(plan::Journal::create(&journal).unwrap());
-    check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
-    check(&ground.tune("rollback", &[]), 0, "");
-    assert!(!journal.exists());
-}
-
-/// A journal that is gone, or that was cut at the end of a line, has lost steps, which only the store knows.
-#[test]
-fn steps_that_a_journal_has_lost_are_missed() {
-    let Some(ground) = Ground::new() else { return };
-    let journal = ground.state().join("journal");
-    check(&ground.apply(&["--set", "somaxconn=8192", "--set", "tcp_mtu_probing=1"]), 0, "");
-    check(&ground.tune("confirm", &[]), 0, "");
-    let whole = std::fs::read_to_string(&journal).unwrap();
-    let header: String = whole.lines().take(1).map(|line| format!("{line}\n")).collect();
-    std::fs::write(&journal, header).unwrap();
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("it has 0 of the 2 steps that were done"), "{told}");
-    check(&ground.tune("rollback", &[]), 1, "it has 0 of the 2 steps that were done");
-    std::fs::remove_file(&journal).unwrap();
-    check(&ground.tune("rollback", &[]), 1, "it is gone, and with it the way back");
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("it is gone"), "{told}");
-    std::fs::write(&journal, whole).unwrap();
-    let back = ground.tune("rollback", &[]);
-    check(&back, 0, "");
-    assert!(stdout(&back).contains("2 steps taken back"), "{}", stdout(&back));
+    let home = ground.world.name("home");
+    testkit::shell(&format!("ip -n {home} tuntap add dev tap0 mode tap"));
+    let tap = ground.netns().run(|| linux::Netlink::open()?.link(&linux::IfName::new("tap0").unwrap()));
+    let most = tap.unwrap().unwrap().unwrap().mtu_max.unwrap();
+    assert!((1280..65_535).contains(&most), "{most}");
+    let plan = |mtu: u32| ground.look("plan", &["--dev", "tap0", "--set", &format!("mtu={mtu}")]);
+    check(&plan(most), 0, "");
+    check(&plan(most + 1), 2, &format!("the MTU of tap0 can be {most} at most"));
 }

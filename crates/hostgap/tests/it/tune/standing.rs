@@ -23,7 +23,7 @@ fn what_nobody_confirms_is_taken_back_by_itself() {
     let last = ground.status()["last"].clone();
     assert_eq!((last["why"].as_str(), last["steps"].as_u64()), (Some("unconfirmed"), Some(5)), "{last}");
     check(&ground.tune("confirm", &[]), 1, "nothing stands that could be confirmed");
-    until("the watcher has ended", || ground.watcher().is_none());
+    until("the watcher has ended", || ground.is_unwatched());
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn what_is_confirmed_stays_until_somebody_takes_it_back() {
     check(&ground.apply(&["--set", "somaxconn=1"]), 1, "stands already, unconfirmed");
     check(&ground.tune("confirm", &[]), 0, "");
     assert!(stdout(&ground.tune("confirm", &[])).contains("is confirmed already"));
-    until("the watcher has ended", || ground.watcher().is_none());
+    until("the watcher has ended", || ground.is_unwatched());
     let standing = ground.status()["standing"].clone();
     assert_eq!((standing["phase"].as_str(), standing["left_s"].as_u64()), (Some("confirmed"), None));
     let steps = standing["steps"].as_array().unwrap();
@@ -117,7 +117,7 @@ fn a_step_that_fails_takes_back_those_before_it() {
     before.assert_same(&ground.dump(), "after a failed step");
     assert_eq!(ground.status()["standing"], serde_json::Value::Null);
     assert_eq!(ground.status()["last"]["why"], "failed");
-    until("the watcher has ended", || ground.watcher().is_none());
+    until("the watcher has ended", || ground.is_unwatched());
 }
 
 #[test]

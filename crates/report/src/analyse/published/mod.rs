@@ -1,7 +1,10 @@
 //! Published figures beside ours.
 //!
 //! What is compared is the ratio to the reference at the same load: theirs to the figure that they published for the
-//! reference, ours to our reference, with its interval.
+//! reference, ours to our reference, with its interval. [`rule`] says when the two agree.
+
+mod counts;
+mod rule;
 
 use std::collections::BTreeMap;
 
@@ -11,8 +14,9 @@ use stats::{Random, Resamples, Spread};
 use super::compare::noise_floor;
 use super::merged::Cells;
 use super::ours::Ours;
+use super::rates::UNITS_MAX;
 use crate::figures;
-use crate::published::{Agreement, PublishedFigure};
+use crate::published::{Agreement, Agreements, PublishedFigure, side};
 use crate::summary::Ratio;
 
 /// What our figures are taken from.
@@ -24,8 +28,22 @@ struct Source<'a> {
     known: BTreeMap<(usize, usize, Metric), Result<Ours, String>>,
 }
 
-/// All figures that the experiment brought, in its order.
-pub(super) fn figures(race: &Race, cells: &Cells<'_>) -> Vec<PublishedFigure> {
+/// What a race says about the figures that its experiment brought.
+pub(super) struct Compared {
+    /// In the experiment's order.
+    pub(super) figures: Vec<PublishedFigure>,
+    pub(super) agreements: Agreements,
+    /// `None` where nothing comparable was published.
+    pub(super) sentence: Option<String>,
+}
+
+/// Compares all of them.
+pub(super) fn compared(race: &Race, cells: &Cells<'_>) -> Compared {
+    let figures = figures(race, cells);
+    Compared { agreements: counts::agreements(&figures), sentence: counts::sentence(race, &figures), figures }
+}
+
+fn figures(race: &Race, cells: &Cells<'_>) -> Vec<PublishedFigure> {
     // The same resamples as everywhere in the report.
     let mut random = Random::from_seed(race.header.seed);
     let resamples = Resamples::draw(cells.units, Resamples::COUNT, &mut random);
@@ -44,8 +62,11 @@ impl Source<'_> {
             what: figure.what.clone(),
             metric: figure.metric.map(Metric::name),
             value: figure.value,
+            direction: figure.direction,
             unit: figure.unit.clone(),
             source: figure.source.clone(),
+            place: figure.place.clone(),
+            key: figure.key.clone(),
             setting: figure.setting.clone(),
             load: load.filter(|_| figure.metric.is_some()),
             ours: None,
@@ -54,6 +75,8 @@ impl Source<'_> {
             ratio: None,
             agreement: Agreement::Shown,
             reason: String::new(),
+            brief: String::new(),
+            rounds_needed: None,
         };
         let Some(metric) = figure.metric else { return beside };
         let entrants = [self.entrant(&figure.candidate), self.entrant(&against)];
@@ -68,14 +91,16 @@ impl Source<'_> {
         if let ([Ok(entrant), Ok(against)], Some(load), false) = (&entrants, load, is_divisor) {
             beside.ratio = self.ratio([*entrant, *against], load, metric).map(|spread| ratio(&spread));
         }
-        (beside.agreement, beside.reason) = if is_divisor {
-            (Agreement::Reference, "others are divided by it".to_owned())
+        if is_divisor {
+            beside.agreement = Agreement::Reference;
+            beside.reason = "others are divided by it".to_owned();
+        } else if !figure.not_comparable.is_empty() {
+            (beside.agreement, beside.reason) = (Agreement::NotComparable, figure.not_comparable.clone());
+        } else if let Some(why) = self.obstacle(&beside, entrants, metric) {
+            (beside.agreement, beside.reason) = (Agreement::NotComparable, why);
         } else {
-            match self.obstacle(&beside, entrants, metric) {
-                Some(why) => (Agreement::NotComparable, why),
-                None => self.judged(&beside, metric),
-            }
-        };
+            self.judge(&mut beside, metric);
+        }
         beside
     }
 
@@ -91,7 +116,7 @@ impl Source<'_> {
             Err(why) => return Some(why),
         };
         let Some(load) = beside.load else { return Some("no such load was raced".to_owned()) };
-        if beside.published_ratio.is_none() {
+        if beside.published_ratio.is_none() && beside.direction.is_none() {
             return Some(format!(
                 "no figure of {} to divide it by is published for this load",
                 beside.against
@@ -106,15 +131,38 @@ impl Source<'_> {
         beside.ratio.is_none().then(|| Ours::without_interval(metric, self.cells.units))
     }
 
-    /// Both ratios are there.
-    fn judged(&mut self, beside: &PublishedFigure, metric: Metric) -> (Agreement, String) {
-        let (Some(theirs), Some(ours), Some(load)) = (beside.published_ratio, beside.ratio, beside.load)
-        else {
-            return (Agreement::NotComparable, "a ratio is missing".to_owned());
-        };
+    /// Both ratios are there, or a direction and ours.
+    fn judge(&mut self, beside: &mut PublishedFigure, metric: Metric) {
+        let (Some(ratio), Some(load)) = (beside.ratio, beside.load) else { return };
         // Against the control: what the race cannot tell from nothing.
         let floor = self.ratio([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
-        (agreement(&theirs, &ours, floor), told(&theirs, &ours, floor))
+        let ours = rule::Ours { ratio: &ratio, floor };
+        let judged = match (beside.direction, beside.published_ratio) {
+            (Some(direction), _) => rule::direction(direction, ours),
+            (None, Some(theirs)) => rule::size(&theirs, ours),
+            (None, None) => return,
+        };
+        let wanted = judged.resolution_wanted;
+        beside.rounds_needed = wanted.and_then(|wanted| self.rounds_needed(ours.resolution(), wanted));
+        beside.brief = judged.why;
+        if let Some(rounds) = beside.rounds_needed {
+            beside.brief.push_str(&format!("; about {rounds} rounds would tell"));
+        }
+        beside.reason = told(beside, &ratio, floor);
+        if !beside.brief.is_empty() {
+            beside.reason.push_str(&format!(": {}", beside.brief));
+        }
+        beside.agreement = judged.agreement;
+    }
+
+    /// How many rounds, on as many more builds, would give a resolution; `None` if it is there already, or takes more
+    /// than anybody waits for.
+    fn rounds_needed(&self, resolution: f64, wanted: f64) -> Option<u64> {
+        let units = u32::try_from(self.cells.units).ok().filter(|units| *units >= 2)?;
+        let needed =
+            stats::units_needed(units, resolution, wanted, UNITS_MAX).filter(|needed| *needed > units)?;
+        let rounds = self.race.rounds.len() as f64 * f64::from(needed) / f64::from(units);
+        Some(rounds.ceil() as u64)
     }
 
     fn known(&mut self, entrant: usize, load: usize, metric: Metric) -> &Result<Ours, String> {
@@ -169,18 +217,19 @@ impl Source<'_> {
 /// The published figure ÷ that of another candidate in the same place, and between what the two can lie before they are
 /// rounded. What was published as a ratio is one.
 fn published_ratio(figure: &Published, against: &str, all: &[Published]) -> Option<Ratio> {
+    let value = figure.value?;
     let open = figure.rounded_to.unwrap_or(0.0) / 2.0;
     if figure.is_ratio() {
-        return valid(Ratio { value: figure.value, low: figure.value - open, high: figure.value + open });
+        return valid(Ratio { value, low: value - open, high: value + open });
     }
     let is_below =
-        |other: &&Published| other.candidate == against && !other.is_ratio() && same_place(other, figure);
+        |other: &&Published| other.candidate == against && is_divisible(other) && same_place(other, figure);
     let below = all.iter().find(is_below)?;
     let in_base = |of: &Published| {
         let scale = of.scale().unwrap_or(1.0);
-        (of.value * scale, of.rounded_to.unwrap_or(0.0) / 2.0 * scale)
+        Some((of.value? * scale, of.rounded_to.unwrap_or(0.0) / 2.0 * scale))
     };
-    let ((above, above_open), (below, below_open)) = (in_base(figure), in_base(below));
+    let ((above, above_open), (below, below_open)) = (in_base(figure)?, in_base(below)?);
     let low = (above - above_open) / (below + below_open);
     let high = (above + above_open) / (below - below_open);
     valid(Ratio { value: above / below, low, high })
@@ -189,9 +238,14 @@ fn published_ratio(figure: &Published, against: &str, all: &[Published]) -> Opti
 /// Whether a figure is there for others to be divided by, and is itself divided by nothing.
 fn divides(figure: &Published, all: &[Published]) -> bool {
     let by_it = |other: &Published| {
-        other.against.as_ref() == Some(&figure.candidate) && !other.is_ratio() && same_place(other, figure)
+        other.against.as_ref() == Some(&figure.candidate) && is_divisible(other) && same_place(other, figure)
     };
-    figure.against.is_none() && all.iter().any(by_it)
+    figure.against.is_none() && is_divisible(figure) && all.iter().any(by_it)
+}
+
+/// Whether it is a figure of one candidate, and not a ratio of two or no more than its direction.
+fn is_divisible(figure: &Published) -> bool {
+    !figure.is_ratio() && figure.direction.is_none()
 }
 
 /// Whether two figures are of the same load and kind, by the same author.
@@ -211,31 +265,20 @@ fn ratio(spread: &Spread) -> Ratio {
     Ratio { value: interval.value, low: interval.low, high: interval.high }
 }
 
-/// How a published ratio and ours stand to each other. `floor` is what ours must differ by to be more than noise, in
-/// the logarithm.
-fn agreement(theirs: &Ratio, ours: &Ratio, floor: f64) -> Agreement {
-    let meet = theirs.low <= ours.high && ours.low <= theirs.high;
-    let near = meet || (theirs.value / ours.value).ln().abs() <= floor;
-    let ours_way = if ours.value.ln().abs() <= floor { 0 } else { way(ours) };
-    match (near, way(theirs), ours_way) {
-        // An interval that holds the published difference and none at all says nothing about it.
-        (true, -1 | 1, 0) => Agreement::Undecided,
-        (true, _, _) => Agreement::Agrees,
-        (false, -1, -1) | (false, 1, 1) => Agreement::SameDirection,
-        (false, _, _) => Agreement::Contradicts,
-    }
-}
-
-/// 1: above 1, −1: below, 0: it may be 1.
-fn way(ratio: &Ratio) -> i8 {
-    i8::from(ratio.low > 1.0) - i8::from(ratio.high < 1.0)
-}
-
-fn told(theirs: &Ratio, ours: &Ratio, floor: f64) -> String {
-    let mut text = format!("published × {}", figures::trimmed(theirs.value, 2));
-    if theirs.low < theirs.high {
-        text.push_str(&format!(" ({:.2} to {:.2} by rounding)", theirs.low, theirs.high));
-    }
+/// The two ratios and the noise.
+fn told(beside: &PublishedFigure, ours: &Ratio, floor: f64) -> String {
+    let mut text = match (beside.direction, beside.published_ratio) {
+        (Some(direction), _) => format!("published {}", side(direction)),
+        (None, Some(theirs)) if format!("{:.2}", theirs.low) != format!("{:.2}", theirs.high) => format!(
+            "published × {} ({:.2} to {:.2} by rounding)",
+            figures::trimmed(theirs.value, 2),
+            theirs.low,
+            theirs.high
+        ),
+        (None, theirs) => {
+            format!("published × {}", figures::trimmed(theirs.map_or(f64::NAN, |theirs| theirs.value), 2))
+        }
+    };
     text.push_str(&format!(", ours × {:.2} ({:.2} to {:.2})", ours.value, ours.low, ours.high));
     if floor > 0.0 {
         text.push_str(&format!(", noise ±{}", figures::percent(floor.exp_m1())));
@@ -243,107 +286,9 @@ fn told(theirs: &Ratio, ours: &Ratio, floor: f64) -> String {
     text
 }
 
-/// How many of the comparisons agree, and the largest disagreements. `None` where nothing comparable was published.
-pub(super) fn sentence(race: &Race, figures: &[PublishedFigure]) -> Option<String> {
-    let comparisons: Vec<&PublishedFigure> = figures.iter().filter(|figure| figure.is_comparison()).collect();
-    if comparisons.is_empty() {
-        return None;
-    }
-    let count = |of| comparisons.iter().filter(|figure| figure.agreement == of).count() as u64;
-    let verb = |count: u64, one: &'static str, more: &'static str| {
-        format!("{count} {}", if count == 1 { one } else { more })
-    };
-    let mut text = format!(
-        "Of {}: {}, {}, {}",
-        figures::counted(comparisons.len() as u64, "published comparison"),
-        verb(count(Agreement::Agrees), "agrees", "agree"),
-        verb(
-            count(Agreement::SameDirection),
-            "has the same direction and another size",
-            "have the same direction and another size"
-        ),
-        verb(count(Agreement::Contradicts), "contradicts", "contradict"),
-    );
-    match count(Agreement::Undecided) {
-        0 => {}
-        open => text.push_str(&format!(", {}", verb(open, "is undecided", "are undecided"))),
-    }
-    match count(Agreement::NotComparable) {
-        0 => {}
-        not => text.push_str(&format!(", {} be made here", verb(not, "cannot", "cannot"))),
-    }
-    text.push('.');
-    let largest = largest(race, &comparisons);
-    if !largest.is_empty() {
-        text.push_str(&format!(" Farthest apart: {}.", largest.join("; ")));
-    }
-    Some(text)
-}
-
-/// The disagreements that are farthest apart.
-const LARGEST: usize = 3;
-
-fn largest(race: &Race, comparisons: &[&PublishedFigure]) -> Vec<String> {
-    let apart = |figure: &&PublishedFigure| {
-        let disagrees = matches!(figure.agreement, Agreement::SameDirection | Agreement::Contradicts);
-        let (theirs, ours) = (figure.published_ratio?, figure.ratio?);
-        disagrees.then(|| (theirs.value / ours.value).ln().abs())
-    };
-    let mut far: Vec<(f64, &PublishedFigure)> =
-        comparisons.iter().filter_map(|figure| Some((apart(figure)?, *figure))).collect();
-    far.sort_by(|a, b| b.0.total_cmp(&a.0));
-    far.truncate(LARGEST);
-    far.iter()
-        .map(|(_, figure)| {
-            let load = figure.load.map_or_else(String::new, |load| {
-                format!(" with {}", figures::load(&super::load(race, &race.loads[load])))
-            });
-            let (metric, reason) = (figure.metric.unwrap_or_default(), &figure.reason);
-            format!("{} {metric}{load}, {reason}", figure.path)
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(theirs: [f64; 3], ours: [f64; 3], floor: f64, expected: Agreement) {
-        let [theirs, ours] = [theirs, ours].map(|[value, low, high]| Ratio { value, low, high });
-        assert_eq!(agreement(&theirs, &ours, floor), expected);
-    }
-
-    #[test]
-    fn ratios_agree_within_the_interval_or_the_noise() {
-        check([1.4, 1.4, 1.4], [1.3, 1.2, 1.5], 0.0, Agreement::Agrees);
-        check([1.4, 1.18, 1.67], [1.1, 1.05, 1.2], 0.0, Agreement::Agrees);
-        check([1.4, 1.4, 1.4], [1.3, 1.28, 1.32], 0.08, Agreement::Agrees);
-        check([1.4, 1.4, 1.4], [1.3, 1.28, 1.32], 0.02, Agreement::SameDirection);
-    }
-
-    #[test]
-    fn what_may_be_anything_agrees_with_nothing() {
-        check([1.8, 1.6, 2.0], [2.2, 0.2, 35.0], 0.0, Agreement::Undecided);
-        check([1.2, 1.2, 1.2], [1.1, 1.05, 1.15], 0.4, Agreement::Undecided);
-        // Nor is there a difference in theirs.
-        check([1.0, 0.9, 1.1], [1.05, 0.95, 1.15], 0.0, Agreement::Agrees);
-    }
-
-    #[test]
-    fn ratios_on_one_side_have_one_direction() {
-        check([2.0, 1.8, 2.2], [1.2, 1.1, 1.3], 0.01, Agreement::SameDirection);
-        check([0.5, 0.5, 0.5], [0.8, 0.7, 0.9], 0.01, Agreement::SameDirection);
-        check([0.5, 0.5, 0.5], [1.2, 1.1, 1.3], 0.01, Agreement::Contradicts);
-    }
-
-    #[test]
-    fn a_difference_against_none_contradicts() {
-        // We find none where they found one, and the other way round.
-        check([1.5, 1.4, 1.6], [1.01, 0.97, 1.05], 0.01, Agreement::Contradicts);
-        check([1.5, 1.4, 1.6], [1.04, 1.03, 1.05], 0.05, Agreement::Contradicts);
-        check([1.0, 0.97, 1.03], [1.2, 1.1, 1.3], 0.01, Agreement::Contradicts);
-    }
 
     fn figure(candidate: &str, value: f64) -> Published {
         let figure = serde_json::json!({

@@ -1,11 +1,18 @@
 //! Figures that somebody published for the question of an experiment, and what makes them comparable with ours.
 //!
 //! Absolute values of other machines and years cannot agree. What can is how a candidate stands to the reference at the
-//! same load: the published figure ÷ the one published for the reference, beside our ratio.
+//! same load: the published figure ÷ the one published for the reference, beside our ratio; or, where a publication says
+//! no more than who was ahead, on which side of 1 the ratio lies.
+
+mod entry;
+mod publications;
 
 use serde::{Deserialize, Serialize};
 
 use crate::Rate;
+
+pub(crate) use entry::expanded;
+pub use publications::{PublishedFact, facts};
 
 /// A figure that somebody published for the same question.
 ///
@@ -20,10 +27,21 @@ pub struct Published {
     /// What was measured, where the other keys do not tell it: "p99 ms at 150k req/s".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub what: String,
-    /// The figure, in `unit`.
-    pub value: f64,
+    /// The figure, in `unit`; absent of a direction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
     /// Where it was published.
+    #[serde(default)]
     pub source: String,
+    /// On which side of 1 the ratio to `against` lies, where no more was published; absent of a figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// The key of the [`PublishedFact`] that it was taken from.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// Where in the source it stands: "slide 31".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
     /// What it is compared by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
@@ -45,10 +63,23 @@ pub struct Published {
     /// The circumstances that it was measured under: "150,000 requests/s, 30 % of the most".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub setting: String,
+    /// Why this experiment cannot say anything about it, although it has a metric.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub not_comparable: String,
 }
 
 /// The unit of a figure that was published as a multiple of another candidate's.
 pub const RATIO: &str = "ratio";
+
+/// On which side of 1 a ratio lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Below 1: less than the other's.
+    Lower,
+    /// Above 1: more than the other's.
+    Higher,
+}
 
 /// What a published figure is compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -162,12 +193,32 @@ impl Published {
     /// Why the figure cannot stand: its key, its value there, and what is expected.
     pub(crate) fn fault(&self) -> Option<(&'static str, String, String)> {
         let fault = |key, value: &dyn ToString, why: &str| Some((key, value.to_string(), why.to_owned()));
-        if !self.value.is_finite() {
-            return fault("published.value", &self.value, "a finite number is expected");
+        let value = match (self.value, self.direction) {
+            (Some(value), None) => value,
+            // As a ratio that is all that is known of it.
+            (None, Some(_)) => 1.0,
+            (Some(value), Some(_)) => {
+                return fault("published.value", &value, "a direction has no value; write two entries");
+            }
+            (None, None) => {
+                let why =
+                    "a `value` is expected, a `direction`, or the `key` of a figure that comes with hostgap";
+                return fault("published", &self.candidate, why);
+            }
+        };
+        if self.direction.is_some() && self.metric.is_none() {
+            return fault(
+                "published.direction",
+                &self.candidate,
+                "a direction takes a `metric` to be compared by",
+            );
+        }
+        if !value.is_finite() {
+            return fault("published.value", &value, "a finite number is expected");
         }
         if self.source.is_empty() || (self.what.is_empty() && self.metric.is_none()) {
             let why = "a figure without what it is and where it was published cannot be checked";
-            return fault("published", &self.value, why);
+            return fault("published", &value, why);
         }
         if self.rounded_to.is_some_and(|step| !step.is_finite() || step <= 0.0) {
             return fault(
@@ -177,10 +228,10 @@ impl Published {
             );
         }
         let metric = self.metric?;
-        if self.value < 0.0 {
-            return fault("published.value", &self.value, "what is compared as a ratio is not negative");
+        if value < 0.0 {
+            return fault("published.value", &value, "what is compared as a ratio is not negative");
         }
-        if self.scale().is_none() && !self.is_ratio() {
+        if self.direction.is_none() && self.scale().is_none() && !self.is_ratio() {
             let known: Vec<&str> = metric.units().iter().map(|(unit, _)| *unit).collect();
             let why = format!("{} is told in {} or {RATIO}", metric.name(), known.join(" or "));
             return fault("published.unit", &format!("`{}`", self.unit), &why);

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* What a pod says by ARP. */
+#ifndef HOSTGAP_ARP_BPF_H
+#define HOSTGAP_ARP_BPF_H
+
+/* An ARP packet for IPv4 over Ethernet (RFC 826). */
+struct arp {
+	__be16 hardware, protocol;
+	__u8 hardware_bytes, protocol_bytes;
+	__be16 operation;
+	__u8 sender_mac[ETH_ALEN];
+	__be32 sender;
+	__u8 target_mac[ETH_ALEN];
+	__be32 target;
+} __attribute__((packed));
+
+#define ARP_ETHERNET 1
+#define ARP_REQUEST 1
+#define ARP_REPLY 2
+
+static __always_inline void set_gateway_mac(__u8 *mac)
+{
+#pragma unroll
+	for (int at = 0; at < ETH_ALEN; at++)
+		mac[at] = config.gateway_mac[at];
+}
+
+/* Tells a pod the gateway's Ethernet address. The kernel answers only for addresses that a link has. */
+static __always_inline int answer_for_gateway(struct __sk_buff *skb, const struct arp *question)
+{
+	struct {
+		__u16 unused; /* so that the words of the ARP packet are aligned */
+		struct ethhdr eth;
+		struct arp arp;
+	} __attribute__((packed, aligned(4))) answer = {};
+	struct arp *arp = &answer.arp;
+
+	__builtin_memcpy(answer.eth.h_dest, question->sender_mac, ETH_ALEN);
+	set_gateway_mac(answer.eth.h_source);
+	answer.eth.h_proto = bpf_htons(ETH_P_ARP);
+	arp->hardware = bpf_htons(ARP_ETHERNET);
+	arp->protocol = bpf_htons(ETH_P_IP);
+	arp->hardware_bytes = ETH_ALEN;
+	arp->protocol_bytes = sizeof(arp->sender);
+	arp->operation = bpf_htons(ARP_REPLY);
+	set_gateway_mac(arp->sender_mac);
+	arp->sender = config.gateway4;
+	__builtin_memcpy(arp->target_mac, question->sender_mac, ETH_ALEN);
+	arp->target = question->sender;
+	if (bpf_skb_store_bytes(skb, 0, &answer.eth, sizeof(answer.eth) + sizeof(answer.arp), 0))
+		return drop(DROP_REWRITE);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* A pod may ask for others and answer for itself; who asks before it uses an address says 0 (RFC 5227). */
+static __always_inline int from_pod_arp(struct __sk_buff *skb)
+{
+	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct arp));
+	const struct endpoint *own;
+	struct arp *arp;
+	__be32 sender;
+
+	if (!eth)
+		return drop(DROP_SHORT);
+	arp = (void *)(eth + 1);
+	if (!has_own_mac(skb, eth) || !same_mac(arp->sender_mac, eth->h_source))
+		return drop(DROP_SPOOFED_MAC);
+	sender = arp->sender;
+	if (sender) {
+		own = pod_at4(sender);
+		if (!own || own->ifindex != skb->ifindex)
+			return drop(DROP_SPOOFED_ADDRESS);
+	}
+	if (arp->operation == bpf_htons(ARP_REQUEST) && arp->target == config.gateway4)
+		return answer_for_gateway(skb, arp);
+	return pass(PASS_ARP);
+}
+
+#endif

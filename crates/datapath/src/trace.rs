@@ -1,0 +1,125 @@
+//! What packets leave behind at the counters of the namespaces that they pass, by which it is known that they took a path.
+//!
+//! That a path stands is no proof that packets take it: a more specific route, a rule or a program that somebody adds
+//! leads them past it. Each driver says which counters its packets must show at, and at which they must not. Counters of
+//! links and of a namespace's routing are exact, cheap to read, and not to be had without the packets.
+
+use linux::IfName;
+use plan::Place;
+use plan::forwarding::Splice;
+
+use crate::Protocol;
+
+/// What a counter has to show of the packets between two pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// Where.
+    pub place: Place,
+    /// Which counter.
+    pub counter: Counter,
+    /// What it counts of them.
+    pub packets: Packets,
+}
+
+/// A counter of packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counter {
+    /// What a link received.
+    Received(IfName),
+    /// What a link sent.
+    Sent(IfName),
+    /// What the namespace forwarded from one link to another by its routes, of both families.
+    Forwarded,
+    /// Messages that went past TCP from one socket of a node to another.
+    Spliced(Splice),
+}
+
+/// Which packets of a conversation between a client and a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packets {
+    /// Those from the client to the server.
+    Requests,
+    /// Those from the server to the client.
+    Answers,
+    /// All of them.
+    Both,
+    /// None: what is counted there took another way.
+    None,
+}
+
+/// A conversation, as the driver of one pod sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Talk {
+    /// The pod's part in it.
+    pub part: Part,
+    /// Where the other pod is.
+    pub with: With,
+    /// What they speak.
+    pub protocol: Protocol,
+}
+
+/// A pod's part in a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It asks.
+    Client,
+    /// It answers.
+    Server,
+}
+
+/// Where the other pod of a conversation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum With {
+    /// On the same node.
+    Neighbour,
+    /// On another node.
+    Remote,
+}
+
+impl Talk {
+    /// What the pod sends.
+    pub(crate) fn sent(self) -> Packets {
+        match self.part {
+            Part::Client => Packets::Requests,
+            Part::Server => Packets::Answers,
+        }
+    }
+
+    /// What the pod receives.
+    pub(crate) fn received(self) -> Packets {
+        match self.part {
+            Part::Client => Packets::Answers,
+            Part::Server => Packets::Requests,
+        }
+    }
+}
+
+/// Traces in the making: the vocabulary in which drivers say what counts their packets.
+#[derive(Default)]
+pub(crate) struct Traces(Vec<Trace>);
+
+impl Traces {
+    pub(crate) fn into_list(self) -> Vec<Trace> {
+        self.0
+    }
+
+    /// A link by which the pod's packets leave and come.
+    pub(crate) fn outward(&mut self, place: &Place, link: &IfName, talk: Talk) {
+        self.count(place, Counter::Sent(link.clone()), talk.sent());
+        self.count(place, Counter::Received(link.clone()), talk.received());
+    }
+
+    /// A link by which the pod's packets come in, and by which they reach it.
+    pub(crate) fn inward(&mut self, place: &Place, link: &IfName, talk: Talk) {
+        self.count(place, Counter::Received(link.clone()), talk.sent());
+        self.count(place, Counter::Sent(link.clone()), talk.received());
+    }
+
+    pub(crate) fn forwarded(&mut self, place: &Place, packets: Packets) {
+        self.count(place, Counter::Forwarded, packets);
+    }
+
+    pub(crate) fn count(&mut self, place: &Place, counter: Counter, packets: Packets) {
+        self.0.push(Trace { place: place.clone(), counter, packets });
+    }
+}

@@ -1,0 +1,194 @@
+//! Attacks of a pod on everything around it: thousands of odd packets through each data path, by a packet socket, as a pod
+//! with CAP_NET_RAW may open it (Docker's default). They come from a seed, which a failure names.
+
+mod ground;
+mod narrow;
+mod packet;
+mod rule;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use datapath::{DataPath, Reach, find};
+use linux::cpu;
+use stats::Random;
+use testkit::{Captured, Offload};
+
+use crate::paths::for_each_path;
+use ground::{Ground, Sight};
+use packet::{Mark, Packet, honest, hostile};
+use rule::{Breach, breach, frame_bytes, pods_frame};
+
+/// `HOSTGAP_ATTACK_SEED` and `HOSTGAP_ATTACK_PACKETS` choose others.
+const SEED: u64 = 20_260_801;
+const PACKETS: u64 = 6000;
+/// In a virtual machine, whose processor is emulated.
+const PACKETS_VM: u64 = 1000;
+/// Packets between two looks: less than a CPU's backlog holds (net.core.netdev_max_backlog, 1000).
+const BATCH: u32 = 100;
+/// Marks of the packets that end a batch begin here.
+const LAST: u32 = 1 << 31;
+
+/// A frame that has come out of a datagram of the attacker's has its mark before this byte, and one that is still in it
+/// behind: the headers of IP, UDP and VXLAN and two of Ethernet are between.
+const WRAPPED_AT: usize = 80;
+
+for_each_path!(attacked);
+
+fn chosen(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+/// What became of an attack.
+#[derive(Default)]
+struct Outcome {
+    /// Packets that the kernel took.
+    sent: BTreeMap<u32, Packet>,
+    /// Where each was seen.
+    seen: BTreeMap<u32, BTreeSet<Sight>>,
+    /// What got through that the rule forbids, each with an example.
+    breaches: BTreeMap<Breach, String>,
+}
+
+fn attacked(path: &'static DataPath) {
+    // The host's own network has no pod that could attack it.
+    if path.reach == Reach::Node {
+        return;
+    }
+    let ground = Ground::new(path);
+    let outcome = attack(&ground);
+    assert!(!outcome.sent.is_empty(), "the kernel took no packet");
+    promised(path, &outcome);
+    if let Some(routed) = routed(path) {
+        dropped_with_a_reason(&ground, &outcome);
+        delivered_alike(&ground, &outcome, routed);
+    }
+}
+
+/// Sends all packets in batches. Each ends with honest ones, which take the programs' way and the kernel's, so that when
+/// they have come all before them have.
+fn attack(ground: &Ground) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut random = Random::from_seed(chosen("HOSTGAP_ATTACK_SEED", SEED));
+    let packets = if std::env::var_os("HOSTGAP_VM").is_some() { PACKETS_VM } else { PACKETS };
+    let packets = u32::try_from(chosen("HOSTGAP_ATTACK_PACKETS", packets)).expect("some thousands");
+    // On one CPU packets stay in order: each goes through that CPU's backlog.
+    let cpus = cpu::allowed().expect("this thread runs somewhere");
+    cpu::pin_current_thread(&cpus.iter().take(1).collect()).expect("that CPU is allowed");
+    for first in (0..packets).step_by(BATCH as usize) {
+        for id in first..(first + BATCH).min(packets) {
+            let packet = hostile(&mut random, ground, id);
+            match ground.attacker.send(&packet.frame, packet.offload, packet.claimed) {
+                // What the kernel refuses to send attacks nobody; but a link that drops a packet at once says so, too.
+                Err(error) if error.raw_os_error() != Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {}
+                Ok(()) | Err(_) => drop(outcome.sent.insert(id, packet)),
+            }
+        }
+        for (sight, captured) in end_batch(ground, LAST + first) {
+            judge(ground, &mut outcome, sight, &captured);
+        }
+    }
+    outcome
+}
+
+fn end_batch(ground: &Ground, id: u32) -> Vec<(Sight, Captured)> {
+    ground.neighbour_speaks();
+    for target in ground.honest_targets() {
+        for with_options in [false, true] {
+            let packet = honest(&ground.own, target, id, with_options);
+            ground.attacker.send(&packet.frame, packet.offload, packet.claimed).expect("an honest packet");
+        }
+    }
+    // Of both families, plain and with options.
+    ground.seen(4, |captured| Mark::of(&captured.bytes).is_some_and(|mark| mark.id == id))
+}
+
+fn judge(ground: &Ground, outcome: &mut Outcome, sight: Sight, captured: &Captured) {
+    let end = ground.tunnel_mac.map(|_| ground.pair.nodes[1].underlay.v4);
+    let frame = pods_frame(&captured.bytes, end);
+    let Some(mark) = Mark::of(frame).filter(|_| !rule::is_icmp_error(frame)) else { return };
+    let Some(packet) = outcome.sent.get(&mark.id) else { return };
+    outcome.seen.entry(mark.id).or_default().insert(sight);
+    let bytes = frame_bytes(captured) - (captured.bytes.len() - frame.len());
+    let found = if mark.wrapped && mark.at < WRAPPED_AT && !rule::is_fragment(frame) {
+        Some(Breach::Tunnel)
+    } else if bytes > ground.mtu as usize + rule::ETHERNET {
+        Some(Breach::Length)
+    } else {
+        breach(&packet.frame, &ground.own).filter(|breach| *breach != Breach::Tunnel)
+    };
+    if let Some(breach) = found {
+        outcome.breaches.entry(breach).or_insert_with(|| {
+            format!("packet {} at {sight:?}\n  sent {packet:x?}\n  seen {captured:x?}", mark.id)
+        });
+    }
+}
+
+/// What a path stops and what it lets pass is what SECURITY.md says of it.
+fn promised(path: &DataPath, outcome: &Outcome) {
+    let cells = Breach::ALL.map(|breach| match outcome.breaches.get(&breach) {
+        Some(_) => "passes",
+        None if breach == Breach::Tunnel && !path.transport.name().starts_with("vxlan") => "–",
+        None => "stopped",
+    });
+    let row = format!("| `{}` | {} |", path.name, cells.join(" | "));
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../SECURITY.md");
+    let text = std::fs::read_to_string(file).expect("it is there");
+    if !text.lines().any(|line| line == row) {
+        let examples: Vec<_> =
+            outcome.breaches.iter().map(|(breach, what)| format!("{breach:?}: {what}")).collect();
+        panic!("SECURITY.md does not say\n{row}\n{}", examples.join("\n"));
+    }
+}
+
+/// The same path without programs.
+fn routed(path: &DataPath) -> Option<&'static DataPath> {
+    match path.attach.name() {
+        "ebpf" | "ebpf-sockmap" | "netkit" => find("ptp+direct"),
+        "ebpf-tunnel" => find("ptp+vxlan"),
+        _ => None,
+    }
+}
+
+/// Each packet that the programs must stop was counted as dropped. More may be: a packet that stands for many is cut up by
+/// the sender where the kernel does not trust what was said of it.
+fn dropped_with_a_reason(ground: &Ground, outcome: &Outcome) {
+    let has_tunnel = ground.tunnel_mac.is_some();
+    let pods: Vec<_> = ground.pair.pods.iter().map(|pod| pod.addresses).collect();
+    let is_forbidden = |packet: &&Packet| match breach(&packet.frame, &ground.own) {
+        Some(Breach::Tunnel) => has_tunnel && !pods.iter().any(|pod| rule::is_to(&packet.frame, *pod)),
+        Some(_) => packet.offload.kind == 0,
+        None => false,
+    };
+    let forbidden = outcome.sent.values().filter(is_forbidden).count() as u64;
+    let counters = bpf::forward::counters(&ground.programs()).expect("the programs are loaded");
+    let dropped: u64 =
+        counters.iter().filter(|(counter, _)| counter.is_drop()).map(|(_, packets)| packets).sum();
+    assert!(dropped >= forbidden, "{forbidden} packets are forbidden, {dropped} were dropped: {counters:?}");
+}
+
+/// What the rule does not forbid comes where it comes by the routed path, and nowhere else.
+fn delivered_alike(ground: &Ground, outcome: &Outcome, routed: &'static DataPath) {
+    let routed = Ground::new(routed);
+    let expected = attack(&routed);
+    // The programs take packets out of the tunnel before its device has them.
+    let seen = |outcome: &Outcome, id| {
+        let all = outcome.seen.get(id).into_iter().flatten().copied();
+        all.filter(|sight| ![Sight::OwnTunnel, Sight::FarTunnel].contains(sight)).collect::<BTreeSet<_>>()
+    };
+    let mut compared = 0;
+    for (id, packet) in &outcome.sent {
+        let both_sent = expected.sent.contains_key(id);
+        // Where the kernel tracks connections, fragments wait for their rest, and it has a will of its own for packets that are
+        // to become fragments.
+        let is_part = rule::is_fragment(&packet.frame) || packet.offload.kind == Offload::FRAGMENTS;
+        // A veth pair reads the frame; a netkit pair believes its sender, whom the program then finds out.
+        let lies = ground.path.attach.name() == "netkit" && !packet.is_what_it_claims();
+        if !both_sent || is_part || lies || breach(&packet.frame, &ground.own).is_some() {
+            continue;
+        }
+        let [here, there] = [outcome, &expected].map(|outcome| seen(outcome, id));
+        compared += usize::from(!here.is_empty());
+        assert_eq!(here, there, "{}: packet {id} by {}: {packet:x?}", ground.path.name, routed.path.name);
+    }
+    assert!(compared > outcome.sent.len() / 100, "only {compared} honest packets came anywhere");
+}

@@ -1,0 +1,78 @@
+//! A wire whose MTU is lowered under the pods: what no longer fits is answered, and nothing of it vanishes.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bpf::forward::Counter;
+use datapath::DataPath;
+use testkit::PacketSocket;
+
+use super::ground::{Ground, Target};
+use super::packet::longest;
+use super::rule;
+use crate::paths::runnable;
+
+const MTU: u32 = 1400;
+/// More than the kernel answers at once (net.ipv4.icmp_ratelimit lets 6 errors to one address pass in a row).
+const PACKETS: u64 = 50;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_lower_mtu_of_the_wire_is_followed() {
+    for name in ["ebpf+direct", "netkit+direct"] {
+        if let Some(path) = runnable(name) {
+            followed(path);
+        }
+    }
+}
+
+fn followed(path: &'static DataPath) {
+    let ground = Ground::new(path);
+    let pod = ground.pair.pods[1].clone();
+    let heard = PacketSocket::receiver(&ground.pair.netns(&pod.netns), &pod.ifname);
+    let far = ground.pair.pods[0].addresses.both();
+    let targets: Vec<Target> =
+        ground.targets.iter().copied().filter(|target| far.contains(&target.ip)).collect();
+    for target in &targets {
+        send(&ground, *target);
+    }
+    ground.narrow_wire(MTU);
+    for target in targets {
+        // The way that was found before is kept for a second.
+        let before = too_big(&ground);
+        while too_big(&ground) == before {
+            send(&ground, target);
+        }
+        let before = too_big(&ground);
+        for _ in 0..PACKETS {
+            send(&ground, target);
+        }
+        assert_eq!(too_big(&ground) - before, PACKETS, "{}: {}", path.name, target.ip);
+        await_answer(&heard, target.ip);
+    }
+}
+
+/// A packet as long as the pods' own MTU allows.
+fn send(ground: &Ground, to: Target) {
+    let packet = longest(&ground.own, to, ground.mtu);
+    ground.attacker.send(&packet.frame, packet.offload, packet.claimed).expect("an honest packet");
+}
+
+fn too_big(ground: &Ground) -> u64 {
+    let counters = bpf::forward::counters(&ground.programs()).expect("the programs are loaded");
+    counters.iter().filter(|(counter, _)| *counter == Counter::PassTooBig).map(|(_, packets)| packets).sum()
+}
+
+/// The node says what MTU there is (RFC 1191, section 4; RFC 4443, section 3.2).
+fn await_answer(heard: &PacketSocket, to: IpAddr) {
+    let mtu_at = if to.is_ipv4() { rule::ETHERNET + 20 + 4 } else { rule::ETHERNET + 40 + 4 };
+    loop {
+        let frame = heard.receive(PATIENCE).unwrap_or_else(|| panic!("no answer for {to}")).bytes;
+        let mtu = frame
+            .get(mtu_at..mtu_at + 4)
+            .map(|word| u32::from_be_bytes(word.try_into().expect("four bytes")));
+        if rule::is_icmp_error(&frame) && mtu == Some(MTU) && to.is_ipv4() == rule::is_ipv4(&frame) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What is to show that packets took a path: every counter is one that the path's packets pass, on both sides.
+
+use datapath::{ALL, CNI, Counter, DataPath, Family, NodeSpec, Packets, Pod, Protocol, Trace};
+use linux::{IfName, LinkKind};
+use plan::{Place, Plan, Step};
+
+use crate::specs::{Shape, peer};
+
+/// Client and server on two nodes, or on one, with the traces of their packets.
+pub(crate) struct Case {
+    path: &'static DataPath,
+    nodes: [NodeSpec; 2],
+    /// The node of each pod.
+    homes: [usize; 2],
+    pods: [Pod; 2],
+}
+
+impl Case {
+    pub(crate) fn new(path: &'static DataPath, same_node: bool) -> Case {
+        let shape = Shape { prefix: "hg".to_owned(), path, outer: Family::V4, mtu: 1500 };
+        let nodes = [shape.node(1), shape.node(2)];
+        let homes = if same_node { [0, 0] } else { [0, 1] };
+        let server = if same_node { 2 } else { 1 };
+        let pods = [shape.pod(&nodes[0], 1), shape.pod(&nodes[homes[1]], server)];
+        Case { path, nodes, homes, pods }
+    }
+
+    pub(crate) fn traces(&self, protocol: Protocol) -> Vec<Trace> {
+        let [client, server] = [0, 1].map(|at| (&self.nodes[self.homes[at]], &self.pods[at]));
+        self.path.traces(client, server, protocol)
+    }
+
+    /// How a reader calls a place, from the client's side of the wire.
+    pub(crate) fn called(&self, place: &Place) -> &'static str {
+        if *place == self.nodes[0].place {
+            "node"
+        } else if *place == Place::Netns(self.pods[0].netns.clone()) {
+            "pod"
+        } else if self.nodes[0].router.as_ref().is_some_and(|router| *place == router.place) {
+            "router"
+        } else {
+            ""
+        }
+    }
+
+    /// Everything that the path makes for these two.
+    fn plan(&self) -> Plan {
+        let mut plan = Plan::new();
+        for (here, there) in [(0, 1), (1, 0)] {
+            plan.extend(self.path.node_plan(&self.nodes[here]).expect("a sound node"));
+            for at in [0, 1].into_iter().filter(|at| self.homes[*at] == here) {
+                plan.extend(self.path.pod_plan(&self.nodes[here], &self.pods[at]).expect("a sound pod"));
+            }
+            plan.extend(
+                self.path.peer_plan(&self.nodes[here], &peer(&self.nodes[there])).expect("a sound peer"),
+            );
+        }
+        plan
+    }
+
+    /// The links that are there when the plan is done: its own, the wires, and loopbacks.
+    fn links(&self) -> Vec<(Place, IfName)> {
+        let mut links: Vec<(Place, IfName)> = Vec::new();
+        for node in &self.nodes {
+            links.push((node.place.clone(), node.wire.clone()));
+            links.push((node.place.clone(), IfName::new("lo").expect("a sound name")));
+            links.extend(node.router.iter().map(|router| (router.place.clone(), router.wire.clone())));
+        }
+        for placed in self.plan().steps {
+            match placed.step {
+                Step::AddLink(link) => {
+                    if let LinkKind::Veth { peer } | LinkKind::Netkit { peer } = &link.kind {
+                        let there = peer.netns.clone().expect("a pod's end is born in the pod");
+                        links.push((Place::Netns(there), peer.name.clone()));
+                    }
+                    links.push((placed.place, link.name));
+                }
+                Step::MoveLink { to, name, .. } => links.push((to, name)),
+                _ => {}
+            }
+        }
+        links
+    }
+}
+
+fn link(counter: &Counter) -> Option<&IfName> {
+    match counter {
+        Counter::Received(link) | Counter::Sent(link) => Some(link),
+        Counter::Forwarded | Counter::Spliced(_) => None,
+    }
+}
+
+#[test]
+fn both_directions_are_counted_at_links_that_the_path_has() {
+    for path in ALL {
+        for same_node in [false, true] {
+            let case = Case::new(path, same_node);
+            let links = case.links();
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let traces = case.traces(protocol);
+                for trace in &traces {
+                    let known = link(&trace.counter)
+                        .is_none_or(|link| links.contains(&(trace.place.clone(), link.clone())));
+                    assert!(known, "{}: {trace:?}", path.name);
+                }
+                for wanted in [Packets::Requests, Packets::Answers] {
+                    let shown = |trace: &Trace| [wanted, Packets::Both].contains(&trace.packets);
+                    assert!(traces.iter().any(shown), "{} {same_node} {protocol:?}: {wanted:?}", path.name);
+                }
+            }
+        }
+    }
+}
+
+/// Each bridge and each tunnel device that a path is made of counts its packets: no other path has them. A device that
+/// programs send past is the exception.
+#[test]
+fn what_tells_a_path_from_others_is_counted() {
+    for path in ALL {
+        let case = Case::new(path, false);
+        let traces = case.traces(Protocol::Tcp);
+        let special = |step: &Step| match step {
+            Step::AddLink(link) => match link.kind {
+                LinkKind::Bridge | LinkKind::Vxlan(_) => Some(link.name.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        for placed in case.plan().steps {
+            let Some(name) = special(&placed.step) else { continue };
+            let of_it = traces
+                .iter()
+                .filter(|trace| trace.place == placed.place && link(&trace.counter) == Some(&name));
+            let mut counted: Vec<Packets> = of_it.map(|trace| trace.packets).collect();
+            counted.sort_by_key(|packets| *packets as u8);
+            assert_eq!(counted, [Packets::Requests, Packets::Answers], "{} {name}", path.name);
+        }
+        // Programs and shared links pass by the node's routing, all others go through it.
+        let routed = ["bridge", "docker", "ptp"].contains(&path.attach.name());
+        for node in &case.nodes {
+            let mut routing = traces
+                .iter()
+                .filter(|trace| trace.place == node.place && trace.counter == Counter::Forwarded);
+            let expected = if routed { Packets::Both } else { Packets::None };
+            assert!(routing.all(|trace| trace.packets == expected), "{}", path.name);
+        }
+    }
+}
+
+#[test]
+fn a_plugins_pod_is_known_by_what_it_sends() {
+    let case = Case::new(&CNI, false);
+    let traces = case.traces(Protocol::Tcp);
+    for (pod, packets) in case.pods.iter().zip([Packets::Requests, Packets::Answers]) {
+        let place = Place::Netns(pod.netns.clone());
+        let expected = Trace { place, counter: Counter::Sent(pod.ifname.clone()), packets };
+        assert!(traces.contains(&expected), "{traces:?}");
+    }
+}

@@ -1,0 +1,278 @@
+//! Examples for the help of every command that has none beside its arguments. They are in one place because most are a
+//! sequence of several commands; a test takes each through the command line's own parser.
+
+use clap::Command;
+
+/// Command and text, in the order of the help.
+const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "report",
+        "Examples:
+  hostgap report results/*/race.jsonl         the tables again, and a page beside each record
+  hostgap report --json race.jsonl            for programs; docs/json.md describes it
+  hostgap report --html /tmp/race.html race.jsonl
+  hostgap report search.json                  a search for settings",
+    ),
+    (
+        "paths",
+        "Examples:
+  hostgap paths                               what can race here, and why the rest cannot
+  hostgap paths --json | jq -r '.paths[] | select(.runnable) | .name'",
+    ),
+    (
+        "tune knobs",
+        "Examples:
+  hostgap tune knobs                          all of them
+  hostgap tune knobs rto                      those whose name has it
+  hostgap tune knobs --json | jq -r '.knobs[].id'",
+    ),
+    (
+        "tune profiles",
+        "Examples:
+  hostgap tune profiles                       what each is for
+  hostgap tune profiles latency               what it sets and leaves out, and why",
+    ),
+    (
+        "tune plan",
+        "Examples:
+  hostgap tune plan latency                   old → new, why, and what it interrupts
+  hostgap tune plan --set somaxconn=8192 --netns web
+  hostgap doctor --json > findings.json; hostgap tune plan --from-findings findings.json
+  hostgap tune plan wan --route 10.0.0.0/8 --json > wan.json",
+    ),
+    (
+        "tune show-commands",
+        "Examples:
+  hostgap tune show-commands throughput       sysctl, ip, ethtool and tc, to be read or copied
+  hostgap tune show-commands --set tcp_slow_start_after_idle=0",
+    ),
+    (
+        "tune apply",
+        "Examples:
+  hostgap tune apply latency                  taken back after 60 s unless it is confirmed
+  hostgap tune apply --set somaxconn=8192 --confirm-within 10m
+  hostgap tune plan wan --json > wan.json; hostgap tune apply --plan wan.json",
+    ),
+    (
+        "tune status",
+        "Examples:
+  hostgap tune status
+  hostgap tune status --json | jq .standing",
+    ),
+    (
+        "tune confirm",
+        "Examples:
+  hostgap tune confirm                        from a login that was made after the change
+  hostgap tune confirm --same-login           at a console, which nothing can cut off",
+    ),
+    (
+        "tune rollback",
+        "Examples:
+  hostgap tune rollback
+  hostgap tune rollback --discard             keep what is set, and forget how it was",
+    ),
+    (
+        "tune keep",
+        "Examples:
+  hostgap tune apply latency; hostgap tune confirm; hostgap tune keep
+  hostgap tune keep --forget                  what stands goes on standing until the next start",
+    ),
+    (
+        "doctor",
+        "Examples:
+  hostgap doctor                              ten seconds of this host, worst findings first
+  hostgap doctor --for 60s --netns web
+  hostgap doctor --strict --for 1s            exit code 3 if there is a warning
+  hostgap doctor --json | jq -r '.findings[] | [.code, .title] | @tsv'
+  hostgap collect tree; hostgap doctor --from tree",
+    ),
+    (
+        "explain",
+        "Examples:
+  hostgap explain                             all findings with their codes
+  hostgap explain HG060
+  hostgap explain HG060 --json | jq -r '.checks[].remedy'",
+    ),
+    (
+        "collect",
+        "Examples:
+  hostgap collect tree --for 60s              here; then, wherever the directory is copied to:
+  hostgap doctor --from tree",
+    ),
+    (
+        "lab",
+        "Examples:
+  hostgap lab up bridge+vxlan                 it stands, and prints how to enter it
+  hostgap lab list
+  hostgap lab down bridge+vxlan",
+    ),
+    (
+        "lab up",
+        "Examples:
+  hostgap lab up bridge+vxlan
+  hostgap lab up host --workload download --body 10m --delay 40ms --loss 0.2% --no-gso
+  hostgap lab up ebpf+direct --same-node --body 100,4k
+  hostgap lab up --cni ptp.conflist
+  hostgap lab up docker --json | jq -r '.client_netns, .urls[]'",
+    ),
+    (
+        "lab down",
+        "Examples:
+  hostgap lab down bridge+vxlan
+  hostgap lab down                            all that stand",
+    ),
+    (
+        "lab list",
+        "Examples:
+  hostgap lab list
+  hostgap lab list --json | jq -r '.owners[] | [.id, .state] | @tsv'",
+    ),
+    (
+        "clean",
+        "Examples:
+  hostgap clean
+  hostgap clean --json | jq '.cleaned | length'",
+    ),
+    (
+        "bpf",
+        "Examples:
+  hostgap bpf counters                        of all nodes, by reason
+  hostgap race --paths ebpf+vxlan --show-commands    a whole node, built by hand with the other commands",
+    ),
+    (
+        "bpf counters",
+        "Examples:
+  hostgap bpf counters
+  hostgap lab up ebpf+direct; hostgap bpf counters --json | jq '.nodes'",
+    ),
+    (
+        "bpf load",
+        "Examples:
+  hostgap bpf load --netns node-1 node-1 --wire eth0 --mtu 1500 --pods 10.244.1.0/24,fd00:244:0:1::/64 --cluster 10.244.0.0/16,fd00:244::/48 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00
+  hostgap bpf load --netns node-1 node-1 --wire eth0 --mtu 1450 --pods 10.244.1.0/24,fd00:244:0:1::/64 --cluster 10.244.0.0/16,fd00:244::/48 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00 --tunnel 192.168.100.1 --vni 1 --port 8472",
+    ),
+    (
+        "bpf attach",
+        "Examples:
+  hostgap bpf attach --netns node-1 node-1 from_wire eth0
+  hostgap bpf attach --netns node-1 node-1 from_pod hgp1",
+    ),
+    (
+        "bpf endpoint",
+        "Examples:
+  hostgap bpf endpoint --netns node-1 node-1 hgp1 02:04:00:01:00:01 10.244.1.2 fd00:244:0:1::2",
+    ),
+    (
+        "bpf tunnel",
+        "Examples:
+  hostgap bpf tunnel --netns node-1 node-1 10.244.2.0/24 hgvx1 192.168.100.2
+  hostgap bpf tunnel --netns node-1 node-1 fd00:244:0:2::/64 hgvx1 192.168.100.2",
+    ),
+    (
+        "bpf splice",
+        "Examples:
+  hostgap bpf splice node-1
+  hostgap bpf splice node-1 --attach /sys/fs/cgroup/hostgap/node-1",
+    ),
+    (
+        "bpf member",
+        "Examples:
+  hostgap bpf member --netns pod-1 node-1 10.244.1.2 fd00:244:0:1::2",
+    ),
+    (
+        "bpf unload",
+        "Examples:
+  hostgap bpf unload node-1",
+    ),
+    (
+        "completions",
+        "Examples:
+  hostgap completions bash > /etc/bash_completion.d/hostgap
+  hostgap completions zsh > /usr/local/share/zsh/site-functions/_hostgap",
+    ),
+];
+
+/// A command with the examples that it lacks.
+pub(crate) fn with(mut command: Command) -> Command {
+    for (path, text) in EXAMPLES {
+        command = at(command, &path.split(' ').collect::<Vec<_>>(), text);
+    }
+    command
+}
+
+fn at(command: Command, path: &[&str], text: &'static str) -> Command {
+    match path.split_first() {
+        None => command.after_help(text),
+        Some((name, rest)) => command.mut_subcommand(name, |command| at(command, rest, text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    /// Every command with its path, but for those that are hidden.
+    fn all(command: &Command, path: &str) -> Vec<(String, Command)> {
+        let below = command.get_subcommands().filter(|command| !command.is_hide_set());
+        below
+            .flat_map(|command| {
+                let path = format!("{path} {}", command.get_name());
+                [vec![(path.clone(), command.clone())], all(command, &path)].concat()
+            })
+            .collect()
+    }
+
+    /// The commands of hostgap on a line: what a shell would start, without comments, pipes and redirections.
+    fn commands(line: &str) -> Vec<Vec<String>> {
+        let mut found = vec![];
+        let mut line = line.trim();
+        // Three spaces begin a comment, but for the two of the indentation.
+        line = line.split("   ").next().unwrap_or_default();
+        for part in line.split("; ") {
+            let part = part.split([' ']).take_while(|word| !["|", ">", "..."].contains(word));
+            let mut words: Vec<String> = vec![];
+            let mut open = false;
+            for word in part {
+                match (open, words.last_mut()) {
+                    (true, Some(last)) => last.push_str(&format!(" {word}")),
+                    _ => words.push(word.to_owned()),
+                }
+                open ^= word.matches('\'').count() % 2 == 1;
+            }
+            let words: Vec<String> = words.iter().map(|word| word.replace('\'', "")).collect();
+            if words.first().is_some_and(|word| word == "hostgap") {
+                found.push(words);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn every_command_has_examples_that_it_understands() {
+        let cli = with(Cli::command());
+        let mut read = 0;
+        for (path, command) in all(&cli, "") {
+            let help = [command.get_after_help(), command.get_after_long_help()];
+            let text: String = help.into_iter().flatten().map(ToString::to_string).collect();
+            assert!(text.starts_with("Examples:\n"), "hostgap{path} has no examples");
+            let mut own = 0;
+            for words in text.lines().filter(|line| line.starts_with("  hostgap")).flat_map(commands) {
+                let parsed = with(Cli::command()).try_get_matches_from(&words);
+                assert!(parsed.is_ok(), "hostgap{path}: {}: {}", words.join(" "), parsed.unwrap_err());
+                own += usize::from(words.join(" ").starts_with(&format!("hostgap{path}")));
+                read += 1;
+            }
+            assert!(own > 0, "hostgap{path} has examples of other commands alone");
+        }
+        assert!(read > 60, "{read} examples were read");
+    }
+
+    #[test]
+    fn an_example_is_taken_apart_as_a_shell_does() {
+        let taken = commands("  hostgap a --set b='4 5' > c.json; hostgap d e | jq '.x'     why; not this");
+        assert_eq!(taken, [vec!["hostgap", "a", "--set", "b=4 5"], vec!["hostgap", "d", "e"]]);
+    }
+}

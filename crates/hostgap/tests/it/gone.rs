@@ -1,0 +1,85 @@
+//! Searches and sweeps of `hostgap load` whose server answers nothing, or goes away.
+
+use std::net::TcpListener;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::blame::{brief, line, mute, says};
+use crate::load::{end, serve};
+use crate::turn::{HOSTGAP, check, json, kill, stderr, stdout, turn};
+
+#[test]
+fn a_search_ends_where_nothing_answers() {
+    let turn = turn();
+    let search = ["--find-max", "--slo", "p90<50ms"];
+    let output = brief(&turn, &mute(), &search);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let told = stdout(&output);
+    says(
+        &told,
+        &["no rate was found with p90 < 50.0 ms: the server answered nothing as expected: of 4 requests 0"],
+    );
+    // One that stops on the way ends it too, at the rate at which it did.
+    let (server, url) = serve(&turn, &["--errors", "100%"]);
+    let value = json(&brief(&turn, &url, &[&search[..], &["--json"]].concat()));
+    assert_eq!((&value["max_rps"], &value["tried"]), (&Value::Null, &Value::Array(vec![])));
+    says(value["ended"].as_str().unwrap(), &["answered nothing as expected", "status 503"]);
+    end(server, Signal::TERM);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    check(&brief(&turn, &format!("http://{nobody}/"), &search), 1, "Connection refused");
+}
+
+#[test]
+fn a_search_ends_when_its_server_dies() {
+    let turn = turn();
+    let (mut server, url) = serve(&turn, &[]);
+    let args = ["--find-max", "--slo", "p90<50s", "--duration", "1s", "--warmup", "0s", "--timeout", "500ms"];
+    let mut load = turn.command(HOSTGAP).args(["load", &url]).args(args).spawn().unwrap();
+    line(load.stderr.as_mut().unwrap());
+    kill(server.id(), Signal::KILL);
+    server.wait().unwrap();
+    let output = load.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let told = stdout(&output);
+    assert!(told.starts_with("no rate was found with p90 < 50.0 s: the server "), "{told}");
+    // It went in the middle of a step that then had no answer at all, or between two.
+    assert!(
+        told.contains("was gone: could not connect") || told.contains("answered nothing as expected"),
+        "{told}"
+    );
+}
+
+#[test]
+fn rates_that_were_run_are_not_lost_with_the_server() {
+    let turn = turn();
+    let (mut server, url) = serve(&turn, &[]);
+    let usual = ["--duration", "1s", "--warmup", "5s", "--timeout", "500ms", "--connections", "4"];
+    // The first is not valid, and a line says so as soon as it is over.
+    let log = turn.out().join("run.hlog");
+    let log = log.to_str().unwrap();
+    let load = ["load", &url, "--json", "--rate", "100,100", "--expect-body", "7", "--hlog", log];
+    let mut load = turn.command(HOSTGAP).args(load).args(usual).spawn().unwrap();
+    while !line(load.stderr.as_mut().unwrap()).contains("not valid") {}
+    // In the load before the second, then.
+    kill(server.id(), Signal::KILL);
+    server.wait().unwrap();
+    let output = load.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("could not connect"), "{}", stderr(&output));
+    assert_eq!(json(&output)["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(std::fs::read_to_string(log).unwrap().matches("Tag=response").count(), 1);
+}
+
+#[test]
+fn a_search_waits_for_answers_that_take_longer_than_its_steps() {
+    let turn = turn();
+    let (server, url) = serve(&turn, &["--delay", "700ms"]);
+    let args = ["--find-max", "--slo", "p50<50s", "--timeout", "30s", "--duration", "1s", "--warmup", "0s"];
+    let output = turn.hostgap(&[&["load", &url, "--connections", "4", "--json"], &args[..]].concat());
+    let value = json(&output);
+    let tried = value["tried"].as_array().unwrap();
+    // Four connections, each of which answers every 700 ms.
+    assert!(tried.iter().any(|tried| tried["rate_rps"].as_f64() > Some(1.0)), "{value}");
+    end(server, Signal::TERM);
+}

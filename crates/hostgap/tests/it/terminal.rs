@@ -1,0 +1,61 @@
+//! What is drawn on terminals of several kinds.
+
+use std::process::Output;
+
+use crate::turn::{HOSTGAP, Turn, stdout, turn};
+
+/// Runs the binary on a terminal of its own. What it wrote to either stream is in `stdout`.
+fn on_a_terminal(turn: &Turn, environment: &[(&str, &str)], args: &[&str]) -> Output {
+    let line = std::iter::once(HOSTGAP).chain(args.iter().copied());
+    let line: Vec<String> = line.map(|word| format!("'{word}'")).collect();
+    let mut command = turn.command("script");
+    command.args(["--quiet", "--return", "--command", &line.join(" "), "/dev/null"]);
+    command.env_remove("NO_COLOR").env_remove("TERM").envs(environment.iter().copied());
+    command.output().unwrap()
+}
+
+fn race(turn: &Turn, environment: &[(&str, &str)]) -> Output {
+    let out = turn.out().to_str().unwrap();
+    let args = ["--paths", "macvlan", "--rounds", "1", "--rate", "1k", "--server", "hostgap", "--out", out];
+    on_a_terminal(turn, environment, &[&["race"], &args[..]].concat())
+}
+
+const ESCAPE: char = '\u{1b}';
+
+#[test]
+fn a_dumb_terminal_gets_plain_lines() {
+    let turn = turn();
+    let text = stdout(&race(&turn, &[("TERM", "dumb")]));
+    assert!(!text.contains(ESCAPE), "{text:?}");
+    // What stands in place of the bar.
+    assert!(text.contains("round 1/1 done") && text.contains("Verdict: "), "{text}");
+
+    let record = turn.record();
+    let report = |environment: &[(&str, &str)]| {
+        stdout(&on_a_terminal(&turn, environment, &["report", record.to_str().unwrap()]))
+    };
+    for plain in [&[("TERM", "dumb")][..], &[("TERM", "xterm"), ("NO_COLOR", "1")], &[]] {
+        let text = report(plain);
+        assert!(!text.contains(ESCAPE) && text.contains("Verdict: "), "{plain:?}: {text:?}");
+    }
+    for coloured in [&[("TERM", "xterm")][..], &[("TERM", "xterm"), ("NO_COLOR", "")]] {
+        assert!(report(coloured).contains("\u{1b}[1mVerdict: "), "{coloured:?}");
+    }
+    for args in [&["--help"][..], &["race", "--help"], &["race", "--rate"], &["paths"]] {
+        // A job of a CI is told by its environment, whatever its terminal.
+        for environment in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("CI", "true")]] {
+            let text = stdout(&on_a_terminal(&turn, environment, args));
+            assert!(!text.contains(ESCAPE) && !text.is_empty(), "{args:?}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn a_terminal_gets_a_bar_and_colours() {
+    let turn = turn();
+    let text = stdout(&race(&turn, &[("TERM", "xterm")]));
+    assert!(text.contains("\u{1b}[1mVerdict: ") && !text.contains("round 1/1 done\r\n"), "{text:?}");
+    let without_colour = stdout(&race(&turn, &[("TERM", "xterm"), ("NO_COLOR", "1")]));
+    assert!(without_colour.contains(ESCAPE), "a bar has no colour: {without_colour:?}");
+    assert!(!without_colour.contains("\u{1b}[1m"), "{without_colour:?}");
+}

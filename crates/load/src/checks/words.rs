@@ -1,0 +1,58 @@
+//! Words that differ with the protocol, and figures as the checks show them.
+
+use crate::{Fault, Outcome, Protocol};
+
+/// What a request travels on.
+pub(super) fn connection(outcome: &Outcome) -> &'static str {
+    match outcome.protocol {
+        Protocol::Http | Protocol::Grpc | Protocol::Stream => "connection",
+        Protocol::Datagrams => "socket",
+    }
+}
+
+/// What requests travel on.
+pub(super) fn connections(outcome: &Outcome) -> &'static str {
+    match outcome.protocol {
+        Protocol::Http | Protocol::Grpc | Protocol::Stream => "connections",
+        Protocol::Datagrams => "sockets",
+    }
+}
+
+/// Answers that are not as expected, of which there are some; empty where none can be.
+pub(super) fn unexpected(outcome: &Outcome) -> Option<String> {
+    let count = outcome.unexpected.count();
+    let (status, body_bytes) = outcome.unexpected.first?;
+    Some(match outcome.protocol {
+        Protocol::Http | Protocol::Grpc => {
+            let codes = outcome.unexpected.grpc.iter().enumerate().filter(|(_, count)| **count > 0);
+            let codes: Vec<String> = codes.map(|(code, count)| format!("{count} with code {code}")).collect();
+            let codes = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
+            format!(
+                "{count} were answered otherwise{codes}, the first with status {status} and {body_bytes} bytes"
+            )
+        }
+        Protocol::Stream | Protocol::Datagrams => {
+            format!("{count} had an answer of another size, the first of {body_bytes} bytes")
+        }
+    })
+}
+
+/// What a fault is in words: the kernel's own are of connections.
+pub(super) fn fault(outcome: &Outcome, fault: &Fault) -> String {
+    match (outcome.protocol, fault) {
+        (Protocol::Datagrams, Fault::System(_)) if fault.is_refused() => "the port is unreachable".to_owned(),
+        (Protocol::Http | Protocol::Grpc | Protocol::Stream | Protocol::Datagrams, fault) => {
+            fault.to_string()
+        }
+    }
+}
+
+/// Nanoseconds as people read them.
+pub(super) fn time(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e3 => format!("{ns:.0} ns"),
+        _ if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
+        _ if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}

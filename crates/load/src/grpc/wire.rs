@@ -1,0 +1,88 @@
+//! A socket as `h2` wants one, and a way to poll it without an executor.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A connected socket that does not block. Whoever polls it is told by an epoll when to do so again.
+#[derive(Debug)]
+pub(crate) struct Wire(pub(crate) Arc<OwnedFd>);
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let received = retried(|| rustix::net::recv(&*self.0, buf.initialize_unfilled(), RecvFlags::empty()));
+        received.map_ok(|(bytes, _)| buf.advance(bytes))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        retried(|| rustix::net::send(&*self.0, bytes, SendFlags::NOSIGNAL))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        retried(|| rustix::net::shutdown(&*self.0, Shutdown::Write))
+    }
+}
+
+fn retried<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Poll<io::Result<T>> {
+    loop {
+        match call() {
+            Ok(done) => return Poll::Ready(Ok(done)),
+            Err(Errno::AGAIN) => return Poll::Pending,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Poll::Ready(Err(errno.into())),
+        }
+    }
+}
+
+/// Whether something asked to be polled again although no socket has to be waited for.
+#[derive(Debug, Default)]
+struct Turn(AtomicBool);
+
+impl Wake for Turn {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What stands for an executor: polls go on until nobody asks for another.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    turn: Arc<Turn>,
+    waker: Waker,
+}
+
+impl Turns {
+    pub(crate) fn new() -> Turns {
+        let turn = Arc::new(Turn::default());
+        Turns { waker: Waker::from(Arc::clone(&turn)), turn }
+    }
+
+    /// Begins a turn, in which the context is polled with.
+    pub(crate) fn begin(&self) -> Context<'_> {
+        self.turn.0.store(false, Ordering::Relaxed);
+        Context::from_waker(&self.waker)
+    }
+
+    /// For what else is polled in a turn that has begun.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Whether there has to be another one.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.turn.0.load(Ordering::Relaxed)
+    }
+}

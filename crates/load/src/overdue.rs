@@ -1,0 +1,94 @@
+//! Why requests that were due were not sent.
+
+/// Time in which requests were due and not sent, as far as it lies within the schedule. In nanoseconds, of all threads
+/// together.
+///
+/// A thread that has answers to read or requests to send works; one that has neither waits. A request that is overdue
+/// while the thread waits is overdue for want of a connection, and one that is overdue while the thread works is so for
+/// want of a faster generator.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overdue {
+    /// At least one request of the thread was due.
+    pub total_ns: u64,
+    /// The part of that in which the thread waited and no connection was free because most of them, or half, waited for
+    /// answers.
+    pub answers_ns: u64,
+    /// Likewise, because most of them were broken or were being made.
+    pub connections_ns: u64,
+}
+
+/// The connections at an instant at which none was free.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Short {
+    /// They waited for answers, on each as many as may be open.
+    pub waiting: u64,
+    /// They had broken, or could not be made, and were not tried again yet.
+    pub broken: u64,
+    /// They were being made.
+    pub connecting: u64,
+}
+
+/// Requests that were due and not sent, by choice ([`crate::WhenBusy::Drop`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// No connection was free because most of them, or half, waited for answers.
+    pub answers: u64,
+    /// No connection was free because most of them were broken or were being made.
+    pub connections: u64,
+    /// The thread came to them after more than a millisecond of work for others, or without a CPU, and connections were
+    /// free in that time, or may have been.
+    pub late: u64,
+}
+
+impl Overdue {
+    /// The part in which the thread worked, or did not run.
+    pub fn own_ns(&self) -> u64 {
+        self.total_ns.saturating_sub(self.answers_ns + self.connections_ns)
+    }
+
+    /// What came after an earlier reading.
+    pub(crate) fn since(&self, earlier: &Overdue) -> Overdue {
+        Overdue {
+            total_ns: self.total_ns - earlier.total_ns,
+            answers_ns: self.answers_ns - earlier.answers_ns,
+            connections_ns: self.connections_ns - earlier.connections_ns,
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Overdue) {
+        self.total_ns += other.total_ns;
+        self.answers_ns += other.answers_ns;
+        self.connections_ns += other.connections_ns;
+    }
+}
+
+impl Short {
+    /// All of them.
+    pub fn count(&self) -> u64 {
+        self.waiting + self.broken + self.connecting
+    }
+
+    /// Whether it is answers that most of them waited for.
+    pub(crate) fn lacks_answers(&self) -> bool {
+        self.waiting >= self.broken + self.connecting
+    }
+
+    pub(crate) fn merge(&mut self, other: &Short) {
+        self.waiting += other.waiting;
+        self.broken += other.broken;
+        self.connecting += other.connecting;
+    }
+}
+
+impl Dropped {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.answers + self.connections + self.late
+    }
+
+    pub(crate) fn merge(&mut self, other: &Dropped) {
+        self.answers += other.answers;
+        self.connections += other.connections;
+        self.late += other.late;
+    }
+}

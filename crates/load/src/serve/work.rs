@@ -1,0 +1,87 @@
+//! The application's part of an answer: CPU time in user space.
+
+use std::hint::black_box;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use linux::clock;
+
+/// What a request may cost. Below, reading the clock would be the greater part of it; above, a thread would not see for
+/// too long that it is to end.
+pub const CPU_TIME: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(1);
+
+/// Steps between two looks at the clock, at least.
+const STEPS_MIN: u64 = 64;
+
+/// Nanoseconds between two looks, at most.
+const PART_NS_MAX: f64 = 1e6;
+
+/// Work that takes a thread as much CPU time for each request, however long that lasts by the wall's clock.
+///
+/// A look at the clock enters the kernel, and the work is to be user time. So it goes by steps whose speed it knows, most
+/// of the way at once, and looks a few times on the last part.
+#[derive(Debug)]
+pub(super) struct Work {
+    cost_ns: u64,
+    steps_per_ns: f64,
+}
+
+impl Work {
+    /// `None`: there is none to be done.
+    pub(super) fn new(cost: Duration) -> Option<Work> {
+        // Slower than any CPU is, so that the first request finds the speed from below.
+        (!cost.is_zero()).then_some(Work { cost_ns: cost.as_nanos() as u64, steps_per_ns: 0.01 })
+    }
+
+    /// Does it once, and at most a few microseconds more.
+    pub(super) fn one(&mut self) {
+        let mut now_ns = clock::thread_cpu_ns();
+        let end_ns = now_ns + self.cost_ns;
+        while now_ns < end_ns {
+            // Seven eighths, and not for long, so that a CPU that has become slower does not do much more.
+            let part_ns = ((end_ns - now_ns) as f64 * 0.875).min(PART_NS_MAX);
+            let steps = ((part_ns * self.steps_per_ns) as u64).max(STEPS_MIN);
+            turn(steps);
+            let then_ns = clock::thread_cpu_ns();
+            // Of a short part the looks are too much to tell the speed by.
+            if steps > 16 * STEPS_MIN || self.steps_per_ns < 0.1 {
+                let seen = steps as f64 / (then_ns - now_ns).max(1) as f64;
+                // A clock that stood still has seen nothing.
+                self.steps_per_ns = seen.clamp(self.steps_per_ns / 4.0, self.steps_per_ns * 4.0);
+            }
+            now_ns = then_ns;
+        }
+    }
+}
+
+/// Arithmetic that the compiler cannot leave out, one step after the other.
+fn turn(steps: u64) {
+    let mut x = 1_u64;
+    for _ in 0..steps {
+        x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the clock of the CPU, which does not go on while other programs run.
+    #[test]
+    fn a_request_costs_what_it_is_to_cost() {
+        for (cost_us, times) in [(20, 2_000_u64), (200, 500), (5_000, 40)] {
+            let mut work = Work::new(Duration::from_micros(cost_us)).unwrap();
+            work.one();
+            let before_ns = clock::thread_cpu_ns();
+            (0..times).for_each(|_| work.one());
+            let each_us = (clock::thread_cpu_ns() - before_ns) as f64 / times as f64 / 1e3;
+            let over_us = each_us - cost_us as f64;
+            assert!((0.0..5.0 + 0.02 * cost_us as f64).contains(&over_us), "{each_us} µs for {cost_us}");
+        }
+    }
+
+    #[test]
+    fn no_cost_is_no_work() {
+        assert!(Work::new(Duration::ZERO).is_none());
+    }
+}

@@ -1,0 +1,43 @@
+//! What a journal was at a moment, in a few numbers.
+
+use crc32fast::Hasher;
+use serde::{Deserialize, Serialize};
+
+use super::Sound;
+
+/// The beginning of a journal, so that it is told from a journal that has lost some of it, and from another one. What is
+/// written behind it later changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Seal {
+    /// How many steps were begun in it.
+    pub steps: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// The CRC-32 of those bytes, as gzip has it.
+    pub crc32: u32,
+}
+
+impl Seal {
+    /// Of that beginning and what follows it, in which some steps begin.
+    pub(super) fn and(self, following: &[u8], steps: usize) -> Seal {
+        let mut hasher = Hasher::new_with_initial(self.crc32);
+        hasher.update(following);
+        Seal {
+            steps: self.steps + steps as u64,
+            bytes: self.bytes + following.len() as u64,
+            crc32: hasher.finalize(),
+        }
+    }
+
+    /// Says why a journal, which is read from these bytes, does not begin as this one.
+    pub(crate) fn check(&self, found: &Sound, bytes: &[u8]) -> Result<(), String> {
+        if found.seal.steps < self.steps {
+            return Err(format!("it has {} of the {} steps that were done", found.seal.steps, self.steps));
+        }
+        let beginning = usize::try_from(self.bytes).ok().and_then(|length| bytes.get(..length));
+        match beginning {
+            Some(beginning) if crc32fast::hash(beginning) == self.crc32 => Ok(()),
+            Some(_) | None => Err("it is not as it was when its steps were done".to_owned()),
+        }
+    }
+}

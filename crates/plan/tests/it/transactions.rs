@@ -1,0 +1,114 @@
+//! The files of a transaction at moments of its life, as the fuzz target `transaction` gets them to damage.
+//!
+//! They lie in `fuzz/transactions`. `HOSTGAP_ACCEPT=1` writes them anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plan::{Account, Fault, Journal, Kernel, Phase, Plan, Store, Why, apply};
+use serde_json::{Map, Value};
+use testkit::require_root;
+
+use crate::sample::sysctl_step;
+use crate::scene::Scene;
+
+const FILES: [&str; 2] = ["standing.json", "journal"];
+
+fn kept(moment: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/transactions").join(moment)
+}
+
+/// What of two files must be the same: their lines' kinds and keys, since ids and numbers differ from run to run.
+fn shape(bytes: &[u8]) -> Vec<String> {
+    let text = std::str::from_utf8(bytes).expect("both files are text");
+    let json = |line: &str| line[line.find('{').expect("each line is an object")..].to_owned();
+    let keys = |line: &str| {
+        let object: Map<String, Value> = serde_json::from_str(&json(line)).expect("and a sound one");
+        let inner = |value: &Value| value.as_object().map(|inner| inner.keys().cloned().collect::<Vec<_>>());
+        format!("{:?}", object.iter().map(|(key, value)| (key, inner(value))).collect::<Vec<_>>())
+    };
+    text.lines().map(keys).collect()
+}
+
+#[track_caller]
+fn assert_kept(store: &Store, moment: &str) {
+    let folder = kept(moment);
+    for file in FILES {
+        let now = fs::read(store.path().join(file)).expect("the store has both files");
+        if std::env::var_os("HOSTGAP_ACCEPT").is_some() {
+            fs::create_dir_all(&folder).expect("the checkout can be written");
+            fs::write(folder.join(file), &now).expect("the checkout can be written");
+        }
+        let kept = fs::read(folder.join(file)).expect("every moment is kept");
+        assert_eq!(shape(&now), shape(&kept), "{moment}: {file}");
+    }
+}
+
+fn plan_of(scene: &Scene, steps: &[(&str, &str)]) -> Plan {
+    let mut plan = Plan::new();
+    for (key, value) in steps {
+        plan.push(&scene.sample.home(), sysctl_step(key, value));
+    }
+    plan
+}
+
+fn open_steps(store: &Store) -> usize {
+    match store.account().expect("the files are sound") {
+        Account::Stands { open, doubt: None } => open.len(),
+        account => panic!("{account:?}"),
+    }
+}
+
+#[test]
+fn every_moment_of_a_transaction_is_kept_for_the_fuzzer() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let store = Store::at(scene.directory.path());
+    let plan = plan_of(
+        &scene,
+        &[("net/core/somaxconn", "8192"), ("net/ipv4/tcp_ecn", "1"), ("net/ipv4/ip_default_ttl", "63")],
+    );
+    let held = store.hold().unwrap();
+    let mut kernel = Kernel::new().unwrap();
+
+    // Whoever applied it died behind the intent of the second step.
+    let (_, mut journal) = held.begin(&plan, None, Value::Null).unwrap();
+    kernel.inject(Fault::DeadAfterLine(4));
+    apply(&plan, &mut journal, &mut kernel).unwrap_err();
+    drop(journal);
+    assert_eq!(open_steps(&store), 2);
+    assert_kept(&store, "applying");
+    kernel.inject(Fault::None);
+    held.take_back(&mut kernel, Why::Died).unwrap();
+
+    let (standing, journal) = held.begin(&plan, None, Value::Null).unwrap();
+    held.apply(&standing, &plan, journal, &mut kernel).unwrap();
+    let standing = held.await_confirmation(standing, Some(std::time::Duration::from_secs(600))).unwrap();
+    assert_eq!(open_steps(&store), 3);
+    assert_kept(&store, "unconfirmed");
+    held.confirm().unwrap();
+    assert_kept(&store, "confirmed");
+
+    let more = plan_of(&scene, &[("net/core/somaxconn", "16384"), ("net/ipv4/tcp_sack", "0")]);
+    let (standing_then, mut journal) = held.extend(&more).unwrap();
+    assert_eq!((standing_then.phase, standing_then.seal), (Phase::Extending { from: 3 }, standing.seal));
+    apply(&more, &mut journal, &mut kernel).unwrap();
+    drop(journal);
+    assert_eq!(open_steps(&store), 5);
+    assert_kept(&store, "extending");
+    held.await_confirmation(standing_then, None).unwrap();
+    assert_kept(&store, "extended");
+
+    // Taking it back was interrupted behind the second step that was undone.
+    let lines = Journal::open(&store.journal_path()).unwrap().entries().len();
+    kernel.inject(Fault::DeadAfterLine(lines + 2));
+    assert!(!held.take_back(&mut kernel, Why::Asked).unwrap().is_whole);
+    assert_eq!(open_steps(&store), 3);
+    assert_kept(&store, "going");
+    kernel.inject(Fault::None);
+    assert!(held.take_back(&mut kernel, Why::Asked).unwrap().is_whole);
+    assert_eq!(store.account().unwrap(), Account::Nothing);
+    scene.assert_as_before("after all");
+}

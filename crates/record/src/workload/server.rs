@@ -1,0 +1,39 @@
+//! Who answers, and in which HTTP it is asked.
+
+use serde::{Deserialize, Serialize};
+
+/// Which HTTP a request is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum HttpVersion {
+    /// The connection ends with the answer, unasked.
+    #[serde(rename = "1.0")]
+    Http10,
+    /// The connection stays unless one side wants it closed.
+    #[default]
+    #[serde(rename = "1.1")]
+    Http11,
+}
+
+/// Who answers the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerKind {
+    /// nginx if it is installed, else our own responder, and the report says which. Of `tcp-rr` and `udp-rr` our own
+    /// responder, of streams a receiver in this process.
+    #[default]
+    Auto,
+    /// nginx; an error if it is not installed.
+    Nginx,
+    /// Our own responder.
+    Hostgap,
+}
+
+impl HttpVersion {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            HttpVersion::Http10 => "1.0",
+            HttpVersion::Http11 => "1.1",
+        }
+    }
+}

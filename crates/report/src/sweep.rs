@@ -1,0 +1,98 @@
+//! What a race says of its sweep: lines over the swept value, each point with its interval.
+
+use record::AxisUnit;
+use serde::Serialize;
+
+/// A sweep with its figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Swept {
+    /// What was swept, as the experiment says it: "loss", "settings.initcwnd".
+    pub over: String,
+    /// What [`SweptPoint::value`] counts: "bytes", "% of capacity", "per second", "% lost", "ms", "connections", or ""
+    /// for a knob's own.
+    pub unit: &'static str,
+    /// The same for the page.
+    #[serde(skip)]
+    pub axis: AxisUnit,
+    /// One entry a load and statistic.
+    pub charts: Vec<SweptChart>,
+}
+
+/// A statistic over the swept values, at what else the loads have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SweptChart {
+    /// Bytes of a body or packet; `None` where they are what is swept.
+    pub body_bytes: Option<u32>,
+    /// Requests per second; `None` where rates are what is swept, where they follow from each size's capacity, and where as
+    /// many go as can.
+    pub requested_rps: Option<f64>,
+    /// The share of capacity that the rate was asked as, 0 to 1, likewise.
+    pub of_capacity: Option<f64>,
+    /// "p50", "p99", "req/s", "Mbit/s" or "packets/s".
+    pub statistic: &'static str,
+    /// What the estimates count: "ns", "req/s", "Mbit/s" or "packets/s".
+    pub unit: &'static str,
+    /// One a data path, in display order.
+    pub lines: Vec<SweptLine>,
+    /// The reference and its control, where they were raced at no value of the sweep but as the experiment has it.
+    pub levels: Vec<SweptLevel>,
+}
+
+/// A data path over the values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SweptLine {
+    /// Its name.
+    pub name: String,
+    /// Its points, by rising value; one that has no trial that counts, or too few samples, is absent.
+    pub points: Vec<SweptPoint>,
+}
+
+/// A point.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SweptPoint {
+    /// The candidate that it is of.
+    pub candidate: String,
+    /// The same as its place in the summary.
+    #[serde(skip)]
+    pub index: usize,
+    /// The swept value, in the sweep's unit.
+    pub value: f64,
+    /// The statistic, in the chart's unit.
+    #[serde(flatten)]
+    pub figure: SweptFigure,
+}
+
+/// A figure of the reference.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SweptLevel {
+    /// The reference's name, or its control's.
+    pub candidate: String,
+    /// The statistic, in the chart's unit.
+    #[serde(flatten)]
+    pub figure: SweptFigure,
+}
+
+/// A statistic with its 95 % interval; `None` where the race can give none. The interval is the figure's own: what drifts
+/// for all candidates alike is in it, other than in a ratio's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SweptFigure {
+    /// Of all trials that count.
+    pub estimate: f64,
+    /// Lower end.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+}
+
+/// [`Swept::unit`].
+pub(crate) fn unit(axis: AxisUnit) -> &'static str {
+    match axis {
+        AxisUnit::Bytes => "bytes",
+        AxisUnit::PercentOfCapacity => "% of capacity",
+        AxisUnit::PerSecond => "per second",
+        AxisUnit::PercentLost => "% lost",
+        AxisUnit::Milliseconds => "ms",
+        AxisUnit::Connections => "connections",
+        AxisUnit::OfTheKnob => "",
+    }
+}

@@ -1,0 +1,52 @@
+//! The course of a race: what its trials reached, round by round.
+//!
+//! It is for the page alone. A record has the trials themselves, and whoever computes reads those.
+
+/// The course of a race.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timeline {
+    /// Rounds from the first to the last, those that are missing included.
+    pub rounds: u32,
+    /// Rounds that a step stands for; 1 but in long races.
+    pub rounds_a_step: u32,
+    /// Where a new build of the topologies began, in rounds from the first.
+    pub builds: Vec<u32>,
+    /// One entry a load, in the order of [`crate::Summary::loads`].
+    pub loads: Vec<Vec<TimelineRow>>,
+}
+
+/// A quantity over the steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimelineRow {
+    /// What it is.
+    pub quantity: Quantity,
+    /// For each candidate, in the order of [`crate::Summary::candidates`], its value at each step; `None` without a trial
+    /// that has one.
+    pub series: Vec<Vec<Option<f64>>>,
+}
+
+/// What is followed over a race.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// What a trial got done per second, in the unit of the race's throughput; of several rounds the least.
+    Rate(&'static str),
+    /// A percentile of the response times of a trial in nanoseconds, by its name; of several rounds the greatest.
+    Percentile(&'static str),
+    /// Trials that do not count.
+    Void,
+    /// Requests without an answer.
+    Unanswered,
+    /// Segments that were sent again.
+    Retransmits,
+    /// Retransmission time-outs.
+    TimeOuts,
+    /// Packets that backlogs, UDP sockets and wires dropped.
+    Drops,
+}
+
+impl Timeline {
+    /// How many steps there are.
+    pub fn steps(&self) -> usize {
+        self.rounds.div_ceil(self.rounds_a_step) as usize
+    }
+}

@@ -1,0 +1,104 @@
+//! What is said of a tail beside the counters of lost packets.
+
+use record::{Delay, Experiment, Race, Setting, Side, WorkloadKind};
+use report::analyse;
+
+use crate::made::{Plan, Truth};
+
+/// A race in which one request in 2000 of `x` waits for 200 ms, after a time-out that the counters have.
+fn lossy() -> Race {
+    Plan::of(7, vec![Truth { lost_one_in: 2_000, ..Truth::of("x", 1.2) }]).race()
+}
+
+fn tail(race: &Race) -> Option<String> {
+    analyse(race).candidates[2].rates[0].tail.clone()
+}
+
+/// The trials of `x`, with other counters.
+fn with_counters(retransmits: u64, rto_expiries: u64) -> Race {
+    let mut race = lossy();
+    let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    for trial in trials.filter(|trial| trial.entrant == 2 && trial.counters.retransmits > 0) {
+        (trial.counters.retransmits, trial.counters.rto_expiries) = (retransmits, rto_expiries);
+    }
+    race
+}
+
+fn changed(change: impl Fn(&mut Experiment)) -> Race {
+    let mut race = lossy();
+    change(&mut race.header.experiment);
+    race
+}
+
+#[test]
+fn time_outs_are_counted_beside_the_samples_that_took_as_long() {
+    let told = tail(&lossy()).unwrap();
+    let [again, expired, late] =
+        [" segments sent again, ", " retransmission time-outs; ", " samples took 190 ms"].map(|end| {
+            let before = told.split(end).next().unwrap();
+            before.rsplit(' ').next().unwrap().parse::<u64>().unwrap_or_else(|_| panic!("{told}"))
+        });
+    assert!(again > 0 && (again, again) == (expired, late), "each of them has one of the others: {told}");
+    assert!(told.ends_with("the counters do not show who lost it"), "{told}");
+    assert_eq!(tail(&Plan::of(7, vec![Truth::of("x", 1.2)]).race()), None, "nothing was sent again");
+}
+
+/// Samples of 200 ms beside retransmissions that no time-out made: a queue makes both.
+#[test]
+fn without_a_time_out_no_packet_is_said_to_be_lost() {
+    let told = tail(&with_counters(3, 0)).unwrap();
+    assert!(told.contains("sent again, no retransmission time-out; "), "{told}");
+    assert!(told.contains("these counters do not show why") && !told.contains("lost packet"), "{told}");
+}
+
+#[test]
+fn more_samples_than_time_outs_have_another_cause_too() {
+    let mut race = lossy();
+    let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    for trial in trials.filter(|trial| trial.entrant == 2).skip(1) {
+        trial.counters.rto_expiries = 0;
+    }
+    race.rounds[0].trials.iter_mut().find(|trial| trial.entrant == 2).unwrap().counters.rto_expiries = 1;
+    let told = tail(&race).unwrap();
+    assert!(
+        told.contains("1 retransmission time-out; ") && told.contains("More samples than time-outs"),
+        "{told}"
+    );
+}
+
+/// The time of an object is its size; nothing follows from 200 ms of it.
+#[test]
+fn downloads_have_their_time_outs_counted_and_no_more() {
+    let race = changed(|experiment| experiment.workload.kind = WorkloadKind::Download);
+    let told = tail(&race).unwrap();
+    assert!(told.ends_with("retransmission time-outs") && !told.contains("190 ms"), "{told}");
+    let mut quiet = with_counters(3, 0);
+    quiet.header.experiment.workload.kind = WorkloadKind::Download;
+    assert_eq!(tail(&quiet), None, "that something was sent again is in the counters");
+}
+
+#[test]
+fn a_wire_that_takes_as_long_itself_makes_no_lost_packets() {
+    let delay = |ms: u64| Some(Delay { ns: ms * 1_000_000 });
+    let long = changed(|experiment| experiment.underlay.delay = delay(100));
+    assert!(!tail(&long).unwrap().contains("190 ms"), "200 ms are a round trip");
+    let narrow = changed(|experiment| experiment.underlay.rate = Some("1mbit".parse().unwrap()));
+    assert!(!tail(&narrow).unwrap().contains("190 ms"), "its queue is as long");
+    let short = changed(|experiment| experiment.underlay.delay = delay(1));
+    assert!(tail(&short).unwrap().contains("190 ms"), "a neighbour in the same city");
+    // A wire of the candidate's own counts, and not the others'.
+    let own = changed(|experiment| {
+        let text = "schema = 1\nname = \"y\"\n[[candidates]]\npath = \"host\"\nname = \"x\"\n\
+                    underlay.to_client.delay = \"200ms\"";
+        experiment.candidates = Experiment::from_toml(text).unwrap().candidates;
+    });
+    assert!(!tail(&own).unwrap().contains("190 ms"), "200 ms are its wire's");
+}
+
+#[test]
+fn another_minimum_time_out_is_not_200_ms() {
+    let mut race = lossy();
+    let setting = Setting { knob: "rto_min".to_owned(), value: "10ms".to_owned(), side: Side::Both };
+    race.header.entrants[2].settings = vec![setting];
+    assert!(!tail(&race).unwrap().contains("190 ms"));
+}
