@@ -152,6 +152,13 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
                  kernel that has it, --kernel debian:6.12",
             ),
         ),
+        Some(LabError::NoTopology(unmet)) if unmet.feature == Feature::Tbf => (
+            UNABLE,
+            Some(
+                "a line rate is tbf's work: load the module (modprobe sch_tbf), or race on a kernel that has it, \
+                 --kernel debian:6.12",
+            ),
+        ),
         Some(LabError::NoTopology(_)) => {
             (UNABLE, Some("load the module (modprobe veth) or use a kernel with CONFIG_VETH"))
         }

@@ -2,7 +2,7 @@
 
 use ::record::{BitRate, Delay, Share, Underlay, Wire};
 
-/// What the wire between the nodes does to packets. It takes netem in the kernel.
+/// What the wire between the nodes does to packets. It takes netem in the kernel, and tbf for a line rate.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WireArgs {
     /// How long packets are under way, each way (40ms): a round trip takes it twice.
@@ -20,6 +20,9 @@ pub(crate) struct WireArgs {
     /// What it carries each way (512kbit, 100mbit, 2.5gbit).
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BitRate>,
+    /// What each node's own card sends (10gbit): the queue before it is the node's, and its `qdisc` manages it.
+    #[arg(long, value_name = "RATE")]
+    line_rate: Option<BitRate>,
     /// Cut packets to segments before they enter the wire, so that each is lost by itself.
     #[arg(long)]
     no_gso: bool,
@@ -34,10 +37,11 @@ impl WireArgs {
             loss: self.loss,
             reorder: self.reorder,
             rate: self.bandwidth,
+            line_rate: self.line_rate,
             gso: self.no_gso.then_some(false),
         };
-        let Wire { delay, jitter, loss, reorder, rate, gso } = said.or(underlay.both_ways());
-        *underlay = Underlay { delay, jitter, loss, reorder, rate, gso, ..underlay.clone() };
+        let Wire { delay, jitter, loss, reorder, rate, line_rate, gso } = said.or(underlay.both_ways());
+        *underlay = Underlay { delay, jitter, loss, reorder, rate, line_rate, gso, ..underlay.clone() };
         for way in [&mut underlay.to_server, &mut underlay.to_client].into_iter().flatten() {
             *way = said.or(*way);
         }

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use datapath::{NodeSpec, Pod, Reach, SpecError};
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
-use linux::{IfName, NetnsName};
+use linux::qdisc::Tbf;
+use linux::{IfName, NetnsName, Qdisc};
 use plan::{Place, Plan, Step};
 use record::Placement;
 use tune::{Lives, Nic, Setting, Settings, Site, Value};
@@ -46,10 +47,6 @@ pub(crate) fn plan(
         let routes = routes(plan, &process, &others);
         if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {
             return Err(refused("routes", "no route is known that leads from the one side to the other"));
-        }
-        let wants_queue = settings.iter().any(|setting| setting.lives == Lives::RootQdisc);
-        if wants_queue && is_queued(plan, &node.place, &node.wire) {
-            return Err(refused("qdisc", "the root of the wire has what makes the underlay long or lossy"));
         }
         let nic = nic(settings);
         if let Some(why) = settings.iter().find_map(|setting| setting.refused_by(&nic)) {
@@ -122,10 +119,27 @@ fn uses(settings: &Settings, is_meant: impl Fn(Lives) -> bool) -> bool {
     settings.client.iter().chain(&settings.server).any(|setting| is_meant(setting.lives))
 }
 
-/// Whether the steps have put a queueing discipline at the root of the link already.
-fn is_queued(plan: &Plan, place: &Place, wire: &IfName) -> bool {
-    let is_there = |step: &Step| matches!(step, Step::SetRootQdisc { link, .. } if link == wire);
-    plan.steps.iter().any(|placed| placed.place == *place && is_there(&placed.step))
+/// Adds what settings do to what the topology does. A queueing discipline for a link that has a line rate goes inside: the
+/// queue that it manages is the one before the line.
+pub(crate) fn extend(plan: &mut Plan, settings: Plan) {
+    for placed in settings.steps {
+        let line =
+            plan.steps.iter_mut().filter(|of| of.place == placed.place).find_map(|of| line(&mut of.step));
+        match (line, &placed.step) {
+            (Some((link, line)), Step::SetRootQdisc { link: asked, qdisc }) if link == asked => {
+                line.inner = qdisc.clone();
+            }
+            _ => plan.steps.push(placed),
+        }
+    }
+}
+
+/// What holds a link to its line rate, if the step does.
+fn line(step: &mut Step) -> Option<(&IfName, &mut Tbf)> {
+    match step {
+        Step::SetRootQdisc { link, qdisc: Qdisc::Tbf(line) } => Some((link, line)),
+        _ => None,
+    }
 }
 
 fn refused(what: &str, why: &str) -> SpecError {

@@ -106,7 +106,8 @@ impl Topology {
         });
         // After everything that they act on, and before the first socket.
         let of = |at: usize, process| (&nodes[homes[at]], &pods[at], process);
-        plan.extend(sides::plan(&shape, [of(0, &client), of(1, &server)], &plan)?);
+        let settings = sides::plan(&shape, [of(0, &client), of(1, &server)], &plan)?;
+        sides::extend(&mut plan, settings);
         let address = path.address_of(&nodes[homes[1]], &pods[1], shape.family, SERVER_PORT)?;
         let attach = |network: &Arc<Network>| {
             let whose = ["the client's pod", "the server's pod"];
@@ -294,9 +295,16 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
         }
     }
     let ways = [(client, shape.wires.to_server), (server, shape.wires.to_client)];
-    for (node, _) in ways.into_iter().filter(|(_, way)| way.gso == Some(false)) {
-        // Here, and not where packets are made: a pod's own packets are cut on their way out of the node too.
-        plan.push(&node.place, Step::SetGsoMaxSegs { link: node.wire.clone(), segments: 1 });
+    for (node, way) in ways {
+        if way.gso == Some(false) {
+            // Here, and not where packets are made: a pod's own packets are cut on their way out of the node too.
+            plan.push(&node.place, Step::SetGsoMaxSegs { link: node.wire.clone(), segments: 1 });
+        }
+        if let Some(rate) = way.line_rate {
+            let line = crate::wire::line(rate, shape.mtu_bytes);
+            let step = Step::SetRootQdisc { link: node.wire.clone(), qdisc: Qdisc::Tbf(Box::new(line)) };
+            plan.push(&node.place, step);
+        }
     }
     if !shape.steered {
         return;
@@ -308,8 +316,7 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
 }
 
 /// A wire through a bridge whose ports delay what they send towards a node. On the nodes' own ends netem would be part of
-/// the sender's host: TCP counts what waits in the host's queue as unsent and stops to fill it, and a discipline that is
-/// to be tried there has to stand at that place itself.
+/// the sender's host: TCP holds back what it would add to a full queue of its own host.
 fn long_wire(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     let (wan, bridge) = (wan(shape), ifname("br0"));
     // Nobody lives here; without an address of its own the bridge sends nothing by itself.

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use linux::Qdisc;
 use linux::features::{Facts, Feature};
-use linux::qdisc::{Netem, Probability};
-use record::{Underlay, Wire};
+use linux::qdisc::{Netem, Probability, Tbf};
+use record::{BitRate, Underlay, Wire};
 
 use crate::LabError;
 
@@ -38,6 +39,8 @@ const PACKETS_MAX: u64 = 1_000_000;
 const PACKETS_MIN: u64 = 100;
 /// A small packet in bytes: a request, or an answer of the default load.
 const SMALL: u64 = 256;
+/// The length of a link's queue where nobody has set it (`DEFAULT_TX_QUEUE_LEN`).
+const QUEUE_PACKETS: u32 = 1000;
 /// The least time for which a queue before a narrow wire has room, as in small routers.
 const QUEUE_MIN: Duration = Duration::from_millis(20);
 
@@ -52,10 +55,13 @@ impl Wires {
         self.to_server.is_shaped() || self.to_client.is_shaped()
     }
 
-    /// An error where it takes netem and the kernel has none: then nothing can race, the host neither.
+    /// An error where it takes netem or tbf and the kernel has none: then nothing can race, the host neither.
     pub fn possible(&self, facts: &Facts) -> Result<(), LabError> {
-        let unmet = if self.is_shaped() { facts.unmet(&[Feature::Netem]) } else { Vec::new() };
-        unmet.into_iter().next().map_or(Ok(()), |unmet| Err(LabError::NoTopology(unmet)))
+        let has_line = [self.to_server, self.to_client].iter().any(|wire| wire.line_rate.is_some());
+        let needs = [(self.is_shaped(), Feature::Netem), (has_line, Feature::Tbf)];
+        let needs: Vec<Feature> =
+            needs.into_iter().filter_map(|(takes, feature)| takes.then_some(feature)).collect();
+        facts.unmet(&needs).into_iter().next().map_or(Ok(()), |unmet| Err(LabError::NoTopology(unmet)))
     }
 
     /// What netem does to packets on their way to the server and to the client, if anything. `mtu_bytes` is the wire's.
@@ -102,14 +108,24 @@ impl Wires {
     /// How much time everything takes on it.
     pub fn patience(&self) -> Patience {
         let ways = [self.to_server, self.to_client];
-        let narrow = ways.iter().filter(|wire| wire.rate.is_some()).count() as u32;
+        let narrow = ways.iter().flat_map(|wire| [wire.rate, wire.line_rate]).flatten().count() as u32;
         Patience {
             round_trip: self.round_trip(),
             crowded: self.round_trip() + self.queue() * narrow,
             lossy: ways.iter().any(|wire| wire.loss.is_some_and(|loss| loss.billionths > 0)),
-            to_client: self.to_client.rate.map(|rate| rate.bits_per_s),
+            to_client: self.to_client.narrowest().map(|rate| rate.bits_per_s),
         }
     }
+}
+
+/// A card of a line rate with the queue that cards usually have.
+pub(crate) fn line(rate: BitRate, mtu_bytes: u32) -> Tbf {
+    let frame_bytes = mtu_bytes + 14;
+    let rate_bytes_per_s = rate.bits_per_s / 8;
+    // What leaves at once is two packets, or what the line sends between two ticks of a slow timer.
+    let tick_bytes = u32::try_from(rate_bytes_per_s / 4000).unwrap_or(u32::MAX);
+    let inner = Qdisc::Pfifo { limit: QUEUE_PACKETS };
+    Tbf { rate_bytes_per_s, burst_bytes: tick_bytes.max(2 * frame_bytes), inner }
 }
 
 impl Patience {

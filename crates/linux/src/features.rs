@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
-use crate::qdisc::{Fq, FqCodel, Netem};
+use crate::qdisc::{Fq, FqCodel, Netem, Tbf};
 use crate::{
     Encap, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Qdisc, Result, Route,
     VethPeer, Vxlan, sysctl,
@@ -47,6 +47,8 @@ pub enum Feature {
     Fq,
     /// Queueing discipline fq_codel.
     FqCodel,
+    /// Queueing discipline tbf: the line rate of a link, with a queue before it.
+    Tbf,
     /// eBPF programs of the kind that tc and netkit run, with `bpf_redirect_peer` (Linux 5.10), and a filesystem that
     /// keeps them.
     BpfTc,
@@ -72,6 +74,7 @@ impl Feature {
         Feature::Netem,
         Feature::Fq,
         Feature::FqCodel,
+        Feature::Tbf,
         Feature::BpfTc,
         Feature::BpfSockets,
     ];
@@ -94,6 +97,7 @@ impl fmt::Display for Feature {
             Feature::Netem => "netem",
             Feature::Fq => "fq",
             Feature::FqCodel => "fq_codel",
+            Feature::Tbf => "tbf",
             Feature::BpfTc => "eBPF programs at tc",
             Feature::BpfSockets => "eBPF programs at sockets",
         })
@@ -173,6 +177,13 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::Netem => at_root(netlink, &Qdisc::Netem(Netem { limit: 1, ..Netem::default() })),
         Feature::Fq => at_root(netlink, &Qdisc::Fq(Fq::default())),
         Feature::FqCodel => at_root(netlink, &Qdisc::FqCodel(FqCodel::default())),
+        Feature::Tbf => {
+            let inner = Qdisc::Pfifo { limit: 1 };
+            at_root(
+                netlink,
+                &Qdisc::Tbf(Box::new(Tbf { rate_bytes_per_s: 1_000_000, burst_bytes: 3000, inner })),
+            )
+        }
         Feature::BpfTc => bpf::try_programs(),
         Feature::BpfSockets => bpf::try_sockets(),
     }

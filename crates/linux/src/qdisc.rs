@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A queueing discipline without classes.
+/// A queueing discipline at the root of a link; but for [`Qdisc::Tbf`] one without classes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Qdisc {
@@ -21,6 +21,19 @@ pub enum Qdisc {
     },
     /// Three queues by priority; as long as the link's `txqueuelen`.
     PfifoFast,
+    /// A link of a certain line rate, with a queue before it (`sch_tbf`).
+    Tbf(Box<Tbf>),
+}
+
+/// A token bucket: what a link sends at most, and what manages the packets that wait for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tbf {
+    /// Bytes a second; packets are counted with their Ethernet header.
+    pub rate_bytes_per_s: u64,
+    /// Bytes that may leave at once. A packet with its header has to fit, else none of its size passes.
+    pub burst_bytes: u32,
+    /// The discipline of the packets that wait, as a card's queue has one.
+    pub inner: Qdisc,
 }
 
 /// What netem does to each packet that it is given. Zero, or `None`, is nothing.
@@ -110,6 +123,7 @@ impl Qdisc {
             Qdisc::FqCodel(_) => "fq_codel",
             Qdisc::Pfifo { .. } => "pfifo",
             Qdisc::PfifoFast => "pfifo_fast",
+            Qdisc::Tbf(_) => "tbf",
         }
     }
 
@@ -132,6 +146,10 @@ impl Qdisc {
                     && met(asked.quantum, found.quantum)
                     && met(asked.ecn, found.ecn)
             }
+            // The burst is told as a time, in units of 64 ns.
+            (Qdisc::Tbf(asked), Qdisc::Tbf(found)) => {
+                asked.rate_bytes_per_s == found.rate_bytes_per_s && asked.inner.is_met_by(&found.inner)
+            }
             (asked, found) => asked == found,
         }
     }
@@ -145,7 +163,7 @@ fn codel_told_us(asked_us: u32) -> u32 {
 }
 
 impl fmt::Display for Qdisc {
-    /// As tc takes it: `netem limit 1000 delay 40ms loss 0.2%`.
+    /// As tc takes it: `netem limit 1000 delay 40ms loss 0.2%`. The discipline inside a tbf takes a command of its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())?;
         match self {
@@ -165,6 +183,10 @@ impl fmt::Display for Qdisc {
             }
             Qdisc::Pfifo { limit } => write!(f, " limit {limit}"),
             Qdisc::PfifoFast => Ok(()),
+            Qdisc::Tbf(tbf) => {
+                let Tbf { rate_bytes_per_s, burst_bytes, .. } = **tbf;
+                write!(f, " rate {} burst {burst_bytes} limit {burst_bytes}", bits(rate_bytes_per_s))
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use bpf::forward::TunnelEnd;
 use ipnet::IpNet;
 use linux::{CpuSet, sysctl};
 use linux::{
-    Encap, FdbEntry, IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Neighbour, Route, VethPeer, Vxlan, nft,
+    Encap, FdbEntry, IfName, IpvlanMode, Link, LinkKind, MacvlanMode, Neighbour, Qdisc, Route, VethPeer,
+    Vxlan, nft,
 };
 
 use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
@@ -49,7 +50,7 @@ impl Tool<'_> {
     }
 }
 
-/// The command of every step but [`Step::AddNetns`], which has two.
+/// The command of every step but [`Step::AddNetns`], which has two. A tbf and what stands inside it are one line.
 fn command(place: &Place, step: &Step) -> String {
     let ip = Tool("ip", place);
     let bridge = Tool("bridge", place);
@@ -81,9 +82,7 @@ fn command(place: &Place, step: &Step) -> String {
         Step::SetGsoMaxSegs { link, segments } => {
             ip.run(&format!("link set dev {} gso_max_segs {segments}", word(link)))
         }
-        Step::SetRootQdisc { link, qdisc } => {
-            Tool("tc", place).run(&format!("qdisc replace dev {} root {qdisc}", word(link)))
-        }
+        Step::SetRootQdisc { link, qdisc } => root_qdisc(&Tool("tc", place), link, qdisc),
         Step::SetNic { link, parameter, value } => {
             inside(place, &format!("ethtool {}", parameter.command(&word(link), *value)))
         }
@@ -135,6 +134,14 @@ fn netns_operand(place: &Place) -> &str {
         Place::Host => "$$",
         Place::Netns(name) => name.as_str(),
     }
+}
+
+fn root_qdisc(tc: &Tool<'_>, link: &IfName, qdisc: &Qdisc) -> String {
+    let link = word(link);
+    let Qdisc::Tbf(tbf) = qdisc else { return tc.run(&format!("qdisc replace dev {link} root {qdisc}")) };
+    let outer = tc.run(&format!("qdisc replace dev {link} root handle 1: {qdisc}"));
+    let inner = tc.run(&format!("qdisc replace dev {link} parent 1:1 {}", tbf.inner));
+    format!("{outer} && {inner}")
 }
 
 fn add_link(link: &Link) -> String {

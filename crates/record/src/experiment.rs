@@ -144,6 +144,9 @@ pub struct Underlay {
     /// [`Wire::rate`] of either direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
+    /// [`Wire::line_rate`] of both nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_rate: Option<BitRate>,
     /// [`Wire::gso`] of both directions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gso: Option<bool>,
@@ -254,6 +257,7 @@ impl Default for Underlay {
             loss: None,
             reorder: None,
             rate: None,
+            line_rate: None,
             gso: None,
             to_server: None,
             to_client: None,
@@ -285,7 +289,7 @@ impl Underlay {
 
     /// What is said of both directions.
     pub fn both_ways(&self) -> Wire {
-        let Underlay { delay, jitter, loss, reorder, rate, gso, .. } = *self;
-        Wire { delay, jitter, loss, reorder, rate, gso }
+        let Underlay { delay, jitter, loss, reorder, rate, line_rate, gso, .. } = *self;
+        Wire { delay, jitter, loss, reorder, rate, line_rate, gso }
     }
 }

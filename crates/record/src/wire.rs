@@ -27,6 +27,10 @@ pub struct Wire {
     /// What it carries, with Ethernet headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
+    /// What the sending node's own link puts on it, with Ethernet headers: the line rate of its card. What waits for it
+    /// waits in the node, where its queueing discipline manages it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_rate: Option<BitRate>,
     /// False: packets are cut to segments before they enter it, so that each is lost by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gso: Option<bool>,
@@ -108,6 +112,7 @@ impl Wire {
             loss: self.loss.or(other.loss),
             reorder: self.reorder.or(other.reorder),
             rate: self.rate.or(other.rate),
+            line_rate: self.line_rate.or(other.line_rate),
             gso: self.gso.or(other.gso),
         }
     }
@@ -148,12 +153,19 @@ impl Wire {
                 );
             }
         }
-        match self.rate {
-            Some(rate) if !(RATE_MIN..=RATE_MAX).contains(&rate) => {
-                fault("rate", &rate, format!("{RATE_MIN} to {RATE_MAX} is expected"))
+        for (key, rate) in [("rate", self.rate), ("line_rate", self.line_rate)] {
+            if let Some(rate) = rate
+                && !(RATE_MIN..=RATE_MAX).contains(&rate)
+            {
+                return fault(key, &rate, format!("{RATE_MIN} to {RATE_MAX} is expected"));
             }
-            _ => Ok(()),
         }
+        Ok(())
+    }
+
+    /// The narrowest place of it, if any is narrow.
+    pub fn narrowest(&self) -> Option<BitRate> {
+        self.rate.into_iter().chain(self.line_rate).min()
     }
 }
 
@@ -173,13 +185,14 @@ impl Ways {
 impl fmt::Display for Wire {
     /// `delay 40ms, loss 0.2%, rate 100mbit`; nothing for a wire of the machine's own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Wire { delay, jitter, loss, reorder, rate, gso } = self;
+        let Wire { delay, jitter, loss, reorder, rate, line_rate, gso } = self;
         let mut parts = Vec::new();
         parts.extend(delay.map(|delay| format!("delay {delay}")));
         parts.extend(jitter.map(|jitter| format!("jitter {jitter}")));
         parts.extend(loss.map(|loss| format!("loss {loss}")));
         parts.extend(reorder.map(|reorder| format!("reorder {reorder}")));
         parts.extend(rate.map(|rate| format!("rate {rate}")));
+        parts.extend(line_rate.map(|rate| format!("line rate {rate}")));
         parts.extend((*gso == Some(false)).then(|| "no GSO".to_owned()));
         f.write_str(&parts.join(", "))
     }
@@ -359,6 +372,10 @@ mod tests {
             "`underlay.reorder` is 1%: without `delay` no packet waits that it could overtake",
         );
         check("underlay = { rate = \"5kbit\" }", "`underlay.rate` is 5kbit: 64kbit to 1000gbit is expected");
+        check(
+            "underlay = { to_client = { line_rate = \"5kbit\" } }",
+            "`underlay.to_client.line_rate` is 5kbit: 64kbit to 1000gbit is expected",
+        );
         check(
             "placement = \"same_node\"\nunderlay = { delay = \"5ms\" }",
             "`underlay` is delay 5ms: with `placement = \"same_node\"` nothing crosses the wire",

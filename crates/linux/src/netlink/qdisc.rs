@@ -6,6 +6,7 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use serde::{Deserialize, Serialize};
 
 use super::{Netlink, qdisc_message};
+use crate::qdisc::Tbf;
 use crate::{Qdisc, Result};
 
 /// A queueing discipline that somebody has put at the root of a link.
@@ -19,6 +20,9 @@ pub struct QdiscInfo {
     pub options: Vec<u8>,
     /// Others stand below it, or filters that send packets to its queues.
     pub branched: bool,
+    /// Kind and options of the one that stands inside it; only a tbf's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner: Option<(String, Vec<u8>)>,
 }
 
 /// Kinds whose options the kernel reads as it tells them.
@@ -29,7 +33,13 @@ const TCA_OPTIONS: u16 = 2;
 impl QdiscInfo {
     /// What it is; `None` for a kind, or an option of a kind, that ours never have.
     pub fn qdisc(&self) -> Option<Qdisc> {
-        qdisc_message::read(&self.kind, &self.options)
+        if self.kind != "tbf" {
+            return qdisc_message::read(&self.kind, &self.options);
+        }
+        let (kind, options) = self.inner.as_ref()?;
+        let inner = qdisc_message::read(kind, options)?;
+        let rate_bytes_per_s = qdisc_message::read_rate(&self.options)?;
+        Some(Qdisc::Tbf(Box::new(Tbf { rate_bytes_per_s, burst_bytes: 0, inner })))
     }
 
     /// Why it could not be put back once it is gone; `None` if it could.
@@ -98,15 +108,10 @@ impl Netlink {
         let root = qdiscs.iter().find(|qdisc| qdisc.header.parent == TcHandle::ROOT);
         let Some(root) = root.filter(|root| root.header.handle.major != 0) else { return Ok(None) };
         let major = root.header.handle.major;
-        let parents = qdiscs.iter().any(|qdisc| qdisc.header.parent.major == major);
-        let mut info = QdiscInfo { kind: String::new(), major, options: Vec::new(), branched: parents };
-        for attribute in &root.attributes {
-            match attribute {
-                TcAttribute::Kind(kind) => info.kind.clone_from(kind),
-                TcAttribute::Options(options) => info.options = raw(options),
-                _ => {}
-            }
-        }
+        let below = qdiscs.iter().find(|qdisc| qdisc.header.parent.major == major);
+        let (kind, options) = kind_and_options(root);
+        let inner = below.filter(|_| kind == "tbf").map(kind_and_options);
+        let mut info = QdiscInfo { kind, major, options, branched: below.is_some(), inner };
         // The others of those that can be put back have no filters.
         if info.kind == "fq_codel" {
             info.branched |= !self.filters_at(index, root.header.handle)?.is_empty();
@@ -120,14 +125,26 @@ impl Netlink {
         let attempted = format!("put {qdisc} at the root of link {index}");
         let taken: Vec<u16> = self.qdiscs(index)?.iter().map(|qdisc| qdisc.header.handle.major).collect();
         let major = (1..).find(|major| !taken.contains(major)).expect("a link has few of them");
-        self.place_qdisc(index, major, (qdisc.kind(), qdisc_message::options(qdisc)), attempted)
+        self.place_qdisc(
+            index,
+            TcHandle::ROOT,
+            major,
+            (qdisc.kind(), qdisc_message::options(qdisc)),
+            attempted,
+        )?;
+        let Qdisc::Tbf(tbf) = qdisc else { return Ok(()) };
+        let attempted = format!("put {} inside the tbf of link {index}", tbf.inner);
+        let (inner, below) = (&tbf.inner, TcHandle { major, minor: 1 });
+        let free =
+            (1..).find(|free| *free != major && !taken.contains(free)).expect("a link has few of them");
+        self.place_qdisc(index, below, free, (inner.kind(), qdisc_message::options(inner)), attempted)
     }
 
     /// Puts back what [`Netlink::root_qdisc`] has told, with its number.
     pub fn restore_root_qdisc(&self, index: u32, old: &QdiscInfo) -> Result<()> {
         let attempted = format!("put {} {:x}: back at the root of link {index}", old.kind, old.major);
         let options = qdisc_message::repeated(&old.kind, &old.options);
-        self.place_qdisc(index, old.major, (&old.kind, Some(options)), attempted)
+        self.place_qdisc(index, TcHandle::ROOT, old.major, (&old.kind, Some(options)), attempted)
     }
 
     /// Removes what somebody has put at the root of a link, so that the kernel's own choice comes back: `noqueue` for
@@ -142,11 +159,13 @@ impl Netlink {
     fn place_qdisc(
         &self,
         index: u32,
+        parent: TcHandle,
         major: u16,
         (kind, options): (&str, Option<Vec<u8>>),
         attempted: String,
     ) -> Result<()> {
-        let mut message = at_root(index);
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = parent;
         message.header.handle = TcHandle { major, minor: 0 };
         message.attributes.push(TcAttribute::Kind(kind.to_owned()));
         let options = options.filter(|options| !options.is_empty());
@@ -166,6 +185,18 @@ impl Netlink {
         // The kernel tells those of all links.
         Ok(of_link.filter(|qdisc| qdisc.header.index == index.cast_signed()).collect())
     }
+}
+
+fn kind_and_options(message: &TcMessage) -> (String, Vec<u8>) {
+    let mut found = (String::new(), Vec::new());
+    for attribute in &message.attributes {
+        match attribute {
+            TcAttribute::Kind(kind) => found.0.clone_from(kind),
+            TcAttribute::Options(options) => found.1 = raw(options),
+            _ => {}
+        }
+    }
+    found
 }
 
 fn at_root(index: u32) -> TcMessage {

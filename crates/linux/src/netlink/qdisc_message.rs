@@ -4,7 +4,7 @@
 
 use netlink_packet_core::{DefaultNla, Emitable, Nla, NlasIterator};
 
-use crate::qdisc::{Fq, FqCodel, Netem, Probability, Qdisc};
+use crate::qdisc::{Fq, FqCodel, Netem, Probability, Qdisc, Tbf};
 
 /// Of netem, behind `struct tc_netem_qopt`.
 mod netem {
@@ -34,6 +34,16 @@ mod codel {
     pub(super) const CE_THRESHOLD: u16 = 7;
 }
 
+mod tbf {
+    pub(super) const PARAMETERS: u16 = 1;
+    pub(super) const RATE64: u16 = 4;
+    pub(super) const BURST: u16 = 6;
+    /// `TC_LINKLAYER_ETHERNET`: without it the kernel asks for a table of sizes and times.
+    pub(super) const ETHERNET: u8 = 1;
+    /// Where the rate stands in a `struct tc_ratespec`, of 12 bytes.
+    pub(super) const RATE: usize = 8;
+}
+
 /// What the kernel is told about a queueing discipline beside its kind; `None` where it takes no options.
 pub(super) fn options(qdisc: &Qdisc) -> Option<Vec<u8>> {
     let word = |(kind, value): (u16, Option<u32>)| Some(DefaultNla::new(kind, value?.to_ne_bytes().to_vec()));
@@ -56,7 +66,27 @@ pub(super) fn options(qdisc: &Qdisc) -> Option<Vec<u8>> {
         ])),
         Qdisc::Pfifo { limit } => limit.to_ne_bytes().to_vec(),
         Qdisc::PfifoFast => return None,
+        Qdisc::Tbf(tbf) => tbf_options(tbf),
     })
+}
+
+/// `struct tc_tbf_qopt` is the rate, a peak rate, then limit, burst as a time and MTU; the burst in bytes (Linux 3.13)
+/// stands for its time. The limit makes a queue inside, so that there is one until it is replaced.
+fn tbf_options(Tbf { rate_bytes_per_s, burst_bytes, .. }: &Tbf) -> Vec<u8> {
+    let short = u32::try_from(*rate_bytes_per_s).unwrap_or(u32::MAX);
+    let mut rate = [0; 12];
+    rate[1] = tbf::ETHERNET;
+    rate[tbf::RATE..].copy_from_slice(&short.to_ne_bytes());
+    let parameters =
+        [rate.to_vec(), vec![0; 12], [*burst_bytes, 0, 0].map(u32::to_ne_bytes).concat()].concat();
+    let mut attributes = vec![
+        DefaultNla::new(tbf::PARAMETERS, parameters),
+        DefaultNla::new(tbf::BURST, burst_bytes.to_ne_bytes().to_vec()),
+    ];
+    if short == u32::MAX {
+        attributes.push(DefaultNla::new(tbf::RATE64, rate_bytes_per_s.to_ne_bytes().to_vec()));
+    }
+    bytes(&attributes)
 }
 
 /// The times go as 64 bits of nanoseconds (Linux 4.15): the words of the head count in units of 64 ns and end at 275 s.
@@ -86,7 +116,16 @@ fn netem_options(netem: &Netem) -> Vec<u8> {
     told
 }
 
-/// A queueing discipline as the kernel tells it. `None`: a kind, or an option of a kind, that ours never have.
+/// The line rate of a tbf in bytes a second, as the kernel tells it.
+pub(super) fn read_rate(options: &[u8]) -> Option<u64> {
+    let found = attributes(options)?;
+    let (_, parameters) = found.iter().find(|(kind, _)| *kind == tbf::PARAMETERS)?;
+    let short = parameters.get(tbf::RATE..)?.first_chunk()?;
+    Some(long(&found, tbf::RATE64).unwrap_or(u32::from_ne_bytes(*short).into()))
+}
+
+/// A queueing discipline without classes as the kernel tells it. `None`: a kind, or an option of a kind, that ours never
+/// have.
 pub(super) fn read(kind: &str, options: &[u8]) -> Option<Qdisc> {
     match kind {
         "netem" => read_netem(options).map(Qdisc::Netem),
@@ -235,6 +274,18 @@ mod tests {
         check(&Qdisc::FqCodel(codel), &expected.concat());
         check(&Qdisc::Pfifo { limit: 3 }, &words(&[3]));
         assert_eq!(options(&Qdisc::PfifoFast), None);
+    }
+
+    #[test]
+    fn a_line_rate_has_the_kernels_layout() {
+        let line = |rate_bytes_per_s| Tbf { rate_bytes_per_s, burst_bytes: 3028, inner: Qdisc::PfifoFast };
+        let head = |rate| words(&[u32::from_ne_bytes([0, 1, 0, 0]), 0, rate, 0, 0, 0, 3028, 0, 0]);
+        let told = options(&Qdisc::Tbf(Box::new(line(5_000_000)))).unwrap();
+        assert_eq!(told, [nla(1, &head(5_000_000)), nla(6, &words(&[3028]))].concat());
+        assert_eq!(read_rate(&told), Some(5_000_000));
+        let told = options(&Qdisc::Tbf(Box::new(line(1 << 33)))).unwrap();
+        assert_eq!(read_rate(&told), Some(1 << 33));
+        assert_eq!(read_rate(&[9, 0, 1, 0, 5]), None);
     }
 
     #[test]

@@ -43,11 +43,18 @@ fn links_are_probed_as_ip_finds_them() {
 #[test]
 fn queueing_disciplines_are_probed_as_tc_finds_them() {
     let missing = probe().unwrap().missing;
-    for (feature, kind) in [(Feature::Netem, "netem"), (Feature::Fq, "fq"), (Feature::FqCodel, "fq_codel")] {
+    let tbf = "tbf rate 8mbit burst 3000 limit 3000";
+    let kinds =
+        [(Feature::Netem, "netem"), (Feature::Fq, "fq"), (Feature::FqCodel, "fq_codel"), (Feature::Tbf, tbf)];
+    for (feature, kind) in kinds {
         let place = Place::new("qdiscs");
         place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
-        let run =
-            || std::process::Command::new("tc").args(["qdisc", "add", "dev", "p0", "root", kind]).output();
+        let run = || {
+            std::process::Command::new("tc")
+                .args(["qdisc", "add", "dev", "p0", "root"])
+                .args(kind.split(' '))
+                .output()
+        };
         let added = place.netns.run(run).unwrap().expect("tc is installed").status.success();
         assert_eq!(!missing.contains_key(&feature), added, "{feature}: {missing:?}");
     }

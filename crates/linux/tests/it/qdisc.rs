@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use linux::Qdisc;
 use linux::features::{Feature, probe};
-use linux::qdisc::{Fq, FqCodel, Netem, Probability};
+use linux::qdisc::{Fq, FqCodel, Netem, Probability, Tbf};
 use serde_json::Value;
 
 use crate::world::{PATIENCE, Place, ifname};
@@ -112,6 +112,35 @@ fn fq_codel_is_put_and_taken() {
     check(&Qdisc::FqCodel(codel.clone()), &Qdisc::FqCodel(FqCodel::default()), &expected);
     let expected = [("limit", 10_240.into()), ("ecn", true.into())];
     check(&Qdisc::FqCodel(FqCodel::default()), &Qdisc::FqCodel(codel), &expected);
+}
+
+#[test]
+fn a_line_rate_is_put_with_its_queue_and_taken() {
+    if is_missing(Feature::Tbf) {
+        return;
+    }
+    let line =
+        |rate_bytes_per_s, inner| Qdisc::Tbf(Box::new(Tbf { rate_bytes_per_s, burst_bytes: 3028, inner }));
+    let (five, queue) = (line(5_000_000, Qdisc::Pfifo { limit: 33 }), Qdisc::Pfifo { limit: 1 });
+    check(&five, &queue, &[("rate", 5_000_000.into())]);
+    // A rate beyond 32 bits of bytes a second.
+    check(&line(5 << 30, Qdisc::PfifoFast), &five, &[("rate", (5_u64 << 30).into())]);
+
+    let (place, index) = with_link();
+    place.netlink.set_root_qdisc(index, &five).expect("root may change its own links");
+    let text = place.judge("tc", &["-j", "qdisc", "show", "dev", "p0"]);
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("asked for JSON");
+    let inner = rows.iter().find(|row| row["parent"] == "1:1").expect("it stands inside");
+    assert_eq!(
+        (inner["kind"].as_str(), inner["options"]["limit"].as_u64()),
+        (Some("pfifo"), Some(33)),
+        "{text}"
+    );
+    let found = place.netlink.root_qdisc(index).expect(READ).expect("it was put there");
+    let other = line(5_000_000, Qdisc::Pfifo { limit: 34 });
+    let told = found.qdisc().expect("its kind is ours");
+    assert!(five.is_met_by(&told) && !other.is_met_by(&told), "{found:?}");
+    assert_eq!(found.irretrievable(), Some("others or filters stand below it"));
 }
 
 /// Somebody's own, as `tc` makes it, comes back exactly: number and options.

@@ -1,6 +1,6 @@
 //! Plans as commands: how they look, and that they do what they say.
 
-use linux::qdisc::Netem;
+use linux::qdisc::{Netem, Tbf};
 use linux::{NetnsName, Qdisc};
 use plan::{Journal, Kernel, Place, Plan, Queue, Step, apply};
 use testkit::{World, dump, require_root, shell};
@@ -26,6 +26,9 @@ fn on_the_host_nothing_enters_a_namespace() {
     plan.push(&host, Step::SetQueueCpus { link: ifname("eth0"), queue: Queue::Tx(3), cpus });
     let netem = Netem { delay_ns: 40_000_000, limit: 2000, ..Netem::default() };
     plan.push(&host, Step::SetRootQdisc { link: ifname("eth0"), qdisc: Qdisc::Netem(netem) });
+    let inner = Qdisc::Pfifo { limit: 50 };
+    let line = Tbf { rate_bytes_per_s: 5_000_000, burst_bytes: 3028, inner };
+    plan.push(&host, Step::SetRootQdisc { link: ifname("eth0"), qdisc: Qdisc::Tbf(Box::new(line)) });
     insta::assert_snapshot!(plan.commands().join("\n"));
 }
 
