@@ -251,7 +251,9 @@ impl Race {
                 };
                 broken.extend(rounded.broken.iter().map(|broken| broken.entrant));
                 let last_to_break = rounded.broken.last().cloned();
-                writer.append(&Line::Round(self.judged(rounded, (round, build), &facts)?))?;
+                let mut judged = self.judged(rounded, (round, build), &facts)?;
+                judged.ended_s = Some(started.elapsed().as_secs_f64());
+                writer.append(&Line::Round(judged))?;
                 if let Some(broken) = last_to_break.filter(|_| course.runners.len() <= CONTENDERS_FROM) {
                     take_down(course.runners)?;
                     let candidate = self.contenders[broken.entrant].name.clone();
@@ -287,7 +289,7 @@ impl Race {
                 trial.void = Some(record::Void::FactsChanged { what: what.clone() });
             }
         }
-        Ok(Round { round, build, trials, broken })
+        Ok(Round { round, build, ended_s: None, trials, broken })
     }
 
     /// The rounds of a build; the first builds get one more where they do not divide evenly.

@@ -187,6 +187,10 @@ pub struct Round {
     pub round: u32,
     /// Which build of the topologies it ran on, from 0.
     pub build: u32,
+    /// Seconds from the beginning of the race to its end, builds included, by the clock of the machine that raced: one in
+    /// counted time has its own. Records from before this was written have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_s: Option<f64>,
     /// The trials in the order in which they ran, void ones included.
     pub trials: Vec<TrialRecord>,
     /// Candidates that broke in this round. Later rounds go without them.

@@ -11,6 +11,9 @@ pub struct Timeline {
     pub rounds_a_step: u32,
     /// Where a new build of the topologies began, in rounds from the first.
     pub builds: Vec<u32>,
+    /// When each step ended, in seconds from the beginning of the race, each later than the one before; `None` where the
+    /// record does not say it of every step.
+    pub ends_s: Option<Vec<f64>>,
     /// One entry a load, in the order of [`crate::Summary::loads`].
     pub loads: Vec<Vec<TimelineRow>>,
 }
@@ -40,6 +43,10 @@ pub enum Quantity {
     Retransmits,
     /// Retransmission time-outs.
     TimeOuts,
+    /// Nanoseconds for which the machine's own hypervisor ran somebody else on the nodes' CPUs.
+    Stolen,
+    /// Nanoseconds for which threads of the generator could have run and had no CPU.
+    Starved,
     /// Packets that backlogs, UDP sockets and wires dropped.
     Drops,
 }

@@ -77,7 +77,13 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
 pub(crate) fn round(round: u32) -> Line {
     let base_ns = 10_000 + u64::from(round) * 1_000;
     let trials = vec![trial(1, base_ns), trial(0, base_ns + 500)];
-    Line::Round(Round { round, build: round / 2, trials, broken: vec![] })
+    Line::Round(Round {
+        round,
+        build: round / 2,
+        ended_s: Some(f64::from(round) + 0.5),
+        trials,
+        broken: vec![],
+    })
 }
 
 /// A profile of an entrant.

@@ -15,11 +15,13 @@ const STEPS_MAX: u32 = 100;
 type Figure = fn(&TrialRecord) -> u64;
 
 /// What is counted, by trial; a row that counts nothing is left out.
-const COUNTS: [(Quantity, Figure); 5] = [
+const COUNTS: [(Quantity, Figure); 7] = [
     (Quantity::Void, |trial| u64::from(trial.void.is_some())),
     (Quantity::Unanswered, |trial| trial.missed),
     (Quantity::Retransmits, |trial| trial.counters.retransmits),
     (Quantity::TimeOuts, |trial| trial.counters.rto_expiries),
+    (Quantity::Stolen, |trial| trial.client_cpu.steal_ns + trial.server_cpu.steal_ns),
+    (Quantity::Starved, |trial| trial.counters.client_runqueue_ns),
     (Quantity::Drops, |trial| {
         let counters = &trial.counters;
         counters.softnet_drops + counters.udp_errors + counters.wire_drops
@@ -40,10 +42,22 @@ pub(super) fn timeline(race: &Race) -> Option<Timeline> {
     let rounds_a_step = rounds.div_ceil(STEPS_MAX);
     let pairs = race.rounds.windows(2).filter(|pair| pair[0].build != pair[1].build);
     let builds = pairs.map(|pair| pair[1].round).collect();
-    let mut timeline = Timeline { rounds, rounds_a_step, builds, loads: vec![] };
+    let ends_s = ends(race, rounds.div_ceil(rounds_a_step) as usize, rounds_a_step);
+    let mut timeline = Timeline { rounds, rounds_a_step, builds, ends_s, loads: vec![] };
     timeline.loads =
         (0..race.loads.len()).map(|load| Course::of(race, &timeline, load).rows(race, load)).collect();
     Some(timeline)
+}
+
+/// When the last round of each step ended; `None` unless every step has an end, later than the one before.
+fn ends(race: &Race, steps: usize, rounds_a_step: u32) -> Option<Vec<f64>> {
+    let mut ends = vec![0.0; steps];
+    for round in &race.rounds {
+        let step = (round.round / rounds_a_step) as usize;
+        ends[step] = f64::max(ends[step], round.ended_s?);
+    }
+    let begins = std::iter::once(&0.0).chain(&ends);
+    begins.zip(&ends).all(|(begin, end)| begin < end && end.is_finite()).then_some(ends)
 }
 
 /// The trials of a load by candidate and step.

@@ -47,6 +47,17 @@ fn lead(summary: &Summary, timeline: &Timeline) -> String {
         }
         None => String::new(),
     };
+    let has_stalls = timeline
+        .loads
+        .iter()
+        .flatten()
+        .any(|row| matches!(row.quantity, Quantity::Stolen | Quantity::Starved));
+    let stalls = if has_stalls {
+        " Answers that were late while the hypervisor took CPU time, or while the generator waited for a CPU, may be late by \
+         the machine and not by their data path."
+    } else {
+        ""
+    };
     let several = match timeline.rounds_a_step {
         1 => String::new(),
         rounds => format!(
@@ -54,7 +65,7 @@ fn lead(summary: &Summary, timeline: &Timeline) -> String {
         ),
     };
     format!(
-        "What single trials reached, round by round{took}. Upright lines are new builds of all topologies. What moves all \
+        "What single trials reached, round by round{took}.{stalls} Upright lines are new builds of all topologies. What moves all \
          lines alike is the machine; what moves one is its data path, or chance. Void trials are counted in their own row and \
          are in no other figure but counts.{several}"
     )
@@ -74,14 +85,17 @@ fn name(quantity: Quantity) -> String {
         Quantity::Unanswered => "not answered".to_owned(),
         Quantity::Retransmits => "retransmits".to_owned(),
         Quantity::TimeOuts => "retransmission time-outs".to_owned(),
+        Quantity::Stolen => "CPU time that the hypervisor took, ms".to_owned(),
+        Quantity::Starved => "the generator waited for a CPU, ms".to_owned(),
         Quantity::Drops => "drops".to_owned(),
     }
 }
 
-/// A value as it is drawn: nanoseconds as microseconds.
+/// A value as it is drawn: nanoseconds as microseconds, or as milliseconds where they are sums.
 fn drawn(quantity: Quantity, value: f64) -> f64 {
     match quantity {
         Quantity::Percentile(_) => value / 1e3,
+        Quantity::Stolen | Quantity::Starved => value / 1e6,
         Quantity::Rate(_)
         | Quantity::Void
         | Quantity::Unanswered
@@ -120,7 +134,9 @@ fn table(m: &mut Markup, summary: &Summary, timeline: &Timeline, row: &TimelineR
 
 fn told(quantity: Quantity, value: f64) -> String {
     match quantity {
-        Quantity::Rate(_) | Quantity::Percentile(_) => text::significant(drawn(quantity, value)),
+        Quantity::Rate(_) | Quantity::Percentile(_) | Quantity::Stolen | Quantity::Starved => {
+            text::significant(drawn(quantity, value))
+        }
         Quantity::Void
         | Quantity::Unanswered
         | Quantity::Retransmits

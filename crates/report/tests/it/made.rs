@@ -69,7 +69,9 @@ impl Plan {
                 let round = rounds.len() as u32;
                 let drift = 0.05 * normal(&mut random);
                 let trials = self.trials(&settled, drift, &mut random);
-                rounds.push(Round { round, build, trials, broken: vec![] });
+                // A build takes as long as two rounds.
+                let ended_s = Some(f64::from(7 * (round + 1) + 14 * (build + 1)));
+                rounds.push(Round { round, build, ended_s, trials, broken: vec![] });
             }
         }
         Race {

@@ -46,6 +46,31 @@ fn every_round_has_what_its_trials_reached() {
 }
 
 #[test]
+fn rounds_lie_at_their_minutes_where_the_record_has_them() {
+    let mut race = race();
+    let ends = timeline(&race).ends_s.expect("every round has its end");
+    assert_eq!((ends[0], ends[29]), (21.0, 7.0 * 30.0 + 14.0 * 6.0));
+    assert!(html::page(&analyse(&race)).contains("minutes from the beginning of the race"));
+    race.rounds[4].ended_s = None;
+    let unknown = timeline(&race).ends_s;
+    race.rounds[4].ended_s = Some(1.0);
+    assert_eq!([unknown, timeline(&race).ends_s], [None, None]);
+    assert!(!html::page(&analyse(&race)).contains("minutes from the beginning of the race"));
+}
+
+#[test]
+fn what_the_machine_took_has_rows() {
+    let mut race = race();
+    assert!(timeline(&race).loads[0].iter().all(|row| row.quantity != Quantity::Stolen));
+    race.rounds[2].trials[0].client_cpu.steal_ns = 5_000_000;
+    race.rounds[2].trials[0].counters.client_runqueue_ns = 3_000_000;
+    let (entrant, load) = (race.rounds[2].trials[0].entrant, race.rounds[2].trials[0].load);
+    let timeline = timeline(&race);
+    assert_eq!(row(&timeline, load, Quantity::Stolen).series[entrant][2], Some(5e6));
+    assert_eq!(row(&timeline, load, Quantity::Starved).series[entrant][2], Some(3e6));
+}
+
+#[test]
 fn void_trials_are_counted_where_they_ran_and_what_counts_nothing_has_no_row() {
     let timeline = timeline(&race());
     let void = row(&timeline, 0, Quantity::Void);

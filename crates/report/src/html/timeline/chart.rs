@@ -26,7 +26,7 @@ pub(super) struct Plot<'a> {
     load: usize,
     frame: Frame,
     ends: (f64, f64),
-    /// Over steps, each of which has its point in its middle.
+    /// Over minutes where the record has them, else over steps; each step has its point in its middle.
     x: Span,
 }
 
@@ -52,6 +52,8 @@ impl Upright {
             | Quantity::Unanswered
             | Quantity::Retransmits
             | Quantity::TimeOuts
+            | Quantity::Stolen
+            | Quantity::Starved
             | Quantity::Drops => Upright::Linear(Linear::new(most * 1.06, (bottom, top))),
         }
     }
@@ -78,7 +80,8 @@ impl<'a> Plot<'a> {
             Frame::Wide => (74.0, 1112.0),
             Frame::Narrow => (58.0, 374.0),
         };
-        let x = Span::new((0.0, timeline.steps() as f64), ends);
+        let last = timeline.ends_s.as_deref().and_then(<[f64]>::last);
+        let x = Span::new((0.0, last.map_or(timeline.steps() as f64, |last_s| last_s / 60.0)), ends);
         Plot { summary, timeline, load, frame, ends, x }
     }
 
@@ -91,7 +94,7 @@ impl<'a> Plot<'a> {
             self.draw_row(&mut svg, row, (top + height, top));
             top += height;
         }
-        self.draw_rounds(&mut svg, top);
+        self.draw_below(&mut svg, top);
         let load = self.summary.loads.get(self.load).map(text::load).unwrap_or_default();
         let title = format!("The course of the race, {load}");
         let desc = "A row a quantity, a line a data path; every point stands in the tables below.";
@@ -106,6 +109,8 @@ impl<'a> Plot<'a> {
             | Quantity::Unanswered
             | Quantity::Retransmits
             | Quantity::TimeOuts
+            | Quantity::Stolen
+            | Quantity::Starved
             | Quantity::Drops => (row, FLAT),
         })
     }
@@ -140,7 +145,7 @@ impl<'a> Plot<'a> {
             svg.text("tick", at(left - 8.0, y + 4.0), Anchor::End, &text::significant_short(tick));
         }
         for build in &self.timeline.builds {
-            let x = self.x.place(f64::from(*build) / f64::from(self.timeline.rounds_a_step));
+            let x = self.along(f64::from(*build) / f64::from(self.timeline.rounds_a_step));
             svg.line("build", at(x, top), at(x, bottom));
         }
         // The reference is drawn last, above all others.
@@ -170,7 +175,7 @@ impl<'a> Plot<'a> {
         let series = row.series.get(index).map_or(&[][..], Vec::as_slice);
         let place = |(step, value): (usize, &Option<f64>)| {
             let value = drawn(row.quantity, (*value)?);
-            value.is_finite().then(|| at(self.x.place(step as f64 + 0.5), scale.place(value)))
+            value.is_finite().then(|| at(self.along(step as f64 + 0.5), scale.place(value)))
         };
         let places: Vec<Option<At>> = series.iter().enumerate().map(place).collect();
         places
@@ -180,7 +185,38 @@ impl<'a> Plot<'a> {
             .collect()
     }
 
-    /// Numbers of rounds below the last row.
+    /// Where a step lies, or a part of one.
+    fn along(&self, step: f64) -> f64 {
+        let Some(ends_s) = &self.timeline.ends_s else { return self.x.place(step) };
+        let whole = step.floor() as usize;
+        let end =
+            |step: usize| step.checked_sub(1).and_then(|before| ends_s.get(before)).copied().unwrap_or(0.0);
+        let (begin, end) = (end(whole), end((whole + 1).min(ends_s.len())));
+        self.x.place((begin + (end - begin) * step.fract()) / 60.0)
+    }
+
+    /// Minutes below the last row, or numbers of rounds.
+    fn draw_below(&self, svg: &mut Svg, bottom: f64) {
+        let Some(last_s) = self.timeline.ends_s.as_deref().and_then(<[f64]>::last) else {
+            return self.draw_rounds(svg, bottom);
+        };
+        for minute in std::iter::once(0.0).chain(Linear::new(last_s / 60.0, self.ends).ticks(60.0)) {
+            svg.text(
+                "tick",
+                at(self.x.place(minute), bottom + 18.0),
+                Anchor::Middle,
+                &text::significant_short(minute),
+            );
+        }
+        let middle = f64::midpoint(self.ends.0, self.ends.1);
+        svg.text(
+            "axis-name",
+            at(middle, bottom + 36.0),
+            Anchor::Middle,
+            "minutes from the beginning of the race",
+        );
+    }
+
     fn draw_rounds(&self, svg: &mut Svg, bottom: f64) {
         let each = self.timeline.rounds_a_step;
         let scale = Linear::new(f64::from(self.timeline.rounds), self.ends);
@@ -216,7 +252,7 @@ mod tests {
     fn timeline(quantity: Quantity, series: Vec<Vec<Option<f64>>>) -> Timeline {
         let rounds = series[0].len() as u32;
         let row = TimelineRow { quantity, series };
-        Timeline { rounds, rounds_a_step: 1, builds: vec![], loads: vec![vec![row]] }
+        Timeline { rounds, rounds_a_step: 1, builds: vec![], ends_s: None, loads: vec![vec![row]] }
     }
 
     fn drawn_runs(timeline: &Timeline, index: usize, ends: (f64, f64)) -> Vec<Vec<At>> {
