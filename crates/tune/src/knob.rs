@@ -116,6 +116,19 @@ pub enum Scope {
     Link,
 }
 
+/// In which races a knob can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Races {
+    /// In all.
+    All,
+    /// In those of a virtual machine: the whole machine has one value, and elsewhere it is others' too.
+    OwnMachine,
+    /// In none: links of a race are veth, and only cards have it.
+    NoCard,
+    /// In none: the whole machine has one value, which `hostgap tune` alone can take back.
+    Never,
+}
+
 /// A kernel version, major and minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Since(pub u32, pub u32);
@@ -171,6 +184,43 @@ impl Knob {
             | Lives::Attribute(_) => Some(Scope::Link),
             Lives::Nowhere { .. } => None,
         }
+    }
+}
+
+impl Knob {
+    /// In which races it can be set; `None` for one that is gone.
+    pub fn races(&self) -> Option<Races> {
+        Some(match self.lives {
+            Lives::Sysctl(_) | Lives::Route(_) | Lives::Queue(_) | Lives::RootQdisc | Lives::Mtu => {
+                Races::All
+            }
+            Lives::Notrack => Races::All,
+            // A veth has queues and the kernel's own offloads, but neither rings nor interrupts to coalesce.
+            Lives::Nic(parameters) => {
+                let of_veth = |parameter: &NicParameter| {
+                    matches!(parameter, NicParameter::Channels | NicParameter::Feature(_))
+                };
+                if parameters.iter().all(of_veth) { Races::All } else { Races::NoCard }
+            }
+            Lives::Attribute(LinkAttribute::Threaded) | Lives::Indirection | Lives::Interrupts => {
+                Races::NoCard
+            }
+            Lives::Attribute(_) => Races::All,
+            Lives::Machine(_) => Races::OwnMachine,
+            Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency => Races::Never,
+            Lives::Nowhere { .. } => return None,
+        })
+    }
+}
+
+impl fmt::Display for Races {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Races::All => "in any race",
+            Races::OwnMachine => "in races of a virtual machine (`--kernel`)",
+            Races::NoCard => "in no race, since its links are no cards",
+            Races::Never => "in no race, by `hostgap tune` alone",
+        })
     }
 }
 

@@ -40,6 +40,9 @@ fn text(knob: &Knob) -> String {
     }
     text += &format!("      takes   {}, for example {}\n", knob.kind, knob.example);
     text += &format!("      lives   {}, felt {}, risk {}\n", knob.lives, knob.reaches, knob.risk);
+    if let Some(races) = knob.races() {
+        text += &format!("      races   {races}\n");
+    }
     if knob.disrupts != Disrupts::Nothing {
         text += &format!("      setting it interrupts {}\n", knob.disrupts);
     }

@@ -5,6 +5,7 @@ use linux::features::{Facts, probe};
 use linux::{Netns, NetnsName};
 use record::{Asked, Candidate, Placement, Tuning};
 use testkit::run;
+use tune::Races;
 
 use crate::standing::{left, shape, staffing};
 
@@ -194,6 +195,31 @@ fn what_this_kernel_does_not_take_says_why() {
     if flows.trim() == "0" {
         check(&facts, ("rps_flow_cnt", "1024"), "following of flows is off on this machine");
     }
+}
+
+#[test]
+fn every_knob_races_where_its_row_says() {
+    let facts = probe().unwrap();
+    let ownable = |reason: &str| reason.contains("only in a VM that hostgap has booted");
+    let not_here =
+        |reason: &str| reason.contains("no kernel from") || reason.contains("following of flows is off");
+    for knob in tune::all() {
+        let is_later = knob.since.is_some_and(|since| tune::Since::of_release(&facts.kernel) < Some(since));
+        let Some(races) = knob.races().filter(|_| !is_later) else { continue };
+        let unmet = proved(&tuned("host", &[(knob.id, knob.example)]), &facts).unmet;
+        let fits = match races {
+            Races::All => unmet.iter().all(|reason| not_here(reason) || lacks_module(knob, reason)),
+            Races::OwnMachine => unmet.iter().any(|reason| ownable(reason)),
+            Races::NoCard | Races::Never => !unmet.is_empty() && !unmet.iter().any(|reason| ownable(reason)),
+        };
+        assert!(fits, "{} is set {races}: {unmet:?}", knob.id);
+    }
+}
+
+/// A kernel without an algorithm or a queueing discipline.
+fn lacks_module(knob: &tune::Knob, reason: &str) -> bool {
+    matches!(knob.kind, tune::Kind::Algorithm | tune::Kind::Qdisc)
+        && reason.contains("no such file or directory")
 }
 
 #[test]

@@ -74,12 +74,13 @@ fn section(knob: &Knob) -> String {
             format!("\"{}\"", knob.example)
         }
     };
+    let races = knob.races().expect("only those that are gone have none");
     let disrupts = match knob.disrupts {
         Disrupts::Nothing => String::new(),
         some => format!(" · setting it interrupts {some}"),
     };
     format!(
-        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {}{disrupts}{kernels}\n\nDefault {}.\n\nSource: {}.\n",
+        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {} · {races}{disrupts}{kernels}\n\nDefault {}.\n\nSource: {}.\n",
         knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.default, knob.source
     )
 }
