@@ -4,9 +4,7 @@ use super::look;
 use super::markup::Markup;
 use super::text;
 use crate::Summary;
-use record::{
-    Asked, Candidate, Experiment, Placement, Rate, ServerKind, Steering, SweepValue, Swept, Tuning,
-};
+use record::Experiment;
 
 /// Writes the sections.
 pub(super) fn sections(m: &mut Markup, summary: &Summary) {
@@ -66,167 +64,149 @@ fn method(summary: &Summary) -> Vec<String> {
     ]
 }
 
-/// The experiment as its file.
+/// The experiment as a file that asks for the same race.
 fn toml(experiment: &Experiment, seed: u64) -> String {
-    let Experiment { schema, rounds, builds, slice_ms, warmup_ms, .. } = experiment;
-    let workload = &experiment.workload;
-    let rates: Vec<String> = experiment.rates.iter().map(rate).collect();
-    let server = match workload.server {
-        ServerKind::Auto => "auto",
-        ServerKind::Nginx => "nginx",
-        ServerKind::Hostgap => "hostgap",
-    };
-    let steering = match experiment.underlay.steering {
-        Steering::Auto => "auto",
-        Steering::Receiver => "receiver",
-        Steering::Sender => "sender",
-    };
-    let mut file = format!("schema = {schema}\nname = {}\n", string(&experiment.name));
-    if !experiment.description.is_empty() {
-        file += &format!("description = {}\n", string(&experiment.description));
-    }
-    if !rates.is_empty() {
-        file += &format!("rates = [{}]\n", rates.join(", "));
-    }
-    if let Some(sweep) = &experiment.sweep {
-        let values: Vec<String> = sweep.values.iter().map(swept).collect();
-        let over = string(&sweep.over.to_string());
-        file += &format!("sweep = {{ over = {over}, values = [{}] }}\n", values.join(", "));
-    }
-    if experiment.placement == Placement::SameNode {
-        file += "placement = \"same_node\"\n";
-    }
-    if experiment.profile {
-        file += "profile = true\n";
-    }
-    if experiment.by_cpu {
-        file += "by_cpu = true\n";
-    }
-    file += &format!(
-        "rounds = {rounds}\nbuilds = {builds}\nslice_ms = {slice_ms}\nwarmup_ms = {warmup_ms}\nseed = {seed}\n\n\
-         [workload]\nbody_bytes = {:?}\nconnections = {}\nserver = \"{server}\"\nipv6 = {}\n\n\
-         [underlay]\nmtu = {}\nsteering = \"{steering}\"\n",
-        workload.body_bytes, workload.connections, workload.ipv6, experiment.underlay.mtu
-    );
-    file += &experiment.underlay.both_ways().to_toml();
-    let ways = [("to_server", experiment.underlay.to_server), ("to_client", experiment.underlay.to_client)];
-    for (name, way) in ways {
-        file += &way.map_or_else(String::new, |way| format!("\n[underlay.{name}]\n{}", way.to_toml()));
-    }
-    experiment.candidates.iter().for_each(|candidate| file += &contender(candidate));
-    file
-}
-
-/// A candidate as its part of the file.
-fn contender(candidate: &Candidate) -> String {
-    let mut file = "\n[[candidates]]\n".to_owned();
-    file += &match &candidate.cni {
-        Some(cni) => format!("cni = {}\n", string(cni)),
-        None => format!("path = {}\n", string(&candidate.path)),
-    };
-    if candidate.required {
-        file += "required = true\n";
-    }
-    if let Some(name) = &candidate.name {
-        file += &format!("name = {}\n", string(name));
-    }
-    if let Some(connections) = candidate.connections {
-        file += &format!("connections = {connections}\n");
-    }
-    if let Some(Swept { line, at }) = &candidate.swept {
-        file += &format!("swept = {{ line = {}, at = {} }}\n", string(line), swept(at));
-    }
-    let Tuning { both, client, server } = &candidate.tune;
-    for (side, knobs) in [("", both), ("client.", client), ("server.", server)] {
-        for (knob, value) in knobs {
-            file += &format!("tune.{side}{} = {}\n", string(knob), asked(value));
-        }
-    }
-    for (name, way) in candidate.underlay.named() {
-        file += &format!("\n[candidates.underlay.{name}]\n{}", way.to_toml());
-    }
-    file
-}
-
-fn asked(value: &Asked) -> String {
-    match value {
-        Asked::Switch(on) => on.to_string(),
-        Asked::Number(number) => number.to_string(),
-        Asked::Text(text) => string(text),
-    }
-}
-
-fn swept(value: &SweepValue) -> String {
-    match value {
-        SweepValue::Number(number) => number.to_string(),
-        SweepValue::Text(text) => string(text),
-    }
-}
-
-fn rate(rate: &Rate) -> String {
-    match rate {
-        Rate::PerSecond(_) => rate.to_string(),
-        Rate::OfCapacity(_) => string(&rate.to_string()),
-    }
-}
-
-/// A basic string of TOML. Its escapes are those of JSON, but for DEL, which JSON leaves as it is.
-fn string(text: &str) -> String {
-    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+    Experiment { seed: Some(seed), ..experiment.clone() }.to_toml()
 }
 
 #[cfg(test)]
 mod tests {
-    use record::Underlay;
+    use proptest::prelude::*;
+    use record::{
+        Asked, Candidate, Clock, HttpVersion, Machines, Placement, Rate, ServerKind, Steering, Sweep,
+        SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
+    };
 
     use super::super::fixture;
     use super::*;
 
+    #[track_caller]
+    fn check(asked: &Experiment) {
+        let read = Experiment::from_toml(&toml(asked, 7)).expect("what the page shows is an experiment");
+        assert_eq!(read, Experiment { seed: Some(7), quick: None, ..asked.clone() });
+    }
+
     #[test]
-    fn the_experiment_on_the_page_is_the_experiment() {
-        let mut asked = fixture::race().experiment;
-        asked.description = "quotes \" and \\ and\nlines \u{7f} <script>".to_owned();
-        asked.rates = vec![Rate::OfCapacity(0.07), Rate::PerSecond(20_000.0), Rate::PerSecond(1500.5)];
-        asked.candidates[0].required = true;
-        asked.candidates.push(Candidate { cni: Some("a \"b\".conflist".into()), ..Default::default() });
-        let knobs = |values: &[Asked]| {
-            values.iter().enumerate().map(|(at, value)| (format!("knob {at}"), value.clone())).collect()
-        };
-        let tune = Tuning {
-            both: knobs(&[Asked::Switch(true), Asked::Number(-1), Asked::Text("4096 \"x\"".into())]),
-            client: knobs(&[]),
-            server: knobs(&[Asked::Number(7)]),
-        };
-        let name = Some("tuned \"host\"".to_owned());
-        let loss = Some(record::Share { billionths: 2_000_000 });
-        let lossy = record::Wire { loss, gso: Some(false), ..record::Wire::default() };
-        let underlay = record::Ways { to_client: Some(lossy), ..record::Ways::default() };
-        let named = Candidate { path: "host".into(), name, tune, ..Default::default() };
-        asked.candidates.push(named.clone());
-        asked.placement = Placement::SameNode;
-        (asked.profile, asked.by_cpu) = (true, true);
-        asked.underlay = Underlay { mtu: 9000, steering: Steering::Sender, ..Underlay::default() };
-        let read = Experiment::from_toml(&toml(&asked, 7)).unwrap();
-        asked.seed = Some(7);
-        assert_eq!(read, asked);
-        asked.placement = Placement::TwoNodes;
-        asked.underlay.delay = Some(record::Delay { ns: 40_000_000 });
-        asked.underlay.to_client = Some(lossy);
-        let name = Some("lossy".to_owned());
-        asked.candidates.push(Candidate { name, underlay, ..named });
-        assert_eq!(Experiment::from_toml(&toml(&asked, 7)).unwrap(), asked);
-        asked.candidates.truncate(1);
-        let loss = ["1%", "4%"].map(|loss| SweepValue::Text(loss.to_owned()));
-        let numbers = || [1, 64].map(SweepValue::Number).to_vec();
-        for (over, values) in [
-            ("connections", numbers()),
-            ("settings.client.initcwnd", numbers()),
-            ("to_client.loss", loss.to_vec()),
-        ] {
-            asked.sweep = Some(record::Sweep { over: over.parse().unwrap(), values });
-            let laid = asked.swept();
-            assert_eq!(laid.candidates.len(), 2);
-            assert_eq!(Experiment::from_toml(&toml(&laid, 7)).unwrap(), laid, "{over}");
+    fn every_scenario_on_a_page_is_the_scenario() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+        let files = std::fs::read_dir(folder).expect("the project has scenarios").flatten();
+        let files: Vec<_> = files.map(|file| file.path()).filter(|path| path.extension().is_some()).collect();
+        for file in &files {
+            let text = std::fs::read_to_string(file).expect("a scenario is readable");
+            let asked = Experiment::from_toml(&text).expect("a scenario is an experiment");
+            check(&asked);
+            check(&asked.swept());
+        }
+        assert!(files.len() > 15, "{files:?}");
+    }
+
+    const KINDS: [WorkloadKind; 8] = [
+        WorkloadKind::Http,
+        WorkloadKind::Connect,
+        WorkloadKind::Grpc,
+        WorkloadKind::Download,
+        WorkloadKind::TcpRr,
+        WorkloadKind::UdpRr,
+        WorkloadKind::TcpStream,
+        WorkloadKind::UdpStream,
+    ];
+
+    /// Workloads of every kind with keys that the kind may have or not.
+    fn workloads() -> impl Strategy<Value = Workload> {
+        let keys = (any::<[bool; 4]>(), prop::option::of(any::<bool>()), prop::option::of(1_u32..1000));
+        let numbers = (1_u32..32, prop::option::of(1_u32..9), prop::option::of(1_u32..100));
+        (prop::sample::select(&KINDS[..]), keys, numbers).prop_map(|(kind, keys, numbers)| {
+            let ([tls, files, ipv6, old], session_reuse, cpu_us) = keys;
+            let (connections, connections_min, objects) = numbers;
+            let is = |kinds: &[WorkloadKind]| kinds.contains(&kind);
+            use WorkloadKind::{Connect, Download, Http};
+            let (tls, files) = (tls && is(&[Http, Connect, Download]), files && is(&[Http, Connect]));
+            let of_kind = Workload::of(kind);
+            Workload {
+                connections,
+                connections_min: connections_min.filter(|fewest| *fewest <= connections),
+                objects: objects.filter(|_| is(&[Download])).or(of_kind.objects),
+                http: (old && is(&[Connect, Download])).then_some(HttpVersion::Http10),
+                tls,
+                session_reuse: session_reuse.filter(|_| tls),
+                cpu_us: cpu_us.filter(|_| !files && !kind.is_stream()),
+                files,
+                server: if files { ServerKind::Nginx } else { ServerKind::Auto },
+                ipv6,
+                ..of_kind
+            }
+        })
+    }
+
+    fn wires() -> impl Strategy<Value = Wire> {
+        let texts = (0_usize..3, 0_usize..3, 0_usize..3, prop::option::of(any::<bool>()));
+        texts.prop_map(|(delay, loss, rate, gso)| Wire {
+            delay: ["1ms", "2500us", "40ms"][delay].parse().ok(),
+            loss: ["0%", "0.2%", "5%"][loss].parse().ok(),
+            rate: ["1mbit", "2.5gbit", ""][rate].parse().ok(),
+            line_rate: ["", "10gbit", "64kbit"][rate].parse().ok(),
+            gso,
+            ..Wire::default()
+        })
+    }
+
+    fn candidates() -> impl Strategy<Value = Candidate> {
+        let text = "[ -~äµ\u{7f}\n\"\\\\]{1,12}";
+        let value = prop_oneof![
+            any::<bool>().prop_map(Asked::Switch),
+            any::<i64>().prop_map(Asked::Number),
+            text.prop_map(Asked::Text),
+        ];
+        let knobs = || prop::collection::btree_map(text, value.clone(), 0..3);
+        let ways = (prop::option::of(wires()), prop::option::of(wires()));
+        ("[a-z\"'# ]{1,9}", any::<[bool; 2]>(), knobs(), knobs(), ways).prop_map(
+            |(name, [required, plugins], both, server, (to_server, to_client))| Candidate {
+                path: if plugins { String::new() } else { "bridge+direct".to_owned() },
+                cni: plugins.then(|| format!("{name}.conflist")),
+                name: Some(name),
+                tune: Tuning { both, server, ..Tuning::default() },
+                underlay: Ways { to_server, to_client },
+                required,
+                ..Candidate::default()
+            },
+        )
+    }
+
+    prop_compose! {
+        fn experiments()(
+            workload in workloads(), wire in wires(), candidates in prop::collection::vec(candidates(), 0..4),
+            description in "[ -~\n\"\u{7f}<]{0,40}", flags in any::<[bool; 5]>(), rate in 1_u32..100,
+        ) -> Experiment {
+            let [same_node, exact, by_cpu, swept, has_vm] = flags;
+            let mut asked = fixture::race().experiment;
+            asked.rates = match workload.kind {
+                WorkloadKind::Download | WorkloadKind::TcpStream => vec![],
+                WorkloadKind::UdpStream => vec![Rate::PerSecond(f64::from(rate) * 1000.0)],
+                _ => vec![Rate::OfCapacity(f64::from(rate) / 100.0), Rate::PerSecond(1500.5)],
+            };
+            (asked.workload, asked.candidates, asked.description, asked.by_cpu) = (workload, candidates, description, by_cpu);
+            if same_node {
+                asked.placement = Placement::SameNode;
+            } else {
+                asked.underlay.steering = Steering::Sender;
+                (asked.underlay.delay, asked.underlay.to_client) = (wire.delay, Some(wire));
+            }
+            let kernels = vec!["debian:6.12".to_owned()];
+            let clock = if exact { Clock::Real } else { Clock::Counted };
+            asked.vm = has_vm.then(|| Machines { kernels, exact, clock, ..Machines::default() });
+            let values = [1, 8].map(SweepValue::Number).to_vec();
+            asked.sweep = swept.then(|| Sweep { over: "connections".parse().expect("it can be swept over"), values });
+            asked
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_experiment_on_the_page_is_the_experiment(asked in experiments()) {
+            if let Err(error) = asked.validate() {
+                return Err(TestCaseError::reject(error.to_string()));
+            }
+            check(&asked);
         }
     }
 }
