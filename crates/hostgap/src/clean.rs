@@ -9,7 +9,7 @@ use crate::{exit, speak};
 /// Remove the remains of races that died without cleaning up (SIGKILL, power failure of the process).
 ///
 /// Every start of `hostgap race` does the same. Living races and topologies that `hostgap lab up` left standing are
-/// not touched, nor is anything that hostgap did not make.
+/// not touched, nor is anything that hostgap did not make: what else lies in /run/hostgap/lab is named and left alone.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the result as JSON.
@@ -20,9 +20,14 @@ pub(crate) struct Args {
 /// `hostgap clean`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
-    let cleaned = Home::of_this_machine().clean()?;
+    let home = Home::of_this_machine();
+    let cleaned = home.clean()?;
+    let strangers = home.strangers()?;
+    for stranger in &strangers {
+        speak::aside(format_args!("hostgap: left alone {}: no race made it", stranger.display()));
+    }
     if args.json {
-        speak::result(serde_json::json!({ "schema": 1, "cleaned": cleaned }))?;
+        speak::result(serde_json::json!({ "schema": 1, "cleaned": cleaned, "left_alone": strangers }))?;
     } else if cleaned.is_empty() {
         speak::result("nothing to clean")?;
     } else {

@@ -142,26 +142,7 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
                 "run it as root (sudo); everything is done in network namespaces of its own, which are removed at the end",
             ),
         ),
-        Some(LabError::NoTopology(unmet)) if unmet.feature == Feature::Ipv6 => {
-            (UNABLE, Some("IPv6 is switched off on this machine: start it without ipv6.disable=1"))
-        }
-        Some(LabError::NoTopology(unmet)) if unmet.feature == Feature::Netem => (
-            UNABLE,
-            Some(
-                "delay, loss and rate of the wire are netem's work: load the module (modprobe sch_netem), or race on a \
-                 kernel that has it, --kernel debian:6.12",
-            ),
-        ),
-        Some(LabError::NoTopology(unmet)) if unmet.feature == Feature::Tbf => (
-            UNABLE,
-            Some(
-                "a line rate is tbf's work: load the module (modprobe sch_tbf), or race on a kernel that has it, \
-                 --kernel debian:6.12",
-            ),
-        ),
-        Some(LabError::NoTopology(_)) => {
-            (UNABLE, Some("load the module (modprobe veth) or use a kernel with CONFIG_VETH"))
-        }
+        Some(LabError::NoTopology(unmet)) => (UNABLE, Some(without(unmet.feature))),
         Some(LabError::CannotRun { .. }) => {
             (UNABLE, Some("`hostgap paths` lists what each data path needs and what this machine has"))
         }
@@ -189,9 +170,25 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
         }
         Some(LabError::NotUndone { .. }) => (
             FAILURE,
-            Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap"),
+            Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap/lab"),
         ),
         _ => (FAILURE, None),
+    }
+}
+
+/// What to do where the machine lacks what every topology of a race needs.
+fn without(feature: Feature) -> &'static str {
+    match feature {
+        Feature::Ipv6 => "IPv6 is switched off on this machine: start it without ipv6.disable=1",
+        Feature::Netem => {
+            "delay, loss and rate of the wire are netem's work: load the module (modprobe sch_netem), or race on a \
+             kernel that has it, --kernel debian:6.12"
+        }
+        Feature::Tbf => {
+            "a line rate is tbf's work: load the module (modprobe sch_tbf), or race on a kernel that has it, \
+             --kernel debian:6.12"
+        }
+        _ => "load the module (modprobe veth) or use a kernel with CONFIG_VETH",
     }
 }
 

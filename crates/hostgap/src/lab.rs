@@ -34,7 +34,7 @@ enum Command {
     ///
     /// For example: hostgap lab up bridge+vxlan; then, as it prints,
     /// ip netns exec hg-1a2b-bridge-vxlan-client wrk http://10.244.2.2/100
-    Up(UpArgs),
+    Up(Box<UpArgs>),
     /// Take a standing topology down.
     Down {
         /// Its id, as `up` and `list` print it, or the name of its data path; without one, all that stand.

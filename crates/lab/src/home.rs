@@ -1,9 +1,10 @@
 //! Where a running race keeps what it must not lose, and how the remains of dead ones are found and removed.
 //!
-//! Each owner (a race, a topology that was left standing) has a directory `/run/hostgap/<id>` with its journals and
+//! Each owner (a race, a topology that was left standing) has a directory `/run/hostgap/lab/<id>` with its journals and
 //! its servers' files; its namespaces are called `hg-<id>-…`. The owner holds a lock on `<dir>/owner` for as long as
 //! it lives, and the kernel drops that lock however the owner dies. So a directory whose lock can be taken is a dead
-//! owner's, unless it is marked as left standing on purpose. `/run` is memory: after a reboot nothing is left to clean,
+//! owner's, unless it is marked as left standing on purpose. What is not called as an owner's directory is, or has other
+//! content than one that died early, is somebody else's, and left alone. `/run` is memory: after a reboot nothing is left to clean,
 //! neither here nor in the kernel.
 
 mod sweep;
@@ -86,9 +87,9 @@ struct Owner {
 }
 
 impl Home {
-    /// The machine's own: `/run/hostgap`.
+    /// The machine's own: `/run/hostgap/lab`. Beside it others of hostgap may keep what is theirs.
     pub fn of_this_machine() -> Home {
-        Home::at("/run/hostgap")
+        Home::at("/run/hostgap/lab")
     }
 
     /// Another directory, for tests.
@@ -121,13 +122,13 @@ impl Home {
         fs::create_dir_all(&self.root).map_err(LabError::file("create", &self.root))?;
         let mut told = false;
         loop {
-            match self.lock("race.lock", Lock::Try) {
+            match self.lock(RACE_LOCK, Lock::Try) {
                 Ok(mut file) => {
                     let noted = file
                         .set_len(0)
                         .and_then(|()| file.rewind())
                         .and_then(|()| write!(file, "{}", std::process::id()));
-                    noted.map_err(LabError::file("write", &self.root.join("race.lock")))?;
+                    noted.map_err(LabError::file("write", &self.root.join(RACE_LOCK)))?;
                     return Ok(Some(file));
                 }
                 Err(LabError::Locked { .. }) if stop() => return Ok(None),
@@ -154,6 +155,14 @@ impl Home {
         let Some(_guard) = self.guard()? else { return Ok(Vec::new()) };
         let dead = self.look_at_all()?.into_iter().filter(|remains| remains.state == State::Dead);
         dead.map(|remains| self.take_away(&remains.id)).collect()
+    }
+
+    /// What lies here and is no owner's: nothing takes it away.
+    pub fn strangers(&self) -> Result<Vec<PathBuf>, LabError> {
+        let Some(_guard) = self.onlooker()? else { return Ok(Vec::new()) };
+        let (_, mut strangers) = self.sorted()?;
+        strangers.retain(|path| !LOCKS.iter().any(|lock| path.ends_with(lock)));
+        Ok(strangers)
     }
 
     /// Removes one owner's things, whether it is dead or was left standing. CNI plugins of what stands are told of it
@@ -191,7 +200,7 @@ impl Home {
         cleaned.namespaces = (names.len() - left) as u32;
         // While anything of it stands, the directory is how the next try finds it.
         if left == 0 {
-            fs::remove_dir_all(&dir).map_err(LabError::file("remove", &dir))?;
+            remove(&dir)?;
         }
         Ok(cleaned)
     }
@@ -216,23 +225,26 @@ impl Home {
     }
 
     fn look_at_all(&self) -> Result<Vec<Remains>, LabError> {
-        self.ids()?.into_iter().map(|id| self.look(&id)).collect()
+        self.sorted()?.0.into_iter().map(|id| self.look(&id)).collect()
     }
 
-    fn ids(&self) -> Result<Vec<String>, LabError> {
-        let mut ids = Vec::new();
+    /// The ids of owners, and the paths of all else.
+    fn sorted(&self) -> Result<(Vec<String>, Vec<PathBuf>), LabError> {
+        let (mut ids, mut others) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.root).map_err(LabError::file("list", &self.root))? {
-            let entry = entry.map_err(LabError::file("list", &self.root))?;
-            if entry.path().is_dir() {
-                ids.extend(entry.file_name().into_string());
+            let path = entry.map_err(LabError::file("list", &self.root))?.path();
+            match path.file_name().and_then(|name| name.to_str()) {
+                Some(name) if is_id(name) && is_owners(&path)? => ids.push(name.to_owned()),
+                _ => others.push(path),
             }
         }
         ids.sort();
-        Ok(ids)
+        others.sort();
+        Ok((ids, others))
     }
 
     fn look(&self, id: &str) -> Result<Remains, LabError> {
-        let path = self.root.join(id).join("owner");
+        let path = self.root.join(id).join(OWNER);
         let mut owner = Owner { pid: 0, standing: None };
         let mut state = State::Dead;
         // A directory without the file is one whose owner died between the two.
@@ -297,6 +309,42 @@ fn is_held(file: &File, pid: u32) -> bool {
 
 /// Held while owners come, go or are looked at, so that nobody sees one that is half there.
 const CLAIM_LOCK: &str = "claim.lock";
+/// Held by the race that measures.
+const RACE_LOCK: &str = "race.lock";
+const LOCKS: [&str; 2] = [CLAIM_LOCK, RACE_LOCK];
+/// The file of an owner's directory that says whose it is, and is locked while the owner lives.
+const OWNER: &str = "owner";
+
+/// Whether a name is made as [`fresh_id`] makes them.
+fn is_id(name: &str) -> bool {
+    name.len() == 4 && name.bytes().all(|sign| sign.is_ascii_digit() || (b'a'..=b'f').contains(&sign))
+}
+
+/// Removes an owner's directory; the file that makes it one goes last, so that who dies meanwhile is a dead owner still.
+fn remove(dir: &Path) -> Result<(), LabError> {
+    for entry in fs::read_dir(dir).map_err(LabError::file("list", dir))? {
+        let entry = entry.map_err(LabError::file("list", dir))?;
+        let path = entry.path();
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let removed = match path.ends_with(OWNER) {
+            true => Ok(()),
+            false if is_dir => fs::remove_dir_all(&path),
+            false => fs::remove_file(&path),
+        };
+        removed.map_err(LabError::file("remove", &path))?;
+    }
+    fs::remove_dir_all(dir).map_err(LabError::file("remove", dir))
+}
+
+/// A directory that says whose it is; or an empty one, whose owner died between the two.
+fn is_owners(path: &Path) -> Result<bool, LabError> {
+    // A link would lead out of here.
+    if !path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return Ok(false);
+    }
+    let mut content = fs::read_dir(path).map_err(LabError::file("list", path))?;
+    Ok(path.join(OWNER).is_file() || content.next().is_none())
+}
 
 #[derive(Clone, Copy)]
 enum Lock {
@@ -306,7 +354,7 @@ enum Lock {
 
 impl Claim {
     fn new(id: String, dir: PathBuf) -> Result<Claim, LabError> {
-        let path = dir.join("owner");
+        let path = dir.join(OWNER);
         let owner = File::create_new(&path).map_err(LabError::file("create", &path))?;
         flock(&owner, FlockOperation::LockExclusive).map_err(|e| LabError::file("lock", &path)(e.into()))?;
         let mut claim = Claim { id, dir, owner, settled: false };
@@ -344,11 +392,11 @@ impl Claim {
             let failures = format!("{} is kept", journal.display());
             return Err(LabError::NotUndone { candidate: "everything".to_owned(), failures });
         }
-        fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))
+        remove(&self.dir)
     }
 
     fn write(&mut self, standing: Option<String>) -> Result<(), LabError> {
-        let path = self.dir.join("owner");
+        let path = self.dir.join(OWNER);
         let text = serde_json::to_string(&Owner { pid: std::process::id(), standing })
             .expect("a number and a text can be written as JSON");
         let written = self

@@ -44,6 +44,30 @@ fn a_living_owner_is_left_alone_and_a_dead_one_is_cleaned() {
 }
 
 #[test]
+fn what_is_no_owners_is_named_and_left() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path());
+    assert!(home.strangers().unwrap().is_empty());
+    home.claim().unwrap().release().unwrap();
+    let others = ["cafe/kept", "cni/state", "tune/journal"];
+    for file in others {
+        let path = root.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "mine").unwrap();
+    }
+    std::fs::write(root.path().join("note"), "mine").unwrap();
+    std::os::unix::fs::symlink("/", root.path().join("dead")).unwrap();
+    // An owner that died before it could say who it is.
+    std::fs::create_dir(root.path().join("0bad")).unwrap();
+
+    let cleaned = home.clean().unwrap();
+    assert_eq!(cleaned.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["0bad"]);
+    let named = ["cafe", "cni", "dead", "note", "tune"].map(|name| root.path().join(name));
+    assert_eq!(home.strangers().unwrap(), named);
+    assert!(others.iter().all(|file| root.path().join(file).is_file()));
+}
+
+#[test]
 fn what_was_left_standing_is_not_cleaned_but_removed_by_name() {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path());
