@@ -19,6 +19,7 @@ use crate::entry::{Entry, Header, Intent, VERSION};
 
 mod lines;
 mod order;
+mod pairs;
 mod seal;
 
 pub(crate) use lines::Sound;

@@ -1,5 +1,7 @@
-//! Which lines of a journal can follow which: a line that is missing in the middle shows.
+//! Which lines of a journal can follow which: a line that is missing in the middle shows, and one that no step writes.
 
+use super::pairs::{is_after, is_before};
+use crate::Step;
 use crate::entry::Entry;
 
 /// What the lines so far have come to.
@@ -7,12 +9,13 @@ use crate::entry::Entry;
 pub(super) struct Order {
     has_header: bool,
     /// Of each step by its number.
-    steps: Vec<Answers>,
+    steps: Vec<Begun>,
 }
 
-/// What was written of a step after its intent.
-#[derive(Debug, Clone, Copy, Default)]
-struct Answers {
+/// A step, and what was written of it after its intent.
+#[derive(Debug)]
+struct Begun {
+    step: Step,
     done: bool,
     undone: bool,
 }
@@ -27,27 +30,36 @@ impl Order {
         let next = self.steps.len() as u64;
         match entry {
             Entry::Header(_) => Ok(()),
-            Entry::Intent(intent) if intent.seq == next => {
-                self.steps.push(Answers::default());
-                Ok(())
-            }
-            Entry::Intent(intent) => {
+            Entry::Intent(intent) if intent.seq != next => {
                 Err(format!("it begins step {}, and step {next} would be the next", intent.seq))
             }
-            Entry::Done { seq, .. } => {
-                let answers = self.begun(*seq)?;
-                if answers.done || answers.undone {
+            Entry::Intent(intent) => {
+                let step = intent.placed.step.clone();
+                if !is_before(&step, &intent.before) {
+                    return Err(format!(
+                        "the state that it has before step {next} is not of that step's kind"
+                    ));
+                }
+                self.steps.push(Begun { step, done: false, undone: false });
+                Ok(())
+            }
+            Entry::Done { seq, after } => {
+                let begun = self.begun(*seq)?;
+                if begun.done || begun.undone {
                     return Err(format!("step {seq} is done a second time"));
                 }
-                answers.done = true;
+                if !is_after(&begun.step, after) {
+                    return Err(format!("the state that it has after step {seq} is not of that step's kind"));
+                }
+                begun.done = true;
                 Ok(())
             }
             Entry::Undone { seq, outcome, .. } => {
-                let answers = self.begun(*seq)?;
-                if answers.undone {
+                let begun = self.begun(*seq)?;
+                if begun.undone {
                     return Err(format!("step {seq} is undone a second time"));
                 }
-                answers.undone = outcome.is_final();
+                begun.undone = outcome.is_final();
                 Ok(())
             }
         }
@@ -58,8 +70,8 @@ impl Order {
         self.steps.len()
     }
 
-    fn begun(&mut self, seq: u64) -> Result<&mut Answers, String> {
-        let answers = usize::try_from(seq).ok().and_then(|seq| self.steps.get_mut(seq));
-        answers.ok_or_else(|| format!("it answers for step {seq}, which no line has begun"))
+    fn begun(&mut self, seq: u64) -> Result<&mut Begun, String> {
+        let begun = usize::try_from(seq).ok().and_then(|seq| self.steps.get_mut(seq));
+        begun.ok_or_else(|| format!("it answers for step {seq}, which no line has begun"))
     }
 }

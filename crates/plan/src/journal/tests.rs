@@ -213,3 +213,31 @@ fn a_seal_knows_its_journal() {
     drop(journal);
     assert_eq!(Journal::open(&path).unwrap().seal(), seal);
 }
+
+/// A line that is whole, with a state that the step never has: undo would take it for one that it has, or end there.
+#[track_caller]
+fn check_unpaired(changed: usize, entry: Entry, expected: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let (_, entries) = four_steps();
+    let mut entries = entries.clone();
+    entries[changed] = entry;
+    std::fs::write(&path, entries.iter().map(lines::line).collect::<String>()).unwrap();
+    let error = Journal::open(&path).unwrap_err();
+    let JournalError::Damaged { line, why, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((*line, why.as_str()), (changed + 1, expected));
+}
+
+#[test]
+fn a_state_of_another_step_is_refused() {
+    let (_, entries) = four_steps();
+    let Entry::Intent(first) = &entries[1] else { panic!("{entries:?}") };
+    let before = "the state that it has before step 0 is not of that step's kind";
+    for state in [Before::Absent, Before::Debug { value: 3 }, Before::Hairpin { index: 7, on: true }] {
+        check_unpaired(1, Entry::Intent(Intent { before: state, ..first.clone() }), before);
+    }
+    let after = "the state that it has after step 0 is not of that step's kind";
+    for state in [After::Netns { cookie: 1 }, After::Link { index: 7 }, After::Module { value: 3 }] {
+        check_unpaired(2, Entry::Done { seq: 0, after: state }, after);
+    }
+}
