@@ -24,7 +24,6 @@ pub(crate) fn run() -> Result<()> {
         files.push((path.to_string_lossy().into_owned(), content));
     }
     offences.extend(files.iter().flat_map(|(path, content)| text::check(path, content)));
-    offences.extend(text::unsafe_files(&files));
     offences.extend(arrows::check(&root.join("crates"))?);
     offences.extend(pages::check(&root)?);
     offences.extend(licences::check()?);
