@@ -11,7 +11,7 @@ use linux::sysfs::Queue;
 use linux::{CpuSet, sysctl};
 use serde::{Deserialize, Serialize};
 
-use crate::Placed;
+use crate::{Placed, RssHash};
 
 /// The version of the journal's format.
 pub(crate) const VERSION: u32 = 2;
@@ -186,6 +186,13 @@ pub enum Before {
         /// The queue of each entry.
         table: Vec<u32>,
     },
+    /// What a card hashes received flows by.
+    RssHash {
+        /// The link's index.
+        index: u32,
+        /// What it was.
+        was: RssHash,
+    },
     /// A number that is a file of a link.
     LinkAttribute {
         /// The link's index.
@@ -290,6 +297,11 @@ pub enum After {
     Indirection {
         /// The queue of each entry.
         table: Vec<u32>,
+    },
+    /// What a card hashes received flows by was set.
+    RssHash {
+        /// What the card took.
+        is: RssHash,
     },
     /// A number that is a file of a link was written.
     LinkAttribute {

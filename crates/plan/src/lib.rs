@@ -19,6 +19,7 @@ mod listing;
 mod look;
 mod made;
 mod preview;
+mod rss;
 mod show;
 mod step;
 mod steps;
@@ -36,6 +37,7 @@ pub use linux::sysfs::Queue;
 pub use look::{Change, Look, look};
 pub use made::Made;
 pub use preview::{Preview, is_about_code, is_about_the_same, preview};
+pub use rss::RssHash;
 pub use step::{Place, Placed, Plan, Step};
 pub use transaction::{
     Account, Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,

@@ -115,6 +115,7 @@ fn is_listed(step: &Step) -> bool {
         | Step::SetRootQdisc { .. }
         | Step::SetNic { .. }
         | Step::SetIndirection { .. }
+        | Step::SetRssHash { .. }
         | Step::SetLinkAttribute { .. }
         | Step::SetDebug { .. }
         | Step::SetModule { .. }

@@ -63,6 +63,9 @@ pub fn is_about_the_same(one: &Placed, other: &Placed) -> bool {
             (Step::SetNic { link, parameter, .. }, Step::SetNic { link: l, parameter: p, .. }) => {
                 (link, parameter) == (l, p)
             }
+            (Step::SetRssHash { link, hash }, Step::SetRssHash { link: l, hash: h }) => {
+                link == l && hash.is_about_what(h)
+            }
             (
                 Step::SetLinkAttribute { link, attribute, .. },
                 Step::SetLinkAttribute { link: l, attribute: a, .. },
@@ -88,6 +91,7 @@ fn new_value(step: &Step) -> Option<String> {
         Step::SetRootQdisc { qdisc, .. } => qdisc.to_string(),
         Step::SetNic { value, .. } => value.to_string(),
         Step::SetIndirection { queues, .. } => queues_text(*queues),
+        Step::SetRssHash { hash, .. } => hash.to_string(),
         Step::SetLinkAttribute { value, .. }
         | Step::SetDebug { value, .. }
         | Step::SetModule { value, .. } => value.to_string(),
@@ -118,6 +122,12 @@ fn old_value(before: &Before, step: &Step) -> Option<(String, Option<u32>)> {
             let used = if is_so { *queues } else { used };
             let how = if even || is_so { queues_text(used) } else { format!("unevenly over {used} queues") };
             (how, Some(*index))
+        }
+        Before::RssHash { index, was } => {
+            let Step::SetRssHash { hash, .. } = step else { return None };
+            // A symmetric key is called so where it was asked for.
+            let old = if hash.is_met_by(was) { hash } else { was };
+            (old.to_string(), Some(*index))
         }
         Before::Debug { value } | Before::Module { value } => (value.to_string(), None),
         Before::Absent => ("none".to_owned(), None),

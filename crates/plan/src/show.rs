@@ -12,7 +12,7 @@ use linux::{
 };
 
 use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
-use crate::{Place, Placed, Plan, Queue, Step};
+use crate::{Place, Placed, Plan, Queue, RssHash, Step};
 
 impl Plan {
     /// The plan as shell commands, in order. An nftables table is one entry of several lines (a here-document).
@@ -89,6 +89,7 @@ fn command(place: &Place, step: &Step) -> String {
         Step::SetIndirection { link, queues } => {
             inside(place, &format!("ethtool -X {} equal {queues}", word(link)))
         }
+        Step::SetRssHash { link, hash } => set_rss_hash(place, link, hash),
         Step::SetLinkAttribute { link, attribute, value } => {
             echo_at(place, &value.to_string(), &format!("/sys/class/net/{link}/{attribute}"))
         }
@@ -298,6 +299,21 @@ fn change_route(place: &Place, dst: &IpNet, link: &IfName, what: &str) -> String
     let now = ip(&format!("route show exact {dst}"));
     let readable = "sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//'";
     ip(&format!("route change $({now} | {readable}) dev {} {what}", word(link)))
+}
+
+/// A symmetric key has the length of the card's own, so that one is written over pair by pair.
+fn set_rss_hash(place: &Place, link: &IfName, hash: &RssHash) -> String {
+    let link = word(link);
+    let ethtool = |arguments: &str| inside(place, &format!("ethtool {arguments}"));
+    match hash {
+        RssHash::Fields { .. } => ethtool(&format!("-N {link} rx-flow-hash {hash}")),
+        RssHash::Key(key) => ethtool(&format!("-X {link} hkey {key}")),
+        RssHash::SymmetricKey => {
+            let own = ethtool(&format!("-x {link}"));
+            let over = "sed -n '/^RSS hash key/{n;s/..:../6d:5a/g;p;}'";
+            ethtool(&format!("-X {link} hkey $({own} | {over})"))
+        }
+    }
 }
 
 /// A command of hostgap's own: nothing else knows its programs. It enters the namespace by itself, since a mount that is

@@ -11,6 +11,7 @@ use linux::sysfs::{LinkAttribute, Queue};
 use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Qdisc, Route, nft, sysctl};
 use serde::{Deserialize, Serialize};
 
+use crate::RssHash;
 use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
 
 /// An ordered list of steps. Making one changes nothing.
@@ -164,6 +165,13 @@ pub enum Step {
         link: IfName,
         /// How many queues, from 1.
         queues: u32,
+    },
+    /// Let a card hash received flows by other fields, or with another key.
+    SetRssHash {
+        /// The link.
+        link: IfName,
+        /// By what.
+        hash: RssHash,
     },
     /// Set a number that is a file of a link.
     SetLinkAttribute {

@@ -50,6 +50,7 @@ fn subject(step: &Step) -> String {
         Step::SetRootQdisc { link, .. } => format!("the queueing discipline of link {link}"),
         Step::SetNic { link, parameter, .. } => format!("{parameter} of link {link}"),
         Step::SetIndirection { link, .. } => format!("the indirection table of link {link}"),
+        Step::SetRssHash { link, hash } => format!("{} of link {link}", hash.subject()),
         Step::SetLinkAttribute { link, attribute, .. } => format!("{attribute} of link {link}"),
         Step::SetDebug { file, .. } => file.to_string(),
         Step::SetModule { parameter, .. } => parameter.to_string(),

@@ -115,7 +115,10 @@ impl Run<'_> {
             | Step::SetRootQdisc { .. }
             | Step::SetLinkAttribute { .. } => true,
             // A card survives its namespace, and interrupts belong to the machine.
-            Step::SetNic { .. } | Step::SetIndirection { .. } | Step::SetIrqCpus { .. } => false,
+            Step::SetNic { .. }
+            | Step::SetIndirection { .. }
+            | Step::SetRssHash { .. }
+            | Step::SetIrqCpus { .. } => false,
             Step::SetDebug { .. } | Step::SetModule { .. } => false,
             // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
             Step::LoadPrograms(_) | Step::AddCgroup(_) | Step::LoadSplice(_) | Step::AttachSplice(_) => false,
@@ -238,6 +241,7 @@ fn is_outside(step: &Step) -> bool {
         | Step::SetRootQdisc { .. }
         | Step::SetNic { .. }
         | Step::SetIndirection { .. }
+        | Step::SetRssHash { .. }
         | Step::SetLinkAttribute { .. }
         | Step::SetIrqCpus { .. }
         | Step::SetDebug { .. }

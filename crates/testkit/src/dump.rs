@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use linux::ethtool::{Ethtool, Feature, NicParameter};
+use linux::ethtool::{Ethtool, Feature, FlowType, NicParameter};
 use linux::interrupts::Interrupts;
 use linux::sysfs::{LinkAttribute, NetSysfs, Queue};
 use linux::{Mac, Netlink, Netns, sysctl};
@@ -216,6 +216,14 @@ impl Dump {
             }
             if let Ok(Some(table)) = ethtool.read_indirection(&link) {
                 self.add(format!("card {link} table {table:?}"));
+            }
+            for flow in FlowType::ALL {
+                if let Ok(Some(fields)) = ethtool.read_hash_fields(&link, flow) {
+                    self.add(format!("card {link} hash {flow} {fields}"));
+                }
+            }
+            if let Ok(Some(key)) = ethtool.read_hash_key(&link) {
+                self.add(format!("card {link} key {key}"));
             }
             let numbers = sysfs.interrupts(&link).unwrap_or_default();
             for irq in numbers {

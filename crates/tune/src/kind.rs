@@ -3,7 +3,10 @@
 use std::fmt;
 
 use linux::CpuSet;
+use plan::RssHash;
 use record::Asked;
+
+use crate::RssPart;
 
 /// The values that a knob takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub enum Kind {
     Cpus,
     /// CPUs of several queues: one list for all, or one list for each group of them.
     QueueCpus,
+    /// What a card hashes flows by.
+    Rss(RssPart),
 }
 
 /// A value that a knob takes.
@@ -73,6 +78,8 @@ pub enum Value {
     Name(String),
     /// CPUs.
     Cpus(Cpus),
+    /// Fields of several flow types, or a key alone.
+    Rss(Vec<RssHash>),
 }
 
 /// Which CPUs are meant.
@@ -161,6 +168,8 @@ impl Kind {
                 Some(Value::Cpus(Cpus::Groups(lists.collect::<Option<_>>()?)))
             }
             Kind::QueueCpus => Kind::Cpus.read_text(text),
+            Kind::Rss(RssPart::Fields) => RssHash::fields_of(text).map(Value::Rss),
+            Kind::Rss(RssPart::Key) => RssHash::key_of(text).map(|key| Value::Rss(vec![key])),
         }
     }
 }
@@ -195,6 +204,8 @@ impl fmt::Display for Kind {
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for those of the node of a race or those near the card of a host, or \"none\""),
             Kind::QueueCpus => write!(f, "{}; or several lists with semicolons (\"0-3;4-7\"), over which the queues are shared out in blocks", Kind::Cpus),
+            Kind::Rss(RssPart::Fields) => f.write_str("\"FLOW FIELDS\", once or several times: FLOW is one of tcp4, udp4, sctp4, tcp6, udp6, sctp6, and FIELDS are letters, s and d for the addresses of sender and receiver, f and n for their ports, m, v and t for the receiver's Ethernet address, VLAN and protocol"),
+            Kind::Rss(RssPart::Key) => f.write_str("the bytes of a key, as many as the card's own has (\"6d:5a:…\"), or \"symmetric\""),
         }
     }
 }
@@ -216,6 +227,10 @@ impl fmt::Display for Value {
             Value::Cpus(Cpus::Groups(lists)) => {
                 let lists: Vec<String> = lists.iter().map(ToString::to_string).collect();
                 f.write_str(&lists.join(";"))
+            }
+            Value::Rss(hashes) => {
+                let words: Vec<String> = hashes.iter().map(ToString::to_string).collect();
+                f.write_str(&words.join(" "))
             }
         }
     }
@@ -275,6 +290,16 @@ mod tests {
         check(Kind::QueueCpus, "none", Some("none"));
         check(Kind::QueueCpus, "0-1;none", None);
         check(Kind::QueueCpus, "0-1;", None);
+        let fields = Kind::Rss(RssPart::Fields);
+        check(fields, "udp4 nfds  udp6 sd", Some("udp4 sdfn udp6 sd"));
+        check(fields, "udp4", None);
+        check(fields, "udp4 r", None);
+        check(fields, "udp4 sd udp4 sdfn", None);
+        let key = Kind::Rss(RssPart::Key);
+        check(key, "6D:5a:00", Some("6d:5a:00"));
+        check(key, "symmetric", Some("symmetric"));
+        check(key, "6d5a", None);
+        check(key, "", None);
     }
 
     #[test]

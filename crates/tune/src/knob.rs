@@ -69,6 +69,8 @@ pub enum Lives {
     Nic(&'static [NicParameter]),
     /// The table by which that card spreads flows over its queues.
     Indirection,
+    /// What that card hashes flows by before it looks into the table.
+    Rss(RssPart),
     /// The CPUs of that card's interrupts.
     Interrupts,
     /// A file of that link.
@@ -99,6 +101,15 @@ pub enum QueueFile {
     RpsFlows,
     /// Which CPUs send by it (`tx-0/xps_cpus`).
     XpsCpus,
+}
+
+/// What a card hashes received flows by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RssPart {
+    /// Fields of their packets, for each flow type its own.
+    Fields,
+    /// A key.
+    Key,
 }
 
 /// For whom one value counts.
@@ -180,6 +191,7 @@ impl Knob {
             | Lives::Mtu
             | Lives::Nic(_)
             | Lives::Indirection
+            | Lives::Rss(_)
             | Lives::Interrupts
             | Lives::Attribute(_) => Some(Scope::Link),
             Lives::Nowhere { .. } => None,
@@ -202,9 +214,10 @@ impl Knob {
                 };
                 if parameters.iter().all(of_veth) { Races::All } else { Races::NoCard }
             }
-            Lives::Attribute(LinkAttribute::Threaded) | Lives::Indirection | Lives::Interrupts => {
-                Races::NoCard
-            }
+            Lives::Attribute(LinkAttribute::Threaded)
+            | Lives::Indirection
+            | Lives::Rss(_)
+            | Lives::Interrupts => Races::NoCard,
             Lives::Attribute(_) => Races::All,
             Lives::Machine(_) => Races::OwnMachine,
             Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency => Races::Never,
@@ -251,6 +264,8 @@ impl fmt::Display for Lives {
                 write!(f, "ethtool {} …", words.collect::<Vec<_>>().join(" …, "))
             }
             Lives::Indirection => f.write_str("ethtool -X LINK equal …"),
+            Lives::Rss(RssPart::Fields) => f.write_str("ethtool -N LINK rx-flow-hash …"),
+            Lives::Rss(RssPart::Key) => f.write_str("ethtool -X LINK hkey …"),
             Lives::Interrupts => f.write_str("/proc/irq/N/smp_affinity_list"),
             Lives::Attribute(attribute) => write!(f, "/sys/class/net/LINK/{attribute}"),
             Lives::Notrack => f.write_str("nft table hostgap-notrack-PORT"),

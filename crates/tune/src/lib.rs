@@ -19,7 +19,7 @@ mod table;
 
 pub use default::{ByDefault, Values};
 pub use kind::{Cpus, Kind, Value};
-pub use knob::{Disrupts, Family, Knob, Lives, QueueFile, Races, Reaches, Risk, Scope, Since};
+pub use knob::{Disrupts, Family, Knob, Lives, QueueFile, Races, Reaches, Risk, RssPart, Scope, Since};
 pub use profile::{LeftOut, PROFILES, Profile, ProfileError, Wanted, nearest_profile};
 pub use setting::{Setting, Settings, TuneError};
 pub use site::{Nic, Site};

@@ -1,6 +1,6 @@
 //! In which order settings are made.
 
-use crate::{Lives, QueueFile, Setting, Value};
+use crate::{Lives, QueueFile, RssPart, Setting, Value};
 
 impl Setting {
     /// Settings with a lower rank are made first. What resets others comes before these (a new number of queues resets
@@ -10,6 +10,10 @@ impl Setting {
     /// The queueing discipline comes before the number of queues, so that on the way back it goes after that: taking it
     /// away while there are fewer queues would leave the others another one than the default (`mq_init` in
     /// net/sched/sch_mq.c gives `pfifo_fast` to queues that are not in use).
+    ///
+    /// The fields of the hash come after its key and its table, so that on the way back they go before these: virtio_net
+    /// may only note new fields, and tell them to the device with the next key or table (`virtnet_set_hashflow` in
+    /// drivers/net/virtio_net.c).
     pub fn rank(&self) -> u8 {
         match self.lives {
             // A discipline that is taken away, and a queue that comes back, leave the default: on the way back that must be
@@ -21,8 +25,8 @@ impl Setting {
             Lives::Nic(_) if self.knob.id == "channels" => 2,
             Lives::Nic(_) if self.knob.id.starts_with("ring_") => 3,
             Lives::Interrupts => 4,
-            Lives::Indirection => 5,
-            Lives::Queue(QueueFile::RpsFlows) => 6,
+            Lives::Indirection | Lives::Rss(RssPart::Key) => 5,
+            Lives::Rss(RssPart::Fields) | Lives::Queue(QueueFile::RpsFlows) => 6,
             Lives::Queue(QueueFile::RpsCpus) => 7,
             Lives::Queue(QueueFile::XpsCpus) => 8,
             Lives::Attribute(_) | Lives::CpuLatency => 9,
@@ -57,8 +61,8 @@ mod tests {
             "channels",
             "ring_rx",
             "irq_affinity",
-            "rss_indirection",
-            "rps_flow_cnt",
+            "rss_hash_key",
+            "rss_hash_fields",
             "rps_cpus",
             "xps_cpus",
             "gro_flush_timeout",
@@ -67,6 +71,8 @@ mod tests {
             "initcwnd",
             "mtu",
         ];
+        assert_eq!(rank("rss_indirection"), rank("rss_hash_key"));
+        assert_eq!(rank("rps_flow_cnt"), rank("rss_hash_fields"));
         let ranks: Vec<u8> = order.into_iter().map(rank).collect();
         assert!(ranks.is_sorted_by(|a, b| a < b), "{ranks:?}");
     }

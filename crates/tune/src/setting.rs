@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use linux::interrupts::{Interrupt, queue_of};
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::{CpuSet, Qdisc, sysctl};
-use plan::{Place, Plan, Queue, Step};
+use plan::{Place, Plan, Queue, RssHash, Step};
 use record::{Asked, Side, Tuning};
 
 use crate::kind::{Cpus, Value};
@@ -214,6 +214,11 @@ impl Setting {
                 let (link, queues) = (site.wire.clone(), self.number());
                 plan.push(&site.node, Step::SetIndirection { link, queues });
             }
+            Lives::Rss(_) => {
+                for hash in self.hashes() {
+                    plan.push(&site.node, Step::SetRssHash { link: site.wire.clone(), hash });
+                }
+            }
             Lives::Attribute(attribute) => {
                 let (link, value) = (site.wire.clone(), self.number().into());
                 plan.push(&site.node, Step::SetLinkAttribute { link, attribute, value });
@@ -272,9 +277,12 @@ impl Setting {
             Value::Cpus(Cpus::None) => CpuSet::default().to_mask(),
             Value::Cpus(Cpus::Node) => site.cpus.to_mask(),
             Value::Cpus(Cpus::Groups(_)) => unreachable!("no parameter has queues"),
-            Value::Number(_) | Value::Signed(_) | Value::Shared(_) | Value::Numbers(_) | Value::Name(_) => {
-                self.value.to_string()
-            }
+            Value::Number(_)
+            | Value::Signed(_)
+            | Value::Shared(_)
+            | Value::Numbers(_)
+            | Value::Name(_)
+            | Value::Rss(_) => self.value.to_string(),
         };
         Step::SetSysctl { key, value }
     }
@@ -351,6 +359,14 @@ impl Setting {
 
     fn qdisc(&self) -> Qdisc {
         crate::qdisc::read(&self.value.to_string()).expect("the table takes no other")
+    }
+
+    /// What a card is to hash by; a test of the table sees to the kind.
+    fn hashes(&self) -> Vec<RssHash> {
+        match &self.value {
+            Value::Rss(hashes) => hashes.clone(),
+            _ => unreachable!("the table gives it fields or a key"),
+        }
     }
 
     /// A number of a kind whose most fits; a test of the table sees to that.

@@ -2,8 +2,6 @@
 //!
 //! By `SIOCETHTOOL`, which every kernel has. Source: include/uapi/linux/ethtool.h (`struct ethtool_rxfh_indir`).
 
-use std::os::fd::AsRawFd;
-
 use super::Ethtool;
 use crate::{Error, IfName, Result};
 
@@ -46,21 +44,5 @@ impl Ethtool {
 
     fn attempted(&self, verb: &str, link: &IfName) -> String {
         format!("{verb} the table of flows of {link} in {}", self.place)
-    }
-
-    /// `words` is what the kernel reads and writes: the head, and as many entries as it says.
-    fn ioctl(&self, link: &IfName, words: &mut [u32]) -> std::io::Result<()> {
-        let mut name = [0; libc::IFNAMSIZ];
-        for (to, from) in name.iter_mut().zip(link.as_str().bytes()) {
-            *to = from.cast_signed();
-        }
-        let data = words.as_mut_ptr().cast::<libc::c_char>();
-        let request =
-            libc::ifreq { ifr_name: name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_data: data } };
-        // SAFETY: the descriptor is a socket that is open for the length of the call. `request` is a whole `ifreq` with a
-        // name that ends with NUL (an `IfName` has at most 15 bytes), and its data points to `words`, which the kernel
-        // reads and writes no further than the number of entries in its head says, and both callers make it so long.
-        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &raw const request) };
-        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 }

@@ -1,15 +1,20 @@
-//! What a network card can be told: rings, queues, moderation of interrupts, offloads, the table of flows.
+//! What a network card can be told: rings, queues, moderation of interrupts, offloads, and how it spreads flows over its
+//! queues: the table, the fields and the key of its hash.
 //!
-//! By netlink (Documentation/networking/ethtool-netlink.rst), but for the table, which netlink sets since Linux 6.17
-//! only. A driver may make something else of a value: read it back.
+//! By netlink (Documentation/networking/ethtool-netlink.rst), but for how flows are spread, which netlink sets since
+//! Linux 6.17 only. A driver may make something else of a value: read it back.
 
 mod card;
 mod feature;
+mod hash;
+mod hashing;
 mod indirection;
+mod ioctl;
 mod parameter;
 
 pub use card::{Channels, Coalescing, Rings};
 pub use feature::Feature;
+pub use hash::{FlowType, HashFields, HashKey};
 pub use parameter::NicParameter;
 
 use std::os::fd::OwnedFd;

@@ -51,6 +51,7 @@ pub(crate) fn look(kernel: &mut Kernel, listing: &Listing, placed: &Placed) -> R
         | Step::SetRootQdisc { .. }
         | Step::SetNic { .. }
         | Step::SetIndirection { .. }
+        | Step::SetRssHash { .. }
         | Step::SetLinkAttribute { .. }
         | Step::SetDebug { .. }
         | Step::SetModule { .. }

@@ -18,6 +18,7 @@ mod qdisc;
 mod queue;
 mod queues;
 mod route;
+mod rss;
 mod setting;
 mod splice;
 
@@ -79,6 +80,7 @@ pub(crate) fn before(kernel: &mut Kernel, placed: &Placed) -> Result<Before, Ste
         Step::SetRootQdisc { link, .. } => qdisc::before(kernel, place, link),
         Step::SetNic { link, parameter, value } => nic::before(kernel, place, link, *parameter, *value),
         Step::SetIndirection { link, .. } => nic::before_table(kernel, place, link),
+        Step::SetRssHash { link, hash } => rss::before(kernel, place, link, hash),
         Step::SetLinkAttribute { link, attribute, .. } => attribute::before(kernel, place, link, *attribute),
         Step::SetDebug { file, .. } => debug::before(*file),
         Step::SetModule { parameter, .. } => module::before(*parameter),
@@ -120,6 +122,7 @@ pub(crate) fn act(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Resu
         Step::SetRootQdisc { link, qdisc } => qdisc::act(kernel, place, link, qdisc),
         Step::SetNic { link, parameter, value } => nic::act(kernel, place, link, *parameter, *value),
         Step::SetIndirection { link, queues } => nic::act_table(kernel, place, link, *queues, before),
+        Step::SetRssHash { link, hash } => rss::act(kernel, place, link, hash, before),
         Step::SetLinkAttribute { link, attribute, value } => {
             attribute::write(kernel, place, link, *attribute, *value)
         }
@@ -161,6 +164,7 @@ pub(crate) fn after(kernel: &mut Kernel, placed: &Placed, before: &Before) -> Re
         Step::SetRootQdisc { link, .. } => qdisc::after(kernel, place, link),
         Step::SetNic { link, parameter, .. } => nic::after(kernel, place, link, *parameter, before),
         Step::SetIndirection { link, .. } => nic::after_table(kernel, place, link),
+        Step::SetRssHash { link, hash } => rss::after(kernel, place, link, hash),
         Step::SetLinkAttribute { link, attribute, .. } => attribute::after(kernel, place, link, *attribute),
         Step::SetDebug { file, .. } => debug::after(*file),
         Step::SetModule { parameter, .. } => module::after(*parameter),
@@ -197,6 +201,7 @@ pub(crate) fn verify(step: &Step, after: &After) -> Result<(), StepError> {
         (Step::SetIndirection { queues, .. }, After::Indirection { table }) => {
             taken(&spread(table.len(), *queues), table, |table| format!("{table:?}"))
         }
+        (Step::SetRssHash { hash, .. }, After::RssHash { is }) => rss::verify(hash, is),
         (Step::SetLinkAttribute { value, attribute, .. }, After::LinkAttribute { value: found }) => {
             taken(value, found, |value| format!("{attribute} {value}"))
         }
@@ -240,6 +245,7 @@ pub(crate) fn undo(kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Resul
         Step::SetRootQdisc { qdisc, .. } => qdisc::undo(kernel, past, qdisc, moved)?,
         Step::SetNic { parameter, value, .. } => nic::undo(kernel, past, *parameter, *value, moved)?,
         Step::SetIndirection { queues, .. } => nic::undo_table(kernel, past, *queues, moved)?,
+        Step::SetRssHash { hash, .. } => rss::undo(kernel, past, hash, moved)?,
         Step::SetLinkAttribute { attribute, value, .. } => {
             attribute::undo(kernel, past, *attribute, *value, moved)?
         }

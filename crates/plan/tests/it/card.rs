@@ -5,7 +5,9 @@
 use linux::ethtool::{Ethtool, Feature, NicParameter};
 use linux::sysfs::{LinkAttribute, NetSysfs};
 use linux::{IfName, NetnsName};
-use plan::{ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, Step, Undone, apply, preview, undo};
+use plan::{
+    ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, RssHash, Step, Undone, apply, preview, undo,
+};
 use testkit::{Dump, World, dump, require_root, shell};
 
 use crate::sample::ifname;
@@ -76,6 +78,11 @@ fn set(parameter: NicParameter, value: u32) -> Step {
     Step::SetNic { link: own(), parameter, value }
 }
 
+fn hash(text: &str) -> Step {
+    let fields = RssHash::fields_of(text).map(|mut all| all.remove(0));
+    Step::SetRssHash { link: own(), hash: fields.or_else(|| RssHash::key_of(text)).unwrap() }
+}
+
 fn attribute(attribute: LinkAttribute, value: u64) -> Step {
     Step::SetLinkAttribute { link: own(), attribute, value }
 }
@@ -144,6 +151,9 @@ fn what_a_card_cannot_do_is_said_before_anything_is_done() {
         (set(NicParameter::Channels, 3), "the number of queues of own0 can be 2 at most"),
         (set(NicParameter::RingRx, 512), "own0 does not have the receive ring"),
         (Step::SetIndirection { link: own(), queues: 1 }, "own0 has no table of flows"),
+        (hash("udp4 sdfn"), "own0 has no hash fields of udp4"),
+        (hash("01:02"), "own0 has no hash key"),
+        (hash("symmetric"), "own0 has no hash key"),
         (
             Step::SetNic { link: ifname("gone"), parameter: NicParameter::Channels, value: 1 },
             "there is no link gone",

@@ -4,7 +4,7 @@ use linux::ethtool::{Feature, NicParameter};
 use linux::sysfs::LinkAttribute;
 
 use super::{ETHTOOL, NAPI, OLDEST, SCALING, USUAL, from_to};
-use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, Reaches, Risk};
+use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, Reaches, Risk, RssPart};
 
 const OF_CARD: Knob = Knob { reaches: Reaches::All, source: ETHTOOL, ..USUAL };
 
@@ -137,6 +137,36 @@ pub(super) const FAMILY: Family = Family {
             why: "Spreads received flows evenly over the first so many queues, by the card's own table. It leaves later queues \
                 to what is steered there by hand, and evens out what an old table has left uneven.",
             source: SCALING,
+            ..OF_CARD
+        },
+        Knob {
+            id: "rss_hash_key",
+            lives: Lives::Rss(RssPart::Key),
+            kind: Kind::Rss(RssPart::Key),
+            example: "symmetric",
+            default: ByDefault::Driver("random bytes, chosen once after boot, or a constant of the driver"),
+            risk: Risk::Medium,
+            why: "The key of the card's hash (Toeplitz). \"symmetric\" repeats 6d:5a: both directions of a connection get the \
+                same hash, so that what watches or forwards both has them on one CPU. A key that others know lets them choose flows that all come to one queue. A key of your own \
+                makes runs comparable: with few flows, the key decides which of them share a queue.",
+            source: "ethtool(8); netdev_rss_key_fill in net/ethtool/ioctl.c; Woo and Park, Scalable TCP Session Monitoring \
+                with Symmetric Receive-side Scaling, KAIST 2012",
+            ..OF_CARD
+        },
+        Knob {
+            id: "rss_hash_fields",
+            lives: Lives::Rss(RssPart::Fields),
+            kind: Kind::Rss(RssPart::Fields),
+            example: "udp4 sdfn udp6 sdfn",
+            default: ByDefault::Driver("mostly addresses and ports for TCP, and addresses alone for UDP"),
+            risk: Risk::Medium,
+            why: "The fields of a packet by which the card chooses its queue. Many cards take the addresses alone for UDP, so \
+                that all datagrams between two machines (QUIC, DNS, tunnels) come to one queue and one CPU. With the ports \
+                too (sdfn) they spread. Fragments have no ports to hash: they go to another queue than the whole datagrams \
+                of their flow and come out of order, so stay with sd where datagrams are longer than the MTU. Most cards \
+                take sd or sdfn and nothing else. virtio_net only notes them until `ethtool -K LINK rxhash on`.",
+            source: "ethtool(8); igb_set_rss_hash_opt in drivers/net/ethernet/intel/igb/igb_ethtool.c; virtnet_set_hashflow \
+                in drivers/net/virtio_net.c",
             ..OF_CARD
         },
         Knob {

@@ -1,6 +1,6 @@
 //! The knobs of network cards, on those of a virtual machine of ours.
 
-use linux::ethtool::{Ethtool, NicParameter};
+use linux::ethtool::{Ethtool, FlowType, HashKey, NicParameter};
 use linux::interrupts::Interrupts;
 use linux::sysfs::{NetSysfs, Queue};
 use linux::{CpuSet, Netns};
@@ -66,6 +66,8 @@ fn every_knob_of_a_card_is_set_and_taken_back() {
     let all = [
         ("irq_affinity", "1"),
         ("rss_indirection", "1"),
+        ("rss_hash_fields", "udp4 sd udp6 sd"),
+        ("rss_hash_key", "symmetric"),
         ("rps_flow_cnt", "1024"),
         ("rps_cpus", "node"),
         ("xps_cpus", "0"),
@@ -124,6 +126,7 @@ fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
     let together = all.map(|(knob, value, _)| (knob, value));
     let rest = [
         ("rss_indirection", "1"),
+        ("rss_hash_fields", "udp4 sdfn udp6 sdfn"),
         ("irq_affinity", "1"),
         ("rps_cpus", "node"),
         ("tso", "0"),
@@ -134,6 +137,46 @@ fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
         there_and_back(&together, Fault::AfterStep(step), || {});
         before.assert_same(&dump(&netns), &format!("after a fault behind step {step}"));
     }
+}
+
+/// Applies what a card is to hash by, looks at the card, and takes it back: whole, and where whoever sets it died behind any
+/// line of the journal.
+fn there_and_back_of_hash(site: &Site, asked: &[(&str, &str)]) {
+    let netns = Netns::current().unwrap();
+    let ethtool = Ethtool::open_in(&netns).unwrap();
+    let key = || ethtool.read_hash_key(&site.wire).unwrap();
+    let table = || ethtool.read_indirection(&site.wire).unwrap();
+    let fields = |flow| ethtool.read_hash_fields(&site.wire, flow).unwrap().unwrap();
+    let (before, old_table) = (dump(&netns), table());
+    let symmetric = key().and_then(|key| HashKey::symmetric(key.len()));
+    let plan = plan(site, asked);
+    there_and_back(&plan, Fault::None, || {
+        let taken = [FlowType::Udp4, FlowType::Udp6].map(|flow| format!("{flow} {}", fields(flow)));
+        assert_eq!(taken.join(" "), asked[0].1);
+        assert_eq!(key(), symmetric);
+        assert_eq!(table(), old_table, "a key or fields changed the table of flows");
+    });
+    before.assert_same(&dump(&netns), &format!("after {asked:?}"));
+    // The first line is the journal's own, and each step has two.
+    for line in 1..=2 * plan.steps.len() {
+        there_and_back(&plan, Fault::DeadAfterLine(line), || {});
+        before.assert_same(&dump(&netns), &format!("after {asked:?} that died behind line {line}"));
+    }
+}
+
+#[test]
+fn the_key_and_the_fields_of_the_hash_come_back_wherever_apply_died() {
+    let Some(site) = site("virtio_net") else { return };
+    there_and_back_of_hash(&site, &[("rss_hash_fields", "udp4 sd udp6 sd"), ("rss_hash_key", "symmetric")]);
+}
+
+/// It has no key, and fields that are set in registers of its own.
+#[test]
+fn the_fields_of_a_card_without_a_key_come_back_wherever_apply_died() {
+    let Some(site) = site("igb") else { return };
+    let ethtool = Ethtool::open_in(&Netns::current().unwrap()).unwrap();
+    assert_eq!(ethtool.read_hash_key(&site.wire).unwrap(), None);
+    there_and_back_of_hash(&site, &[("rss_hash_fields", "udp4 sdfn udp6 sdfn")]);
 }
 
 /// What a card cannot do is said before anything is changed.
@@ -147,6 +190,8 @@ fn what_a_card_cannot_do_is_refused() {
         assert!(journal.is_undone(), "{knob:?} was begun");
         error.to_string()
     };
+    let error = refused(("rss_hash_key", "6d:5a:6d"));
+    assert!(error.contains("the hash key of eth0 has 40 bytes, and this one has 3"), "{error}");
     assert!(refused(("channels", "5")).contains("the number of queues of eth0 can be 4 at most"));
     assert!(
         refused(("ring_rx", "65536")).contains("can be 256 at most"),

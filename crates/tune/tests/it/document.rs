@@ -70,7 +70,8 @@ fn section(knob: &Knob) -> String {
         | Kind::Qdisc
         | Kind::Choice(_)
         | Kind::Cpus
-        | Kind::QueueCpus => {
+        | Kind::QueueCpus
+        | Kind::Rss(_) => {
             format!("\"{}\"", knob.example)
         }
     };

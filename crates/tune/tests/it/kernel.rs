@@ -73,7 +73,7 @@ fn of_this_kernel(family: &Family) -> Vec<Setting> {
             Lives::CpuLatency | Lives::Nowhere { .. } => {}
             // A veth has the offloads of a card, and nothing else of it; it is polled only with a program at its peer.
             Lives::Nic(parameters) if !matches!(parameters[0], NicParameter::Feature(_)) => {}
-            Lives::Indirection | Lives::Interrupts => {}
+            Lives::Indirection | Lives::Rss(_) | Lives::Interrupts => {}
             Lives::Nic(_) if knob.id == "rx_gro_hw" => {}
             Lives::Attribute(LinkAttribute::Threaded) => {}
             Lives::Sysctl(_)

@@ -201,6 +201,8 @@ fn a_card_s_queues_and_interrupts_are_set_one_by_one() {
         ("irq_affinity", "2-3"),
         ("tso", "0"),
         ("rss_indirection", "2"),
+        ("rss_hash_fields", "udp4 sdfn udp6 sd"),
+        ("rss_hash_key", "01:02:fF"),
         ("flow_limit_cpu_bitmap", "0,2"),
         ("threaded_napi", "1"),
     ];
@@ -214,13 +216,33 @@ echo 2 > /proc/irq/25/smp_affinity_list
 echo 2 > /proc/irq/26/smp_affinity_list
 echo 3 > /proc/irq/27/smp_affinity_list
 ethtool -X eth0 equal 2
+ethtool -X eth0 hkey 01:02:ff
 echo 1024 > /sys/class/net/eth0/queues/rx-0/rps_flow_cnt
 echo 1024 > /sys/class/net/eth0/queues/rx-1/rps_flow_cnt
+ethtool -N eth0 rx-flow-hash udp4 sdfn
+ethtool -N eth0 rx-flow-hash udp6 sd
 echo 5 > /sys/class/net/eth0/queues/tx-0/xps_cpus
 echo a > /sys/class/net/eth0/queues/tx-1/xps_cpus
 echo 1 > /sys/class/net/eth0/threaded
 ethtool -K eth0 tx-tcp-segmentation off
 ethtool -K eth0 tx-tcp6-segmentation off";
     assert_eq!(plan.commands().join("\n"), expected);
+    let symmetric = Settings::read(&tuning(&[("rss_hash_key", "symmetric")], &[], &[])).unwrap().client;
+    assert_eq!(
+        symmetric[0].plan(&site).commands(),
+        ["ethtool -X eth0 hkey $(ethtool -x eth0 | sed -n '/^RSS hash key/{n;s/..:../6d:5a/g;p;}')"]
+    );
+    let in_netns = Site { node: Place::Netns(linux::NetnsName::new("pod").unwrap()), ..site };
+    assert_eq!(
+        symmetric[0].plan(&in_netns).commands(),
+        ["ip netns exec pod ethtool -X eth0 hkey \
+          $(ip netns exec pod ethtool -x eth0 | sed -n '/^RSS hash key/{n;s/..:../6d:5a/g;p;}')"]
+    );
+    refused(
+        "rss_hash_key",
+        "6d5a",
+        "rss_hash_key cannot be \"6d5a\": the bytes of a key, as many as the card's own has (\"6d:5a:…\"), or \"symmetric\" \
+         is expected",
+    );
     refused("irq_affinity", "none", "irq_affinity cannot be \"none\": some CPU must serve an interrupt");
 }

@@ -77,6 +77,7 @@ fn the_kind_fits_the_place() {
             (Lives::Queue(tune::QueueFile::XpsCpus), kind) => kind == Kind::QueueCpus,
             (Lives::RootQdisc, kind) => kind == Kind::Qdisc,
             (Lives::Interrupts, kind) => kind == Kind::Cpus,
+            (Lives::Rss(part), kind) => kind == Kind::Rss(part),
             (Lives::Notrack, Kind::Number { max, .. }) => max == u64::from(u16::MAX),
             (Lives::Notrack, _) => false,
             (Lives::Nic(parameters), Kind::Switch) => !parameters.is_empty(),

@@ -1,11 +1,12 @@
 //! Cards of a virtual machine of ours: what `doctor` finds at them, `tune` mends and takes back, killed or not.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use linux::ethtool::{Ethtool, NicParameter};
+use linux::ethtool::{Ethtool, FlowType, NicParameter};
 use linux::interrupts::{Interrupts, queue_of};
+use linux::procfs::Procfs;
 use linux::sysfs::NetSysfs;
 use linux::{CpuSet, IfName, Netlink, Netns};
 use rustix::process::Signal;
@@ -15,11 +16,16 @@ use testkit::{Cards, card, dump, set_card_up};
 use super::death::{every_knob, kills, moment};
 use super::found::of;
 use super::machine::tune;
-use crate::turn::{HOSTGAP, check, json, kill, until};
+use crate::turn::{HOSTGAP, check, json, kill, stdout, until};
 
 /// What `hostgap doctor` finds meanwhile.
 fn findings() -> Value {
     json(&Command::new(HOSTGAP).args(["doctor", "--for", "3s", "--json"]).output().unwrap())
+}
+
+/// A command that changes nothing and remembers nothing.
+fn looked(verb: &str, arguments: &[&str]) -> Output {
+    Command::new(HOSTGAP).args(["tune", verb]).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
 /// Applies what is proposed for a card, and lets it stay.
@@ -116,6 +122,64 @@ fn a_tiny_ring_is_made_larger_and_comes_back() {
     ethtool.write(&cards.home, NicParameter::RingRx, at_first).unwrap();
 }
 
+/// Which queues of a card interrupted while datagrams of 16 flows came, two times.
+fn queues_that_received(cards: &Cards) -> Vec<u16> {
+    let own = NetSysfs::open(&Netns::current().unwrap()).unwrap().interrupts(&cards.home).unwrap();
+    let counts = || {
+        let mut all = Procfs::kernel().interrupts().unwrap();
+        all.retain(|one| own.contains(&one.number) && one.name.contains("input"));
+        all.into_iter().map(|one| (queue_of(&one.name).unwrap(), one.counts.values().sum::<u64>()))
+    };
+    let before: Vec<(u16, u64)> = counts().collect();
+    for _ in 0..2 {
+        drop(cards.flood());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let changed = before.iter().zip(counts()).filter(|(before, after)| **before != *after);
+    changed.map(|(_, (queue, _))| queue).collect()
+}
+
+/// A key of zeros hashes every flow to zero, so that all come to the first queue: the card heeds the key that it is told.
+#[test]
+fn a_key_is_previewed_heeded_and_taken_back() {
+    let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let ethtool = Ethtool::open_in(&Netns::current().unwrap()).unwrap();
+    let key = || ethtool.read_hash_key(&cards.home).unwrap().unwrap();
+    let udp4 = || ethtool.read_hash_fields(&cards.home, FlowType::Udp4).unwrap().unwrap().to_string();
+    let dev = ["--dev", cards.home.as_str()];
+    let asked = |key: &str| [format!("--set=rss_hash_key={key}"), "--set=rss_hash_fields=udp4 sd".to_owned()];
+    let look = |verb: &str, key: &str| {
+        looked(verb, &[dev.as_slice(), &asked(key).each_ref().map(String::as_str)].concat())
+    };
+    let (old, old_fields) = (key(), udp4());
+    assert_eq!(queues_that_received(&cards), [0, 1], "by the key of the driver");
+    let zeros = vec!["00"; old.len()].join(":");
+    let planned = stdout(&look("plan", &zeros));
+    assert!(planned.contains(&format!("rss_hash_key  {old} → {zeros}")), "{planned}");
+    assert!(planned.contains("rss_hash_fields  udp4 sdfn → udp4 sd"), "{planned}");
+    let symmetric = stdout(&look("plan", "symmetric"));
+    assert!(symmetric.contains(&format!("rss_hash_key  {old} → symmetric")), "{symmetric}");
+    let commands = stdout(&look("show-commands", &zeros));
+    assert!(commands.contains(&format!("ethtool -X {} hkey {zeros}\n", cards.home)), "{commands}");
+    assert!(commands.contains(&format!("ethtool -N {} rx-flow-hash udp4 sd\n", cards.home)), "{commands}");
+    let short = format!("the hash key of {} has {} bytes, and this one has 2", cards.home, old.len());
+    check(&look("plan", "00:00"), 2, &short);
+    assert_eq!((key(), udp4()), (old.clone(), old_fields.clone()), "a plan changed something");
+    let applied =
+        tune(&state, "apply", &[dev.as_slice(), &asked(&zeros).each_ref().map(String::as_str)].concat());
+    check(&applied, 0, "");
+    assert_eq!((key().to_string(), udp4()), (zeros, "sd".to_owned()));
+    assert_eq!(queues_that_received(&cards), [0], "by a key of zeros");
+    let status = json(&tune(&state, "status", &["--json"]));
+    let steps = status["standing"]["steps"].as_array().unwrap();
+    assert!(steps.len() == 2 && steps.iter().all(|step| step["as_set"] == true), "{status}");
+    check(&tune(&state, "rollback", &[]), 0, "");
+    assert_eq!((key(), udp4()), (old, old_fields));
+    assert_eq!(queues_that_received(&cards), [0, 1], "by the old key again");
+}
+
 /// Every knob, those of the whole machine and of Intel's card too, and whoever sets them is killed at any moment.
 #[test]
 fn a_killed_apply_leaves_nothing_at_a_card() {
@@ -123,6 +187,8 @@ fn a_killed_apply_leaves_nothing_at_a_card() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
     set_card_up(&card);
+    let no_key = looked("plan", &["--dev", card.as_str(), "--set", "rss_hash_key=symmetric"]);
+    check(&no_key, 2, &format!("{card} has no hash key"));
     testkit::shell("modprobe tcp_bbr; modprobe tcp_cubic");
     let profile = directory.path().join("every.toml");
     std::fs::write(&profile, every_knob()).unwrap();
