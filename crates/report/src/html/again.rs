@@ -5,7 +5,7 @@ use super::markup::Markup;
 use super::text;
 use crate::Summary;
 use record::{
-    Asked, Candidate, Experiment, Placement, Rate, ServerKind, Steering, SweepValue, Swept, Tuning,
+    Asked, Candidate, Experiment, Placement, Rate, ServerKind, Side, Steering, SweepValue, Swept, Tuning,
 };
 
 /// Writes the sections.
@@ -124,6 +124,11 @@ fn contender(candidate: &Candidate) -> String {
         Some(cni) => format!("cni = {}\n", string(cni)),
         None => format!("path = {}\n", string(&candidate.path)),
     };
+    file += match candidate.in_container {
+        Side::Both => "",
+        Side::Client => "in_container = \"client\"\n",
+        Side::Server => "in_container = \"server\"\n",
+    };
     if candidate.required {
         file += "required = true\n";
     }
@@ -214,6 +219,9 @@ mod tests {
         asked.underlay.to_client = Some(lossy);
         let name = Some("lossy".to_owned());
         asked.candidates.push(Candidate { name, underlay, ..named });
+        for in_container in [Side::Client, Side::Server] {
+            asked.candidates.push(Candidate { path: "docker".into(), in_container, ..Default::default() });
+        }
         assert_eq!(Experiment::from_toml(&toml(&asked, 7)).unwrap(), asked);
         asked.candidates.truncate(1);
         let loss = ["1%", "4%"].map(|loss| SweepValue::Text(loss.to_owned()));
