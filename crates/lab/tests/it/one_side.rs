@@ -15,7 +15,7 @@ use crate::path::{Ground, changed};
 use crate::standing::{left, shape, staffing};
 
 /// The sides of a data path that can be alone in a container.
-fn sides(path: &datapath::DataPath) -> Vec<Side> {
+pub(crate) fn sides(path: &datapath::DataPath) -> Vec<Side> {
     let parts = [(Side::Client, datapath::Part::Client), (Side::Server, datapath::Part::Server)];
     parts.into_iter().filter(|(_, part)| path.alone(*part).is_ok()).map(|(side, _)| side).collect()
 }
