@@ -61,7 +61,7 @@ pub struct Topology {
     pub shape: Shape,
     /// The client's node, which on [`Placement::SameNode`] is the server's too, and the other.
     pub nodes: [NodeSpec; 2],
-    /// The namespace of the client's process: its pod's, or its node's where pods share it.
+    /// The namespace of the client's process: its pod's, or its node's where pods share it or it has none.
     pub client: NetnsName,
     /// The namespace of the server's process.
     pub server: NetnsName,
