@@ -16,7 +16,7 @@ mod transport;
 
 pub use path::{ALL, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router, SpecError};
-pub use trace::{Counter, Packets, Part, Talk, Trace, With};
+pub use trace::{Counter, End, Packets, Part, Talk, Trace, With};
 
 use linux::features::Feature;
 use plan::Plan;
@@ -36,6 +36,14 @@ pub trait Attach: Sync {
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError>;
     /// What a pod's packets leave at counters of the pod and its node, up to the wire.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace>;
+    /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
+    /// attach's; `None`: it can.
+    fn refuses_nodes(&self, part: Part) -> Option<&'static str>;
+    /// What more it takes so that a pod and the own address of another node find each other: steps on that node, which
+    /// has no pod, and in the pod. Mostly nothing, as routes of the transport lead there.
+    fn toward_node(&self, _pod: &Pod, _bare: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
+        Ok(Plan::new())
+    }
 }
 
 /// How one node's packets reach another node's pods. As with [`Attach`], specifications come checked.
@@ -52,4 +60,8 @@ pub trait Transport: Sync {
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError>;
     /// What the packets of a node's pod leave at counters on their way to another node.
     fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace>;
+    /// As [`Attach::refuses_nodes`].
+    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+        None
+    }
 }

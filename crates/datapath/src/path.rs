@@ -11,9 +11,12 @@ use crate::attach::{
     HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP,
 };
 use crate::check::MTU_MIN;
+use crate::trace::{Packets, Traces};
 use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
-use crate::{Attach, Family, NodeSpec, Part, Peer, Pod, Protocol, SpecError, Talk, Trace, Transport, With};
+use crate::{
+    Attach, End, Family, NodeSpec, Part, Peer, Pod, Protocol, SpecError, Talk, Trace, Transport, With,
+};
 
 /// A way from one pod to another, made of an attach and a transport.
 pub struct DataPath {
@@ -182,18 +185,51 @@ impl DataPath {
         self.transport.peer(node, peer)
     }
 
-    /// What the packets of a client and a server leave at counters, each with its node.
-    pub fn traces(
-        &self,
-        client: (&NodeSpec, &Pod),
-        server: (&NodeSpec, &Pod),
-        protocol: Protocol,
-    ) -> Vec<Trace> {
-        let with = if client.0.id == server.0.id { With::Neighbour } else { With::Remote };
+    /// Whether a pod can have this part while the other is another node's own, in no pod.
+    ///
+    /// # Errors
+    /// It cannot, or what they say would take a way that is not this path; why.
+    pub fn alone(&self, part: Part) -> Result<(), SpecError> {
+        let refusals = [self.attach.refuses_nodes(part), self.transport.refuses_nodes(part)];
+        let why = refusals.into_iter().flatten().next();
+        let side = match part {
+            Part::Client => "client",
+            Part::Server => "server",
+        };
+        why.map_or(Ok(()), |why| {
+            Err(SpecError {
+                what: format!("{} with the {side} alone in a container", self.name),
+                why: why.to_owned(),
+            })
+        })
+    }
+
+    /// What is done for a node without a pod of its own, so that its own address and a pod of another node reach each
+    /// other; after the other node and its pod.
+    pub fn bare_plan(&self, node: &NodeSpec, peer: &Peer, pod: &Pod) -> Result<Plan, SpecError> {
+        node.check()?;
+        peer.check(node)?;
+        let mut plan = self.attach.toward_node(pod, node, self.pod_mtu(node)?)?;
+        plan.extend(self.transport.node(node)?);
+        plan.extend(self.transport.peer(node, peer)?);
+        Ok(plan)
+    }
+
+    /// What the packets of a client and a server leave at counters.
+    pub fn traces(&self, client: End<'_>, server: End<'_>, protocol: Protocol) -> Vec<Trace> {
+        let with = if client.node.id == server.node.id { With::Neighbour } else { With::Remote };
         let mut traces = Vec::new();
-        for (part, (node, pod)) in [(Part::Client, client), (Part::Server, server)] {
+        for (part, End { node, pod }) in [(Part::Client, client), (Part::Server, server)] {
             let talk = Talk { part, with, protocol };
-            traces.extend(self.attach.traces(node, pod, talk));
+            traces.extend(match pod {
+                Some(pod) => self.attach.traces(node, pod, talk),
+                None => {
+                    // It is the node's own sockets that speak.
+                    let mut bare = Traces::default();
+                    bare.forwarded(&node.place, Packets::None);
+                    bare.into_list()
+                }
+            });
             if with == With::Remote {
                 traces.extend(self.transport.traces(node, talk));
             }

@@ -8,7 +8,7 @@ use linux::IfName;
 use plan::Place;
 use plan::forwarding::Splice;
 
-use crate::Protocol;
+use crate::{NodeSpec, Pod, Protocol};
 
 /// What a counter has to show of the packets between two pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +45,15 @@ pub enum Packets {
     Both,
     /// None: what is counted there took another way.
     None,
+}
+
+/// An end of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End<'a> {
+    /// Where it is.
+    pub node: &'a NodeSpec,
+    /// The pod that has this part; `None`: the node's own namespace has it.
+    pub pod: Option<&'a Pod>,
 }
 
 /// A conversation, as the driver of one pod sees it.

@@ -198,6 +198,7 @@ fn stand(
         family: ::lab::family(args.ipv6),
         steered,
         placement: placement(args),
+        in_container: ::record::Side::Both,
         wires: Wires::default(),
         settings: ::tune::Settings::default(),
         protocol: ::lab::protocol(args.workload),

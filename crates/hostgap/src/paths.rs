@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use datapath::{DataPath, Enters};
+use datapath::{DataPath, Enters, Part};
 use lab::LabError;
 use linux::features::{Facts, probe};
 
@@ -39,17 +39,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
         }
     }
+    for (part, side) in SIDES {
+        let able = datapath::ALL.iter().filter(|path| path.alone(part).is_ok()).map(|path| path.name);
+        let able: Vec<&str> = able.collect();
+        speak::result(format_args!("\nWith the {side} alone in a container: {}", able.join(", ")))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
+/// The sides that may be alone in a container, as an experiment calls them.
+const SIDES: [(Part, &str); 2] = [(Part::Client, "client"), (Part::Server, "server")];
+
 fn json(path: &DataPath, facts: &Facts) -> serde_json::Value {
     let unmet: Vec<String> = path.unmet(facts).iter().map(ToString::to_string).collect();
+    let alone = SIDES.iter().filter(|(part, _)| path.alone(*part).is_ok()).map(|(_, side)| *side);
     serde_json::json!({
         "name": path.name,
         "stands_for": path.stands_for,
         "attach": path.attach.name(),
         "transport": path.transport.name(),
         "opt_in": path.enters == Enters::Named,
+        "in_container": alone.collect::<Vec<_>>(),
         "runnable": unmet.is_empty(),
         "reasons": unmet,
     })

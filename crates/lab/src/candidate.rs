@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use datapath::{DataPath, Enters};
+use datapath::{DataPath, Enters, Part};
 use linux::features::{Facts, Feature};
-use record::{Candidate, Underlay, Ways};
+use record::{Candidate, Side, Underlay, Ways};
 use tune::Settings;
 
 use crate::cni::{Conflist, Network, PluginDirs};
@@ -24,6 +24,8 @@ pub struct Contender {
     pub stands_for: String,
     /// What is set otherwise than the kernel has it.
     pub settings: Settings,
+    /// Which side is in a container.
+    pub in_container: Side,
     /// What of the wire is otherwise for it.
     pub ways: Ways,
     /// Its connections, where not the experiment's.
@@ -98,6 +100,8 @@ impl Contender {
 
     /// A data path as an experiment asks for it.
     fn asked(path: &'static DataPath, candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
+        let in_container = candidate.in_container;
+        let stands_for = alone(path, in_container)?;
         let unmet = reasons(path, facts);
         if candidate.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
@@ -105,7 +109,8 @@ impl Contender {
         let Candidate { underlay: ways, connections, required, .. } = *candidate;
         let name = candidate.title();
         let settings = settings(candidate, &name)?;
-        Ok(Contender { name, settings, ways, connections, required, ..Contender::of(path, unmet) })
+        let of = Contender::of(path, unmet);
+        Ok(Contender { name, stands_for, settings, in_container, ways, connections, required, ..of })
     }
 
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
@@ -115,12 +120,24 @@ impl Contender {
             path,
             cni: None,
             settings: Settings::default(),
+            in_container: Side::Both,
             ways: Ways::default(),
             connections: None,
             required: false,
             unmet,
         }
     }
+}
+
+/// What a data path stands for with these sides in containers; an error that says why where it cannot be so.
+fn alone(path: &DataPath, in_container: Side) -> Result<String, LabError> {
+    let (part, other) = match in_container {
+        Side::Both => return Ok(path.stands_for.to_owned()),
+        Side::Client => (Part::Client, "server"),
+        Side::Server => (Part::Server, "client"),
+    };
+    path.alone(part)?;
+    Ok(format!("{}; the {other} is on its node without a container", path.stands_for))
 }
 
 fn settings(candidate: &Candidate, name: &str) -> Result<Settings, LabError> {
@@ -264,6 +281,30 @@ mod tests {
             error.contains("docker tcp_sakc=1: there is no knob") && error.contains("\"tcp_sack\""),
             "{error}"
         );
+    }
+
+    #[test]
+    fn one_side_alone_says_so_or_why_it_cannot() {
+        let alone = |path: &str, in_container| Candidate {
+            path: path.to_owned(),
+            in_container,
+            required: true,
+            ..Candidate::default()
+        };
+        let asked =
+            [alone("docker", Side::Client), alone("docker", Side::Server), alone("docker", Side::Both)];
+        let found = resolved(&asked, &Facts::default()).unwrap();
+        let told: Vec<(&str, &str)> =
+            found[2..].iter().map(|one| (one.name.as_str(), one.stands_for.as_str())).collect();
+        let docker = "Docker's default: a bridge with NAT and published ports";
+        let [client, server] = ["server", "client"]
+            .map(|other| format!("{docker}; the {other} is on its node without a container"));
+        assert_eq!(
+            told,
+            [("docker, client only", client.as_str()), ("docker, server only", &server), ("docker", docker)]
+        );
+        let error = resolved(&[alone("ebpf+direct", Side::Client)], &Facts::default()).unwrap_err();
+        assert!(error.to_string().contains("takes the kernel's path"), "{error}");
     }
 
     #[test]

@@ -390,6 +390,7 @@ impl Race {
             family: family(self.experiment.workload.ipv6),
             steered: self.steered,
             placement: self.experiment.placement,
+            in_container: contender.in_container,
             wires: contender.wires(&self.experiment.underlay),
             settings: contender.settings.clone(),
             protocol: workload::protocol(self.experiment.workload.kind),

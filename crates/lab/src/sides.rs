@@ -8,7 +8,7 @@ use linux::ethtool::NicParameter;
 use linux::qdisc::Tbf;
 use linux::{IfName, NetnsName, Qdisc};
 use plan::{Place, Plan, Step};
-use record::Placement;
+use record::{Placement, Side};
 use tune::{Lives, Nic, Setting, Settings, Site, Value};
 
 use crate::Shape;
@@ -43,7 +43,7 @@ pub(crate) fn plan(
         let cpus = [&shape.cpus.client, &shape.cpus.server][at];
         let (node, _, process) = pods[at];
         let process = Place::Netns(process.clone());
-        let others = others_addresses(shape, pods[1 - at]);
+        let others = others_addresses(shape, 1 - at, pods[1 - at]);
         let routes = routes(plan, &process, &others);
         if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {
             return Err(refused("routes", "no route is known that leads from the one side to the other"));
@@ -97,6 +97,12 @@ fn possible(shape: &Shape) -> Result<(), SpecError> {
             "a published port is translated, which needs connections to be tracked",
         ));
     }
+    if shape.in_container == Side::Client && uses(&shape.settings, |lives| lives == Lives::Notrack) {
+        return Err(refused(
+            "notrack",
+            "what a pod alone says to another node may be masqueraded, which needs connections to be tracked",
+        ));
+    }
     if shape.placement == Placement::TwoNodes {
         return Ok(());
     }
@@ -147,12 +153,9 @@ fn refused(what: &str, why: &str) -> SpecError {
 }
 
 /// The addresses by which packets are sent to a side: its pod's and, for what is published or masqueraded, its node's.
-fn others_addresses(shape: &Shape, (node, pod, _): (&NodeSpec, &Pod, &NetnsName)) -> Vec<IpAddr> {
+fn others_addresses(shape: &Shape, at: usize, (node, pod, _): (&NodeSpec, &Pod, &NetnsName)) -> Vec<IpAddr> {
     let node = node.underlay.of(shape.family);
-    match shape.path.reach {
-        Reach::Node => vec![node],
-        Reach::PublishedPort | Reach::Pod => vec![pod.addresses.of(shape.family), node],
-    }
+    if shape.has_pod(at) { vec![pod.addresses.of(shape.family), node] } else { vec![node] }
 }
 
 /// The routes of a namespace to these addresses, as the kernel chooses: the longest prefix. Those that an address of a
@@ -162,10 +165,12 @@ fn routes(plan: &Plan, place: &Place, to: &[IpAddr]) -> Vec<(IpNet, IfName)> {
     let known: Vec<(IpNet, IfName)> = steps
         .filter_map(|placed| match &placed.step {
             Step::AddRoute(route) => Some((route.dst.trunc(), route.dev.clone())),
-            Step::AddAddress { link, address } => Some((address.trunc(), link.clone())),
+            // An address alone brings no route to others along.
+            Step::AddAddress { link, address } if address.prefix_len() < address.max_prefix_len() => {
+                Some((address.trunc(), link.clone()))
+            }
             _ => None,
         })
-        .filter(|(dst, _)| dst.prefix_len() < dst.max_prefix_len() || dst.addr().is_unspecified())
         .collect();
     let mut found: Vec<(IpNet, IfName)> = Vec::new();
     for address in to {

@@ -1,17 +1,19 @@
-//! Two nodes on a wire, a client pod on the first, a server pod on the second: as a plan.
+//! Two nodes on a wire, a client pod on the first, a server pod on the second, or one of the two without its pod: as a plan.
+
+mod data_path;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use datapath::{
-    Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Reach, Router,
-    SpecError, Trace,
+    Addresses, Between, Cidrs, DataPath, End, Family, NodeSpec, Part, Peer, Pod, Protocol, PublishedPort,
+    Reach, Router, SpecError, Trace,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, Link, LinkKind, NetnsName, Qdisc, Route, VethPeer, sysctl};
 use plan::forwarding::Splice;
 use plan::{Place, Plan, Queue, Step};
-use record::Placement;
+use record::{Placement, Side};
 
 use crate::cni::{Attachment, Network};
 use crate::{NodeCpus, Wires, sides};
@@ -42,6 +44,8 @@ pub struct Shape {
     pub steered: bool,
     /// Whether the server's pod is on the second node or beside the client's.
     pub placement: Placement,
+    /// Which side has a pod, where the data path has pods. The other's process is in its node's own namespace.
+    pub in_container: Side,
     /// What the wire does to packets beside carrying them.
     pub wires: Wires,
     /// What is set otherwise than the kernel has it.
@@ -57,7 +61,7 @@ pub struct Topology {
     pub shape: Shape,
     /// The client's node, which on [`Placement::SameNode`] is the server's too, and the other.
     pub nodes: [NodeSpec; 2],
-    /// The namespace of the client's process: its pod's, or its node's where pods share it.
+    /// The namespace of the client's process: its pod's, or its node's where pods share it or it has none.
     pub client: NetnsName,
     /// The namespace of the server's process.
     pub server: NetnsName,
@@ -93,28 +97,28 @@ impl Topology {
         let mut plan = Plan::new();
         namespaces(&shape, &nodes, &pods, &mut plan);
         wires(&shape, &nodes, &mut plan);
-        for (here, there) in [(0, 1), (1, 0)] {
-            plan.extend(path.node_plan(&nodes[here])?);
-            for (pod, _) in pods.iter().zip(homes).filter(|(_, home)| *home == here) {
-                plan.extend(path.pod_plan(&nodes[here], pod)?);
-            }
-            plan.extend(path.peer_plan(&nodes[here], &peer(&nodes[there]))?);
-        }
-        let [client, server] = [0, 1].map(|at| match path.reach {
-            Reach::Node => netns(&nodes[homes[at]].place),
-            Reach::PublishedPort | Reach::Pod => pods[at].netns.clone(),
+        plan.extend(data_path::plan(&shape, &nodes, &pods, homes)?);
+        let [client, server] = [0, 1].map(|at| match shape.has_pod(at) {
+            true => pods[at].netns.clone(),
+            false => netns(&nodes[homes[at]].place),
         });
         // After everything that they act on, and before the first socket.
         let of = |at: usize, process| (&nodes[homes[at]], &pods[at], process);
         let settings = sides::plan(&shape, [of(0, &client), of(1, &server)], &plan)?;
         sides::extend(&mut plan, settings);
-        let address = path.address_of(&nodes[homes[1]], &pods[1], shape.family, SERVER_PORT)?;
+        let address = match shape.in_container.holds(1) {
+            true => path.address_of(&nodes[homes[1]], &pods[1], shape.family, SERVER_PORT)?,
+            false => SocketAddr::new(nodes[homes[1]].underlay.of(shape.family), SERVER_PORT),
+        };
         let attach = |network: &Arc<Network>| {
             let whose = ["the client's pod", "the server's pod"];
             [0, 1].map(|at| Attachment::plan(network, &nodes[homes[at]], &pods[at], whose[at])).to_vec()
         };
         let attachments = shape.cni.as_ref().map(attach).unwrap_or_default();
-        let [from, to] = [0, 1].map(|at| (&nodes[homes[at]], &pods[at]));
+        let [from, to] = [0, 1].map(|at| End {
+            node: &nodes[homes[at]],
+            pod: shape.in_container.holds(at).then_some(&pods[at]),
+        });
         let traces = path.traces(from, to, shape.protocol);
         Ok(Topology { client, server, address, pod_mtu_bytes, plan, attachments, traces, nodes, shape })
     }
@@ -147,6 +151,13 @@ impl Topology {
         names.sort();
         names.dedup();
         names
+    }
+}
+
+impl Shape {
+    /// Whether the client (0) or the server (1) is in a pod of its own.
+    pub(crate) fn has_pod(&self, at: usize) -> bool {
+        self.path.reach != Reach::Node && self.in_container.holds(at)
     }
 }
 
@@ -212,13 +223,6 @@ fn node(shape: &Shape, id: u16) -> NodeSpec {
     }
 }
 
-/// Which of the two pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Client,
-    Server,
-}
-
 fn pod(shape: &Shape, node: &NodeSpec, part: Part) -> Pod {
     let netns = match part {
         Part::Client => name(shape, "client"),
@@ -251,10 +255,8 @@ fn namespaces(shape: &Shape, nodes: &[NodeSpec; 2], pods: &[Pod; 2], plan: &mut 
     } else if shape.wires.is_shaped() {
         plan.push(&wan(shape), Step::AddNetns);
     }
-    if shape.path.reach != Reach::Node {
-        for pod in pods {
-            plan.push(&Place::Netns(pod.netns.clone()), Step::AddNetns);
-        }
+    for (_, pod) in pods.iter().enumerate().filter(|(at, _)| shape.has_pod(*at)) {
+        plan.push(&Place::Netns(pod.netns.clone()), Step::AddNetns);
     }
 }
 

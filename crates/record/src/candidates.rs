@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::experiment_file::out_of_range;
-use crate::{Candidate, Experiment, ExperimentError};
+use crate::{Candidate, Experiment, ExperimentError, Side};
 
 /// The most candidates: each stands with four namespaces of its own at the same time.
 const CANDIDATES_MAX: usize = 64;
@@ -26,6 +26,7 @@ impl Experiment {
         let mut seen = BTreeSet::new();
         for candidate in &self.candidates {
             validate_origin(candidate)?;
+            self.validate_container(candidate)?;
             validate_name(candidate)?;
             crate::sweep::check::connections(candidate, self.workload.connections_max())?;
             // The same file may race twice, as the host does, and gets a number.
@@ -40,6 +41,30 @@ impl Experiment {
             if !seen.insert(bare(&title)) {
                 return Err(out_of_range("candidates.path", title, why));
             }
+        }
+        Ok(())
+    }
+
+    /// One side alone is in a container only where there is one, and another node to talk to. What a data path says to it
+    /// is not known here.
+    fn validate_container(&self, candidate: &Candidate) -> Result<(), ExperimentError> {
+        let side = match candidate.in_container {
+            Side::Both => return Ok(()),
+            Side::Client => "client",
+            Side::Server => "server",
+        };
+        let refused = |why: &str| Err(out_of_range("candidates.in_container", side, why));
+        if candidate.cni.is_some() {
+            return refused("CNI plugins join the pods of both sides; take a data path for one side alone");
+        }
+        if candidate.path == REFERENCE[0] {
+            return refused("`host` is both sides without a container");
+        }
+        if !self.placement.is_usual() {
+            return refused(
+                "on one node the other side would be the node of the pod itself, a way of its own that no data path \
+                 here is made for; race it on two nodes",
+            );
         }
         Ok(())
     }
@@ -158,5 +183,39 @@ mod tests {
             let text = with(&candidate(&format!("name = {name:?}")));
             check(&text, &format!("`candidates.name` is {name}: {why}"));
         }
+    }
+
+    #[test]
+    fn one_side_alone_is_in_a_container_where_it_is_said() {
+        let text = with(
+            "[[candidates]]\npath = \"docker\"\nin_container = \"client\"\n\
+             [[candidates]]\npath = \"docker\"\nin_container = \"server\"\ntune.tcp_sack = 0\n\
+             [[candidates]]\npath = \"docker\"\nin_container = \"both\"",
+        );
+        let experiment = Experiment::from_toml(&text).unwrap();
+        let titles: Vec<String> = experiment.candidates.iter().map(Candidate::title).collect();
+        assert_eq!(titles, ["docker, client only", "docker tcp_sack=0, server only", "docker"]);
+        let sides: Vec<Side> = experiment.candidates.iter().map(|candidate| candidate.in_container).collect();
+        assert_eq!(sides, [Side::Client, Side::Server, Side::Both]);
+        let again = experiment.to_toml();
+        assert_eq!(again.matches("in_container").count(), 2, "both sides are not written: {again}");
+        assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");
+    }
+
+    #[test]
+    fn one_side_alone_is_refused_where_it_would_be_another_thing() {
+        let candidate = |rest: &str| with(&format!("[[candidates]]\nin_container = \"server\"\n{rest}"));
+        let refused = |why: &str| format!("`candidates.in_container` is server: {why}");
+        check(&candidate("path = \"host\""), &refused("`host` is both sides without a container"));
+        let plugins = "CNI plugins join the pods of both sides; take a data path for one side alone";
+        check(&candidate("cni = \"a.conf\""), &refused(plugins));
+        let one_node = format!("placement = \"same_node\"\n{}", "[[candidates]]\npath = \"docker\"\n");
+        let error =
+            Experiment::from_toml(&with(&format!("{one_node}in_container = \"client\""))).unwrap_err();
+        assert!(error.to_string().contains("race it on two nodes"), "{error}");
+        let twice = "path = \"docker\"\n[[candidates]]\npath = \"docker\"\nin_container = \"server\"";
+        check(&candidate(twice), "`candidates.path` is docker, server only: it races already");
+        let error = Experiment::from_toml(&candidate("path = \"docker\"").replace("server", "neither"));
+        assert!(error.unwrap_err().to_string().contains("unknown variant `neither`"));
     }
 }

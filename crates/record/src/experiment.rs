@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
-use crate::{BitRate, Delay, Machines, Published, Rate, Share, Sweep, Swept, Tuning, Ways, Wire, Workload};
+use crate::{
+    BitRate, Delay, Machines, Published, Rate, Share, Side, Sweep, Swept, Tuning, Ways, Wire, Workload,
+};
 
 /// What a race is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,6 +102,11 @@ pub struct Candidate {
     /// The file of a CNI network configuration, instead of a data path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cni: Option<String>,
+    /// Which side is in a container. The other one is then the host's network of its node, as `host` has it.
+    ///
+    /// Written only where it is one side, as with [`Experiment::placement`].
+    #[serde(default, skip_serializing_if = "Side::is_both")]
+    pub in_container: Side,
     /// The name in tables, where not the one that path and settings make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -201,12 +208,15 @@ mod defaults {
 }
 
 impl Candidate {
-    /// The name in tables: the one that was given, else the data path with its settings. Empty for a CNI configuration
-    /// without a name or settings, which is called as its file says.
+    /// The name in tables: the one that was given, else the data path with its settings and the side that alone is in a
+    /// container. Empty for a CNI configuration without a name or settings, which is called as its file says.
     pub fn title(&self) -> String {
-        match &self.name {
-            Some(name) => name.clone(),
-            None => self.tune.name_on(&self.path),
+        let path = || self.tune.name_on(&self.path);
+        match (&self.name, self.in_container) {
+            (Some(name), _) => name.clone(),
+            (None, Side::Both) => path(),
+            (None, Side::Client) => format!("{}, client only", path()),
+            (None, Side::Server) => format!("{}, server only", path()),
         }
     }
 }

@@ -45,11 +45,12 @@ pub struct Setting {
     pub side: Side,
 }
 
-/// Whose a setting is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Whose something is: a setting, or the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// The client's and the server's.
+    #[default]
     Both,
     /// The client's.
     Client,
@@ -75,6 +76,22 @@ impl Tuning {
             [of("", &self.both), of("client.", &self.client), of("server.", &self.server)].concat().concat();
         let name = format!("{path}{settings}");
         if name.chars().count() > NAME_CHARS_MAX { format!("{path} tuned") } else { name }
+    }
+}
+
+impl Side {
+    /// True of both sides alike.
+    pub fn is_both(&self) -> bool {
+        *self == Side::Both
+    }
+
+    /// Whether the client (0) or the server (1) is meant.
+    pub fn holds(self, end: usize) -> bool {
+        match self {
+            Side::Both => true,
+            Side::Client => end == 0,
+            Side::Server => end == 1,
+        }
     }
 }
 

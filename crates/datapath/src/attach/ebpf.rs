@@ -13,7 +13,7 @@ use crate::links::{self, MacOf};
 use crate::rules::border;
 use crate::trace::{Counter, Packets, Traces};
 use crate::transport::vxlan;
-use crate::{Attach, NodeSpec, Pod, Protocol, SpecError, Talk, Trace, With};
+use crate::{Attach, NodeSpec, Part, Pod, Protocol, SpecError, Talk, Trace, With};
 
 /// Veth pairs, to nodes on the same wire.
 pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Beside::Nothing };
@@ -132,6 +132,24 @@ impl Attach for Ebpf {
             traces.count(&node.place, Counter::Sent(links::node_end(pod)), Packets::None);
         }
         traces.into_list()
+    }
+
+    /// What leaves or enters the cluster may be translated, so that the programs leave it to the kernel's own path. A node
+    /// that calls through a tunnel does so from an address within the cluster, and its packets are unwrapped by them.
+    fn refuses_nodes(&self, part: Part) -> Option<&'static str> {
+        let is_inside = self.beside == Beside::Tunnel && part == Part::Server;
+        (!is_inside).then_some(
+            "its programs pass what pods say to each other; what a pod and another node's own address say takes the \
+             kernel's path, past them",
+        )
+    }
+
+    /// The tunnel's end of a node is its programs' too.
+    fn toward_node(&self, _pod: &Pod, bare: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
+        match self.beside {
+            Beside::Tunnel => self.node(bare, mtu),
+            Beside::Nothing | Beside::Splice => Ok(Plan::new()),
+        }
     }
 }
 

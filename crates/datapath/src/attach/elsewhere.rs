@@ -5,7 +5,7 @@ use plan::{Place, Plan};
 
 use crate::draft::Draft;
 use crate::trace::{Counter, Traces};
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
+use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace};
 
 pub(crate) const ELSEWHERE: Elsewhere = Elsewhere;
 
@@ -44,6 +44,10 @@ impl Attach for Elsewhere {
         let place = Place::Netns(pod.netns.clone());
         traces.count(&place, Counter::Sent(pod.ifname.clone()), talk.sent());
         traces.into_list()
+    }
+
+    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+        Some("CNI plugins join the pods of both sides")
     }
 }
 

@@ -5,7 +5,7 @@ use linux::features::Feature;
 use plan::Plan;
 
 use crate::trace::{Counter, Packets, Traces};
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, With};
+use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace, With};
 
 pub(crate) const HOST: Host = Host;
 
@@ -38,5 +38,9 @@ impl Attach for Host {
             traces.count(&node.place, Counter::Sent(loopback), Packets::Both);
         }
         traces.into_list()
+    }
+
+    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+        Some("its processes are in no container")
     }
 }

@@ -5,10 +5,11 @@ use linux::{IpvlanMode, LinkKind};
 use plan::{Place, Plan, Step};
 
 use super::bridge::everywhere;
+use super::macvlan;
 use crate::draft::Draft;
 use crate::links;
 use crate::trace::{Packets, Traces};
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
+use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace};
 
 pub(crate) const IPVLAN_L2: Ipvlan = Ipvlan { name: "ipvlan-l2", mode: IpvlanMode::L2 };
 pub(crate) const IPVLAN_L3: Ipvlan = Ipvlan { name: "ipvlan-l3", mode: IpvlanMode::L3 };
@@ -58,6 +59,17 @@ impl Attach for Ipvlan {
         traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
         traces.forwarded(&node.place, Packets::None);
         traces.into_list()
+    }
+
+    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+        None
+    }
+
+    fn toward_node(&self, pod: &Pod, bare: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
+        Ok(match self.mode {
+            IpvlanMode::L2 => macvlan::neighbours(pod, bare),
+            IpvlanMode::L3 | IpvlanMode::L3s => Plan::new(),
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use plan::{Place, Plan, Step};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::{Packets, Traces};
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
+use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace};
 
 pub(crate) const MACVLAN: Macvlan = Macvlan;
 
@@ -52,4 +52,24 @@ impl Attach for Macvlan {
         traces.forwarded(&node.place, Packets::None);
         traces.into_list()
     }
+
+    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+        None
+    }
+
+    fn toward_node(&self, pod: &Pod, bare: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
+        Ok(neighbours(pod, bare))
+    }
+}
+
+/// A pod on the wire and another node as neighbours, though their subnets differ: each finds the other's on its link.
+pub(super) fn neighbours(pod: &Pod, bare: &NodeSpec) -> Plan {
+    let place = Place::Netns(pod.netns.clone());
+    let mut inside = Draft::at(&place);
+    inside.routes_on(&pod.ifname, bare.underlay.alone());
+    let mut outside = Draft::at(&bare.place);
+    outside.routes_on(&bare.wire, bare.cluster.both());
+    let mut plan = inside.into_plan();
+    plan.extend(outside.into_plan());
+    plan
 }

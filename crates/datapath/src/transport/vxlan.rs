@@ -8,7 +8,7 @@ use plan::Plan;
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::Traces;
-use crate::{Family, NodeSpec, Peer, SpecError, Talk, Trace, Transport};
+use crate::{Family, NodeSpec, Part, Peer, SpecError, Talk, Trace, Transport};
 
 pub(crate) const VXLAN: Vxlan = Vxlan;
 
@@ -77,5 +77,14 @@ impl Transport for Vxlan {
         traces.outward(&node.place, &links::vxlan(), talk);
         traces.outward(&node.place, &node.wire, talk);
         traces.into_list()
+    }
+
+    /// A node calls pods from its tunnel's address, and is answered there. A pod calls a node at the address that the
+    /// tunnel itself goes by, which is not within any node's prefix of pods.
+    fn refuses_nodes(&self, part: Part) -> Option<&'static str> {
+        match part {
+            Part::Client => Some("what a pod sends to another node's own address does not enter the tunnel"),
+            Part::Server => None,
+        }
     }
 }

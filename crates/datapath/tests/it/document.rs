@@ -1,6 +1,6 @@
 //! The table of data paths and the pages behind it.
 
-use datapath::{ALL, Between, Counter, DataPath, Enters, Family, Packets, Protocol, Reach};
+use datapath::{ALL, Between, Counter, DataPath, Enters, Family, Packets, Part, Protocol, Reach};
 
 use crate::accepted;
 use crate::traces::Case;
@@ -56,6 +56,21 @@ fn table() -> String {
         let [remote, neighbour] = [remote, neighbour].map(|case| counters(&case, true).join(", "));
         let hidden = hidden.join(", ");
         text.push_str(&format!("| [`{0}`]({0}.md) | {remote} | {neighbour} | {hidden} |\n", path.name));
+    }
+    text.push_str(
+        "\n## One side in a container\n\n\
+         A race may have a pod on one side alone (`in_container`, [experiment](../experiment.md#one-side-in-a-container)); the \
+         other side is then the other node itself. The counters above must then grow on the node that has the pod, and the \
+         other node's routes must not count.\n\n\
+         | data path | the client alone | the server alone |\n\
+         |---|---|---|\n",
+    );
+    for path in ALL {
+        let [client, server] = [Part::Client, Part::Server].map(|part| match path.alone(part) {
+            Ok(()) => "yes".to_owned(),
+            Err(error) => format!("no: {}", error.why),
+        });
+        text.push_str(&format!("| [`{0}`]({0}.md) | {client} | {server} |\n", path.name));
     }
     text
 }

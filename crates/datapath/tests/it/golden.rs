@@ -1,6 +1,6 @@
 //! What each data path does, as the commands one would type. A change of a driver shows as a diff of these files.
 
-use datapath::{ALL, DataPath, Family};
+use datapath::{ALL, DataPath, Family, Part};
 use plan::Plan;
 
 use crate::accepted;
@@ -23,7 +23,7 @@ fn every_reviewed_plan_belongs_to_a_path() {
     }
 }
 
-/// The plans of node 2, of its first pod and of its peer, node 1.
+/// The plans of node 2, of its first pod and of its peer, node 1; and what node 1 has where it has no pod itself.
 fn rendered(path: &'static DataPath) -> String {
     let shape = Shape { prefix: "hg".to_owned(), path, outer: Family::V4, mtu: 1500 };
     let (node, other) = (shape.node(2), shape.node(1));
@@ -31,6 +31,10 @@ fn rendered(path: &'static DataPath) -> String {
     section(&mut text, "node 2", &path.node_plan(&node).expect("a sound node"));
     section(&mut text, "pod 1 of node 2", &path.pod_plan(&node, &shape.pod(&node, 1)).expect("a sound pod"));
     section(&mut text, "peer 1 of node 2", &path.peer_plan(&node, &peer(&other)).expect("a sound peer"));
+    if [Part::Client, Part::Server].iter().any(|part| path.alone(*part).is_ok()) {
+        let bare = path.bare_plan(&other, &peer(&node), &shape.pod(&node, 1)).expect("a sound node");
+        section(&mut text, "node 1 without a pod, toward pod 1 of node 2", &bare);
+    }
     text
 }
 

@@ -1,6 +1,6 @@
 //! What is to show that packets took a path: every counter is one that the path's packets pass, on both sides.
 
-use datapath::{ALL, CNI, Counter, DataPath, Family, NodeSpec, Packets, Pod, Protocol, Trace};
+use datapath::{ALL, CNI, Counter, DataPath, End, Family, NodeSpec, Packets, Part, Pod, Protocol, Trace};
 use linux::{IfName, LinkKind};
 use plan::{Place, Plan, Step};
 
@@ -26,7 +26,8 @@ impl Case {
     }
 
     pub(crate) fn traces(&self, protocol: Protocol) -> Vec<Trace> {
-        let [client, server] = [0, 1].map(|at| (&self.nodes[self.homes[at]], &self.pods[at]));
+        let [client, server] =
+            [0, 1].map(|at| End { node: &self.nodes[self.homes[at]], pod: Some(&self.pods[at]) });
         self.path.traces(client, server, protocol)
     }
 
@@ -156,4 +157,46 @@ fn a_plugins_pod_is_known_by_what_it_sends() {
         let expected = Trace { place, counter: Counter::Sent(pod.ifname.clone()), packets };
         assert!(traces.contains(&expected), "{traces:?}");
     }
+}
+
+/// The pod's side shows what it shows with two pods; the other has only the transport's links, and forwards nothing.
+#[test]
+fn one_pod_alone_leaves_the_traces_of_its_own_side() {
+    for path in ALL {
+        let case = Case::new(path, false);
+        let both = case.traces(Protocol::Tcp);
+        for (at, part) in [Part::Client, Part::Server].into_iter().enumerate() {
+            if path.alone(part).is_err() {
+                continue;
+            }
+            let end = |of: usize| End { node: &case.nodes[of], pod: (of == at).then_some(&case.pods[of]) };
+            let alone = path.traces(end(0), end(1), Protocol::Tcp);
+            let of_side = |traces: &[Trace], side: usize| -> Vec<Trace> {
+                let places = [case.nodes[side].place.clone(), Place::Netns(case.pods[side].netns.clone())];
+                traces.iter().filter(|trace| places.contains(&trace.place)).cloned().collect()
+            };
+            assert_eq!(of_side(&alone, at), of_side(&both, at), "{} {part:?}", path.name);
+            let other = of_side(&alone, 1 - at);
+            let place = case.nodes[1 - at].place.clone();
+            let idle = Trace { place: place.clone(), counter: Counter::Forwarded, packets: Packets::None };
+            assert!(other.contains(&idle), "{} {part:?}: {other:?}", path.name);
+            assert!(other.iter().all(|trace| trace.place == place), "{} {part:?}: {other:?}", path.name);
+            let wire = |trace: &&Trace| link(&trace.counter) == Some(&case.nodes[1 - at].wire);
+            assert_eq!(other.iter().filter(wire).count(), 2, "{} {part:?}: {other:?}", path.name);
+        }
+    }
+}
+
+/// Each data path says of both sides whether it can be alone in a container, and why not.
+#[test]
+fn what_cannot_be_alone_says_why() {
+    let refused = |part: Part| -> Vec<&str> {
+        ALL.iter().filter(|path| path.alone(part).is_err()).map(|path| path.name).collect()
+    };
+    let programs = ["ebpf+direct", "ebpf+sockmap", "netkit+direct"];
+    assert_eq!(refused(Part::Server), [vec!["host"], programs.to_vec()].concat());
+    let tunnels = ["host", "bridge+vxlan", "ptp+vxlan", "ebpf+direct", "ebpf+vxlan"];
+    assert_eq!(refused(Part::Client), [tunnels.as_slice(), &programs[1..]].concat());
+    let error = CNI.alone(Part::Client).unwrap_err().to_string();
+    assert_eq!(error, "cni with the client alone in a container: CNI plugins join the pods of both sides");
 }

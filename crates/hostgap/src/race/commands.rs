@@ -31,6 +31,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             family: ::lab::family(experiment.workload.ipv6),
             steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
             placement: experiment.placement,
+            in_container: contender.in_container,
             wires: contender.wires(&experiment.underlay),
             settings: contender.settings.clone(),
             protocol: ::lab::protocol(experiment.workload.kind),

@@ -55,7 +55,12 @@ fn paths_are_listed_as_the_program_knows_them() {
         assert_eq!(listed["runnable"], path.unmet(&facts).is_empty());
         assert_eq!(listed["reasons"].as_array().unwrap().is_empty(), path.unmet(&facts).is_empty());
     }
+    let of = |name: &str| listed.iter().find(|path| path["name"] == name).unwrap();
+    assert_eq!(of("docker")["in_container"], serde_json::json!(["client", "server"]));
+    assert_eq!(of("bridge+vxlan")["in_container"], serde_json::json!(["server"]));
+    assert_eq!(of("host")["in_container"], serde_json::json!([]));
     let table = stdout(&turn.hostgap(&["paths"]));
+    assert!(table.contains("With the client alone in a container: docker, bridge+direct,"), "{table}");
     assert!(datapath::ALL.iter().all(|path| table.contains(path.name)), "{table}");
 }
 

@@ -240,6 +240,7 @@ mod tests {
             prefix: "hg-x".to_owned(),
             path: &datapath::CNI,
             placement: record::Placement::TwoNodes,
+            in_container: record::Side::Both,
             cni: Some(network.into()),
             mtu_bytes: 1400,
             cpus: NodeCpus::split(&"0-1".parse().unwrap()),

@@ -18,6 +18,7 @@ fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
         prefix: format!("hg-{id}-cni"),
         path: &datapath::CNI,
         placement: record::Placement::TwoNodes,
+        in_container: record::Side::Both,
         cni: Some(Arc::new(network)),
         mtu_bytes: 1500,
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),

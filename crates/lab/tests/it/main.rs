@@ -4,6 +4,7 @@
 
 mod cni;
 mod home;
+mod one_side;
 mod path;
 mod profile;
 mod race;

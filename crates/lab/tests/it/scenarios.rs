@@ -117,11 +117,14 @@ fn where_loss_is_raced_each_packet_is_lost_by_itself() {
     }
 }
 
-/// A candidate's own name, if it has one, or that of its data path.
+/// A candidate's own name, if it has one, or that of its data path and of its side in a container.
 fn called(candidate: &Candidate) -> String {
-    let keys = serde_json::to_value(candidate).unwrap();
-    let own = keys.get("name").and_then(|name| name.as_str());
-    own.unwrap_or(&candidate.path).to_owned()
+    let path = Candidate {
+        path: candidate.path.clone(),
+        in_container: candidate.in_container,
+        ..Candidate::default()
+    };
+    candidate.name.clone().unwrap_or_else(|| path.title())
 }
 
 fn exists(name: &str, candidate: &Candidate) {

@@ -3,10 +3,11 @@
 use lab::{Contender, Home, Machine, PluginDirs, Shape, Standing};
 use linux::features::{Facts, probe};
 use linux::{Netns, NetnsName};
-use record::{Asked, Candidate, Placement, Tuning};
+use record::{Asked, Candidate, Placement, Side, Tuning};
 use testkit::run;
 use tune::Races;
 
+use crate::one_side::sides;
 use crate::standing::{left, shape, staffing};
 
 fn knobs(knobs: &[(&str, &str)]) -> std::collections::BTreeMap<String, Asked> {
@@ -34,7 +35,8 @@ fn sockets(netns: &NetnsName) -> String {
 fn with_sockets(contender: &Contender, look: impl Fn(&Standing, [String; 2])) {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
-    let shape = Shape { settings: contender.settings.clone(), ..shape(contender.path, claim.id(), false) };
+    let (settings, in_container) = (contender.settings.clone(), contender.in_container);
+    let shape = Shape { settings, in_container, ..shape(contender.path, claim.id(), false) };
     let mut standing =
         Standing::build(&contender.name, shape, &staffing(), &claim.dir().join("tuned")).unwrap();
     standing.connect(100, 4).unwrap();
@@ -53,19 +55,38 @@ fn both_ends_of_every_data_path_have_what_was_set() {
             testkit::skip(&format!("{}: {unmet}", path.name));
             continue;
         }
-        let asked =
-            [("tcp_congestion_control", "reno"), ("initcwnd", "23"), ("rto_min", "17"), ("rps_cpus", "none")];
-        let mut candidate = tuned(path.name, &asked);
-        candidate.tune.server.insert("initcwnd".to_owned(), Asked::Number(31));
-        let contender = proved(&candidate, &facts);
-        assert_eq!(contender.unmet, [] as [String; 0], "{}", path.name);
-        with_sockets(&contender, |_, [client, server]| {
-            for (end, cwnd) in [(client, "cwnd:23 "), (server, "cwnd:31 ")] {
-                let found = [" reno ", cwnd].map(|word| end.matches(word).count());
-                assert_eq!(found, [4, 4], "{}: {end}", path.name);
-            }
-        });
+        check_both_ends(path.name, Side::Both, &facts);
+        for side in sides(path) {
+            check_both_ends(path.name, side, &facts);
+        }
     }
+}
+
+#[track_caller]
+fn check_both_ends(path: &str, in_container: Side, facts: &Facts) {
+    let asked =
+        [("tcp_congestion_control", "reno"), ("initcwnd", "23"), ("rto_min", "17"), ("rps_cpus", "none")];
+    let mut candidate = Candidate { in_container, ..tuned(path, &asked) };
+    candidate.tune.server.insert("initcwnd".to_owned(), Asked::Number(31));
+    let contender = proved(&candidate, facts);
+    assert_eq!(contender.unmet, [] as [String; 0], "{path}");
+    with_sockets(&contender, |_, [client, server]| {
+        for (end, cwnd) in [(client, "cwnd:23 "), (server, "cwnd:31 ")] {
+            let found = [" reno ", cwnd].map(|word| end.matches(word).count());
+            assert_eq!(found, [4, 4], "{path} {in_container}: {end}");
+        }
+    });
+}
+
+/// Masquerading needs the tracking that it turns off.
+#[test]
+fn the_client_alone_in_a_container_takes_no_notrack() {
+    let candidate = Candidate { in_container: Side::Client, ..tuned("bridge+direct", &[("notrack", "80")]) };
+    let contender = proved(&candidate, &probe().unwrap());
+    let (settings, in_container) = (contender.settings, contender.in_container);
+    let shape = Shape { settings, in_container, ..shape(contender.path, "hg-none", false) };
+    let refused = lab::Topology::plan(shape).unwrap_err().to_string();
+    assert!(refused.contains("may be masqueraded"), "{refused}");
 }
 
 /// Where namespaces may not make it their default, the routes have it.

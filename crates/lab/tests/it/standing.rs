@@ -9,7 +9,7 @@ use lab::{Home, NodeCpus, ServerChoice, Shape, Staffing, Standing, Wires, family
 use linux::cpu::Scheduling;
 use linux::{Netns, NetnsName, netns};
 use load::{Run, Schedule, Wait};
-use record::{Placement, ServerKind, Workload};
+use record::{Placement, ServerKind, Side, Workload};
 
 pub(crate) fn staffing() -> Staffing {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
@@ -33,6 +33,7 @@ pub(crate) fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> 
         settings: tune::Settings::default(),
         cni: None,
         placement: Placement::TwoNodes,
+        in_container: Side::Both,
         wires: Wires::default(),
         protocol: datapath::Protocol::Tcp,
     }

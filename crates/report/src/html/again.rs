@@ -73,7 +73,7 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
 mod tests {
     use proptest::prelude::*;
     use record::{
-        Asked, Candidate, Clock, HttpVersion, Machines, Placement, Rate, ServerKind, Steering, Sweep,
+        Asked, Candidate, Clock, HttpVersion, Machines, Placement, Rate, ServerKind, Side, Steering, Sweep,
         SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
     };
 
@@ -159,11 +159,13 @@ mod tests {
         ];
         let knobs = || prop::collection::btree_map(text, value.clone(), 0..3);
         let ways = (prop::option::of(wires()), prop::option::of(wires()));
-        ("[a-z][a-z\"'# ]{0,6}[a-z\"'#]", any::<[bool; 2]>(), knobs(), knobs(), ways).prop_map(
-            |(name, [required, plugins], both, server, (to_server, to_client))| Candidate {
+        let side = prop::sample::select(&[Side::Both, Side::Client, Side::Server][..]);
+        ("[a-z][a-z\"'# ]{0,6}[a-z\"'#]", (any::<[bool; 2]>(), side), knobs(), knobs(), ways).prop_map(
+            |(name, ([required, plugins], side), both, server, (to_server, to_client))| Candidate {
                 path: if plugins { String::new() } else { "bridge+direct".to_owned() },
                 cni: plugins.then(|| format!("{name}.conflist")),
                 name: Some(name),
+                in_container: if plugins { Side::Both } else { side },
                 tune: Tuning { both, server, ..Tuning::default() },
                 underlay: Ways { to_server, to_client },
                 required,

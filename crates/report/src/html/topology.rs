@@ -6,13 +6,16 @@ use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
 use crate::Summary;
-use record::Placement;
+use record::{Placement, Side};
 
 /// A node of the drawing.
 struct Node<'a> {
     name: &'static str,
     cpus: &'a str,
+    /// What its process is in.
     pod: &'static str,
+    /// Some candidate has a pod here, and so a data path.
+    has_pods: bool,
     process: &'a str,
     /// Who works on received packets, in words.
     receives: &'static str,
@@ -38,6 +41,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 }
             },
         );
+        for sentence in sentences(summary) {
+            m.leaf("p", &[], &sentence);
+        }
         m.within("figure", &[], |m| {
             let (wide, narrow) = match summary.experiment.placement {
                 Placement::TwoNodes => (draw_wide(summary), draw_narrow(summary)),
@@ -63,6 +69,46 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     });
 }
 
+/// Which candidates have a pod on one side alone, in words.
+fn sentences(summary: &Summary) -> Vec<String> {
+    let ends = [
+        (Side::Client, "In a pod is the client alone, and the server sits on its node itself, of"),
+        (Side::Server, "In a pod is the server alone, and the client sits on its node itself, of"),
+    ];
+    let told = |(side, words): (Side, &str)| {
+        let alone = summary.experiment.candidates.iter().filter(|candidate| candidate.in_container == side);
+        // The points of a line are one thing.
+        let name = |candidate: &record::Candidate| match &candidate.swept {
+            Some(swept) => swept.line.clone(),
+            None => candidate.title(),
+        };
+        let mut names: Vec<String> = alone.map(name).collect();
+        names.dedup();
+        (!names.is_empty()).then(|| format!("{words}: {}.", names.join("; ")))
+    };
+    ends.into_iter().filter_map(told).collect()
+}
+
+/// Whether all candidates, some or none have a pod on the client's side (0) or the server's (1). The host has none and does
+/// not count; where nothing is named, all data paths race, and have pods on both sides.
+fn pods(summary: &Summary, at: usize) -> Pods {
+    let contenders = summary.experiment.candidates.iter().filter(|candidate| candidate.path != "host");
+    let have: Vec<bool> = contenders.map(|candidate| candidate.in_container.holds(at)).collect();
+    match (have.contains(&true), have.contains(&false)) {
+        (_, false) => Pods::All,
+        (true, true) => Pods::Some,
+        (false, true) => Pods::None,
+    }
+}
+
+/// How many candidates have a pod on a side.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pods {
+    All,
+    Some,
+    None,
+}
+
 fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
     let machine = &summary.machine;
     let receives = match machine.facts.get("receive steering") {
@@ -70,18 +116,29 @@ fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
         Some(_) => "received packets are worked on by the sender's CPUs",
         None => "",
     };
+    let [of_client, of_server] = [0, 1].map(|at| pods(summary, at));
     [
         Node {
             name: "client's node",
             cpus: &machine.client_cpus,
-            pod: "client pod",
+            pod: match of_client {
+                Pods::All => "client pod",
+                Pods::Some => "client, in a pod or not",
+                Pods::None => "client, in no pod",
+            },
+            has_pods: of_client != Pods::None,
             process: client,
             receives,
         },
         Node {
             name: "server's node",
             cpus: &machine.server_cpus,
-            pod: "server pod",
+            pod: match of_server {
+                Pods::All => "server pod",
+                Pods::Some => "server, in a pod or not",
+                Pods::None => "server, in no pod",
+            },
+            has_pods: of_server != Pods::None,
             process: &summary.server,
             receives,
         },
@@ -142,22 +199,35 @@ fn draw_one_narrow(summary: &Summary) -> Markup {
     svg.finish(Frame::Narrow, 282.0, ONE_NODE)
 }
 
-const CAPTION: Caption = Caption {
-    title: "Topology of the race",
-    desc: "From left to right: the client pod, the data path on the client's node, the wire, the data path on the \
-           server's node, the server pod.",
-};
+/// What the drawing shows, where the nodes have pods or not.
+fn caption(nodes: &[Node; 2]) -> Caption<'static> {
+    let desc = match nodes.each_ref().map(|node| node.has_pods) {
+        [true, true] => {
+            "From left to right: the client pod, the data path on the client's node, the wire, the data path on the \
+             server's node, the server pod."
+        }
+        [true, false] => {
+            "From left to right: the client pod, the data path on the client's node, the wire, the server on its node."
+        }
+        [false, true] => {
+            "From left to right: the client on its node, the wire, the data path on the server's node, the server pod."
+        }
+        [false, false] => "From left to right: the client on its node, the wire, the server on its node.",
+    };
+    Caption { title: "Topology of the race", desc }
+}
 
 fn draw_wide(summary: &Summary) -> Markup {
     let mut svg = Svg::new();
     let (client, wire) = (client_text(summary), wire_text(summary));
-    let [left, right] = nodes(summary, &client);
-    draw_node(&mut svg, &left, Rect { x: 4.0, y: 8.0, width: 476.0, height: 172.0 }, false);
-    draw_node(&mut svg, &right, Rect { x: 640.0, y: 8.0, width: 476.0, height: 172.0 }, true);
+    let nodes = nodes(summary, &client);
+    let [left, right] = &nodes;
+    draw_node(&mut svg, left, Rect { x: 4.0, y: 8.0, width: 476.0, height: 172.0 }, false);
+    draw_node(&mut svg, right, Rect { x: 640.0, y: 8.0, width: 476.0, height: 172.0 }, true);
     svg.line("wire", at(480.0, 102.0), at(640.0, 102.0));
     svg.text("name", at(560.0, 90.0), Anchor::Middle, "wire (veth)");
     svg.text("tick", at(560.0, 124.0), Anchor::Middle, &wire);
-    svg.finish(Frame::Wide, 188.0, CAPTION)
+    svg.finish(Frame::Wide, 188.0, caption(&nodes))
 }
 
 fn draw_node(svg: &mut Svg, node: &Node, area: Rect, mirrored: bool) {
@@ -169,10 +239,14 @@ fn draw_node(svg: &mut Svg, node: &Node, area: Rect, mirrored: bool) {
     svg.text("strong", at(x(16.0, 0.0), area.y + 24.0), side(mirrored), &node_text(node, 44));
     let pod = Rect { x: x(16.0, 222.0), y: 62.0, width: 222.0, height: 80.0 };
     draw_box(svg, "pod", pod, (node.pod, &look::fitting(node.process, 30)));
-    let path = Rect { x: x(286.0, 128.0), y: 62.0, width: 128.0, height: 80.0 };
-    draw_box(svg, "under-test", path, ("data path", "what is raced"));
-    svg.line("wire", at(x(238.0, 0.0), 102.0), at(x(286.0, 0.0), 102.0));
-    svg.line("wire", at(x(414.0, 0.0), 102.0), at(x(476.0, 0.0), 102.0));
+    if node.has_pods {
+        let path = Rect { x: x(286.0, 128.0), y: 62.0, width: 128.0, height: 80.0 };
+        draw_box(svg, "under-test", path, ("data path", "what is raced"));
+        svg.line("wire", at(x(238.0, 0.0), 102.0), at(x(286.0, 0.0), 102.0));
+        svg.line("wire", at(x(414.0, 0.0), 102.0), at(x(476.0, 0.0), 102.0));
+    } else {
+        svg.line("wire", at(x(238.0, 0.0), 102.0), at(x(476.0, 0.0), 102.0));
+    }
     svg.text("tick", at(x(445.0, 0.0), 92.0), Anchor::Middle, "wire end");
     svg.text("tick", at(x(16.0, 0.0), 166.0), side(mirrored), node.receives);
 }
@@ -195,20 +269,76 @@ fn draw_box(svg: &mut Svg, class: &str, area: Rect, (name, detail): (&str, &str)
 fn draw_narrow(summary: &Summary) -> Markup {
     let mut svg = Svg::new();
     let (client, wire) = (client_text(summary), wire_text(summary));
-    for (index, node) in nodes(summary, &client).iter().enumerate() {
+    let nodes = nodes(summary, &client);
+    for (index, node) in nodes.iter().enumerate() {
         // The pods are the outermost, so that the wire lies between the data paths.
         let (top, pod_y, path_y) = if index == 0 { (4.0, 40.0, 122.0) } else { (260.0, 376.0, 296.0) };
         svg.rect("node", Rect { x: 4.0, y: top, width: 372.0, height: 184.0 });
         svg.text("strong", at(18.0, top + 24.0), Anchor::Start, &node_text(node, 40));
         let pod = Rect { x: 60.0, y: pod_y, width: 260.0, height: 54.0 };
         draw_box(&mut svg, "pod", pod, (node.pod, &look::fitting(node.process, 34)));
-        let path = Rect { x: 60.0, y: path_y, width: 260.0, height: 54.0 };
-        draw_box(&mut svg, "under-test", path, ("data path", "what is raced"));
+        if node.has_pods {
+            let path = Rect { x: 60.0, y: path_y, width: 260.0, height: 54.0 };
+            draw_box(&mut svg, "under-test", path, ("data path", "what is raced"));
+        }
     }
-    for (from, to) in [(94.0, 122.0), (176.0, 296.0), (350.0, 376.0)] {
-        svg.line("wire", at(190.0, from), at(190.0, to));
+    // From pod to path, over the wire, from path to pod; past where no path is.
+    let lines: &[(f64, f64)] = match nodes.each_ref().map(|node| node.has_pods) {
+        [true, true] => &[(94.0, 122.0), (176.0, 296.0), (350.0, 376.0)],
+        [true, false] => &[(94.0, 122.0), (176.0, 376.0)],
+        [false, true] => &[(94.0, 296.0), (350.0, 376.0)],
+        [false, false] => &[(94.0, 376.0)],
+    };
+    for (from, to) in lines {
+        svg.line("wire", at(190.0, *from), at(190.0, *to));
     }
     svg.text("name", at(202.0, 220.0), Anchor::Start, "wire (veth)");
     svg.text("tick", at(202.0, 238.0), Anchor::Start, &wire);
-    svg.finish(Frame::Narrow, 450.0, CAPTION)
+    svg.finish(Frame::Narrow, 450.0, caption(&nodes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{fixture, page};
+    use super::*;
+
+    /// The page of a race of docker with these sides in containers, one candidate each.
+    fn of(sides: &[Side]) -> String {
+        let mut summary = fixture::race();
+        let docker = |side: &Side| record::Candidate {
+            path: "docker".to_owned(),
+            in_container: *side,
+            ..record::Candidate::default()
+        };
+        summary.experiment.candidates = sides.iter().map(docker).collect();
+        page(&summary)
+    }
+
+    /// What the page says of both sides, and how many data paths its two drawings show.
+    #[track_caller]
+    fn check(sides: &[Side], says: &[&str], paths: usize) {
+        let page = of(sides);
+        for text in says {
+            assert!(page.contains(text), "{sides:?}: no {text:?}");
+        }
+        assert_eq!(page.matches(">what is raced<").count(), paths, "{sides:?}");
+    }
+
+    #[test]
+    fn a_side_without_pods_is_drawn_without_a_data_path() {
+        let client =
+            "In a pod is the client alone, and the server sits on its node itself, of: docker, client only.";
+        let server =
+            "In a pod is the server alone, and the client sits on its node itself, of: docker, server only.";
+        check(&[Side::Both], &[">client pod<", ">server pod<"], 4);
+        check(
+            &[Side::Client],
+            &[client, ">client pod<", ">server, in no pod<", "the server on its node."],
+            2,
+        );
+        check(&[Side::Server], &[server, ">client, in no pod<", ">server pod<"], 2);
+        check(&[Side::Both, Side::Client], &[client, ">client pod<", ">server, in a pod or not<"], 4);
+        check(&[Side::Client, Side::Server], &[client, server, ">client, in a pod or not<"], 4);
+        assert!(!of(&[Side::Both]).contains("In a pod is"));
+    }
 }

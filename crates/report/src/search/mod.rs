@@ -6,7 +6,7 @@ mod told;
 
 use std::collections::BTreeMap;
 
-use record::{Asked, Candidate, Search, SearchAnswer, SearchArm, SearchStage, SearchVerdict, Tuning};
+use record::{Asked, Candidate, Search, SearchAnswer, SearchArm, SearchStage, SearchVerdict, Side, Tuning};
 
 use crate::terminal;
 
@@ -108,7 +108,11 @@ pub(crate) fn candidate(search: &Search, tune: &Tuning) -> String {
     let incumbent = search.experiment.candidates.first();
     let origin = match incumbent {
         Some(Candidate { cni: Some(file), .. }) => format!("cni = {file:?}"),
-        Some(Candidate { path, .. }) => format!("path = {path:?}"),
+        Some(Candidate { path, in_container, .. }) => match in_container {
+            Side::Both => format!("path = {path:?}"),
+            Side::Client => format!("path = {path:?}\nin_container = \"client\""),
+            Side::Server => format!("path = {path:?}\nin_container = \"server\""),
+        },
         None => "path = \"host\"".to_owned(),
     };
     let of = |side: &str, knobs: &BTreeMap<String, Asked>| -> Vec<String> {

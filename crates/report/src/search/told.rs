@@ -99,7 +99,7 @@ fn beside(answer: &SearchAnswer, search: &Search) -> String {
 
 #[cfg(test)]
 mod tests {
-    use record::Experiment;
+    use record::{Experiment, Side};
 
     use super::super::fixture::{better, hostile, nothing};
     use super::*;
@@ -130,6 +130,16 @@ mod tests {
         let read = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
         assert_eq!(read.candidates[0].path, "docker");
         assert_eq!(read.candidates[0].tune, search.answer.unwrap().tune);
+    }
+
+    #[test]
+    fn the_candidate_has_the_container_where_the_incumbent_had_it() {
+        let mut search = better();
+        search.experiment.candidates[0].in_container = Side::Server;
+        let shown = text(&search);
+        let candidate = &shown[shown.find("[[candidates]]").unwrap()..];
+        let read = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
+        assert_eq!(read.candidates[0].in_container, Side::Server);
     }
 
     #[test]

@@ -1,0 +1,129 @@
+//! The data path's part of a topology: on both nodes with both pods, or with the pod of one side alone.
+
+use datapath::{NodeSpec, Part, Pod, SpecError};
+use plan::Plan;
+use record::{Placement, Side};
+
+use super::{Shape, peer};
+
+/// What the data path does for these pods. `homes` are the nodes of the client's pod and the server's.
+pub(super) fn plan(
+    shape: &Shape,
+    nodes: &[NodeSpec; 2],
+    pods: &[Pod; 2],
+    homes: [usize; 2],
+) -> Result<Plan, SpecError> {
+    match shape.in_container {
+        Side::Both => both_sides(shape, nodes, pods, homes),
+        Side::Client => one_side(shape, [&nodes[0], &nodes[1]], &pods[0], Part::Client),
+        Side::Server => one_side(shape, [&nodes[1], &nodes[0]], &pods[1], Part::Server),
+    }
+}
+
+fn both_sides(
+    shape: &Shape,
+    nodes: &[NodeSpec; 2],
+    pods: &[Pod; 2],
+    homes: [usize; 2],
+) -> Result<Plan, SpecError> {
+    let path = shape.path;
+    let mut plan = Plan::new();
+    for (here, there) in [(0, 1), (1, 0)] {
+        plan.extend(path.node_plan(&nodes[here])?);
+        for (pod, _) in pods.iter().zip(homes).filter(|(_, home)| *home == here) {
+            plan.extend(path.pod_plan(&nodes[here], pod)?);
+        }
+        plan.extend(path.peer_plan(&nodes[here], &peer(&nodes[there]))?);
+    }
+    Ok(plan)
+}
+
+/// All of it on the node of the pod, and on the other node no more than leads to that pod. `part` is the pod's.
+fn one_side(shape: &Shape, [node, bare]: [&NodeSpec; 2], pod: &Pod, part: Part) -> Result<Plan, SpecError> {
+    let path = shape.path;
+    path.alone(part)?;
+    if shape.placement == Placement::SameNode {
+        let what = format!("{} with one side alone in a container", path.name);
+        let why = "on one node the other side would be the node of the pod itself".to_owned();
+        return Err(SpecError { what, why });
+    }
+    let mut plan = path.node_plan(node)?;
+    plan.extend(path.pod_plan(node, pod)?);
+    plan.extend(path.peer_plan(node, &peer(bare))?);
+    plan.extend(path.bare_plan(bare, &peer(node), pod)?);
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use datapath::Protocol;
+
+    use super::*;
+    use crate::{NodeCpus, Topology, Wires, family};
+
+    fn topology(path: &str, in_container: Side, placement: Placement) -> Result<Topology, SpecError> {
+        Topology::plan(Shape {
+            prefix: "hg-x".to_owned(),
+            path: datapath::find(path).expect("a known path"),
+            cni: None,
+            mtu_bytes: 1500,
+            cpus: NodeCpus::split(&"0-1".parse().unwrap()),
+            family: family(false),
+            steered: false,
+            placement,
+            in_container,
+            wires: Wires::default(),
+            settings: tune::Settings::default(),
+            protocol: Protocol::Tcp,
+        })
+    }
+
+    /// The ends of the names of namespaces: client, server, and where the client calls.
+    #[track_caller]
+    fn check(path: &str, in_container: Side, expected: [&str; 3]) {
+        let topology = topology(path, in_container, Placement::TwoNodes).unwrap();
+        let Topology { client, server, address, .. } = &topology;
+        assert_eq!([client.to_string(), server.to_string(), address.to_string()], expected, "{path}");
+        // Nothing is made for a pod that is not there.
+        let made: BTreeSet<String> = topology.namespaces().iter().map(ToString::to_string).collect();
+        let places: BTreeSet<String> =
+            topology.plan.steps.iter().map(|step| step.place.to_string()).collect();
+        let placed: BTreeSet<String> = made.iter().map(|name| format!("namespace {name}")).collect();
+        assert_eq!(places, placed, "{path}");
+    }
+
+    #[test]
+    fn the_side_without_a_container_is_its_node() {
+        check("docker", Side::Client, ["hg-x-client", "hg-x-n2", "192.168.100.2:80"]);
+        check("docker", Side::Server, ["hg-x-n1", "hg-x-server", "192.168.100.2:8080"]);
+        check("bridge+vxlan", Side::Server, ["hg-x-n1", "hg-x-server", "10.244.2.2:80"]);
+        check("macvlan", Side::Client, ["hg-x-client", "hg-x-n2", "192.168.100.2:80"]);
+        check("docker", Side::Both, ["hg-x-client", "hg-x-server", "192.168.100.2:8080"]);
+    }
+
+    #[test]
+    fn a_node_without_a_pod_has_nothing_of_docker() {
+        let commands = topology("docker", Side::Client, Placement::TwoNodes).unwrap().commands();
+        let on =
+            |node: &str| commands.iter().filter(|line| line.contains("hgbr0") && line.contains(node)).count();
+        assert!(on("hg-x-n1") > 0 && on("hg-x-n2") == 0, "{}", commands.join("\n"));
+        assert!(commands.iter().any(|line| line.contains("masquerade")), "{}", commands.join("\n"));
+    }
+
+    #[test]
+    fn what_would_be_another_way_is_refused() {
+        let refused = |path: &str, side, placement| topology(path, side, placement).unwrap_err().to_string();
+        let tunnel = refused("bridge+vxlan", Side::Client, Placement::TwoNodes);
+        assert_eq!(
+            tunnel,
+            "bridge+vxlan with the client alone in a container: what a pod sends to another node's own address does \
+             not enter the tunnel"
+        );
+        let programs = refused("ebpf+direct", Side::Server, Placement::TwoNodes);
+        assert!(programs.contains("takes the kernel's path"), "{programs}");
+        let own = refused("docker", Side::Client, Placement::SameNode);
+        assert!(own.contains("the node of the pod itself"), "{own}");
+    }
+}

@@ -1,0 +1,108 @@
+//! A pod on one side and the other node's own network on the other: which data paths carry that, both ways, over both
+//! families, and that their packets take them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lab::{Home, Shape, Standing};
+use linux::Netns;
+use linux::features::probe;
+use load::{Run, Schedule, Wait};
+use record::{Candidate, Side};
+use testkit::run;
+
+use crate::path::{Ground, changed};
+use crate::standing::{left, shape, staffing};
+
+/// The sides of a data path that can be alone in a container.
+pub(crate) fn sides(path: &datapath::DataPath) -> Vec<Side> {
+    let parts = [(Side::Client, datapath::Part::Client), (Side::Server, datapath::Part::Server)];
+    parts.into_iter().filter(|(_, part)| path.alone(*part).is_ok()).map(|(side, _)| side).collect()
+}
+
+/// The data paths that this kernel can run.
+fn runnable() -> Vec<&'static datapath::DataPath> {
+    let facts = probe().unwrap();
+    let runs = |path: &&datapath::DataPath| match path.unmet(&facts).first() {
+        None => true,
+        Some(unmet) => {
+            testkit::skip(&format!("{}: {unmet}", path.name));
+            false
+        }
+    };
+    datapath::ALL.iter().filter(runs).collect()
+}
+
+#[test]
+fn each_answers_over_both_families_and_goes() {
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    for path in runnable() {
+        for (in_container, ipv6) in sides(path).into_iter().flat_map(|side| [(side, false), (side, true)]) {
+            let shape = Shape { in_container, ..shape(path, claim.id(), ipv6) };
+            let dir = claim.dir().join(lab::slug(path.name));
+            let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
+            let nodes = standing.topology.nodes.each_ref().map(|node| node.place.clone());
+            let of = |name: &linux::NetnsName| plan::Place::Netns(name.clone());
+            let [client, server] = [of(&standing.topology.client), of(&standing.topology.server)];
+            let bare = [client == nodes[0], server == nodes[1]];
+            assert_eq!(bare, [in_container == Side::Server, in_container == Side::Client], "{}", path.name);
+            standing.connect(100, 3).unwrap();
+            let schedule = Schedule::Constant { rate_per_s: 1000.0 };
+            let at = Run {
+                drain: Duration::from_secs(5),
+                wait: Wait::Sleep,
+                ..Run::new(schedule, Duration::from_millis(40))
+            };
+            let outcome = load::run(standing.clients(100), &at).unwrap();
+            let way = format!("{} {in_container} IPv6 {ipv6}", path.name);
+            assert_eq!(outcome.answered, 40, "{way}: {outcome:?}");
+            if in_container == Side::Client {
+                // As of any machine outside of the cluster; flannel and Docker masquerade what a pod says to one.
+                let masquerades = ["bridge", "docker"].contains(&path.attach.name());
+                assert_eq!(is_seen_as_its_node(&standing), masquerades, "{way}");
+            }
+            standing.take_down().unwrap();
+            assert_eq!(left(claim.id()), []);
+        }
+    }
+    assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
+    claim.release().unwrap();
+}
+
+/// Whether the server's sockets are connected with the client's node.
+fn is_seen_as_its_node(standing: &Standing) -> bool {
+    let topology = &standing.topology;
+    let node = topology.nodes[0].underlay.of(topology.shape.family);
+    let netns = Netns::open(&topology.server).unwrap();
+    let sockets = run(&netns, "ss", &["-Htn", "state", "established"]);
+    let peer = SocketAddr::new(node, 0).to_string();
+    sockets.contains(peer.trim_end_matches('0'))
+}
+
+/// A race looks at the counters of each path after each trial.
+#[test]
+fn packets_take_the_path_of_the_side_that_has_a_pod() {
+    for ipv6 in [false, true] {
+        let mut ground = Ground::new(&[]);
+        ground.experiment.rounds = 2;
+        ground.experiment.builds = 1;
+        ground.experiment.workload.ipv6 = ipv6;
+        ground.experiment.candidates = runnable().into_iter().flat_map(candidates).collect();
+        let (finished, race) = ground.run(&mut |_| {});
+        finished.unwrap();
+        assert_eq!(changed(&race), [], "IPv6 {ipv6}");
+        assert!(race.rounds.iter().all(|round| round.broken.is_empty()), "IPv6 {ipv6}");
+        assert_eq!(race.header.entrants.len(), 2 + ground.experiment.candidates.len());
+    }
+}
+
+fn candidates(path: &datapath::DataPath) -> Vec<Candidate> {
+    let of = |in_container| Candidate {
+        path: path.name.to_owned(),
+        in_container,
+        required: true,
+        ..Candidate::default()
+    };
+    sides(path).into_iter().map(of).collect()
+}
