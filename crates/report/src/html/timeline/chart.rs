@@ -208,13 +208,13 @@ impl<'a> Plot<'a> {
                 &text::significant_short(minute),
             );
         }
+        let is_counted = self.summary.experiment.vm.as_ref().is_some_and(record::Machines::counts);
+        let name = match is_counted {
+            true => "minutes of counted time from the beginning of the race",
+            false => "minutes from the beginning of the race",
+        };
         let middle = f64::midpoint(self.ends.0, self.ends.1);
-        svg.text(
-            "axis-name",
-            at(middle, bottom + 36.0),
-            Anchor::Middle,
-            "minutes from the beginning of the race",
-        );
+        svg.text("axis-name", at(middle, bottom + 36.0), Anchor::Middle, name);
     }
 
     fn draw_rounds(&self, svg: &mut Svg, bottom: f64) {
