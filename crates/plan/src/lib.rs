@@ -15,6 +15,7 @@ mod fault;
 pub mod forwarding;
 mod journal;
 mod kernel;
+mod lifetime;
 mod listing;
 mod look;
 mod made;

@@ -11,6 +11,7 @@ use linux::{NetnsName, netns};
 
 use crate::entry::{After, Entry, Undone};
 use crate::error::StepError;
+use crate::lifetime::Lifetime;
 use crate::steps::{self, MovedBack, Past};
 use crate::{Journal, Kernel, Place, Placed, Step, boot};
 
@@ -91,41 +92,10 @@ impl Run<'_> {
     fn goes_with<'p>(&self, past: &'p Past) -> Option<&'p NetnsName> {
         let Placed { place, step } = &past.intent.placed;
         let Place::Netns(name) = place else { return None };
-        let all_inside = match step {
-            Step::AddNetns => false,
-            // A namespace dies some time after its name; the other end of a pair must not outlive undo elsewhere.
-            Step::AddLink(link) => steps::peer_netns(link).is_none_or(|peer| self.doomed.contains(peer)),
-            Step::MoveLink { to: Place::Netns(to), .. } => self.doomed.contains(to),
-            Step::MoveLink { to: Place::Host, .. } => false,
-            // Outside `net` there is one value for the whole machine.
-            Step::SetSysctl { key, .. } => key.as_str().starts_with("net/"),
-            Step::SetLinkUp { .. }
-            | Step::SetLinkMtu { .. }
-            | Step::SetLinkMaster { .. }
-            | Step::SetHairpin { .. }
-            | Step::AddAddress { .. }
-            | Step::AddRoute(_)
-            | Step::AddNeighbour(_)
-            | Step::AddFdb(_)
-            | Step::AddNftTable(_)
-            | Step::SetQueueCpus { .. }
-            | Step::SetQueueFlows { .. }
-            | Step::SetRouteMetric { .. }
-            | Step::SetGsoMaxSegs { .. }
-            | Step::SetRootQdisc { .. }
-            | Step::SetLinkAttribute { .. } => true,
-            // A card survives its namespace, and interrupts belong to the machine.
-            Step::SetNic { .. }
-            | Step::SetIndirection { .. }
-            | Step::SetRssHash { .. }
-            | Step::SetIrqCpus { .. } => false,
-            Step::SetDebug { .. } | Step::SetModule { .. } => false,
-            // Pins lie in a mount, which is nobody's but theirs, and a control group is in no namespace.
-            Step::LoadPrograms(_) | Step::AddCgroup(_) | Step::LoadSplice(_) | Step::AttachSplice(_) => false,
-            // A pod may go while its node and that mount stay.
-            Step::AddMember(_) => false,
-            // These end with the links of the namespace and with that mount.
-            Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_) => true,
+        let all_inside = match step.lifetime() {
+            Lifetime::Netns => true,
+            Lifetime::Both(other) => self.doomed.contains(other),
+            Lifetime::Own | Lifetime::Machine | Lifetime::Outside => false,
         };
         (all_inside && self.doomed.contains(name)).then_some(name)
     }
@@ -162,7 +132,7 @@ impl Run<'_> {
     fn attempt(&mut self, past: &Past) -> Result<steps::Outcome, StepError> {
         let gone = Ok(steps::Outcome { undone: Undone::Gone, index: None });
         // What is pinned lies in a mount and not in the namespace: it is still there when that is gone.
-        if is_outside(&past.intent.placed.step) {
+        if past.intent.placed.step.lifetime() == Lifetime::Outside {
             return steps::undo(self.kernel, past, &self.moved);
         }
         match (&past.intent.placed.place, past.intent.netns_cookie) {
@@ -210,45 +180,6 @@ impl Run<'_> {
             let failed = Undone::Failed { why: why.to_owned() };
             self.results.insert(intent.seq, (intent.placed, failed));
         }
-    }
-}
-
-/// Whether what the step makes lies in no network namespace.
-fn is_outside(step: &Step) -> bool {
-    match step {
-        Step::LoadPrograms(_)
-        | Step::AddCgroup(_)
-        | Step::LoadSplice(_)
-        | Step::AttachSplice(_)
-        | Step::AddMember(_) => true,
-        Step::AddNetns
-        | Step::AddLink(_)
-        | Step::MoveLink { .. }
-        | Step::SetLinkUp { .. }
-        | Step::SetLinkMtu { .. }
-        | Step::SetLinkMaster { .. }
-        | Step::SetHairpin { .. }
-        | Step::AddAddress { .. }
-        | Step::AddRoute(_)
-        | Step::AddNeighbour(_)
-        | Step::AddFdb(_)
-        | Step::SetSysctl { .. }
-        | Step::AddNftTable(_)
-        | Step::SetQueueCpus { .. }
-        | Step::SetQueueFlows { .. }
-        | Step::SetRouteMetric { .. }
-        | Step::SetGsoMaxSegs { .. }
-        | Step::SetRootQdisc { .. }
-        | Step::SetNic { .. }
-        | Step::SetIndirection { .. }
-        | Step::SetRssHash { .. }
-        | Step::SetLinkAttribute { .. }
-        | Step::SetIrqCpus { .. }
-        | Step::SetDebug { .. }
-        | Step::SetModule { .. }
-        | Step::AttachProgram(_)
-        | Step::AddEndpoint(_)
-        | Step::AddTunnel(_) => false,
     }
 }
 
