@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) enum Rate {
     /// Requests per second.
     PerSecond(f64),
-    /// As many as go.
+    /// No rate: a closed loop.
     Max,
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn capacity(
     Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }))
 }
 
-/// The loads of a workload whose rates are not shares of anything: as many as go, then the rates.
+/// The loads of a workload whose rates are not shares of anything: the closed loop, then the rates.
 pub(crate) fn without_capacity(experiment: &Experiment) -> Vec<Load> {
     let rates = || {
         let asked = experiment.rates.iter().filter_map(|rate| match rate {

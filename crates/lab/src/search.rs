@@ -54,7 +54,7 @@ pub enum SearchEvent {
     Race(Event),
     /// A setting cannot be made here, and is left out.
     CannotSet(SearchOption),
-    /// The load is known: requests per second, or as many as go, and the incumbent's capacity where it was looked for.
+    /// The load is known: requests per second, or a closed loop, and the incumbent's capacity where it was looked for.
     Load(Option<f64>, Option<f64>),
     /// A block begins.
     Block {

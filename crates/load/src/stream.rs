@@ -1,4 +1,4 @@
-//! Streams: bytes or datagrams from a sender to a receiver, both in this process, as many as go or at a rate.
+//! Streams: bytes or datagrams from a sender to a receiver, both in this process, at a rate or without one.
 //!
 //! Each socket is made by its caller in the namespace that it belongs to, and is used from threads of a run, which need
 //! not be in there. What arrives is counted where it arrives, within the measured part by the one clock of both ends.
@@ -40,7 +40,7 @@ pub enum Carries {
     Datagrams {
         /// Bytes of one, [`PACKET_BYTES_MIN`] to 65 507.
         packet_bytes: u32,
-        /// Datagrams per second of all flows together; `None`: as many as go.
+        /// Datagrams per second of all flows together; `None`: no limit.
         rate_per_s: Option<f64>,
     },
 }

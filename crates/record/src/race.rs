@@ -159,7 +159,7 @@ pub struct Machine {
 pub struct Load {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// Requests per second; `None`: as many as go (every connection sends again when its answer is there).
+    /// Requests per second; `None`: a closed loop (every connection sends again when its answer is there).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
     /// The share of capacity that the rate was asked as.

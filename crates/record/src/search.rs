@@ -33,7 +33,7 @@ pub struct Search {
     pub objective: String,
     /// What must not get worse: `p50`, `cpu`, `retransmits`.
     pub guards: Vec<String>,
-    /// The rate of requests per second; absent: as many as go.
+    /// The rate of requests per second; absent: a closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
     /// What the search might take, in seconds.

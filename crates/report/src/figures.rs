@@ -1,5 +1,7 @@
 //! Figures as people read them: three digits, a unit, and no more than is known.
 
+use record::Measure;
+
 use crate::summary::{Load, Ratio};
 
 /// A duration with its unit: "48.3 µs", "1.24 ms".
@@ -89,7 +91,15 @@ pub(crate) fn load(load: &Load) -> String {
     match (load.requested_rps, load.of_capacity) {
         (Some(per_s), Some(share)) => format!("{body} B at {} ({}/s)", percent(share), rate(per_s)),
         (Some(per_s), None) => format!("{body} B at {}/s", rate(per_s)),
-        (None, _) => format!("{body} B, as many as go"),
+        (None, _) => format!("{body} B, {}", unpaced(load.measure)),
+    }
+}
+
+/// A load without a rate: a request waits for the answer before it, a stream for nothing.
+pub(crate) fn unpaced(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Latency => "closed loop",
+        Measure::Bandwidth | Measure::Packets => "no rate limit",
     }
 }
 

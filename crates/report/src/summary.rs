@@ -91,7 +91,7 @@ pub struct Progress {
 pub struct Load {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// Requests per second; `None`: as many as go.
+    /// Requests per second; `None`: a closed loop, or a stream without a limit.
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1.
     pub of_capacity: Option<f64>,
@@ -160,7 +160,7 @@ pub struct Broke {
 pub struct RateSummary {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// Requests per second asked for; `None`: as many as go.
+    /// Requests per second asked for; `None`: a closed loop, or a stream without a limit.
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1.
     pub of_capacity: Option<f64>,
@@ -178,7 +178,7 @@ pub struct RateSummary {
     pub lag_ns: Quantiles,
     /// Response-time percentiles ÷ the reference's.
     pub ratio: Ratios,
-    /// Answers per second ÷ the reference's, where as many as go; at a rate both answer what is asked. Of downloads and
+    /// Answers per second ÷ the reference's, without a rate; at a rate both answer what is asked. Of downloads and
     /// streams of bytes it is bytes per second that are compared, of streams of datagrams those that arrived.
     pub rps_ratio: Option<Ratio>,
     /// What was carried; of downloads and streams.
@@ -345,7 +345,7 @@ pub struct Need {
 /// How long a race would know a ratio to ±3 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Precision {
-    /// "p50" or "p99", or "req/s" where as many as go; of downloads and streams "Mbit/s" or "packets/s".
+    /// "p50" or "p99", or "req/s" without a rate; of downloads and streams "Mbit/s" or "packets/s".
     pub percentile: &'static str,
     /// Half the interval's width now, as a share: 0.05 is ±5 %.
     pub half_width: f64,
@@ -369,7 +369,7 @@ pub struct Noise {
     pub p50_floor: Option<f64>,
     /// What a p99 must differ by.
     pub p99_floor: Option<f64>,
-    /// What the requests per second must differ by, where as many as go.
+    /// What the requests per second must differ by, without a rate.
     pub rps_floor: Option<f64>,
     /// Whether the control can be told from the reference, judged by the interval alone. Anything but
     /// [`Verdict::Indistinguishable`] says that the race did not treat all alike.

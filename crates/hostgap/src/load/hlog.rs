@@ -73,7 +73,7 @@ fn shown(path: &Path) -> String {
 
 fn about(job: &Job, ran: &Ran) -> String {
     let outcome = &ran.outcome;
-    let rate = ran.schedule.rate_per_s().map_or("as many as go".to_owned(), |rate| format!("{rate}/s"));
+    let rate = ran.schedule.rate_per_s().map_or("closed loop".to_owned(), |rate| format!("{rate}/s"));
     format!(
         "hostgap load {} {rate}: {} intended, {} answered, {} missed, which are in no histogram; nanoseconds",
         plain(&job.url),

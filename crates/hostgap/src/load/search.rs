@@ -76,7 +76,7 @@ impl Found {
             when_busy: WhenBusy::Wait,
             ..job.run.clone()
         };
-        let most = judged(clients, job, &saturate, stop, "as many as go")?;
+        let most = judged(clients, job, &saturate, stop, "closed loop")?;
         if self.end_if_dead(&most) {
             return Ok(());
         }

@@ -83,7 +83,7 @@ fn rate_line(text: &mut String, ran: &Ran) -> std::fmt::Result {
         Schedule::Poisson { rate_per_s, .. } => {
             format!("{rate_per_s}/s on average asked, {:.2}/s sent, ", outcome.sent_per_s())
         }
-        Schedule::Saturate => "as many as go, ".to_owned(),
+        Schedule::Saturate => "closed loop, ".to_owned(),
     };
     writeln!(text, "rate      {asked}{:.2}/s answered", outcome.answered_per_s())
 }
@@ -134,7 +134,7 @@ fn connection_lines(text: &mut String, ran: &Ran, is_fresh: bool) -> std::fmt::R
         connection(outcome),
         outcome.reconnects
     )?;
-    // As many as go are never overdue.
+    // In a closed loop nothing is overdue.
     if ran.schedule != Schedule::Saturate {
         let of = if outcome.threads.len() > 1 { " of a thread" } else { "" };
         write!(text, ", at most {} requests{of} waited behind an overdue one", outcome.backlog_max)?;

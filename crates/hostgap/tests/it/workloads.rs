@@ -55,7 +55,7 @@ fn calls_cross_every_kind_of_path() {
     let result = raced(&turn, &[&args[..], &["--body", "64,20k", "--rate", "500"]].concat());
     assert_eq!(result["experiment"]["workload"]["kind"], "grpc");
     assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"));
-    // Of each size its capacity, as many as go, and the rate.
+    // Of each size its capacity, the closed loop, and the rate.
     assert_eq!(result["capacities"].as_array().unwrap().len(), 2);
     for load in 0..4 {
         for rate in rates(&result, load) {
@@ -366,7 +366,7 @@ fn sockperf_judges_round_trips() {
             let text = once_ready(&up, &[&ask[..], protocol].concat());
             drop(up);
             let race = ["--workload", kind, "--connections", "1", "--rate", "500"];
-            // One request at a time: as many as go in a second are as many round trips. Theirs is half of one.
+            // One request at a time: a second has as many of them as round trips. Theirs is half of one.
             let rps = ours(&turn, &race, |rate| rate["achieved_rps"].as_f64());
             (if rps > 0.0 { 1e6 / rps } else { 0.0 }, 2.0 * figure(&text, "avg-latency"))
         });

@@ -19,7 +19,7 @@ pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
         Schedule::Constant { rate_per_s } => (*rate_per_s, 0),
         Schedule::Poisson { rate_per_s, .. } => (*rate_per_s, 1),
         Schedule::Saturate => {
-            return Check::unjudged("rate", Kind::Truth, "no rate was asked for, as many as go were sent");
+            return Check::unjudged("rate", Kind::Truth, "no rate was asked for: a closed loop");
         }
     };
     if outcome.intended == 0 {

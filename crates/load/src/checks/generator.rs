@@ -102,7 +102,7 @@ fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> Check {
     let spins = busy > BUSY_MAX && late_p50_ns <= ON_TIME_NS;
     let mut text = format!("the busiest thread used {} of a CPU", percent(busy));
     if spins {
-        text += ", waiting without sleep or sending as many as go";
+        text += ", waiting without sleep, or in a closed loop";
     }
     Check::passed("headroom", Kind::Doubt, text)
         .unless(

@@ -35,7 +35,7 @@ fn all_good(outcome: &Outcome, calls: u64) {
     assert_eq!((outcome.faults.count(), outcome.reconnects), (0, 0), "{:?}", outcome.first_fault);
 }
 
-/// At a rate and as many as go, on many connections, of sizes within a frame and over many and over a window of flow
+/// At a rate and in a closed loop, on many connections, of sizes within a frame and over many and over a window of flow
 /// control; and the connections stay from run to run.
 #[test]
 fn the_librarys_own_server_answers_every_call() {

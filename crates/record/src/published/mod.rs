@@ -51,7 +51,7 @@ pub struct Published {
     /// The unit of the value, see [`Metric::units`]; or [`RATIO`], if the figure is such a ratio already.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
-    /// The rate of ours that it belongs to, as it stands in the experiment's `rates`; absent: as many as go.
+    /// The rate of ours that it belongs to, as it stands in the experiment's `rates`; absent: the closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// The size of ours that it belongs to; absent: the first.

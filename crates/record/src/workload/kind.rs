@@ -19,9 +19,9 @@ pub enum WorkloadKind {
     TcpRr,
     /// A datagram and an answer of as many bytes.
     UdpRr,
-    /// Bytes from the client to the server, as many as go.
+    /// Bytes from the client to the server, without a limit.
     TcpStream,
-    /// Datagrams from the client to the server, as many as go or at a rate.
+    /// Datagrams from the client to the server, at a rate or without one.
     UdpStream,
 }
 

@@ -357,7 +357,7 @@ fn load(search: &Search) -> Vec<(String, String)> {
         ("objective", search.objective.clone()),
         ("guards", search.guards.join(", ")),
         ("workload", experiment.workload.kind.name().to_owned()),
-        ("rate", rate.unwrap_or_else(|| "as many as go".to_owned())),
+        ("rate", rate.unwrap_or_else(|| "closed loop".to_owned())),
         ("connections", text::grouped(u64::from(experiment.workload.connections))),
         ("way to the server", experiment.underlay.to_server().to_string()),
         ("way to the client", experiment.underlay.to_client().to_string()),

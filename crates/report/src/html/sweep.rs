@@ -108,7 +108,7 @@ fn title(summary: &Summary, sweep: &Swept, chart: &SweptChart) -> String {
         (None, None) => {
             let has_rates = matches!(sweep.axis, AxisUnit::PercentOfCapacity | AxisUnit::PerSecond);
             if chart.unit != "ns" && !has_rates {
-                parts.push("as many as go".to_owned());
+                parts.push(figures::unpaced(carried::measure(summary)).to_owned());
             }
         }
     }

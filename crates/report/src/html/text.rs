@@ -1,8 +1,9 @@
 //! Figures as a reader wants them: three significant digits, narrow spaces between thousands, the unit's name left to
 //! the head of the column.
 
-use record::{Measure, Placement};
+use record::Placement;
 
+use crate::figures::unpaced;
 use crate::{Load, Quantiles, Ratio, carried};
 
 /// Between groups of three digits: U+202F, narrow and never broken.
@@ -129,7 +130,7 @@ pub(super) fn date(unix_s: u64) -> String {
 /// A load in words: `50 % of capacity · 117 000 req/s · 100 B`.
 pub(super) fn load(load: &Load) -> String {
     let rate = match (load.requested_rps, load.of_capacity) {
-        (None, _) => unpaced(load).to_owned(),
+        (None, _) => unpaced(load.measure).to_owned(),
         (Some(rps), None) => format!("{} {}", per_second(rps), carried::unit(load.measure)),
         (Some(rps), Some(share)) => {
             format!("{:.0}{GROUP}% of capacity · {} req/s", share * 100.0, per_second(rps))
@@ -138,18 +139,10 @@ pub(super) fn load(load: &Load) -> String {
     format!("{rate} · {}", bytes(load.body_bytes))
 }
 
-/// A load without a rate: requests wait for answers, streams for nobody.
-fn unpaced(load: &Load) -> &'static str {
-    match load.measure {
-        Measure::Latency => "closed loop",
-        Measure::Bandwidth | Measure::Packets => "as many as go",
-    }
-}
-
 /// The same, as short as a column's head wants it: `50 %`.
 pub(super) fn load_short(load: &Load) -> String {
     match (load.requested_rps, load.of_capacity) {
-        (None, _) => format!("{}, {}", unpaced(load), bytes(load.body_bytes)),
+        (None, _) => format!("{}, {}", unpaced(load.measure), bytes(load.body_bytes)),
         (Some(_), Some(share)) => format!("{:.0}{GROUP}%, {}", share * 100.0, bytes(load.body_bytes)),
         (Some(rps), None) => format!("{}/s, {}", per_second(rps), bytes(load.body_bytes)),
     }
@@ -213,6 +206,8 @@ fn civil(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use record::Measure;
+
     use super::*;
 
     #[track_caller]
@@ -286,8 +281,8 @@ mod tests {
         of.requested_rps = None;
         check(&load(&of), "closed loop · 100_B");
         of.measure = Measure::Packets;
-        check(&load(&of), "as many as go · 100_B");
-        check(&load_short(&of), "as many as go, 100_B");
+        check(&load(&of), "no rate limit · 100_B");
+        check(&load_short(&of), "no rate limit, 100_B");
         of.requested_rps = Some(2_000.0);
         check(&load(&of), "2_000 packets/s · 100_B");
     }

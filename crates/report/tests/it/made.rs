@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub(crate) control_factor: f64,
     pub(crate) builds: u32,
     pub(crate) rounds_a_build: u32,
-    /// Requests per second; `None`: as many as go.
+    /// Requests per second; `None`: a closed loop.
     pub(crate) loads: Vec<Option<f64>>,
     /// Standard deviation of the logarithm between builds, and between trials.
     pub(crate) scatter: (f64, f64),
