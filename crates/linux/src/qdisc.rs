@@ -163,7 +163,8 @@ fn codel_told_us(asked_us: u32) -> u32 {
 }
 
 impl fmt::Display for Qdisc {
-    /// As tc takes it: `netem limit 1000 delay 40ms loss 0.2%`. The discipline inside a tbf takes a command of its own.
+    /// As tc takes it: `netem limit 1000 delay 40ms loss 0.2%`. A tbf, which takes two commands, is told with what is
+    /// inside it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())?;
         match self {
@@ -183,16 +184,21 @@ impl fmt::Display for Qdisc {
             }
             Qdisc::Pfifo { limit } => write!(f, " limit {limit}"),
             Qdisc::PfifoFast => Ok(()),
-            Qdisc::Tbf(tbf) => {
-                let Tbf { rate_bytes_per_s, burst_bytes, .. } = **tbf;
-                write!(f, " rate {} burst {burst_bytes} limit {burst_bytes}", bits(rate_bytes_per_s))
-            }
+            Qdisc::Tbf(tbf) => write!(f, "{tbf}, inside it {}", tbf.inner),
         }
     }
 }
 
 fn option<T: fmt::Display>(f: &mut fmt::Formatter<'_>, name: &str, value: Option<&T>) -> fmt::Result {
     value.map_or(Ok(()), |value| write!(f, " {name} {value}"))
+}
+
+impl fmt::Display for Tbf {
+    /// The options alone, each with a space before it. The limit is that of the queue that is inside until another is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tbf { rate_bytes_per_s, burst_bytes, .. } = self;
+        write!(f, " rate {} burst {burst_bytes} limit {burst_bytes}", bits(*rate_bytes_per_s))
+    }
 }
 
 impl fmt::Display for Netem {

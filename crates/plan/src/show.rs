@@ -140,7 +140,7 @@ fn netns_operand(place: &Place) -> &str {
 fn root_qdisc(tc: &Tool<'_>, link: &IfName, qdisc: &Qdisc) -> String {
     let link = word(link);
     let Qdisc::Tbf(tbf) = qdisc else { return tc.run(&format!("qdisc replace dev {link} root {qdisc}")) };
-    let outer = tc.run(&format!("qdisc replace dev {link} root handle 1: {qdisc}"));
+    let outer = tc.run(&format!("qdisc replace dev {link} root handle 1: tbf{tbf}"));
     let inner = tc.run(&format!("qdisc replace dev {link} parent 1:1 {}", tbf.inner));
     format!("{outer} && {inner}")
 }

@@ -38,8 +38,8 @@ impl QdiscInfo {
         }
         let (kind, options) = self.inner.as_ref()?;
         let inner = qdisc_message::read(kind, options)?;
-        let rate_bytes_per_s = qdisc_message::read_rate(&self.options)?;
-        Some(Qdisc::Tbf(Box::new(Tbf { rate_bytes_per_s, burst_bytes: 0, inner })))
+        let (rate_bytes_per_s, burst_bytes) = qdisc_message::read_tbf(&self.options)?;
+        Some(Qdisc::Tbf(Box::new(Tbf { rate_bytes_per_s, burst_bytes, inner })))
     }
 
     /// Why it could not be put back once it is gone; `None` if it could.

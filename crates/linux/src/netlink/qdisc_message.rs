@@ -42,6 +42,10 @@ mod tbf {
     pub(super) const ETHERNET: u8 = 1;
     /// Where the rate stands in a `struct tc_ratespec`, of 12 bytes.
     pub(super) const RATE: usize = 8;
+    /// Where the burst stands, as a time, in a `struct tc_tbf_qopt`.
+    pub(super) const BURST_TIME: usize = 28;
+    /// Nanoseconds of a unit of it (`PSCHED_TICKS2NS` in include/net/pkt_sched.h).
+    pub(super) const TICK_NS: u64 = 64;
 }
 
 /// What the kernel is told about a queueing discipline beside its kind; `None` where it takes no options.
@@ -116,12 +120,19 @@ fn netem_options(netem: &Netem) -> Vec<u8> {
     told
 }
 
-/// The line rate of a tbf in bytes a second, as the kernel tells it.
-pub(super) fn read_rate(options: &[u8]) -> Option<u64> {
+/// The line rate of a tbf in bytes a second, and its burst in bytes, as the kernel tells them: the burst to the unit of
+/// time in which it counts.
+pub(super) fn read_tbf(options: &[u8]) -> Option<(u64, u32)> {
     let found = attributes(options)?;
     let (_, parameters) = found.iter().find(|(kind, _)| *kind == tbf::PARAMETERS)?;
-    let short = parameters.get(tbf::RATE..)?.first_chunk()?;
-    Some(long(&found, tbf::RATE64).unwrap_or(u32::from_ne_bytes(*short).into()))
+    let word_at = |at: usize| Some(u32::from_ne_bytes(*parameters.get(at..)?.first_chunk()?));
+    let rate = match long(&found, tbf::RATE64) {
+        Some(rate) => rate,
+        None => word_at(tbf::RATE)?.into(),
+    };
+    let burst_ns = u128::from(word_at(tbf::BURST_TIME)?) * u128::from(tbf::TICK_NS);
+    let burst_bytes = burst_ns * u128::from(rate) / 1_000_000_000;
+    Some((rate, u32::try_from(burst_bytes).unwrap_or(u32::MAX)))
 }
 
 /// A queueing discipline without classes as the kernel tells it. `None`: a kind, or an option of a kind, that ours never
@@ -282,10 +293,10 @@ mod tests {
         let head = |rate| words(&[u32::from_ne_bytes([0, 1, 0, 0]), 0, rate, 0, 0, 0, 3028, 0, 0]);
         let told = options(&Qdisc::Tbf(Box::new(line(5_000_000)))).unwrap();
         assert_eq!(told, [nla(1, &head(5_000_000)), nla(6, &words(&[3028]))].concat());
-        assert_eq!(read_rate(&told), Some(5_000_000));
+        assert_eq!(read_tbf(&told), Some((5_000_000, 0)));
         let told = options(&Qdisc::Tbf(Box::new(line(1 << 33)))).unwrap();
-        assert_eq!(read_rate(&told), Some(1 << 33));
-        assert_eq!(read_rate(&[9, 0, 1, 0, 5]), None);
+        assert_eq!(read_tbf(&told), Some((1 << 33, 0)));
+        assert_eq!(read_tbf(&[9, 0, 1, 0, 5]), None);
     }
 
     #[test]

@@ -175,9 +175,9 @@ fn what_somebody_sets_is_named() {
         "ip netns exec MADE sysctl -qw net.ipv4.ip_forward=1",
     );
     check(
-        "tc -n MADE qdisc change dev hgv1 root pfifo limit 5",
-        "the queueing discipline of link hgv1 is now pfifo limit 5",
-        "tc -n MADE qdisc change dev hgv1 root pfifo limit 78",
+        "tc -n MADE qdisc change dev hgv1 parent 1:1 handle 2: pfifo limit 5",
+        "inside it pfifo limit 5",
+        "tc -n MADE qdisc change dev hgv1 parent 1:1 handle 2: pfifo limit 78",
     );
     check(
         "ip -n MADE link set hgv1 gso_max_segs 18",

@@ -6,6 +6,7 @@ use bpf::forward::{Program, TunnelEnd};
 use ipnet::IpNet;
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
+use linux::qdisc::Tbf;
 use linux::{
     Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Qdisc, Route, VethPeer,
     Vxlan, sysctl,
@@ -266,7 +267,9 @@ impl Sample {
         let root = |link: &str, qdisc| Step::SetRootQdisc { link: ifname(link), qdisc };
         plan.push(&home, root("own0", Qdisc::Pfifo { limit: 77 }));
         plan.push(&home, root("port0", Qdisc::PfifoFast));
-        plan.push(&made, root("hgv1", Qdisc::Pfifo { limit: 78 }));
+        let inner = Qdisc::Pfifo { limit: 78 };
+        let line = Tbf { rate_bytes_per_s: 5_000_000, burst_bytes: 3028, inner };
+        plan.push(&made, root("hgv1", Qdisc::Tbf(Box::new(line))));
         plan.push(&home, Step::SetGsoMaxSegs { link: ifname("own0"), segments: 1 });
         plan.push(&made, Step::SetGsoMaxSegs { link: ifname("hgv1"), segments: 17 });
     }
