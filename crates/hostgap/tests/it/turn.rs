@@ -115,7 +115,7 @@ impl Turn {
 
     /// The directories of owners.
     pub(crate) fn owners(&self) -> Vec<String> {
-        let mut names = self.names("hostgap");
+        let mut names = self.names("hostgap/lab");
         names.retain(|name| !name.ends_with(".lock"));
         names
     }
@@ -143,7 +143,7 @@ impl Turn {
     /// Those of servers.
     pub(crate) fn servers(&self) -> Vec<String> {
         let mut lines = self.processes();
-        lines.retain(|line| line.contains("/run/hostgap/") || line.contains("serve --listen"));
+        lines.retain(|line| line.contains("/run/hostgap/lab/") || line.contains("serve --listen"));
         lines
     }
 
