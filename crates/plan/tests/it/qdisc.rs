@@ -2,7 +2,7 @@
 
 use linux::Qdisc;
 use linux::features::{Feature, probe};
-use linux::qdisc::{Fq, FqCodel, Netem, Probability, Tbf};
+use linux::qdisc::{Fq, FqCodel, Netem, Probability};
 use plan::{ApplyError, Fault, Plan, Step, StepError, Undone};
 use testkit::{World, dump, require_root, run, shell, skip};
 
@@ -65,7 +65,7 @@ fn a_kind_that_the_kernel_lacks_is_an_error_and_leaves_nothing() {
 }
 
 /// One of each kind that not every kernel has.
-fn wide() -> [(Feature, Qdisc); 4] {
+fn wide() -> [(Feature, Qdisc); 3] {
     let netem = Netem {
         delay_ns: 40_000_000,
         loss: Probability::from_ratio(0.002),
@@ -82,13 +82,10 @@ fn wide() -> [(Feature, Qdisc); 4] {
         quantum: Some(300),
         ecn: Some(false),
     };
-    let inner = Qdisc::Pfifo { limit: 100 };
-    let line = Tbf { rate_bytes_per_s: 5_000_000, burst_bytes: 3028, inner };
     [
         (Feature::Netem, Qdisc::Netem(netem)),
         (Feature::Fq, Qdisc::Fq(fq)),
         (Feature::FqCodel, Qdisc::FqCodel(codel)),
-        (Feature::Tbf, Qdisc::Tbf(Box::new(line))),
     ]
 }
 
