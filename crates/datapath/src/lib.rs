@@ -38,7 +38,9 @@ pub trait Attach: Sync {
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace>;
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
     /// attach's; `None`: it can.
-    fn refuses_nodes(&self, part: Part) -> Option<&'static str>;
+    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+        None
+    }
     /// What more it takes so that a pod and the own address of another node find each other: steps on that node, which
     /// has no pod, and in the pod. Mostly nothing, as routes of the transport lead there.
     fn toward_node(&self, _pod: &Pod, _bare: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {

@@ -203,10 +203,12 @@ impl Knob {
     /// In which races it can be set; `None` for one that is gone.
     pub fn races(&self) -> Option<Races> {
         Some(match self.lives {
-            Lives::Sysctl(_) | Lives::Route(_) | Lives::Queue(_) | Lives::RootQdisc | Lives::Mtu => {
-                Races::All
-            }
-            Lives::Notrack => Races::All,
+            Lives::Sysctl(_)
+            | Lives::Route(_)
+            | Lives::Queue(_)
+            | Lives::RootQdisc
+            | Lives::Mtu
+            | Lives::Notrack => Races::All,
             // A veth has queues and the kernel's own offloads, but neither rings nor interrupts to coalesce.
             Lives::Nic(parameters) => {
                 let of_veth = |parameter: &NicParameter| {

@@ -9,7 +9,7 @@ use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::{Packets, Traces};
-use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace, With, rules};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, With, rules};
 
 pub(crate) const BRIDGE: Bridge = Bridge;
 
@@ -38,10 +38,6 @@ impl Attach for Bridge {
 
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         port_traces(node, pod, talk)
-    }
-
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
-        None
     }
 }
 

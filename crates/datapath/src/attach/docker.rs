@@ -5,7 +5,7 @@ use plan::Plan;
 
 use super::bridge::{self, Hairpin};
 use crate::draft::Draft;
-use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace, rules};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
 
 pub(crate) const DOCKER: Docker = Docker;
 
@@ -47,9 +47,5 @@ impl Attach for Docker {
     /// and finds that the frame need not leave it (`br_nf_pre_routing_finish`).
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         bridge::port_traces(node, pod, talk)
-    }
-
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
-        None
     }
 }

@@ -9,7 +9,7 @@ use super::macvlan;
 use crate::draft::Draft;
 use crate::links;
 use crate::trace::{Packets, Traces};
-use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const IPVLAN_L2: Ipvlan = Ipvlan { name: "ipvlan-l2", mode: IpvlanMode::L2 };
 pub(crate) const IPVLAN_L3: Ipvlan = Ipvlan { name: "ipvlan-l3", mode: IpvlanMode::L3 };
@@ -59,10 +59,6 @@ impl Attach for Ipvlan {
         traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
         traces.forwarded(&node.place, Packets::None);
         traces.into_list()
-    }
-
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
-        None
     }
 
     fn toward_node(&self, pod: &Pod, bare: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {

@@ -7,7 +7,7 @@ use plan::{Place, Plan, Step};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::{Packets, Traces};
-use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace};
+use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const MACVLAN: Macvlan = Macvlan;
 
@@ -51,10 +51,6 @@ impl Attach for Macvlan {
         traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
         traces.forwarded(&node.place, Packets::None);
         traces.into_list()
-    }
-
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
-        None
     }
 
     fn toward_node(&self, pod: &Pod, bare: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {

@@ -11,7 +11,7 @@ use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::{Packets, Traces};
-use crate::{Addresses, Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace};
+use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const PTP: Ptp = Ptp;
 
@@ -59,10 +59,6 @@ impl Attach for Ptp {
         traces.inward(&node.place, &links::node_end(pod), talk);
         traces.forwarded(&node.place, Packets::Both);
         traces.into_list()
-    }
-
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
-        None
     }
 }
 

@@ -188,7 +188,8 @@ fn packets_are_cut_where_they_enter_the_wire() {
     }
 }
 
-/// Twenty answers of 64 KiB take 267 ms at 40 Mbit/s with nothing but their own bytes: no machine is too fast for that.
+/// An answer of 64 KiB takes 12.5 ms at 40 Mbit/s without its headers and the burst that leaves at once: no machine is too
+/// fast for that.
 #[test]
 fn what_waits_for_the_line_waits_in_the_node() {
     if probe().unwrap().missing.contains_key(&Feature::Tbf) {
@@ -210,7 +211,7 @@ fn what_waits_for_the_line_waits_in_the_node() {
             assert!(waited > 20 * 65_536, "{path}: {text}");
         });
         assert_eq!(outcome.answered, 20, "{path}");
-        assert!(outcome.service.min() >= 13_000_000, "{path}: {} ns", outcome.service.min());
+        assert!(outcome.service.min() >= 12_500_000, "{path}: {} ns", outcome.service.min());
     }
 }
 

@@ -1,8 +1,8 @@
 //! Which states belong to which step. A journal's line can be whole and have its checksum, and yet be no line that a step
 //! writes: another program's, or one that somebody has put together. Undo would take one thing for another then.
 
+use crate::Step;
 use crate::entry::{After, Before};
-use crate::{RssHash, Step};
 
 /// Whether it is the kind of state that the step looks at before it acts.
 pub(super) fn is_before(step: &Step, before: &Before) -> bool {
@@ -32,13 +32,9 @@ pub(super) fn is_before(step: &Step, before: &Before) -> bool {
         Step::SetRootQdisc { .. } => matches!(before, Before::RootQdisc { .. }),
         Step::SetNic { .. } => matches!(before, Before::Nic { .. }),
         Step::SetIndirection { .. } => matches!(before, Before::Indirection { .. }),
-        Step::SetRssHash { hash, .. } => match (hash, before) {
-            (RssHash::Fields { flow, .. }, Before::RssHash { was: RssHash::Fields { flow: of, .. }, .. }) => {
-                flow == of
-            }
-            (RssHash::Key(_) | RssHash::SymmetricKey, Before::RssHash { was: RssHash::Key(_), .. }) => true,
-            _ => false,
-        },
+        Step::SetRssHash { hash, .. } => {
+            matches!(before, Before::RssHash { was, .. } if hash.is_about_what(was))
+        }
         Step::SetLinkAttribute { .. } => matches!(before, Before::LinkAttribute { .. }),
         Step::SetDebug { .. } => matches!(before, Before::Debug { .. }),
         Step::SetModule { .. } => matches!(before, Before::Module { .. }),

@@ -79,10 +79,10 @@ fn shows_time_outs(race: &Race, entrant: &Entrant) -> bool {
 }
 
 /// A wire with a rate has a queue of its own, which holds a round trip's worth of packets or 20 ms' in each direction,
-/// and of large packets several times that.
+/// and of large packets several times that; the queue before a line rate holds a thousand packets.
 fn is_short(underlay: &Underlay) -> bool {
     let ways = [underlay.to_server(), underlay.to_client()];
     let ns = |of: Option<record::Delay>| of.map_or(0, |delay| delay.ns);
     let round_trip: u64 = ways.iter().map(|way| ns(way.delay) + ns(way.jitter)).sum();
-    round_trip <= ROUND_TRIP_NS_MAX && ways.iter().all(|way| way.rate.is_none())
+    round_trip <= ROUND_TRIP_NS_MAX && ways.iter().all(|way| way.narrowest().is_none())
 }

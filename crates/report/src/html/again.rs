@@ -100,22 +100,11 @@ mod tests {
         assert!(files.len() > 15, "{files:?}");
     }
 
-    const KINDS: [WorkloadKind; 8] = [
-        WorkloadKind::Http,
-        WorkloadKind::Connect,
-        WorkloadKind::Grpc,
-        WorkloadKind::Download,
-        WorkloadKind::TcpRr,
-        WorkloadKind::UdpRr,
-        WorkloadKind::TcpStream,
-        WorkloadKind::UdpStream,
-    ];
-
     /// Workloads of every kind with keys that the kind may have or not.
     fn workloads() -> impl Strategy<Value = Workload> {
         let keys = (any::<[bool; 4]>(), prop::option::of(any::<bool>()), prop::option::of(1_u32..1000));
         let numbers = (1_u32..32, prop::option::of(1_u32..9), prop::option::of(1_u32..100));
-        (prop::sample::select(&KINDS[..]), keys, numbers).prop_map(|(kind, keys, numbers)| {
+        (prop::sample::select(&WorkloadKind::ALL[..]), keys, numbers).prop_map(|(kind, keys, numbers)| {
             let ([tls, files, ipv6, old], session_reuse, cpu_us) = keys;
             let (connections, connections_min, objects) = numbers;
             let is = |kinds: &[WorkloadKind]| kinds.contains(&kind);

@@ -84,6 +84,8 @@ fn a_wire_that_takes_as_long_itself_makes_no_lost_packets() {
     assert!(!tail(&long).unwrap().contains("190 ms"), "200 ms are a round trip");
     let narrow = changed(|experiment| experiment.underlay.rate = Some("1mbit".parse().unwrap()));
     assert!(!tail(&narrow).unwrap().contains("190 ms"), "its queue is as long");
+    let slow_card = changed(|experiment| experiment.underlay.line_rate = Some("1mbit".parse().unwrap()));
+    assert!(!tail(&slow_card).unwrap().contains("190 ms"), "the queue before it is longer still");
     let short = changed(|experiment| experiment.underlay.delay = delay(1));
     assert!(tail(&short).unwrap().contains("190 ms"), "a neighbour in the same city");
     // A wire of the candidate's own counts, and not the others'.
