@@ -237,8 +237,5 @@ fn what_overtakes_is_counted() {
         trials.map(|trial| trial.counters.out_of_order).sum::<u64>()
     };
     let (in_order, reordered) = (counted(None), counted(Some("25%")));
-    assert!(
-        reordered > 100 && in_order * 10 < reordered,
-        "{in_order} in order, {reordered} where a quarter overtakes"
-    );
+    assert!(in_order * 10 < reordered, "{in_order} in order, {reordered} where a quarter overtakes");
 }
