@@ -36,25 +36,15 @@ impl Ledger {
         }
     }
 
-    /// Enters all of a lane's verdicts on a suite.
-    pub(crate) fn enter_all(&mut self, suite: &str, verdicts: &BTreeMap<String, Verdict>) {
-        for (test, verdict) in verdicts {
-            self.enter(suite, test, verdict.clone());
-        }
-    }
-
     /// How many tests ended how.
     pub(crate) fn counts(&self) -> Counts {
         count(self.tests.values())
     }
 
-    /// The names of a suite's tests that could not run.
-    pub(crate) fn skipped_of(&self, suite: &str) -> Vec<String> {
-        let of = self
-            .tests
-            .iter()
-            .filter(|((name, _), verdict)| name == suite && matches!(verdict, Verdict::Skipped(_)));
-        of.map(|((_, test), _)| test.clone()).collect()
+    /// Whether a test could not run in any lane so far.
+    pub(crate) fn is_skipped(&self, suite: &str, test: &str) -> bool {
+        let verdict = self.tests.get(&(suite.to_owned(), test.to_owned()));
+        matches!(verdict, Some(Verdict::Skipped(_)))
     }
 
     /// The tests that ran nowhere, as lines.

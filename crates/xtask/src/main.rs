@@ -6,6 +6,7 @@
 mod fuzz;
 mod golden;
 mod guest;
+mod lane;
 mod ledger;
 mod libtest;
 mod lint;

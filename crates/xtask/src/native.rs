@@ -1,67 +1,87 @@
-//! The native lane: every test binary on this machine's own kernel.
+//! The native lane: every test on this machine's own kernel, each in a process of its own.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::available_parallelism;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::ledger::{Counts, Verdict, count};
-use crate::libtest;
-use crate::suite::{Suite, select};
+use crate::lane::{Ended, Lane};
+use crate::ledger::Verdict;
+use crate::libtest::{self, Test};
+use crate::suite::{Kind, select};
 use crate::{cargo, root};
 
-/// Bounds a binary that hangs; those that race take a quarter of an hour on a busy machine.
-const TIME_MAX: Duration = Duration::from_secs(1800);
-/// More threads make tests that build namespaces wait for the kernel's one lock on them.
-const THREADS_MAX: usize = 4;
+/// For one test. The longest takes two minutes on a quiet machine.
+const TEST_TIME_MAX: Duration = Duration::from_secs(900);
 
-/// Runs one binary; its output goes to a log, shown only if something failed.
-pub(crate) fn run(suite: &Suite, filters: &[String], logs: &Path) -> Result<BTreeMap<String, Verdict>> {
-    let start = Instant::now();
-    let tests = libtest::list(suite, filters)?;
-    let stem = suite.name().replace(' ', "-");
+/// Runs the tests in their order, as many at a time as there are processors. Logs stay in `logs`.
+pub(crate) fn run(tests: &[Test<'_>], lane: &Lane<'_>, logs: &Path) -> Result<()> {
+    fs::create_dir_all(logs).with_context(|| format!("could not make {}", logs.display()))?;
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            lane.enter(test, run_alone(test, logs)?);
+        }
+        Ok(())
+    };
+    let workers = available_parallelism().map_or(1, usize::from);
+    let ended: Vec<thread::Result<Result<()>>> = thread::scope(|scope| {
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        running.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    // However it ended, nobody waits for it any longer.
+    lane.close();
+    let resumed = |ended: thread::Result<_>| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    ended.into_iter().try_for_each(resumed)
+}
+
+fn run_alone(test: &Test<'_>, logs: &Path) -> Result<Ended> {
+    let Test { suite, name } = test;
+    let stem = test.full_name().replace([' ', ':'], "-");
     let (log, skips) = (logs.join(format!("{stem}.log")), logs.join(format!("{stem}.skips")));
     fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
     let file = File::create(&log).with_context(|| format!("could not write {}", log.display()))?;
 
-    let threads = available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let mut command = bounded(&suite.binary, TIME_MAX);
-    command.arg(format!("--test-threads={threads}")).args(filters).current_dir(&suite.folder);
+    let start = Instant::now();
+    let mut command = match suite.kind {
+        Kind::Unit => bounded(&suite.binary, TEST_TIME_MAX),
+        Kind::Integration => with_own_run(&suite.binary, TEST_TIME_MAX)?,
+    };
+    command.args(["--exact", name]).current_dir(&suite.folder);
     command.env("HOSTGAP_SKIPS", &skips).env("CARGO_MANIFEST_DIR", &suite.folder);
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let status = command.status().with_context(|| format!("could not start {command:?}"))?;
+    let time = start.elapsed();
 
     let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-    let verdicts = libtest::judge(tests, &output, &fs::read_to_string(&skips)?, status.code());
-    let counts = show("native", &suite.name(), &verdicts, start.elapsed());
-    if counts.failed > 0 {
-        println!("{output}{status}");
+    let verdict = libtest::verdict(status.code(), &output, &fs::read_to_string(&skips)?);
+    if verdict != Verdict::Failed {
+        // Thousands of files that say nothing.
+        fs::remove_file(&log)?;
     }
-    Ok(verdicts)
+    fs::remove_file(&skips)?;
+    Ok(Ended { verdict, time, output: format!("{output}{status}") })
 }
 
-/// Runs the examples in doc comments, which only rustdoc can build.
-pub(crate) fn doc(packages: &[String]) -> Result<BTreeMap<String, Verdict>> {
-    let start = Instant::now();
+/// Runs the examples in doc comments, which only rustdoc can build. Returns a verdict for each.
+pub(crate) fn doc(packages: &[String]) -> Result<Vec<(String, Verdict)>> {
     let mut command = cargo();
     command.args(["test", "--quiet", "--doc"]).current_dir(root()).stdin(Stdio::null());
     select(&mut command, packages);
     let output = command.output().context("could not start cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let mut verdicts = BTreeMap::new();
     let passed: usize = text.lines().filter_map(doc_passes).sum();
-    for number in 1..=passed {
-        verdicts.insert(format!("example {number}"), Verdict::Passed);
-    }
+    let mut verdicts: Vec<_> =
+        (1..=passed).map(|number| (format!("example {number}"), Verdict::Passed)).collect();
     if !output.status.success() {
-        verdicts.insert("(some)".into(), Verdict::Failed);
+        verdicts.push(("(some)".into(), Verdict::Failed));
         println!("{text}{}", String::from_utf8_lossy(&output.stderr));
     }
-    show("native", "doc comments", &verdicts, start.elapsed());
     Ok(verdicts)
 }
 
@@ -79,16 +99,15 @@ pub(crate) fn bounded(program: &Path, time: Duration) -> Command {
     command
 }
 
-/// Prints a binary's line.
-pub(crate) fn show(lane: &str, suite: &str, verdicts: &BTreeMap<String, Verdict>, time: Duration) -> Counts {
-    let counts = count(verdicts.values());
-    println!("{lane:<7} {suite:<18} {counts} ({:.1} s)", time.as_secs_f64());
-    for (test, verdict) in verdicts {
-        if let Verdict::Failed = verdict {
-            println!("        FAILED {test}");
-        }
+/// The same in a mount namespace with an empty `/run`: what named namespaces, pins and races a test leaves there goes
+/// with its last process, even if it was killed, and two test runs do not meet. Without root, as it is.
+fn with_own_run(program: &Path, time: Duration) -> Result<Command> {
+    if fs::metadata("/proc/self").context("could not look at /proc/self")?.uid() != 0 {
+        return Ok(bounded(program, time));
     }
-    counts
+    let mut command = bounded(Path::new("unshare"), time);
+    command.args(["--mount", "sh", "-c", "mount -t tmpfs none /run && exec \"$0\" \"$@\""]).arg(program);
+    Ok(command)
 }
 
 #[cfg(test)]

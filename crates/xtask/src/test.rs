@@ -1,19 +1,22 @@
-//! `cargo xtask test`: all lanes, one ledger, one closing line.
+//! `cargo xtask test`: all lanes at the same time, one ledger, one closing line.
 
-use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{ScopedJoinHandle, available_parallelism};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::guest::{Guest, Ran, Trouble};
-use crate::ledger::{Counts, Ledger, Verdict, count};
+use crate::guest::{self, Guest, Trouble, When};
+use crate::lane::Lane;
+use crate::ledger::{Counts, Ledger, Verdict};
+use crate::libtest::{self, Test};
 use crate::suite::{self, Suite};
-use crate::{fuzz, guest, native};
+use crate::{fuzz, native};
 
 /// How long a fuzzer is run among the tests: enough to meet again what it met before, not to look for more.
-const FUZZ_TIME: Duration = Duration::from_secs(15);
+const FUZZ_TIME: Duration = Duration::from_secs(10);
 
 /// Which lanes to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,92 +52,138 @@ pub(crate) struct Summary {
     unfit: bool,
 }
 
+/// What the lanes have come to.
+#[derive(Default)]
+struct Report {
+    lines: Vec<String>,
+    troubles: Vec<(&'static str, Trouble)>,
+}
+
 /// Builds and runs; failing tests are in the summary, not in the error.
 pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
     let start = Instant::now();
     let suites = suite::build(&selection.packages)?;
     println!("built   {} test binaries ({:.1} s)", suites.len(), start.elapsed().as_secs_f64());
-    let mut ledger = Ledger::default();
-    let mut lines = Vec::new();
-    if lanes == Lanes::All {
-        lines.push(native_lane(&suites, selection, &mut ledger)?);
-        lines.extend(fuzz_lane(selection, &mut ledger)?);
+    let mut tests = Vec::new();
+    for suite in &suites {
+        tests.extend(libtest::list(suite, &selection.filters)?);
     }
-    let mut troubles = Vec::new();
-    for (guest, ran) in guest_lanes(lanes, &suites, selection, &ledger)? {
-        let mut counts = Counts::default();
-        for (suite, verdicts) in &ran.verdicts {
-            ledger.enter_all(suite, verdicts);
-            counts += count(verdicts.values());
-        }
-        if counts != Counts::default() {
-            lines.push(lane(guest.lane, counts, ran.time));
-        }
-        troubles.extend(ran.trouble.map(|trouble| (guest.lane, trouble)));
-    }
-    Ok(report(&ledger, &lines, &troubles))
+    tests.sort_by_key(order);
+    let ledger = Mutex::new(Ledger::default());
+    let report = match lanes {
+        Lanes::All => all_lanes(&suites, &tests, selection, &ledger)?,
+        Lanes::Guest => guest_lanes(&tests, None, &ledger)?,
+    };
+    Ok(summary(&ledger.into_inner().unwrap_or_else(PoisonError::into_inner), &report))
+}
+
+/// First the tests for whose skips a guest waits, then those of the longest suite, unit tests last.
+fn order(test: &Test<'_>) -> (bool, bool, bool) {
+    let awaited = guest::ALL.iter().any(|guest| guest.when(test) == When::Skipped);
+    let integration = test.suite.kind == suite::Kind::Integration;
+    (!awaited, test.suite.package != "hostgap", !integration)
+}
+
+/// All lanes at the same time: a race waits for its rounds, a guest keeps its processor busy.
+fn all_lanes(
+    suites: &[Suite],
+    tests: &[Test<'_>],
+    selection: &Selection,
+    ledger: &Mutex<Ledger>,
+) -> Result<Report> {
+    let native = Lane::new("native", tests, ledger);
+    let logs = logs(suites)?;
+    std::thread::scope(|scope| {
+        let tested = scope.spawn(|| native::run(tests, &native, &logs));
+        let compiled = scope.spawn(|| compiled_lanes(selection, ledger));
+        let mut report = guest_lanes(tests, Some(&native), ledger)?;
+        join(tested)?;
+        report.lines.splice(0..0, native.lines().into_iter().chain(join(compiled)?));
+        Ok(report)
+    })
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Where the logs of failed tests stay: beside what was built.
+fn logs(suites: &[Suite]) -> Result<PathBuf> {
+    let built = suites.first().and_then(|suite| suite.binary.parent()?.parent());
+    Ok(built.context("there are no tests")?.join("test-logs"))
 }
 
 /// As many guests at the same time as there are processors: an emulated one keeps one of ours busy.
-fn guest_lanes(
-    lanes: Lanes,
-    suites: &[Suite],
-    selection: &Selection,
-    ledger: &Ledger,
-) -> Result<Vec<(&'static Guest, Ran)>> {
-    let natively = (lanes == Lanes::All).then_some(ledger);
+fn guest_lanes(tests: &[Test<'_>], native: Option<&Lane<'_>>, ledger: &Mutex<Ledger>) -> Result<Report> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut done = Vec::new();
+        let mut report = Report::default();
         while let Some(guest) = guest::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-            done.push((guest, guest::run(guest, suites, &selection.filters, natively)?));
+            let tests = of_guest(guest, tests, native, ledger);
+            let lane = Lane::new(guest.lane, &tests, ledger);
+            let trouble = guest::run(guest, &tests, &lane)?;
+            report.troubles.extend(trouble.map(|trouble| (guest.lane, trouble)));
+            report.lines.extend(lane.lines());
         }
-        Ok::<_, anyhow::Error>(done)
+        Ok::<_, anyhow::Error>(report)
     };
     let workers = available_parallelism().map_or(1, usize::from).min(guest::ALL.len());
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let join = |thread: ScopedJoinHandle<'_, Result<Vec<_>>>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        let done: Result<Vec<_>> = running.into_iter().map(join).collect();
-        Ok(done?.into_iter().flatten().collect())
+        let mut whole = Report::default();
+        for report in running.into_iter().map(join) {
+            let report = report?;
+            whole.lines.extend(report.lines);
+            whole.troubles.extend(report.troubles);
+        }
+        Ok(whole)
     })
 }
 
-fn native_lane(suites: &[Suite], selection: &Selection, ledger: &mut Ledger) -> Result<String> {
-    let start = Instant::now();
-    let logs =
-        suites.first().and_then(|suite| suite.binary.parent()?.parent()).context("there are no tests")?;
-    let logs = logs.join("test-logs");
-    fs::create_dir_all(&logs).with_context(|| format!("could not make {}", logs.display()))?;
-    let mut counts = Counts::default();
-    for suite in suites {
-        let verdicts = native::run(suite, &selection.filters, &logs)?;
-        counts += count(verdicts.values());
-        ledger.enter_all(&suite.name(), &verdicts);
+/// The tests that a guest runs, once it is known which of them could not run natively.
+fn of_guest<'a>(
+    guest: &Guest,
+    tests: &[Test<'a>],
+    native: Option<&Lane<'_>>,
+    ledger: &Mutex<Ledger>,
+) -> Vec<Test<'a>> {
+    let of = |when: When| tests.iter().filter(move |test| guest.when(test) == when).cloned();
+    let mut awaited: Vec<Test<'a>> = of(When::Skipped).collect();
+    if let Some(native) = native {
+        native.wait_for(&awaited);
+        let ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        awaited.retain(|test| ledger.is_skipped(&test.suite.name(), &test.name));
     }
-    if selection.filters.is_empty() {
-        let examples = native::doc(&selection.packages)?;
-        counts += count(examples.values());
-        ledger.enter_all("doc", &examples);
-    }
-    Ok(lane("native", counts, start.elapsed()))
+    let mut tests: Vec<Test<'a>> = of(When::Always).chain(awaited).collect();
+    tests.sort_by_key(Test::full_name);
+    tests
 }
 
-/// The fuzz targets of the chosen crates, unless only some tests are wanted.
-fn fuzz_lane(selection: &Selection, ledger: &mut Ledger) -> Result<Option<String>> {
+/// What is built apart: the examples in doc comments and the fuzz targets of the chosen crates. Nothing of it if only some
+/// tests are wanted.
+fn compiled_lanes(selection: &Selection, ledger: &Mutex<Ledger>) -> Result<Vec<String>> {
+    if !selection.filters.is_empty() {
+        return Ok(Vec::new());
+    }
+    let enter = |suite: &str, start: Instant, verdicts: Vec<(String, Verdict)>| {
+        let counts = crate::ledger::count(verdicts.iter().map(|(_, verdict)| verdict));
+        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        verdicts.into_iter().for_each(|(test, verdict)| ledger.enter(suite, &test, verdict));
+        format!("lane {suite}: {counts} ({:.0} s)", start.elapsed().as_secs_f64())
+    };
     let start = Instant::now();
+    let mut lines = vec![enter("doc", start, native::doc(&selection.packages)?)];
     let wanted =
         |package: &str| selection.packages.is_empty() || selection.packages.iter().any(|p| p == package);
-    let targets = fuzz::TARGETS.iter().filter(|(_, package)| selection.filters.is_empty() && wanted(package));
-    let mut counts = Counts::default();
-    for (target, _) in targets {
-        let verdict = fuzz_target(target)?;
-        counts += count([&verdict].into_iter());
-        ledger.enter("fuzz", target, verdict);
+    let targets = fuzz::TARGETS.iter().filter(|(_, package)| wanted(package));
+    let start = Instant::now();
+    let verdicts: Result<Vec<_>> =
+        targets.map(|(target, _)| Ok(((*target).to_owned(), fuzz_target(target)?))).collect();
+    let verdicts = verdicts?;
+    if !verdicts.is_empty() {
+        lines.push(enter("fuzz", start, verdicts));
     }
-    Ok((counts != Counts::default()).then(|| lane("fuzz", counts, start.elapsed())))
+    Ok(lines)
 }
 
 fn fuzz_target(target: &str) -> Result<Verdict> {
@@ -152,12 +201,8 @@ fn fuzz_target(target: &str) -> Result<Verdict> {
     })
 }
 
-fn lane(name: &str, counts: Counts, time: Duration) -> String {
-    format!("lane {name}: {counts} ({:.0} s)", time.as_secs_f64())
-}
-
 /// Everything but the closing line.
-fn report(ledger: &Ledger, lanes: &[String], troubles: &[(&str, Trouble)]) -> Summary {
+fn summary(ledger: &Ledger, Report { lines, troubles }: &Report) -> Summary {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
     println!();
     for line in ledger.failed() {
@@ -169,7 +214,7 @@ fn report(ledger: &Ledger, lanes: &[String], troubles: &[(&str, Trouble)]) -> Su
     for (lane, Trouble::NoGuest(reason) | Trouble::Died(reason)) in troubles {
         println!("\n!!! THE LANE {} DID NOT RUN TO ITS END: {reason}\n", lane.to_uppercase());
     }
-    for line in lanes {
+    for line in lines {
         println!("{line}");
     }
     let counts = ledger.counts();
