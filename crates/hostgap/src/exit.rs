@@ -168,7 +168,7 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
         Some(LabError::Experiment { .. } | LabError::Spec(_) | LabError::Settings { .. }) => {
             (BAD_INPUT, None)
         }
-        Some(LabError::NotUndone { .. }) => (
+        Some(LabError::NotUndone { .. } | LabError::Book(plan::BookError::NotUndone { .. })) => (
             FAILURE,
             Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap/lab"),
         ),

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use ::lab::{
-    Claim, Cleaned, Contender, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, State,
-    Wires,
+    Cleaned, Contender, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, Wires,
 };
 use ::record::{Candidate, Experiment, ExperimentError, Placement, Workload, WorkloadKind};
 use anyhow::Context;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
+use plan::{Unit, UnitState};
 
 use crate::exit::{self, BadInput};
 use crate::plugins::{self, PluginArgs};
@@ -138,13 +138,13 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         Ok(standing) => standing,
         Err(error) => {
             // What could not be undone stays for `hostgap clean`; the first error is the one to tell.
-            let _ = claim.release();
+            let _ = claim.end();
             return Err(error.into());
         }
     };
     if stop.load(Ordering::Relaxed) {
         standing.take_down()?;
-        claim.release()?;
+        claim.end()?;
         speak::aside("interrupted: nothing stands");
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
@@ -183,7 +183,7 @@ fn wires(args: &UpArgs) -> Result<Wires, ExperimentError> {
 fn stand(
     args: &UpArgs,
     wires: Wires,
-    claim: &Claim,
+    claim: &Unit,
     contender: &Contender,
     staffing: &Staffing,
 ) -> Result<Standing, LabError> {
@@ -268,7 +268,7 @@ fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
         Some(which) => remains.id == which || remains.standing.as_deref() == Some(which),
     };
     let standing: Vec<Remains> =
-        home.remains()?.into_iter().filter(|r| r.state == State::Standing && matches(r)).collect();
+        home.remains()?.into_iter().filter(|r| r.state == UnitState::Standing && matches(r)).collect();
     if let (Some(which), true) = (which, standing.is_empty()) {
         return Err(
             BadInput(format!("nothing called {which:?} stands; `hostgap lab list` shows what does")).into()
@@ -301,9 +301,9 @@ fn list(home: &Home, json: bool) -> anyhow::Result<ExitCode> {
     }
     for Remains { id, pid, state, standing, namespaces } in remains {
         let what = match state {
-            State::Alive => format!("a race (process {pid}) is running"),
-            State::Standing => format!("{} stands", standing.unwrap_or_default()),
-            State::Dead => format!("process {pid} died; `hostgap clean` removes this"),
+            UnitState::Alive => format!("a race (process {pid}) is running"),
+            UnitState::Standing => format!("{} stands", standing.unwrap_or_default()),
+            UnitState::Dead => format!("process {pid} died; `hostgap clean` removes this"),
         };
         speak::result(format_args!("{id}  {what}"))?;
         namespaces.iter().try_for_each(|name| speak::result(format_args!("      {name}")))?;

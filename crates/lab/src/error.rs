@@ -124,14 +124,6 @@ pub enum LabError {
         /// The steps that failed and why, joined.
         failures: String,
     },
-    /// Somebody else holds a lock.
-    #[error("{path} is locked by process {pid}")]
-    Locked {
-        /// The lock file.
-        path: PathBuf,
-        /// The holder.
-        pid: u32,
-    },
     /// A file of ours could not be handled.
     #[error("could not {verb} {path}: {source}")]
     File {
@@ -164,6 +156,9 @@ pub enum LabError {
     /// A journal could not be written or read.
     #[error(transparent)]
     Journal(#[from] plan::JournalError),
+    /// A unit of the lab's book could not be begun, found or ended.
+    #[error(transparent)]
+    Book(#[from] plan::BookError),
     /// The kernel refused something outside a plan.
     #[error(transparent)]
     Linux(#[from] linux::Error),

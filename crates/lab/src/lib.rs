@@ -35,7 +35,7 @@ pub use cpus::NodeCpus;
 pub use error::LabError;
 pub use event::Event;
 pub use guest::{GuestRace, Outward};
-pub use home::{Claim, Cleaned, Home, Remains, State};
+pub use home::{Cleaned, Home, Remains};
 pub use machine::machine;
 pub use proving::{Machine, prove};
 pub use race::{Finished, Race, Settings};

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
+use plan::Unit;
 use record::{Entrant, Experiment, Header, Line, Round, Underlay, Workload, Writer};
 use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
 use crate::cni::PluginDirs;
-use crate::home::{Claim, Home};
+use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
 use crate::machine::{drifted, machine};
 use crate::proving::{Machine, prove};
@@ -158,7 +159,7 @@ impl Race {
     }
 
     /// Races with a record file around it.
-    fn recorded(self, claim: &Claim, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+    fn recorded(self, claim: &Unit, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let mut writer = Writer::create(&self.settings.record)?;
         tell(Event::Recording { path: self.settings.record.clone() });
         for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
@@ -181,7 +182,7 @@ impl Race {
     /// Decides what must be decided before the race, writes it down, and races.
     fn race(
         mut self,
-        claim: &Claim,
+        claim: &Unit,
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
@@ -200,7 +201,7 @@ impl Race {
     }
 
     /// Decides whose CPUs work on received packets.
-    pub(crate) fn steer(&mut self, claim: &Claim) -> Result<Chosen, LabError> {
+    pub(crate) fn steer(&mut self, claim: &Unit) -> Result<Chosen, LabError> {
         let shape = |name: &str, steered| Shape {
             prefix: format!("hg-{}-{name}", claim.id()),
             steered,
@@ -217,7 +218,7 @@ impl Race {
 
     fn builds(
         &self,
-        claim: &Claim,
+        claim: &Unit,
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
@@ -304,7 +305,7 @@ impl Race {
     fn stand_up(
         &self,
         broken: &BTreeSet<usize>,
-        claim: &Claim,
+        claim: &Unit,
         rng: &mut Random,
     ) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
         let contenders = self.contenders.iter().enumerate();
@@ -324,7 +325,7 @@ impl Race {
     }
 
     /// Builds a contender's topology and opens its connections.
-    pub(crate) fn stand(&self, contender: &Contender, claim: &Claim) -> Result<Standing, LabError> {
+    pub(crate) fn stand(&self, contender: &Contender, claim: &Unit) -> Result<Standing, LabError> {
         let shape = self.shape(contender, Some(claim.id()));
         let dir = claim.dir().join(slug(&contender.name));
         let staffing = self.staffing(contender);

@@ -14,13 +14,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use linux::features::Facts;
+use plan::Unit;
 use record::{Candidate, Experiment, Load, Rate, SearchOption, SearchStage};
 use stats::Random;
 use stats::search::Rules;
 
 use crate::candidate::contenders;
 use crate::capacity::capacity;
-use crate::home::Claim;
 use crate::limits::possible;
 use crate::machine::machine;
 use crate::turn::in_turn;
@@ -137,7 +137,7 @@ impl Search {
     /// Searches, and writes down what is found.
     fn recorded(
         mut self,
-        claim: &Claim,
+        claim: &Unit,
         tell: &mut dyn FnMut(SearchEvent),
     ) -> Result<record::Search, LabError> {
         let started = Instant::now();
@@ -228,7 +228,7 @@ impl Search {
 
     /// The load of every visit. A rate is a share of the incumbent's capacity, or must be within it. `None` if asked to
     /// stop.
-    fn load(&self, claim: &Claim, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<Load>, LabError> {
+    fn load(&self, claim: &Unit, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<Load>, LabError> {
         let body_bytes = self.race.experiment.workload.body_bytes.first().copied().unwrap_or(100);
         let Some(rate) = self.objective().rate else {
             tell(SearchEvent::Load(None, None));

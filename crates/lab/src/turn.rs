@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::home::{Claim, Home};
+use plan::Unit;
+
+use crate::home::Home;
 use crate::{Event, LabError};
 
 /// Waits for the machine, clears it, and does the work under a claim. `None` if asked to stop while waiting.
@@ -10,7 +12,7 @@ pub(crate) fn in_turn<E: From<Event>, T>(
     home: &Home,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(E),
-    work: impl FnOnce(&Claim, &mut dyn FnMut(E)) -> Result<T, LabError>,
+    work: impl FnOnce(&Unit, &mut dyn FnMut(E)) -> Result<T, LabError>,
 ) -> Result<Option<T>, LabError> {
     let stopped = || stop.load(Ordering::Relaxed);
     let Some(_exclusive) = home.exclusive(|pid| tell(Event::Waiting { pid }.into()), stopped)? else {
@@ -22,7 +24,7 @@ pub(crate) fn in_turn<E: From<Event>, T>(
     }
     let claim = home.claim()?;
     let result = work(&claim, tell);
-    let released = claim.release();
+    let released = claim.end();
     // The first error is the one to tell: the other follows from it.
     let done = result?;
     released?;

@@ -8,6 +8,7 @@
 //! Nobody writes a teardown, and nothing here knows what a plan is for.
 
 mod apply;
+mod book;
 mod boot;
 mod entry;
 mod error;
@@ -17,6 +18,7 @@ mod journal;
 mod kernel;
 mod lifetime;
 mod listing;
+pub mod lock;
 mod look;
 mod made;
 mod preview;
@@ -29,6 +31,7 @@ mod transaction;
 mod undo;
 
 pub use apply::{Applied, apply, by_hand};
+pub use book::{Book, BookError, Found, TakenBackJournal, Unit, UnitState};
 pub use entry::{After, Before, Entry, Header, Intent, QueueState, Undone};
 pub use error::{ApplyError, StepError};
 pub use fault::Fault;

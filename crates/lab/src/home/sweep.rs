@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use linux::{Netns, NetnsName, netns};
-use plan::{Journal, Kernel, Undone};
+use plan::{TakenBackJournal, Undone};
 
-use super::Cleaned;
 use crate::LabError;
 use crate::cni::Attachment;
 
@@ -28,17 +27,6 @@ pub(super) fn kill_in(names: &[NetnsName]) -> Result<u32, LabError> {
     Ok(linux::process::kill_in(&inodes)?)
 }
 
-pub(super) fn journals(dir: &Path) -> Result<Vec<PathBuf>, LabError> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(dir).map_err(LabError::file("list", dir))? {
-        let path = entry.map_err(LabError::file("list", dir))?.path();
-        if path.extension().is_some_and(|extension| extension == "journal") {
-            paths.push(path);
-        }
-    }
-    Ok(paths)
-}
-
 /// Lets CNI plugins take back what they may have done outside the owner's namespaces; what they could not, in words.
 pub(super) fn detach(dir: &Path) -> Result<Vec<String>, LabError> {
     let mut failures = Vec::new();
@@ -55,26 +43,25 @@ pub(super) fn detach(dir: &Path) -> Result<Vec<String>, LabError> {
     Ok(failures)
 }
 
-pub(super) fn undo(path: &Path, cleaned: &mut Cleaned) {
-    let mut journal = match Journal::open(path) {
-        Ok(journal) => journal,
-        Err(error) => return cleaned.failures.push(error.to_string()),
+/// Adds what could not be taken back to `failures`, in words. Returns how many steps were.
+pub(super) fn failures_of(journal: TakenBackJournal, failures: &mut Vec<String>) -> u32 {
+    let steps = match journal.steps {
+        Ok(steps) => steps,
+        Err(error) => {
+            failures.push(error.to_string());
+            return 0;
+        }
     };
-    let mut kernel = match Kernel::new() {
-        Ok(kernel) => kernel,
-        Err(error) => return cleaned.failures.push(error.to_string()),
-    };
-    for (placed, undone) in plan::undo(&mut journal, &mut kernel) {
+    let mut done = 0;
+    for (placed, undone) in steps {
+        let commands = || placed.commands().join("; ");
         match undone {
-            Undone::Failed { why } => {
-                cleaned.failures.push(format!("{}: {why}", placed.commands().join("; ")));
-            }
-            Undone::Restored | Undone::AlreadySo | Undone::Gone | Undone::Rebooted => cleaned.steps += 1,
+            Undone::Failed { why } => failures.push(format!("{}: {why}", commands())),
+            Undone::Restored | Undone::AlreadySo | Undone::Gone | Undone::Rebooted => done += 1,
             Undone::ChangedByOther { found } => {
-                cleaned
-                    .failures
-                    .push(format!("{}: changed by somebody else to {found}", placed.commands().join("; ")));
+                failures.push(format!("{}: changed by somebody else to {found}", commands()));
             }
         }
     }
+    done
 }

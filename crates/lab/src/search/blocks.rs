@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use plan::Unit;
 use record::{Load, SearchBlock, SearchVisit, TrialRecord};
 use stats::Random;
 use stats::search::{Answer, Arm, Found, Response, Rules, Space, Stage, Trials, Unfit};
@@ -10,7 +11,6 @@ use stats::search::{Answer, Arm, Found, Response, Rules, Space, Stage, Trials, U
 use super::factors::Factors;
 use super::objective::{Figure, Reading};
 use super::{SLICES_MAX, SearchEvent, Sought, told};
-use crate::home::Claim;
 use crate::machine::{drifted, machine};
 use crate::{Contender, Event, LabError, Race, Standing};
 
@@ -28,7 +28,7 @@ pub(super) struct Blocks<'a> {
     pub(super) race: &'a Race,
     pub(super) factors: Factors,
     pub(super) sought: &'a Sought,
-    pub(super) claim: &'a Claim,
+    pub(super) claim: &'a Unit,
     /// What every slice is loaded with.
     pub(super) load: Load,
     /// Slices of a visit, an even number.

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab::{Claim, Home, LabError, Network, NodeCpus, PluginDirs, Shape, Standing, family};
+use lab::{Home, LabError, Network, NodeCpus, PluginDirs, Shape, Standing, family};
 use linux::features::Facts;
 use load::{Run, Schedule, Wait};
+use plan::Unit;
 use serde_json::Value;
 
 use crate::standing::{left, staffing};
@@ -30,7 +31,7 @@ fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
     }
 }
 
-fn build(network: Network, claim: &Claim, ipv6: bool) -> Result<Standing, LabError> {
+fn build(network: Network, claim: &Unit, ipv6: bool) -> Result<Standing, LabError> {
     Standing::build("cni:x", shape(network, claim.id(), ipv6), &staffing(), &claim.dir().join("cni-x"))
 }
 
@@ -85,7 +86,7 @@ fn the_plugins_of_the_scenarios_answer_over_both_families_and_go() {
     }
     assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
     assert_eq!(machine(), before);
-    claim.release().unwrap();
+    claim.end().unwrap();
 }
 
 /// A directory of scripts that play plugins. Each writes what it was told into a log behind its name and verb.

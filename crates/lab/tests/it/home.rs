@@ -3,14 +3,14 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use lab::{Home, State};
+use lab::Home;
 use linux::{Netns, NetnsName, netns};
-use plan::{Journal, Kernel, Place, Plan, Step};
+use plan::{Journal, Kernel, Place, Plan, Step, UnitState};
 
 /// A child that another test has just forked holds the owner's lock until it becomes its program.
 fn await_death(home: &Home) {
     let start = Instant::now();
-    while home.remains().unwrap()[0].state != State::Dead {
+    while home.remains().unwrap()[0].state != UnitState::Dead {
         assert!(start.elapsed() < Duration::from_secs(10), "the owner has not died");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -28,7 +28,7 @@ fn a_living_owner_is_left_alone_and_a_dead_one_is_cleaned() {
     let mut journal = Journal::create(&claim.dir().join("a.journal")).unwrap();
     plan::apply(&plan, &mut journal, &mut Kernel::new().unwrap()).unwrap();
 
-    assert_eq!(home.remains().unwrap()[0].state, State::Alive);
+    assert_eq!(home.remains().unwrap()[0].state, UnitState::Alive);
     assert_eq!(home.clean().unwrap(), []);
     assert!(netns::exists(&inside));
 
@@ -48,7 +48,7 @@ fn what_is_no_owners_is_named_and_left() {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path());
     assert!(home.strangers().unwrap().is_empty());
-    home.claim().unwrap().release().unwrap();
+    home.claim().unwrap().end().unwrap();
     let others = ["cafe/kept", "cni/state", "tune/journal"];
     for file in others {
         let path = root.path().join(file);
@@ -76,7 +76,7 @@ fn what_was_left_standing_is_not_cleaned_but_removed_by_name() {
     claim.leave_standing("docker").unwrap();
     assert_eq!(home.clean().unwrap(), []);
     let remains = home.remains().unwrap();
-    assert_eq!((remains[0].state, remains[0].standing.as_deref()), (State::Standing, Some("docker")));
+    assert_eq!((remains[0].state, remains[0].standing.as_deref()), (UnitState::Standing, Some("docker")));
     home.remove(&id).unwrap();
     assert_eq!(home.remains().unwrap(), []);
 }

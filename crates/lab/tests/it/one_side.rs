@@ -67,7 +67,7 @@ fn each_answers_over_both_families_and_goes() {
         }
     }
     assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
-    claim.release().unwrap();
+    claim.end().unwrap();
 }
 
 /// Whether the server's sockets are connected with the client's node.

@@ -44,7 +44,7 @@ fn with_sockets(contender: &Contender, look: impl Fn(&Standing, [String; 2])) {
     look(&standing, ends);
     standing.take_down().unwrap();
     assert_eq!(left(claim.id()), []);
-    claim.release().unwrap();
+    claim.end().unwrap();
 }
 
 #[test]

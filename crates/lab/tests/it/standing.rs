@@ -77,7 +77,7 @@ fn every_data_path_answers_over_both_families_and_goes() {
         }
     }
     assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
-    claim.release().unwrap();
+    claim.end().unwrap();
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn answer(files: bool) -> String {
     let text = Netns::open(client).unwrap().run(ask).unwrap();
     assert_eq!(dir.join("objects/100").exists(), files);
     standing.take_down().unwrap();
-    claim.release().unwrap();
+    claim.end().unwrap();
     text
 }
 

@@ -123,7 +123,7 @@ fn asked(path: &str, wires: Wires, body_bytes: u32, look: impl FnOnce(&Standing)
     look(&standing);
     standing.take_down().unwrap();
     assert_eq!(left(claim.id()), []);
-    claim.release().unwrap();
+    claim.end().unwrap();
     outcome
 }
 

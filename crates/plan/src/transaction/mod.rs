@@ -22,14 +22,12 @@ pub use error::TransactionError;
 pub use standing::{Ended, Phase, Standing, Why};
 pub use watch::{WatchEnd, Watcher};
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-
-use crate::{Journal, Kernel, Placed, Plan, Undone, apply, boot, undo::undo_since};
+use crate::{Journal, Kernel, Placed, Plan, Undone, apply, boot, lock, undo::undo_since};
 use standing::Extent;
 
 /// How long another command may take until it is an error that it is there: undoing takes some milliseconds.
@@ -92,8 +90,7 @@ impl Store {
 
     /// Whether a watcher lives.
     pub fn is_watched(&self) -> bool {
-        File::open(self.watch_path())
-            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+        File::open(self.watch_path()).is_ok_and(|file| lock::is_held(&file))
     }
 
     /// Takes the lock, and waits for two seconds if another command has it.
@@ -117,13 +114,8 @@ impl Store {
     fn try_hold(&self) -> Result<Option<Held>, TransactionError> {
         fs::create_dir_all(&self.root).map_err(failed("create", &self.root))?;
         let path = self.root.join("lock");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(failed("open", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Held { store: self.clone(), _lock: file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(failed("lock", &path)(errno.into())),
-        }
+        let lock = lock::try_exclusive(&path).map_err(failed("lock", &path))?;
+        Ok(lock.map(|lock| Held { store: self.clone(), _lock: lock }))
     }
 
     fn standing_path(&self) -> PathBuf {

@@ -3,14 +3,13 @@
 //! It shares nothing with the process that applies but the store, so that this may die at any moment. It acts on what
 //! the files say and holds the lock while it does.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use linux::latency::{self, Hold};
-use rustix::fs::{FlockOperation, flock};
 
 use super::{LOCK_PATIENCE, Phase, Store, TakenBack, TransactionError, Why, failed};
-use crate::Kernel;
+use crate::{Kernel, lock};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -44,18 +43,17 @@ impl Watcher {
             return Err(TransactionError::Nothing { what: "watched over" });
         };
         let path = store.watch_path();
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(failed("open", &path))?;
         // The watcher of one that was taken back a moment ago may not have seen that yet.
         let deadline = Instant::now() + LOCK_PATIENCE;
-        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            if Instant::now() > deadline {
-                return Err(TransactionError::InUse { path });
+        let lock = loop {
+            match lock::try_exclusive(&path).map_err(failed("lock", &path))? {
+                Some(lock) => break lock,
+                None if Instant::now() > deadline => return Err(TransactionError::InUse { path }),
+                None => std::thread::sleep(PAUSE),
             }
-            std::thread::sleep(PAUSE);
-        }
+        };
         let hold = standing.cpu_latency_us.map(latency::hold).transpose()?;
-        Ok(Watcher { store: store.clone(), id: standing.id, _lock: file, hold })
+        Ok(Watcher { store: store.clone(), id: standing.id, _lock: lock, hold })
     }
 
     /// Watches until it is confirmed or taken back. `stop` tells that this process is to end: what is unconfirmed then is

@@ -1,5 +1,6 @@
 //! Plans on the real kernel, in namespaces of their own.
 
+mod book;
 mod card;
 mod extended;
 mod faults;

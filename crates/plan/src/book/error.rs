@@ -1,0 +1,69 @@
+//! What can go wrong with a book.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::JournalError;
+
+/// Why a unit could not be begun, found or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum BookError {
+    /// A file of the book could not be handled.
+    #[error("could not {attempted} {path}: {source}")]
+    File {
+        /// "create", "lock", …
+        attempted: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// An id of which no name can be made.
+    #[error(
+        "{id:?} cannot name a unit: it takes 1 to 128 letters, digits, \"-\", \"_\" and \".\", and neither a dot at its \
+         beginning nor \".lock\" at its end"
+    )]
+    BadId {
+        /// The id.
+        id: String,
+    },
+    /// There is a unit of that id.
+    #[error("{path} is there already; take that unit back first")]
+    Exists {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// There is no unit of that id.
+    #[error("there is no {id:?} in {book}")]
+    Unknown {
+        /// The id.
+        id: String,
+        /// The book's directory.
+        book: PathBuf,
+    },
+    /// A living process holds the unit.
+    #[error("{path} belongs to process {pid}, which lives; wait until it ends, or end it")]
+    Held {
+        /// The unit's directory.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+    },
+    /// A unit was to end and still has a journal of steps that stand.
+    #[error("{journal} is kept: it says what was not undone")]
+    NotUndone {
+        /// The journal.
+        journal: PathBuf,
+    },
+    /// A journal of the unit cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl BookError {
+    /// An error maker for a file: `fs::read(&path).map_err(BookError::file("read", &path))`.
+    pub(super) fn file(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BookError {
+        let path = path.to_owned();
+        move |source| BookError::File { attempted, path, source }
+    }
+}

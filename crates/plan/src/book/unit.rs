@@ -1,0 +1,175 @@
+//! A unit that this process holds: its journals, and how it ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::{Book, BookError, OWNER, Owner, entries};
+use crate::{Journal, JournalError, Kernel, Placed, Undone, lock, undo};
+
+/// How the name of a journal's file ends.
+const JOURNAL: &str = "journal";
+
+/// A unit, held until it is left standing, ended or dropped.
+#[derive(Debug)]
+pub struct Unit {
+    book: Book,
+    id: String,
+    dir: PathBuf,
+    owner: File,
+    /// It outlives this process on purpose, or is gone already.
+    settled: bool,
+}
+
+/// How taking back the steps of one journal went.
+#[derive(Debug)]
+pub struct TakenBackJournal {
+    /// The journal. Its file is gone if all of it was taken back.
+    pub path: PathBuf,
+    /// Each step that was not taken back before, last first, and how it went; or why the journal cannot be used.
+    pub steps: Result<Vec<(Placed, Undone)>, JournalError>,
+}
+
+impl Unit {
+    /// Called with the book's guard held.
+    pub(super) fn begin(book: &Book, id: &str, dir: PathBuf) -> Result<Unit, BookError> {
+        let path = dir.join(OWNER);
+        let owner = File::create_new(&path).map_err(BookError::file("create", &path))?;
+        Unit::hold(book, id, dir, owner)
+    }
+
+    /// Called with the book's guard held, for a unit that no process holds.
+    pub(super) fn take_over(book: &Book, id: &str, dir: PathBuf) -> Result<Unit, BookError> {
+        let path = dir.join(OWNER);
+        let owner = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        Unit::hold(book, id, dir, owner.map_err(BookError::file("open", &path))?)
+    }
+
+    fn hold(book: &Book, id: &str, dir: PathBuf, owner: File) -> Result<Unit, BookError> {
+        let path = dir.join(OWNER);
+        // An onlooker's probe of the lock lasts a moment.
+        lock::take(&owner, FlockOperation::LockExclusive).map_err(BookError::file("lock", &path))?;
+        let mut unit = Unit { book: book.clone(), id: id.to_owned(), dir, owner, settled: false };
+        unit.write(None)?;
+        Ok(unit)
+    }
+
+    /// The id, of which names can be made.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The unit's directory, in which its owner may keep files of its own.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Makes a journal of the unit, `<name>.journal` in its directory.
+    ///
+    /// # Errors
+    /// There is one of that name, or it cannot be written.
+    pub fn journal(&self, name: &str) -> Result<Journal, JournalError> {
+        Journal::create(&self.dir.join(format!("{name}.{JOURNAL}")))
+    }
+
+    /// The unit's journals, whether they can be read or not.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn journals(&self) -> Result<Vec<PathBuf>, BookError> {
+        let mut paths = entries(&self.dir)?;
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == JOURNAL));
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// Takes back the steps of all the unit's journals. What somebody else has changed meanwhile is left alone. A journal
+    /// of which a step failed stays, and so does one that cannot be read.
+    ///
+    /// # Errors
+    /// The directory cannot be listed, or a journal that is done with cannot be removed.
+    pub fn take_back(&self, kernel: &mut Kernel) -> Result<Vec<TakenBackJournal>, BookError> {
+        let mut outcomes = Vec::new();
+        for path in self.journals()? {
+            let opened = Journal::open(&path);
+            let steps = opened.map(|mut journal| (undo(&mut journal, kernel), journal.is_undone_since(0)));
+            if let Ok((_, true)) = &steps {
+                fs::remove_file(&path).map_err(BookError::file("remove", &path))?;
+            }
+            outcomes.push(TakenBackJournal { path, steps: steps.map(|(steps, _)| steps) });
+        }
+        Ok(outcomes)
+    }
+
+    /// Lets go of the unit and lets it stand; `note` says what stands, for those that list it.
+    ///
+    /// # Errors
+    /// The note cannot be written; the unit then counts as that of a dead owner.
+    pub fn leave_standing(mut self, note: &str) -> Result<(), BookError> {
+        self.settled = true;
+        self.write(Some(note.to_owned()))
+    }
+
+    /// Ends the unit: its directory goes.
+    ///
+    /// # Errors
+    /// [`BookError::NotUndone`] if it has a journal still. The unit then counts as that of a dead owner.
+    pub fn end(mut self) -> Result<(), BookError> {
+        self.settled = true;
+        self.remove()
+    }
+
+    /// Ends the unit whatever its journals say, for an owner that has other means to see that nothing of it is left.
+    ///
+    /// # Errors
+    /// The directory cannot be removed.
+    pub fn discard(mut self) -> Result<(), BookError> {
+        self.settled = true;
+        let _guard = self.book.guard()?;
+        remove(&self.dir)
+    }
+
+    fn remove(&self) -> Result<(), BookError> {
+        let _guard = self.book.guard()?;
+        match self.journals()?.into_iter().next() {
+            Some(journal) => Err(BookError::NotUndone { journal }),
+            None => remove(&self.dir),
+        }
+    }
+
+    fn write(&mut self, standing: Option<String>) -> Result<(), BookError> {
+        let text = serde_json::to_string(&Owner { pid: std::process::id(), standing })
+            .expect("a number and a text can be written as JSON");
+        let written = self
+            .owner
+            .set_len(0)
+            .and_then(|()| self.owner.rewind())
+            .and_then(|()| self.owner.write_all(text.as_bytes()));
+        written.map_err(BookError::file("write", &self.dir.join(OWNER)))
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        // Reached unsettled only on an error or a panic, whose own message matters more. What could not be undone keeps
+        // its journal and the directory, and whoever looks next finds a dead owner's unit.
+        if !self.settled {
+            let _ = self.remove();
+        }
+    }
+}
+
+/// Removes a unit's directory. The file that makes it a unit goes last, so that it stays one if we die meanwhile.
+fn remove(dir: &Path) -> Result<(), BookError> {
+    for path in entries(dir)? {
+        if path.ends_with(OWNER) {
+            continue;
+        }
+        let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(BookError::file("remove", &path))?;
+    }
+    fs::remove_dir_all(dir).map_err(BookError::file("remove", dir))
+}

@@ -1,0 +1,135 @@
+//! Units: begun, left standing, found dead, and each taken back by its own journals.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use linux::{NetnsName, netns};
+use plan::{Book, BookError, Kernel, Place, Plan, Step, Undone, Unit, UnitState};
+use testkit::require_root;
+
+fn namespace(unit: &Unit) -> NetnsName {
+    NetnsName::new(format!("hgt-book-{}", unit.id())).unwrap()
+}
+
+/// Makes a namespace that belongs to the unit.
+fn build(unit: &Unit) -> NetnsName {
+    let name = namespace(unit);
+    let mut plan = Plan::new();
+    plan.push(&Place::Netns(name.clone()), Step::AddNetns);
+    plan::apply(&plan, &mut unit.journal("a").unwrap(), &mut Kernel::new().unwrap()).unwrap();
+    name
+}
+
+fn states(book: &Book) -> Vec<(String, UnitState, Option<String>)> {
+    book.units().unwrap().into_iter().map(|found| (found.id, found.state, found.note)).collect()
+}
+
+#[test]
+fn each_unit_is_taken_back_without_any_other() {
+    if !require_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let book = Book::at(root.path());
+    let (one, other) = (book.begin().unwrap(), book.begin().unwrap());
+    let (gone, kept) = (build(&one), build(&other));
+    let (id, kept_id) = (one.id().to_owned(), other.id().to_owned());
+    other.leave_standing("of the other").unwrap();
+    drop(one);
+    let mut expected = vec![
+        (id.clone(), UnitState::Dead, None),
+        (kept_id.clone(), UnitState::Standing, Some("of the other".into())),
+    ];
+    expected.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(states(&book), expected);
+
+    let unit = book.take_over(&id).unwrap();
+    let outcomes = unit.take_back(&mut Kernel::new().unwrap()).unwrap();
+    let undone: Vec<_> = outcomes[0].steps.as_ref().unwrap().iter().map(|(_, undone)| undone).collect();
+    assert_eq!((outcomes.len(), undone), (1, vec![&Undone::Restored]));
+    assert!(!netns::exists(&gone) && netns::exists(&kept));
+    unit.end().unwrap();
+    assert_eq!(states(&book).len(), 1);
+
+    let unit = book.take_over(&kept_id).unwrap();
+    unit.take_back(&mut Kernel::new().unwrap()).unwrap();
+    unit.end().unwrap();
+    assert!(!netns::exists(&kept));
+    assert_eq!(states(&book), []);
+}
+
+#[test]
+fn a_unit_that_a_process_holds_is_not_taken_over() {
+    let root = tempfile::tempdir().unwrap();
+    let book = Book::at(root.path());
+    let unit = book.begin_as("0123456789ab-eth0").unwrap();
+    let error = book.take_over("0123456789ab-eth0").unwrap_err();
+    assert!(matches!(error, BookError::Held { pid, .. } if pid == std::process::id()), "{error}");
+    assert!(matches!(book.begin_as("0123456789ab-eth0").unwrap_err(), BookError::Exists { .. }));
+    unit.leave_standing("a pod").unwrap();
+    assert!(matches!(book.begin_as("0123456789ab-eth0").unwrap_err(), BookError::Exists { .. }));
+    book.take_over("0123456789ab-eth0").unwrap().end().unwrap();
+    assert!(matches!(book.take_over("0123456789ab-eth0").unwrap_err(), BookError::Unknown { .. }));
+}
+
+#[test]
+fn ids_that_lead_elsewhere_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let book = Book::at(root.path());
+    for id in ["", "..", "a/b", ".hidden", "a b", "race.lock", &"x".repeat(129)] {
+        let error = book.begin_as(id).unwrap_err();
+        assert!(matches!(error, BookError::BadId { .. }), "{id:?}: {error}");
+        assert!(matches!(book.take_over(id).unwrap_err(), BookError::Unknown { .. }), "{id:?}");
+    }
+    assert!(book.units().unwrap().is_empty());
+}
+
+/// What a damaged journal held cannot be undone from it, so the unit stays for somebody to see.
+#[test]
+fn a_unit_whose_journal_cannot_be_read_is_kept_and_named() {
+    let root = tempfile::tempdir().unwrap();
+    let book = Book::at(root.path());
+    let unit = book.begin().unwrap();
+    let journal = unit.dir().join("a.journal");
+    fs::write(&journal, "no journal").unwrap();
+    let outcomes = unit.take_back(&mut Kernel::new().unwrap()).unwrap();
+    assert!(outcomes[0].path == journal && outcomes[0].steps.is_err());
+    let id = unit.id().to_owned();
+    let error = unit.end().unwrap_err();
+    assert!(matches!(&error, BookError::NotUndone { journal: named } if *named == journal), "{error}");
+    assert_eq!(states(&book), [(id.clone(), UnitState::Dead, None)]);
+    book.take_over(&id).unwrap().discard().unwrap();
+    assert_eq!(states(&book), []);
+}
+
+/// As a runtime does that starts and ends many pods at once.
+#[test]
+fn units_come_and_go_at_the_same_time() {
+    const WORKERS: usize = 8;
+    const UNITS: usize = 25;
+    let root = tempfile::tempdir().unwrap();
+    let book = Book::at(root.path());
+    let work = |worker: usize| {
+        let mut ids = Vec::new();
+        for number in 0..UNITS {
+            let unit = book.begin_as(&format!("pod-{worker}-{number}")).unwrap();
+            ids.push(unit.id().to_owned());
+            drop(unit.journal("a").unwrap());
+            assert!(book.units().unwrap().iter().any(|found| found.id == unit.id()));
+            match number % 2 {
+                0 => unit.leave_standing("a pod").unwrap(),
+                _ => unit.discard().unwrap(),
+            }
+        }
+        ids
+    };
+    let ids: BTreeSet<String> = std::thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = (0..WORKERS).map(|worker| scope.spawn(move || work(worker))).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert_eq!(ids.len(), WORKERS * UNITS);
+    let standing = states(&book);
+    assert_eq!(standing.len(), WORKERS * UNITS.div_ceil(2));
+    assert!(standing.iter().all(|(_, state, _)| *state == UnitState::Standing), "{standing:?}");
+}
