@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
-use plan::{Place, Plan, Step};
+use plan::{Place, Plan, SetLinkUp, SetSysctl, Step};
 
 /// Steps at one place.
 pub(crate) struct Draft<'a> {
@@ -21,7 +21,7 @@ impl<'a> Draft<'a> {
         self.plan
     }
 
-    pub(crate) fn step(&mut self, step: Step) {
+    pub(crate) fn step(&mut self, step: impl Into<Step>) {
         self.plan.push(self.place, step);
     }
 
@@ -36,12 +36,12 @@ impl<'a> Draft<'a> {
     /// addresses are derived from unique ids, so there is nothing to detect.
     pub(crate) fn up(&mut self, link: &IfName) {
         self.sysctl(&format!("net/ipv6/conf/{link}/accept_dad"), "0");
-        self.step(Step::SetLinkUp { link: link.clone() });
+        self.step(SetLinkUp { link: link.clone() });
     }
 
     pub(crate) fn sysctl(&mut self, key: &str, value: &str) {
         let key = sysctl::Key::new(key).expect("a constant path with a link's name in it is a key");
-        self.step(Step::SetSysctl { key, value: value.to_owned() });
+        self.step(SetSysctl { key, value: value.to_owned() });
     }
 
     /// Lets the place forward packets of both families.

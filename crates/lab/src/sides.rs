@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::ethtool::NicParameter;
 use linux::qdisc::Tbf;
 use linux::{IfName, NetnsName, Qdisc};
-use plan::{Place, Plan, Step};
+use plan::{Place, Plan, Set, SetRootQdisc, Step};
 use record::{Placement, Side};
 use tune::{Lives, Nic, Setting, Settings, Site, Value};
 
@@ -132,8 +132,8 @@ pub(crate) fn extend(plan: &mut Plan, settings: Plan) {
         let line =
             plan.steps.iter_mut().filter(|of| of.place == placed.place).find_map(|of| line(&mut of.step));
         match (line, &placed.step) {
-            (Some((link, line)), Step::SetRootQdisc { link: asked, qdisc }) if link == asked => {
-                line.inner = qdisc.clone();
+            (Some((link, line)), Step::Set(Set::RootQdisc(set))) if *link == set.link => {
+                line.inner = set.qdisc.clone();
             }
             _ => plan.steps.push(placed),
         }
@@ -143,7 +143,7 @@ pub(crate) fn extend(plan: &mut Plan, settings: Plan) {
 /// What holds a link to its line rate, if the step does.
 fn line(step: &mut Step) -> Option<(&IfName, &mut Tbf)> {
     match step {
-        Step::SetRootQdisc { link, qdisc: Qdisc::Tbf(line) } => Some((link, line)),
+        Step::Set(Set::RootQdisc(SetRootQdisc { link, qdisc: Qdisc::Tbf(line) })) => Some((link, line)),
         _ => None,
     }
 }

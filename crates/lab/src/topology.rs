@@ -12,7 +12,9 @@ use datapath::{
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, Link, LinkKind, NetnsName, Qdisc, Route, VethPeer, sysctl};
 use plan::forwarding::Splice;
-use plan::{Place, Plan, Queue, Step};
+use plan::{
+    Place, Plan, Queue, SetGsoMaxSegs, SetLinkMaster, SetLinkUp, SetQueueCpus, SetRootQdisc, SetSysctl, Step,
+};
 use record::{Placement, Side};
 
 use crate::cni::{Attachment, Network};
@@ -283,7 +285,7 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
         }
         for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
             let key = sysctl::Key::new(key).expect("a constant key is a path");
-            plan.push(&near.place, Step::SetSysctl { key, value: "1".to_owned() });
+            plan.push(&near.place, SetSysctl { key, value: "1".to_owned() });
         }
         worsen(shape, [(&far.place, &far.wire), (&near.place, &near.wire)], plan);
     } else {
@@ -300,11 +302,12 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     for (node, way) in ways {
         if way.gso == Some(false) {
             // Here, and not where packets are made: a pod's own packets are cut on their way out of the node too.
-            plan.push(&node.place, Step::SetGsoMaxSegs { link: node.wire.clone(), segments: 1 });
+            plan.push(&node.place, SetGsoMaxSegs { link: node.wire.clone(), segments: 1 });
         }
         if let Some(rate) = way.line_rate {
             let line = crate::wire::line(rate, shape.mtu_bytes);
-            let step = Step::SetRootQdisc { link: node.wire.clone(), qdisc: Qdisc::Tbf(Box::new(line)) };
+            let step =
+                Step::from(SetRootQdisc { link: node.wire.clone(), qdisc: Qdisc::Tbf(Box::new(line)) });
             plan.push(&node.place, step);
         }
     }
@@ -312,7 +315,8 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
         return;
     }
     for (node, cpus) in [(client, &shape.cpus.client), (server, &shape.cpus.server)] {
-        let step = Step::SetQueueCpus { link: node.wire.clone(), queue: Queue::Rx(0), cpus: cpus.clone() };
+        let step =
+            Step::from(SetQueueCpus { link: node.wire.clone(), queue: Queue::Rx(0), cpus: cpus.clone() });
         plan.push(&node.place, step);
     }
 }
@@ -323,15 +327,15 @@ fn long_wire(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     let (wan, bridge) = (wan(shape), ifname("br0"));
     // Nobody lives here; without an address of its own the bridge sends nothing by itself.
     let key = sysctl::Key::new("net/ipv6/conf/all/disable_ipv6").expect("a constant key is a path");
-    plan.push(&wan, Step::SetSysctl { key, value: "1".to_owned() });
+    plan.push(&wan, SetSysctl { key, value: "1".to_owned() });
     let mtu = Some(shape.mtu_bytes);
     plan.push(&wan, Step::AddLink(Link { name: bridge.clone(), kind: LinkKind::Bridge, mtu, mac: None }));
     let ports = nodes.each_ref().map(|node| ifname(&format!("eth{}", node.id)));
     for (node, port) in nodes.iter().zip(&ports) {
         wire(shape, (&node.place, &node.wire), (&wan, port), plan);
-        plan.push(&wan, Step::SetLinkMaster { link: port.clone(), master: bridge.clone() });
+        plan.push(&wan, SetLinkMaster { link: port.clone(), master: bridge.clone() });
     }
-    plan.push(&wan, Step::SetLinkUp { link: bridge });
+    plan.push(&wan, SetLinkUp { link: bridge });
     let [to_client, to_server] = &ports;
     worsen(shape, [(&wan, to_server), (&wan, to_client)], plan);
 }
@@ -340,7 +344,7 @@ fn long_wire(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
 fn worsen(shape: &Shape, ends: [(&Place, &IfName); 2], plan: &mut Plan) {
     for ((place, link), netem) in ends.into_iter().zip(shape.wires.netem(shape.mtu_bytes)) {
         if let Some(netem) = netem {
-            plan.push(place, Step::SetRootQdisc { link: link.clone(), qdisc: Qdisc::Netem(netem) });
+            plan.push(place, SetRootQdisc { link: link.clone(), qdisc: Qdisc::Netem(netem) });
         }
     }
 }
@@ -357,8 +361,8 @@ fn wire(shape: &Shape, near: (&Place, &IfName), far: (&Place, &IfName), plan: &m
         // second or two while duplicates are looked for on a wire that has none.
         let key = format!("net/ipv6/conf/{link}/accept_dad");
         let key = sysctl::Key::new(key).expect("an interface name is one part of a path");
-        plan.push(place, Step::SetSysctl { key, value: "0".to_owned() });
-        plan.push(place, Step::SetLinkUp { link: link.clone() });
+        plan.push(place, SetSysctl { key, value: "0".to_owned() });
+        plan.push(place, SetLinkUp { link: link.clone() });
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::entry::{Entry, Intent, Undone};
 use crate::error::{ApplyError, StepError};
-use crate::{Fault, Journal, Kernel, Placed, Plan, steps};
+use crate::{Fault, Journal, Kernel, Placed, Plan, Step};
 
 /// What was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,8 @@ pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<
 /// # Errors
 /// [`ApplyError::Step`] if it cannot be done.
 pub fn by_hand(placed: &Placed, kernel: &mut Kernel) -> Result<(), ApplyError> {
-    let done = steps::before(kernel, placed).and_then(|before| steps::act(kernel, placed, &before));
+    let (effect, place) = (placed.step.effect(), &placed.place);
+    let done = effect.before(kernel, place).and_then(|before| effect.act(kernel, place, &before));
     done.map_err(|why| in_step(placed, why))
 }
 
@@ -43,9 +44,10 @@ fn apply_step(
     kernel: &mut Kernel,
 ) -> Result<(), ApplyError> {
     let in_step = |why| in_step(placed, why);
-    let before = steps::before(kernel, placed).map_err(in_step)?;
+    let (effect, place) = (placed.step.effect(), &placed.place);
+    let before = effect.before(kernel, place).map_err(in_step)?;
     let netns_cookie = match placed.step {
-        crate::Step::AddNetns => None,
+        Step::AddNetns => None,
         _ => Some(kernel.at(&placed.place).map_err(|error| in_step(error.into()))?.cookie),
     };
     let seq = journal.next_seq();
@@ -54,7 +56,7 @@ fn apply_step(
     if kernel.fault.hits_before(number) {
         return Err(ApplyError::Injected { at: format!("before step {number}") });
     }
-    if let Err(why) = steps::act(kernel, placed, &before) {
+    if let Err(why) = effect.act(kernel, place, &before) {
         if why.is_exists() {
             // Somebody was faster: what is there now must not be taken for ours.
             write(journal, kernel.fault, Entry::Undone { seq, outcome: Undone::AlreadySo, index: None })?;
@@ -64,8 +66,8 @@ fn apply_step(
     if kernel.fault.hits_after(number) {
         return Err(ApplyError::Injected { at: format!("after step {number}") });
     }
-    let after = steps::after(kernel, placed, &before).map_err(in_step)?;
-    let verified = steps::verify(&placed.step, &after);
+    let after = effect.after(kernel, place, &before).map_err(in_step)?;
+    let verified = effect.verify(&after);
     write(journal, kernel.fault, Entry::Done { seq, after })?;
     verified.map_err(in_step)
 }

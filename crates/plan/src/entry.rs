@@ -6,15 +6,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use linux::netlink::{MetricState, QdiscInfo};
-use linux::sysfs::Queue;
-use linux::{CpuSet, sysctl};
+use linux::sysctl;
 use serde::{Deserialize, Serialize};
 
-use crate::{Placed, RssHash};
+use crate::Placed;
+use crate::set::State;
 
 /// The version of the journal's format.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,127 +93,8 @@ pub enum Before {
         /// Its own kernel parameters, `net/*/*/LINK/*`: a namespace gives a newcomer its defaults.
         parameters: BTreeMap<sysctl::Key, String>,
     },
-    /// A link's administrative state.
-    Up {
-        /// The link's index.
-        index: u32,
-        /// True: it is up already.
-        up: bool,
-    },
-    /// A link's MTU.
-    Mtu {
-        /// The link's index.
-        index: u32,
-        /// Bytes.
-        mtu: u32,
-        /// MTUs of the other links of the namespace by index: a parent takes its children with it.
-        others: BTreeMap<u32, u32>,
-    },
-    /// Whose port a link is.
-    Master {
-        /// The link's index.
-        index: u32,
-        /// The bridge's index.
-        master: Option<u32>,
-    },
-    /// Hairpin mode of a bridge port.
-    Hairpin {
-        /// The link's index.
-        index: u32,
-        /// True: it is on already.
-        on: bool,
-    },
-    /// A kernel parameter.
-    Sysctl {
-        /// Its value.
-        value: String,
-        /// The values of those that the kernel may change together with it.
-        along: BTreeMap<sysctl::Key, String>,
-    },
-    /// The CPUs of a queue.
-    QueueCpus {
-        /// The link's index.
-        index: u32,
-        /// The CPUs.
-        cpus: CpuSet,
-    },
-    /// The flows that a queue keeps track of.
-    QueueFlows {
-        /// The link's index.
-        index: u32,
-        /// How many.
-        flows: u32,
-    },
-    /// What a route tells connections.
-    RouteMetric {
-        /// The link's index.
-        index: u32,
-        /// What it said.
-        state: MetricState,
-    },
-    /// How many segments a packet may have that a link takes.
-    GsoMaxSegs {
-        /// The link's index.
-        index: u32,
-        /// Segments.
-        segments: u32,
-    },
-    /// The queueing discipline at the root of a link.
-    RootQdisc {
-        /// The link's index.
-        index: u32,
-        /// What somebody has put there; `None`: the kernel's own choice.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        qdisc: Option<QdiscInfo>,
-    },
-    /// A number of a network card.
-    Nic {
-        /// The link's index.
-        index: u32,
-        /// What it was asked to be.
-        wanted: u32,
-        /// What it was.
-        value: u32,
-        /// What the kernel may change together with it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        queues: Option<QueueState>,
-    },
-    /// The table by which a card spreads flows.
-    Indirection {
-        /// The link's index.
-        index: u32,
-        /// The queue of each entry.
-        table: Vec<u32>,
-    },
-    /// What a card hashes received flows by.
-    RssHash {
-        /// The link's index.
-        index: u32,
-        /// What it was.
-        was: RssHash,
-    },
-    /// A number that is a file of a link.
-    LinkAttribute {
-        /// The link's index.
-        index: u32,
-        /// What it was.
-        value: u64,
-    },
-    /// A number in debugfs.
-    Debug {
-        /// What it was.
-        value: u64,
-    },
-    /// A parameter of a module.
-    Module {
-        /// What it was.
-        value: u64,
-    },
-    /// The CPUs of an interrupt.
-    IrqCpus {
-        /// The CPUs.
-        cpus: CpuSet,
-    },
+    /// What the register of a setting holds.
+    Was(State),
     /// A link that gets a program.
     Unattached {
         /// The link's index.
@@ -227,19 +107,6 @@ pub enum Before {
         /// The link's index.
         index: u32,
     },
-}
-
-/// What is set for each queue of a card, and for its interrupts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct QueueState {
-    /// The CPUs of each queue that has some to choose.
-    pub cpus: Vec<(Queue, CpuSet)>,
-    /// The flows that each receive queue keeps track of.
-    pub flows: Vec<(u16, u32)>,
-    /// The table by which flows are spread, where the card has one.
-    pub table: Option<Vec<u32>>,
-    /// Number, name and CPUs of each interrupt.
-    pub interrupts: Vec<(u32, String, CpuSet)>,
 }
 
 /// What was read back after a step.
@@ -258,76 +125,8 @@ pub enum After {
         /// Its index there.
         index: u32,
     },
-    /// A link's MTU was set.
-    Mtu {
-        /// MTUs of the other links of the namespace that followed.
-        others: BTreeMap<u32, u32>,
-    },
-    /// A kernel parameter was written.
-    Sysctl {
-        /// What it holds now, in the kernel's way of writing it.
-        value: String,
-        /// Those that the kernel changed together with it.
-        along: BTreeMap<sysctl::Key, String>,
-    },
-    /// The CPUs of a queue were written.
-    QueueCpus {
-        /// What the kernel took.
-        cpus: CpuSet,
-    },
-    /// The flows of a queue were written.
-    QueueFlows {
-        /// What the kernel took.
-        flows: u32,
-    },
-    /// A route's property was written.
-    RouteMetric {
-        /// What the kernel took.
-        state: MetricState,
-    },
-    /// A number of a network card was set.
-    Nic {
-        /// What the card took.
-        value: u32,
-        /// What the kernel changed together with it, or left.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        queues: Option<QueueState>,
-    },
-    /// The table by which a card spreads flows was set.
-    Indirection {
-        /// The queue of each entry.
-        table: Vec<u32>,
-    },
-    /// What a card hashes received flows by was set.
-    RssHash {
-        /// What the card took.
-        is: RssHash,
-    },
-    /// A number that is a file of a link was written.
-    LinkAttribute {
-        /// What the kernel took.
-        value: u64,
-    },
-    /// A number in debugfs was written.
-    Debug {
-        /// What the kernel took.
-        value: u64,
-    },
-    /// A parameter of a module was written.
-    Module {
-        /// What the kernel took.
-        value: u64,
-    },
-    /// The CPUs of an interrupt were written.
-    IrqCpus {
-        /// What the kernel took.
-        cpus: CpuSet,
-    },
-    /// A queueing discipline was put at the root of a link.
-    RootQdisc {
-        /// What the kernel made of it.
-        qdisc: QdiscInfo,
-    },
+    /// What the register of a setting holds.
+    Is(State),
 }
 
 /// How the undoing of a step went.

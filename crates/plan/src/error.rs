@@ -69,6 +69,11 @@ pub enum StepError {
 }
 
 impl StepError {
+    /// True if the kernel said that there is no such file.
+    pub(crate) fn is_no_file(&self) -> bool {
+        matches!(self, StepError::Kernel(error) if error.errno() == Some(rustix::io::Errno::NOENT.raw_os_error()))
+    }
+
     /// True if the kernel said that the thing is there already: then it was not this step that made it.
     pub(crate) fn is_exists(&self) -> bool {
         match self {

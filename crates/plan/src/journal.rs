@@ -19,8 +19,8 @@ use crate::entry::{Entry, Header, Intent, VERSION};
 
 mod lines;
 mod order;
-mod pairs;
 mod seal;
+mod v2;
 
 pub(crate) use lines::Sound;
 pub use lines::{Salvaged, salvage};

@@ -23,16 +23,16 @@ mod look;
 mod made;
 mod preview;
 mod rss;
+mod set;
 mod show;
 mod step;
 mod steps;
-mod subject;
 mod transaction;
 mod undo;
 
 pub use apply::{Applied, apply, by_hand};
 pub use book::{Book, BookError, Found, TakenBackJournal, Unit, UnitState};
-pub use entry::{After, Before, Entry, Header, Intent, QueueState, Undone};
+pub use entry::{After, Before, Entry, Header, Intent, Undone};
 pub use error::{ApplyError, StepError};
 pub use fault::Fault;
 pub use journal::{Journal, JournalError, Salvaged, Seal, salvage};
@@ -42,6 +42,7 @@ pub use look::{Change, Look, look};
 pub use made::Made;
 pub use preview::{Preview, is_about_code, is_about_the_same, preview};
 pub use rss::RssHash;
+pub use set::*;
 pub use step::{Place, Placed, Plan, Step};
 pub use transaction::{
     Account, Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,

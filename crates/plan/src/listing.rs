@@ -1,20 +1,24 @@
-//! What a namespace holds. Each kind is asked for when first needed, and once: a step alone wants one answer, and all
-//! steps of a plan want the same few lists.
+//! What a namespace holds: asked for one by one for a step alone, and once as whole lists for all steps of a plan.
 
 use std::cell::OnceCell;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use linux::netlink::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo};
-use linux::{IfName, sysctl};
+use linux::{FdbEntry, IfName, Route, sysctl};
 
 use crate::kernel::Opened;
 
 type Result<T> = std::result::Result<T, linux::Error>;
 
-/// The lists of one namespace at one moment.
+/// What one namespace holds at one moment. Without lists the kernel is asked for each thing by itself.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
+    /// Each kind is listed when it is first needed.
+    has_lists: bool,
     links: OnceCell<Vec<LinkInfo>>,
+    names: OnceCell<BTreeMap<IfName, usize>>,
     addresses: OnceCell<Vec<AddressInfo>>,
     routes: OnceCell<Vec<RouteInfo>>,
     neighbours: OnceCell<Vec<NeighbourInfo>>,
@@ -23,21 +27,68 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// With these kernel parameters read already: to enter a namespace for each costs more than to read it.
-    pub(crate) fn with_parameters<'k>(
-        opened: &Opened,
-        keys: impl Iterator<Item = &'k sysctl::Key>,
-    ) -> Result<Listing> {
+    /// Of whole lists, with these kernel parameters read already: to enter a namespace for each costs more than to read
+    /// it.
+    pub(crate) fn of<'k>(opened: &Opened, keys: impl Iterator<Item = &'k sysctl::Key>) -> Result<Listing> {
         let read = || keys.map(|key| Ok((key.clone(), sysctl::read(key)?))).collect::<Result<_>>();
-        Ok(Listing { parameters: opened.netns.run(read)??, ..Listing::default() })
+        Ok(Listing { has_lists: true, parameters: opened.netns.run(read)??, ..Listing::default() })
     }
 
-    /// A link by name. Without the list of links it is asked for alone.
     pub(crate) fn link(&self, opened: &Opened, name: &IfName) -> Result<Option<LinkInfo>> {
-        match self.links.get() {
-            Some(links) => Ok(links.iter().find(|link| link.name == *name).cloned()),
-            None => opened.netlink.link(name),
+        if !self.has_lists {
+            return opened.netlink.link(name);
         }
+        let links = self.links(opened)?;
+        let by_name = |(at, link): (usize, &LinkInfo)| (link.name.clone(), at);
+        let names = self.names.get_or_init(|| links.iter().enumerate().map(by_name).collect());
+        Ok(names.get(name).map(|at| links[*at].clone()))
+    }
+
+    pub(crate) fn link_at(&self, opened: &Opened, index: u32) -> Result<Option<LinkInfo>> {
+        if !self.has_lists {
+            return opened.netlink.link_at(index);
+        }
+        Ok(equal(self.links(opened)?, |link| link.index.cmp(&index)).first().cloned())
+    }
+
+    pub(crate) fn addresses_of(&self, opened: &Opened, index: u32) -> Result<Vec<AddressInfo>> {
+        if !self.has_lists {
+            return opened.netlink.addresses_of(index);
+        }
+        Ok(equal(self.addresses(opened)?, |info| info.index.cmp(&index)).to_vec())
+    }
+
+    /// The route of the main table that has the place of one that a step makes, whatever way it leads.
+    pub(crate) fn rival(&self, opened: &Opened, route: &Route) -> Result<Option<RouteInfo>> {
+        if !self.has_lists {
+            return opened.netlink.rival(route);
+        }
+        let key = (RouteInfo::MAIN, route.dst.trunc());
+        let to_there = equal(self.routes(opened)?, |info| (info.table, info.dst).cmp(&key));
+        Ok(to_there.iter().find(|info| info.is_rival(route)).cloned())
+    }
+
+    pub(crate) fn neighbour(
+        &self,
+        opened: &Opened,
+        index: u32,
+        ip: IpAddr,
+        proxy: bool,
+    ) -> Result<Option<NeighbourInfo>> {
+        if !self.has_lists {
+            return opened.netlink.neighbour(index, ip, proxy);
+        }
+        let key = (index, ip, proxy);
+        let found = equal(self.neighbours(opened)?, |info| (info.index, info.ip, info.proxy).cmp(&key));
+        Ok(found.first().cloned())
+    }
+
+    /// The entries of a link for the address of one.
+    pub(crate) fn fdb_of(&self, opened: &Opened, index: u32, entry: &FdbEntry) -> Result<Vec<FdbInfo>> {
+        if !self.has_lists {
+            return opened.netlink.fdb_of(entry, index);
+        }
+        Ok(equal(self.fdb(opened)?, |info| (info.index, info.mac).cmp(&(index, entry.mac))).to_vec())
     }
 
     pub(crate) fn links(&self, opened: &Opened) -> Result<&[LinkInfo]> {
@@ -67,6 +118,13 @@ impl Listing {
             None => opened.netns.run(|| sysctl::read(key))?,
         }
     }
+}
+
+/// Those of a sorted list that compare as equal.
+fn equal<T>(sorted: &[T], compare: impl Fn(&T) -> Ordering) -> &[T] {
+    let first = sorted.partition_point(|one| compare(one) == Ordering::Less);
+    let behind = sorted.partition_point(|one| compare(one) != Ordering::Greater);
+    &sorted[first..behind]
 }
 
 fn once<T>(cell: &OnceCell<Vec<T>>, list: impl FnOnce() -> Result<Vec<T>>) -> Result<&[T]> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::StepError;
 use crate::listing::Listing;
-use crate::{Kernel, Place, Placed, subject};
+use crate::{Kernel, Place, Placed};
 
 /// How what a step would make stands now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +35,25 @@ pub struct Change {
 /// # Errors
 /// The kernel does not answer, or the step's namespace is not there.
 pub fn look(placed: &Placed, kernel: &mut Kernel) -> Result<Look, StepError> {
-    crate::steps::look(kernel, &Listing::default(), placed)
+    placed.step.effect().look(kernel, &placed.place, &Listing::default())
 }
 
 impl Look {
     pub(crate) fn otherwise(found: impl Into<String>) -> Look {
         Look::Otherwise { found: found.into() }
+    }
+
+    /// What is there or not, and cannot be otherwise.
+    pub(crate) fn whether(is_there: bool) -> Look {
+        if is_there { Look::So } else { Look::Absent }
+    }
+
+    /// How the entries of a pod stand, of which some may be another's.
+    pub(crate) fn of_pod(all_ours: Option<bool>) -> Look {
+        match all_ours {
+            None => Look::Absent,
+            Some(all) => Look::of(all, || "another pod's, in part".to_owned()),
+        }
     }
 
     /// [`Look::So`] if it is, else what was found instead.
@@ -54,8 +67,8 @@ impl Change {
     pub(crate) fn of(placed: &Placed, look: Look) -> Option<Change> {
         let what = match look {
             Look::So => return None,
-            Look::Absent => subject::gone(&placed.step),
-            Look::Otherwise { found } => subject::now(&placed.step, &found),
+            Look::Absent => placed.step.effect().gone(),
+            Look::Otherwise { found } => placed.step.effect().changed(&found),
         };
         Some(Change { place: placed.place.clone(), what })
     }

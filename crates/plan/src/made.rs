@@ -8,12 +8,14 @@ mod inventory;
 
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
+use linux::netlink::{MetricValue, RouteMetric};
 use linux::sysctl;
 
 use crate::error::StepError;
 use crate::listing::Listing;
 use crate::look::{Change, Look};
-use crate::{Kernel, Place, Placed, Plan, Step, is_about_the_same, steps};
+use crate::{Kernel, Place, Placed, Plan, Set, SetRouteMetric, Step};
 use inventory::Inventory;
 
 /// A plan's steps as they stand at its end, and what its namespaces held when they were found so.
@@ -41,7 +43,8 @@ impl Made {
             let listing = listing(kernel, place, steps)?;
             let mut so = Vec::with_capacity(steps.len());
             for placed in std::mem::take(steps) {
-                match Change::of(&placed, steps::look(kernel, &listing, &placed)?) {
+                let look = placed.step.effect().look(kernel, place, &listing)?;
+                match Change::of(&placed, look) {
                     None => so.push(placed),
                     change => changes.extend(change),
                 }
@@ -64,8 +67,8 @@ impl Made {
             let held = self.held.get(place);
             let holds = held.map(|_| Inventory::of(kernel.at(place)?, &listing)).transpose()?;
             let is_same = held.is_some() && held == holds.as_ref();
-            for placed in steps.iter().filter(|placed| !(is_same && is_listed(&placed.step))) {
-                let look = steps::look(kernel, &listing, placed)?;
+            for placed in steps.iter().filter(|placed| !(is_same && placed.step.effect().is_listed())) {
+                let look = placed.step.effect().look(kernel, place, &listing)?;
                 if look != Look::So {
                     return Ok(Change::of(placed, look));
                 }
@@ -83,102 +86,93 @@ impl Made {
 fn listing(kernel: &mut Kernel, place: &Place, steps: &[Placed]) -> Result<Listing, StepError> {
     let key = |placed: &'_ Placed| -> Option<sysctl::Key> {
         match &placed.step {
-            Step::SetSysctl { key, .. } => Some(key.clone()),
+            Step::Set(Set::Sysctl(set)) => Some(set.key.clone()),
             _ => None,
         }
     };
     let keys: Vec<sysctl::Key> = steps.iter().filter_map(key).collect();
-    Ok(Listing::with_parameters(kernel.at(place)?, keys.iter())?)
-}
-
-/// True if an [`Inventory`] that is the same says that the step is so.
-fn is_listed(step: &Step) -> bool {
-    match step {
-        Step::AddLink(_)
-        | Step::SetLinkUp { .. }
-        | Step::SetLinkMtu { .. }
-        | Step::SetLinkMaster { .. }
-        | Step::SetHairpin { .. }
-        | Step::SetGsoMaxSegs { .. }
-        | Step::AddAddress { .. }
-        | Step::AddRoute(_)
-        | Step::AddNeighbour(_)
-        | Step::AddFdb(_)
-        | Step::AddNftTable(_) => true,
-        // A link that was moved stands in the list of another namespace.
-        Step::AddNetns
-        | Step::MoveLink { .. }
-        | Step::SetSysctl { .. }
-        | Step::SetQueueCpus { .. }
-        | Step::SetQueueFlows { .. }
-        | Step::SetRouteMetric { .. }
-        | Step::SetRootQdisc { .. }
-        | Step::SetNic { .. }
-        | Step::SetIndirection { .. }
-        | Step::SetRssHash { .. }
-        | Step::SetLinkAttribute { .. }
-        | Step::SetDebug { .. }
-        | Step::SetModule { .. }
-        | Step::SetIrqCpus { .. }
-        | Step::LoadPrograms(_)
-        | Step::AttachProgram(_)
-        | Step::AddEndpoint(_)
-        | Step::AddTunnel(_)
-        | Step::AddCgroup(_)
-        | Step::LoadSplice(_)
-        | Step::AttachSplice(_)
-        | Step::AddMember(_) => false,
-    }
+    Ok(Listing::of(kernel.at(place)?, keys.iter())?)
 }
 
 /// The steps that are so when a plan is done: of two about the same thing the later one, and a link that was moved where
 /// it went.
 fn standing(plan: &Plan) -> Vec<Placed> {
-    let mut standing: Vec<Placed> = Vec::new();
-    for placed in &plan.steps {
+    let mut standing = BTreeMap::new();
+    let mut latest = BTreeMap::new();
+    for (at, placed) in plan.steps.iter().enumerate() {
         let mut placed = placed.clone();
         if let Step::MoveLink { link, to, name } = &placed.step {
-            let born = standing.iter().position(|earlier| makes(earlier, &placed.place, link));
-            if let Some(Placed { step: Step::AddLink(made), .. }) = born.map(|at| standing.remove(at)) {
-                placed = Placed {
-                    place: to.clone(),
-                    step: Step::AddLink(linux::Link { name: name.clone(), ..made }),
-                };
+            let born = latest.remove(&Subject::Link(placed.place.clone(), link.clone()));
+            if let Some(Placed { step: Step::AddLink(made), .. }) = born.and_then(|at| standing.remove(&at)) {
+                let step = Step::AddLink(linux::Link { name: name.clone(), ..made });
+                placed = Placed { place: to.clone(), step };
             }
         }
-        standing.retain(|earlier| !is_about_the_same(earlier, &placed));
-        standing.iter_mut().for_each(|earlier| refine(earlier, &placed));
-        standing.push(placed);
+        if let Some(earlier) = latest.insert(Subject::of(&placed), at) {
+            standing.remove(&earlier);
+        }
+        if let Some(earlier) = Subject::refined_by(&placed).and_then(|subject| latest.get(&subject))
+            && let Some(earlier) = standing.get_mut(earlier)
+        {
+            refine(&mut earlier.step, &placed.step);
+        }
+        standing.insert(at, placed);
     }
-    standing
+    standing.into_values().collect()
 }
 
-fn makes(placed: &Placed, place: &Place, name: &linux::IfName) -> bool {
-    placed.place == *place && matches!(&placed.step, Step::AddLink(link) if link.name == *name)
+/// What a step of a plan is about, so that an earlier one about the same is found.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    /// A link that is made.
+    Link(Place, linux::IfName),
+    /// A route that is made.
+    Route(Place, IpNet, linux::IfName),
+    /// By [`crate::steps::Effect::identity`].
+    Other(Place, String),
+}
+
+impl Subject {
+    fn of(placed: &Placed) -> Subject {
+        let place = placed.place.clone();
+        match &placed.step {
+            Step::AddLink(link) => Subject::Link(place, link.name.clone()),
+            Step::AddRoute(route) => Subject::Route(place, route.dst.trunc(), route.dev.clone()),
+            step => Subject::Other(place, step.effect().identity()),
+        }
+    }
+
+    /// The object of which a step sets a property that the step that makes it could have set.
+    fn refined_by(placed: &Placed) -> Option<Subject> {
+        let place = placed.place.clone();
+        match &placed.step {
+            Step::Set(Set::LinkMtu(set)) => Some(Subject::Link(place, set.link.clone())),
+            Step::Set(Set::RouteMetric(set)) if set.metric == RouteMetric::Mtu => {
+                Some(Subject::Route(place, set.dst.trunc(), set.link.clone()))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Takes over into an earlier step what a later one sets of the same object.
-fn refine(earlier: &mut Placed, later: &Placed) {
-    use linux::netlink::{MetricValue, RouteMetric};
-    if earlier.place != later.place {
-        return;
-    }
-    match (&mut earlier.step, &later.step) {
-        (Step::AddLink(made), Step::SetLinkMtu { link, mtu }) if made.name == *link => made.mtu = Some(*mtu),
+fn refine(earlier: &mut Step, later: &Step) {
+    match (earlier, later) {
+        (Step::AddLink(made), Step::Set(Set::LinkMtu(set))) => made.mtu = Some(set.mtu),
         (
             Step::AddRoute(route),
-            Step::SetRouteMetric { dst, link, metric: RouteMetric::Mtu, value: MetricValue::Number(mtu) },
-        ) if route.dst.trunc() == dst.trunc() && route.dev == *link => route.mtu = Some(*mtu),
+            Step::Set(Set::RouteMetric(SetRouteMetric { value: MetricValue::Number(mtu), .. })),
+        ) => route.mtu = Some(*mtu),
         _ => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use linux::netlink::{MetricValue, RouteMetric};
     use linux::{IfName, Link, LinkKind, NetnsName, Route};
 
     use super::*;
+    use crate::{SetLinkMtu, SetSysctl};
 
     fn place(name: &str) -> Place {
         Place::Netns(NetnsName::new(name).unwrap())
@@ -201,9 +195,9 @@ mod tests {
 
     #[test]
     fn the_later_of_two_values_stands() {
-        let set = |value: &str| Step::SetSysctl {
-            key: sysctl::Key::new("net/ipv4/tcp_rmem").unwrap(),
-            value: value.to_owned(),
+        let set = |value: &str| {
+            let key = sysctl::Key::new("net/ipv4/tcp_rmem").unwrap();
+            SetSysctl { key, value: value.to_owned() }.into()
         };
         check(&[("a", set("1")), ("b", set("1")), ("a", set("2"))], &[("b", set("1")), ("a", set("2"))]);
     }
@@ -218,16 +212,14 @@ mod tests {
 
     #[test]
     fn what_is_set_later_of_an_object_is_expected_of_it() {
-        let mtu = Step::SetLinkMtu { link: ifname("br0"), mtu: 1300 };
+        let mtu: Step = SetLinkMtu { link: ifname("br0"), mtu: 1300 }.into();
         let made = [("a", bridge("br0", Some(1500))), ("a", mtu.clone())];
         check(&made, &[("a", bridge("br0", Some(1300))), ("a", mtu)]);
         let dst = "10.1.0.0/16".parse().unwrap();
         let route = Route::on_link(dst, ifname("eth0"));
-        let set = |metric, value| Step::SetRouteMetric {
-            dst,
-            link: ifname("eth0"),
-            metric,
-            value: MetricValue::Number(value),
+        let set = |metric, value| {
+            let value = MetricValue::Number(value);
+            SetRouteMetric { dst, link: ifname("eth0"), metric, value }.into()
         };
         let steps = [
             ("a", Step::AddRoute(route.clone())),

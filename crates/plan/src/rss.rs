@@ -58,14 +58,6 @@ impl RssHash {
         }
     }
 
-    /// Whether a card that has `found` has what this asks for.
-    pub(crate) fn is_met_by(&self, found: &RssHash) -> bool {
-        match (self, found) {
-            (RssHash::SymmetricKey, RssHash::Key(key)) => HashKey::symmetric(key.len()).as_ref() == Some(key),
-            (wanted, found) => wanted == found,
-        }
-    }
-
     /// What it is about, as a phrase to which a link's name can be added.
     pub(crate) fn subject(&self) -> String {
         match self {
@@ -105,16 +97,6 @@ mod tests {
         {
             assert_eq!(fields(bad), None, "{bad:?}");
         }
-    }
-
-    #[test]
-    fn a_symmetric_key_is_met_by_the_bytes_of_any_even_length() {
-        assert!(key("symmetric").is_met_by(&key("6d:5a:6d:5a")));
-        assert!(key("symmetric").is_met_by(&key("6d:5a")));
-        assert!(!key("symmetric").is_met_by(&key("6d:5a:6d")));
-        assert!(!key("symmetric").is_met_by(&key("5a:6d")));
-        assert!(key("6d:5a").is_met_by(&key("6D:5A")) && !key("6d:5a").is_met_by(&key("6d:5b")));
-        assert_eq!(RssHash::key_of("Symmetric"), None);
     }
 
     #[test]

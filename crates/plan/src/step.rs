@@ -3,15 +3,10 @@
 use std::fmt;
 
 use ipnet::IpNet;
-use linux::debugfs::DebugFile;
-use linux::ethtool::NicParameter;
-use linux::module::ModuleParameter;
-use linux::netlink::{MetricValue, RouteMetric};
-use linux::sysfs::{LinkAttribute, Queue};
-use linux::{CpuSet, FdbEntry, IfName, Link, Neighbour, NetnsName, Qdisc, Route, nft, sysctl};
+use linux::{FdbEntry, IfName, Link, Neighbour, NetnsName, Route, nft};
 use serde::{Deserialize, Serialize};
 
-use crate::RssHash;
+use crate::Set;
 use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
 
 /// An ordered list of steps. Making one changes nothing.
@@ -60,30 +55,6 @@ pub enum Step {
         /// Its name there.
         name: IfName,
     },
-    /// Bring a link up.
-    SetLinkUp {
-        /// The link.
-        link: IfName,
-    },
-    /// Set a link's MTU in bytes.
-    SetLinkMtu {
-        /// The link.
-        link: IfName,
-        /// Bytes of a packet without the Ethernet header.
-        mtu: u32,
-    },
-    /// Make a link a port of a bridge.
-    SetLinkMaster {
-        /// The link.
-        link: IfName,
-        /// The bridge.
-        master: IfName,
-    },
-    /// Let a bridge port send a frame back where it came from (a pod that calls its own published port).
-    SetHairpin {
-        /// The bridge port.
-        link: IfName,
-    },
     /// Give a link an address. IPv6 addresses are usable at once: no duplicate address detection.
     AddAddress {
         /// The link.
@@ -97,114 +68,8 @@ pub enum Step {
     AddNeighbour(Neighbour),
     /// Make a forwarding entry of a tunnel device.
     AddFdb(FdbEntry),
-    /// Write a kernel parameter of the step's namespace.
-    SetSysctl {
-        /// The parameter.
-        key: sysctl::Key,
-        /// The new value.
-        value: String,
-    },
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
-    /// Let a queue's packets be handled by these CPUs (RPS for a receive queue, XPS for a send queue).
-    SetQueueCpus {
-        /// The link.
-        link: IfName,
-        /// The queue.
-        queue: Queue,
-        /// The CPUs; the empty set turns steering off.
-        cpus: CpuSet,
-    },
-    /// Let a receive queue keep track of so many flows, a power of two (RFS).
-    SetQueueFlows {
-        /// The link.
-        link: IfName,
-        /// The receive queue.
-        rx: u16,
-        /// How many; 0 turns it off.
-        flows: u32,
-    },
-    /// Set what a route of the main table tells connections; the rest of the route stays.
-    SetRouteMetric {
-        /// Where the route leads.
-        dst: IpNet,
-        /// By which link.
-        link: IfName,
-        /// What.
-        metric: RouteMetric,
-        /// The new value.
-        value: MetricValue,
-    },
-    /// Let a link take packets of so many segments from above; more are cut on their way in.
-    SetGsoMaxSegs {
-        /// The link.
-        link: IfName,
-        /// Segments, from 1, which is each packet as it will be on the wire.
-        segments: u32,
-    },
-    /// Put a queueing discipline at the root of a link, in place of what is there.
-    SetRootQdisc {
-        /// The link.
-        link: IfName,
-        /// The queueing discipline.
-        qdisc: Qdisc,
-    },
-    /// Set one of the numbers of a network card. A new number of queues takes with it what was set for each of them, which
-    /// undo brings back.
-    SetNic {
-        /// The link.
-        link: IfName,
-        /// Which number.
-        parameter: NicParameter,
-        /// The new value; 0 or 1 for what is off or on.
-        value: u32,
-    },
-    /// Spread received flows evenly over the first queues of a card.
-    SetIndirection {
-        /// The link.
-        link: IfName,
-        /// How many queues, from 1.
-        queues: u32,
-    },
-    /// Let a card hash received flows by other fields, or with another key.
-    SetRssHash {
-        /// The link.
-        link: IfName,
-        /// By what.
-        hash: RssHash,
-    },
-    /// Set a number that is a file of a link.
-    SetLinkAttribute {
-        /// The link.
-        link: IfName,
-        /// Which.
-        attribute: LinkAttribute,
-        /// The new value.
-        value: u64,
-    },
-    /// Set a number in the kernel's debugfs, which is the machine's.
-    SetDebug {
-        /// Which.
-        file: DebugFile,
-        /// The new value.
-        value: u64,
-    },
-    /// Set a number that is a parameter of a module, which is the machine's.
-    SetModule {
-        /// Which.
-        parameter: ModuleParameter,
-        /// The new value.
-        value: u64,
-    },
-    /// Let these CPUs serve an interrupt. Interrupts belong to the machine; the place is that of its card.
-    SetIrqCpus {
-        /// The interrupt's number.
-        irq: u32,
-        /// Its name: another driver may have got the number meanwhile.
-        name: String,
-        /// The CPUs.
-        cpus: CpuSet,
-    },
     /// Load the programs of a node and pin them in a bpffs of their own.
     LoadPrograms(Programs),
     /// Attach a program of a node to a link.
@@ -221,6 +86,9 @@ pub enum Step {
     AttachSplice(Splice),
     /// Let the sockets of a pod be spliced. The step's place is the pod's namespace.
     AddMember(Member),
+    /// Write a register; each setting has a word of its own in files.
+    #[serde(untagged)]
+    Set(Set),
 }
 
 impl Plan {
@@ -230,8 +98,8 @@ impl Plan {
     }
 
     /// Adds a step at the end.
-    pub fn push(&mut self, place: &Place, step: Step) {
-        self.steps.push(Placed { place: place.clone(), step });
+    pub fn push(&mut self, place: &Place, step: impl Into<Step>) {
+        self.steps.push(Placed { place: place.clone(), step: step.into() });
     }
 
     /// Adds another plan's steps at the end.

@@ -92,7 +92,7 @@ impl Run<'_> {
     fn goes_with<'p>(&self, past: &'p Past) -> Option<&'p NetnsName> {
         let Placed { place, step } = &past.intent.placed;
         let Place::Netns(name) = place else { return None };
-        let all_inside = match step.lifetime() {
+        let all_inside = match step.effect().lifetime() {
             Lifetime::Netns => true,
             Lifetime::Both(other) => self.doomed.contains(other),
             Lifetime::Own | Lifetime::Machine | Lifetime::Outside => false,
@@ -130,10 +130,10 @@ impl Run<'_> {
     }
 
     fn attempt(&mut self, past: &Past) -> Result<steps::Outcome, StepError> {
-        let gone = Ok(steps::Outcome { undone: Undone::Gone, index: None });
+        let (effect, gone) = (past.intent.placed.step.effect(), Ok(Undone::Gone.into()));
         // What is pinned lies in a mount and not in the namespace: it is still there when that is gone.
-        if past.intent.placed.step.lifetime() == Lifetime::Outside {
-            return steps::undo(self.kernel, past, &self.moved);
+        if effect.lifetime() == Lifetime::Outside {
+            return effect.undo(self.kernel, past, &self.moved);
         }
         match (&past.intent.placed.place, past.intent.netns_cookie) {
             (Place::Netns(name), Some(_)) if !netns::exists(name) => return gone,
@@ -147,7 +147,7 @@ impl Run<'_> {
             }
             (Place::Host | Place::Netns(_), _) => {}
         }
-        steps::undo(self.kernel, past, &self.moved)
+        effect.undo(self.kernel, past, &self.moved)
     }
 
     /// Gives several steps the same outcome, with one write.

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use linux::interrupts::{Interrupt, queue_of};
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::{CpuSet, Qdisc, sysctl};
-use plan::{Place, Plan, Queue, RssHash, Step};
+use plan::{
+    Place, Plan, Queue, RssHash, SetDebug, SetIndirection, SetIrqCpus, SetLinkAttribute, SetLinkMtu,
+    SetModule, SetNic, SetQueueCpus, SetQueueFlows, SetRootQdisc, SetRouteMetric, SetRssHash, SetSysctl,
+    Step,
+};
 use record::{Asked, Side, Tuning};
 
 use crate::kind::{Cpus, Value};
@@ -191,7 +195,7 @@ impl Setting {
             Lives::Route(metric) => {
                 for (dst, link) in &site.routes {
                     let (dst, link, value) = (*dst, link.clone(), self.metric());
-                    plan.push(&site.process, Step::SetRouteMetric { dst, link, metric, value });
+                    plan.push(&site.process, SetRouteMetric { dst, link, metric, value });
                 }
             }
             Lives::Queue(file) => {
@@ -199,29 +203,29 @@ impl Setting {
             }
             Lives::RootQdisc => {
                 let (link, qdisc) = (site.wire.clone(), self.qdisc());
-                plan.push(&site.node, Step::SetRootQdisc { link, qdisc });
+                plan.push(&site.node, SetRootQdisc { link, qdisc });
             }
             Lives::Mtu => {
-                plan.push(&site.node, Step::SetLinkMtu { link: site.wire.clone(), mtu: self.number() });
+                plan.push(&site.node, SetLinkMtu { link: site.wire.clone(), mtu: self.number() });
             }
             Lives::Nic(parameters) => {
                 for parameter in parameters {
                     let (link, parameter, value) = (site.wire.clone(), *parameter, self.number());
-                    plan.push(&site.node, Step::SetNic { link, parameter, value });
+                    plan.push(&site.node, SetNic { link, parameter, value });
                 }
             }
             Lives::Indirection => {
                 let (link, queues) = (site.wire.clone(), self.number());
-                plan.push(&site.node, Step::SetIndirection { link, queues });
+                plan.push(&site.node, SetIndirection { link, queues });
             }
             Lives::Rss(_) => {
                 for hash in self.hashes() {
-                    plan.push(&site.node, Step::SetRssHash { link: site.wire.clone(), hash });
+                    plan.push(&site.node, SetRssHash { link: site.wire.clone(), hash });
                 }
             }
             Lives::Attribute(attribute) => {
                 let (link, value) = (site.wire.clone(), self.number().into());
-                plan.push(&site.node, Step::SetLinkAttribute { link, attribute, value });
+                plan.push(&site.node, SetLinkAttribute { link, attribute, value });
             }
             Lives::Notrack => {
                 let port = u16::try_from(self.number()).expect("the table takes ports");
@@ -235,10 +239,10 @@ impl Setting {
             // It is held and not set.
             Lives::CpuLatency => {}
             Lives::Debug(file) => {
-                plan.push(&Place::Host, Step::SetDebug { file, value: self.number().into() });
+                plan.push(&Place::Host, SetDebug { file, value: self.number().into() });
             }
             Lives::Module(parameter) => {
-                plan.push(&Place::Host, Step::SetModule { parameter, value: self.number().into() });
+                plan.push(&Place::Host, SetModule { parameter, value: self.number().into() });
             }
             Lives::Interrupts => {
                 self.interrupts(site).into_iter().for_each(|step| plan.push(&site.node, step));
@@ -284,7 +288,7 @@ impl Setting {
             | Value::Name(_)
             | Value::Rss(_) => self.value.to_string(),
         };
-        Step::SetSysctl { key, value }
+        Step::from(SetSysctl { key, value })
     }
 
     fn metric(&self) -> MetricValue {
@@ -309,11 +313,13 @@ impl Setting {
         let Nic { rx, tx, .. } = site.nic;
         match file {
             QueueFile::RpsCpus => (0..rx)
-                .map(|rx| Step::SetQueueCpus { link: link(), queue: Queue::Rx(rx), cpus: self.cpus(site) })
+                .map(|rx| {
+                    Step::from(SetQueueCpus { link: link(), queue: Queue::Rx(rx), cpus: self.cpus(site) })
+                })
                 .collect(),
             QueueFile::RpsFlows => {
                 let flows = self.flows(rx);
-                (0..rx).map(|rx| Step::SetQueueFlows { link: link(), rx, flows }).collect()
+                (0..rx).map(|rx| Step::from(SetQueueFlows { link: link(), rx, flows })).collect()
             }
             QueueFile::XpsCpus => {
                 let cpus = self.cpus(site);
@@ -324,10 +330,8 @@ impl Setting {
                     _ => cpus.iter().skip(queue.into()).step_by(tx.max(1).into()).collect(),
                 };
                 (0..tx)
-                    .map(|queue| Step::SetQueueCpus {
-                        link: link(),
-                        queue: Queue::Tx(queue),
-                        cpus: turn(queue),
+                    .map(|queue| {
+                        Step::from(SetQueueCpus { link: link(), queue: Queue::Tx(queue), cpus: turn(queue) })
                     })
                     .collect()
             }
@@ -352,7 +356,7 @@ impl Setting {
             let queue = usize::from(queue_of(&one.name)?);
             let cpu = *cpus.get(queue.checked_rem(cpus.len())?)?;
             let (irq, name) = (one.number, one.name.clone());
-            Some(Step::SetIrqCpus { irq, name, cpus: [cpu].into_iter().collect() })
+            Some(Step::from(SetIrqCpus { irq, name, cpus: [cpu].into_iter().collect() }))
         };
         site.nic.interrupts.iter().filter_map(step).collect()
     }

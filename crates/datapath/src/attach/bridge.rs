@@ -3,7 +3,7 @@
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::LinkKind;
 use linux::features::Feature;
-use plan::{Place, Plan, Step};
+use plan::{Place, Plan, SetHairpin, SetLinkMaster};
 
 use super::veth::{self, Pair};
 use crate::draft::Draft;
@@ -65,9 +65,9 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
     let mut outside = Draft::at(&node.place);
     let mac = links::pod_mac(node, pod, MacOf::NodeEnd);
     let link = veth::pair(&mut outside, node, pod, mtu, Pair::Veth, mac);
-    outside.step(Step::SetLinkMaster { link: link.clone(), master: links::bridge() });
+    outside.step(SetLinkMaster { link: link.clone(), master: links::bridge() });
     if hairpin == Hairpin::On {
-        outside.step(Step::SetHairpin { link: link.clone() });
+        outside.step(SetHairpin { link: link.clone() });
     }
     outside.up(&link);
 

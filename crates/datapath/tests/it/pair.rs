@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use datapath::{Addresses, Between, NodeSpec, Pod, Reach};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, Link, LinkKind, Netns, NetnsName, Route, VethPeer, sysctl};
-use plan::{ApplyError, Fault, Journal, Kernel, Place, Placed, Plan, Step, Undone};
+use plan::{ApplyError, Fault, Journal, Kernel, Place, Placed, Plan, SetLinkUp, SetSysctl, Step, Undone};
 use testkit::{Dump, World};
 
 use crate::specs::{Shape, UNDERLAY_PREFIX, peer};
@@ -195,7 +195,7 @@ fn wire(plan: &mut Plan, ends: [(&Place, &IfName, Addresses); 2]) {
     plan.push(near, Step::AddLink(Link { name: name.clone(), kind, mtu: None, mac: None }));
     for (place, link, _) in ends {
         plan.push(place, set(&format!("net/ipv6/conf/{link}/accept_dad"), "0"));
-        plan.push(place, Step::SetLinkUp { link: link.clone() });
+        plan.push(place, SetLinkUp { link: link.clone() });
     }
     // After both are up: the local route of an address comes later where the link is not ready yet.
     for (place, link, addresses) in ends {
@@ -208,5 +208,5 @@ fn wire(plan: &mut Plan, ends: [(&Place, &IfName, Addresses); 2]) {
 }
 
 fn set(key: &str, value: &str) -> Step {
-    Step::SetSysctl { key: sysctl::Key::new(key).expect("a sound key"), value: value.to_owned() }
+    Step::from(SetSysctl { key: sysctl::Key::new(key).expect("a sound key"), value: value.to_owned() })
 }

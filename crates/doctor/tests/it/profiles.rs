@@ -2,7 +2,7 @@
 
 use linux::IfName;
 use linux::ethtool::{Feature, NicParameter};
-use plan::{Place, Queue, Step};
+use plan::{Place, Queue, Set, SetNic, SetQueueCpus, SetQueueFlows, SetRootQdisc, SetSysctl, Step};
 use tune::{Nic, PROFILES, Profile, Site};
 
 use crate::scene::Scene;
@@ -21,23 +21,24 @@ fn site(queues: u16) -> Site {
 
 /// Does to the texts what the step does to the kernel; what no text shows is told as false.
 fn set(scene: &mut Scene, step: &Step) -> bool {
-    match step {
-        Step::SetSysctl { key, value } => scene.sysctl(key.as_str(), value),
-        Step::SetQueueFlows { rx, flows, .. } => {
+    let Step::Set(setting) = step else { panic!("{step:?} is planted nowhere") };
+    match setting {
+        Set::Sysctl(SetSysctl { key, value }) => scene.sysctl(key.as_str(), value),
+        Set::QueueFlows(SetQueueFlows { rx, flows, .. }) => {
             scene.card(&format!("queues/rx-{rx}/rps_flow_cnt"), &format!("{flows}\n"));
         }
-        Step::SetQueueCpus { queue, cpus, .. } => {
+        Set::QueueCpus(SetQueueCpus { queue, cpus, .. }) => {
             let file = match queue {
                 Queue::Rx(rx) => format!("queues/rx-{rx}/rps_cpus"),
                 Queue::Tx(tx) => format!("queues/tx-{tx}/xps_cpus"),
             };
             scene.card(&file, &format!("{}\n", cpus.to_mask()));
         }
-        Step::SetRootQdisc { qdisc, .. } => {
+        Set::RootQdisc(SetRootQdisc { qdisc, .. }) => {
             let kind = qdisc.to_string().split(' ').next().unwrap().to_owned();
             scene.qdiscs().into_iter().for_each(|root| root.kind.clone_from(&kind));
         }
-        Step::SetNic { parameter, value, .. } => {
+        Set::Nic(SetNic { parameter, value, .. }) => {
             let on = *value == 1;
             scene.nics().into_iter().for_each(|nic| {
                 let coalescing = nic.coalescing.as_mut().unwrap();
@@ -55,7 +56,7 @@ fn set(scene: &mut Scene, step: &Step) -> bool {
             });
         }
         // What routes tell connections is in no text that doctor reads.
-        Step::SetRouteMetric { .. } => return false,
+        Set::RouteMetric(_) => return false,
         other => panic!("{other:?} is planted nowhere"),
     }
     true
@@ -64,8 +65,10 @@ fn set(scene: &mut Scene, step: &Step) -> bool {
 /// The value that stands where a step writes, for what a profile wants at least.
 fn standing(scene: &Scene, step: &Step) -> String {
     let path = match step {
-        Step::SetSysctl { key, .. } => format!("proc/sys/{key}"),
-        Step::SetQueueFlows { rx, .. } => format!("sys/class/net/eth0/queues/rx-{rx}/rps_flow_cnt"),
+        Step::Set(Set::Sysctl(SetSysctl { key, .. })) => format!("proc/sys/{key}"),
+        Step::Set(Set::QueueFlows(SetQueueFlows { rx, .. })) => {
+            format!("sys/class/net/eth0/queues/rx-{rx}/rps_flow_cnt")
+        }
         _ => return String::new(),
     };
     scene.after.texts.get(&path).map(|text| text.trim().to_owned()).unwrap_or_default()

@@ -6,7 +6,7 @@ use linux::ethtool::NicParameter;
 use linux::latency::{self, Limit};
 use linux::netlink::RouteMetric;
 use linux::{Netlink, Netns, sysctl};
-use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
+use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Set, Step, StepError};
 
 use super::asked::{AskedArgs, Wish};
 use super::bounds;
@@ -121,8 +121,8 @@ impl Proposal {
     /// Later steps are for as many queues as there will be.
     fn add(&mut self, change: Change) {
         for (placed, _) in &change.steps {
-            if let Step::SetNic { parameter: NicParameter::Channels, value, .. } = placed.step {
-                let queues = u16::try_from(value).unwrap_or(u16::MAX);
+            if let Some(queues) = new_queues(&placed.step) {
+                let queues = u16::try_from(queues).unwrap_or(u16::MAX);
                 (self.host.site.nic.rx, self.host.site.nic.tx) = (queues, queues);
             }
         }
@@ -289,14 +289,12 @@ impl Proposal {
 
     /// Whether a step is for a queue that an earlier one makes.
     fn is_to_come(&self, step: &Step) -> bool {
-        matches!(step, Step::SetQueueCpus { .. } | Step::SetQueueFlows { .. }) && self.makes_queues()
+        matches!(step, Step::Set(Set::QueueCpus(_) | Set::QueueFlows(_))) && self.makes_queues()
     }
 
     /// Whether there will be another number of queues.
     fn makes_queues(&self) -> bool {
-        let makes = |(placed, _): &(Placed, Preview)| {
-            matches!(placed.step, Step::SetNic { parameter: NicParameter::Channels, .. })
-        };
+        let makes = |(placed, _): &(Placed, Preview)| new_queues(&placed.step).is_some();
         self.changes.iter().any(|change| change.steps.iter().any(makes))
     }
 
@@ -321,6 +319,14 @@ impl Proposal {
             (Lives::Interrupts, _) => format!("{link} has no interrupts of its own"),
             _ => format!("{link} has nothing that it could be set at"),
         }
+    }
+}
+
+/// The number of queues that a step makes, if it makes any.
+fn new_queues(step: &Step) -> Option<u32> {
+    match step {
+        Step::Set(Set::Nic(set)) if set.parameter == NicParameter::Channels => Some(set.value),
+        _ => None,
     }
 }
 

@@ -48,10 +48,26 @@ impl Netlink {
     /// Every address of the namespace, by link.
     pub fn addresses(&self) -> Result<Vec<AddressInfo>> {
         let answers = self.dump(&Message::GetAddress(AddressMessage::default()), "list addresses")?;
-        let mut addresses: Vec<AddressInfo> = answers.iter().filter_map(read).collect();
-        addresses.sort_by_key(|info| (info.index, info.address));
-        Ok(addresses)
+        Ok(sorted(&answers))
     }
+
+    /// The addresses of one link; none of a link that is not there.
+    pub fn addresses_of(&self, index: u32) -> Result<Vec<AddressInfo>> {
+        let mut question = AddressMessage::default();
+        question.header.index = index;
+        let attempted = format!("list the addresses of link {index}");
+        match self.dump_strictly(&Message::GetAddress(question), attempted) {
+            Ok(answers) => Ok(sorted(&answers)),
+            Err(error) if error.is(libc::ENODEV) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn sorted(answers: &[Message]) -> Vec<AddressInfo> {
+    let mut addresses: Vec<AddressInfo> = answers.iter().filter_map(read).collect();
+    addresses.sort_by_key(|info| (info.index, info.address));
+    addresses
 }
 
 fn message(index: u32, address: &IpNet) -> AddressMessage {

@@ -67,10 +67,35 @@ impl Netlink {
         Ok(entries)
     }
 
+    /// The entries of a tunnel device for the address of one. The kernel tells the first remote of an address (Linux 5.0),
+    /// and for more of them it must list all entries of all links.
+    pub fn fdb_of(&self, entry: &FdbEntry, index: u32) -> Result<Vec<FdbInfo>> {
+        let mut question = message(entry, index);
+        question.header.state = NeighbourState::None;
+        question.attributes.retain(|attribute| !matches!(attribute, NeighbourAttribute::Destination(_)));
+        let first = match self.get(Message::GetNeighbour(question)) {
+            Ok(answers) => answers.iter().find_map(read),
+            Err(error) => {
+                let error = self.error(format!("look at the {}", describe(entry)), error);
+                match error.errno() {
+                    Some(libc::ENOENT) => return Ok(Vec::new()),
+                    // Of links that are no tunnel devices.
+                    Some(libc::EOPNOTSUPP) => None,
+                    _ => return Err(error),
+                }
+            }
+        };
+        match first.filter(|first| first.dst == Some(entry.dst)) {
+            Some(first) => Ok(vec![first]),
+            None => {
+                let is_one = |info: &FdbInfo| info.index == index && info.mac == entry.mac;
+                Ok(self.fdb()?.into_iter().filter(is_one).collect())
+            }
+        }
+    }
+
     fn holds(&self, entry: &FdbEntry, index: u32) -> Result<bool> {
-        let same =
-            |info: &FdbInfo| info.index == index && info.mac == entry.mac && info.dst == Some(entry.dst);
-        Ok(self.fdb()?.iter().any(same))
+        Ok(self.fdb_of(entry, index)?.iter().any(|info| info.dst == Some(entry.dst)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{
-    InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo as Info,
+    InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo as Info, LinkMessage,
 };
 use serde::Serialize;
 
@@ -71,8 +71,18 @@ impl Netlink {
     pub fn link(&self, name: &IfName) -> Result<Option<LinkInfo>> {
         let mut message = without_statistics();
         message.attributes.push(LinkAttribute::IfName(name.to_string()));
-        let attempted = format!("look at link {name}");
-        match self.get(Message::GetLink(message)) {
+        self.link_of(message, format!("look at link {name}"))
+    }
+
+    /// A link by index; `None` if there is none.
+    pub fn link_at(&self, index: u32) -> Result<Option<LinkInfo>> {
+        let mut message = without_statistics();
+        message.header.index = index;
+        self.link_of(message, format!("look at link {index}"))
+    }
+
+    fn link_of(&self, question: LinkMessage, attempted: String) -> Result<Option<LinkInfo>> {
+        match self.get(Message::GetLink(question)) {
             Ok(answers) => self.one(&answers, attempted).map(Some),
             Err(error) => {
                 let error = self.error(attempted, error);
@@ -126,15 +136,6 @@ impl Netlink {
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::Controller(master.unwrap_or(0)));
         self.change(Message::SetLink(message), 0, attempted)
-    }
-
-    /// Whether a bridge port sends frames back where they came from; `None` if the link is no bridge port.
-    pub fn hairpin(&self, index: u32) -> Result<Option<bool>> {
-        let attempted = format!("look at link {index}");
-        let mut message = without_statistics();
-        message.header.index = index;
-        let answers = self.get(Message::GetLink(message)).map_err(|error| self.error(&attempted, error))?;
-        Ok(self.one(&answers, attempted)?.hairpin)
     }
 
     /// Lets a bridge port send frames back where they came from, or not.

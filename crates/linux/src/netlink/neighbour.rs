@@ -36,11 +36,8 @@ impl Netlink {
         let attempted = format!("add {}", describe(neighbour));
         // The kernel takes a proxy entry twice without a word (`neigh_add`), and counts it once.
         let taken = || {
-            let same = |info: &NeighbourInfo| info.index == index && info.ip == neighbour.ip;
-            let configured = |info: &NeighbourInfo| {
-                info.proxy == neighbour.mac.is_none() && (info.proxy || info.permanent)
-            };
-            Ok(self.neighbours()?.iter().any(|info| same(info) && configured(info)))
+            let found = self.neighbour(index, neighbour.ip, neighbour.mac.is_none())?;
+            Ok(found.is_some_and(|info| info.proxy || info.permanent))
         };
         if neighbour.mac.is_none() && taken()? {
             return Err(self.error(attempted, std::io::Error::from_raw_os_error(libc::EEXIST)));
@@ -57,6 +54,22 @@ impl Netlink {
         let index = self.index_of(&neighbour.dev)?;
         let attempted = format!("delete {}", describe(neighbour));
         self.change(Message::DelNeighbour(message(neighbour, index)), 0, attempted)
+    }
+
+    /// The entry for an address at a link, or its proxy entry (Linux 5.0); `None` if there is none.
+    pub fn neighbour(&self, index: u32, ip: IpAddr, proxy: bool) -> Result<Option<NeighbourInfo>> {
+        let mut question = NeighbourMessage::default();
+        question.header.family = family_of(ip);
+        question.header.ifindex = index;
+        question.header.flags = if proxy { NeighbourFlags::Proxy } else { NeighbourFlags::empty() };
+        question.attributes.push(NeighbourAttribute::Destination(ip.into()));
+        match self.get(Message::GetNeighbour(question)) {
+            Ok(answers) => Ok(answers.iter().find_map(read)),
+            Err(error) => {
+                let error = self.error(format!("look at neighbour {ip} of link {index}"), error);
+                if error.is(libc::ENOENT) { Ok(None) } else { Err(error) }
+            }
+        }
     }
 
     /// Every neighbour and proxy entry of the namespace, by link and address. Entries that need no resolution

@@ -11,7 +11,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use serde::Serialize;
 
-use super::{EncapInfo, Netlink, encap, family_of};
+use super::{EncapInfo, Netlink, RuleInfo, encap, family_of};
 use crate::{Result, Route};
 
 /// A route as the kernel tells it.
@@ -84,23 +84,112 @@ impl Netlink {
     /// True if the main table has the route: same destination, next hop, link, tunnel, source and path MTU.
     pub fn has_route(&self, route: &Route) -> Result<bool> {
         let Some(link) = self.link(&route.dev)? else { return Ok(false) };
-        Ok(self.routes()?.iter().any(|info| info.is(route, link.index)))
+        Ok(self.rival(route)?.is_some_and(|info| info.is(route, link.index)))
+    }
+
+    /// The route of the main table that has the place of another, whatever way it leads: it goes to the same destination
+    /// and has the same metric. All routes are listed only where the kernel's choice of a route does not tell.
+    pub fn rival(&self, route: &Route) -> Result<Option<RouteInfo>> {
+        let dst = route.dst.trunc();
+        let is_absent = match self.choice(dst)? {
+            Choice::Route(chosen) => match read(&Message::NewRoute(chosen)) {
+                Some(chosen) if chosen.is_rival(route) => return Ok(Some(chosen)),
+                // The kernel chooses the longest prefix, and of one prefix the lowest metric.
+                Some(chosen) if chosen.table == RouteInfo::MAIN => {
+                    let length = chosen.dst.prefix_len();
+                    length < dst.prefix_len() || (chosen.dst == dst && chosen.order() > order(route))
+                }
+                Some(_) | None => false,
+            },
+            Choice::Nowhere => true,
+            Choice::Unknown => false,
+        };
+        if is_absent && self.has_own_rules(dst.addr().is_ipv6())? && self.has_carrier(route)? {
+            return Ok(None);
+        }
+        Ok(self.routes()?.into_iter().find(|info| info.is_rival(route)))
+    }
+
+    /// The route that the kernel chooses for the first address of a prefix, as its tables have it.
+    pub(super) fn choice(&self, dst: IpNet) -> Result<Choice> {
+        let mut question = RouteMessage::default();
+        question.header.address_family = family_of(dst.addr());
+        question.header.destination_prefix_length = dst.max_prefix_len();
+        question.header.flags = RouteFlags::FibMatch;
+        question.attributes.push(RouteAttribute::Destination(dst.network().into()));
+        let answers = match self.get(Message::GetRoute(question)) {
+            Ok(answers) => answers,
+            Err(error) => {
+                let error = self.error(format!("look for a route to {dst}"), error);
+                return match error.errno() {
+                    Some(libc::ENETUNREACH) => Ok(Choice::Nowhere),
+                    // A route may refuse with an error of its own, and not every address can be asked for.
+                    Some(_) => Ok(Choice::Unknown),
+                    None => Err(error),
+                };
+            }
+        };
+        Ok(answers.into_iter().next().map_or(Choice::Unknown, |answer| match answer {
+            Message::NewRoute(route) => Choice::Route(route),
+            _ => Choice::Unknown,
+        }))
+    }
+
+    /// Whether the kernel looks into the main table for every packet, and into others only as it does by itself.
+    fn has_own_rules(&self, ipv6: bool) -> Result<bool> {
+        const OWN: [(u32, u32); 3] = [(0, 255), (32766, RouteInfo::MAIN), (32767, 253)];
+        let rules: Vec<_> = self.rules()?.into_iter().filter(|rule| rule.ipv6 == ipv6).collect();
+        let is_own = |rule: &RuleInfo| rule.is_for_all() && OWN.contains(&(rule.priority, rule.table));
+        Ok(rules.iter().all(is_own) && rules.iter().any(|rule| rule.table == RouteInfo::MAIN))
+    }
+
+    /// Without carrier the kernel may be told to choose no route by the link (`ignore_routes_with_linkdown`).
+    fn has_carrier(&self, route: &Route) -> Result<bool> {
+        Ok(self.link(&route.dev)?.is_some_and(|link| link.carrier))
     }
 }
 
+/// Which route the kernel chooses for an address.
+pub(super) enum Choice {
+    /// This one.
+    Route(RouteMessage),
+    /// It has none.
+    Nowhere,
+    /// It does not tell.
+    Unknown,
+}
+
 impl RouteInfo {
+    /// The number of the main table.
+    pub const MAIN: u32 = RouteHeader::RT_TABLE_MAIN as u32;
+
+    /// True if it has the place of the route: the kernel tells those of a table apart by destination and metric.
+    pub fn is_rival(&self, route: &Route) -> bool {
+        self.table == RouteInfo::MAIN && self.dst == route.dst.trunc() && self.order() == order(route)
+    }
+
+    /// Its metric; no metric is one of 0.
+    fn order(&self) -> u32 {
+        self.metric.unwrap_or(0)
+    }
+
     /// True if it is the route, by the link of that index, in the main table: same destination, next hop, tunnel, source
     /// and path MTU.
     pub fn is(&self, route: &Route, link: u32) -> bool {
         let encap = route.encap.map(EncapInfo::Tunnel);
         let wanted = NextHop { index: Some(link), via: route.via, onlink: route.onlink, encap };
-        self.table == u32::from(RouteHeader::RT_TABLE_MAIN)
+        self.table == RouteInfo::MAIN
             && self.kind == u8::from(RouteType::Unicast)
             && self.dst == route.dst.trunc()
             && self.next_hops == [wanted]
             && (route.src.is_none() || self.src == route.src)
             && self.mtu == route.mtu
     }
+}
+
+/// The metric that a route of ours gets: none in IPv4, the kernel's default in IPv6.
+fn order(route: &Route) -> u32 {
+    if route.dst.addr().is_ipv4() { 0 } else { 1024 }
 }
 
 /// What adding and deleting have in common.

@@ -6,12 +6,12 @@ use ipnet::IpNet;
 use netlink_packet_core::NLM_F_REPLACE;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::route::{
-    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric as Metric, RouteProtocol, RouteType,
+    RouteAttribute, RouteFlags, RouteMessage, RouteMetric as Metric, RouteProtocol, RouteType,
 };
 use serde::{Deserialize, Serialize};
 
 use super::Netlink;
-use super::route::{expires, read};
+use super::route::{Choice, RouteInfo, expires, read};
 use crate::Result;
 
 /// A property of a route that a connection takes over when it begins (`RTAX_…` in linux/rtnetlink.h).
@@ -175,15 +175,23 @@ impl Netlink {
     }
 
     fn find_route(&self, dst: &IpNet, index: u32) -> Result<Option<RouteMessage>> {
+        let is_it = |info: &RouteInfo| {
+            info.table == RouteInfo::MAIN
+                && info.kind == u8::from(RouteType::Unicast)
+                && info.dst == dst.trunc()
+                && matches!(info.next_hops.as_slice(), [hop] if hop.index == Some(index))
+        };
+        // The one that the kernel prefers is the one that it chooses, unless a longer prefix or a rule is in between.
+        if let Choice::Route(route) = self.choice(dst.trunc())?
+            && read(&Message::NewRoute(route.clone())).is_some_and(|info| is_it(&info))
+        {
+            return Ok(Some(route));
+        }
         let answers = self.dump(&Message::GetRoute(RouteMessage::default()), "list routes")?;
         let mut found: Vec<(Option<u32>, RouteMessage)> = Vec::new();
         for answer in answers {
             let Some(info) = read(&answer) else { continue };
-            let is_it = info.table == u32::from(RouteHeader::RT_TABLE_MAIN)
-                && info.kind == u8::from(RouteType::Unicast)
-                && info.dst == dst.trunc()
-                && matches!(info.next_hops.as_slice(), [hop] if hop.index == Some(index));
-            if let (true, Message::NewRoute(route)) = (is_it, answer) {
+            if let (true, Message::NewRoute(route)) = (is_it(&info), answer) {
                 found.push((info.metric, route));
             }
         }

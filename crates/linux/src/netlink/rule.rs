@@ -43,6 +43,17 @@ impl Netlink {
     }
 }
 
+impl RuleInfo {
+    /// True if it sends every packet into its table.
+    pub(super) fn is_for_all(&self) -> bool {
+        let RuleInfo { src, dst, iifname, oifname, fwmark, .. } = self;
+        const TO_TABLE: u8 = 1;
+        let selects =
+            src.is_some() || dst.is_some() || iifname.is_some() || oifname.is_some() || fwmark.is_some();
+        self.action == TO_TABLE && !selects
+    }
+}
+
 /// `None` for families other than IP.
 fn read(answer: &Message) -> Option<RuleInfo> {
     let Message::NewRule(message) = answer else { return None };

@@ -287,13 +287,13 @@ fn a_bridge_carries_frames_and_its_ports_have_hairpin() {
     assert!(talk(&a, &b, "10.0.0.2"));
     let port = node.index("hgp0");
     assert_eq!(node.netlink.links().unwrap().iter().filter(|link| link.master == Some(bridge)).count(), 2);
-    assert_eq!(node.netlink.hairpin(bridge).unwrap(), None);
-    assert_eq!(node.netlink.hairpin(port).unwrap(), Some(false));
+    assert_eq!(node.netlink.link_at(bridge).unwrap().unwrap().hairpin, None);
+    assert_eq!(node.netlink.link_at(port).unwrap().unwrap().hairpin, Some(false));
     node.netlink.link_set_hairpin(port, true).unwrap();
-    assert_eq!(node.netlink.hairpin(port).unwrap(), Some(true));
+    assert_eq!(node.netlink.link_at(port).unwrap().unwrap().hairpin, Some(true));
     assert!(node.judge("bridge", &["-d", "link", "show", "dev", "hgp0"]).contains("hairpin on"));
     node.netlink.link_set_hairpin(port, false).unwrap();
-    assert_eq!(node.netlink.hairpin(port).unwrap(), Some(false));
+    assert_eq!(node.netlink.link_at(port).unwrap().unwrap().hairpin, Some(false));
     node.netlink.link_set_master(port, None).unwrap();
     assert_eq!(node.netlink.link(&ifname("hgp0")).unwrap().unwrap().master, None);
 }

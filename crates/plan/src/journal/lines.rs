@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::order::Order;
+use super::v2::Reader;
 use super::{JournalError, Seal};
 use crate::entry::{Entry, Header, VERSION};
 
@@ -27,9 +28,10 @@ pub fn salvage(path: &Path) -> Result<Vec<Salvaged>, JournalError> {
         path: path.to_owned(),
         source,
     })?;
-    let entry = |text| {
+    let mut reader = Reader::default();
+    let mut entry = |text| {
         let json = sound_json(text)?;
-        serde_json::from_str(json).map_err(|error| error.to_string())
+        reader.entry(json).map_err(|error| error.to_string())
     };
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
     Ok(lines.map(|(index, text)| Salvaged { line: index + 1, entry: entry(text) }).collect())
@@ -67,7 +69,7 @@ impl Sound {
 /// All sound lines; see the parent module's header for what is forgiven.
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Sound, JournalError> {
     let mut entries = Vec::new();
-    let mut order = Order::default();
+    let (mut order, mut reader) = (Order::default(), Reader::default());
     let mut sound_bytes = 0;
     for (index, text) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let end = sound_bytes + text.len();
@@ -81,7 +83,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Sound, JournalError> {
             check_version(path, json)?;
         }
         // A line that came whole and cannot be understood was written by other code: never to be passed over.
-        let entry = serde_json::from_str(json).map_err(|error| damaged(error.to_string()))?;
+        let entry = reader.entry(json).map_err(|error| damaged(error.to_string()))?;
         order.take(&entry).map_err(damaged)?;
         entries.push(entry);
         sound_bytes = end;
@@ -104,7 +106,7 @@ fn check_version(path: &Path, json: &str) -> Result<(), JournalError> {
         version: u32,
     }
     match serde_json::from_str(json) {
-        Ok(AnyHeader { header: AnyVersion { version: VERSION } }) => Ok(()),
+        Ok(AnyHeader { header: AnyVersion { version: 2 | VERSION } }) => Ok(()),
         Ok(AnyHeader { header: AnyVersion { version: found } }) => {
             Err(JournalError::Version { path: path.to_owned(), found })
         }

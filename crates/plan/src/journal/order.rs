@@ -1,6 +1,5 @@
 //! Which lines of a journal can follow which: a line that is missing in the middle shows, and one that no step writes.
 
-use super::pairs::{is_after, is_before};
 use crate::Step;
 use crate::entry::Entry;
 
@@ -35,7 +34,7 @@ impl Order {
             }
             Entry::Intent(intent) => {
                 let step = intent.placed.step.clone();
-                if !is_before(&step, &intent.before) {
+                if !step.effect().admits_before(&intent.before) {
                     return Err(format!(
                         "the state that it has before step {next} is not of that step's kind"
                     ));
@@ -48,7 +47,7 @@ impl Order {
                 if begun.done || begun.undone {
                     return Err(format!("step {seq} is done a second time"));
                 }
-                if !is_after(&begun.step, after) {
+                if !begun.step.effect().admits_after(after) {
                     return Err(format!("the state that it has after step {seq} is not of that step's kind"));
                 }
                 begun.done = true;

@@ -4,15 +4,27 @@ use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
 use crate::entry::{After, Before, Undone};
-use crate::{Place, Placed, Step};
+use crate::{Place, Placed, SetLinkUp};
+
+fn up(index: u32) -> Before {
+    was(&format!(r#"{{"set_link_up":{{"index":{index},"value":false}}}}"#))
+}
+
+fn was(json: &str) -> Before {
+    Before::Was(serde_json::from_str(json).unwrap())
+}
+
+fn is(json: &str) -> After {
+    After::Is(serde_json::from_str(json).unwrap())
+}
 
 fn step(seq: u64) -> [Entry; 3] {
     let link = linux::IfName::new(format!("hg{seq}")).unwrap();
-    let placed = Placed { place: Place::Host, step: Step::SetLinkUp { link } };
-    let before = Before::Up { index: 7, up: false };
+    let placed = Placed { place: Place::Host, step: SetLinkUp { link }.into() };
+    let before = up(7);
     [
         Entry::Intent(Intent { seq, placed, netns_cookie: Some(4), before }),
-        Entry::Done { seq, after: After::AsPlanned },
+        Entry::Done { seq, after: is(r#"{"set_link_up":{"value":true}}"#) },
         Entry::Undone { seq, outcome: Undone::Restored, index: None },
     ]
 }
@@ -205,7 +217,7 @@ fn a_seal_knows_its_journal() {
     assert_eq!(check(cut(2)), Err("it is not as it was when its steps were done".to_owned()));
     let [other, done, _] = step(0);
     let Entry::Intent(other) = other else { unreachable!() };
-    let other = Entry::Intent(Intent { before: Before::Up { index: 8, up: false }, ..other });
+    let other = Entry::Intent(Intent { before: up(8), ..other });
     let another = [cut(1), lines::line(&other).as_bytes(), lines::line(&done).as_bytes()].concat();
     assert_eq!(check(&another), Err("it is not as it was when its steps were done".to_owned()));
     // What was read back from the disk has the same seal.
@@ -233,11 +245,48 @@ fn a_state_of_another_step_is_refused() {
     let (_, entries) = four_steps();
     let Entry::Intent(first) = &entries[1] else { panic!("{entries:?}") };
     let before = "the state that it has before step 0 is not of that step's kind";
-    for state in [Before::Absent, Before::Debug { value: 3 }, Before::Hairpin { index: 7, on: true }] {
+    let states = [
+        Before::Absent,
+        was(r#"{"set_debug":{"value":3}}"#),
+        was(r#"{"set_hairpin":{"index":7,"value":true}}"#),
+        was(r#"{"set_link_up":{"value":true}}"#),
+    ];
+    for state in states {
         check_unpaired(1, Entry::Intent(Intent { before: state, ..first.clone() }), before);
     }
     let after = "the state that it has after step 0 is not of that step's kind";
-    for state in [After::Netns { cookie: 1 }, After::Link { index: 7 }, After::Module { value: 3 }] {
+    let module = is(r#"{"set_module":{"value":3}}"#);
+    for state in [After::AsPlanned, After::Netns { cookie: 1 }, After::Link { index: 7 }, module] {
         check_unpaired(2, Entry::Done { seq: 0, after: state }, after);
     }
+}
+
+/// One step of every kind, as the last program with format 2 wrote them.
+#[test]
+fn a_journal_of_format_2_is_read_as_one_of_today() {
+    let sound = lines::parse(Path::new("v2"), include_bytes!("golden/v2.journal")).unwrap();
+    let states: String = sound.entries.iter().filter_map(state).collect();
+    insta::assert_snapshot!(states);
+    for salvaged in
+        salvage(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/journal/golden/v2.journal"))).unwrap()
+    {
+        assert_eq!(salvaged.entry.as_ref(), Ok(&sound.entries[salvaged.line - 1]));
+    }
+    // Written anew, it says the same.
+    let anew: String = sound.entries.iter().map(lines::line).collect();
+    assert_eq!(lines::parse(Path::new("v3"), anew.as_bytes()).unwrap().entries, sound.entries);
+}
+
+fn state(entry: &Entry) -> Option<String> {
+    match entry {
+        Entry::Intent(intent) => {
+            Some(format!("{}\n    {}\n", json(&intent.placed.step), json(&intent.before)))
+        }
+        Entry::Done { after, .. } => Some(format!("    {}\n", json(after))),
+        Entry::Header(_) | Entry::Undone { .. } => None,
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap()
 }

@@ -3,146 +3,225 @@
 //! A link is known again by its index, which the kernel does not give twice until 2³¹ links have come and gone. A move
 //! may change it, so undo notes the index with which a link came back.
 
+mod typed;
+
 use std::collections::BTreeMap;
 
 use linux::netlink::LinkInfo;
-use linux::{IfName, Link, NetnsName, netns, sysctl};
+use linux::{IfName, Link, netns, sysctl};
 
-use super::{MovedBack, Outcome, Past, absent, by_index, existing};
-use crate::entry::{After, Before, Intent, Undone};
+use super::{Effect, MovedBack, Outcome, Past, absent, existing, mistaken};
+use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
-use crate::{Kernel, Place, Placed};
+use crate::lifetime::Lifetime;
+use crate::listing::Listing;
+use crate::look::Look;
+use crate::show::{Tool, netns_operand, word};
+use crate::{Kernel, Place};
 
-/// A move as the step says it.
-#[derive(Clone, Copy)]
-pub(super) struct Move<'a> {
-    pub(super) link: &'a IfName,
-    pub(super) to: &'a Place,
-    pub(super) name: &'a IfName,
-}
+/// A link is made.
+pub(super) struct AddLink<'s>(pub(super) &'s Link);
 
-pub(super) fn before_add(kernel: &mut Kernel, place: &Place, link: &Link) -> Result<Before, StepError> {
-    refuse_taken(kernel, place, &link.name)?;
-    if let Some(peer) = link.kind.peer() {
-        let there = peer.netns.clone().map_or_else(|| place.clone(), Place::Netns);
-        refuse_taken(kernel, &there, &peer.name)?;
+impl Effect for AddLink<'_> {
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let AddLink(link) = self;
+        refuse_taken(kernel, place, &link.name)?;
+        if let Some(peer) = link.kind.peer() {
+            let there = peer.netns.clone().map_or_else(|| place.clone(), Place::Netns);
+            refuse_taken(kernel, &there, &peer.name)?;
+        }
+        Ok(Before::Absent)
     }
-    Ok(Before::Absent)
-}
 
-pub(super) fn after_add(kernel: &mut Kernel, place: &Place, link: &Link) -> Result<After, StepError> {
-    let found = existing(kernel, place, &link.name)?;
-    if is_as_made(link, &found) {
-        Ok(After::Link { index: found.index })
-    } else {
+    fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
+        Ok(kernel.at(place)?.netlink.link_add(self.0)?)
+    }
+
+    fn after(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<After, StepError> {
+        let AddLink(link) = self;
+        let found = existing(kernel, place, &link.name)?;
+        if self.is_as_made(&found) {
+            return Ok(After::Link { index: found.index });
+        }
         let mtu = link.mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
         let mac = link.mac.map_or(String::new(), |mac| format!(", address {mac}"));
         let wanted = format!("{} link {}{mtu}{mac}", link.kind.name(), link.name);
         Err(StepError::NotTaken { wanted, found: describe(&found) })
     }
-}
 
-/// Whether a link is what a step makes.
-pub(super) fn is_as_made(wanted: &Link, found: &LinkInfo) -> bool {
-    found.kind.as_deref() == Some(wanted.kind.name())
-        && wanted.mtu.is_none_or(|mtu| mtu == found.mtu)
-        && wanted.mac.is_none_or(|mac| Some(mac) == found.mac)
-}
-
-pub(super) fn undo_add(
-    kernel: &mut Kernel,
-    place: &Place,
-    made: &Link,
-    after: Option<&After>,
-    moved: &MovedBack,
-) -> Result<Undone, StepError> {
-    let netlink = &kernel.at(place)?.netlink;
-    let known = match after {
-        Some(After::Link { index }) => by_index(netlink, moved.now(place, *index))?,
-        _ => netlink.link(&made.name)?,
-    };
-    let ours = known.filter(|link| link.kind.as_deref() == Some(made.kind.name()));
-    if let Some(link) = ours {
-        return Ok(match netlink.link_del(link.index) {
-            Err(error) if error.errno() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Undone::Gone,
-            deleted => {
-                deleted?;
-                Undone::Restored
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+        let (AddLink(made), place) = (self, &past.intent.placed.place);
+        let netlink = &kernel.at(place)?.netlink;
+        let known = match &past.after {
+            Some(After::Link { index }) => netlink.link_at(moved.now(place, *index))?,
+            _ => netlink.link(&made.name)?,
+        };
+        let ours = known.filter(|link| link.kind.as_deref() == Some(made.kind.name()));
+        if let Some(link) = ours {
+            return Ok(match netlink.link_del(link.index) {
+                Err(error) if error.errno() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Undone::Gone,
+                deleted => {
+                    deleted?;
+                    Undone::Restored
+                }
             }
-        });
+            .into());
+        }
+        Ok(match netlink.link(&made.name)? {
+            Some(other) => Undone::ChangedByOther { found: describe(&other) },
+            None => absent(past.after.as_ref()),
+        }
+        .into())
     }
-    Ok(match netlink.link(&made.name)? {
-        Some(other) => Undone::ChangedByOther { found: describe(&other) },
-        None => absent(after),
-    })
-}
 
-/// A move takes a link down and drops its addresses, routes and its place in a bridge. What would be lost that way is
-/// not the step's to lose, so only a link that is down and bare is moved.
-pub(super) fn before_move(kernel: &mut Kernel, place: &Place, step: Move<'_>) -> Result<Before, StepError> {
-    let Move { link, to, name } = step;
-    let found = existing(kernel, place, link)?;
-    refuse_taken(kernel, to, name)?;
-    let here = kernel.at(place)?;
-    let has_address = here.netlink.addresses()?.iter().any(|address| address.index == found.index);
-    let obstacle = match (&found, has_address) {
-        (LinkInfo { up: true, .. }, _) => Some("it is up"),
-        (LinkInfo { master: Some(_), .. }, _) => Some("it is a port of a bridge"),
-        (_, true) => Some("it has addresses"),
-        (_, false) => None,
-    };
-    if let Some(obstacle) = obstacle {
-        let why = format!("link {link} cannot be moved while {obstacle}: a move would lose that state");
-        return Err(StepError::Refused { why });
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+        let found = listing.link(kernel.at(place)?, &self.0.name)?;
+        Ok(found.map_or(Look::Absent, |found| {
+            Look::of(self.is_as_made(&found), || {
+                let kind = found.kind.as_deref().unwrap_or("hardware");
+                let mac = found.mac.map_or(String::new(), |mac| format!(" and address {mac}"));
+                format!("a {kind} link with MTU {}{mac}", found.mtu)
+            })
+        }))
     }
-    let parameters = here.netns.run(|| own_parameters(link))??;
-    Ok(Before::Placed { index: found.index, kind: found.kind, parameters })
+
+    fn admits_after(&self, after: &After) -> bool {
+        matches!(after, After::Link { .. })
+    }
+
+    /// A namespace dies some time after its name; the other end of a pair must not outlive undo elsewhere.
+    fn lifetime(&self) -> Lifetime<'_> {
+        let netns = self.0.kind.peer().and_then(|peer| peer.netns.as_ref());
+        netns.map_or(Lifetime::Netns, Lifetime::Both)
+    }
+
+    fn is_listed(&self) -> bool {
+        true
+    }
+
+    fn identity(&self) -> String {
+        format!("{:?}", self.0)
+    }
+
+    fn subject(&self) -> String {
+        format!("link {}", self.0.name)
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        vec![Tool("ip", place).run(&format!("link add {}", typed::link(self.0)))]
+    }
 }
 
-pub(super) fn act_move(
-    kernel: &mut Kernel,
-    place: &Place,
-    step: Move<'_>,
-    before: &Before,
-) -> Result<(), StepError> {
-    let Before::Placed { index, .. } = before else { unreachable!("before_move made another state") };
-    let there = kernel.at(step.to)?.netns.try_clone()?;
-    Ok(kernel.at(place)?.netlink.link_move(*index, &there, step.name)?)
+impl AddLink<'_> {
+    /// Whether a link is what the step makes.
+    fn is_as_made(&self, found: &LinkInfo) -> bool {
+        let AddLink(wanted) = self;
+        found.kind.as_deref() == Some(wanted.kind.name())
+            && wanted.mtu.is_none_or(|mtu| mtu == found.mtu)
+            && wanted.mac.is_none_or(|mac| Some(mac) == found.mac)
+    }
 }
 
-pub(super) fn undo_move(
-    kernel: &mut Kernel,
-    past: &Past,
-    step: Move<'_>,
-    moved: &MovedBack,
-) -> Result<Outcome, StepError> {
-    let Move { link, to, name } = step;
-    let Intent { placed: Placed { place, .. }, before, .. } = &past.intent;
-    let Before::Placed { kind, parameters, .. } = before else {
-        unreachable!("before_move made another state")
-    };
-    let there = match to {
-        Place::Netns(name) if !netns::exists(name) => None,
-        Place::Host | Place::Netns(_) => match &past.after {
-            Some(After::Link { index }) => by_index(&kernel.at(to)?.netlink, moved.now(to, *index))?,
-            _ => kernel.at(to)?.netlink.link(name)?.filter(|found| found.kind == *kind),
-        },
-    };
-    let undone = if let Some(there) = there {
-        let here = kernel.at(place)?.netns.try_clone()?;
-        kernel.at(to)?.netlink.link_move(there.index, &here, link)?;
-        here.run(|| write_parameters(parameters))??;
-        Undone::Restored
-    } else {
-        // Whoever brought it back, perhaps an undo that was interrupted behind it, left it the namespace's defaults.
-        kernel.at(place)?.netns.run(|| restore_defaults(link, parameters))??;
-        Undone::AlreadySo
-    };
-    let back = kernel.at(place)?.netlink.link(link)?.filter(|found| found.kind == *kind);
-    Ok(match back {
-        Some(back) => Outcome { undone, index: Some(back.index) },
-        None => Outcome { undone: Undone::Gone, index: None },
-    })
+/// A link is moved to another namespace.
+pub(super) struct MoveLink<'s> {
+    pub(super) link: &'s IfName,
+    pub(super) to: &'s Place,
+    pub(super) name: &'s IfName,
+}
+
+impl Effect for MoveLink<'_> {
+    /// A move takes a link down and drops its addresses, routes and its place in a bridge. What would be lost that way is
+    /// not the step's to lose, so only a link that is down and bare is moved.
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let MoveLink { link, to, name } = self;
+        let found = existing(kernel, place, link)?;
+        refuse_taken(kernel, to, name)?;
+        let here = kernel.at(place)?;
+        let has_address = !here.netlink.addresses_of(found.index)?.is_empty();
+        let obstacle = match (&found, has_address) {
+            (LinkInfo { up: true, .. }, _) => Some("it is up"),
+            (LinkInfo { master: Some(_), .. }, _) => Some("it is a port of a bridge"),
+            (_, true) => Some("it has addresses"),
+            (_, false) => None,
+        };
+        if let Some(obstacle) = obstacle {
+            let why = format!("link {link} cannot be moved while {obstacle}: a move would lose that state");
+            return Err(StepError::Refused { why });
+        }
+        let parameters = here.netns.run(|| own_parameters(link))??;
+        Ok(Before::Placed { index: found.index, kind: found.kind, parameters })
+    }
+
+    fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
+        let Before::Placed { index, .. } = before else { return Err(mistaken(before)) };
+        let there = kernel.at(self.to)?.netns.try_clone()?;
+        Ok(kernel.at(place)?.netlink.link_move(*index, &there, self.name)?)
+    }
+
+    fn after(&self, kernel: &mut Kernel, _: &Place, _: &Before) -> Result<After, StepError> {
+        Ok(After::Link { index: existing(kernel, self.to, self.name)?.index })
+    }
+
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+        let MoveLink { link, to, name } = self;
+        let (place, before) = (&past.intent.placed.place, &past.intent.before);
+        let Before::Placed { kind, parameters, .. } = before else { return Err(mistaken(before)) };
+        let there = match to {
+            Place::Netns(name) if !netns::exists(name) => None,
+            Place::Host | Place::Netns(_) => match &past.after {
+                Some(After::Link { index }) => kernel.at(to)?.netlink.link_at(moved.now(to, *index))?,
+                _ => kernel.at(to)?.netlink.link(name)?.filter(|found| found.kind == *kind),
+            },
+        };
+        let undone = if let Some(there) = there {
+            let here = kernel.at(place)?.netns.try_clone()?;
+            kernel.at(to)?.netlink.link_move(there.index, &here, link)?;
+            here.run(|| write_parameters(parameters))??;
+            Undone::Restored
+        } else {
+            // Whoever brought it back, perhaps an undo that was interrupted behind it, left it the namespace's defaults.
+            kernel.at(place)?.netns.run(|| restore_defaults(link, parameters))??;
+            Undone::AlreadySo
+        };
+        let back = kernel.at(place)?.netlink.link(link)?.filter(|found| found.kind == *kind);
+        Ok(match back {
+            Some(back) => Outcome { undone, index: Some(back.index) },
+            None => Undone::Gone.into(),
+        })
+    }
+
+    fn look(&self, kernel: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+        let found = kernel.at(self.to)?.netlink.link(self.name)?;
+        Ok(if found.is_some() { Look::So } else { Look::Absent })
+    }
+
+    fn admits_before(&self, before: &Before) -> bool {
+        matches!(before, Before::Placed { .. })
+    }
+
+    fn admits_after(&self, after: &After) -> bool {
+        matches!(after, After::Link { .. })
+    }
+
+    fn lifetime(&self) -> Lifetime<'_> {
+        match self.to {
+            Place::Netns(to) => Lifetime::Both(to),
+            Place::Host => Lifetime::Machine,
+        }
+    }
+
+    fn identity(&self) -> String {
+        format!("{} moved to {} as {}", self.link, self.to, self.name)
+    }
+
+    fn subject(&self) -> String {
+        format!("link {}", self.name)
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        let (link, to, name) = (word(self.link), netns_operand(self.to), word(self.name));
+        vec![Tool("ip", place).run(&format!("link set dev {link} netns {to} name {name}"))]
+    }
 }
 
 fn refuse_taken(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<(), StepError> {
@@ -192,9 +271,4 @@ fn restore_defaults(link: &IfName, parameters: &BTreeMap<sysctl::Key, String>) -
     let own = own_parameters(link)?;
     let lost = parameters.iter().filter(|(key, _)| !own.contains_key(*key));
     write_parameters(&lost.map(|(key, value)| (key.clone(), value.clone())).collect())
-}
-
-/// The namespace in which a pair's other end is born, where that is another one than its twin's.
-pub(crate) fn peer_netns(link: &Link) -> Option<&NetnsName> {
-    link.kind.peer()?.netns.as_ref()
 }

@@ -2,41 +2,89 @@
 
 use linux::{Netns, NetnsName, netns};
 
-use super::absent;
+use super::{Effect, MovedBack, Outcome, Past, absent, mistaken};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
+use crate::lifetime::Lifetime;
+use crate::listing::Listing;
+use crate::look::Look;
+use crate::show::{Tool, netns_operand};
 use crate::{Kernel, Place};
 
-pub(super) fn before(place: &Place) -> Result<Before, StepError> {
-    let name = named(place)?;
-    if netns::exists(name) {
-        return Err(StepError::Exists {
-            what: format!("namespace {name}"),
-            remedy: format!("remove it with `ip netns del {name}` if nobody needs it"),
-        });
-    }
-    Ok(Before::Absent)
-}
+/// The step's own place is made.
+pub(super) struct AddNetns;
 
-pub(super) fn act(place: &Place) -> Result<(), StepError> {
-    Netns::create(named(place)?)?;
-    Ok(())
-}
+impl Effect for AddNetns {
+    fn before(&self, _: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let name = named(place)?;
+        if netns::exists(name) {
+            return Err(StepError::Exists {
+                what: format!("namespace {name}"),
+                remedy: format!("remove it with `ip netns del {name}` if nobody needs it"),
+            });
+        }
+        Ok(Before::Absent)
+    }
 
-pub(super) fn undo(kernel: &mut Kernel, place: &Place, after: Option<&After>) -> Result<Undone, StepError> {
-    let name = named(place)?;
-    if !netns::exists(name) {
-        return Ok(absent(after));
+    fn act(&self, _: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
+        Netns::create(named(place)?)?;
+        Ok(())
     }
-    if let Some(After::Netns { cookie }) = after
-        && kernel.at(place)?.cookie != *cookie
-    {
-        return Ok(Undone::ChangedByOther { found: format!("another namespace with the name {name}") });
+
+    fn after(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<After, StepError> {
+        Ok(After::Netns { cookie: kernel.at(place)?.cookie })
     }
-    // Our own descriptors would keep it alive.
-    kernel.forget(name);
-    netns::delete(name)?;
-    Ok(Undone::Restored)
+
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let place = &past.intent.placed.place;
+        let name = named(place)?;
+        if !netns::exists(name) {
+            return Ok(absent(past.after.as_ref()).into());
+        }
+        match &past.after {
+            Some(After::Netns { cookie }) if kernel.at(place)?.cookie != *cookie => {
+                let found = format!("another namespace with the name {name}");
+                return Ok(Undone::ChangedByOther { found }.into());
+            }
+            None | Some(After::Netns { .. }) => {}
+            Some(other) => return Err(mistaken(other)),
+        }
+        // Our own descriptors would keep it alive.
+        kernel.forget(name);
+        netns::delete(name)?;
+        Ok(Undone::Restored.into())
+    }
+
+    /// The name must lead to the namespace that is held open: others would be led elsewhere.
+    fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<Look, StepError> {
+        let Place::Netns(name) = place else { return Ok(Look::So) };
+        if !netns::exists(name) {
+            return Ok(Look::Absent);
+        }
+        let same = Netns::open(name)?.inode()? == kernel.at(place)?.netns.inode()?;
+        Ok(Look::of(same, || "another one of that name".to_owned()))
+    }
+
+    fn admits_after(&self, after: &After) -> bool {
+        matches!(after, After::Netns { .. })
+    }
+
+    fn lifetime(&self) -> Lifetime<'_> {
+        Lifetime::Own
+    }
+
+    fn identity(&self) -> String {
+        self.subject()
+    }
+
+    fn subject(&self) -> String {
+        "the namespace".to_owned()
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        let up = Tool("ip", place).run("link set dev lo up");
+        vec![format!("ip netns add {}", netns_operand(place)), up]
+    }
 }
 
 fn named(place: &Place) -> Result<&NetnsName, StepError> {

@@ -1,137 +1,254 @@
 //! What is either there or not: addresses, routes, neighbours, forwarding entries, nftables tables.
 
 use ipnet::IpNet;
-use linux::netlink::{AddressInfo, EncapInfo, FdbInfo, NeighbourInfo, NextHop, RouteInfo};
+use linux::netlink::{EncapInfo, NextHop, RouteInfo};
 use linux::{Encap, FdbEntry, IfName, Mac, Neighbour, Route, nft};
 
-use super::{absent, existing};
+use super::{Effect, MovedBack, Outcome, Past, absent, existing};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::kernel::Opened;
 use crate::listing::Listing;
 use crate::look::Look;
-use crate::{Kernel, Place, Placed, Step};
+use crate::preview::Preview;
+use crate::show::{Tool, inside, word};
+use crate::{Kernel, Place};
 
-/// How what a step would make is called where it is there already.
-const THE_SAME: &str = "the same";
-
-pub(super) fn before(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<Before, StepError> {
-    if let Some(dev) = dev(step) {
-        existing(kernel, place, dev)?;
+/// Something that is made and removed as a whole.
+pub(super) trait Object {
+    /// The link on which it hangs, and with which it goes.
+    fn dev(&self) -> Option<&IfName> {
+        None
     }
-    let what = match look(kernel.at(place)?, &Listing::default(), step)? {
-        Look::Absent => return Ok(Before::Absent),
-        Look::So => THE_SAME.to_owned(),
-        Look::Otherwise { found } => found,
-    };
-    Err(StepError::Exists { what, remedy: format!("remove it if nobody needs it: {}", removal(place, step)) })
+
+    /// Whether it is there. `index` is that of its link, or 0.
+    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError>;
+
+    fn add(&self, opened: &Opened, index: u32) -> Result<(), StepError>;
+
+    fn remove(&self, opened: &Opened, index: u32) -> Result<(), StepError>;
+
+    /// Waits for whoever may still add it: a process that apply started and that outlived it.
+    fn settle(&self, _opened: &Opened) -> Result<(), StepError> {
+        Ok(())
+    }
+
+    /// As a phrase, with the link where that tells it from others.
+    fn subject(&self) -> String;
+
+    /// What a person would type to make it.
+    fn command(&self, place: &Place) -> String;
+
+    /// What a person would type to remove what is in its way.
+    fn removal(&self, place: &Place) -> String;
 }
 
-pub(super) fn act(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<(), StepError> {
-    match step {
-        Step::AddAddress { link, address } => {
-            let index = existing(kernel, place, link)?.index;
-            kernel.at(place)?.netlink.address_add(index, address)?;
+/// The step that makes an object.
+pub(super) struct Adds<O>(pub(super) O);
+
+impl<O: Object> Effect for Adds<O> {
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let Adds(object) = self;
+        let index = self.index(kernel, place)?;
+        let what = match object.look(kernel.at(place)?, &Listing::default(), index)? {
+            Look::Absent => return Ok(Before::Absent),
+            Look::So => "the same".to_owned(),
+            Look::Otherwise { found } => found,
+        };
+        let remedy = format!("remove it if nobody needs it: {}", object.removal(place));
+        Err(StepError::Exists { what, remedy })
+    }
+
+    fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
+        let index = self.index(kernel, place)?;
+        self.0.add(kernel.at(place)?, index)
+    }
+
+    fn after(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<After, StepError> {
+        let found = match self.look(kernel, place, &Listing::default())? {
+            Look::So => return Ok(After::AsPlanned),
+            Look::Otherwise { found } => found,
+            Look::Absent => "nothing".to_owned(),
+        };
+        Err(StepError::NotTaken { wanted: self.0.command(place), found })
+    }
+
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let (Adds(object), after) = (self, past.after.as_ref());
+        let opened = kernel.at(&past.intent.placed.place)?;
+        let Some(index) = index_of(object, opened, &Listing::default())? else {
+            return Ok(absent(after).into());
+        };
+        if after.is_none() {
+            object.settle(opened)?;
         }
-        Step::AddRoute(route) => kernel.at(place)?.netlink.route_add(route)?,
-        Step::AddNeighbour(neighbour) => kernel.at(place)?.netlink.neighbour_add(neighbour)?,
-        Step::AddFdb(entry) => kernel.at(place)?.netlink.fdb_add(entry)?,
-        Step::AddNftTable(table) => nft::add(&kernel.at(place)?.netns, table)?,
-        other => unreachable!("{other:?} is no object"),
-    }
-    Ok(())
-}
-
-pub(super) fn after(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<After, StepError> {
-    let found = match look(kernel.at(place)?, &Listing::default(), step)? {
-        Look::So => return Ok(After::AsPlanned),
-        Look::Otherwise { found } => found,
-        Look::Absent => "nothing".to_owned(),
-    };
-    let wanted = Placed { place: place.clone(), step: step.clone() }.commands().join("; ");
-    Err(StepError::NotTaken { wanted, found })
-}
-
-pub(super) fn undo(
-    kernel: &mut Kernel,
-    place: &Place,
-    step: &Step,
-    after: Option<&After>,
-) -> Result<Undone, StepError> {
-    // With the link all that hung on it is gone.
-    if let Some(dev) = dev(step)
-        && kernel.at(place)?.netlink.link(dev)?.is_none()
-    {
-        return Ok(absent(after));
-    }
-    if matches!(step, Step::AddNftTable(_)) && after.is_none() {
-        // Whoever was killed over this step has left an `nft` behind that may yet add the table.
-        nft::settle(&kernel.at(place)?.netns)?;
-    }
-    match look(kernel.at(place)?, &Listing::default(), step)? {
-        Look::So => remove(kernel, place, step).map(|()| Undone::Restored),
-        Look::Otherwise { found } => Ok(Undone::ChangedByOther { found }),
-        Look::Absent => Ok(absent(after)),
-    }
-}
-
-/// Whether the object is there. Without the link that it would hang on it is not.
-pub(super) fn look(opened: &Opened, listing: &Listing, step: &Step) -> Result<Look, StepError> {
-    let index = match dev(step) {
-        None => 0,
-        Some(dev) => match listing.link(opened, dev)? {
-            Some(link) => link.index,
-            None => return Ok(Look::Absent),
-        },
-    };
-    match step {
-        Step::AddAddress { link, address } => {
-            Ok(look_for_address(listing.addresses(opened)?, (link, index), address))
+        Ok(match object.look(opened, &Listing::default(), index)? {
+            Look::So => {
+                object.remove(opened, index)?;
+                Undone::Restored
+            }
+            Look::Otherwise { found } => Undone::ChangedByOther { found },
+            Look::Absent => absent(after),
         }
-        Step::AddRoute(route) => Ok(look_for_route(listing.routes(opened)?, route, index)),
-        Step::AddNeighbour(neighbour) => {
-            Ok(look_for_neighbour(listing.neighbours(opened)?, neighbour, index))
+        .into())
+    }
+
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+        let opened = kernel.at(place)?;
+        match index_of(&self.0, opened, listing)? {
+            Some(index) => self.0.look(opened, listing, index),
+            None => Ok(Look::Absent),
         }
-        Step::AddFdb(entry) => Ok(look_for_fdb(listing.fdb(opened)?, entry, index)),
-        Step::AddNftTable(table) => {
-            let exists = nft::exists(&opened.netns, table.family, &table.name)?;
-            Ok(if exists { Look::So } else { Look::Absent })
+    }
+
+    fn preview(&self, kernel: &mut Kernel, place: &Place) -> Result<Option<Preview>, StepError> {
+        let is_so = self.look(kernel, place, &Listing::default())? == Look::So;
+        if !is_so {
+            self.before(kernel, place)?;
         }
-        other => unreachable!("{other:?} is no object"),
+        let new = self.0.subject();
+        let old = if is_so { new.clone() } else { "none".to_owned() };
+        Ok(Some(Preview { old, new, index: None, is_so }))
+    }
+
+    fn is_listed(&self) -> bool {
+        true
+    }
+
+    fn identity(&self) -> String {
+        self.0.command(&Place::Host)
+    }
+
+    fn subject(&self) -> String {
+        self.0.subject()
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        vec![self.0.command(place)]
     }
 }
 
-fn look_for_address(addresses: &[AddressInfo], (link, index): (&IfName, u32), address: &IpNet) -> Look {
-    let of_link: Vec<_> =
-        addresses.iter().filter(|info| info.index == index).map(|info| info.address).collect();
-    if of_link.contains(address) {
-        return Look::So;
+impl<O: Object> Adds<O> {
+    fn index(&self, kernel: &mut Kernel, place: &Place) -> Result<u32, StepError> {
+        self.0.dev().map_or(Ok(0), |dev| Ok(existing(kernel, place, dev)?.index))
     }
-    // IPv6 has an address once on a link, whatever the prefix length; IPv4 allows several.
-    let other = of_link.iter().find(|other| other.addr() == address.addr() && address.addr().is_ipv6());
-    other.map_or(Look::Absent, |other| Look::otherwise(format!("address {other} on link {link}")))
 }
 
-fn look_for_route(routes: &[RouteInfo], route: &Route, index: u32) -> Look {
-    const MAIN: u32 = 254;
-    if routes.iter().any(|info| info.is(route, index)) {
-        return Look::So;
+/// The index of an object's link, 0 where it has none; `None` where that is not there.
+fn index_of(object: &impl Object, opened: &Opened, listing: &Listing) -> Result<Option<u32>, StepError> {
+    match object.dev() {
+        None => Ok(Some(0)),
+        Some(dev) => Ok(listing.link(opened, dev)?.map(|link| link.index)),
     }
-    // The kernel tells routes apart by destination and metric. Ours have none in IPv4 and the kernel's default of
-    // 1024 in IPv6, where connected routes have 256 and are no rivals.
-    let metric = if route.dst.addr().is_ipv4() { None } else { Some(1024) };
-    let other = routes.iter().find(|other| {
-        other.table == MAIN
-            && other.dst == route.dst.trunc()
-            && other.metric.filter(|metric| *metric != 0) == metric
-    });
-    match other {
-        Some(other) => {
-            let hops = other.next_hops.iter().map(way);
-            Look::otherwise(format!("another route to {}{}", other.dst, hops.collect::<String>()))
+}
+
+/// An address of a link.
+pub(super) struct Address<'s> {
+    pub(super) link: &'s IfName,
+    pub(super) address: &'s IpNet,
+}
+
+impl Object for Address<'_> {
+    fn dev(&self) -> Option<&IfName> {
+        Some(self.link)
+    }
+
+    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError> {
+        let Address { link, address } = self;
+        let of_link = listing.addresses_of(opened, index)?;
+        if of_link.iter().any(|info| info.address == **address) {
+            return Ok(Look::So);
         }
-        None => Look::Absent,
+        // IPv6 has an address once on a link, whatever the prefix length; IPv4 allows several.
+        let is_rival = |other: &IpNet| address.addr().is_ipv6() && other.addr() == address.addr();
+        let other = of_link.iter().map(|info| info.address).find(is_rival);
+        Ok(other.map_or(Look::Absent, |other| Look::otherwise(format!("address {other} on link {link}"))))
     }
+
+    fn add(&self, opened: &Opened, index: u32) -> Result<(), StepError> {
+        Ok(opened.netlink.address_add(index, self.address)?)
+    }
+
+    /// With the first IPv4 address of a subnet the kernel drops the later ones of the same subnet (unless
+    /// `promote_secondaries` is on); those of others are put back.
+    fn remove(&self, opened: &Opened, index: u32) -> Result<(), StepError> {
+        let netlink = &opened.netlink;
+        let before = netlink.addresses_of(index)?;
+        netlink.address_del(index, self.address)?;
+        let left = netlink.addresses_of(index)?;
+        let lost = before.iter().map(|info| info.address).filter(|other| {
+            other != self.address && other.addr().is_ipv4() && !left.iter().any(|info| info.address == *other)
+        });
+        for address in lost {
+            netlink.address_add(index, &address)?;
+        }
+        Ok(())
+    }
+
+    fn subject(&self) -> String {
+        format!("address {} of link {}", self.address, self.link)
+    }
+
+    fn command(&self, place: &Place) -> String {
+        let nodad = if self.address.addr().is_ipv6() { " nodad" } else { "" };
+        Tool("ip", place).run(&format!("address add {} dev {}{nodad}", self.address, word(self.link)))
+    }
+
+    fn removal(&self, place: &Place) -> String {
+        Tool("ip", place).run(&format!("address del {} dev {}", self.address, self.link))
+    }
+}
+
+impl Object for &Route {
+    fn dev(&self) -> Option<&IfName> {
+        Some(&self.dev)
+    }
+
+    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError> {
+        let Some(found) = listing.rival(opened, self)? else { return Ok(Look::Absent) };
+        Ok(Look::of(found.is(self, index), || another(&found)))
+    }
+
+    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(opened.netlink.route_add(self)?)
+    }
+
+    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(opened.netlink.route_del(self)?)
+    }
+
+    fn subject(&self) -> String {
+        format!("the route to {}", self.dst)
+    }
+
+    fn command(&self, place: &Place) -> String {
+        let Route { dst, via, dev, onlink, src, mtu, encap } = self;
+        let mut text = format!("route add {dst}");
+        if let Some(Encap { id, remote }) = encap {
+            let (tunnel, checksum) = if remote.is_ipv4() { ("ip", "") } else { ("ip6", " csum") };
+            text += &format!(" encap {tunnel} id {id} dst {remote}{checksum}");
+        }
+        if let Some(via) = via {
+            let other_family = via.is_ipv6() && dst.addr().is_ipv4();
+            text += &format!(" via {}{via}", if other_family { "inet6 " } else { "" });
+        }
+        text += &format!(" dev {}", word(dev));
+        if *onlink {
+            text += " onlink";
+        }
+        text += &src.map(|src| format!(" src {src}")).unwrap_or_default();
+        text += &mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+        Tool("ip", place).run(&text)
+    }
+
+    fn removal(&self, place: &Place) -> String {
+        Tool("ip", place).run(&format!("route del {}", self.dst))
+    }
+}
+
+fn another(route: &RouteInfo) -> String {
+    let hops = route.next_hops.iter().map(way);
+    format!("another route to {}{}", route.dst, hops.collect::<String>())
 }
 
 /// One way of a route, in words.
@@ -144,110 +261,117 @@ fn way(hop: &NextHop) -> String {
     }
 }
 
-fn look_for_neighbour(neighbours: &[NeighbourInfo], wanted: &Neighbour, index: u32) -> Look {
-    // A proxy entry and an entry of the table proper live side by side; what the kernel has learnt by itself is a
-    // cache and gives way.
-    let found = neighbours.iter().find(|entry| {
-        entry.index == index
-            && entry.ip == wanted.ip
-            && entry.proxy == wanted.mac.is_none()
-            && (entry.proxy || entry.permanent)
-    });
-    match found {
-        None => Look::Absent,
-        Some(entry) if entry.proxy || entry.mac == wanted.mac => Look::So,
-        Some(entry) => {
+impl Object for &Neighbour {
+    fn dev(&self) -> Option<&IfName> {
+        Some(&self.dev)
+    }
+
+    /// A proxy entry and an entry of the table proper live side by side; what the kernel has learnt by itself is a
+    /// cache and gives way.
+    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError> {
+        let is_proxy = self.mac.is_none();
+        let found = listing.neighbour(opened, index, self.ip, is_proxy)?;
+        let Some(entry) = found.filter(|entry| is_proxy || entry.permanent) else { return Ok(Look::Absent) };
+        Ok(Look::of(is_proxy || entry.mac == self.mac, || {
             let mac = entry.mac.map_or_else(|| "no address".to_owned(), |mac| mac.to_string());
-            Look::otherwise(format!("neighbour {} with {mac}", entry.ip))
+            format!("neighbour {} with {mac}", entry.ip)
+        }))
+    }
+
+    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(opened.netlink.neighbour_add(self)?)
+    }
+
+    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(opened.netlink.neighbour_del(self)?)
+    }
+
+    fn subject(&self) -> String {
+        format!("neighbour {} of link {}", self.ip, self.dev)
+    }
+
+    fn command(&self, place: &Place) -> String {
+        let (ip, dev) = (self.ip, word(&self.dev));
+        Tool("ip", place).run(&match self.mac {
+            Some(mac) => format!("neighbour add {ip} lladdr {mac} dev {dev} nud permanent"),
+            None => format!("neighbour add proxy {ip} dev {dev}"),
+        })
+    }
+
+    fn removal(&self, place: &Place) -> String {
+        let proxy = if self.mac.is_none() { "proxy " } else { "" };
+        Tool("ip", place).run(&format!("neighbour del {proxy}{} dev {}", self.ip, self.dev))
+    }
+}
+
+impl Object for &FdbEntry {
+    fn dev(&self) -> Option<&IfName> {
+        Some(&self.dev)
+    }
+
+    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError> {
+        let of_mac = listing.fdb_of(opened, index, self)?;
+        if of_mac.iter().any(|entry| entry.dst == Some(self.dst)) {
+            return Ok(Look::So);
         }
+        // The all-zero address has an entry for each remote.
+        let is_rival = self.mac != Mac([0; 6]);
+        let other = of_mac.iter().filter(|entry| is_rival && entry.permanent).find_map(|entry| entry.dst);
+        let words = |dst| Look::otherwise(format!("an entry for {} to {dst}", self.mac));
+        Ok(other.map_or(Look::Absent, words))
+    }
+
+    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(opened.netlink.fdb_add(self)?)
+    }
+
+    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(opened.netlink.fdb_del(self)?)
+    }
+
+    fn subject(&self) -> String {
+        format!("the forwarding entry for {} of link {}", self.mac, self.dev)
+    }
+
+    /// `append` and not `add`: the all-zero address may have one entry for each remote.
+    fn command(&self, place: &Place) -> String {
+        let FdbEntry { dev, mac, dst } = self;
+        Tool("bridge", place).run(&format!("fdb append {mac} dev {} dst {dst} self permanent", word(dev)))
+    }
+
+    fn removal(&self, place: &Place) -> String {
+        Tool("bridge", place).run(&format!("fdb del {} dev {}", self.mac, self.dev))
     }
 }
 
-fn look_for_fdb(fdb: &[FdbInfo], wanted: &FdbEntry, index: u32) -> Look {
-    let of_mac: Vec<_> = fdb.iter().filter(|entry| entry.index == index && entry.mac == wanted.mac).collect();
-    if of_mac.iter().any(|entry| entry.dst == Some(wanted.dst)) {
-        return Look::So;
+impl Object for &nft::Table {
+    /// Its rules are not compared: nft tells them in other words than it takes.
+    fn look(&self, opened: &Opened, _: &Listing, _: u32) -> Result<Look, StepError> {
+        Ok(Look::whether(nft::exists(&opened.netns, self.family, &self.name)?))
     }
-    // The all-zero address has an entry for each remote.
-    let other =
-        of_mac.iter().find(|entry| entry.permanent && entry.dst.is_some() && wanted.mac != Mac([0; 6]));
-    other.map_or(Look::Absent, |other| {
-        let dst = other.dst.map_or_else(|| "nowhere".to_owned(), |dst| dst.to_string());
-        Look::otherwise(format!("an entry for {} to {dst}", other.mac))
-    })
-}
 
-fn remove(kernel: &mut Kernel, place: &Place, step: &Step) -> Result<(), StepError> {
-    match step {
-        Step::AddAddress { link, address } => remove_address(kernel, place, link, address)?,
-        Step::AddRoute(route) => kernel.at(place)?.netlink.route_del(route)?,
-        Step::AddNeighbour(neighbour) => kernel.at(place)?.netlink.neighbour_del(neighbour)?,
-        Step::AddFdb(entry) => kernel.at(place)?.netlink.fdb_del(entry)?,
-        Step::AddNftTable(table) => nft::delete(&kernel.at(place)?.netns, table.family, &table.name)?,
-        other => unreachable!("{other:?} is no object"),
+    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(nft::add(&opened.netns, self)?)
     }
-    Ok(())
-}
 
-/// With the first IPv4 address of a subnet the kernel drops the later ones of the same subnet (unless
-/// `promote_secondaries` is on); those of others are put back.
-fn remove_address(
-    kernel: &mut Kernel,
-    place: &Place,
-    link: &IfName,
-    address: &IpNet,
-) -> Result<(), StepError> {
-    let index = existing(kernel, place, link)?.index;
-    let netlink = &kernel.at(place)?.netlink;
-    let before = netlink.addresses()?;
-    netlink.address_del(index, address)?;
-    let left = netlink.addresses()?;
-    let lost = before.iter().filter(|info| {
-        info.index == index
-            && info.address != *address
-            && info.address.addr().is_ipv4()
-            && !left.iter().any(|other| other.index == index && other.address == info.address)
-    });
-    for info in lost {
-        netlink.address_add(index, &info.address)?;
+    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(nft::delete(&opened.netns, self.family, &self.name)?)
     }
-    Ok(())
-}
 
-/// The link that the object hangs on.
-fn dev(step: &Step) -> Option<&IfName> {
-    match step {
-        Step::AddAddress { link, .. } => Some(link),
-        Step::AddRoute(route) => Some(&route.dev),
-        Step::AddNeighbour(neighbour) => Some(&neighbour.dev),
-        Step::AddFdb(entry) => Some(&entry.dev),
-        _ => None,
+    /// Whoever was killed over this step has left an `nft` behind that may yet add the table.
+    fn settle(&self, opened: &Opened) -> Result<(), StepError> {
+        Ok(nft::settle(&opened.netns)?)
     }
-}
 
-/// The command with which a person would remove what is in the way.
-fn removal(place: &Place, step: &Step) -> String {
-    let enter = match place {
-        Place::Host => String::new(),
-        Place::Netns(name) => format!("-n {name} "),
-    };
-    match step {
-        Step::AddAddress { link, address } => format!("ip {enter}address del {address} dev {link}"),
-        Step::AddRoute(route) => format!("ip {enter}route del {}", route.dst),
-        Step::AddNeighbour(Neighbour { dev, ip, mac: Some(_) }) => {
-            format!("ip {enter}neighbour del {ip} dev {dev}")
-        }
-        Step::AddNeighbour(Neighbour { dev, ip, mac: None }) => {
-            format!("ip {enter}neighbour del proxy {ip} dev {dev}")
-        }
-        Step::AddFdb(entry) => format!("bridge {enter}fdb del {} dev {}", entry.mac, entry.dev),
-        Step::AddNftTable(table) => {
-            let exec = match place {
-                Place::Host => String::new(),
-                Place::Netns(name) => format!("ip netns exec {name} "),
-            };
-            format!("{exec}nft delete table {} {}", table.family.name(), table.name)
-        }
-        other => unreachable!("{other:?} is no object"),
+    fn subject(&self) -> String {
+        format!("nftables table {} {}", self.family.name(), self.name)
+    }
+
+    fn command(&self, place: &Place) -> String {
+        inside(place, &format!("nft -f - <<'EOF'\n{}\nEOF", self.to_text().trim_end()))
+    }
+
+    fn removal(&self, place: &Place) -> String {
+        inside(place, &format!("nft delete table {} {}", self.family.name(), self.name))
     }
 }

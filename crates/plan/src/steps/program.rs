@@ -1,208 +1,323 @@
 //! Our own programs: loaded and pinned, attached to links, told of pods and tunnels.
 
-use bpf::forward::{self, Config};
-use bpf::{Attached, pins};
-use linux::IfName;
+use std::path::Path;
 
-use super::{absent, existing};
-use crate::entry::{After, Before, Undone};
+use bpf::forward::{self, Config, TunnelEnd};
+use bpf::{Attached, pins};
+
+use super::{Effect, MovedBack, Outcome, Past, absent, existing, mistaken};
+use crate::entry::{Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+use crate::kernel::Opened;
+use crate::lifetime::Lifetime;
+use crate::listing::Listing;
+use crate::look::Look;
+use crate::show::{joined, ours, word};
 use crate::{Kernel, Place};
 
 /// The qdisc on which filters hang where the kernel has no bpf links at tc.
 const CLSACT: &str = "clsact";
 
-pub(super) fn before_load(programs: &Programs) -> Result<Before, StepError> {
-    let folder = programs.folder();
-    if pins::exists(&folder) {
-        let what = folder.display().to_string();
-        let remedy = format!("if nobody needs these programs: hostgap bpf unload {}", programs.node);
-        return Err(StepError::Exists { what, remedy });
-    }
-    Ok(Before::Absent)
-}
+/// The programs of a node, pinned.
+pub(super) struct LoadPrograms<'s>(pub(super) &'s Programs);
 
-pub(super) fn load(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<(), StepError> {
-    let Programs { wire, .. } = programs;
-    let wire = existing(kernel, place, wire)?.index;
-    let config = Config {
-        wire,
-        mtu: programs.mtu,
-        gateway: programs.gateway,
-        gateway_mac: programs.gateway_mac,
-        pods: programs.pods,
-        cluster: programs.cluster,
-        tunnel: programs.tunnel,
-        route_seconds: forward::ROUTE_SECONDS,
-    };
-    let folder = programs.folder();
-    pins::make(&folder)?;
-    forward::load(&folder, &config).or_else(|error| pins::remove(&folder).and(Err(error)))?;
-    Ok(())
-}
-
-/// One unmount takes programs, maps and bpf links. What stands there is ours: the step refuses a folder that exists.
-pub(super) fn undo_load(programs: &Programs, after: Option<&After>) -> Result<Undone, StepError> {
-    let folder = programs.folder();
-    if !pins::exists(&folder) {
-        return Ok(absent(after));
-    }
-    pins::remove(&folder)?;
-    Ok(Undone::Restored)
-}
-
-pub(super) fn before_attach(
-    kernel: &mut Kernel,
-    place: &Place,
-    attachment: &Attachment,
-) -> Result<Before, StepError> {
-    let index = existing(kernel, place, &attachment.link)?.index;
-    if look(kernel, place, attachment, index)?.is_some() {
-        let what = format!("program {} at link {}", attachment.program.name(), attachment.link);
-        let remedy = format!("if nobody needs it: hostgap bpf unload {}", attachment.node);
-        return Err(StepError::Exists { what, remedy });
-    }
-    let clsact = kernel.at(place)?.netlink.has_qdisc(index, CLSACT)?;
-    Ok(Before::Unattached { index, clsact })
-}
-
-pub(super) fn attach(
-    kernel: &mut Kernel,
-    place: &Place,
-    attachment: &Attachment,
-    before: &Before,
-) -> Result<(), StepError> {
-    let Before::Unattached { index, .. } = before else { return Err(mistaken(before)) };
-    let (program, pin) = (attachment.program_pin(), attachment.link_pin());
-    let hook = attachment.program.hook();
-    kernel.at(place)?.netns.run(|| bpf::attach(&program, hook, *index, &pin))??;
-    Ok(())
-}
-
-pub(super) fn undo_attach(
-    kernel: &mut Kernel,
-    place: &Place,
-    attachment: &Attachment,
-    before: &Before,
-    after: Option<&After>,
-) -> Result<Undone, StepError> {
-    let Before::Unattached { index, clsact } = before else { return Err(mistaken(before)) };
-    let there = is_there(kernel, place, &attachment.link, *index)?;
-    match look(kernel, place, attachment, *index)? {
-        Some(how) if there || how == Attached::Link => {
-            let pin = attachment.link_pin();
-            let opened = kernel.at(place)?;
-            // Others may have found the qdisc there and put their filters on it.
-            let with_qdisc = how == Attached::Filter
-                && !clsact
-                && opened.netlink.filters(*index)?.into_iter().all(bpf::is_our_place);
-            opened.netns.run(|| bpf::detach(how, *index, &pin, with_qdisc))??;
-            Ok(Undone::Restored)
+impl Effect for LoadPrograms<'_> {
+    fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
+        let folder = self.0.folder();
+        if pins::exists(&folder) {
+            let what = folder.display().to_string();
+            let remedy = format!("if nobody needs these programs: hostgap bpf unload {}", self.0.node);
+            return Err(StepError::Exists { what, remedy });
         }
-        _ => {
-            // Between the qdisc and the filter, power may have failed.
-            let opened = kernel.at(place)?;
-            let is_begun = there && !clsact && after.is_none() && opened.netlink.has_qdisc(*index, CLSACT)?;
-            if is_begun && opened.netlink.filters(*index)?.is_empty() {
-                opened.netns.run(|| bpf::remove_qdisc(*index))??;
-                return Ok(Undone::Restored);
+        Ok(Before::Absent)
+    }
+
+    fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
+        let programs = self.0;
+        let config = Config {
+            wire: existing(kernel, place, &programs.wire)?.index,
+            mtu: programs.mtu,
+            gateway: programs.gateway,
+            gateway_mac: programs.gateway_mac,
+            pods: programs.pods,
+            cluster: programs.cluster,
+            tunnel: programs.tunnel,
+            route_seconds: forward::ROUTE_SECONDS,
+        };
+        let folder = programs.folder();
+        pins::make(&folder)?;
+        forward::load(&folder, &config).or_else(|error| pins::remove(&folder).and(Err(error)))?;
+        Ok(())
+    }
+
+    /// One unmount takes programs, maps and bpf links. What stands there is ours: the step refuses a folder that exists.
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let folder = self.0.folder();
+        if !pins::exists(&folder) {
+            return Ok(absent(past.after.as_ref()).into());
+        }
+        pins::remove(&folder)?;
+        Ok(Undone::Restored.into())
+    }
+
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+        let folder = self.0.folder();
+        let pins = forward::Program::ALL.iter().map(|program| program.pin(&folder));
+        let (there, missing): (Vec<_>, Vec<_>) = pins.partition(|pin| pin.exists());
+        Ok(match (there.as_slice(), missing.as_slice()) {
+            (_, []) => Look::So,
+            ([], _) => Look::Absent,
+            (_, [first, ..]) => Look::otherwise(format!("without {}", first.display())),
+        })
+    }
+
+    fn lifetime(&self) -> Lifetime<'_> {
+        Lifetime::Outside
+    }
+
+    fn identity(&self) -> String {
+        format!("{:?}", self.0)
+    }
+
+    fn subject(&self) -> String {
+        format!("the bpffs with the programs of {}", self.0.node)
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        let Programs { node, wire, mtu, gateway, gateway_mac, pods, cluster, tunnel } = self.0;
+        let mut text = format!("--wire {} --mtu {mtu} --pods {},{}", word(wire), pods.0, pods.1);
+        text += &format!(
+            " --cluster {},{} --gateway {gateway} --gateway-mac {gateway_mac}",
+            cluster.0, cluster.1
+        );
+        if let Some(TunnelEnd { local, vni, port }) = tunnel {
+            text += &format!(" --tunnel {local} --vni {vni} --port {port}");
+        }
+        vec![ours(place, "load", node, &text)]
+    }
+}
+
+/// A program of a node at a link.
+pub(super) struct AttachProgram<'s>(pub(super) &'s Attachment);
+
+impl Effect for AttachProgram<'_> {
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let Attachment { node, program, link } = self.0;
+        let index = existing(kernel, place, link)?.index;
+        let opened = kernel.at(place)?;
+        if self.attached(opened, index)?.is_some() {
+            let what = format!("program {} at link {link}", program.name());
+            let remedy = format!("if nobody needs it: hostgap bpf unload {node}");
+            return Err(StepError::Exists { what, remedy });
+        }
+        Ok(Before::Unattached { index, clsact: opened.netlink.has_qdisc(index, CLSACT)? })
+    }
+
+    fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
+        let Before::Unattached { index, .. } = before else { return Err(mistaken(before)) };
+        let (program, pin) = (self.0.program_pin(), self.0.link_pin());
+        let hook = self.0.program.hook();
+        kernel.at(place)?.netns.run(|| bpf::attach(&program, hook, *index, &pin))??;
+        Ok(())
+    }
+
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let (before, after) = (&past.intent.before, past.after.as_ref());
+        let Before::Unattached { index, clsact } = before else { return Err(mistaken(before)) };
+        let opened = kernel.at(&past.intent.placed.place)?;
+        // A later link of the same name has another index.
+        let there = opened.netlink.link(&self.0.link)?.is_some_and(|link| link.index == *index);
+        match self.attached(opened, *index)? {
+            Some(how) if there || how == Attached::Link => {
+                let pin = self.0.link_pin();
+                // Others may have found the qdisc there and put their filters on it.
+                let with_qdisc = how == Attached::Filter
+                    && !clsact
+                    && opened.netlink.filters(*index)?.into_iter().all(bpf::is_our_place);
+                opened.netns.run(|| bpf::detach(how, *index, &pin, with_qdisc))??;
+                Ok(Undone::Restored.into())
             }
-            Ok(absent(after))
+            _ => {
+                // Between the qdisc and the filter, power may have failed.
+                let is_begun =
+                    there && !clsact && after.is_none() && opened.netlink.has_qdisc(*index, CLSACT)?;
+                if is_begun && opened.netlink.filters(*index)?.is_empty() {
+                    opened.netns.run(|| bpf::remove_qdisc(*index))??;
+                    return Ok(Undone::Restored.into());
+                }
+                Ok(absent(after).into())
+            }
         }
     }
-}
 
-pub(super) fn before_endpoint(
-    kernel: &mut Kernel,
-    place: &Place,
-    endpoint: &Endpoint,
-) -> Result<Before, StepError> {
-    let index = existing(kernel, place, &endpoint.link)?.index;
-    let entry = pod(endpoint, index);
-    if forward::has_endpoint(&pins::folder(&endpoint.node), &entry)?.is_some() {
-        let what = format!("a pod with one of the addresses, or at link {}", endpoint.link);
-        let remedy = "undo the plan that added it".to_owned();
-        return Err(StepError::Exists { what, remedy });
+    /// Where the kernel has no list of programs at a link, another program is a filter.
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+        let opened = kernel.at(place)?;
+        let Some(index) = listing.link(opened, &self.0.link)?.map(|link| link.index) else {
+            return Ok(Look::Absent);
+        };
+        let (program, hook) = (self.0.program_pin(), self.0.program.hook());
+        let beside = match opened.netns.run(|| bpf::met(&program, hook, index))?? {
+            None => return Ok(Look::Absent),
+            Some(others) => others,
+        };
+        let filters = opened.netlink.filters(index)?;
+        let others = beside + filters.into_iter().filter(|filter| !bpf::is_our_place(*filter)).count();
+        Ok(Look::of(others == 0, || format!("one of {} programs or filters there", others + 1)))
     }
-    Ok(Before::Unlisted { index })
-}
 
-pub(super) fn add_endpoint(endpoint: &Endpoint, before: &Before) -> Result<(), StepError> {
-    let Before::Unlisted { index } = before else { return Err(mistaken(before)) };
-    Ok(forward::add_endpoint(&pins::folder(&endpoint.node), &pod(endpoint, *index))?)
-}
-
-pub(super) fn undo_endpoint(
-    endpoint: &Endpoint,
-    before: &Before,
-    after: Option<&After>,
-) -> Result<Undone, StepError> {
-    let Before::Unlisted { index } = before else { return Err(mistaken(before)) };
-    let (folder, entry) = (pins::folder(&endpoint.node), pod(endpoint, *index));
-    if !pins::exists(&folder) || forward::has_endpoint(&folder, &entry)?.is_none() {
-        return Ok(absent(after));
+    fn admits_before(&self, before: &Before) -> bool {
+        matches!(before, Before::Unattached { .. })
     }
-    forward::remove_endpoint(&folder, &entry)?;
-    Ok(Undone::Restored)
-}
 
-pub(super) fn before_tunnel(
-    kernel: &mut Kernel,
-    place: &Place,
-    tunnel: &Tunnel,
-) -> Result<Before, StepError> {
-    let index = existing(kernel, place, &tunnel.device)?.index;
-    if forward::has_tunnel(&pins::folder(&tunnel.node), &way(tunnel, index))? {
-        let what = format!("the tunnel to {}", tunnel.prefix);
-        return Err(StepError::Exists { what, remedy: "undo the plan that added it".to_owned() });
+    fn identity(&self) -> String {
+        format!("{:?}", self.0)
     }
-    Ok(Before::Unlisted { index })
-}
 
-pub(super) fn add_tunnel(tunnel: &Tunnel, before: &Before) -> Result<(), StepError> {
-    let Before::Unlisted { index } = before else { return Err(mistaken(before)) };
-    Ok(forward::add_tunnel(&pins::folder(&tunnel.node), &way(tunnel, *index))?)
-}
-
-pub(super) fn undo_tunnel(
-    tunnel: &Tunnel,
-    before: &Before,
-    after: Option<&After>,
-) -> Result<Undone, StepError> {
-    let Before::Unlisted { index } = before else { return Err(mistaken(before)) };
-    let (folder, entry) = (pins::folder(&tunnel.node), way(tunnel, *index));
-    if !pins::exists(&folder) || !forward::has_tunnel(&folder, &entry)? {
-        return Ok(absent(after));
+    fn subject(&self) -> String {
+        format!("program {} at link {}", self.0.program.name(), self.0.link)
     }
-    forward::remove_tunnel(&folder, &entry)?;
-    Ok(Undone::Restored)
+
+    fn gone(&self) -> String {
+        format!("program {} is no longer at link {}", self.0.program.name(), self.0.link)
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        let Attachment { node, program, link } = self.0;
+        vec![ours(place, "attach", node, &format!("{} {}", program.name(), word(link)))]
+    }
 }
 
-fn look(
-    kernel: &mut Kernel,
-    place: &Place,
-    attachment: &Attachment,
-    index: u32,
-) -> Result<Option<Attached>, StepError> {
-    let (program, pin) = (attachment.program_pin(), attachment.link_pin());
-    Ok(kernel.at(place)?.netns.run(|| bpf::attached(&program, index, &pin))??)
+impl AttachProgram<'_> {
+    fn attached(&self, opened: &Opened, index: u32) -> Result<Option<Attached>, StepError> {
+        let (program, pin) = (self.0.program_pin(), self.0.link_pin());
+        Ok(opened.netns.run(|| bpf::attached(&program, index, &pin))??)
+    }
 }
 
-/// Whether the link of then is still there, and not a later one of its name.
-fn is_there(kernel: &mut Kernel, place: &Place, link: &IfName, index: u32) -> Result<bool, StepError> {
-    Ok(kernel.at(place)?.netlink.link(link)?.is_some_and(|link| link.index == index))
+/// A pod in the maps of a node's programs.
+pub(super) struct AddEndpoint<'s>(pub(super) &'s Endpoint);
+
+impl Effect for AddEndpoint<'_> {
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let index = existing(kernel, place, &self.0.link)?.index;
+        if forward::has_endpoint(&pins::folder(&self.0.node), &self.entry(index))?.is_some() {
+            let what = format!("a pod with one of the addresses, or at link {}", self.0.link);
+            return Err(StepError::Exists { what, remedy: "undo the plan that added it".to_owned() });
+        }
+        Ok(Before::Unlisted { index })
+    }
+
+    fn act(&self, _: &mut Kernel, _: &Place, before: &Before) -> Result<(), StepError> {
+        let entry = self.entry(unlisted(before)?);
+        Ok(forward::add_endpoint(&pins::folder(&self.0.node), &entry)?)
+    }
+
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let (folder, entry) = (pins::folder(&self.0.node), self.entry(unlisted(&past.intent.before)?));
+        if !pins::exists(&folder) || forward::has_endpoint(&folder, &entry)?.is_none() {
+            return Ok(absent(past.after.as_ref()).into());
+        }
+        forward::remove_endpoint(&folder, &entry)?;
+        Ok(Undone::Restored.into())
+    }
+
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+        let folder = pins::folder(&self.0.node);
+        let link = listing.link(kernel.at(place)?, &self.0.link)?;
+        let Some(link) = link.filter(|_| is_loaded(&folder)) else { return Ok(Look::Absent) };
+        Ok(Look::of_pod(forward::has_endpoint(&folder, &self.entry(link.index))?))
+    }
+
+    fn admits_before(&self, before: &Before) -> bool {
+        unlisted(before).is_ok()
+    }
+
+    fn identity(&self) -> String {
+        format!("{:?}", self.0)
+    }
+
+    fn subject(&self) -> String {
+        format!("the entry for the pod at link {} in the maps of {}", self.0.link, self.0.node)
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        let Endpoint { node, link, mac, addresses } = self.0;
+        vec![ours(place, "endpoint", node, &format!("{} {mac} {}", word(link), joined(addresses)))]
+    }
 }
 
-pub(super) fn pod(endpoint: &Endpoint, link: u32) -> forward::Endpoint {
-    forward::Endpoint { link, mac: endpoint.mac, addresses: endpoint.addresses.clone() }
+impl AddEndpoint<'_> {
+    fn entry(&self, link: u32) -> forward::Endpoint {
+        forward::Endpoint { link, mac: self.0.mac, addresses: self.0.addresses.clone() }
+    }
 }
 
-pub(super) fn way(tunnel: &Tunnel, device: u32) -> forward::Tunnel {
-    forward::Tunnel { prefix: tunnel.prefix, device, remote: tunnel.remote }
+/// A tunnel in the maps of a node's programs.
+pub(super) struct AddTunnel<'s>(pub(super) &'s Tunnel);
+
+impl Effect for AddTunnel<'_> {
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let index = existing(kernel, place, &self.0.device)?.index;
+        if forward::has_tunnel(&pins::folder(&self.0.node), &self.entry(index))? {
+            let what = format!("the tunnel to {}", self.0.prefix);
+            return Err(StepError::Exists { what, remedy: "undo the plan that added it".to_owned() });
+        }
+        Ok(Before::Unlisted { index })
+    }
+
+    fn act(&self, _: &mut Kernel, _: &Place, before: &Before) -> Result<(), StepError> {
+        let entry = self.entry(unlisted(before)?);
+        Ok(forward::add_tunnel(&pins::folder(&self.0.node), &entry)?)
+    }
+
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let (folder, entry) = (pins::folder(&self.0.node), self.entry(unlisted(&past.intent.before)?));
+        if !pins::exists(&folder) || !forward::has_tunnel(&folder, &entry)? {
+            return Ok(absent(past.after.as_ref()).into());
+        }
+        forward::remove_tunnel(&folder, &entry)?;
+        Ok(Undone::Restored.into())
+    }
+
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+        let folder = pins::folder(&self.0.node);
+        let device = listing.link(kernel.at(place)?, &self.0.device)?;
+        let Some(device) = device.filter(|_| is_loaded(&folder)) else { return Ok(Look::Absent) };
+        Ok(Look::whether(forward::has_tunnel(&folder, &self.entry(device.index))?))
+    }
+
+    fn admits_before(&self, before: &Before) -> bool {
+        unlisted(before).is_ok()
+    }
+
+    fn identity(&self) -> String {
+        format!("{:?}", self.0)
+    }
+
+    fn subject(&self) -> String {
+        format!("the entry for the tunnel to {} in the maps of {}", self.0.prefix, self.0.node)
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        let Tunnel { node, prefix, device, remote } = self.0;
+        vec![ours(place, "tunnel", node, &format!("{prefix} {} {remote}", word(device)))]
+    }
 }
 
-/// A journal that says something else than was written for this step.
-fn mistaken(before: &Before) -> StepError {
-    StepError::Refused { why: format!("the journal has {before:?} for a step of another kind") }
+impl AddTunnel<'_> {
+    fn entry(&self, device: u32) -> forward::Tunnel {
+        forward::Tunnel { prefix: self.0.prefix, device, remote: self.0.remote }
+    }
+}
+
+/// The index of the link of which an entry will speak.
+fn unlisted(before: &Before) -> Result<u32, StepError> {
+    if let Before::Unlisted { index } = before { Ok(*index) } else { Err(mistaken(before)) }
+}
+
+/// Whether a node's maps can be asked: they are pinned beside its programs.
+fn is_loaded(folder: &Path) -> bool {
+    forward::Program::ALL.iter().any(|program| program.pin(folder).exists())
 }

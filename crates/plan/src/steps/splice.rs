@@ -2,89 +2,207 @@
 
 use bpf::{pins, splice};
 
-use super::{Past, absent};
+use super::{Effect, MovedBack, Outcome, Past, absent};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Member, Splice};
+use crate::lifetime::Lifetime;
+use crate::listing::Listing;
+use crate::look::Look;
+use crate::show::{joined, ours, quoted};
 use crate::{Kernel, Place};
 
-pub(super) fn before_cgroup(splice: &Splice) -> Result<Before, StepError> {
-    let cgroup = splice.cgroup()?;
-    let what = format!("control group {}", cgroup.path().display());
-    absent_or(cgroup.exists(), what, "if nobody needs it, end what runs in it and remove the directory")
+/// A node's control group.
+pub(super) struct AddCgroup<'s>(pub(super) &'s Splice);
+
+impl Effect for AddCgroup<'_> {
+    fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
+        let cgroup = self.0.cgroup()?;
+        let what = format!("control group {}", cgroup.path().display());
+        absent_or(cgroup.exists(), what, "if nobody needs it, end what runs in it and remove the directory")
+    }
+
+    fn act(&self, _: &mut Kernel, _: &Place, _: &Before) -> Result<(), StepError> {
+        Ok(self.0.cgroup()?.create()?)
+    }
+
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let cgroup = self.0.cgroup()?;
+        put_away(cgroup.exists(), past.after.as_ref(), || cgroup.remove())
+    }
+
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+        Ok(Look::whether(self.0.cgroup()?.exists()))
+    }
+
+    fn lifetime(&self) -> Lifetime<'_> {
+        Lifetime::Outside
+    }
+
+    fn identity(&self) -> String {
+        self.subject()
+    }
+
+    fn subject(&self) -> String {
+        format!("the control group of {}", self.0.node)
+    }
+
+    fn commands(&self, _: &Place) -> Vec<String> {
+        vec![format!("mkdir -p {}", self.0.shell_path())]
+    }
 }
 
-pub(super) fn before_load(splice: &Splice) -> Result<Before, StepError> {
-    let remedy = format!("if nobody needs it: hostgap bpf unload {}", splice.node);
-    absent_or(splice::is_loaded(&splice.folder()), format!("the splice of {}", splice.node), &remedy)
+/// The programs that splice, pinned.
+pub(super) struct LoadSplice<'s>(pub(super) &'s Splice);
+
+impl Effect for LoadSplice<'_> {
+    fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
+        let node = &self.0.node;
+        let remedy = format!("if nobody needs it: hostgap bpf unload {node}");
+        absent_or(splice::is_loaded(&self.0.folder()), self.subject(), &remedy)
+    }
+
+    fn act(&self, _: &mut Kernel, _: &Place, _: &Before) -> Result<(), StepError> {
+        Ok(splice::load(&self.0.folder())?)
+    }
+
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let folder = self.0.folder();
+        put_away(splice::is_loaded(&folder), past.after.as_ref(), || splice::remove(&folder))
+    }
+
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+        Ok(Look::whether(splice::is_loaded(&self.0.folder())))
+    }
+
+    fn lifetime(&self) -> Lifetime<'_> {
+        Lifetime::Outside
+    }
+
+    fn identity(&self) -> String {
+        self.subject()
+    }
+
+    fn subject(&self) -> String {
+        format!("the splice of {}", self.0.node)
+    }
+
+    fn commands(&self, _: &Place) -> Vec<String> {
+        vec![format!("hostgap bpf splice {}", quoted(&self.0.node))]
+    }
 }
 
-pub(super) fn load(splice: &Splice) -> Result<(), StepError> {
-    Ok(splice::load(&splice.folder())?)
+/// These programs at the node's control group.
+pub(super) struct AttachSplice<'s>(pub(super) &'s Splice);
+
+impl Effect for AttachSplice<'_> {
+    fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
+        let node = &self.0.node;
+        let what = format!("the splice of {node} at a control group");
+        let remedy = format!("if nobody needs it: hostgap bpf unload {node}");
+        absent_or(splice::is_attached(&self.0.folder()), what, &remedy)
+    }
+
+    fn act(&self, _: &mut Kernel, _: &Place, _: &Before) -> Result<(), StepError> {
+        Ok(splice::attach(&self.0.folder(), self.0.cgroup()?.path())?)
+    }
+
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let folder = self.0.folder();
+        put_away(splice::is_attached(&folder), past.after.as_ref(), || splice::detach(&folder))
+    }
+
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+        let cgroup = self.0.cgroup()?;
+        Ok(Look::whether(cgroup.exists() && splice::is_met(&self.0.folder(), cgroup.path())?))
+    }
+
+    fn lifetime(&self) -> Lifetime<'_> {
+        Lifetime::Outside
+    }
+
+    fn identity(&self) -> String {
+        self.subject()
+    }
+
+    fn subject(&self) -> String {
+        format!("the splice of {} at its control group", self.0.node)
+    }
+
+    fn gone(&self) -> String {
+        format!("the splice of {} is no longer at its control group", self.0.node)
+    }
+
+    fn commands(&self, _: &Place) -> Vec<String> {
+        vec![format!("hostgap bpf splice {} --attach {}", quoted(&self.0.node), self.0.shell_path())]
+    }
 }
 
-pub(super) fn before_attach(splice: &Splice) -> Result<Before, StepError> {
-    let what = format!("the splice of {} at a control group", splice.node);
-    let remedy = format!("if nobody needs it: hostgap bpf unload {}", splice.node);
-    absent_or(splice::is_attached(&splice.folder()), what, &remedy)
-}
+/// A pod whose sockets may be spliced; its namespace is the place.
+pub(super) struct AddMember<'s>(pub(super) &'s Member);
 
-pub(super) fn attach(splice: &Splice) -> Result<(), StepError> {
-    Ok(splice::attach(&splice.folder(), splice.cgroup()?.path())?)
-}
+impl Effect for AddMember<'_> {
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let cookie = kernel.at(place)?.cookie;
+        let found = splice::has_member(&self.0.folder(), cookie, &self.0.addresses)?;
+        let what = "a pod with one of the addresses".to_owned();
+        absent_or(found.is_some(), what, "undo the plan that added it")
+    }
 
-pub(super) fn before_member(
-    kernel: &mut Kernel,
-    place: &Place,
-    member: &Member,
-) -> Result<Before, StepError> {
-    let cookie = kernel.at(place)?.cookie;
-    let found = splice::has_member(&member.folder(), cookie, &member.addresses)?;
-    absent_or(found.is_some(), "a pod with one of the addresses".to_owned(), "undo the plan that added it")
-}
+    fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
+        let cookie = kernel.at(place)?.cookie;
+        Ok(splice::add_member(&self.0.folder(), cookie, &self.0.addresses)?)
+    }
 
-pub(super) fn add_member(kernel: &mut Kernel, place: &Place, member: &Member) -> Result<(), StepError> {
-    let cookie = kernel.at(place)?.cookie;
-    Ok(splice::add_member(&member.folder(), cookie, &member.addresses)?)
-}
+    /// The namespace may be gone; what tells its entries from another's is what the journal has of it.
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+        let (folder, addresses) = (self.0.folder(), &self.0.addresses);
+        let Some(cookie) = past.intent.netns_cookie else {
+            let why = "the journal does not tell the pod's namespace".to_owned();
+            return Err(StepError::Refused { why });
+        };
+        let there = pins::exists(&folder)
+            && splice::is_loaded(&folder)
+            && splice::has_member(&folder, cookie, addresses)?.is_some();
+        put_away(there, past.after.as_ref(), || splice::remove_member(&folder, cookie, addresses))
+    }
 
-pub(super) fn undo_cgroup(splice: &Splice, after: Option<&After>) -> Result<Undone, StepError> {
-    let cgroup = splice.cgroup()?;
-    put_away(cgroup.exists(), after, || cgroup.remove())
-}
+    fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<Look, StepError> {
+        let (folder, cookie) = (self.0.folder(), kernel.at(place)?.cookie);
+        if !splice::is_loaded(&folder) {
+            return Ok(Look::Absent);
+        }
+        Ok(Look::of_pod(splice::has_member(&folder, cookie, &self.0.addresses)?))
+    }
 
-pub(super) fn undo_load(splice: &Splice, after: Option<&After>) -> Result<Undone, StepError> {
-    let folder = splice.folder();
-    put_away(splice::is_loaded(&folder), after, || splice::remove(&folder))
-}
+    /// A pod may go while its node and the mount of the node's pins stay.
+    fn lifetime(&self) -> Lifetime<'_> {
+        Lifetime::Outside
+    }
 
-pub(super) fn undo_attach(splice: &Splice, after: Option<&After>) -> Result<Undone, StepError> {
-    let folder = splice.folder();
-    put_away(splice::is_attached(&folder), after, || splice::detach(&folder))
-}
+    fn identity(&self) -> String {
+        format!("{:?}", self.0)
+    }
 
-/// The namespace may be gone; what tells its entries from another's is what the journal has of it.
-pub(super) fn undo_member(past: &Past, member: &Member) -> Result<Undone, StepError> {
-    let (folder, after) = (member.folder(), past.after.as_ref());
-    let Some(cookie) = past.intent.netns_cookie else {
-        return Err(StepError::Refused { why: "the journal does not tell the pod's namespace".to_owned() });
-    };
-    let there = pins::exists(&folder)
-        && splice::is_loaded(&folder)
-        && splice::has_member(&folder, cookie, &member.addresses)?.is_some();
-    put_away(there, after, || splice::remove_member(&folder, cookie, &member.addresses))
+    fn subject(&self) -> String {
+        format!("the entry for the pod in the splice of {}", self.0.node)
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        vec![ours(place, "member", &self.0.node, &joined(&self.0.addresses))]
+    }
 }
 
 fn put_away(
     there: bool,
     after: Option<&After>,
     remove: impl FnOnce() -> linux::Result<()>,
-) -> Result<Undone, StepError> {
+) -> Result<Outcome, StepError> {
     if !there {
-        return Ok(absent(after));
+        return Ok(absent(after).into());
     }
     remove()?;
-    Ok(Undone::Restored)
+    Ok(Undone::Restored.into())
 }
 
 fn absent_or(there: bool, what: String, remedy: &str) -> Result<Before, StepError> {

@@ -6,7 +6,8 @@ use linux::ethtool::{Ethtool, Feature, NicParameter};
 use linux::sysfs::{LinkAttribute, NetSysfs};
 use linux::{IfName, NetnsName};
 use plan::{
-    ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, RssHash, Step, Undone, apply, preview, undo,
+    ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, RssHash, SetIndirection, SetLinkAttribute,
+    SetNic, SetQueueFlows, SetRssHash, Step, Undone, apply, preview, undo,
 };
 use testkit::{Dump, World, dump, require_root, shell};
 
@@ -75,22 +76,22 @@ fn own() -> IfName {
 }
 
 fn set(parameter: NicParameter, value: u32) -> Step {
-    Step::SetNic { link: own(), parameter, value }
+    Step::from(SetNic { link: own(), parameter, value })
 }
 
 fn hash(text: &str) -> Step {
     let fields = RssHash::fields_of(text).map(|mut all| all.remove(0));
-    Step::SetRssHash { link: own(), hash: fields.or_else(|| RssHash::key_of(text)).unwrap() }
+    Step::from(SetRssHash { link: own(), hash: fields.or_else(|| RssHash::key_of(text)).unwrap() })
 }
 
 fn attribute(attribute: LinkAttribute, value: u64) -> Step {
-    Step::SetLinkAttribute { link: own(), attribute, value }
+    Step::from(SetLinkAttribute { link: own(), attribute, value })
 }
 
 fn everything() -> Vec<Step> {
     vec![
         set(NicParameter::Channels, 1),
-        Step::SetQueueFlows { link: own(), rx: 0, flows: 128 },
+        Step::from(SetQueueFlows { link: own(), rx: 0, flows: 128 }),
         attribute(LinkAttribute::GroFlushTimeout, 20_000),
         attribute(LinkAttribute::NapiDeferHardIrqs, 2),
         attribute(LinkAttribute::TxQueueLen, 77),
@@ -150,12 +151,12 @@ fn what_a_card_cannot_do_is_said_before_anything_is_done() {
     for (step, why) in [
         (set(NicParameter::Channels, 3), "the number of queues of own0 can be 2 at most"),
         (set(NicParameter::RingRx, 512), "own0 does not have the receive ring"),
-        (Step::SetIndirection { link: own(), queues: 1 }, "own0 has no table of flows"),
+        (Step::from(SetIndirection { link: own(), queues: 1 }), "own0 has no table of flows"),
         (hash("udp4 sdfn"), "own0 has no hash fields of udp4"),
         (hash("01:02"), "own0 has no hash key"),
         (hash("symmetric"), "own0 has no hash key"),
         (
-            Step::SetNic { link: ifname("gone"), parameter: NicParameter::Channels, value: 1 },
+            Step::from(SetNic { link: ifname("gone"), parameter: NicParameter::Channels, value: 1 }),
             "there is no link gone",
         ),
     ] {

@@ -1,7 +1,10 @@
 //! A transaction that stands gets more steps, and whoever adds them dies after any line of the journal.
 
 use linux::sysfs::LinkAttribute;
-use plan::{Fault, Kernel, Phase, Plan, Step, Store, TakenBack, TransactionError, Undone, Why, apply};
+use plan::{
+    Fault, Kernel, Phase, Plan, SetLinkAttribute, SetLinkMtu, Step, Store, TakenBack, TransactionError,
+    Undone, Why, apply,
+};
 use testkit::{Dump, dump, require_root};
 
 use crate::sample::{ifname, sysctl_step};
@@ -49,8 +52,8 @@ impl Stage {
         let attribute = LinkAttribute::TxQueueLen;
         let steps = [
             sysctl_step("net/core/somaxconn", "16384"),
-            Step::SetLinkMtu { link: ifname("more0"), mtu: 1400 },
-            Step::SetLinkAttribute { link: ifname("more0"), attribute, value: 77 },
+            Step::from(SetLinkMtu { link: ifname("more0"), mtu: 1400 }),
+            Step::from(SetLinkAttribute { link: ifname("more0"), attribute, value: 77 }),
         ];
         plan_of(&self.scene, &steps)
     }

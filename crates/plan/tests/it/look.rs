@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bpf::forward::{self, Endpoint, Program};
 use bpf::{Hook, pins};
 use linux::{Mac, Netlink, netns};
-use plan::{Fault, Kernel, Look, Made, Place, Plan, Step, look};
+use plan::{Fault, Kernel, Look, Made, Place, Plan, SetLinkUp, Step, look};
 use testkit::{require_root, shell};
 
 use crate::sample::{Sample, address, ifname};
@@ -181,7 +181,7 @@ fn what_somebody_sets_is_named() {
     );
     check(
         "ip -n MADE link set hgv1 gso_max_segs 18",
-        "the segments of a packet of link hgv1 is now up to 18",
+        "the limit of segments in a packet of link hgv1 is now 18",
         "ip -n MADE link set hgv1 gso_max_segs 17",
     );
     check(
@@ -191,7 +191,7 @@ fn what_somebody_sets_is_named() {
     );
     check(
         "ip netns exec MADE sh -c 'mount -t sysfs sysfs /sys; echo 1 > /sys/class/net/hgv1/queues/rx-0/rps_cpus'",
-        "of link hgv1 is now CPUs {0}",
+        "of link hgv1 is now 0",
         "ip netns exec MADE sh -c 'mount -t sysfs sysfs /sys; echo 3 > /sys/class/net/hgv1/queues/rx-0/rps_cpus'",
     );
 }
@@ -339,7 +339,7 @@ fn what_is_otherwise_from_the_start_is_told_once() {
     let scene = Scene::new();
     let mut plan = Plan::new();
     plan.push(&scene.sample.home(), address("own0", "192.0.2.77/24"));
-    plan.push(&scene.sample.home(), Step::SetLinkUp { link: ifname("free0") });
+    plan.push(&scene.sample.home(), SetLinkUp { link: ifname("free0") });
     scene.apply(&plan, Fault::None).unwrap();
     shell(&format!("ip -n {} link set free0 down", scene.sample.home));
     let mut kernel = Kernel::new().unwrap();

@@ -2,7 +2,7 @@
 
 use linux::features::{Feature, probe};
 use linux::{Link, LinkKind, Mac, NetnsName, VethPeer};
-use plan::{Fault, Place, Plan, Step, Undone};
+use plan::{Fault, Place, Plan, SetLinkUp, Step, Undone};
 use testkit::require_root;
 
 use crate::sample::{Sample, address, ifname, veth};
@@ -25,7 +25,7 @@ fn plan(sample: &Sample) -> Plan {
     plan.push(&sample.made(), Step::AddNetns);
     plan.push(&sample.home(), netkit("hgk0", "eth0", Some(&sample.made)));
     plan.push(&sample.made(), address("eth0", "10.244.1.2/24"));
-    plan.push(&sample.made(), Step::SetLinkUp { link: ifname("eth0") });
+    plan.push(&sample.made(), SetLinkUp { link: ifname("eth0") });
     plan.push(&sample.made(), netkit("hgk1", "hgk2", Some(&sample.away)));
     plan.push(&sample.home(), netkit("hgk3", "hgk4", None));
     plan.push(&sample.home(), netkit("hgk5", "hgk6", Some(&sample.away)));

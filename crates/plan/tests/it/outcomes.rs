@@ -1,6 +1,9 @@
 //! Undo when somebody else was there in between, and apply where something is in the way.
 
-use plan::{ApplyError, Fault, Journal, Kernel, Place, Plan, Step, StepError, Undone, undo_in_boot};
+use plan::{
+    ApplyError, Fault, Journal, Kernel, Place, Plan, SetLinkMaster, SetLinkMtu, SetLinkUp, SetQueueCpus,
+    Step, StepError, Undone, undo_in_boot,
+};
 use testkit::{require_root, run, shell};
 
 use crate::sample::{Sample, address, bridge, ifname, ip, net, sysctl_step, table, veth};
@@ -64,7 +67,7 @@ fn what_another_changed_is_left_alone() {
     if !require_root() {
         return;
     }
-    let mtu = |_: &Scene| Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 };
+    let mtu = |_: &Scene| Step::from(SetLinkMtu { link: ifname("own0"), mtu: 1400 });
     Scene::check(mtu, "ip -n HOME link set own0 mtu 1300", is_changed("1300"));
     let rmem = |_: &Scene| sysctl_step("net/ipv4/tcp_rmem", "4096 65536 1048576");
     Scene::check(
@@ -74,9 +77,9 @@ fn what_another_changed_is_left_alone() {
     );
     let again = "ip -n HOME link del hgbr0; ip -n HOME link add hgbr0 type bridge";
     Scene::check(|_| bridge("hgbr0"), again, is_changed("bridge link hgbr0"));
-    let master = |_: &Scene| Step::SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") };
+    let master = |_: &Scene| Step::from(SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") });
     let other = "ip -n HOME link add other type bridge; ip -n HOME link set free0 master other";
-    Scene::check(master, other, is_changed("a port of link"));
+    Scene::check(master, other, is_changed("a port of other"));
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn a_route_into_another_tunnel_is_left_alone() {
         let route = linux::Route::via(net(dst), ip(via), dev.clone());
         let steps = [
             Step::AddLink(tunnel.clone()),
-            Step::SetLinkUp { link: dev.clone() },
+            Step::from(SetLinkUp { link: dev.clone() }),
             Step::AddRoute(linux::Route { onlink: true, encap, ..route }),
         ];
         scene.apply_steps(&steps.map(|step| scene.home(step))).unwrap();
@@ -120,7 +123,7 @@ fn what_is_gone_is_no_error() {
         is_gone,
     );
     Scene::check(|_| address("own0", "192.0.2.77/24"), "ip -n HOME link del own0", is_gone);
-    let mtu = |_: &Scene| Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 };
+    let mtu = |_: &Scene| Step::from(SetLinkMtu { link: ifname("own0"), mtu: 1400 });
     Scene::check(mtu, "ip -n HOME link del own0", is_gone);
     let nft = |_: &Scene| Step::AddNftTable(table("hostgap"));
     Scene::check(nft, "ip netns exec HOME nft delete table ip hostgap", is_gone);
@@ -133,7 +136,7 @@ fn what_another_put_back_is_so_already() {
     }
     let forward = |_: &Scene| sysctl_step("net/ipv4/conf/lo/rp_filter", "1");
     Scene::check(forward, "ip netns exec HOME sysctl -qw net.ipv4.conf.lo.rp_filter=0", is_so);
-    let mtu = |_: &Scene| Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 };
+    let mtu = |_: &Scene| Step::from(SetLinkMtu { link: ifname("own0"), mtu: 1400 });
     Scene::check(mtu, "ip -n HOME link set own0 mtu 1500", is_so);
     // A link that was away has lost its parameters, whoever brought it back.
     let moved = |scene: &Scene| Step::MoveLink {
@@ -143,7 +146,7 @@ fn what_another_put_back_is_so_already() {
     };
     Scene::check(moved, "ip -n AWAY link set spare1 netns HOME name spare0", is_so);
     // It was up before, so there was nothing to do.
-    Scene::check(|_| Step::SetLinkUp { link: ifname("own0") }, "true", is_so);
+    Scene::check(|_| Step::from(SetLinkUp { link: ifname("own0") }), "true", is_so);
 }
 
 #[test]
@@ -238,11 +241,11 @@ fn a_value_that_the_kernel_changes_is_an_error_and_goes_back() {
     }
     let scene = Scene::new();
     // No machine of today has CPU 8191; the kernel takes those it has, or refuses the mask.
-    let step = Step::SetQueueCpus {
+    let step = Step::from(SetQueueCpus {
         link: ifname("own0"),
         queue: plan::Queue::Rx(0),
         cpus: [0, 8191].into_iter().collect(),
-    };
+    });
     let error = scene.apply_steps(&[scene.home(step)]).unwrap_err();
     assert!(matches!(error, ApplyError::Step { why: StepError::NotTaken { .. } | StepError::Kernel(_), .. }));
     scene.outcomes();
@@ -287,7 +290,7 @@ fn who_followed_an_mtu_goes_back_also_when_nobody_could_write_down_who_it_was() 
     }
     // A macvlan link goes down with its parent's MTU, and does not come up with it.
     let scene = Scene::with("ip -n HOME link add follower link own0 address 02:aa:00:00:02:01 type macvlan");
-    let plan = plan_of(&[scene.home(Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 })]);
+    let plan = plan_of(&[scene.home(Step::from(SetLinkMtu { link: ifname("own0"), mtu: 1400 }))]);
     for fault in [Fault::None, Fault::AfterStep(0), Fault::DeadAfterLine(2)] {
         let applied = scene.apply(&plan, fault);
         assert_eq!(applied.is_ok(), fault == Fault::None, "{applied:?}");

@@ -3,7 +3,7 @@
 use linux::Qdisc;
 use linux::features::{Feature, probe};
 use linux::qdisc::{Fq, FqCodel, Netem, Probability};
-use plan::{ApplyError, Fault, Plan, Step, StepError, Undone};
+use plan::{ApplyError, Fault, Plan, SetGsoMaxSegs, SetRootQdisc, Step, StepError, Undone};
 use testkit::{World, dump, require_root, run, shell, skip};
 
 use crate::outcomes::{is_changed, is_gone, is_so};
@@ -11,7 +11,7 @@ use crate::sample::{Sample, ifname};
 use crate::scene::Scene;
 
 fn root(qdisc: Qdisc) -> Step {
-    Step::SetRootQdisc { link: ifname("own0"), qdisc }
+    Step::from(SetRootQdisc { link: ifname("own0"), qdisc })
 }
 
 fn pfifo(_: &Scene) -> Step {
@@ -29,7 +29,7 @@ fn a_root_qdisc_that_another_changed_is_left_alone() {
     Scene::check(pfifo, "tc -n HOME qdisc change dev own0 root pfifo limit 7", is_changed("pfifo"));
     Scene::check(pfifo, "tc -n HOME qdisc del dev own0 root", is_so);
     Scene::check(pfifo, "ip -n HOME link del own0", is_gone);
-    let segments = |_: &Scene| Step::SetGsoMaxSegs { link: ifname("own0"), segments: 1 };
+    let segments = |_: &Scene| Step::from(SetGsoMaxSegs { link: ifname("own0"), segments: 1 });
     Scene::check(segments, "ip -n HOME link set own0 gso_max_segs 9", is_changed("9"));
 }
 

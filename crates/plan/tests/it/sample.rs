@@ -12,7 +12,10 @@ use linux::{
     Vxlan, sysctl,
 };
 use plan::forwarding::{Attachment, Endpoint, Programs, Tunnel};
-use plan::{Place, Plan, Queue, Step};
+use plan::{
+    Place, Plan, Queue, SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkMtu, SetLinkUp, SetQueueCpus,
+    SetQueueFlows, SetRootQdisc, SetRouteMetric, SetSysctl, Step,
+};
 use testkit::{World, shell};
 
 /// The three namespaces of the sample: `home` and `away` are there before, `made` is made by the plan.
@@ -39,7 +42,7 @@ pub(crate) fn key(text: &str) -> sysctl::Key {
 }
 
 pub(crate) fn sysctl_step(at: &str, value: &str) -> Step {
-    Step::SetSysctl { key: key(at), value: value.to_owned() }
+    Step::from(SetSysctl { key: key(at), value: value.to_owned() })
 }
 
 pub(crate) fn bridge(name: &str) -> Step {
@@ -75,7 +78,7 @@ fn vxlan(name: &str, parent: &str) -> Step {
 }
 
 fn up(link: &str) -> Step {
-    Step::SetLinkUp { link: ifname(link) }
+    Step::from(SetLinkUp { link: ifname(link) })
 }
 
 pub(crate) fn address(link: &str, address: &str) -> Step {
@@ -198,10 +201,10 @@ impl Sample {
         plan.push(&self.away(), veth("hga0", "hga1", Some(&self.home)));
         plan.push(&home, bridge("hgbr0"));
         plan.push(&home, veth("hgp0", "hgp1", None));
-        plan.push(&home, Step::SetLinkMaster { link: ifname("hgp0"), master: ifname("hgbr0") });
-        plan.push(&home, Step::SetHairpin { link: ifname("hgp0") });
-        plan.push(&home, Step::SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") });
-        plan.push(&home, Step::SetLinkMtu { link: ifname("own0"), mtu: 1400 });
+        plan.push(&home, SetLinkMaster { link: ifname("hgp0"), master: ifname("hgbr0") });
+        plan.push(&home, SetHairpin { link: ifname("hgp0") });
+        plan.push(&home, SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") });
+        plan.push(&home, SetLinkMtu { link: ifname("own0"), mtu: 1400 });
         plan.push(&home, macvlan("hgmv0", "own0"));
         plan.push(&home, Step::MoveLink { link: ifname("hgmv0"), to: made.clone(), name: ifname("eth0") });
         plan.push(&home, Step::MoveLink { link: ifname("spare0"), to: made.clone(), name: ifname("spare1") });
@@ -256,22 +259,23 @@ impl Sample {
         plan.push(&made, sysctl_step("net/ipv4/ip_forward", "1"));
         plan.push(&home, Step::AddNftTable(table("hostgap")));
         plan.push(&made, Step::AddNftTable(table("hostgap")));
-        let queue =
-            |link: &str, queue, list| Step::SetQueueCpus { link: ifname(link), queue, cpus: cpus(list) };
+        let queue = |link: &str, queue, list| {
+            Step::from(SetQueueCpus { link: ifname(link), queue, cpus: cpus(list) })
+        };
         plan.push(&home, queue("own0", Queue::Rx(0), "1"));
         plan.push(&home, queue("own0", Queue::Tx(0), "0"));
         plan.push(&made, queue("hgv1", Queue::Rx(0), "0-1"));
-        plan.push(&home, Step::SetQueueFlows { link: ifname("own0"), rx: 0, flows: 512 });
+        plan.push(&home, SetQueueFlows { link: ifname("own0"), rx: 0, flows: 512 });
         self.route_metrics(plan);
         // Those of wide areas are not in every kernel; they have tests of their own.
-        let root = |link: &str, qdisc| Step::SetRootQdisc { link: ifname(link), qdisc };
+        let root = |link: &str, qdisc| Step::from(SetRootQdisc { link: ifname(link), qdisc });
         plan.push(&home, root("own0", Qdisc::Pfifo { limit: 77 }));
         plan.push(&home, root("port0", Qdisc::PfifoFast));
         let inner = Qdisc::Pfifo { limit: 78 };
         let line = Tbf { rate_bytes_per_s: 5_000_000, burst_bytes: 3028, inner };
         plan.push(&made, root("hgv1", Qdisc::Tbf(Box::new(line))));
-        plan.push(&home, Step::SetGsoMaxSegs { link: ifname("own0"), segments: 1 });
-        plan.push(&made, Step::SetGsoMaxSegs { link: ifname("hgv1"), segments: 17 });
+        plan.push(&home, SetGsoMaxSegs { link: ifname("own0"), segments: 1 });
+        plan.push(&made, SetGsoMaxSegs { link: ifname("hgv1"), segments: 17 });
     }
 
     /// Of a route that the plan made, of others', of one that the kernel made; the same one twice; two of one route.
@@ -287,7 +291,7 @@ impl Sample {
             ("2001:db8:9::/48", "own0", RouteMetric::InitRwnd, number(30)),
             ("2001:db8::/64", "own0", RouteMetric::RtoMin, number(10)),
         ] {
-            plan.push(&home, Step::SetRouteMetric { dst: net(dst), link: ifname(link), metric, value });
+            plan.push(&home, SetRouteMetric { dst: net(dst), link: ifname(link), metric, value });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use linux::qdisc::{Netem, Tbf};
 use linux::{NetnsName, Qdisc};
-use plan::{Journal, Kernel, Place, Plan, Queue, Step, apply};
+use plan::{Journal, Kernel, Place, Plan, Queue, SetHairpin, SetQueueCpus, SetRootQdisc, Step, apply};
 use testkit::{World, dump, require_root, shell};
 
 use crate::sample::{Sample, address, ifname, sysctl_step, table};
@@ -19,16 +19,16 @@ fn on_the_host_nothing_enters_a_namespace() {
     let host = Place::Host;
     plan.push(&host, address("eth0", "10.0.0.1/24"));
     plan.push(&host, Step::MoveLink { link: ifname("a$b"), to: Place::Host, name: ifname("eth1") });
-    plan.push(&host, Step::SetHairpin { link: ifname("p0") });
+    plan.push(&host, SetHairpin { link: ifname("p0") });
     plan.push(&host, sysctl_step("net/ipv4/ip_forward", "1"));
     plan.push(&host, Step::AddNftTable(table("hostgap")));
     let cpus = "0-3,32".parse().unwrap();
-    plan.push(&host, Step::SetQueueCpus { link: ifname("eth0"), queue: Queue::Tx(3), cpus });
+    plan.push(&host, SetQueueCpus { link: ifname("eth0"), queue: Queue::Tx(3), cpus });
     let netem = Netem { delay_ns: 40_000_000, limit: 2000, ..Netem::default() };
-    plan.push(&host, Step::SetRootQdisc { link: ifname("eth0"), qdisc: Qdisc::Netem(netem) });
+    plan.push(&host, SetRootQdisc { link: ifname("eth0"), qdisc: Qdisc::Netem(netem) });
     let inner = Qdisc::Pfifo { limit: 50 };
     let line = Tbf { rate_bytes_per_s: 5_000_000, burst_bytes: 3028, inner };
-    plan.push(&host, Step::SetRootQdisc { link: ifname("eth0"), qdisc: Qdisc::Tbf(Box::new(line)) });
+    plan.push(&host, SetRootQdisc { link: ifname("eth0"), qdisc: Qdisc::Tbf(Box::new(line)) });
     insta::assert_snapshot!(plan.commands().join("\n"));
 }
 

@@ -3,38 +3,60 @@
 //! A queue that goes takes its CPUs and flows with it, a driver fills the table of flows anew and spreads its interrupts
 //! again (`netif_set_real_num_rx_queues`, `netif_reset_xps_queues` and the drivers' `set_channels`).
 
+use linux::CpuSet;
 use linux::ethtool::NicParameter;
 use linux::interrupts::Interrupts;
-use linux::{CpuSet, IfName};
+use serde::{Deserialize, Serialize};
 
-use super::{interrupt, nic};
-use crate::entry::QueueState;
+use super::nic::SetNic;
+use super::register::{Along, At, Times, Undoing};
+use super::{indirection, interrupt};
+use crate::Queue;
 use crate::error::StepError;
-use crate::{Kernel, Place, Queue};
 
-/// What a number may change; `None` for one that changes nothing else.
-pub(super) fn of(
-    kernel: &mut Kernel,
-    place: &Place,
-    link: &IfName,
-    parameter: NicParameter,
-) -> Result<Option<QueueState>, StepError> {
-    match parameter {
-        // Rings are made anew together with their queues, and some drivers do the same as for a new number of queues.
-        NicParameter::Channels | NicParameter::RingRx | NicParameter::RingTx => {
-            read(kernel, place, link).map(Some)
+/// What is set for each queue of a card, and for its interrupts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueueState {
+    /// The CPUs of each queue that has some to choose.
+    pub cpus: Vec<(Queue, CpuSet)>,
+    /// The flows that each receive queue keeps track of.
+    pub flows: Vec<(u16, u32)>,
+    /// The table by which flows are spread, where the card has one.
+    pub table: Option<Vec<u32>>,
+    /// Number, name and CPUs of each interrupt.
+    pub interrupts: Vec<(u32, String, CpuSet)>,
+}
+
+impl Along<SetNic> for Option<QueueState> {
+    fn read(register: &SetNic, at: &At<'_>) -> Result<Option<QueueState>, StepError> {
+        match register.parameter {
+            // Rings are made anew together with their queues, and some drivers do the same as for a new number of queues.
+            NicParameter::Channels | NicParameter::RingRx | NicParameter::RingTx => read(at).map(Some),
+            NicParameter::CoalesceRxUsecs
+            | NicParameter::CoalesceTxUsecs
+            | NicParameter::CoalesceAdaptiveRx
+            | NicParameter::Feature(_) => Ok(None),
         }
-        NicParameter::CoalesceRxUsecs
-        | NicParameter::CoalesceTxUsecs
-        | NicParameter::CoalesceAdaptiveRx
-        | NicParameter::Feature(_) => Ok(None),
+    }
+
+    /// All of it is kept: what a driver left alone tells what somebody else has set since.
+    fn changed_since(self, _: &Option<QueueState>) -> Option<QueueState> {
+        self
+    }
+
+    fn put_back(
+        undoing: &Undoing<'_, SetNic>,
+        along: &Times<'_, Option<QueueState>>,
+    ) -> Result<bool, StepError> {
+        let (Some(were), Some(found)) = (along.was, along.found) else { return Ok(false) };
+        OfEach { were, left: along.left.and_then(Option::as_ref), found }.put_back(undoing.at)
     }
 }
 
-fn read(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<QueueState, StepError> {
-    let opened = kernel.at(place)?;
-    let sysfs = opened.sysfs()?;
-    let mut state = QueueState { table: opened.ethtool()?.read_indirection(link)?, ..QueueState::default() };
+fn read(at: &At<'_>) -> Result<QueueState, StepError> {
+    let (sysfs, link) = (at.opened.sysfs()?, at.name());
+    let table = at.opened.ethtool()?.read_indirection(link)?;
+    let mut state = QueueState { table, ..QueueState::default() };
     for queue in sysfs.queues(link)? {
         // The only send queue of a link has none.
         if let Ok(cpus) = sysfs.read_queue_cpus(link, queue) {
@@ -57,25 +79,20 @@ fn read(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<QueueState,
 }
 
 /// What is set for each queue, at three times.
-pub(super) struct OfEach<'a> {
+struct OfEach<'a> {
     /// Before the step.
-    pub(super) were: &'a QueueState,
+    were: &'a QueueState,
     /// As the step left it; `None`: nothing was read back.
-    pub(super) left: Option<&'a QueueState>,
+    left: Option<&'a QueueState>,
     /// Before undo.
-    pub(super) found: &'a QueueState,
+    found: &'a QueueState,
 }
 
 impl OfEach<'_> {
     /// Puts it back when the number of queues is back. What held something else than the step had left was changed by
     /// somebody else, and gets that again. True if anything had to be written.
-    pub(super) fn put_back(
-        &self,
-        kernel: &mut Kernel,
-        place: &Place,
-        link: &IfName,
-    ) -> Result<bool, StepError> {
-        let now = read(kernel, place, link)?;
+    fn put_back(&self, at: &At<'_>) -> Result<bool, StepError> {
+        let (now, link) = (read(at)?, at.name());
         let mut written = false;
         if let (Some(were), Some(is)) = (&self.were.table, &now.table) {
             let left = self.left.and_then(|left| left.table.as_deref());
@@ -85,11 +102,11 @@ impl OfEach<'_> {
             let target = others(were.as_slice(), left, found).filter(|table| table.len() == were.len());
             let target = target.unwrap_or(were);
             if target != is {
-                nic::write_table(kernel, place, link, target)?;
+                indirection::write(at, target)?;
                 written = true;
             }
         }
-        let sysfs = kernel.at(place)?.sysfs()?;
+        let sysfs = at.opened.sysfs()?;
         for (queue, cpus) in self.targets(|state| &state.cpus) {
             if find(&now.cpus, &queue).is_some_and(|is| *is != cpus) {
                 sysfs.write_queue_cpus(link, queue, &cpus)?;
@@ -116,7 +133,7 @@ impl OfEach<'_> {
             let found = of(self.found, *irq, name);
             let target = others(were, left.as_ref(), found.as_ref()).unwrap_or(were);
             if interrupt::read(*irq, name)?.is_some_and(|is| is != *target) {
-                interrupt::write(*irq, target)?;
+                Interrupts::kernel().write_cpus(*irq, target)?;
                 written = true;
             }
         }
@@ -146,7 +163,8 @@ fn others<'a, T: PartialEq + ?Sized>(were: &T, left: Option<&T>, found: Option<&
 /// Whether a table is nobody's choice: the step left one that names queues that were not there any more, which the kernel
 /// takes from nobody, and this one spreads flows evenly over those that were.
 fn is_forced(left: Option<&[u32]>, found: &[u32], queues: u32) -> bool {
-    left.is_some_and(|left| !nic::names_only(left, queues)) && found == nic::spread(found.len(), queues)
+    left.is_some_and(|left| !indirection::names_only(left, queues))
+        && found == indirection::spread(found.len(), queues)
 }
 
 impl QueueState {

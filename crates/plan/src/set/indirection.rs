@@ -1,0 +1,126 @@
+//! The table by which a card spreads received flows.
+
+use linux::IfName;
+use serde::{Deserialize, Serialize};
+
+use super::register::{At, Register};
+use crate::error::StepError;
+use crate::lifetime::Lifetime;
+use crate::show::{inside, word};
+use crate::{Place, Queue};
+
+/// Spread received flows evenly over the first queues of a card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetIndirection {
+    /// The link.
+    pub link: IfName,
+    /// How many queues, from 1.
+    pub queues: u32,
+}
+
+impl Register for SetIndirection {
+    /// The queue of each entry.
+    type Value = Vec<u32>;
+    type Along = ();
+
+    fn read(&self, at: &At<'_>) -> Result<Option<Vec<u32>>, StepError> {
+        Ok(at.opened.ethtool()?.read_indirection(at.name())?)
+    }
+
+    fn write(&self, at: &At<'_>, table: &Vec<u32>) -> Result<(), StepError> {
+        write(at, table)
+    }
+
+    fn wanted(&self, was: &Vec<u32>) -> Vec<u32> {
+        spread(was.len(), self.queues)
+    }
+
+    fn subject(&self) -> String {
+        format!("the indirection table of link {}", self.link)
+    }
+
+    fn words(&self, table: &Vec<u32>) -> String {
+        let used = table.iter().max().map_or(0, |last| last + 1);
+        // A table of fewer entries than queues names no more of them.
+        let queues = if self.is_met(table) { self.queues } else { used };
+        match *table == spread(table.len(), queues) {
+            true => format!("evenly over {queues} queue{}", if queues == 1 { "" } else { "s" }),
+            false => format!("unevenly over {queues} queues"),
+        }
+    }
+
+    fn command(&self, place: &Place) -> String {
+        inside(place, &format!("ethtool -X {} equal {}", word(&self.link), self.queues))
+    }
+
+    /// A table that is so already is not written: from then on it would count as set by somebody, see [`write`].
+    fn set(&self, at: &At<'_>, was: &Vec<u32>) -> Result<(), StepError> {
+        if self.is_met(was) {
+            return Ok(());
+        }
+        Ok(at.opened.ethtool()?.write_indirection(at.name(), &self.wanted(was))?)
+    }
+
+    /// A card survives its namespace.
+    fn lifetime(&self) -> Lifetime<'_> {
+        Lifetime::Machine
+    }
+
+    fn missing(&self) -> StepError {
+        StepError::Refused { why: format!("{} has no table of flows", self.link) }
+    }
+}
+
+/// Puts a table back. One that is as the driver makes it is left to the driver again: as long as a table counts as set by
+/// somebody, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c). A driver
+/// that makes it in another way than the kernel proposes (igb: the first half of the entries for the first of two queues)
+/// gets the same entries back, which then count as set.
+///
+/// One that names queues that are not there is left to the driver, too, since the kernel refuses it: in Linux 6.1
+/// virtio_net leaves its table as it is when queues go. It comes back with the queues, see [`super::queues`].
+pub(super) fn write(at: &At<'_>, table: &[u32]) -> Result<(), StepError> {
+    let queues = at.opened.sysfs()?.queues(at.name())?;
+    let queues = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
+    let queues = u32::try_from(queues).expect("a link has a few thousand queues at most");
+    let own = table == spread(table.len(), queues) || !names_only(table, queues);
+    Ok(at.opened.ethtool()?.write_indirection(at.name(), if own { &[] } else { table })?)
+}
+
+/// Whether a table names none but the first so many queues.
+pub(super) fn names_only(table: &[u32], queues: u32) -> bool {
+    table.iter().all(|queue| *queue < queues)
+}
+
+/// Entry by entry in turn, as `ethtool -X … equal` does it (`ethtool_rxfh_indir_default` in linux/ethtool.h).
+pub(super) fn spread(entries: usize, queues: u32) -> Vec<u32> {
+    (0..queues.max(1)).cycle().take(entries).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_spread_in_turn() {
+        assert_eq!(spread(5, 2), [0, 1, 0, 1, 0]);
+        assert_eq!(spread(2, 4), [0, 1]);
+    }
+
+    #[test]
+    fn a_table_is_told_by_how_it_spreads() {
+        let over = |queues, table: &[u32]| {
+            let link = IfName::new("eth0").unwrap();
+            SetIndirection { link, queues }.words(&table.to_vec())
+        };
+        assert_eq!(over(2, &[0, 1, 2, 0]), "evenly over 3 queues");
+        assert_eq!(over(1, &[0, 0]), "evenly over 1 queue");
+        assert_eq!(over(4, &[0, 1]), "evenly over 4 queues");
+        assert_eq!(over(2, &[0, 0, 1, 1]), "unevenly over 2 queues");
+    }
+
+    #[test]
+    fn a_table_that_names_a_queue_too_many_is_seen() {
+        assert!(names_only(&[0, 1, 0, 1], 2));
+        assert!(!names_only(&[0, 1, 0, 1], 1));
+    }
+}

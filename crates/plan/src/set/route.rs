@@ -1,0 +1,67 @@
+//! What a route tells connections.
+
+use ipnet::IpNet;
+use linux::IfName;
+use linux::netlink::{MetricState, MetricValue, RouteMetric};
+use serde::{Deserialize, Serialize};
+
+use super::register::{At, Register};
+use crate::Place;
+use crate::error::StepError;
+use crate::show::{Tool, word};
+
+/// Set what a route of the main table tells connections; the rest of the route stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRouteMetric {
+    /// Where the route leads.
+    pub dst: IpNet,
+    /// By which link.
+    pub link: IfName,
+    /// What.
+    pub metric: RouteMetric,
+    /// The new value.
+    pub value: MetricValue,
+}
+
+impl Register for SetRouteMetric {
+    type Value = MetricState;
+    type Along = ();
+
+    fn read(&self, at: &At<'_>) -> Result<Option<MetricState>, StepError> {
+        Ok(at.opened.netlink.route_metric(&self.dst, at.link().index, self.metric)?)
+    }
+
+    fn write(&self, at: &At<'_>, state: &MetricState) -> Result<(), StepError> {
+        Ok(at.opened.netlink.route_set_metric(&self.dst, at.link().index, self.metric, state)?)
+    }
+
+    fn wanted(&self, _: &MetricState) -> MetricState {
+        self.metric.set_to(&self.value)
+    }
+
+    fn subject(&self) -> String {
+        format!("{} of the route to {}", self.metric.word(), self.dst)
+    }
+
+    fn words(&self, state: &MetricState) -> String {
+        state.value.as_ref().map_or_else(|| "unset".to_owned(), ToString::to_string)
+    }
+
+    /// `change` puts a route in the place of another, so what it is has to be said again. `ip` does not read all that
+    /// it prints: that a timeout is locked goes without saying, and that the link is down is no property of the route.
+    fn command(&self, place: &Place) -> String {
+        let SetRouteMetric { dst, link, metric, value } = self;
+        let family = if dst.addr().is_ipv6() { "-6 " } else { "" };
+        let ip =
+            |arguments: &str| Tool("ip", place).run(arguments).replacen("ip ", &format!("ip {family}"), 1);
+        let now = ip(&format!("route show exact {dst}"));
+        let readable = "sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//'";
+        ip(&format!("route change $({now} | {readable}) dev {} {} {value}", word(link), metric.word()))
+    }
+
+    fn missing(&self) -> StepError {
+        let SetRouteMetric { dst, link, .. } = self;
+        let why = format!("the main table has no route to {dst} that leads by link {link} alone");
+        StepError::Refused { why }
+    }
+}

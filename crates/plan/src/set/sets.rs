@@ -1,0 +1,199 @@
+//! How any register is set, looked at and put back.
+
+use linux::netlink::LinkInfo;
+
+use super::register::{Along, At, Held, Times, Undoing};
+use super::{Kept, State};
+use crate::entry::{After, Before, Undone};
+use crate::error::StepError;
+use crate::lifetime::Lifetime;
+use crate::listing::Listing;
+use crate::look::Look;
+use crate::preview::Preview;
+use crate::steps::{Effect, MovedBack, Outcome, Past, mistaken};
+use crate::{Kernel, Place};
+
+/// The step that sets a register.
+pub(crate) struct Sets<'s, R>(pub(crate) &'s R);
+
+impl<R: Kept> Effect for Sets<'_, R> {
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let Sets(register) = self;
+        let listing = Listing::default();
+        let at = self.find(kernel, place, &listing)?;
+        let value = self.read(&at)?;
+        if let Some(why) = register.refusal(&at, &value)? {
+            return Err(StepError::Refused { why });
+        }
+        let along = R::Along::read(register, &at)?;
+        Ok(Before::Was(State(R::keep(Held { index: at.index(), value, along }))))
+    }
+
+    fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
+        let listing = Listing::default();
+        let at = self.find(kernel, place, &listing)?;
+        self.0.set(&at, &self.was(before)?.value)
+    }
+
+    fn after(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<After, StepError> {
+        let listing = Listing::default();
+        let at = self.find(kernel, place, &listing)?;
+        let value = self.read(&at)?;
+        let along = R::Along::read(self.0, &at)?.changed_since(&self.was(before)?.along);
+        Ok(After::Is(State(R::keep(Held { index: None, value, along }))))
+    }
+
+    /// The kernel may take a value and make another of it.
+    fn verify(&self, after: &After) -> Result<(), StepError> {
+        let Sets(register) = self;
+        let found = &self.is(after)?.value;
+        if register.is_met(found) {
+            return Ok(());
+        }
+        Err(StepError::NotTaken {
+            wanted: register.words(&register.wanted(found)),
+            found: register.words(found),
+        })
+    }
+
+    /// The value is as before, or is the step's and is put back, or is somebody else's and is left alone.
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+        let Sets(register) = self;
+        let place = &past.intent.placed.place;
+        let was = self.was(&past.intent.before)?;
+        let left = past.after.as_ref().map(|after| self.is(after)).transpose()?;
+        let (opened, listing) = (kernel.at(place)?, Listing::default());
+        let link = match was.index {
+            None => None,
+            Some(index) => match opened.netlink.link_at(moved.now(place, index))? {
+                None => return Ok(Undone::Gone.into()),
+                link => link,
+            },
+        };
+        let at = At::new(opened, &listing, link);
+        let Some(found) = self.read_if_there(&at)? else { return Ok(Undone::Gone.into()) };
+        let values = Times { was: &was.value, left: left.map(|left| &left.value), found: &found };
+        let is_back = register.is_same(&found, &was.value);
+        let is_others = !is_back && !register.is_ours(&values);
+        let changed = Undone::ChangedByOther { found: register.told(&found) };
+        if is_others && !R::Along::GOES_ALONE {
+            return Ok(changed.into());
+        }
+        let followers = R::Along::read(register, &at)?;
+        if !is_back && !is_others {
+            register.write(&at, &was.value)?;
+        }
+        let along = Times { was: &was.along, left: left.map(|left| &left.along), found: &followers };
+        let index_now = |index| moved.now(place, index);
+        let undoing = Undoing { register: *register, at: &at, values, index_now: &index_now };
+        let followed = R::Along::put_back(&undoing, &along)?;
+        Ok(match (is_others, is_back && !followed) {
+            (true, _) => changed,
+            (false, true) => Undone::AlreadySo,
+            (false, false) => Undone::Restored,
+        }
+        .into())
+    }
+
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+        let Sets(register) = self;
+        let opened = kernel.at(place)?;
+        let link = match register.link() {
+            None => None,
+            Some(name) => match listing.link(opened, name)? {
+                None => return Ok(Look::Absent),
+                link => link,
+            },
+        };
+        let found = match register.read(&At::new(opened, listing, link)) {
+            Err(error) if error.is_no_file() => None,
+            found => found?,
+        };
+        Ok(match found {
+            None => Look::Absent,
+            Some(found) => Look::of(register.is_met(&found), || register.words(&found)),
+        })
+    }
+
+    fn preview(&self, kernel: &mut Kernel, place: &Place) -> Result<Option<Preview>, StepError> {
+        let Sets(register) = self;
+        let before = self.before(kernel, place)?;
+        let Held { index, value, .. } = self.was(&before)?;
+        let (old, new) = (register.words(value), register.words(&register.wanted(value)));
+        Ok(Some(Preview { old, new, index: *index, is_so: register.is_met(value) }))
+    }
+
+    fn admits_before(&self, before: &Before) -> bool {
+        self.was(before).is_ok()
+    }
+
+    fn admits_after(&self, after: &After) -> bool {
+        self.is(after).is_ok()
+    }
+
+    fn lifetime(&self) -> Lifetime<'_> {
+        self.0.lifetime()
+    }
+
+    fn is_listed(&self) -> bool {
+        self.0.is_listed()
+    }
+
+    fn identity(&self) -> String {
+        let link = self.0.link().map(ToString::to_string).unwrap_or_default();
+        format!("{} {link} {}", std::any::type_name::<R>(), self.0.subject())
+    }
+
+    fn subject(&self) -> String {
+        self.0.subject()
+    }
+
+    fn changed(&self, found: &str) -> String {
+        self.0.changed(found)
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        vec![self.0.command(place)]
+    }
+}
+
+impl<R: Kept> Sets<'_, R> {
+    fn find<'a>(
+        &self,
+        kernel: &'a mut Kernel,
+        place: &Place,
+        listing: &'a Listing,
+    ) -> Result<At<'a>, StepError> {
+        let opened = kernel.at(place)?;
+        let existing = |name: &linux::IfName| -> Result<LinkInfo, StepError> {
+            let found = opened.netlink.link(name)?;
+            found.ok_or_else(|| StepError::NoLink { link: name.to_string() })
+        };
+        let link = self.0.link().map(existing).transpose()?;
+        Ok(At::new(opened, listing, link))
+    }
+
+    fn read(&self, at: &At<'_>) -> Result<R::Value, StepError> {
+        self.0.read(at)?.ok_or_else(|| self.0.missing())
+    }
+
+    /// What is a file of a link goes with a queue or with the link's driver.
+    fn read_if_there(&self, at: &At<'_>) -> Result<Option<R::Value>, StepError> {
+        match self.0.read(at) {
+            Err(error) if error.is_no_file() && at.index().is_some() => Ok(None),
+            found => found,
+        }
+    }
+
+    fn was<'b>(&self, before: &'b Before) -> Result<&'b Held<R>, StepError> {
+        let held = if let Before::Was(State(state)) = before { R::kept(state) } else { None };
+        let of_link = self.0.link().is_some();
+        held.filter(|held| self.0.admits(&held.value) && held.index.is_some() == of_link)
+            .ok_or_else(|| mistaken(before))
+    }
+
+    fn is<'b>(&self, after: &'b After) -> Result<&'b Held<R>, StepError> {
+        let held = if let After::Is(State(state)) = after { R::kept(state) } else { None };
+        held.filter(|held| self.0.admits(&held.value)).ok_or_else(|| mistaken(after))
+    }
+}
