@@ -308,6 +308,7 @@ impl Standing {
                 Undone::Failed { why } => Some(format!("{}: {why}", placed.commands().join("; "))),
                 Undone::Restored
                 | Undone::AlreadySo
+                | Undone::LeftToOthers { .. }
                 | Undone::Gone
                 | Undone::Rebooted
                 | Undone::ChangedByOther { .. } => None,

@@ -21,6 +21,8 @@ pub struct Applied {
 /// [`ApplyError::Step`] if a step cannot be done, [`ApplyError::Journal`] if it could not be written down first.
 pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<Applied, ApplyError> {
     let first = journal.next_seq();
+    // The same unit, from wherever it is taken back.
+    kernel.owner = Some(std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned()));
     for (number, placed) in plan.steps.iter().enumerate() {
         apply_step(number, placed, journal, kernel)?;
     }

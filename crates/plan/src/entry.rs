@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use linux::sysctl;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,13 @@ pub enum Before {
         /// It has a clsact qdisc, for somebody's filters.
         clsact: bool,
     },
+    /// A step that several units share: what it found stands in a claim.
+    Shared {
+        /// The directory of claims.
+        claims: PathBuf,
+        /// The unit's journal.
+        owner: PathBuf,
+    },
     /// A link of which an entry of a map will speak.
     Unlisted {
         /// The link's index.
@@ -142,6 +150,11 @@ pub enum Undone {
         /// What is there now.
         found: String,
     },
+    /// Other units share it, the last of which takes it back.
+    LeftToOthers {
+        /// The units: `lab/3f2a`.
+        owners: Vec<String>,
+    },
     /// What the step made or changed is gone.
     Gone,
     /// The machine was started anew since, so that nothing of it is left.
@@ -160,6 +173,7 @@ impl Undone {
             Undone::Restored
             | Undone::AlreadySo
             | Undone::ChangedByOther { .. }
+            | Undone::LeftToOthers { .. }
             | Undone::Gone
             | Undone::Rebooted => true,
             Undone::Failed { .. } => false,
@@ -173,6 +187,7 @@ impl fmt::Display for Undone {
             Undone::Restored => f.write_str("restored"),
             Undone::AlreadySo => f.write_str("already as before"),
             Undone::ChangedByOther { found } => write!(f, "left alone, changed by somebody else: {found}"),
+            Undone::LeftToOthers { owners } => write!(f, "left to {}, which share it", owners.join(", ")),
             Undone::Gone => f.write_str("gone"),
             Undone::Rebooted => f.write_str("gone with a restart of the machine"),
             Undone::Failed { why } => write!(f, "failed: {why}"),

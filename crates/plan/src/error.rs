@@ -55,6 +55,19 @@ pub enum StepError {
         /// The reason, and what to do about it.
         why: String,
     },
+    /// Other units share it and want it otherwise; nothing was touched.
+    #[error(
+        "{what} is shared by {}, which want it otherwise ({wanted}); ask for the same, or take them back first",
+        owners.join(", ")
+    )]
+    Shared {
+        /// What.
+        what: String,
+        /// The units: `lab/3f2a`.
+        owners: Vec<String>,
+        /// How they have it, as commands.
+        wanted: String,
+    },
     /// The kernel took the change and made something else of it.
     #[error("the kernel made {found} of {wanted}")]
     NotTaken {
@@ -82,6 +95,7 @@ impl StepError {
             StepError::NoLink { .. }
             | StepError::NoParameter { .. }
             | StepError::Refused { .. }
+            | StepError::Shared { .. }
             | StepError::NotTaken { .. } => false,
         }
     }

@@ -3,19 +3,24 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::path::PathBuf;
 
 use linux::ethtool::Ethtool;
 use linux::netlink::{Netlink, Nftables};
 use linux::sysfs::NetSysfs;
 use linux::{Netns, NetnsName};
 
-use crate::{Fault, Place};
+use crate::{Fault, Place, claims};
 
 /// The places of a plan as open descriptors. The host's namespace is that of the thread that made this.
 pub struct Kernel {
     host: Netns,
     open: BTreeMap<Place, Opened>,
     pub(crate) fault: Fault,
+    /// Where it stands what units share.
+    pub(crate) claims: PathBuf,
+    /// The journal of the unit whose plan is being applied.
+    pub(crate) owner: Option<PathBuf>,
 }
 
 /// One open place.
@@ -32,12 +37,24 @@ pub(crate) struct Opened {
 impl Kernel {
     /// Holds the calling thread's namespace as [`Place::Host`].
     pub fn new() -> Result<Kernel, linux::Error> {
-        Ok(Kernel { host: Netns::current()?, open: BTreeMap::new(), fault: Fault::None })
+        Ok(Kernel {
+            host: Netns::current()?,
+            open: BTreeMap::new(),
+            fault: Fault::None,
+            claims: PathBuf::from(claims::DIRECTORY),
+            owner: None,
+        })
     }
 
     /// Makes a later apply or undo fail; see [`Fault`].
     pub fn inject(&mut self, fault: Fault) {
         self.fault = fault;
+    }
+
+    /// Keeps in another directory than `/run/hostgap/claims` which units share what.
+    #[must_use]
+    pub fn with_claims(self, directory: impl Into<PathBuf>) -> Kernel {
+        Kernel { claims: directory.into(), ..self }
     }
 
     /// The namespace of a place; an error if it does not exist.

@@ -10,6 +10,7 @@
 mod apply;
 mod book;
 mod boot;
+mod claims;
 mod entry;
 mod error;
 mod fault;
@@ -23,6 +24,7 @@ mod look;
 mod made;
 mod preview;
 mod rss;
+mod sealed;
 mod set;
 mod show;
 mod step;

@@ -70,6 +70,10 @@ pub enum Step {
     AddFdb(FdbEntry),
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
+    /// Do a step that several units want: the first does it, later ones find it so, and the last that is undone takes it
+    /// back. Two that want it differently: an error that names the other. A value that is so already is not written. Not
+    /// for [`Step::AddNetns`] and [`Step::MoveLink`].
+    Share(Box<Step>),
     /// Load the programs of a node and pin them in a bpffs of their own.
     LoadPrograms(Programs),
     /// Attach a program of a node to a link.

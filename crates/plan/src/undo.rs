@@ -106,7 +106,9 @@ impl Run<'_> {
             Undone::Restored | Undone::AlreadySo | Undone::Rebooted => {
                 self.settle(&inside, &Undone::Restored);
             }
-            Undone::Gone | Undone::ChangedByOther { .. } => self.settle(&inside, &Undone::Gone),
+            Undone::Gone | Undone::LeftToOthers { .. } | Undone::ChangedByOther { .. } => {
+                self.settle(&inside, &Undone::Gone);
+            }
             Undone::Failed { .. } => {
                 for past in inside {
                     if self.dead {

@@ -57,7 +57,11 @@ pub(super) fn failures_of(journal: TakenBackJournal, failures: &mut Vec<String>)
         let commands = || placed.commands().join("; ");
         match undone {
             Undone::Failed { why } => failures.push(format!("{}: {why}", commands())),
-            Undone::Restored | Undone::AlreadySo | Undone::Gone | Undone::Rebooted => done += 1,
+            Undone::Restored
+            | Undone::AlreadySo
+            | Undone::LeftToOthers { .. }
+            | Undone::Gone
+            | Undone::Rebooted => done += 1,
             Undone::ChangedByOther { found } => {
                 failures.push(format!("{}: changed by somebody else to {found}", commands()));
             }

@@ -4,6 +4,7 @@ mod link;
 mod netns;
 mod object;
 mod program;
+mod share;
 mod splice;
 
 use std::collections::BTreeMap;
@@ -115,6 +116,7 @@ impl Step {
             Step::AttachSplice(splice) => Box::new(splice::AttachSplice(splice)),
             Step::AddMember(member) => Box::new(splice::AddMember(member)),
             Step::Set(setting) => setting.effect(),
+            Step::Share(step) => Box::new(share::Share(step)),
         }
     }
 }

@@ -1,21 +1,17 @@
 //! What a store says: how far a transaction is, and how the one before ended.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{TransactionError, failed, this_boot};
+use crate::sealed::{self, Unsealed};
 use crate::{Placed, Seal, Undone};
 
 /// The version of both files.
 const SCHEMA: u32 = 2;
-/// The key of the checksum of all the others.
-const CRC32: &str = "crc32";
 
 /// A transaction that stands, or is about to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -218,55 +214,17 @@ impl fmt::Display for Why {
 }
 
 pub(super) fn read(path: &Path) -> Result<Option<Standing>, TransactionError> {
-    match fs::read(path) {
-        Ok(bytes) => {
-            sealed(&bytes).map(Some).map_err(|why| TransactionError::Damaged { path: path.to_owned(), why })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("read", path)(error)),
-    }
+    sealed::read(path, SCHEMA).map_err(|error| match error {
+        Unsealed::File(source) => failed("read", path)(source),
+        Unsealed::Damaged(why) => TransactionError::Damaged { path: path.to_owned(), why },
+    })
 }
 
 /// How one ended; for people, so a file that cannot be read says nothing.
 pub(super) fn read_ended(path: &Path) -> Option<Ended> {
-    sealed(&fs::read(path).ok()?).ok()
+    sealed::read(path, SCHEMA).ok().flatten()
 }
 
-/// What a file says whose checksum holds.
-fn sealed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    let mut object: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    let schema = object.get("schema").and_then(Value::as_u64);
-    if schema != Some(u64::from(SCHEMA)) {
-        let schema = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
-        return Err(format!("it has schema {schema}, this hostgap knows {SCHEMA}"));
-    }
-    let crc32 = object.remove(CRC32);
-    if crc32.as_ref().and_then(Value::as_u64) != Some(u64::from(crc32_of(&object))) {
-        return Err("its checksum is not that of its content".to_owned());
-    }
-    serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
-}
-
-fn crc32_of(object: &Map<String, Value>) -> u32 {
-    crc32fast::hash(&serde_json::to_vec(object).expect("the keys of an object are texts"))
-}
-
-/// Under its name there is always a whole file: the old one or the new one.
 pub(super) fn write(path: &Path, value: &impl Serialize) -> Result<(), TransactionError> {
-    let value = serde_json::to_value(value).expect("these types have only text keys");
-    let Value::Object(mut object) = value else { unreachable!("these types have fields") };
-    let crc32 = crc32_of(&object);
-    object.insert(CRC32.to_owned(), crc32.into());
-    let text = serde_json::to_vec(&object).expect("the keys of an object are texts");
-    let fresh = path.with_extension("new");
-    let written = File::create(&fresh).and_then(|mut file| {
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)?;
-        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-    });
-    written.map_err(|error| {
-        let _ = fs::remove_file(&fresh);
-        failed("write", path)(error)
-    })
+    sealed::write(path, value).map_err(failed("write", path))
 }

@@ -21,7 +21,10 @@ fn undo_to_the_end(scene: &Scene, when: &str) {
 fn is_regular(outcome: &Undone) -> bool {
     match outcome {
         Undone::Restored | Undone::AlreadySo | Undone::Gone => true,
-        Undone::ChangedByOther { .. } | Undone::Rebooted | Undone::Failed { .. } => false,
+        Undone::ChangedByOther { .. }
+        | Undone::LeftToOthers { .. }
+        | Undone::Rebooted
+        | Undone::Failed { .. } => false,
     }
 }
 

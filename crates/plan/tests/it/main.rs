@@ -13,6 +13,7 @@ mod programs;
 mod qdisc;
 mod sample;
 mod scene;
+mod share;
 mod show;
 mod splice;
 mod transactions;

@@ -1,0 +1,288 @@
+//! Steps that several units share.
+
+use linux::netlink::Netlink;
+use linux::sysctl::{self, Key};
+use linux::{IfName, Link, LinkKind, NetnsName};
+use plan::{ApplyError, Book, Fault, Journal, Kernel, Place, Plan, SetSysctl, Step, StepError, Undone, Unit};
+use testkit::{World, dump, require_root};
+
+const KEY: &str = "net/ipv4/conf/all/rp_filter";
+
+/// Units of a book, in a namespace that belongs to none of them.
+struct Scene {
+    world: World,
+    name: NetnsName,
+    root: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let world = World::new();
+        world.add("home");
+        let name = world.name("home");
+        Scene { world, name, root: tempfile::tempdir().unwrap() }
+    }
+
+    fn unit(&self, id: &str) -> Unit {
+        Book::at(self.root.path().join("cni")).begin_as(id).unwrap()
+    }
+
+    fn kernel(&self) -> Kernel {
+        Kernel::new().unwrap().with_claims(self.root.path().join("claims"))
+    }
+
+    fn shared(&self, step: impl Into<Step>) -> Plan {
+        let mut plan = Plan::new();
+        plan.push(&Place::Netns(self.name.clone()), Step::Share(Box::new(step.into())));
+        plan
+    }
+
+    fn apply(&self, unit: &Unit, step: impl Into<Step>) -> Result<(), ApplyError> {
+        self.apply_until(unit, step, Fault::None)
+    }
+
+    fn apply_until(&self, unit: &Unit, step: impl Into<Step>, fault: Fault) -> Result<(), ApplyError> {
+        let mut kernel = self.kernel();
+        kernel.inject(fault);
+        plan::apply(&self.shared(step), &mut unit.journal("a").unwrap(), &mut kernel).map(drop)
+    }
+
+    #[track_caller]
+    fn take_back(&self, unit: Unit, expected: &Undone) {
+        let outcomes = unit.take_back(&mut self.kernel()).unwrap();
+        let undone: Vec<&Undone> = outcomes
+            .iter()
+            .flat_map(|outcome| outcome.steps.as_ref().unwrap())
+            .map(|(_, undone)| undone)
+            .collect();
+        assert_eq!(undone, [expected]);
+        unit.end().unwrap();
+    }
+
+    fn value(&self) -> String {
+        let key = Key::new(KEY).unwrap();
+        let text = self.world.open("home").run(|| sysctl::read(&key)).unwrap().unwrap().unwrap();
+        text.trim().to_owned()
+    }
+
+    /// No claim is left.
+    #[track_caller]
+    fn assert_unclaimed(&self) {
+        let names = std::fs::read_dir(self.root.path().join("claims")).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["lock"]);
+    }
+}
+
+fn parameter(value: &str) -> SetSysctl {
+    SetSysctl { key: Key::new(KEY).unwrap(), value: value.to_owned() }
+}
+
+fn left_to(owner: &str) -> Undone {
+    Undone::LeftToOthers { owners: vec![owner.to_owned()] }
+}
+
+#[test]
+fn the_first_writes_and_the_last_restores() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let before = dump(&scene.world.open("home"));
+    let was = scene.value();
+    let (first, second, third) = (scene.unit("first"), scene.unit("second"), scene.unit("third"));
+    for unit in [&first, &second, &third] {
+        scene.apply(unit, parameter("2")).unwrap();
+        assert_eq!(scene.value(), "2");
+    }
+    // In any order: the one that wrote it is not the last.
+    scene.take_back(first, &Undone::LeftToOthers { owners: vec!["cni/second".into(), "cni/third".into()] });
+    scene.take_back(third, &left_to("cni/second"));
+    assert_eq!(scene.value(), "2");
+    scene.take_back(second, &Undone::Restored);
+    assert_eq!(scene.value(), was);
+    before.assert_same(&dump(&scene.world.open("home")), "after all");
+    scene.assert_unclaimed();
+}
+
+#[test]
+fn who_wants_another_value_is_refused_by_name() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let (first, second) = (scene.unit("first"), scene.unit("second"));
+    scene.apply(&first, parameter("2")).unwrap();
+    let error = scene.apply(&second, parameter("1")).unwrap_err();
+    let ApplyError::Step { why: why @ StepError::Shared { .. }, .. } = &error else { panic!("{error}") };
+    let text = why.to_string();
+    assert!(text.contains("shared by cni/first") && text.contains("rp_filter=2"), "{text}");
+    assert_eq!(scene.value(), "2");
+    second.discard().unwrap();
+    scene.take_back(first, &Undone::Restored);
+    scene.assert_unclaimed();
+}
+
+#[test]
+fn a_value_that_is_so_already_is_not_written_and_not_restored() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let was = scene.value();
+    let (first, second) = (scene.unit("first"), scene.unit("second"));
+    scene.apply(&first, parameter(&was)).unwrap();
+    // The second one could write what the first one only wants to stay.
+    let other = if was == "1" { "2" } else { "1" };
+    assert!(scene.apply(&second, parameter(other)).is_err());
+    scene.take_back(first, &Undone::AlreadySo);
+    second.discard().unwrap();
+    let second = scene.unit("second");
+    scene.apply(&second, parameter(other)).unwrap();
+    scene.take_back(second, &Undone::Restored);
+    assert_eq!(scene.value(), was);
+    scene.assert_unclaimed();
+}
+
+#[test]
+fn a_bridge_goes_with_the_last_that_uses_it() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let bridge = || {
+        Step::AddLink(Link {
+            name: IfName::new("br0").unwrap(),
+            kind: LinkKind::Bridge,
+            mtu: None,
+            mac: None,
+        })
+    };
+    let is_there = || {
+        let netlink = Netlink::open_in(&scene.world.open("home")).unwrap();
+        netlink.link(&IfName::new("br0").unwrap()).unwrap().is_some()
+    };
+    let (first, second) = (scene.unit("first"), scene.unit("second"));
+    scene.apply(&first, bridge()).unwrap();
+    scene.apply(&second, bridge()).unwrap();
+    scene.take_back(first, &left_to("cni/second"));
+    assert!(is_there());
+    scene.take_back(second, &Undone::Restored);
+    assert!(!is_there());
+    // One that somebody else has made is nobody's to share.
+    let _ = testkit::shell(&format!("ip netns exec {} ip link add br0 type bridge", scene.name));
+    let third = scene.unit("third");
+    let error = scene.apply(&third, bridge()).unwrap_err().to_string();
+    assert!(error.contains("is there already"), "{error}");
+    third.discard().unwrap();
+    assert!(is_there());
+    scene.assert_unclaimed();
+}
+
+/// Whoever dies, and when: the next one finds it done or does it, and the last one restores what the first one found.
+#[test]
+fn a_unit_that_dies_is_no_owner_for_long() {
+    if !require_root() {
+        return;
+    }
+    for fault in [Fault::BeforeStep(0), Fault::AfterStep(0), Fault::DeadAfterLine(2)] {
+        let scene = Scene::new();
+        let was = scene.value();
+        let dead = scene.unit("dead");
+        scene.apply_until(&dead, parameter("2"), fault).unwrap_err();
+        let second = scene.unit("second");
+        scene.apply(&second, parameter("2")).unwrap();
+        assert_eq!(scene.value(), "2", "{fault:?}");
+        let outcome = dead.take_back(&mut scene.kernel()).unwrap();
+        assert!(outcome.iter().all(|journal| journal.steps.is_ok()), "{outcome:?}");
+        dead.end().unwrap();
+        assert_eq!(scene.value(), "2", "{fault:?}");
+        scene.take_back(second, &Undone::Restored);
+        assert_eq!(scene.value(), was, "{fault:?}");
+        scene.assert_unclaimed();
+    }
+}
+
+/// A unit whose directory somebody has removed by hand wants nothing any more, and what it found is not lost.
+#[test]
+fn a_unit_without_a_journal_wants_nothing() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let was = scene.value();
+    let lost = scene.unit("lost");
+    scene.apply(&lost, parameter("2")).unwrap();
+    lost.discard().unwrap();
+    let next = scene.unit("next");
+    scene.apply(&next, parameter("1")).unwrap();
+    assert_eq!(scene.value(), "1");
+    scene.take_back(next, &Undone::Restored);
+    assert_eq!(scene.value(), was);
+    scene.assert_unclaimed();
+}
+
+#[test]
+fn what_somebody_else_changes_is_left_to_them() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let (first, second) = (scene.unit("first"), scene.unit("second"));
+    scene.apply(&first, parameter("2")).unwrap();
+    let _ = testkit::shell(&format!("ip netns exec {} sysctl -qw {}=1", scene.name, KEY.replace('/', ".")));
+    let error = scene.apply(&second, parameter("2")).unwrap_err().to_string();
+    assert!(error.contains("somebody has changed it since"), "{error}");
+    second.take_back(&mut scene.kernel()).unwrap();
+    second.end().unwrap();
+    scene.take_back(first, &Undone::ChangedByOther { found: "1".into() });
+    assert_eq!(scene.value(), "1");
+    scene.assert_unclaimed();
+}
+
+#[test]
+fn claims_go_with_their_namespace() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let first = scene.unit("first");
+    scene.apply(&first, parameter("2")).unwrap();
+    linux::netns::delete(&scene.name).unwrap();
+    scene.take_back(first, &Undone::Gone);
+    scene.assert_unclaimed();
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let mut plan = Plan::new();
+    plan.push(&Place::Host, Step::Share(Box::new(Step::AddNetns)));
+    let mut kernel = Kernel::new().unwrap().with_claims(root.path().join("claims"));
+    let mut journal = Journal::create(&root.path().join("journal")).unwrap();
+    let error = plan::apply(&plan, &mut journal, &mut kernel).unwrap_err();
+    assert!(error.to_string().contains("cannot be shared"), "{error}");
+    // Without a journal nobody could be named, and nobody would take it back.
+    plan.steps[0].step = Step::Share(Box::new(parameter("2").into()));
+    let error = plan::by_hand(&plan.steps[0], &mut Kernel::new().unwrap()).unwrap_err();
+    assert!(error.to_string().contains("only a unit with a journal"), "{error}");
+}
+
+#[test]
+fn damaged_claims_are_named_and_nothing_is_done() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let was = scene.value();
+    let first = scene.unit("first");
+    let directory = scene.root.path().join("claims");
+    std::fs::create_dir(&directory).unwrap();
+    let cookie = scene.world.open("home").cookie().unwrap();
+    std::fs::write(directory.join(format!("{cookie}.json")), r#"{"schema":1,"claims":{},"crc32":7}"#)
+        .unwrap();
+    let error = scene.apply(&first, parameter("2")).unwrap_err().to_string();
+    assert!(error.contains("says who shares what, and is damaged") && error.contains("checksum"), "{error}");
+    assert_eq!(scene.value(), was);
+    first.discard().unwrap();
+}
