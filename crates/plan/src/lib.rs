@@ -42,7 +42,7 @@ pub use kernel::Kernel;
 pub use linux::sysfs::Queue;
 pub use look::{Change, Look, look};
 pub use made::Made;
-pub use preview::{Preview, is_about_code, is_about_the_same, preview};
+pub use preview::{Preview, is_about_code, last_of_each, preview};
 pub use rss::RssHash;
 pub use set::*;
 pub use step::{Place, Placed, Plan, Step};

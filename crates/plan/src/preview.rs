@@ -1,5 +1,7 @@
 //! What a step would change, without changing it.
 
+use std::collections::BTreeSet;
+
 use crate::error::StepError;
 use crate::{Kernel, Placed, set};
 
@@ -25,9 +27,14 @@ pub fn preview(placed: &Placed, kernel: &mut Kernel) -> Result<Option<Preview>, 
     placed.step.effect().preview(kernel, &placed.place)
 }
 
-/// Whether two steps are about the same thing, whatever each makes of it: of two that were done, the later one counts.
-pub fn is_about_the_same(one: &Placed, other: &Placed) -> bool {
-    one.place == other.place && one.step.effect().identity() == other.step.effect().identity()
+/// The steps that count of those that were done: of several about the same thing, whatever each makes of it, the last.
+pub fn last_of_each(steps: Vec<Placed>) -> Vec<Placed> {
+    let mut seen = BTreeSet::new();
+    let identity = |placed: &Placed| (placed.place.clone(), placed.step.effect().identity());
+    let mut last: Vec<Placed> =
+        steps.into_iter().rev().filter(|placed| seen.insert(identity(placed))).collect();
+    last.reverse();
+    last
 }
 
 /// Whether a kernel parameter decides which code runs, or how it is protected: no step writes it, and undo does not

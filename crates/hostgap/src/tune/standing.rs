@@ -1,5 +1,6 @@
 //! `hostgap tune status`, `confirm`, `rollback`: what stands.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -178,25 +179,21 @@ fn seen(store: &Store) -> anyhow::Result<Seen> {
     if !path.exists() {
         return Ok(Seen::default());
     }
-    let mut open: Vec<Intent> = Vec::new();
+    let mut open: BTreeMap<u64, Intent> = BTreeMap::new();
     let mut damaged = Vec::new();
     for plan::Salvaged { line, entry } in plan::salvage(&path)? {
         match entry {
-            Ok(Entry::Intent(intent)) => open.push(intent),
+            Ok(Entry::Intent(intent)) => drop(open.insert(intent.seq, intent)),
             Ok(Entry::Undone { seq, outcome, .. }) if outcome.is_final() => {
-                open.retain(|intent| intent.seq != seq);
+                open.remove(&seq);
             }
             Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
             Err(why) => damaged.push((line, why)),
         }
     }
-    let placed: Vec<Placed> = open.into_iter().map(|intent| intent.placed).collect();
-    let counts = |(at, one): &(usize, &Placed)| {
-        !placed[at + 1..].iter().any(|later| plan::is_about_the_same(one, later))
-    };
+    let placed = open.into_values().map(|intent| intent.placed).collect();
     let mut kernel = Kernel::new()?;
-    let last_of_each = placed.iter().enumerate().filter(counts);
-    let steps = last_of_each.map(|(_, placed)| look(placed.clone(), &mut kernel)).collect();
+    let steps = plan::last_of_each(placed).into_iter().map(|placed| look(placed, &mut kernel)).collect();
     Ok(Seen { steps, damaged, ..Seen::default() })
 }
 

@@ -115,7 +115,8 @@ impl Netlink {
         let mut question = RouteMessage::default();
         question.header.address_family = family_of(dst.addr());
         question.header.destination_prefix_length = dst.max_prefix_len();
-        question.header.flags = RouteFlags::FibMatch;
+        // Unless it is asked for the table, the kernel says of an IPv4 route that it is of the main one.
+        question.header.flags = RouteFlags::FibMatch | RouteFlags::LookupTable;
         question.attributes.push(RouteAttribute::Destination(dst.network().into()));
         let answers = match self.get(Message::GetRoute(question)) {
             Ok(answers) => answers,

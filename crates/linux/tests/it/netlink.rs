@@ -151,6 +151,45 @@ fn an_ipv6_address_can_be_used_at_once() {
     here.netns.run(bind).unwrap().unwrap();
 }
 
+/// The kernel is asked for one route, and its answer must be what the list of all of them says, whatever is in between:
+/// longer and shorter prefixes, other metrics and tables, rules.
+#[test]
+fn a_route_is_told_as_the_list_tells_it() {
+    let (here, there) = (Place::new("rivals-a"), Place::new("rivals-b"));
+    here.wire(&there, "hgv0", "192.0.2.1/24", "192.0.2.2/24");
+    here.up("hgv0", &["2001:db8::1/64"]);
+    let asked: Vec<Route> =
+        ["10.1.0.0/16", "10.1.0.0/24", "192.0.2.0/24", "0.0.0.0/0", "fd01::/64", "2001:db8::/64", "::/0"]
+            .map(|dst| Route::on_link(dst.parse().unwrap(), ifname("hgv0")))
+            .into();
+    for change in [
+        "route add 10.1.0.0/16 dev hgv0",
+        "route add 10.1.0.0/24 dev hgv0 metric 7",
+        "route add 10.1.0.0/32 via 192.0.2.2",
+        "route add 10.1.0.0/24 dev hgv0",
+        "route add blackhole 10.1.0.0/16 metric 5",
+        "route add default via 192.0.2.2 metric 9",
+        "route add fd01::/64 dev hgv0 metric 5",
+        "route add fd01::/64 dev hgv0",
+        "route add fd01::/128 via 2001:db8::2",
+        "-6 route add default via 2001:db8::2",
+        "route add 10.1.0.0/16 dev hgv0 table 99",
+        "rule add priority 9 lookup 99",
+        "rule add priority 8 unreachable",
+        "-6 rule add priority 8 blackhole",
+        "route del 10.1.0.0/16 dev hgv0 metric 0",
+        "rule del priority 8",
+    ] {
+        let words: Vec<&str> = change.split(' ').collect();
+        here.judge("ip", &words);
+        let all = here.netlink.routes().unwrap();
+        for route in &asked {
+            let listed = all.iter().find(|info| info.is_rival(route));
+            assert_eq!(here.netlink.rival(route).unwrap().as_ref(), listed, "{} after {change}", route.dst);
+        }
+    }
+}
+
 #[test]
 fn routes_are_added_found_and_deleted() {
     let (here, there) = (Place::new("routes-a"), Place::new("routes-b"));

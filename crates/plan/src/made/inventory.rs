@@ -80,10 +80,11 @@ impl Inventory {
             };
             of(&later.links).or_else(|| of(&self.links)).unwrap_or_else(|| format!("number {index}"))
         };
-        let changed = self
-            .links
-            .iter()
-            .find(|link| later.links.iter().any(|now| now.index == link.index && now != *link));
+        let has_changed = |link: &&LinkInfo| {
+            let now = later.links.binary_search_by_key(&link.index, |now| now.index);
+            now.is_ok_and(|now| later.links[now] != **link)
+        };
+        let changed = self.links.iter().find(has_changed);
         if let Some(link) = changed {
             return Some(format!("link {} has other properties", link.name));
         }
@@ -131,8 +132,12 @@ impl Inventory {
     }
 }
 
-/// What is gone, or else what is new.
+/// What is gone, or else what is new. The kernel's lists keep their order: what both begin and end with is not searched.
 fn difference<T: PartialEq>(was: &[T], is: &[T], name: impl Fn(&T) -> String) -> Option<String> {
+    let begin = was.iter().zip(is).take_while(|(was, is)| was == is).count();
+    let (was, is) = (&was[begin..], &is[begin..]);
+    let end = was.iter().rev().zip(is.iter().rev()).take_while(|(was, is)| was == is).count();
+    let (was, is) = (&was[..was.len() - end], &is[..is.len() - end]);
     let gone = was.iter().find(|one| !is.contains(one)).map(|one| format!("{} is gone", name(one)));
     gone.or_else(|| is.iter().find(|one| !was.contains(one)).map(|one| format!("{} is new", name(one))))
 }
