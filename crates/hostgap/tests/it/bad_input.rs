@@ -140,16 +140,16 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
     let endless = turn.hostgap(&["tune", "plan", "/dev/zero"]);
     check(&endless, 2, "could not read profile /dev/zero: it has more than 16 MiB");
     let absent: [(&[&str], &str); 7] = [
-        (&["bpf", "counters", "hgt-nobody"], "\"hgt-nobody\" has no programs of ours"),
-        (&["bpf", "unload", "hgt-nobody"], "\"hgt-nobody\" has no programs of ours"),
-        (&["bpf", "member", "hgt-nobody", "10.0.0.1"], "\"hgt-nobody\" has no programs of ours"),
+        (&["bpf", "counters", "hgt-nobody"], "\"hgt-nobody\" has no hostgap programs"),
+        (&["bpf", "unload", "hgt-nobody"], "\"hgt-nobody\" has no hostgap programs"),
+        (&["bpf", "member", "hgt-nobody", "10.0.0.1"], "\"hgt-nobody\" has no hostgap programs"),
         (
             &["bpf", "splice", "hgt-nobody", "--attach", "/sys/fs/cgroup"],
-            "\"hgt-nobody\" has no programs of ours",
+            "\"hgt-nobody\" has no hostgap programs",
         ),
         (&["doctor", "--netns", "hgt-none"], "could not open namespace hgt-none"),
-        (&["serve", "--listen", "127.0.0.1:0", "--cpus", "900"], "CPU 900 is not there or not allowed"),
-        (&["lab", "down", "hgt-nothing"], "nothing called \"hgt-nothing\" stands"),
+        (&["serve", "--listen", "127.0.0.1:0", "--cpus", "900"], "CPU 900 does not exist or is not allowed"),
+        (&["lab", "down", "hgt-nothing"], "no topology \"hgt-nothing\" is up"),
     ];
     for (args, says) in absent {
         check(&turn.hostgap(args), 2, says);

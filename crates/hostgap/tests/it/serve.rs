@@ -133,7 +133,7 @@ fn bad_input() {
             &["--tls-cert", "/nonexistent", "--tls-key", "/x"],
             "read a certificate from /nonexistent: No such file",
         ),
-        (&["--delay", "98%:1ms"], "--delay 98%:1ms: the shares sum to 98 %, and not to 100 %"),
+        (&["--delay", "98%:1ms"], "--delay 98%:1ms: the shares add up to 98 %, not to 100 %"),
         (&["--delay", "soon"], "--delay soon: `soon` is not a time"),
         (&["--delay", "2h"], "a delay of at most 3600 s is possible"),
         (&["--freeze", "2s/2s"], "a freeze must be shorter than the period"),
