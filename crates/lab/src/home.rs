@@ -4,7 +4,7 @@
 //! its servers' files; its namespaces are called `hg-<id>-…`. The owner holds a lock on `<dir>/owner` for as long as
 //! it lives, and the kernel drops that lock however the owner dies. So a directory whose lock can be taken is a dead
 //! owner's, unless it is marked as left standing on purpose. What is not called as an owner's directory is, or has other
-//! content than one that died early, is somebody else's, and left alone. `/run` is memory: after a reboot nothing is left to clean,
+//! content than one that died early, belongs to another program, and is left alone. `/run` is memory: after a reboot nothing is left to clean,
 //! neither here nor in the kernel.
 
 mod sweep;
@@ -112,8 +112,8 @@ impl Home {
         }
     }
 
-    /// Takes the lock that lets one race at a time measure on this machine. If another holds it, `waiting` is told
-    /// its process, and the call waits until it is free or `stop` says so.
+    /// Takes the lock that lets one race at a time measure on this machine. If another process holds it, `waiting` is
+    /// called with its id, and the call waits until the lock is free or `stop` returns true.
     pub fn exclusive(
         &self,
         mut waiting: impl FnMut(u32),
@@ -165,8 +165,8 @@ impl Home {
         Ok(strangers)
     }
 
-    /// Removes one owner's things, whether it is dead or was left standing. CNI plugins of what stands are told of it
-    /// first; one that fails then is among the failures, and everything goes nonetheless.
+    /// Removes one owner's things, whether it is dead or was left up. CNI plugins of a topology that is up get their DEL
+    /// first; if one fails it is among the failures, and everything is removed nonetheless.
     pub fn remove(&self, id: &str) -> Result<Cleaned, LabError> {
         let _guard = self.guard()?;
         let untold = detach(&self.root.join(id))?;
@@ -184,7 +184,7 @@ impl Home {
         for journal in journals(&dir)? {
             undo(&journal, &mut cleaned);
         }
-        // Whatever a damaged journal could not tell: the namespaces carry the owner's id in their names.
+        // In case a damaged journal lacks something: the namespaces carry the owner's id in their names.
         for name in namespaces_of(id)? {
             match netns::delete(&name) {
                 Ok(()) => {}
@@ -205,7 +205,7 @@ impl Home {
         Ok(cleaned)
     }
 
-    /// The lock under which owners come, are looked at and are taken away; `None` if nobody was ever here.
+    /// The lock under which owners are added, listed and removed; `None` if there was never an owner.
     fn guard(&self) -> Result<Option<File>, LabError> {
         if self.root.exists() { self.lock(CLAIM_LOCK, Lock::Wait).map(Some) } else { Ok(None) }
     }
@@ -292,7 +292,7 @@ impl Home {
     }
 }
 
-/// Whether somebody holds the owner's lock. A child that a dead owner had just forked holds it too, until it has loaded
+/// Whether a process holds the owner's lock. A child that a dead owner had just forked holds it too, until it has loaded
 /// its program; so where the process is gone the lock is given a moment to go as well.
 fn is_held(file: &File, pid: u32) -> bool {
     for _ in 0..100 {
@@ -307,7 +307,7 @@ fn is_held(file: &File, pid: u32) -> bool {
     true
 }
 
-/// Held while owners come, go or are looked at, so that nobody sees one that is half there.
+/// Held while owners are added, removed or listed, so that no process sees an incomplete one.
 const CLAIM_LOCK: &str = "claim.lock";
 /// Held by the race that measures.
 const RACE_LOCK: &str = "race.lock";

@@ -127,7 +127,7 @@ fn requests(standing: &mut Standing, method: &Method, load: &Load) -> Result<u64
     Ok(outcome.answered)
 }
 
-/// Of workloads without answers what their CPU time is told by: packets that arrived, or megabytes.
+/// The unit of CPU time for workloads without answers: packets that arrived, or megabytes.
 fn carried(standing: &mut Standing, method: &Method, load: &Load, measure: Measure) -> Result<u64, LabError> {
     // All that is sampled is to count, so there is nothing before the slice.
     let method = Method { slice: SLICE, warmup: Duration::ZERO, ..method.clone() };

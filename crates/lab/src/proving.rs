@@ -98,7 +98,7 @@ impl Ground {
         if let Lives::Machine(key) = setting.lives {
             return Ok(of_machine(key, self.machine).map(|()| setting.clone()));
         }
-        // To try these would be to set them for everybody.
+        // Trying these would set them for the whole machine.
         if matches!(setting.lives, Lives::CpuLatency | Lives::Debug(_) | Lives::Module(_)) {
             return Ok(Err("all of this machine shares it; it is for `hostgap tune apply`".to_owned()));
         }

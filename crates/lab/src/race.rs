@@ -39,7 +39,7 @@ pub struct Settings {
     pub nginx: Option<PathBuf>,
     /// This executable, which serves where nginx does not.
     pub own: PathBuf,
-    /// Where CNI plugins are looked for.
+    /// Where CNI plugins are searched.
     pub plugins: PluginDirs,
     /// CPUs that the race may use.
     pub cpus: CpuSet,
@@ -172,7 +172,7 @@ impl Race {
             Err(error) => Some(error.to_string()),
         };
         let ended = close(writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
-        // The first error is the one to tell: the others follow from it.
+        // Reports the first error: the others follow from it.
         let finished = result?;
         ended?;
         Ok(finished)

@@ -54,7 +54,7 @@ pub enum SearchEvent {
     Race(Event),
     /// A setting cannot be made here, and is left out.
     CannotSet(SearchOption),
-    /// The load is known: requests per second, or a closed loop, and the incumbent's capacity where it was looked for.
+    /// The load is known: requests per second, or a closed loop, and the incumbent's capacity if it was measured.
     Load(Option<f64>, Option<f64>),
     /// A block begins.
     Block {
@@ -220,7 +220,7 @@ impl Search {
         self.sought.objective.guards(self.race.experiment.workload.kind)
     }
 
-    /// The objective with the rate that it is looked at.
+    /// The objective with the rate at which it is measured.
     fn objective(&self) -> Objective {
         let Experiment { workload, rates, .. } = &self.race.experiment;
         Objective { rate: self.sought.objective.rate_of(workload.kind, rates), ..self.sought.objective }

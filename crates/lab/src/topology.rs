@@ -321,7 +321,7 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
 /// the sender's host: TCP holds back what it would add to a full queue of its own host.
 fn long_wire(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     let (wan, bridge) = (wan(shape), ifname("br0"));
-    // Nobody lives here; without an address of its own the bridge sends nothing by itself.
+    // No process runs here; without an address the bridge sends nothing by itself.
     let key = sysctl::Key::new("net/ipv6/conf/all/disable_ipv6").expect("a constant key is a path");
     plan.push(&wan, Step::SetSysctl { key, value: "1".to_owned() });
     let mtu = Some(shape.mtu_bytes);

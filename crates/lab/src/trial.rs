@@ -43,7 +43,7 @@ const LATE_LIMIT_NS: u64 = 150_000;
 pub(crate) const STARVED_LIMIT_PERMILLE: u32 = 30;
 
 /// The limit of the generator threads' busy share, in permille. They sleep between requests, so a thread without any
-/// idle time measures its own queue. Short of that it is lateness that tells, and that is measured directly: where the
+/// idle time measures its own queue. Short of that lateness is the criterion, and it is measured directly: where the
 /// sender's CPU does the receive work, an expensive path takes most of the client's CPU, and must not be void for it.
 const BUSY_LIMIT_PERMILLE: u32 = 990;
 
@@ -93,7 +93,7 @@ const RTO_MIN_S: f64 = 0.2;
 ///
 /// The generator sleeps until the instant and does not spin before it: it would spin at low rates and not at high ones,
 /// where a real-time thread may not, and the two could not be compared; the CPU time of the client's node would be that
-/// of spinning. A wake-up costs every candidate the same few microseconds; `lag` tells how many.
+/// of spinning. A wake-up costs every candidate the same few microseconds; `lag` shows how many.
 pub(crate) fn run(
     standing: &mut Standing,
     method: &Method,

@@ -1,5 +1,4 @@
-//! The wire between the nodes where it is longer, worse or narrower than one of this machine: what netem is told, and
-//! how much longer everything takes.
+//! A wire with delay, loss or limited bandwidth: the settings of netem, and how much longer everything takes.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ pub struct Wires {
 /// How long things take, at least or at most, on a wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// A round trip on a wire that nobody else uses.
+    /// A round trip on an idle wire.
     round_trip: Duration,
     /// A round trip through queues that are full.
     crowded: Duration,
@@ -39,7 +38,7 @@ const PACKETS_MAX: u64 = 1_000_000;
 const PACKETS_MIN: u64 = 100;
 /// A small packet in bytes: a request, or an answer of the default load.
 const SMALL: u64 = 256;
-/// The length of a link's queue where nobody has set it (`DEFAULT_TX_QUEUE_LEN`).
+/// The default length of a link's queue (`DEFAULT_TX_QUEUE_LEN`).
 const QUEUE_PACKETS: u32 = 1000;
 /// The least time for which a queue before a narrow wire has room, as in small routers.
 const QUEUE_MIN: Duration = Duration::from_millis(20);

@@ -29,7 +29,7 @@ pub(crate) struct Asks {
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) bytes: Vec<u8>,
-    /// Its answer has a head alone, whatever length that tells (RFC 9110, 9.3.2).
+    /// Its answer has only a head, whatever length that gives (RFC 9110, 9.3.2).
     pub(crate) is_head: bool,
     pub(crate) expect: Expect,
 }
@@ -174,7 +174,7 @@ impl Kind {
         for (name, value) in fields {
             line(format_args!("{name}: {value}\r\n"));
         }
-        // RFC 9110, 8.6: a method that means content tells its length even if that is none.
+        // RFC 9110, 8.6: a method that anticipates content sends its length even if that is 0.
         if !body.is_empty() || ["POST", "PUT", "PATCH"].contains(&method.as_str()) {
             line(format_args!("Content-Length: {}\r\n", body.len()));
         }

@@ -1,4 +1,4 @@
-//! A load generator that tells the truth about latency, and a responder to point it at.
+//! A load generator that measures latency truthfully, and a responder to test it with.
 //!
 //! Requests are sent on a schedule that is fixed before the first packet and does not wait for the server. For every
 //! request there are three instants, and so three times, always: *response* (received − intended) is what a user of
@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! What a run is worth, [`checks`] tells: whether it was what was asked for, and whether its figures mean what they say.
+//! [`checks`] judge a run: whether it was what was requested, and whether its figures mean what they say.
 //! The run itself counts and measures, and judges nothing.
 
 mod ask;

@@ -1,4 +1,4 @@
-//! A responder: the same answer for everybody, as fast as one thread a CPU can give it.
+//! A responder: the same answer to every request, as fast as one thread per CPU can give it.
 //!
 //! It stands in for nginx where that is not installed, and its answers look like nginx's for a static file: a head of
 //! about 250 bytes, so that a body of 100 bytes is about 350 bytes on the wire. `/` has the default size, `/N` has N
@@ -12,7 +12,7 @@
 //!
 //! And calls of gRPC over HTTP/2 in the clear: `/hostgap.Echo/Unary` answers with the message that it was called with.
 //!
-//! And it can tell a known lie: delays, freezes, errors and cuts ([`Faults`]) whose effect on latency follows by
+//! It can also add known faults: delays, freezes, errors and cuts ([`Faults`]) whose effect on latency follows by
 //! arithmetic, so that a generator can be held against it.
 //!
 //! Each thread has a listening socket of its own on the same address (`SO_REUSEPORT`; a Unix socket is shared), and
@@ -116,7 +116,7 @@ pub struct Served {
     pub answered: u64,
     /// Requests answered otherwise.
     pub refused: u64,
-    /// TLS handshakes and sessions that were given up, because the peer broke the protocol or trusts nobody here.
+    /// TLS handshakes and sessions that were given up, because the peer broke the protocol or does not trust the certificate.
     pub broken_tls: u64,
     /// Datagrams that were not answered because the socket or the queue of delayed ones was full.
     pub dropped: u64,
@@ -173,7 +173,7 @@ impl Server {
         self.config.listen.iter().filter_map(Listen::address).collect()
     }
 
-    /// Answers until the flag is set, which is looked at every 50 ms. Freezes count from the call.
+    /// Answers until the flag is set, which is checked every 50 ms. Freezes count from the call.
     ///
     /// # Errors
     /// If a thread cannot have its CPU, or the kernel refuses an epoll. Then all threads end.

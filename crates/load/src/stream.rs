@@ -275,7 +275,7 @@ impl Delivered {
     }
 }
 
-/// A thread of an end: on its CPUs, with exact timers, its cost told where it is the sender's.
+/// A thread of an end: on its CPUs, with exact timers; a sender's thread reports its cost.
 fn on_cpus(
     cpus: &CpuSet,
     work: impl FnOnce() -> Result<Delivered, LoadError>,

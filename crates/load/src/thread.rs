@@ -5,7 +5,7 @@ use linux::{CpuSet, clock};
 
 use crate::LoadError;
 
-/// What one thread of the generator cost during a run, draining included. It tells whether the figures are the
+/// What one thread of the generator cost during a run, draining included. It shows whether the figures are the
 /// server's or the generator's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadCost {

@@ -1,4 +1,4 @@
-//! What an experiment may say of its candidates: one origin each, and names that tell them apart.
+//! Checks on the candidates of an experiment: one origin each, and distinct names.
 
 use std::collections::BTreeSet;
 

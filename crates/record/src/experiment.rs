@@ -35,7 +35,7 @@ pub struct Experiment {
     /// How often each candidate is visited.
     #[serde(default = "defaults::rounds")]
     pub rounds: u32,
-    /// How often all topologies are torn down and built anew within those rounds.
+    /// How often all topologies are torn down and rebuilt within those rounds.
     #[serde(default = "defaults::builds")]
     pub builds: u32,
     /// The measured part of a trial in milliseconds.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The checksum is that of the bytes after `"line":` up to the last brace, so every line is JSON for other tools, and
-//! nobody has to agree on a canonical form. See `docs/record.md`.
+//! no canonical form is needed. See `docs/record.md`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -379,7 +379,7 @@ fn payloads<'a>(bytes: &'a [u8], path: &Path) -> Result<(Vec<&'a [u8]>, Vec<Stri
     Ok((payloads, vec![]))
 }
 
-/// The header; its version is looked at before the rest, which a newer version may have changed.
+/// The header; its version is checked before the rest, which a newer version may have changed.
 fn header(payload: &[u8], path: &Path) -> Result<Header, RecordError> {
     #[derive(Deserialize)]
     struct Versioned {

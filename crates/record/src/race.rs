@@ -51,7 +51,7 @@ pub struct Race {
 }
 
 impl Race {
-    /// Rounds that ran and that the record does not hold: somebody took lines out of it. A race that was cut off or stopped
+    /// Rounds that ran but are not in the record: lines were removed from it. A race that was cut off or stopped
     /// lacks its last rounds, which did not run.
     pub fn missing_rounds(&self) -> Vec<RangeInclusive<u32>> {
         let mut missing = Vec::new();

@@ -1,4 +1,4 @@
-//! The file of a search for settings: one JSON object, written anew after each stage.
+//! The file of a search for settings: one JSON object, rewritten after each stage.
 //!
 //! It holds what every visit of every block gave, so that all figures can be computed again, and is what
 //! `hostgap tune search --json` prints.
@@ -237,7 +237,7 @@ impl Search {
         &self.blocks[from..to]
     }
 
-    /// Writes the file anew. A reader sees the old one or the new one, whatever happens meanwhile.
+    /// Replaces the file atomically: a reader sees the old one or the new one.
     ///
     /// # Errors
     ///

@@ -314,7 +314,7 @@ impl Experiment {
     }
 }
 
-/// Wires in the order in which they are told.
+/// Wires in the order in which they are listed.
 const WIRES: [(&str, Over); 6] = [
     ("loss", Over::Wire(WireKey::Loss, Way::Both)),
     ("to_server.loss", Over::Wire(WireKey::Loss, Way::ToServer)),
@@ -324,7 +324,7 @@ const WIRES: [(&str, Over); 6] = [
     ("to_client.delay", Over::Wire(WireKey::Delay, Way::ToClient)),
 ];
 
-/// What [`Over`] can be, for whoever typed something else.
+/// The valid values of [`Over`], for an error message.
 const EXPECTED: &str =
     "`body_bytes`, `rate`, `loss`, `delay` (or one way, `to_server.loss`), `connections` or `settings.KNOB`";
 

@@ -81,7 +81,7 @@ impl Machines {
     }
 }
 
-/// Repetitions of the exact mode: they differ by a thousandth or two, so three tell how much.
+/// Repetitions of the exact mode: they differ by a thousandth or two, and three are enough to see how much.
 const REPETITIONS: u32 = 3;
 /// A slice of the exact mode.
 const EXACT_SLICE_MS: u32 = 60;
@@ -94,7 +94,7 @@ impl Experiment {
     /// Whether instructions are counted instead of time.
     ///
     /// The virtual machine's clock then takes a nanosecond for an instruction and none for sleep. On one connection each
-    /// request follows the answer before, so that somebody always works: the client, the server, or one of both nodes'
+    /// request follows the answer before, so that the CPU is never idle: the client, the server, or one of both nodes'
     /// kernels between them. The time of a request is the number of instructions that all of them spend on it.
     pub fn exact(&self) -> bool {
         self.vm.as_ref().is_some_and(|vm| vm.exact)

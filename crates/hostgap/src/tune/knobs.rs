@@ -39,7 +39,7 @@ fn text(knob: &Knob) -> String {
         return format!("{text}{}{}", paragraph(&format!("Today: {gone}; {instead}.")), source(knob));
     }
     text += &format!("      takes   {}, for example {}\n", knob.kind, knob.example);
-    text += &format!("      set on  {}, affects {}, risk {}\n", knob.lives, knob.reaches, knob.risk);
+    text += &format!("      set on  {}, takes effect {}, risk {}\n", knob.lives, knob.reaches, knob.risk);
     if let Some(races) = knob.races() {
         text += &format!("      races   {races}\n");
     }

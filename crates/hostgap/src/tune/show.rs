@@ -67,7 +67,7 @@ fn one(Change { wanted, steps, held }: &Change) -> String {
         Disrupts::Nothing => String::new(),
         some => format!(", interrupts {some}"),
     };
-    let _ = writeln!(text, "      affects {}, risk {}{disrupts}", knob.reaches, knob.risk);
+    let _ = writeln!(text, "      takes effect {}, risk {}{disrupts}", knob.reaches, knob.risk);
     let _ = writeln!(text, "      {}\n", wanted.why);
     text
 }

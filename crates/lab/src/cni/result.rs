@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
-/// The pod's addresses in a result: those on an interface in its namespace, and those of which no interface is told.
+/// The pod's addresses in a result: those on an interface in its namespace, and those without an interface.
 pub(super) fn addresses(result: &Value, netns_path: &str) -> Result<Vec<IpNet>, String> {
     let no_list = Vec::new();
     let list = |key: &str| match result.get(key) {
@@ -73,7 +73,7 @@ pub(super) fn complaint(printed: &str, log: &str, status: &str) -> String {
     format!("{message}{details}{code}")
 }
 
-/// How much of what a program said is told on.
+/// How much of a program's output an error quotes, in bytes.
 const TOLD_CHARS: usize = 300;
 
 fn beginning(text: &str) -> String {

@@ -20,7 +20,7 @@ pub(super) fn namespaces_of(id: &str) -> Result<Vec<NetnsName>, LabError> {
 pub(super) fn kill_in(names: &[NetnsName]) -> Result<u32, LabError> {
     let mut inodes = BTreeSet::new();
     for name in names {
-        // One that is half made has no namespace behind its name, and so nobody in it.
+        // A half-made one has no namespace behind its name, and so no process in it.
         if let Ok(netns) = Netns::open(name) {
             inodes.insert(netns.inode()?);
         }

@@ -63,7 +63,7 @@ impl Race {
         run(standing, &self.method, load, SETTLE).map(drop)
     }
 
-    /// Writes down and tells what will be raced.
+    /// Records and reports the loads of the race.
     fn announce(
         &self,
         loads: Vec<Load>,

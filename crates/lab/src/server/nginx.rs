@@ -69,7 +69,7 @@ http {{
     ))
 }
 
-/// What a worker is told for a number of connections. nginx closes idle connections of the kind that stays open as soon
+/// The settings of a worker for a number of connections. nginx closes idle persistent connections as soon
 /// as a sixteenth or less of its places is free (`ngx_drain_connections`), so an eighth is added, and some for what is
 /// no connection of a client.
 fn worker_connections(connections: u32) -> u32 {

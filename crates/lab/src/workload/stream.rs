@@ -60,7 +60,7 @@ impl Workload for Stream {
         indexes: (usize, usize),
     ) -> Result<TrialRecord, LabError> {
         let flow = flow(standing, load, Some(method));
-        // At the edges of the measured part: what is sent before and after it is nobody's.
+        // At the edges of the measured part: data sent before and after it does not count.
         let mut looks = Vec::with_capacity(2);
         let topology = standing.topology.clone();
         // What is read within the measured part may have passed the path long before: it lay in socket buffers.
@@ -155,7 +155,7 @@ fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
 }
 
 /// A path that carries nothing, or that loses bytes of TCP, is broken. One that loses datagrams is only bad; and if
-/// hardly any was sent, that is nobody's fault but the sender's.
+/// hardly any was sent, that is the sender's fault.
 fn broken(standing: &Standing, delivered: &Delivered) -> Result<(), LabError> {
     let (sent, arrived) = delivered.total_bytes;
     let few = delivered.packets.sent < 100;

@@ -17,7 +17,7 @@ use super::{Injected, ServeError};
 /// Datagrams that wait for their instant, of one thread. What comes beyond is dropped, as by a full socket.
 const DATAGRAMS_MAX: usize = 65_536;
 
-/// A wish to end is looked at that often in a freeze.
+/// How often the stop flag is checked during a freeze.
 const NAP: Duration = Duration::from_millis(50);
 
 /// The faults of one thread, at work.
@@ -116,7 +116,7 @@ impl Injector {
         self.faults.trickle
     }
 
-    /// Waits while there is a freeze, and tells the time.
+    /// Waits while there is a freeze, and returns the time.
     pub(super) fn sit_out_freeze(&mut self, ends: &dyn Fn() -> bool) -> u64 {
         let now_ns = clock::now_ns();
         let Some(freeze) = &self.faults.freeze else { return now_ns };

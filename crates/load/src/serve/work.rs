@@ -43,7 +43,7 @@ impl Work {
             let steps = ((part_ns * self.steps_per_ns) as u64).max(STEPS_MIN);
             turn(steps);
             let then_ns = clock::thread_cpu_ns();
-            // Of a short part the looks are too much to tell the speed by.
+            // In a short part, reading the clock takes too large a share to measure the speed.
             if steps > 16 * STEPS_MIN || self.steps_per_ns < 0.1 {
                 let seen = steps as f64 / (then_ns - now_ns).max(1) as f64;
                 // A clock that stood still has seen nothing.

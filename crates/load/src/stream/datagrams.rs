@@ -147,7 +147,7 @@ impl Source<'_> {
         Ok(delivered)
     }
 
-    /// Sends one. False: the kernel did not take it, for want of room or because the last one found nobody.
+    /// Sends one. False: the kernel did not accept it, for lack of room or because the last one met a closed port.
     fn transmit(&self, packet: &[u8]) -> Result<bool, LoadError> {
         match self.socket.send(packet) {
             Ok(_) => Ok(true),

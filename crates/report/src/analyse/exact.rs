@@ -78,7 +78,7 @@ pub(super) fn sentence(exact: &[Exact]) -> String {
     let Some((counts, reference)) =
         exact.first().and_then(|counts| Some((counts, counts.candidates.first()?)))
     else {
-        return "nothing was counted yet".to_owned();
+        return "nothing has been counted yet".to_owned();
     };
     let mut contenders: Vec<&Instructions> = counts.candidates.iter().skip(2).collect();
     contenders.sort_by(|a, b| a.per_request.total_cmp(&b.per_request));
@@ -90,6 +90,6 @@ pub(super) fn sentence(exact: &[Exact]) -> String {
     match contenders.as_slice() {
         [] => figure,
         [only] => format!("{figure}; {}", told(only)),
-        [least, .., most] => format!("{figure}; least over it {}, most {}", told(least), told(most)),
+        [least, .., most] => format!("{figure}; the least above it is {}, the most {}", told(least), told(most)),
     }
 }

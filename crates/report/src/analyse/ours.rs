@@ -102,7 +102,7 @@ impl Ours {
             }
             Formula::Quotient(of) => of_quotient(cell, of, resamples),
             Formula::Busiest => {
-                let cpu = busiest(cell).ok_or("this race did not write down the time of each CPU")?;
+                let cpu = busiest(cell).ok_or("this race did not record the time of each CPU")?;
                 let none = CpuTime::default();
                 of_quotient(cell, |trial| softirq(trial.server_by_cpu.get(&cpu).unwrap_or(&none)), resamples)
             }
@@ -121,7 +121,7 @@ impl Ours {
     /// Why there is no interval, where there is none.
     pub(super) fn without_interval(metric: Metric, units: usize) -> String {
         match (metric, units) {
-            (Metric::Max, _) => "the greatest of many is the luck of one, and has no interval".to_owned(),
+            (Metric::Max, _) => "a maximum depends on a single request, and has no interval".to_owned(),
             (_, 0 | 1) => "one round gives no interval".to_owned(),
             _ => "resamples without a value leave no interval".to_owned(),
         }
@@ -137,7 +137,7 @@ fn of_percentile(cell: &Cell<'_>, percentile: Percentile, resamples: &Resamples)
         return Err(format!("too few samples for {} ({count} of {needed})", percentile.label()));
     }
     let value =
-        at(&all).ok_or_else(|| format!("{} lies among requests without an answer", percentile.label()))?;
+        at(&all).ok_or_else(|| format!("{} falls among requests without an answer", percentile.label()))?;
     Ok(Ours { value, resampled: resamples.iter().map(at).collect() })
 }
 

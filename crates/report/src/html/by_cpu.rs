@@ -55,8 +55,8 @@ pub(super) fn figures(m: &mut Markup, summary: &Summary, load: usize) {
     m.leaf(
         "p",
         &[("class", "aside")],
-        "How each CPU spent its time over all trials that count; “all” is the mean of a node's CPUs. The figure beside a bar is \
-         its softirq.",
+        "How each CPU spent its time over all trials that count; “all” is the mean of a node's CPUs. The figure beside a bar \
+        is its share of softirq.",
     );
     m.within("figure", &[], |m| {
         for frame in Frame::BOTH {
@@ -127,7 +127,7 @@ impl<'a> Plot<'a> {
             self.draw_panel(&mut svg, index, panel);
         }
         let lines = self.panels.len().div_ceil(self.columns());
-        let desc = "A panel a candidate, a bar a CPU, stacked by what its time went into; figures in the table below.";
+        let desc = "One panel for each candidate, one bar for each CPU, stacked by kind of time; figures in the table below.";
         svg.finish(self.frame, LEGEND + self.height * lines as f64, Caption { title: caption, desc })
     }
 

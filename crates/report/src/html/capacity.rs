@@ -22,15 +22,15 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         if measured {
             let reference = look::reference(summary);
             let lead = format!(
-                "Answers per second in a closed loop of {} connections, ÷ {reference}; left of 1 carries less. Bars are \
-                 ratios, whiskers their 95 % intervals.",
+                "Answers per second in a closed loop of {} connections, ÷ {reference}; left of 1 is less. Bars are ratios, \
+                whiskers their 95 % intervals.",
                 summary.experiment.workload.connections
             );
             m.leaf("p", &[("class", "lead")], &lead);
             m.within("figure", &[], |m| Frame::BOTH.iter().for_each(|frame| m.append(&draw(summary, *frame))));
             table(m, summary);
         } else {
-            m.leaf("p", &[("class", "aside")], "This race had no closed loop: the contenders' capacity is not known.");
+            m.leaf("p", &[("class", "aside")], "This race had no closed loop, so the capacity of the candidates is not known.");
         }
         for capacity in &summary.capacities {
             let samples: Vec<String> = capacity.samples_per_s.iter().map(|rate| text::per_second(*rate)).collect();
@@ -38,8 +38,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 "p",
                 &[("class", "aside")],
                 &format!(
-                    "Before the race the reference sustained {} answers/s of {} (median of {}): what shares of capacity \
-                     refer to.",
+                    "Before the race the reference sustained {} answers/s of {} (median of {}). Shares of capacity refer to \
+                    this rate.",
                     text::per_second(capacity.rate_per_s),
                     text::bytes(capacity.body_bytes),
                     samples.join(", ")
@@ -83,7 +83,7 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
     let name = format!("capacity ÷ {}", look::reference(summary));
     svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, &name);
     let caption =
-        Caption { title: &name, desc: "A bar a candidate with its interval; figures in the table below." };
+        Caption { title: &name, desc: "One bar for each candidate with its interval; figures in the table below." };
     svg.finish(frame, bottom + FOOT, caption)
 }
 

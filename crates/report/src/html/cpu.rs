@@ -54,9 +54,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            &format!("Microseconds of CPU that a node spends on one {of}, from /proc/stat over all trials that count. The \
-             first part of a bar is softirq: where packets are received, forwarded and encapsulated. The dashed line is the \
-             reference's total."),
+            &format!("CPU microseconds of a node per {of}, from /proc/stat over all trials that count. The first part of a \
+            bar is softirq, in which packets are received, forwarded and encapsulated. The dashed line is the reference's \
+            total."),
         );
         for (load, spec) in summary.loads.iter().enumerate() {
             let plots = Frame::BOTH.map(|frame| Plot::new(summary, load, frame));
@@ -131,7 +131,7 @@ impl<'a> Plot<'a> {
             text::load(&self.summary.loads[self.load])
         );
         let desc =
-            "Stacked bars of softirq and other time, one a candidate and node; figures in the table below.";
+            "Stacked bars of softirq and other time, one for each candidate and node; figures in the table below.";
         svg.finish(self.frame, whole, Caption { title: &title, desc })
     }
 

@@ -39,9 +39,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            "Response time in µs; both axes are logarithmic, each further nine takes the same space. A line ends where \
-             fewer than ten samples lie beyond. The shaded strip lies between the reference and itself raced again: \
-             differences of its width are noise.",
+            "Response time in µs; both axes are logarithmic, and each further nine takes the same space. A line ends where \
+            fewer than ten samples lie beyond. The shaded strip lies between the reference and its control: differences \
+            of its width are noise.",
         );
         for (load, spec) in summary.loads.iter().enumerate() {
             m.leaf("h3", &[], &text::load(spec));
@@ -49,8 +49,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 m.leaf(
                     "p",
                     &[("class", "aside")],
-                    "Closed loop: every connection waits for its answer before it sends again, so this is the time of a \
-                     queue that is always full, and stalls are under-represented. Read rates here, not tails.",
+                    "Closed loop: every connection waits for its answer before it sends again. So this is the time in a queue \
+                    that is always full, and stalls are under-represented. Compare rates here, not tails.",
                 );
             }
             let lines = lines(summary, load);
@@ -123,7 +123,7 @@ impl<'a> Plot<'a> {
             self.draw_line(&mut svg, line, label_y);
         }
         let title = format!("Response time by percentile, {}", text::load(&self.summary.loads[self.load]));
-        let desc = "One line a candidate; every point stands in the table of points below.";
+        let desc = "One line for each candidate; every point is in the table of points below.";
         svg.finish(self.frame, self.area.y + self.area.height + 44.0, Caption { title: &title, desc })
     }
 
@@ -229,7 +229,7 @@ fn quantiles(m: &mut Markup, summary: &Summary, load: usize) {
         m.leaf(
             "p",
             &[("class", "aside")],
-            "“–”: fewer than ten samples lie beyond; what it would take stands under each data path.",
+            "“–”: fewer than ten samples lie beyond; see under each data path how many are needed.",
         );
     }
 }

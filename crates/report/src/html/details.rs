@@ -13,10 +13,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            "The commands that build it, the three times of its requests, and what the stacks counted. Response is \
-             received − intended; service, received − sent, is what closed-loop tools report, and hides the time that a \
-             request waited to be sent; lag, sent − intended, is that wait, for the \
-             generator or for a free connection.",
+            "The commands that build it, the three times of its requests, and the counters of the network stacks. Response \
+            is received − intended. Service is received − sent; closed-loop tools report it, and it hides the wait before a \
+            request was sent. Lag is that wait, sent − intended, for the generator or for a free connection.",
         );
         for (index, candidate) in summary.candidates.iter().enumerate() {
             m.within("details", &[("class", "path"), ("data-c", &index.to_string())], |m| {
@@ -56,8 +55,8 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
     }
     if let Some(broke) = &candidate.broke {
         let text = format!(
-            "It broke in round {}, and the race went on without it. Its figures are of the time before, and are compared \
-             with nothing.",
+            "It broke in round {}, and the race continued without it. Its figures are from the rounds before, and are not \
+            compared.",
             broke.round
         );
         m.leaf("p", &[], &text);
@@ -78,7 +77,7 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         trouble(m, summary, candidate);
     }
     if candidate.commands.is_empty() {
-        m.leaf("p", &[("class", "aside")], "The record holds no commands for it.");
+        m.leaf("p", &[("class", "aside")], "The record has no commands for it.");
     } else {
         m.leaf("h4", &[], "Commands that build the same");
         m.leaf("pre", &[("tabindex", "0")], &candidate.commands.join("\n"));
@@ -154,7 +153,7 @@ fn counted(rate: &RateSummary) -> [(&'static str, String); 16] {
         ("void trials", text::grouped(rate.void_trials)),
         ("time measured", text::duration(rate.measured_s)),
         ("retransmits", text::grouped(counters.retransmits)),
-        ("of these for nothing", text::grouped(counters.needless_retransmits)),
+        ("of these, unnecessary", text::grouped(counters.needless_retransmits)),
         ("segments out of order", text::grouped(counters.out_of_order)),
         ("RTO expiries", text::grouped(counters.rto_expiries)),
         ("softnet drops", text::grouped(counters.softnet_drops)),
@@ -180,7 +179,7 @@ fn counters(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         candidate: None,
         cells: columns.iter_mut().filter_map(Iterator::next).map(|(_, count)| Cell::figure(count)).collect(),
     });
-    let caption = format!("{}: what was counted in the trials that count", candidate.name);
+    let caption = format!("{}: counters over the trials that count", candidate.name);
     Table { caption: &caption, head, rows: rows.collect() }.write(m);
 }
 

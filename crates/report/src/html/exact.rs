@@ -19,9 +19,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            "What client, server and both nodes' kernels execute together for one request and its answer, counted by the \
-             clock of an emulated processor: the same on every machine, however busy. Caches, locks and other processors are \
-             not in it, so it tells what a data path costs in work and not how fast it is.",
+            "The instructions that client, server and both nodes' kernels together execute for one request and its answer, \
+            counted by the clock of an emulated processor: the same on every machine, however busy. Caches, locks and other \
+            processors are left out, so this is the work that a data path costs, not its speed.",
         );
         for (load, counts) in summary.exact.iter().enumerate() {
             m.leaf("h3", &[], &format!("Answers of {}", text::bytes(counts.body_bytes)));
@@ -76,7 +76,7 @@ fn draw(summary: &Summary, counts: &Exact, load: usize, frame: Frame) -> Markup 
     }
     let name = "instructions per request";
     svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, name);
-    let caption = Caption { title: name, desc: "A bar a candidate; figures in the table below." };
+    let caption = Caption { title: name, desc: "One bar for each candidate; figures in the table below." };
     svg.finish(frame, bottom + FOOT, caption)
 }
 

@@ -56,7 +56,7 @@ struct Spot {
 pub(super) fn graph(m: &mut Markup, title: &str, own: Stacks, reference: Option<Stacks>) {
     let tree = Node::of(own.stacks);
     if tree.samples == 0 {
-        return m.leaf("p", &[("class", "aside")], "No sample found a CPU at work.");
+        return m.leaf("p", &[("class", "aside")], "No sample found a busy CPU.");
     }
     let of_reference = reference.map(|reference| Node::of(reference.stacks));
     let graph = Graph { own, reference, whole: tree.samples, depth: tree.depth(tree.samples) };

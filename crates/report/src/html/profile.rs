@@ -37,10 +37,10 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             "p",
             &[("class", "lead")],
             &format!(
-                "CPU time of both nodes per {of}, by the part of the kernel that the innermost known function belongs \
-                 to, and what each candidate spends more than {reference}. From samples of the nodes' CPUs, taken after \
-                 the race, so that no trial was sampled. A difference counts if it exceeds its sampling error (±, 95 % for all parts \
-                 of a candidate together) and what {reference} differs by from itself."
+                "CPU time of both nodes per {of}, by the part of the kernel to which the innermost known function belongs, \
+                and the difference of each candidate from {reference}. From samples of the nodes' CPUs, taken after the \
+                race, so that no trial was sampled. A difference counts if it exceeds its sampling error (±, 95 % for all \
+                parts of a candidate together) and the difference of {reference} from itself."
             ),
         );
         for (index, load) in summary.profiles.iter().enumerate() {
@@ -123,7 +123,7 @@ fn draw(m: &mut Markup, summary: &Summary, load: &ProfiledLoad, index: usize) {
         return m.leaf(
             "p",
             &[("class", "aside")],
-            "No part of any candidate can be told from the reference's.",
+            "No part of any candidate differs from the reference by more than the noise.",
         );
     }
     let (of, named) = (carried::subject(load.measure), text::load(&as_load(load)));
@@ -168,7 +168,7 @@ impl Plot<'_> {
             );
         }
         let rows = self.panels.len().div_ceil(self.columns());
-        let desc = "Bars, one a part and candidate; figures in the table below.";
+        let desc = "One bar for each part and candidate; figures in the table below.";
         svg.finish(self.frame, height * rows as f64, Caption { title, desc })
     }
 
@@ -244,13 +244,13 @@ fn table(m: &mut Markup, summary: &Summary, load: &ProfiledLoad, index: usize) {
     let parts = Part::ALL.iter().enumerate().map(|(part, of)| row(of.name(), Some(part)));
     let rows = std::iter::once(row("all but other programs", None)).chain(parts).collect();
     let caption = format!(
-        "{} as it is, the others as what they differ by from it; in brackets: indistinguishable. Other programs as they are",
+        "{} in full, the others as differences from it; in brackets: indistinguishable. Other programs in full",
         reference.name
     );
     Table { caption: &caption, head, rows }.write(m);
 }
 
-/// How much was sampled, and what of it nobody knows.
+/// The number of samples, and how many were lost.
 fn notes(m: &mut Markup, load: &ProfiledLoad) {
     let told = load.candidates.iter().map(|profiled| {
         let missing = match profiled.lost {
@@ -269,7 +269,7 @@ fn notes(m: &mut Markup, load: &ProfiledLoad) {
     m.leaf(
         "p",
         &[("class", "aside")],
-        &format!("Samples at work, one a CPU each {period} µs: {}.", told.join("; ")),
+        &format!("Samples of busy CPUs, one on each CPU every {period} µs: {}.", told.join("; ")),
     );
 }
 
@@ -280,9 +280,9 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
         "p",
         &[("class", "aside")],
         &format!(
-            "A box is a function, as wide as its time and that of all it called, and stands on its caller. Orange: it takes more \
-             time per {of} than with {reference}, blue: less, pale: no difference to be seen. The figures rest under the \
-             pointer."
+            "A box is a function, as wide as its own time and that of all it called, and sits on top of its caller. Orange: more \
+            time per {of} than with {reference}; blue: less; pale: no difference beyond the noise. Point at a box for its \
+            figures."
         ),
     );
     let first = load.candidates.iter().find(|candidate| candidate.total.difference.is_none());
@@ -295,7 +295,7 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
         m.within("details", &[("class", "path")], |m| {
             m.leaf("summary", &[], &format!("{}, {} µs per {of}", profiled.name, cost_text(&profiled.total)));
             flame::graph(m, &format!("Flame graph of {}", profiled.name), own, against);
-            // What requests cost is paid at both ends; of a stream the sender is often looked at by itself.
+            // Requests cost time at both ends; of a stream the sender alone is often of interest.
             if load.measure != Measure::Latency {
                 let alone = sender(profiled);
                 let alone = Stacks { stacks: &alone, ..own };
@@ -304,7 +304,7 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
                 m.leaf(
                     "p",
                     &[("class", "aside")],
-                    "The sender alone, with what the kernel does in its name:",
+                    "The sender alone, with the kernel's work on its behalf:",
                 );
                 flame::graph(m, &format!("Flame graph of the sender of {}", profiled.name), alone, against);
             }

@@ -87,15 +87,15 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 let unit = carried::unit(measure);
                 return m.text(&format!(
                     "{unit} that arrived ÷ that of {reference}; right of 1 is faster. Marks are ratios, whiskers their \
-                     95 % intervals. The shaded band is the noise floor: what {reference} differs by from itself."
+                    95 % intervals. The shaded band is the noise floor: the difference of {reference} from itself."
                 ));
             }
             m.text(&format!(
                 "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. In a closed loop \
-                 answers per second stand first, and there right of 1 is faster. Marks are ratios of \
-                 the merged histograms, whiskers their 95 % intervals. The shaded band is the noise floor: what \
-                 {reference} differs by from itself. Shape, colour and word give the verdict for the load as a whole; \
-                 which statistic decided it stands in the table."
+                answers per second come first, and there right of 1 is faster. Marks are ratios of the merged \
+                histograms, whiskers their 95 % intervals. The shaded band is the noise floor: the difference of \
+                {reference} from itself. Shape, colour and word give the verdict for the whole load; the table says \
+                which statistic decided it."
             ));
         });
         for (load, spec) in summary.loads.iter().enumerate() {
@@ -149,7 +149,7 @@ impl<'a> Plot<'a> {
         let subject = subject(carried::measure(self.summary));
         let title = format!("{subject} relative to {}", look::reference(self.summary));
         let desc = format!(
-            "{}; every figure stands in the table below.",
+            "{}; every figure is in the table below.",
             text::load(&self.summary.loads[self.load])
         );
         svg.finish(self.frame, height, Caption { title: &title, desc: &desc })

@@ -12,7 +12,7 @@ type Figure = (&'static str, fn(&Carried) -> Option<String>);
 /// The columns; one that says nothing of anybody is left out.
 const FIGURES: [Figure; 7] = [
     ("Mbit/s", |of| of.mbit_per_s.map(carried::mbit)),
-    ("mean of an object", carried::object_ms),
+    ("mean object time", carried::object_ms),
     ("packets sent/s", |of| of.sent_packets_per_s.map(text::per_second)),
     ("received/s", |of| of.received_packets_per_s.map(text::per_second)),
     ("lost", carried::loss),

@@ -53,21 +53,21 @@ fn lead(summary: &Summary, timeline: &Timeline) -> String {
         .flatten()
         .any(|row| matches!(row.quantity, Quantity::Stolen | Quantity::Starved));
     let stalls = if has_stalls {
-        " Answers that were late while the hypervisor took CPU time, or while the generator waited for a CPU, may be late by \
-         the machine and not by their data path."
+        " Answers that were late while the hypervisor took CPU time, or while the generator waited for a CPU, may be late \
+        because of the machine and not because of their data path."
     } else {
         ""
     };
     let several = match timeline.rounds_a_step {
         1 => String::new(),
         rounds => format!(
-            " A point stands for {rounds} rounds: the least rate, the greatest percentile, the sum of what is counted."
+            " A point stands for {rounds} rounds: the least rate, the greatest percentile, the sum of the counts."
         ),
     };
     format!(
-        "What single trials reached, round by round{took}.{stalls} Upright lines are new builds of all topologies. What moves all \
-         lines alike is the machine; what moves one is its data path, or chance. Void trials are counted in their own row and \
-         are in no other figure but counts.{several}"
+        "The results of single trials, round by round{took}.{stalls} Vertical lines mark new builds of all topologies. If all \
+        lines move together, the cause is the machine; if one moves, it is its data path or chance. Void trials have a row \
+        of their own; of the other rows only counts include them.{several}"
     )
 }
 

@@ -32,12 +32,12 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 Placement::TwoNodes => {
                     "Two nodes on one machine, each with network namespaces and CPUs of its own, joined by a wire. The \
                      data path is everything between a pod and the wire, on both nodes. The reference has no pods: \
-                     client and server sit on the nodes themselves."
+                     client and server run on the nodes themselves."
                 }
                 Placement::SameNode => {
                     "Both pods are on one node; client and server have CPUs of their own. The data path is everything \
-                     between the two pods. The reference has no pods: client and server sit on the node itself and speak \
-                     over its loopback."
+                    between the two pods. The reference has no pods: client and server run on the node itself and talk \
+                    over its loopback."
                 }
             },
         );
@@ -72,8 +72,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 /// Which candidates have a pod on one side alone, in words.
 fn sentences(summary: &Summary) -> Vec<String> {
     let ends = [
-        (Side::Client, "In a pod is the client alone, and the server sits on its node itself, of"),
-        (Side::Server, "In a pod is the server alone, and the client sits on its node itself, of"),
+        (Side::Client, "Only the client is in a pod, and the server runs on its node itself, of"),
+        (Side::Server, "Only the server is in a pod, and the client runs on its node itself, of"),
     ];
     let told = |(side, words): (Side, &str)| {
         let alone = summary.experiment.candidates.iter().filter(|candidate| candidate.in_container == side);
@@ -112,8 +112,8 @@ enum Pods {
 fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
     let machine = &summary.machine;
     let receives = match machine.facts.get("receive steering") {
-        Some(steering) if steering.starts_with("RPS") => "RPS: received packets are worked on by these CPUs",
-        Some(_) => "received packets are worked on by the sender's CPUs",
+        Some(steering) if steering.starts_with("RPS") => "RPS: these CPUs process received packets",
+        Some(_) => "the sender's CPUs process received packets",
         None => "",
     };
     let [of_client, of_server] = [0, 1].map(|at| pods(summary, at));
@@ -327,9 +327,9 @@ mod tests {
     #[test]
     fn a_side_without_pods_is_drawn_without_a_data_path() {
         let client =
-            "In a pod is the client alone, and the server sits on its node itself, of: docker, client only.";
+            "Only the client is in a pod, and the server runs on its node itself, of: docker, client only.";
         let server =
-            "In a pod is the server alone, and the client sits on its node itself, of: docker, server only.";
+            "Only the server is in a pod, and the client runs on its node itself, of: docker, server only.";
         check(&[Side::Both], &[">client pod<", ">server pod<"], 4);
         check(
             &[Side::Client],

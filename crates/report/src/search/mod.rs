@@ -56,10 +56,10 @@ pub(crate) fn about(stage: &SearchStage) -> &'static str {
     match stage.name.as_str() {
         "calibration" => "the incumbent against itself",
         "screening" => "each option, among the others",
-        "race" => "chosen by these, so they flatter",
+        "race" => "the choice is made by these, so they flatter",
         "confirmation" => "fresh blocks",
         "ablation" => "the winner, and the winner against itself without an option",
-        _ => "what is left, on fresh blocks",
+        _ => "the remaining settings, on new blocks",
     }
 }
 

@@ -87,7 +87,7 @@ impl Column {
             Column::Name => "candidate",
             Column::Achieved => "req/s",
             Column::Mbit => "Mbit/s",
-            Column::Object => "mean of an object",
+            Column::Object => "mean object time",
             Column::Sent => "sent/s",
             Column::Received => "received/s",
             Column::Loss => "lost",

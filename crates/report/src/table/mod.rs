@@ -88,7 +88,7 @@ fn head(summary: &Summary) -> String {
         counted(machine.cpus.into(), "CPU")
     );
     if summary.experiment.placement == Placement::SameNode {
-        text.push_str("Both pods on one node; host: client and server in the node, over its loopback.\n");
+        text.push_str("Both pods are on one node; with host, client and server use the node's loopback.\n");
     }
     if let Some(workload) = carried::told(&summary.experiment.workload) {
         let _infallible = writeln!(text, "Workload {workload}.");
@@ -100,7 +100,7 @@ fn head(summary: &Summary) -> String {
         let (void, trials) = (progress.void_trials, progress.trials);
         let _infallible = writeln!(
             text,
-            "{void} of {} are void and not counted; the page has the reasons.",
+            "{void} of {} are void and do not count; the page has the reasons.",
             counted(trials, "trial")
         );
     }
@@ -174,12 +174,12 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
         if let Some(sent) = sent(rate).filter(|sent| *sent < KEPT) {
             let share = figures::percent(sent);
             let _infallible =
-                writeln!(text, "  {name}: {share} of the rate was sent; the sender had no time for more");
+                writeln!(text, "  {name}: {share} of the rate was sent; the sender was too slow for more");
         }
         if let Some(kept) = kept(rate).filter(|kept| *kept < KEPT) {
             let _infallible = writeln!(
                 text,
-                "  {name}: {} of the rate was answered in time; the latencies are those of a queue that grows",
+                "  {name}: {} of the rate was answered in time; the latencies are those of a growing queue",
                 figures::percent(kept)
             );
         }
@@ -265,7 +265,7 @@ fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
                 format!("{label} {} ({})", counted(rounds, "round"), span_s(wall_s))
             }
             (Some(rounds), None) => format!("{label} {}", counted(rounds, "round")),
-            (None, _) => format!("{label} more than anybody waits for"),
+            (None, _) => format!("{label} impractically many"),
         })
     };
     let told: Vec<String> =

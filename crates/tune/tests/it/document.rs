@@ -81,7 +81,7 @@ fn section(knob: &Knob) -> String {
         some => format!(" · setting it interrupts {some}"),
     };
     format!(
-        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {} · {races}{disrupts}{kernels}\n\nDefault {}.\n\nSource: {}.\n",
+        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · takes effect {} · risk {} · {races}{disrupts}{kernels}\n\nDefault {}.\n\nSource: {}.\n",
         knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.default, knob.source
     )
 }

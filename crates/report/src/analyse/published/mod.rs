@@ -93,7 +93,7 @@ impl Source<'_> {
         }
         if is_divisor {
             beside.agreement = Agreement::Reference;
-            beside.reason = "others are divided by it".to_owned();
+            beside.reason = "the others are divided by it".to_owned();
         } else if !figure.not_comparable.is_empty() {
             (beside.agreement, beside.reason) = (Agreement::NotComparable, figure.not_comparable.clone());
         } else if let Some(why) = self.obstacle(&beside, entrants, metric) {
@@ -115,10 +115,10 @@ impl Source<'_> {
             Ok(entrants) => entrants,
             Err(why) => return Some(why),
         };
-        let Some(load) = beside.load else { return Some("no such load was raced".to_owned()) };
+        let Some(load) = beside.load else { return Some("this load was not raced".to_owned()) };
         if beside.published_ratio.is_none() && beside.direction.is_none() {
             return Some(format!(
-                "no figure of {} to divide it by is published for this load",
+                "no figure of {} is published for this load to divide it by",
                 beside.against
             ));
         }
@@ -146,7 +146,7 @@ impl Source<'_> {
         beside.rounds_needed = wanted.and_then(|wanted| self.rounds_needed(ours.resolution(), wanted));
         beside.brief = judged.why;
         if let Some(rounds) = beside.rounds_needed {
-            beside.brief.push_str(&format!("; about {rounds} rounds would tell"));
+            beside.brief.push_str(&format!("; about {rounds} rounds would decide it"));
         }
         beside.reason = told(beside, &ratio, floor);
         if !beside.brief.is_empty() {

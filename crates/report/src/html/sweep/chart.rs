@@ -154,7 +154,7 @@ impl<'a> Plot<'a> {
             self.draw_line(&mut svg, line, labels[line]);
         }
         let name = format!("{} over {}", title(self.summary, self.sweep, self.chart), subject(self.sweep));
-        let desc = "A line a data path, a whisker a 95 % interval; every point stands in the table below.";
+        let desc = "One line for each data path; whiskers are 95 % intervals. Every point is in the table below.";
         svg.finish(self.frame, self.area.y + self.area.height + 44.0, Caption { title: &name, desc })
     }
 

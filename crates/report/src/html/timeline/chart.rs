@@ -97,7 +97,7 @@ impl<'a> Plot<'a> {
         self.draw_below(&mut svg, top);
         let load = self.summary.loads.get(self.load).map(text::load).unwrap_or_default();
         let title = format!("The course of the race, {load}");
-        let desc = "A row a quantity, a line a data path; every point stands in the tables below.";
+        let desc = "One row for each quantity, one line for each data path; every point is in the tables below.";
         svg.finish(self.frame, top + FOOT, Caption { title: &title, desc })
     }
 
@@ -210,8 +210,8 @@ impl<'a> Plot<'a> {
         }
         let is_counted = self.summary.experiment.vm.as_ref().is_some_and(record::Machines::counts);
         let name = match is_counted {
-            true => "minutes of counted time from the beginning of the race",
-            false => "minutes from the beginning of the race",
+            true => "minutes of counted time since the start of the race",
+            false => "minutes since the start of the race",
         };
         let middle = f64::midpoint(self.ends.0, self.ends.1);
         svg.text("axis-name", at(middle, bottom + 36.0), Anchor::Middle, name);
