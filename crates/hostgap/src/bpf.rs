@@ -62,7 +62,7 @@ enum Command {
         #[arg(required = true)]
         addresses: Vec<IpAddr>,
     },
-    /// Tell the programs of a node through which tunnel end the pods of another node are reached.
+    /// Register the tunnel end through which the pods of another node are reached.
     Tunnel {
         #[command(flatten)]
         at: At,
@@ -82,7 +82,8 @@ enum Command {
         #[arg(long, value_name = "DIRECTORY")]
         attach: Option<PathBuf>,
     },
-    /// Splice the sockets of a pod that are opened by tasks in the node's control group. --netns is the pod's namespace.
+    /// Splice the sockets of a pod that are opened by tasks in the node's control group. --netns is the pod's
+    /// namespace.
     Member {
         #[command(flatten)]
         at: At,

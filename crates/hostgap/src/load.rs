@@ -8,8 +8,8 @@ mod json;
 mod request;
 mod search;
 mod self_test;
-mod shown;
 mod slo;
+mod text;
 mod url;
 mod verdict;
 
@@ -73,7 +73,7 @@ fn rates(
             Ok(Some(ran)) => {
                 if !job.json {
                     let gap = if runs.is_empty() { "" } else { "\n" };
-                    print(&format!("{gap}{}", shown::table(job, &ran)))?;
+                    print(&format!("{gap}{}", text::table(job, &ran)))?;
                 }
                 complain(&ran);
                 runs.push(ran);
@@ -116,7 +116,7 @@ fn highest(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> a
         print(&format!("{}\n", json::found(job, slo, &found)))?;
     } else {
         match &found.best {
-            Some(ran) => print(&format!("{}\n{}", shown::found(slo, ran), shown::table(job, ran)))?,
+            Some(ran) => print(&format!("{}\n{}", text::found(slo, ran), text::table(job, ran)))?,
             None => {
                 let why = found.ended.as_deref().unwrap_or("the search was interrupted");
                 print(&format!("no rate was found that meets {slo}: {why}\n"))?;

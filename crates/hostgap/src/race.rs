@@ -2,7 +2,7 @@
 
 mod commands;
 mod duration;
-mod elsewhere;
+mod guest;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     plugins: PluginArgs,
     #[command(flatten)]
-    vm: elsewhere::VmArgs,
+    vm: guest::VmArgs,
     /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas.
     #[arg(long, value_delimiter = ',', value_name = "RATES")]
     rate: Vec<String>,
@@ -107,7 +107,8 @@ pub(crate) struct Args {
     /// Send requests over IPv6.
     #[arg(long)]
     ipv6: bool,
-    /// Whose CPUs process received packets: the receiver's (with RPS), the sender's, or whichever suits this machine (auto).
+    /// Whose CPUs process received packets: the receiver's (with RPS), the sender's, or whichever suits this machine
+    /// (auto).
     #[arg(long, value_name = "auto|receiver|sender", value_parser = steering)]
     steering: Option<Steering>,
     #[command(flatten)]
@@ -115,7 +116,8 @@ pub(crate) struct Args {
     /// Put client and server in two pods of one node instead of on two nodes. With host both are in the node itself.
     #[arg(long)]
     same_node: bool,
-    /// After the race, sample where each candidate's CPU time goes (docs/profile.md): two seconds each, at the highest rate.
+    /// After the race, sample where each candidate's CPU time goes (docs/profile.md): two seconds each, at the highest
+    /// rate.
     #[arg(long)]
     profile: bool,
     /// Show the time of each CPU, not only the sum of a node's CPUs.
@@ -152,7 +154,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     if experiment.vm.is_some() && !args.vm.is_guest() {
-        return elsewhere::race(&experiment, args);
+        return guest::race(&experiment, args);
     }
     let stop = stop::on_signals()?;
     let facts = linux::features::probe()?;
@@ -183,7 +185,7 @@ fn race(
     let experiment = duration::with_duration(experiment, args, facts)?;
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     if args.vm.is_guest() {
-        return elsewhere::tell_outward(race, &dir.join(RECORD));
+        return guest::tell_outward(race, &dir.join(RECORD));
     }
     let mut progress = Progress::new();
     let result = race.run(&mut |event| progress.tell(&event));
@@ -224,8 +226,8 @@ fn finish(
     }
 }
 
-/// Whether no candidate broke, and every candidate that raced has a trial that counts at every load. If one has not, the
-/// machine was too busy with other work. The result says both, too.
+/// Whether no candidate broke, and every candidate that raced has a trial that counts at every load. If one has not,
+/// the machine was too busy with other work. The result says both, too.
 fn counts(summary: &::report::Summary) -> bool {
     let broken = summary.candidates.iter().find_map(|c| Some((&c.name, c.broke.as_ref()?)));
     if let Some((name, broke)) = broken {

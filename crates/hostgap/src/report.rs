@@ -72,8 +72,8 @@ fn summarise(race: &Race, page: &Path) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
-/// Replaces the page atomically: a reader sees the old one or the new one, and the old one stays if there is no room for
-/// the new one.
+/// Replaces the page atomically: a reader sees the old one or the new one, and the old one stays if there is no room
+/// for the new one.
 fn write_page(page: &Path, text: &str) -> anyhow::Result<()> {
     let written = match std::fs::symlink_metadata(page) {
         // A symbolic link, a pipe or a device is written in place.

@@ -24,7 +24,8 @@ use crate::{speak, stop, units};
 /// datagram with one of --response-bytes bytes, which begins with the first 8 bytes of the request (or as many as both
 /// have).
 ///
-/// grpc: it answers each call of /hostgap.Echo/Unary with the call's own message, of up to 1 MiB, over HTTP/2 without TLS.
+/// grpc: it answers each call of /hostgap.Echo/Unary with the call's own message, of up to 1 MiB, over HTTP/2 without
+/// TLS.
 ///
 /// Delays and faults: a request arrives when it is read; answers leave a connection in the order of its requests. With
 /// the same seed, one CPU and the same requests in the same order, the same delays and faults hit the same requests.
@@ -51,15 +52,15 @@ pub(crate) struct Args {
     /// Size of a response on tcp: and udp: addresses.
     #[arg(long, value_name = "SIZE", default_value = "64")]
     response_bytes: String,
-    /// On tcp: addresses a request begins with its own length (4 bytes, least significant first), and its answer has the
-    /// same length; on udp: addresses the answer to a datagram has the same length.
+    /// On tcp: addresses a request begins with its own length (4 bytes, least significant first), and its answer has
+    /// the same length; on udp: addresses the answer to a datagram has the same length.
     #[arg(long, conflicts_with_all = ["request_bytes", "response_bytes"])]
     echo: bool,
     #[command(flatten)]
     tls: TlsArgs,
     /// CPU time in user space that each request costs before its answer, in microseconds, 1 to 1000000, as in an
-    /// application. It is measured by the thread's CPU clock, so it takes longer while other work has the CPU. A --delay
-    /// starts after it.
+    /// application. It is measured by the thread's CPU clock, so it takes longer while other work has the CPU. A
+    /// --delay starts after it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     cpu_us: Option<u64>,
     #[command(flatten)]

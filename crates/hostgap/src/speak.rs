@@ -20,8 +20,8 @@ fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
-/// Whether help and messages of the command line are coloured. clap checks for a terminal itself, but assumes colours for
-/// every terminal of a CI job (`CI`).
+/// Whether help and messages of the command line are coloured. clap checks for a terminal itself, but assumes colours
+/// for every terminal of a CI job (`CI`).
 pub(crate) fn colours_of_help() -> clap::ColorChoice {
     if is_dumb() { clap::ColorChoice::Never } else { clap::ColorChoice::Auto }
 }
@@ -56,8 +56,8 @@ impl Display for Unspoken {
 
 impl std::error::Error for Unspoken {}
 
-/// A line of the result. If it cannot be written, the error ends the command; [`crate::exit::tell`] does not report it if
-/// the reader has closed its end.
+/// A line of the result. If it cannot be written, the error ends the command; [`crate::exit::tell`] does not report it
+/// if the reader has closed its end.
 pub(crate) fn result(line: impl Display) -> Result<(), Unspoken> {
     text(&format!("{}\n", terminal::safe(&line.to_string())))
 }

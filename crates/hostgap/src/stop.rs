@@ -8,8 +8,8 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// A signal so soon after the first counts as the same one: `timeout` sends one to its child and one to the whole process
-/// group, and a closing terminal may do so too.
+/// A signal so soon after the first counts as the same one: `timeout` sends one to its child and one to the whole
+/// process group, and a closing terminal may do so too.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// The flag. A signal a second or more after the first ends the process at once; the next start removes what it leaves.

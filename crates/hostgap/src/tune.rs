@@ -1,20 +1,20 @@
 //! `hostgap tune`: set knobs of this host, and undo that.
 
-mod about;
 mod apply;
 mod arrival;
-mod asked;
-mod bound;
 mod bounds;
+mod description;
 mod findings;
 mod host;
 mod keep;
 mod knobs;
 mod managers;
 mod proposal;
+mod request;
 mod search;
 mod show;
 mod standing;
+mod stored_plan;
 mod tracking;
 mod watch;
 
@@ -26,8 +26,8 @@ use crate::speak;
 /// Tune a host's network, and undo that exactly.
 ///
 /// `plan` shows what a profile or single settings would change. `apply` makes the changes, and undoes them by itself
-/// unless `confirm` follows in time. `rollback` undoes them at any time; `keep` makes them survive a restart. Candidates
-/// of a race can have the same settings (`tune.KNOB = value` in an experiment).
+/// unless `confirm` follows in time. `rollback` undoes them at any time; `keep` makes them survive a restart.
+/// Candidates of a race can have the same settings (`tune.KNOB = value` in an experiment).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -64,7 +64,7 @@ enum Command {
     /// Show what would change, with old and new values, why, and what that interrupts. Changes nothing.
     Plan {
         #[command(flatten)]
-        asked: asked::AskedArgs,
+        asked: request::RequestArgs,
         /// Print the plan as JSON, for `apply --plan`.
         #[arg(long)]
         json: bool,
@@ -72,12 +72,12 @@ enum Command {
     /// Print the commands that do the same by hand.
     ShowCommands {
         #[command(flatten)]
-        asked: asked::AskedArgs,
+        asked: request::RequestArgs,
     },
     /// Make the changes, and undo them unless they are confirmed in time.
     ///
-    /// A separate process, the watcher, runs before anything is changed. It undoes everything when the time is over, when
-    /// this process dies before all is done, and when the watcher itself is asked to end. If the watcher is killed
+    /// A separate process, the watcher, runs before anything is changed. It undoes everything when the time is over,
+    /// when this process dies before all is done, and when the watcher itself is asked to end. If the watcher is killed
     /// (SIGKILL), unconfirmed changes stay until the next `hostgap tune apply`, or `rollback`.
     Apply(apply::Args),
     /// Show what is set, what has been changed since by others, and how the last tuning ended.
@@ -90,8 +90,8 @@ enum Command {
     },
     /// Confirm the changes from a new login, which proves that the machine can still be reached.
     ///
-    /// A login from before the change is refused, as far as the kernel counts logins (/proc/self/sessionid): it may still
-    /// work when a new login is impossible. Changes in a named namespace can be confirmed from anywhere.
+    /// A login from before the change is refused, as far as the kernel counts logins (/proc/self/sessionid): it may
+    /// still work when a new login is impossible. Changes in a named namespace can be confirmed from anywhere.
     Confirm {
         #[command(flatten)]
         state: StateArgs,
@@ -134,7 +134,7 @@ impl StateArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Knobs { name, json } => knobs::run(name.as_deref(), *json),
-        Command::Profiles { name } => asked::profiles(name.as_deref()),
+        Command::Profiles { name } => request::profiles(name.as_deref()),
         Command::Plan { asked, json } => {
             let proposal = proposal::Proposal::of(asked)?;
             if *json {

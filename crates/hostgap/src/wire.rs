@@ -20,7 +20,8 @@ pub(crate) struct WireArgs {
     /// The bandwidth in each direction (512kbit, 100mbit, 2.5gbit).
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BitRate>,
-    /// The rate at which each node's own card sends (10gbit). The queue in front of it is the node's; `qdisc` manages it.
+    /// The rate at which each node's own card sends (10gbit). The queue in front of it is the node's; `qdisc` manages
+    /// it.
     #[arg(long, value_name = "RATE")]
     line_rate: Option<BitRate>,
     /// Split large packets into segments before they enter the wire, so that each segment is lost by itself.

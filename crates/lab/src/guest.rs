@@ -1,8 +1,8 @@
 //! A race in a virtual machine: the same program races there, and its events and record come back line by line.
 //!
 //! The guest sees this machine's files, so that program, nginx and plugins are at their usual paths; its network is its
-//! own. Its hostgap says two kinds of things on stdout: events, as JSON, and the lines of its record as they are written.
-//! So progress shows here as that of any race, and a guest that dies leaves the rounds that it had finished.
+//! own. Its hostgap says two kinds of things on stdout: events, as JSON, and the lines of its record as they are
+//! written. So progress shows here as that of any race, and a guest that dies leaves the rounds that it had finished.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -30,8 +30,8 @@ const RECORD: &str = "record ";
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 /// The greatest length of a race in a guest.
 const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Loaded before the race. Hosts of containers have the first, by Docker or by what Kubernetes demands; nothing loads it by
-/// itself. The other comes with the first rule that needs it, and its parameters then appear in every namespace.
+/// Loaded before the race. Hosts of containers have the first, by Docker or by what Kubernetes demands; nothing loads
+/// it by itself. The other comes with the first rule that needs it, and its parameters then appear in every namespace.
 const MODULES: &str = "br_netfilter nf_conntrack";
 /// Where in a line of a record its content begins (docs/record.md), and how its last line's does.
 const PAYLOAD: usize = r#"{"crc32":"01234567","line":"#.len();

@@ -3,9 +3,9 @@
 //! Each owner (a race, a topology that was left standing) has a directory `/run/hostgap/lab/<id>` with its journals and
 //! its servers' files; its namespaces are called `hg-<id>-…`. The owner holds a lock on `<dir>/owner` for as long as
 //! it lives, and the kernel drops that lock however the owner dies. So a directory whose lock can be taken is a dead
-//! owner's, unless it is marked as left standing on purpose. What is not called as an owner's directory is, or has other
-//! content than one that died early, belongs to another program, and is left alone. `/run` is memory: after a reboot nothing is left to clean,
-//! neither here nor in the kernel.
+//! owner's, unless it is marked as left standing on purpose. What is not called as an owner's directory is, or has
+//! other content than one that died early, belongs to another program, and is left alone. `/run` is memory: after a
+//! reboot nothing is left to clean, neither here nor in the kernel.
 
 mod sweep;
 
@@ -39,8 +39,8 @@ pub struct Claim {
 
 /// What a dead owner, or one left standing, has on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Remains {
-    /// Its id.
     pub id: String,
     /// Its process, dead unless `state` says otherwise.
     pub pid: u32,
@@ -48,7 +48,6 @@ pub struct Remains {
     pub state: State,
     /// What stands, for topologies that were left standing: the data path's name.
     pub standing: Option<String>,
-    /// Its namespaces.
     pub namespaces: Vec<NetnsName>,
 }
 
@@ -165,8 +164,8 @@ impl Home {
         Ok(strangers)
     }
 
-    /// Removes one owner's things, whether it is dead or was left up. CNI plugins of a topology that is up get their DEL
-    /// first; if one fails it is among the failures, and everything is removed nonetheless.
+    /// Removes one owner's things, whether it is dead or was left up. CNI plugins of a topology that is up get their
+    /// DEL first; if one fails it is among the failures, and everything is removed nonetheless.
     pub fn remove(&self, id: &str) -> Result<Cleaned, LabError> {
         let _guard = self.guard()?;
         let untold = detach(&self.root.join(id))?;
@@ -292,8 +291,8 @@ impl Home {
     }
 }
 
-/// Whether a process holds the owner's lock. A child that a dead owner had just forked holds it too, until it has loaded
-/// its program; so where the process is gone the lock is given a moment to go as well.
+/// Whether a process holds the owner's lock. A child that a dead owner had just forked holds it too, until it has
+/// loaded its program; so where the process is gone the lock is given a moment to go as well.
 fn is_held(file: &File, pid: u32) -> bool {
     for _ in 0..100 {
         if flock(file, FlockOperation::NonBlockingLockShared).is_ok() {
@@ -320,7 +319,8 @@ fn is_id(name: &str) -> bool {
     name.len() == 4 && name.bytes().all(|sign| sign.is_ascii_digit() || (b'a'..=b'f').contains(&sign))
 }
 
-/// Removes an owner's directory; the file that makes it one goes last, so that who dies meanwhile is a dead owner still.
+/// Removes an owner's directory; the file that makes it one goes last, so that who dies meanwhile is a dead owner
+/// still.
 fn remove(dir: &Path) -> Result<(), LabError> {
     for entry in fs::read_dir(dir).map_err(LabError::file("list", dir))? {
         let entry = entry.map_err(LabError::file("list", dir))?;

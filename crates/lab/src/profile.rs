@@ -35,8 +35,8 @@ pub(crate) fn possible(cpus: &NodeCpus) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Samples all candidates, in shuffled order, several times; at the highest rate of each body size, where all do the same
-/// work, and in a closed loop where there is no rate. `None` if asked to stop.
+/// Samples all candidates, in shuffled order, several times; at the highest rate of each body size, where all do the
+/// same work, and in a closed loop where there is no rate. `None` if asked to stop.
 pub(crate) fn profile(
     runners: &mut [(usize, Standing)],
     loads: &[Load],
@@ -150,7 +150,8 @@ fn empty(entrant: usize, load: usize, cpus: &CpuSet) -> Profile {
     }
 }
 
-/// The load with the highest rate of each body size, as indexes, in order; the one without a rate, where there is no other.
+/// The load with the highest rate of each body size, as indexes, in order; the one without a rate, where there is no
+/// other.
 fn highest(loads: &[Load]) -> Vec<usize> {
     let mut best: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
     for (index, load) in loads.iter().enumerate() {

@@ -17,6 +17,7 @@ use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
 use crate::cni::PluginDirs;
+use crate::exclusive::in_turn;
 use crate::home::{Claim, Home};
 use crate::limits::{answers_suffice, connections};
 use crate::machine::{drifted, machine};
@@ -26,7 +27,6 @@ use crate::standing::{Staffing, Standing};
 use crate::steering::{Chosen, choose};
 use crate::topology::family;
 use crate::trial::Method;
-use crate::turn::in_turn;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
 use rounds::{CONTENDERS_FROM, Course, Rounded};
 

@@ -18,8 +18,8 @@ use crate::workload::Secret;
 
 /// Who will answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum ServerChoice {
-    /// nginx.
     Nginx(Nginx),
     /// `hostgap serve`, run from this executable.
     Hostgap(PathBuf),

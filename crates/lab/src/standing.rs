@@ -78,8 +78,8 @@ pub struct Standing {
     dir: PathBuf,
 }
 
-/// How much longer than a few everything may take for each connection. A connection takes some tens of microseconds; a CPU
-/// that is busy with other things makes ten times of it.
+/// How much longer than a few everything may take for each connection. A connection takes some tens of microseconds; a
+/// CPU that is busy with other things makes ten times of it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(1);
 
 /// The journal beside a candidate's directory. Names with a point have no extension: `loss 0.1 %` and `loss 0.5 %` are

@@ -40,8 +40,8 @@ pub(crate) struct Work {
 /// Bytes of the largest packet that a link is given before it is cut into segments (`GSO_LEGACY_MAX_SIZE`).
 const PACKET_MAX: u64 = 65_536;
 
-/// The share of the packets, and of the bytes, that a counter of the path must show, in permille. Both looks lie outside
-/// of what they count, so that nothing is missing but what a driver adds up a moment later.
+/// The share of the packets, and of the bytes, that a counter of the path must show, in permille. Both looks lie
+/// outside of what they count, so that nothing is missing but what a driver adds up a moment later.
 const SHOWN_PERMILLE: u64 = 900;
 /// The share of the packets that may show where none of the path's are to be, in permille: a program leaves the first
 /// packet of a way to the kernel, and neighbours are asked for.

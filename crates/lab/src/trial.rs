@@ -175,8 +175,8 @@ pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> 
     (late_p99_ns > LATE_LIMIT_NS).then_some(Void::GeneratorLate { late_p99_ns, limit_ns: LATE_LIMIT_NS })
 }
 
-/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: who sends as much as goes
-/// is not late, and has no idle time to lack.
+/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: who sends as much as
+/// goes is not late, and has no idle time to lack.
 pub(crate) fn stolen(usage: &Usage) -> Option<Void> {
     let steal_permille = usage.steal_permille();
     (steal_permille > STEAL_LIMIT_PERMILLE).then_some(Void::Stolen { steal_permille })

@@ -8,7 +8,8 @@ use crate::LoadError;
 use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
 use crate::target::{Expect, Request, Sizes, Version};
 
-/// The greatest length of a request in bytes: one write of a whole pipeline of them must not be too much for any memory.
+/// The greatest length of a request in bytes: one write of a whole pipeline of them must not be too much for any
+/// memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// The greatest payload of a UDP datagram over IPv4: 65,535 less 20 of IP and 8 of UDP.

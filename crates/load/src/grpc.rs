@@ -1,8 +1,8 @@
 //! Unary calls of gRPC: what goes over HTTP/2, and what is a good answer.
 //!
-//! A call is a POST whose body is one message behind five bytes, and its answer is one too, with the outcome in trailers
-//! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). HTTP/2 itself is the library `h2`, which is made for
-//! executors; here it is polled when a socket has something, by the same loops as everything else.
+//! A call is a POST whose body is one message behind five bytes, and its answer is one too, with the outcome in
+//! trailers (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). HTTP/2 itself is the library `h2`,
+//! which is made for executors; here it is polled when a socket has something, by the same loops as everything else.
 //!
 //! The method is an echo of our own. In the language of Protocol Buffers:
 //!

@@ -3,8 +3,8 @@
 //! Requests are sent on a schedule that is fixed before the first packet and does not wait for the server. For every
 //! request there are three instants, and so three times, always: *response* (received − intended) is what a user of
 //! the service feels; *service* (received − sent) is what a generator reports that stops asking while it waits; *lag*
-//! (sent − intended) is the difference. *Late* is the part of the lag that is the generator's own fault, and not that of
-//! a server or a path that keeps all connections busy.
+//! (sent − intended) is the difference. *Late* is the part of the lag that is the generator's own fault, and not that
+//! of a server or a path that keeps all connections busy.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -66,8 +66,8 @@ pub struct Outcome {
     pub dropped: Dropped,
     /// For how long requests were overdue, and why.
     pub overdue: Overdue,
-    /// The last part of that: since nothing was overdue for the last time, if something was at the schedule's end. So it
-    /// says why requests were not sent within the schedule.
+    /// The last part of that: since nothing was overdue for the last time, if something was at the schedule's end. So
+    /// it says why requests were not sent within the schedule.
     pub backlog: Overdue,
     /// The connections when none was free for a request that was due, the last time that this was so.
     pub short: Short,

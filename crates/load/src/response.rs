@@ -87,8 +87,8 @@ enum State {
 }
 
 impl Parser {
-    /// Takes bytes in the order of their arrival. `is_head` says that the response belongs to a HEAD request, and so has
-    /// no body, whatever length its head gives. `Some` holds a response and how many of these bytes belonged to it;
+    /// Takes bytes in the order of their arrival. `is_head` says that the response belongs to a HEAD request, and so
+    /// has no body, whatever length its head gives. `Some` holds a response and how many of these bytes belonged to it;
     /// the parser is then ready for the next one, which the caller feeds with what is left. `None`: all were used.
     ///
     /// After an error the parser cannot continue; a new connection is needed.

@@ -26,7 +26,8 @@ pub enum WhenBusy {
     /// It is sent behind others on a connection that has room for it ([`crate::Pool::depth`]), and waits only when none
     /// has. HTTP answers in order, so it may wait behind a slow one there.
     Pipeline,
-    /// A connection is opened for it ([`crate::Pool::connections_max`]); when there are as many as there may be, it waits.
+    /// A connection is opened for it ([`crate::Pool::connections_max`]); when there are as many as there may be, it
+    /// waits.
     Grow,
     /// It is not sent, and counted. What is measured then is another, gentler load than the one asked for.
     Drop,
@@ -45,9 +46,9 @@ pub struct Run {
     /// schedule. In a closed loop each thread ends with the last answer of its share, or, with the rest unsent, when no
     /// answer has come for as long as `drain`. Not for random instants, the last of which is not known in advance.
     pub requests: Option<u64>,
-    /// How long to wait for answers after the schedule's end. A thread that had no CPU at that moment starts counting when
-    /// it runs again. Requests that are overdue because no connection was free are sent meanwhile. The run ends as soon as
-    /// no request is open.
+    /// How long to wait for answers after the schedule's end. A thread that had no CPU at that moment starts counting
+    /// when it runs again. Requests that are overdue because no connection was free are sent meanwhile. The run ends as
+    /// soon as no request is open.
     pub drain: Duration,
     /// How long an answer is waited for after a request was sent. Then the request is missed and its connection is
     /// replaced. `None`: until the end of the run.
@@ -61,8 +62,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// As most want it: a request waits for a connection, an answer is waited for until a second after the schedule's end,
-    /// threads run anywhere and as others do.
+    /// As most want it: a request waits for a connection, an answer is waited for until a second after the schedule's
+    /// end, threads run anywhere and as others do.
     pub fn new(schedule: Schedule, duration: Duration) -> Run {
         Run {
             schedule,

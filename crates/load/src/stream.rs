@@ -137,7 +137,6 @@ struct Shared {
 const LEAD_NS: u64 = 2_000_000;
 /// How long a system call may wait before its thread looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(20);
-/// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
 
 impl Receiver {

@@ -49,8 +49,8 @@ pub enum Ask {
     Http(Vec<Request>),
     /// Bytes for bytes, without a meaning.
     Raw(Sizes),
-    /// Unary calls of gRPC's that are echoes, over HTTP/2 in the clear: a message with as many bytes as its body, at most
-    /// [`crate::GRPC_BODY_BYTES_MAX`], for one of the same size.
+    /// Unary calls of gRPC's that are echoes, over HTTP/2 in the clear: a message with as many bytes as its body, at
+    /// most [`crate::GRPC_BODY_BYTES_MAX`], for one of the same size.
     Grpc {
         /// Bytes of the body.
         body_bytes: u32,

@@ -177,8 +177,8 @@ impl Writer {
 
 /// What a file can be the record of.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Record {
-    /// A race.
     Race(Box<Race>),
     /// A search for settings.
     Search(Box<Search>),
@@ -219,8 +219,8 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, RecordError> {
 impl Race {
     /// Reads a record file.
     ///
-    /// A last line that is cut or damaged is left out, with a note: it is what a crash leaves. A note names rounds that are
-    /// missing ([`Race::missing_rounds`]).
+    /// A last line that is cut or damaged is left out, with a note: it is what a crash leaves. A note names rounds that
+    /// are missing ([`Race::missing_rounds`]).
     ///
     /// # Errors
     ///

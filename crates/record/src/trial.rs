@@ -142,8 +142,8 @@ pub struct Counters {
     /// other records.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub needless_retransmits: u64,
-    /// Segments that overtook others, and waited for them in the receiver's queue (`TCPOFOQueue`): a sign of loss, or of a
-    /// network or a steering that reorders. Not written where there are none, as above.
+    /// Segments that overtook others, and waited for them in the receiver's queue (`TCPOFOQueue`): a sign of loss, or
+    /// of a network or a steering that reorders. Not written where there are none, as above.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub out_of_order: u64,
     /// Retransmission time-outs (`TCPTimeouts`).
@@ -211,9 +211,9 @@ pub enum Void {
 }
 
 impl TrialRecord {
-    /// Requests that were asked for and are in no histogram. Leaving them out would make a path that loses requests look
-    /// fast. Without a rate there is no instant at which a request should have been sent, and what is open at the end is
-    /// no slower than what was answered.
+    /// Requests that were asked for and are in no histogram. Leaving them out would make a path that loses requests
+    /// look fast. Without a rate there is no instant at which a request should have been sent, and what is open at the
+    /// end is no slower than what was answered.
     pub fn unanswered(&self) -> u64 {
         self.missed.max(self.intended.saturating_sub(self.latencies.response.count()))
     }

@@ -109,10 +109,7 @@ mod tests {
             of(WorkloadKind::Download),
             "download: downloads by 8 clients, 5 objects each, a connection for each"
         );
-        assert_eq!(
-            of(WorkloadKind::Grpc),
-            "grpc: echo calls on 32 permanent connections of HTTP/2"
-        );
+        assert_eq!(of(WorkloadKind::Grpc), "grpc: echo calls on 32 permanent connections of HTTP/2");
         assert_eq!(of(WorkloadKind::UdpStream), "udp-stream: datagrams from client to server, 1 flow");
         let tls = Workload { tls: true, session_reuse: Some(false), ..Workload::of(WorkloadKind::Connect) };
         let expected = "connect: a connection for each request, 32 at a time; TLS, full handshakes only";

@@ -128,12 +128,12 @@ enum Kind {
     Congested,
 }
 
-/// What Intel's cards count when a packet finds no place in the ring. It then waits in the card's own memory and is lost
-/// only if that is full too, which rx_missed_errors counts (their datasheets, RNBC and MPC).
+/// What Intel's cards count when a packet finds no place in the ring. It then waits in the card's own memory and is
+/// lost only if that is full too, which rx_missed_errors counts (their datasheets, RNBC and MPC).
 const LATE: &str = "rx_no_buffer_count";
 
-/// What mlx5 counts when the memory of its port is full and no pause is asked for (its counters' documentation: "dropped
-/// due to lack of buffers on a physical port").
+/// What mlx5 counts when the memory of its port is full and no pause is asked for (its counters' documentation:
+/// "dropped due to lack of buffers on a physical port").
 const DISCARDED: &str = "rx_discards_phy";
 
 /// What drivers call it; one star stands for anything. From the drivers' sources and documentation.

@@ -208,11 +208,12 @@ fn unanswered(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     for (_, file, question, counts) in tables(window) {
         let (failed, dropped) = (grew(counts, "res_failed"), grew(counts, "unresolved_discards"));
-        // Somebody looks for a machine that is switched off now and then.
+        // Now and then a program asks for a machine that is switched off.
         if dropped < 10 && (failed as f64) < window.seconds() {
             continue;
         }
-        let saw = format!("{question}: {failed} requests without an answer, {dropped} packets dropped meanwhile");
+        let saw =
+            format!("{question}: {failed} requests without an answer, {dropped} packets dropped meanwhile");
         found
             .push(Seen::with_effect(dropped >= 10, 15.0 + (dropped as f64 / 100.0).min(20.0)).saw(saw, file));
     }
@@ -237,7 +238,7 @@ fn no_route(window: &Window<'_>) -> Vec<Seen> {
     let lost6 = sum(&["Ip6OutNoRoutes", "Ip6InAddrErrors", "Ip6InNoRoutes"]);
     let passed = sum(&["IpInReceives", "IpOutRequests"]);
     let passed6 = sum(&["Ip6InReceives", "Ip6OutRequests"]);
-    // Programs try IPv6 first where there is none, and nobody misses it then.
+    // Programs try IPv6 first where there is none, which is no problem.
     let in_use6 = passed6 > lost6;
     let families = [("", SNMP, lost, passed, true), ("IPv6: ", super::SNMP6, lost6, passed6, in_use6)];
     let mut found = Vec::new();

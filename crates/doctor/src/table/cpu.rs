@@ -237,7 +237,7 @@ fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
     if taken == 0 || wake_us < 10.0 || wake_us < least_us * 0.1 {
         return Vec::new();
     }
-    // The best round trip met nobody asleep; the usual one is longer by about what waking up takes.
+    // The best round trip met no sleeping CPU; the usual one is longer by about what waking up takes.
     let felt = rtt_us - least_us >= wake_us && wake_us > rtt_us * 0.25;
     let seen = Seen::with_effect(felt, 20.0)
         .saw(

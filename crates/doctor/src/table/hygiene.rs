@@ -127,7 +127,7 @@ fn is_felt(window: &Window<'_>, knob: &str) -> bool {
             let lost = share(loss::sent_again(window), window.grew("TcpOutSegs"));
             lost > 0.001 && loss::timeouts_of_data(window) >= 5
         }
-        // No counter tells what a measurement of a round trip more, or a word on needless repeats, would have spared.
+        // No counter shows what a measurement of a round trip more, or a word on needless repeats, would have spared.
         _ => false,
     }
 }

@@ -98,8 +98,8 @@ fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-/// The CPU that is interrupted for nearly everything, though not for one queue alone: where one has the packets, placing
-/// its interrupt elsewhere spreads nothing.
+/// The CPU that is interrupted for nearly everything, though not for one queue alone: where one has the packets,
+/// placing its interrupt elsewhere spreads nothing.
 fn counted(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static str)> {
     let interrupts = window.interrupts(card);
     // Queues that are alive: an interrupt for changes of the link, say, does not count.

@@ -10,7 +10,7 @@ use crate::rate::{bits_per_s, bytes, millis, percent, share};
 use crate::window::Connection;
 use crate::{Check, Family, Seen, Window};
 
-/// So many findings of one kind; more connections of one service are told as one.
+/// So many findings of one kind; more connections of one service are reported as one.
 const SERVICES_MAX: usize = 5;
 /// Less than this in a window is no heavy connection.
 const HEAVY_BYTES: u64 = 100_000;
@@ -153,7 +153,7 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
         let mut seen = Seen::warning(limited * connection.busy_share() * 90.0)
             .saw(format!("{} of its busy time", percent(limited)), SOCK_DIAG)
             .saw(figures(connection), SOCK_DIAG);
-        // Linux tells the window since 5.4.
+        // Linux reports the window since 5.4.
         if peers > 0.0 {
             let most = bits_per_s(peers / rtt * 1e6);
             seen = seen.saw(
@@ -286,7 +286,11 @@ fn by_path(window: &Window<'_>) -> Vec<Seen> {
         }
         let seen = Seen::information()
             .saw(
-                format!("{} of its busy time, {} retransmitted", percent(limited), percent(connection.loss())),
+                format!(
+                    "{} of its busy time, {} retransmitted",
+                    percent(limited),
+                    percent(connection.loss())
+                ),
                 SOCK_DIAG,
             )
             .saw(
@@ -318,8 +322,8 @@ fn by_program(window: &Window<'_>) -> Vec<Seen> {
     all.into_iter().take(SERVICES_MAX).map(seen).collect()
 }
 
-/// Packets wait for twice the path's own round trip, and for fifty milliseconds, which everybody feels who shares the
-/// queue; at both looks, since a queue that makes packets wait stands.
+/// Packets wait for twice the path's own round trip, and for fifty milliseconds, which affects all that share the
+/// queue. It must be so at both readings, so that it is a standing queue.
 fn is_in_a_queue(connection: &Connection<'_>) -> bool {
     let (takes, least) = (connection.lasting_rtt(), connection.now.min_rtt.max(1));
     takes / 3 >= least && takes - least >= 50_000

@@ -137,7 +137,7 @@ fn offloads(window: &Window<'_>) -> Vec<Seen> {
     for (_, card) in window.cards() {
         let Some(nic) = window.nic(&card.name) else { continue };
         let off = |name: &str| nic.offloads.get(name) == Some(&false);
-        // Without checksums and scattered packets the card could not do TSO at all; the old calls do not tell what it
+        // Without checksums and scattered packets the card could not do TSO at all; the old calls do not report what it
         // could do, so that TSO alone is no finding on a card that lacks these.
         let can_tso = !off("tx-checksum") && !off("scatter-gather");
         let mut missing: Vec<&'static str> = Vec::new();
@@ -207,7 +207,7 @@ fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a Qd
 }
 
 /// Whether a discipline is a link's root and drops for want of room. mq and classful ones count what their children
-/// dropped; netem drops because it was told to.
+/// dropped; netem drops because it was configured to.
 fn drops_for_room(qdisc: &QdiscCounters) -> bool {
     qdisc.root && !matches!(qdisc.kind.as_str(), "netem" | "ingress" | "clsact")
 }
@@ -218,7 +218,8 @@ pub(super) fn dropped(window: &Window<'_>) -> u64 {
     roots.map(|(_, before, after)| after.drops_since(before)).sum()
 }
 
-/// How many packets came back to a link's queueing discipline because its driver had stopped the queue (`dev_requeue_skb`).
+/// How many packets came back to a link's queueing discipline because its driver had stopped the queue
+/// (`dev_requeue_skb`).
 pub(super) fn came_back(window: &Window<'_>, link: &Device) -> u64 {
     let roots =
         qdiscs(window).into_iter().filter(|(device, _, qdisc)| qdisc.root && device.index == link.index);
@@ -271,14 +272,14 @@ fn standing(window: &Window<'_>) -> Vec<Seen> {
             format!("{} holds {}, {} of what it sends", after.kind, bytes(waiting.into()), millis(wait_us)),
             QDISC,
         );
-        // A discipline that somebody chose has a reason; its options are for them to change.
+        // A discipline that was chosen by hand has a reason, so its options are not changed.
         found.push(if after.kind.contains("fifo") { seen.set("qdisc", "fq_codel") } else { seen });
     }
     found
 }
 
-/// Whether what waits in a discipline may wait for its time and not for the link: fq paces, netem delays, etf sends at the
-/// moment that a program named. Of mq, if that is so of one of its queues.
+/// Whether what waits in a discipline may wait for its time and not for the link: fq paces, netem delays, etf sends at
+/// the moment that a program named. Of mq, if that is so of one of its queues.
 fn keeps_time(window: &Window<'_>, root: &QdiscCounters) -> bool {
     let mut below = window.after.answers.qdiscs.iter().flatten().filter(|qdisc| qdisc.index == root.index);
     let is_one = |qdisc: &QdiscCounters| matches!(qdisc.kind.as_str(), "fq" | "netem" | "etf");

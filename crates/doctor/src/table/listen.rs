@@ -159,7 +159,7 @@ fn half_open(window: &Window<'_>) -> Vec<Seen> {
     }
     let back = window.grew("TcpExtSyncookiesRecv");
     let lost = share(dropped + cookies, window.grew("TcpPassiveOpens") + dropped + cookies);
-    // Now and then somebody knocks at many ports.
+    // Port scans happen now and then.
     let often = (dropped + cookies) as f64 / window.seconds() >= 1.0;
     let seen = Seen::with_effect(often && lost > 0.001, 20.0 + lost * 60.0)
         .saw(format!("{dropped} dropped, {cookies} answered by cookies, of which {back} came back"), NETSTAT);
@@ -189,7 +189,8 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
     let failed = window.grew("TcpAttemptFails");
     // A connection has up to six of them: one program that knocks at one dead address is no trouble of the host's.
     let effect = again >= 10 && begun >= 20;
-    let saw = format!("{again} handshake packets retransmitted; {begun} connections started, {failed} failed");
+    let saw =
+        format!("{again} handshake packets retransmitted; {begun} connections started, {failed} failed");
     let seen = Seen::with_effect(effect, 10.0 + of_all * 60.0).saw(saw, format!("{NETSTAT}, {SNMP}"));
     vec![match unanswered(window) {
         Some((peer, waiting, all)) => seen.saw(
@@ -200,8 +201,8 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
     }]
 }
 
-/// The destination that most of those wait for whose first packet was sent again, how many these are, and how many wait for
-/// any destination.
+/// The destination that most of those wait for whose first packet was sent again, how many these are, and how many wait
+/// for any destination.
 fn unanswered(window: &Window<'_>) -> Option<(SocketAddr, usize, usize)> {
     let again =
         |socket: &&TcpSocket| socket.state == SYN_SENT && socket.tcp.is_some_and(|tcp| tcp.retransmits > 0);
@@ -241,8 +242,8 @@ fn ports(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-/// Proposes a range that is less than four fifths full. Its upper end is free to move; ports below its beginning are those
-/// of services, which a connection would take from them while they are not up.
+/// Proposes a range that is less than four fifths full. Its upper end is free to move; ports below its beginning are
+/// those of services, which a connection would take from them while they are not up.
 fn more_ports(window: &Window<'_>, seen: Seen, (first, last): (u64, u64), taken: u64) -> Seen {
     const LOWEST: u64 = 10_240;
     const HIGHEST: u64 = 65_535;
@@ -256,7 +257,8 @@ fn more_ports(window: &Window<'_>, seen: Seen, (first, last): (u64, u64), taken:
         window.listeners().map(|socket| u64::from(socket.local.port())).filter(is_new).collect();
     let listened: Vec<String> = listened.iter().map(u64::to_string).collect();
     let seen = seen.set("ip_local_port_range", format!("{begins} {HIGHEST}"));
-    let reserve = "but first list the ports of services in net.ipv4.ip_local_reserved_ports, or connections take them";
+    let reserve =
+        "but first list the ports of services in net.ipv4.ip_local_reserved_ports, or connections take them";
     match (suffices, &listened[..]) {
         (true, []) => seen,
         (true, ports) => seen.remedy(format!("{reserve}: here listen {}", ports.join(", "))),

@@ -6,9 +6,9 @@ use crate::rate::{percent, share};
 use crate::window::SYN_SENT;
 use crate::{Check, Family, Seen, Window};
 
-/// Where what this host sends is lost on the host itself, which comes before what TCP sees of it. What it loses on receiving
-/// (rings, damaged frames) is sent again by others, and is not among these. A backlog holds what is sent by veths and by
-/// the loopback too.
+/// Where what this host sends is lost on the host itself, which comes before what TCP sees of it. What it loses on
+/// receiving (rings, damaged frames) is sent again by others, and is not among these. A backlog holds what is sent by
+/// veths and by the loopback too.
 const LOST_HERE: &[&str] = &["HG002", "HG003", "HG033", "HG034", "HG037", "HG043", "HG048", "HG051"];
 
 pub(super) const FAMILY: Family = Family {
@@ -103,7 +103,7 @@ pub(super) const FAMILY: Family = Family {
 /// How often the first packet of a connection is sent again by default (`tcp_syn_retries`).
 const SYN_RETRIES: u64 = 6;
 
-/// Segments that were sent again, but for the packets of handshakes: those are in RetransSegs and in TCPSynRetrans
+/// Segments that were sent again, except the packets of handshakes: those are in RetransSegs and in TCPSynRetrans
 /// (`__tcp_retransmit_skb`, `tcp_rtx_synack`), and have a finding of their own.
 pub(super) fn sent_again(window: &Window<'_>) -> u64 {
     window.grew("TcpRetransSegs").saturating_sub(window.grew("TcpExtTCPSynRetrans"))
@@ -159,7 +159,8 @@ fn spurious(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let lost = share(again, window.grew("TcpOutSegs"));
-    let saw = format!("{needless} of {again} retransmitted segments had arrived, {}", percent(of_all.min(1.0)));
+    let saw =
+        format!("{needless} of {again} retransmitted segments had arrived, {}", percent(of_all.min(1.0)));
     vec![Seen::with_effect(lost > 0.001, 20.0 + of_all.min(1.0) * 20.0).saw(saw, NETSTAT)]
 }
 
@@ -212,7 +213,7 @@ fn given_up(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let saw = format!("{ended} connections (TCPAbortOnTimeout)");
-    // Of the clients of a public server somebody always leaves without a word.
+    // Of the clients of a public server some always disappear.
     let others = window.grew("TcpPassiveOpens") + window.grew("TcpActiveOpens");
     let effect = ended >= 3 && share(ended, others + ended) > 0.01;
     vec![

@@ -55,7 +55,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-/// So many destinations are told.
+/// The most destinations in a finding.
 const PATHS_MAX: usize = 5;
 /// The least MTU that the knob of a route takes.
 const ROUTE_LEAST: u32 = 576;
@@ -80,15 +80,15 @@ fn learnt<'a>(window: &Window<'a>) -> Vec<Narrow<'a>> {
     narrow.collect()
 }
 
-/// Whether a route has an MTU of its own that is no larger than what passes: then nothing was learnt, since nothing larger
-/// is sent. Which of several tables is asked depends on rules, so that a route of any table counts.
+/// Whether a route has an MTU of its own that is no larger than what passes: then nothing was learnt, since nothing
+/// larger is sent. Which of several tables is asked depends on rules, so that a route of any table counts.
 fn is_set(window: &Window<'_>, peer: IpAddr, device: &Device, passes: u32) -> bool {
     let mut routes = window.after.answers.route_mtus.iter().flatten();
     routes.any(|route| route.index == device.index && route.dst.contains(&peer) && route.mtu <= passes)
 }
 
-/// A connection keeps what it learnt for longer than the kernel does. Where nobody knows the MTUs of routes, what it keeps
-/// may be one of these.
+/// A connection keeps what it learnt for longer than the kernel does. Where the MTUs of routes are not known, what it
+/// keeps may be one of these.
 fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'a>> {
     let peer = connection.socket.peer.ip().to_canonical();
     window.after.answers.route_mtus.as_ref()?;

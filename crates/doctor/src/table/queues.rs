@@ -138,9 +138,7 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
                     format!("CPU {cpu}, which takes its interrupts, is {} busy with them", percent(share));
                 seen.saw(saw, "/proc/stat").set("rps_cpus", others)
             }
-            None => {
-                seen.remedy("nothing now: no CPU is short of time; with more packets, set rps_cpus")
-            }
+            None => seen.remedy("nothing now: no CPU is short of time; with more packets, set rps_cpus"),
         }
     };
     let found: Vec<Seen> = without.map(seen).collect();
@@ -148,8 +146,8 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
     if of_card { found } else { found.into_iter().chain(no_rps_of_virtual(window)).collect() }
 }
 
-/// The end of a veth has one receive queue, which is worked on where its packets were sent. The one that receives most is
-/// what fills a CPU, if one is full and no card fills it.
+/// The end of a veth has one receive queue, which is worked on where its packets were sent. The one that receives most
+/// is what fills a CPU, if one is full and no card fills it.
 fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
     let (cpu, full) = window.saturated()?;
     let links = window.devices().filter(|(_, device)| {
@@ -225,7 +223,7 @@ fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
         .filter(|device| device.hardware)
         .map(|device| device.rx.len())
         .sum::<usize>();
-    // Somebody asked for it and it does nothing; it harms nothing either.
+    // It was requested and does nothing, but harms nothing either.
     let seen = Seen::with_effect(false, 5.0)
         .saw(format!("rps_sock_flow_entries is {entries}"), RFS_TABLE)
         .saw(format!("the queues track {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt");
@@ -253,7 +251,7 @@ fn no_xps(window: &Window<'_>) -> Vec<Seen> {
         card.tx.len() > 1 && card.tx.iter().all(|tx| tx.xps.as_ref().is_some_and(CpuSet::is_empty))
     };
     let seen = |(_, card): (_, &Device)| {
-        // No counter tells how long CPUs waited for each other's locks.
+        // No counter shows how long CPUs waited for each other's locks.
         Seen::information()
             .on(&card.name)
             .saw(format!("{} send queues, xps_cpus of all is empty", card.tx.len()), queues_of(card))

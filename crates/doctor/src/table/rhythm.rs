@@ -52,8 +52,8 @@ pub(super) const FAMILY: Family = Family {
 
 /// Less than this in a window is nothing that a setting helps.
 const BYTES_MIN: u64 = 100_000;
-/// More of its segments sent again than this, and loss is what makes a connection slow. A probe for the last segment of a
-/// burst (TLP) may go out where nothing was lost.
+/// More of its segments sent again than this, and loss is what makes a connection slow. A probe for the last segment of
+/// a burst (TLP) may go out where nothing was lost.
 const LOSS_MAX: f64 = 0.005;
 /// On shorter paths a few round trips more are not felt.
 const FAR_US: u32 = 5000;
@@ -85,8 +85,8 @@ fn begin_anew(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let mut all = far_without_loss(window);
-    // At rest at both looks, and in between it sent: so it began anew at least once. A window that grew beyond the first
-    // one shows that its bursts are larger than that. BBR keeps what it knows.
+    // At rest at both readings, and it sent in between: so it restarted at least once. A window that grew beyond the
+    // first one shows that its bursts are larger than that. BBR keeps what it knows.
     all.retain(|connection| {
         let at_rest =
             |info: &linux::sock_diag::TcpInfo| info.rto > 0 && info.last_data_sent_ms > info.rto / 1000;
@@ -134,8 +134,8 @@ fn left_early(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let mut all = far_without_loss(window);
-    // Without any loss the threshold is where slow start was left, and the path took much more later. What the peer says
-    // it had already (DSACK) was not lost.
+    // Without any loss the threshold is where slow start was left, and the path took much more later. What the peer
+    // says it had already (DSACK) was not lost.
     all.retain(|connection| {
         let now = connection.now;
         connection.then.rtt == 0
@@ -203,7 +203,7 @@ fn take_turns(window: &Window<'_>) -> Vec<Seen> {
     on_first(seen, &all)
 }
 
-/// Linux tells the peer's window since 5.4; before that it is 0.
+/// Linux reports the peer's window since 5.4; before that it is 0.
 fn is_small(window: u32, segment: u32) -> bool {
     window > 0 && window < 2 * segment
 }

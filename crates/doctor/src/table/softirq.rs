@@ -93,8 +93,8 @@ fn saturated(window: &Window<'_>) -> Vec<Seen> {
     let rounds = |kind: &str| window.softirqs(kind).get(&cpu).copied().unwrap_or_default();
     let packets = softnet(window).find(|row| row.cpu == cpu).map_or(0, |row| row.processed);
     let per_s = packets as f64 / window.seconds();
-    // The time is not told by kind. Rounds are no measure of it: one may take a microsecond or milliseconds. But a CPU
-    // that hardly receives, or that works for a disk more often, is not what is looked for. Packets may be so dear that
+    // The time is not given by kind. Rounds are no measure of it: one may take a microsecond or milliseconds. But a CPU
+    // that hardly receives, or that works for a disk more often, is not meant here. Packets may be so dear that
     // some tens a second are all that it can take.
     let others_work: u64 = ["BLOCK", "IRQ_POLL", "TASKLET"].iter().map(|kind| rounds(kind)).sum();
     if per_s < 20.0 || rounds("NET_RX") < others_work {

@@ -85,7 +85,7 @@ fn full(window: &Window<'_>) -> Vec<Seen> {
         let queues = window.after.answers.qdiscs.iter().flatten();
         let waiting: u32 =
             queues.filter(|qdisc| qdisc.index == card.index && qdisc.root).map(|qdisc| qdisc.queued).sum();
-        // Without either, somebody found just the rate that the link takes.
+        // Without either, a sender found exactly the rate that the link takes.
         let felt = lost > 0.001 || waiting > 0;
         let seen = Seen::with_effect(felt, 65.0)
             .on(&card.name)

@@ -12,8 +12,8 @@ use linux::CpuSet;
 /// free connection. Latencies in microseconds need a CPU for the generator alone (--cpus).
 ///
 /// Every run is checked: whether it was what was requested (rate, answers, connections), and whether the generator, its
-/// machine and the samples leave a doubt (lateness, gaps, CPUs, a run that changed half-way, samples that depend on each
-/// other). Doubts are reported; with --strict they make the run fail.
+/// machine and the samples leave a doubt (lateness, gaps, CPUs, a run that changed half-way, samples that depend on
+/// each other). Doubts are reported; with --strict they make the run fail.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hostgap load http://127.0.0.1:8080/ --rate 20k
@@ -68,9 +68,10 @@ pub(crate) struct LoadArgs {
     /// connections at a time.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
-    /// Open a connection for each request, as `ab` does without -k. The time of a request begins at its intended instant
-    /// and includes the handshakes of TCP and TLS; it counts as sent when its connection is started. The server is asked to
-    /// close (Connection: close), so that this side's ports are free at once; until it does, the place stays taken.
+    /// Open a connection for each request, as `ab` does without -k. The time of a request begins at its intended
+    /// instant and includes the handshakes of TCP and TLS; it counts as sent when its connection is started. The server
+    /// is asked to close (Connection: close), so that this side's ports are free at once; until it does, the place
+    /// stays taken.
     #[arg(long)]
     pub(crate) no_keepalive: bool,
     /// What happens to a request that is due when no connection is free.
@@ -82,8 +83,8 @@ pub(crate) struct LoadArgs {
     /// The most connections with --when-busy grow [default: 16 times --connections].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections_max: Option<u32>,
-    /// End after N requests instead of after --duration; with several rates, N at each. With --rate max the run ends with
-    /// the last answer, or when none has come for as long as --timeout.
+    /// End after N requests instead of after --duration; with several rates, N at each. With --rate max the run ends
+    /// with the last answer, or when none has come for as long as --timeout.
     #[arg(
         short = 'n',
         long,
@@ -117,8 +118,8 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Request and answer")]
 pub(crate) struct RequestArgs {
-    /// The version of HTTP [default: 1.1]. 1.0 needs --no-keepalive: the connection ends with the answer, and if the server
-    /// gives no length, the answer ends with the connection.
+    /// The version of HTTP [default: 1.1]. 1.0 needs --no-keepalive: the connection ends with the answer, and if the
+    /// server gives no length, the answer ends with the connection.
     #[arg(long, value_enum, value_name = "VERSION")]
     pub(crate) http: Option<HttpArg>,
     /// How often each URL is requested relative to the others (9,1), in their order.
@@ -172,8 +173,8 @@ pub(crate) struct GeneratorArgs {
     /// How a thread waits for the next instant.
     #[arg(long, value_enum, default_value_t = WaitArg::Hybrid)]
     pub(crate) wait: WaitArg,
-    /// Let the kernel time-stamp packets, to separate the time on the wire and in the server from the client's own. Costs
-    /// two system calls a request.
+    /// Let the kernel time-stamp packets, to separate the time on the wire and in the server from the client's own.
+    /// Costs two system calls a request.
     #[arg(long)]
     pub(crate) timestamps: bool,
     /// Run the threads under SCHED_FIFO with this priority, so that other programs do not make them late.

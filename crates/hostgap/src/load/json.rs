@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::Ran;
 use super::job::Job;
 use super::search::{Found, Tried};
-use super::shown::wait;
 use super::slo::Slo;
+use super::text::wait;
 
 /// Goes up when a field changes its meaning, its unit or its type, or is removed.
 const SCHEMA: u32 = 2;

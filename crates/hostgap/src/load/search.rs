@@ -59,9 +59,9 @@ fn is_gone(error: &anyhow::Error) -> bool {
 }
 
 impl Found {
-    /// Bisects between a rate that holds and one that does not. It starts from the throughput with every connection always
-    /// busy, which no rate can exceed. Then a full-length run has to confirm the rate: a short step has too few requests
-    /// beyond a high percentile.
+    /// Bisects between a rate that holds and one that does not. It starts from the throughput with every connection
+    /// always busy, which no rate can exceed. Then a full-length run has to confirm the rate: a short step has too few
+    /// requests beyond a high percentile.
     fn search(
         &mut self,
         clients: &mut [Client],
@@ -80,7 +80,8 @@ impl Found {
         if self.end_if_dead(&most) {
             return Ok(());
         }
-        // Requests that were sent within the step, whenever they were answered: an answer may take longer than the step.
+        // Requests that were sent within the step, whenever they were answered: an answer may take longer than the
+        // step.
         let most_per_s =
             most.outcome.answered as f64 / most.outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
         let (mut holds, mut fails) = (0.0, most_per_s.max(1.0) * (1.0 + PRECISION));

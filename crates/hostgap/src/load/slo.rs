@@ -19,7 +19,8 @@ struct Limit {
 }
 
 impl Slo {
-    /// The first limit that does not hold; `None`: all hold. Requests without an answer count as slower than all others.
+    /// The first limit that does not hold; `None`: all hold. Requests without an answer count as slower than all
+    /// others.
     pub(super) fn broken(&self, outcome: &Outcome) -> Option<String> {
         if outcome.intended == 0 {
             return Some("no request was due in so short a time".to_owned());

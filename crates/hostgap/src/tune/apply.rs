@@ -8,23 +8,24 @@ use plan::{
     Account, Held, Journal, Kernel, Phase, Plan, Standing, Store, TakenBack, TransactionError, Undone, Why,
 };
 
-use super::bound::Bound;
 use super::proposal::Proposal;
-use super::{StateArgs, about, arrival, asked, show, watch};
+use super::stored_plan::StoredPlan;
+use super::{StateArgs, arrival, description, request, show, watch};
 use crate::exit::{BadInput, Unprivileged};
 use crate::{speak, units};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    asked: asked::AskedArgs,
+    asked: request::RequestArgs,
     /// A plan that `plan --json` wrote. It is applied only if everything is still as it was then.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["profile", "set", "from_findings", "dev", "route", "netns"])]
     plan: Option<PathBuf>,
     /// How long to wait for `confirm` before everything is undone.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     confirm_within: Duration,
-    /// Do not wait for a confirmation: the same was confirmed before, and is set again after a restart or for a new link.
+    /// Do not wait for a confirmation: the same was confirmed before, and is set again after a restart or for a new
+    /// link.
     #[arg(long)]
     confirmed: bool,
     /// Wait at most this long for routes over the link, if something is set on routes, and for its interrupts: after a
@@ -63,7 +64,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The first that stands.
 fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> anyhow::Result<ExitCode> {
     let plan = proposal.plan();
-    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), about::of(proposal))?;
+    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), description::of(proposal))?;
     if let Err(error) = watch::start(held.store()) {
         drop(journal);
         held.forget()?;
@@ -72,7 +73,7 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
     carry_out(held, &standing, &plan, journal, kernel)?;
     let mut about = carry_on(held, &standing, proposal, kernel)?;
     if proposal.host.netns.is_none() {
-        about::note_logins(&mut about);
+        description::note_logins(&mut about);
     }
     let patience = (!args.confirmed).then_some(args.confirm_within);
     let standing = held.await_confirmation(Standing { about, ..standing }, patience)?;
@@ -102,8 +103,8 @@ fn add(
     refuse_other(standing, proposal)?;
     let plan = proposal.plan();
     let (standing, journal) = held.extend(&plan)?;
-    // A watcher that holds a limit is still running. One that is just ending after a confirmation may be mistaken for it;
-    // then the next command undoes what this one leaves if it dies.
+    // A watcher that holds a limit is still running. One that is just ending after a confirmation may be mistaken for
+    // it; then the next command undoes what this one leaves if it dies.
     if !held.store().is_watched()
         && let Err(error) = watch::start(held.store())
     {
@@ -112,7 +113,7 @@ fn add(
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
-    let about = about::together(&standing.about, &carry_on(held, &standing, proposal, kernel)?);
+    let about = description::together(&standing.about, &carry_on(held, &standing, proposal, kernel)?);
     let standing = held.await_confirmation(Standing { about, ..standing }, None)?;
     let count = proposal.changes.len();
     let settings = if count == 1 { "setting" } else { "settings" };
@@ -175,7 +176,7 @@ fn carry_on(
     kernel: &mut Kernel,
 ) -> anyhow::Result<serde_json::Value> {
     if first.later.is_empty() {
-        return Ok(about::of(first));
+        return Ok(description::of(first));
     }
     let netns = first.host.netns.as_ref().map(linux::NetnsName::as_str);
     let device = first.host.device.as_ref().map(|device| device.name.as_str());
@@ -192,7 +193,7 @@ fn carry_on(
         let journal = held.go_on(&plan)?;
         carry_out(held, standing, &plan, journal, kernel)?;
     }
-    Ok(about::together(&about::of(first), &about::of(&second)))
+    Ok(description::together(&description::of(first), &description::of(&second)))
 }
 
 /// Undoes first what a dead command left behind.
@@ -239,7 +240,7 @@ pub(super) fn tell_failure(back: &TakenBack) {
 
 fn proposal(args: &Args) -> anyhow::Result<Proposal> {
     match &args.plan {
-        Some(path) => Bound::read(path)?.proposal(),
+        Some(path) => StoredPlan::read(path)?.proposal(),
         None => Proposal::of(&args.asked),
     }
 }

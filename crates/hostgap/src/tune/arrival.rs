@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use ::tune::Lives;
 use ipnet::IpNet;
 
-use super::asked::AskedArgs;
 use super::host::Host;
+use super::request::RequestArgs;
 
 /// The wait is over when nothing new has appeared for this long: the routes of a link are made one after the other.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ struct Arrived {
 ///
 /// # Errors
 /// The settings cannot be read, or there is no such link.
-pub(super) fn wait(asked: &AskedArgs, most: Duration) -> anyhow::Result<()> {
+pub(super) fn wait(asked: &RequestArgs, most: Duration) -> anyhow::Result<()> {
     let wishes = asked.wishes()?;
     let about = |is: fn(Lives) -> bool| wishes.wishes.iter().any(|wish| is(wish.wanted.setting.lives));
     let routes = about(|lives| matches!(lives, Lives::Route(_)));

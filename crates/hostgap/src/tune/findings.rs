@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use linux::sysctl;
 use serde::Deserialize;
 
-use super::asked::{AskedArgs, Wish, Wishes};
+use super::request::{Request, RequestArgs, Requests};
 use crate::exit::BadInput;
 
 /// The output of doctor; only the fields that matter here. All are optional, so that a file written by hand works too.
@@ -55,7 +55,7 @@ impl Default for Finding {
 
 /// The settings that findings propose, the first for each knob, since findings are sorted by impact; and the proposals
 /// that are left out, with the reasons.
-pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
+pub(super) fn read(path: &Path, asked: &RequestArgs) -> anyhow::Result<Requests> {
     let text = crate::input::text("findings", path)?;
     let bad = |what: String| BadInput(format!("findings {}: {what}", path.display()));
     let report: serde_json::Value = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
@@ -68,12 +68,12 @@ pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
     if let Some(why) = elsewhere(&document, asked)? {
         return Err(bad(why).into());
     }
-    let mut wishes = Wishes { device: device(&document, asked), ..Wishes::default() };
+    let mut wishes = Requests { device: device(&document, asked), ..Requests::default() };
     for finding in &document.findings {
         for proposed in &finding.proposals {
             let setting = Setting::asked(&proposed.knob, &proposed.value)
                 .map_err(|error| bad(format!("{}: {error}", finding.code)))?;
-            let known = |wish: &Wish| wish.wanted.setting.knob == setting.knob;
+            let known = |wish: &Request| wish.wanted.setting.knob == setting.knob;
             match against(finding, &setting, &document, &wishes, asked) {
                 Some(why) => wishes.left_out.push((setting, format!("{}: {why}", finding.code))),
                 None if wishes.wishes.iter().any(known) => {}
@@ -81,7 +81,7 @@ pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
                     let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
                     let route = proposed.route.or(asked.route);
                     let wanted = Wanted { setting, at_least: false, route, why };
-                    wishes.wishes.push(Wish { wanted, is_named: false });
+                    wishes.wishes.push(Request { wanted, is_named: false });
                 }
             }
         }
@@ -90,7 +90,7 @@ pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
 }
 
 /// Why the findings are not about the host or namespace to be tuned.
-fn elsewhere(document: &Document, asked: &AskedArgs) -> anyhow::Result<Option<String>> {
+fn elsewhere(document: &Document, asked: &RequestArgs) -> anyhow::Result<Option<String>> {
     let key = sysctl::Key::new("kernel/random/boot_id").expect("a constant key is a path");
     let here = sysctl::read(&key)?;
     if let (Some(then), Some(here)) = (&document.boot_id, here)
@@ -112,7 +112,7 @@ fn elsewhere(document: &Document, asked: &AskedArgs) -> anyhow::Result<Option<St
 }
 
 /// The link to be tuned: the one that was named, otherwise that of the first finding about a link.
-fn device(document: &Document, asked: &AskedArgs) -> Option<String> {
+fn device(document: &Document, asked: &RequestArgs) -> Option<String> {
     let weightiest = || {
         let mut findings = document.findings.iter().filter(|finding| is_taken(finding, asked));
         findings.find_map(|finding| finding.device.clone().filter(|_| !finding.proposals.is_empty()))
@@ -120,7 +120,7 @@ fn device(document: &Document, asked: &AskedArgs) -> Option<String> {
     asked.dev.clone().or_else(weightiest)
 }
 
-fn is_taken(finding: &Finding, asked: &AskedArgs) -> bool {
+fn is_taken(finding: &Finding, asked: &RequestArgs) -> bool {
     finding.severity == "warning" || asked.all_findings
 }
 
@@ -129,8 +129,8 @@ fn against(
     finding: &Finding,
     setting: &Setting,
     document: &Document,
-    wishes: &Wishes,
-    asked: &AskedArgs,
+    wishes: &Requests,
+    asked: &RequestArgs,
 ) -> Option<String> {
     if !is_taken(finding, asked) {
         return Some("its finding is no warning; --all-findings includes it".to_owned());

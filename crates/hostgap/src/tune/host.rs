@@ -106,8 +106,8 @@ impl Host {
     }
 }
 
-/// The CPUs that `node` stands for: those near the card that are online and not isolated; if there are none, all that are
-/// online. If it is not known which are near, all count as near.
+/// The CPUs that `node` stands for: those near the card that are online and not isolated; if there are none, all that
+/// are online. If it is not known which are near, all count as near.
 fn own_cpus(online: &CpuSet, near: Option<&CpuSet>, isolated: &CpuSet) -> CpuSet {
     let is_ours = |cpu: &u16| near.is_none_or(|near| near.contains(*cpu)) && !isolated.contains(*cpu);
     let ours: CpuSet = online.iter().filter(is_ours).collect();

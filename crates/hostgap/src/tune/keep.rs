@@ -1,7 +1,7 @@
 //! `hostgap tune keep`: files that make the settings again after a restart, and when a link appears again.
 //!
-//! Kernel parameters go into a file of sysctl.d. Other settings (rings, queues, interrupts, properties of routes) have no
-//! standard file on all systems. So all settings also go into a profile, which a unit of ours applies when the link
+//! Kernel parameters go into a file of sysctl.d. Other settings (rings, queues, interrupts, properties of routes) have
+//! no standard file on all systems. So all settings also go into a profile, which a unit of ours applies when the link
 //! appears. Files of other programs are not changed.
 
 use std::fs;
@@ -18,7 +18,7 @@ use plan::{Account, Phase, Standing};
 use serde::Deserialize;
 
 use super::proposal::Proposal;
-use super::{StateArgs, about, asked};
+use super::{StateArgs, description, request};
 use crate::exit::{self, BadInput};
 use crate::speak;
 
@@ -153,7 +153,8 @@ fn verify(
 ) -> anyhow::Result<ExitCode> {
     let path = args.root.join(PROFILE);
     let profile = Some(path.display().to_string());
-    let proposal = Proposal::of(&asked::AskedArgs { profile, dev: device, ..asked::AskedArgs::default() })?;
+    let proposal =
+        Proposal::of(&request::RequestArgs { profile, dev: device, ..request::RequestArgs::default() })?;
     let mut sound = true;
     for change in &proposal.changes {
         let steps = change.steps.iter().map(|(_, preview)| (&preview.old, &preview.new));
@@ -170,7 +171,7 @@ fn verify(
         speak::aside(format_args!("{} could not be set again: {why}", setting.knob.id));
         sound = false;
     }
-    for (setting, why) in about::not_kept(standing) {
+    for (setting, why) in description::not_kept(standing) {
         speak::aside(format_args!("{setting} is not kept: {why}"));
         sound = false;
     }
@@ -251,8 +252,8 @@ fn profile(kept: &[Kept]) -> String {
     text
 }
 
-/// The unit starts and stops with its link, so it starts again when the link appears again. The link's routes come later,
-/// for example by DHCP.
+/// The unit starts and stops with its link, so it starts again when the link appears again. The link's routes come
+/// later, for example by DHCP.
 fn unit(own: &Path) -> String {
     format!(
         "{HEAD}[Unit]

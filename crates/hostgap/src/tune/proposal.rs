@@ -8,10 +8,10 @@ use linux::netlink::RouteMetric;
 use linux::{Netlink, Netns, sysctl};
 use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Step, StepError};
 
-use super::asked::{AskedArgs, Wish};
 use super::bounds;
 use super::host::Host;
 use super::managers::{self, Conflict};
+use super::request::{Request, RequestArgs};
 use super::tracking;
 use crate::exit::{BadInput, Unprivileged};
 
@@ -22,9 +22,9 @@ pub(super) struct Proposal {
     pub(super) host: Host,
     /// In the order in which they are made.
     pub(super) changes: Vec<Change>,
-    /// Settings whose steps are known only after the others: for example, a driver makes new interrupts for a new number of
-    /// queues.
-    pub(super) later: Vec<Wish>,
+    /// Settings whose steps are known only after the others: for example, a driver makes new interrupts for a new
+    /// number of queues.
+    pub(super) later: Vec<Request>,
     /// Settings that already have their value.
     pub(super) already: Vec<Wanted>,
     /// Settings that are impossible here, and why.
@@ -50,7 +50,7 @@ enum Outcome {
 
 impl Proposal {
     /// Compares the requested settings with the host. Changes nothing.
-    pub(super) fn of(asked: &AskedArgs) -> anyhow::Result<Proposal> {
+    pub(super) fn of(asked: &RequestArgs) -> anyhow::Result<Proposal> {
         linux::process::require_network_admin().map_err(Unprivileged)?;
         let wishes = asked.wishes()?;
         let mut proposal =
@@ -63,7 +63,7 @@ impl Proposal {
     pub(super) fn of_wishes(
         netns: Option<&str>,
         device: Option<&str>,
-        wishes: &[Wish],
+        wishes: &[Request],
     ) -> anyhow::Result<Proposal> {
         let host = Host::look(netns, device)?;
         let mut proposal = Proposal {
@@ -112,8 +112,8 @@ impl Proposal {
         Plan { steps: steps.collect() }
     }
 
-    /// The limit on the latency of CPUs to hold. It is held even if another process holds one as low now, which may release
-    /// it at any time.
+    /// The limit on the latency of CPUs to hold. It is held even if another process holds one as low now, which may
+    /// release it at any time.
     pub(super) fn cpu_latency_us(&self) -> Option<u32> {
         let mut wanted = self.changes.iter().map(|change| &change.wanted).chain(&self.already);
         wanted.find_map(|wanted| wanted.setting.cpu_latency_us())
@@ -130,7 +130,7 @@ impl Proposal {
         self.changes.push(change);
     }
 
-    fn settle(&self, Wish { wanted, is_named }: &Wish, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
+    fn settle(&self, Request { wanted, is_named }: &Request, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
         if let Some(why) = self.obstacle(&wanted.setting)? {
             return Ok(Outcome::Impossible(why));
         }
@@ -207,8 +207,8 @@ impl Proposal {
         })
     }
 
-    /// Why a namespace cannot have this algorithm as its default: outside the first namespace the kernel permits only those
-    /// that it allows to all users.
+    /// Why a namespace cannot have this algorithm as its default: outside the first namespace the kernel permits only
+    /// those that it allows to all users.
     fn lacks_default(&self, name: &str) -> anyhow::Result<Option<String>> {
         if let Some(why) = lacks_algorithm(name)? {
             return Ok(Some(why));

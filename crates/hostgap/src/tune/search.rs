@@ -24,7 +24,8 @@ use crate::{speak, stop, units};
 /// candidate. The winner must show its gain again in new blocks that played no part in its choice, without making
 /// anything else worse; settings of it that do nothing are removed. The reported gain is from such new blocks only.
 ///
-/// It works in network namespaces of its own, as a race does, and sets nothing on this machine. docs/search.md has more.
+/// It works in network namespaces of its own, as a race does, and sets nothing on this machine. docs/search.md has
+/// more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hostgap tune search --knobs 'tcp_congestion_control=reno,illinois;initcwnd=16,32;tcp_slow_start_after_idle=0'

@@ -9,7 +9,7 @@ use plan::{
 };
 use serde_json::json;
 
-use super::{about, apply, keep};
+use super::{apply, description, keep};
 use crate::exit::{self, BadInput};
 use crate::speak;
 
@@ -76,7 +76,7 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
 pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCode> {
     let held = hold(store, "confirmed")?;
     if let Some(standing) = store.standing()?.filter(|_| !same_login)
-        && let (Some(left_ns), true) = (standing.left_ns(), about::is_old_login(&standing))
+        && let (Some(left_ns), true) = (standing.left_ns(), description::is_old_login(&standing))
     {
         let text = format!(
             "this login is older than tuning {} and proves nothing: confirm from a new one within {} s, \
@@ -171,8 +171,8 @@ fn taken_back(store: &Store, stood: &Standing) -> Option<Ended> {
     store.last().filter(|last| last.id == stood.id && !last.addition)
 }
 
-/// The steps of the tuning, and the damaged lines of the journal. This only reads; writers hold the lock. A step that was
-/// repeated, for a link that appeared again or because its value had been changed, is listed once.
+/// The steps of the tuning, and the damaged lines of the journal. This only reads; writers hold the lock. A step that
+/// was repeated, for a link that appeared again or because its value had been changed, is listed once.
 fn seen(store: &Store) -> anyhow::Result<Seen> {
     let path = store.journal_path();
     if !path.exists() {

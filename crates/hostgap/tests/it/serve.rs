@@ -71,8 +71,8 @@ fn faults_are_injected_and_counted() {
     assert_eq!(told.trim(), expected);
 }
 
-/// CPU time that a process has had, all of it in nanoseconds, and the part in user space in ticks of the clock beside that
-/// in the kernel.
+/// CPU time that a process has had, all of it in nanoseconds, and the part in user space in ticks of the clock beside
+/// that in the kernel.
 fn cpu(pid: u32) -> (u64, [u64; 2]) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_task = |task: std::fs::DirEntry| {

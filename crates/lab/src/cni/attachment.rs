@@ -114,8 +114,8 @@ impl Attachment {
 
     /// The calls of ADD as a person would type them into a POSIX shell as root.
     ///
-    /// `ip netns exec` begins a mount namespace; with memory over `/var/lib` in it, leases are forgotten with each call,
-    /// and to remove the namespaces takes back all that was done.
+    /// `ip netns exec` begins a mount namespace; with memory over `/var/lib` in it, leases are forgotten with each
+    /// call, and to remove the namespaces takes back all that was done.
     pub fn commands(&self) -> Vec<String> {
         let environment: Vec<String> = self.subject.environment(Verb::Add).iter().map(assignment).collect();
         let call = |link: &Link| {

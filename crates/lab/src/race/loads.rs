@@ -57,8 +57,8 @@ impl Race {
         self.announce(loads, writer, tell).map(Some)
     }
 
-    /// Load before the first count of instructions. Of a new topology the first ten thousand requests take up to a per cent
-    /// more: what the kernel learns and keeps is not there yet.
+    /// Load before the first count of instructions. Of a new topology the first ten thousand requests take up to a per
+    /// cent more: what the kernel learns and keeps is not there yet.
     fn settle(&self, standing: &mut Standing, load: &Load) -> Result<(), LabError> {
         run(standing, &self.method, load, SETTLE).map(drop)
     }

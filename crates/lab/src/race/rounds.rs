@@ -86,8 +86,8 @@ impl Race {
         Ok(Some(rounded))
     }
 
-    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept. A path that has changed and
-    /// stays so is an error: to repeat the trial would measure another path.
+    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept. A path that has changed
+    /// and stays so is an error: to repeat the trial would measure another path.
     pub(crate) fn valid_trial(
         &self,
         standing: &mut Standing,

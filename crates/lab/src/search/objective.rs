@@ -8,8 +8,8 @@ use stats::{Columns, Percentile, Sparse};
 
 /// What is to get better: `p99@30%`, `p50@20k`, `throughput`, `cpu`.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Objective {
-    /// The figure.
     pub figure: Figure,
     /// The rate at which it is measured; `None`: the experiment's first, or 30 % of capacity. Throughput has none.
     pub rate: Option<Rate>,
@@ -134,8 +134,9 @@ impl Objective {
     }
 }
 
-/// A percentile of all of them, unanswered requests above every answer. Where it falls among these it is at least as long
-/// as the oldest of them had waited when its trial ended; to leave out such visits would favour who loses requests.
+/// A percentile of all of them, unanswered requests above every answer. Where it falls among these it is at least as
+/// long as the oldest of them had waited when its trial ended; to leave out such visits would favour who loses
+/// requests.
 fn percentile_ns(trials: &[&TrialRecord], percentile: Percentile, closed: bool) -> Option<f64> {
     let beyond = |trial: &TrialRecord| if closed { 0 } else { trial.unanswered() };
     let sparse: Vec<Sparse<'_>> = trials

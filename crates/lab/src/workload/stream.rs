@@ -1,4 +1,5 @@
-//! `tcp-stream` and `udp-stream`: from a sender in the client's pod to a receiver in the server's, both of this process.
+//! `tcp-stream` and `udp-stream`: from a sender in the client's pod to a receiver in the server's, both of this
+//! process.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -130,8 +131,8 @@ fn run(standing: &Standing, flow: &Flow, flows: u32, edge: &mut dyn FnMut()) -> 
     stream::run(sender, receiver, flow, edge).map_err(|error| standing.load_error(error))
 }
 
-/// Opens the receiver's end. The port is nobody else's in a namespace of ours; but what this process has forked meanwhile
-/// holds the listener of before until it executes its program. (Those of datagrams share their port.)
+/// Opens the receiver's end. The port is nobody else's in a namespace of ours; but what this process has forked
+/// meanwhile holds the listener of before until it executes its program. (Those of datagrams share their port.)
 fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
     let to = standing.topology.address;
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

@@ -95,8 +95,8 @@ fn switches(threads: &[ThreadCost]) -> Check {
         .figures(&[("involuntary_per_s", per_s), ("limit_per_s", SWITCHES_PER_S_MAX)])
 }
 
-/// Whether threads had time left. A thread that spins is busy all the time and does nothing: what distinguishes it from one
-/// that works all the time is that it sends within a fraction of a microsecond. When saturating, all is on time.
+/// Whether threads had time left. A thread that spins is busy all the time and does nothing: what distinguishes it from
+/// one that works all the time is that it sends within a fraction of a microsecond. When saturating, all is on time.
 fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> Check {
     let busy = threads.iter().map(ThreadCost::busy).fold(0.0, f64::max);
     let spins = busy > BUSY_MAX && late_p50_ns <= ON_TIME_NS;

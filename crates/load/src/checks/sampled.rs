@@ -72,8 +72,8 @@ impl Sampled {
         Some(effective_samples(thinned.samples.len() as u64, thinned.rho))
     }
 
-    /// Whether a request's time says nothing about the next one's: Spearman's rank correlation at lag 1, at 1 %, of ever
-    /// fewer samples. To need that is no fault, a queue has a memory; to have no end of it is.
+    /// Whether a request's time says nothing about the next one's: Spearman's rank correlation at lag 1, at 1 %, of
+    /// ever fewer samples. To need that is no fault, a queue has a memory; to have no end of it is.
     pub(super) fn independence(&self) -> Check {
         let Some(thinned) = &self.thinned else {
             return Check::unjudged("independence", Kind::Doubt, TOO_FEW);

@@ -61,7 +61,6 @@ pub(super) struct Datagram {
     /// The first bytes of the request.
     pub(super) head: [u8; 8],
     pub(super) head_bytes: usize,
-    /// Bytes of the answer.
     pub(super) answer_bytes: usize,
 }
 

@@ -18,8 +18,8 @@ const PART_NS_MAX: f64 = 1e6;
 
 /// Work that takes a thread as much CPU time for each request, however long that lasts by the wall's clock.
 ///
-/// A look at the clock enters the kernel, and the work is to be user time. So it goes by steps whose speed it knows, most
-/// of the way at once, and looks a few times on the last part.
+/// A look at the clock enters the kernel, and the work is to be user time. So it goes by steps whose speed it knows,
+/// most of the way at once, and looks a few times on the last part.
 #[derive(Debug)]
 pub(super) struct Work {
     cost_ns: u64,

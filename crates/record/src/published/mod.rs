@@ -1,8 +1,8 @@
 //! Published figures for the question of an experiment, and what makes them comparable with ours.
 //!
 //! Absolute values of other machines and years cannot agree. What can is how a candidate stands to the reference at the
-//! same load: the published figure ÷ the one published for the reference, beside our ratio; or, where a publication says
-//! no more than who was ahead, on which side of 1 the ratio lies.
+//! same load: the published figure ÷ the one published for the reference, beside our ratio; or, where a publication
+//! says no more than who was ahead, on which side of 1 the ratio lies.
 
 mod entry;
 mod publications;

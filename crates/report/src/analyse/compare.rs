@@ -142,7 +142,7 @@ impl Comparisons {
 
     pub(super) fn judged(&self, entrant: usize, load: usize) -> &Judged {
         static NOBODY: Judged = Judged { verdict: None, reason: String::new(), by: vec![] };
-        // A record without a control has no noise, and a load without candidates nobody to judge.
+        // A record without a control has no noise, and a load without candidates has none to judge.
         self.judged.get(entrant * self.loads + load).unwrap_or(&NOBODY)
     }
 
@@ -267,7 +267,8 @@ impl Comparisons {
     }
 }
 
-/// A difference, in the logarithm, that nobody means even where a race has no noise at all, as in counted time.
+/// A difference, in the logarithm, that is too small to matter even where a race has no noise at all, as in counted
+/// time.
 const NOTHING: f64 = 0.001;
 
 /// The floor that the ratio of the control to the reference gives.

@@ -5,8 +5,8 @@ mod carried;
 mod compare;
 mod describe;
 mod exact;
+mod measured;
 mod merged;
-mod ours;
 mod profile;
 mod published;
 mod rates;
@@ -114,7 +114,7 @@ fn candidates(race: &Race, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<
     race.header.entrants.iter().enumerate().map(candidate).collect()
 }
 
-/// The place among the entrants tells the part: see [`record::Header::entrants`].
+/// The place among the entrants gives the role: see [`record::Header::entrants`].
 fn role(index: usize) -> Role {
     match index {
         0 => Role::Reference,

@@ -1,4 +1,5 @@
-//! The race in a sentence: who cannot be told from the reference, who is nearest to it, who costs most.
+//! The race in a sentence: which candidates are indistinguishable from the reference, which is nearest, which costs
+//! most.
 
 use record::{Entrant, Race};
 
@@ -40,7 +41,10 @@ pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
     if !level.is_empty() {
         let known = level.iter().map(|contender| half_width(&contender.ratio)).fold(0.0, f64::max);
         let (label, known) = (comparisons.label(of), figures::percent(known));
-        parts.push(format!("{} cannot be distinguished from {reference} ({label} known to ±{known})", names(&level)));
+        parts.push(format!(
+            "{} cannot be distinguished from {reference} ({label} known to ±{known})",
+            names(&level)
+        ));
     }
     let (nearest, farthest) = match behind.as_slice() {
         [nearest, .., farthest] if parts.is_empty() => (Some(nearest), Some(farthest)),

@@ -41,8 +41,10 @@ pub(super) fn tail(race: &Race, entrant: usize, cell: &Cell<'_>) -> Option<Strin
     let why = match (expiries, late) {
         (_, 0) => String::new(),
         // A request that is alone on its connection is mostly sent again by the probe, after as long.
-        (0, _) => ", and these counters do not show why: a tail loss probe waits as long, and a queue may do so too"
-            .to_owned(),
+        (0, _) => {
+            ", and these counters do not show why: a tail loss probe waits as long, and a queue may do so too"
+                .to_owned()
+        }
         (expiries, late) => {
             let beyond = match late > expiries {
                 true => {

@@ -1,6 +1,6 @@
 //! Everything about one data path: how it is built, what it was measured as, what went wrong.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
@@ -30,7 +30,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 fn heading(m: &mut Markup, candidate: &Candidate) {
     m.leaf("b", &[], &candidate.name);
     m.text(" ");
-    m.leaf("span", &[("class", "aside")], &look::stands_for(candidate));
+    m.leaf("span", &[("class", "aside")], &marks::stands_for(candidate));
     if !candidate.runnable {
         m.text(" ");
         m.leaf("span", &[("class", "v-none")], "could not run here");
@@ -114,8 +114,8 @@ fn verdicts(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
                 m.text(&format!("{name}: "));
                 m.leaf(
                     "b",
-                    &[("class", look::verdict_class(rate.verdict))],
-                    look::verdict_word(rate.verdict),
+                    &[("class", marks::verdict_class(rate.verdict))],
+                    marks::verdict_word(rate.verdict),
                 );
                 if !rate.verdict_reason.is_empty() {
                     m.text(&format!(" – {}", rate.verdict_reason));

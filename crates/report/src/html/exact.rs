@@ -1,6 +1,6 @@
 //! Instructions per request: a bar a candidate, and the table.
 
-use super::look::{self, key};
+use super::marks::{self, key};
 use super::markup::Markup;
 use super::rows;
 use super::scale::Linear;
@@ -39,7 +39,7 @@ fn counted<'a>(summary: &'a Summary, counts: &'a Exact) -> Vec<(usize, &'a Candi
         let of = counts.candidates.iter().find(|counted| counted.name == candidate.name)?;
         Some((index, candidate, of))
     };
-    look::runners(summary).filter_map(found).collect()
+    marks::runners(summary).filter_map(found).collect()
 }
 
 fn draw(summary: &Summary, counts: &Exact, load: usize, frame: Frame) -> Markup {
@@ -104,7 +104,7 @@ fn table(m: &mut Markup, summary: &Summary, counts: &Exact, load: usize) {
             ),
             Cell::figure(change(of)),
             Cell::figure(text::percent(of.spread)),
-            Cell::classed(look::verdict_word(Some(of.verdict)), look::verdict_class(Some(of.verdict))),
+            Cell::classed(marks::verdict_word(Some(of.verdict)), marks::verdict_class(Some(of.verdict))),
         ],
     });
     Table { caption: "Instructions per request", rows: rows.collect(), head: head.to_vec() }.write(m);

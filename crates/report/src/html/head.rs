@@ -2,7 +2,7 @@
 
 use record::Measure;
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::text;
 use crate::{Noise, Summary, carried};
@@ -79,7 +79,7 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
 /// The noise of the race: the difference of the reference from itself.
 fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
     if let Some(reference) = summary.exact.first().and_then(|counts| counts.candidates.first()) {
-        let remark = format!("repetitions of {}", look::reference(summary));
+        let remark = format!("repetitions of {}", marks::reference(summary));
         return vec![("spread", text::percent(reference.spread), remark)];
     }
     let measure = carried::measure(summary);
@@ -88,11 +88,7 @@ fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
         return vec![("noise floor", floors(summary, |noise| noise.rps_floor), remark)];
     }
     vec![
-        (
-            "noise floor p50",
-            floors(summary, |noise| noise.p50_floor),
-            "range over all loads".to_owned(),
-        ),
+        ("noise floor p50", floors(summary, |noise| noise.p50_floor), "range over all loads".to_owned()),
         (
             "noise floor p99",
             floors(summary, |noise| noise.p99_floor),
@@ -121,7 +117,8 @@ fn warnings(m: &mut Markup, summary: &Summary) {
     let progress = &summary.progress;
     let stopped = progress.stopped.as_ref().map(|why| format!("The race ended early: {why}"));
     let cut = (progress.wall_s.is_none() && progress.stopped.is_none()).then(|| {
-        "The record has no end: the race was interrupted. This page shows the rounds saved until then.".to_owned()
+        "The record has no end: the race was interrupted. This page shows the rounds saved until then."
+            .to_owned()
     });
     let unlike = summary.noise.iter().zip(&summary.loads).filter_map(|(noise, load)| {
         use crate::Verdict::{Better, Worse};
@@ -129,7 +126,7 @@ fn warnings(m: &mut Markup, summary: &Summary) {
             format!(
                 "{}: {} differs from itself. The race did not treat all alike at this load; its verdicts are less reliable.",
                 text::load(load),
-                look::reference(summary)
+                marks::reference(summary)
             )
         })
     });
@@ -156,7 +153,7 @@ fn absent(m: &mut Markup, summary: &Summary) {
 fn contents(m: &mut Markup, summary: &Summary) {
     let over = summary.sweep.as_ref().map(|sweep| format!("Over {}", super::sweep::subject(sweep)));
     let swept = over.as_deref().map(|name| ("#sweep", name));
-    let ratio = format!("Relative to {}", look::reference(summary));
+    let ratio = format!("Relative to {}", marks::reference(summary));
     let measured =
         [("#ratio", ratio.as_str()), ("#curves", "Percentiles"), ("#cpu", "CPU"), ("#capacity", "Capacity")];
     let counted = [("#exact", "Instructions")];

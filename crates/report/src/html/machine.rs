@@ -2,7 +2,7 @@
 
 use record::Machine;
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
@@ -77,7 +77,7 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
 
 /// How long a race would have to be to know the ratios to ±3 %.
 fn precision(m: &mut Markup, summary: &Summary) {
-    let rows: Vec<Row> = look::runners(summary)
+    let rows: Vec<Row> = marks::runners(summary)
         .flat_map(|(index, candidate)| {
             let loads = summary.loads.iter().zip(&candidate.rates);
             loads.filter(|(_, rate)| !rate.precision.is_empty()).map(move |(load, rate)| Row {
@@ -132,7 +132,7 @@ fn effort(precision: &Precision) -> String {
 /// What would need the most of each, over all candidates and loads.
 fn worst(summary: &Summary) -> String {
     let all = || {
-        look::runners(summary).flat_map(|(_, candidate)| &candidate.rates).flat_map(|rate| &rate.precision)
+        marks::runners(summary).flat_map(|(_, candidate)| &candidate.rates).flat_map(|rate| &rate.precision)
     };
     let longest = |of: &'static str| {
         let same = all().filter(|precision| precision.percentile == of);
@@ -150,7 +150,7 @@ fn absent(m: &mut Markup, summary: &Summary) {
         .map(|candidate| Row {
             name: candidate.name.clone(),
             candidate: None,
-            cells: vec![Cell::words(look::stands_for(candidate)), Cell::words(candidate.reasons.join("; "))],
+            cells: vec![Cell::words(marks::stands_for(candidate)), Cell::words(candidate.reasons.join("; "))],
         })
         .collect();
     m.leaf("h3", &[("id", "absent")], "What could not run here");

@@ -4,7 +4,7 @@
 use record::Measure;
 
 use super::flame::{self, Stacks};
-use super::look::{self, key};
+use super::marks::{self, key};
 use super::markup::Markup;
 use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
@@ -29,7 +29,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     if summary.profiles.is_empty() {
         return;
     }
-    let reference = look::reference(summary);
+    let reference = marks::reference(summary);
     let of = carried::subject(carried::measure(summary));
     m.within("section", &[("id", "profile")], |m| {
         m.leaf("h2", &[], "Where the microseconds go");
@@ -78,7 +78,7 @@ fn cost_text(cost: &Cost) -> String {
     format!("{:.digits$} ±{:.digits$}", cost.us_per_request, cost.half_width_us)
 }
 
-/// What cannot be told from nothing stands in brackets.
+/// Brackets mark what is within the noise.
 fn difference_text(difference: &Difference) -> String {
     let digits = decimals(difference.half_width_us);
     let text = format!("{} ±{:.digits$}", signed(difference.us, digits), difference.half_width_us);
@@ -159,7 +159,7 @@ impl Plot<'_> {
             if column == 0 {
                 self.draw_names(&mut svg, top);
             }
-            svg.text("panel", at(left, top + 18.0), Anchor::Start, &look::fitting(&profiled.name, NAME));
+            svg.text("panel", at(left, top + 18.0), Anchor::Start, &marks::fitting(&profiled.name, NAME));
             self.draw_panel(
                 &mut svg,
                 (*candidate, profiled),
@@ -301,11 +301,7 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
                 let alone = Stacks { stacks: &alone, ..own };
                 let first = senders.as_deref().zip(against);
                 let against = first.map(|(stacks, against)| Stacks { stacks, ..against });
-                m.leaf(
-                    "p",
-                    &[("class", "aside")],
-                    "The sender alone, with the kernel's work on its behalf:",
-                );
+                m.leaf("p", &[("class", "aside")], "The sender alone, with the kernel's work on its behalf:");
                 flame::graph(m, &format!("Flame graph of the sender of {}", profiled.name), alone, against);
             }
         });

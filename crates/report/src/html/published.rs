@@ -1,7 +1,7 @@
-//! Figures that others published beside ours: what this run found, every figure, and what the experiment's author saw in
-//! a run of their own.
+//! Figures that others published beside ours: what this run found, every figure, and what the experiment's author saw
+//! in a run of their own.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::ratio::plottable;
 use super::table::{Cell, Row, Table};
@@ -78,7 +78,7 @@ fn number(figure: &PublishedFigure, sources: &[&str]) -> String {
 }
 
 fn compared(m: &mut Markup, summary: &Summary, sources: &[&str]) {
-    let reference = look::reference(summary);
+    let reference = marks::reference(summary);
     m.leaf(
         "p",
         &[("class", "aside")],
@@ -151,7 +151,7 @@ fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources:
     let ratio =
         |ratio: &Option<Ratio>| plottable(ratio.as_ref()).map_or_else(|| text::NONE.to_owned(), text::ratio);
     // What both are divided by goes without saying where it is the reference.
-    let divided = match figure.against == look::reference(summary) {
+    let divided = match figure.against == marks::reference(summary) {
         true => String::new(),
         false => format!(" ÷ {}", figure.against),
     };

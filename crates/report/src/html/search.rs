@@ -8,7 +8,7 @@ use super::rows::{self, Panel};
 use super::scale::Log;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
-use super::{look, machine, text};
+use super::{machine, marks, text};
 use crate::search::{about, arms_of, candidate, halving, is_better_high, name, sentence};
 use crate::{Ratio, Verdict};
 
@@ -60,11 +60,7 @@ fn head(m: &mut Markup, search: &Search) {
         });
         if search.answer.is_none() {
             m.within("ul", &[("class", "warnings")], |m| {
-                m.leaf(
-                    "li",
-                    &[],
-                    "Only the stages below were finished; they are no answer.",
-                );
+                m.leaf("li", &[], "Only the stages below were finished; they are no answer.");
             });
         }
     });
@@ -281,25 +277,25 @@ fn draw_arm(
     let called = name(arm, &search.stages[place], search);
     let value = ratio.as_ref().map_or_else(|| text::NONE.to_owned(), text::ratio);
     let key = key(place, row);
-    let class = ("class", look::verdict_class(seen));
+    let class = ("class", marks::verdict_class(seen));
     let drawn = [class, ("data-f", key.as_str()), ("data-v", value.as_str())];
     svg.group(&drawn[..if ratio.is_some() { 3 } else { 1 }], |svg| {
         svg.tooltip(&format!("{called}: {value}"));
         let class = if arm.kept { "name strong" } else { "name" };
         match frame {
             Frame::Wide => {
-                svg.text(class, at(330.0, y + 4.5), Anchor::End, &look::fitting(&called, 38));
+                svg.text(class, at(330.0, y + 4.5), Anchor::End, &marks::fitting(&called, 38));
                 svg.text("verdict", at(1014.0, y + 4.5), Anchor::Start, fate(arm));
             }
             Frame::Narrow => {
-                svg.text(class, at(panel.left, y - 13.0), Anchor::Start, &look::fitting(&called, 38));
+                svg.text(class, at(panel.left, y - 13.0), Anchor::Start, &marks::fitting(&called, 38));
                 svg.text("verdict", at(panel.right, y - 13.0), Anchor::End, fate(arm));
             }
         }
         match &ratio {
             Some(ratio) => {
                 draw_whisker(svg, scale, ratio, y);
-                look::mark(svg, seen, at(scale.place(ratio.value), y));
+                marks::mark(svg, seen, at(scale.place(ratio.value), y));
             }
             None => svg.text("missing", at(scale.place(1.0) + 8.0, y + 4.0), Anchor::Start, "no figure"),
         }

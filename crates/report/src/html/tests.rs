@@ -340,7 +340,7 @@ fn texts_can_be_read_in_light_and_dark() {
     }
 }
 
-/// With `HOSTGAP_PAGES` naming a directory, the scenes are written there, to be looked at.
+/// With `HOSTGAP_PAGES` naming a directory, the scenes are written there, for inspection.
 #[test]
 fn scenes_differ() {
     let pages = pages();

@@ -3,7 +3,7 @@
 mod chart;
 
 use self::chart::Plot;
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::svg::Frame;
 use super::table::{Cell, Row, Table};
@@ -71,7 +71,8 @@ fn lead(summary: &Summary, timeline: &Timeline) -> String {
     )
 }
 
-/// How long a round took on the average, builds included: a record has the time of the whole race, and not of its rounds.
+/// How long a round took on the average, builds included: a record has the time of the whole race, and not of its
+/// rounds.
 fn each_s(summary: &Summary, timeline: &Timeline) -> Option<f64> {
     summary.progress.wall_s.map(|wall_s| wall_s / f64::from(timeline.rounds))
 }
@@ -117,7 +118,7 @@ fn rounds_of(timeline: &Timeline, step: usize) -> String {
 
 fn table(m: &mut Markup, summary: &Summary, timeline: &Timeline, row: &TimelineRow) {
     let runners: Vec<(usize, String)> =
-        look::runners(summary).map(|(index, candidate)| (index, candidate.name.clone())).collect();
+        marks::runners(summary).map(|(index, candidate)| (index, candidate.name.clone())).collect();
     let cell = |index: usize, step: usize| {
         let value = row.series.get(index).and_then(|series| series[step]);
         Cell::figure(value.map_or_else(String::new, |value| told(row.quantity, value)))

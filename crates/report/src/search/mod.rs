@@ -1,8 +1,8 @@
-//! A search for settings, told from its record: as text, as JSON, and for the page.
+//! A search for settings, rendered from its record: as text, as JSON, and for the page.
 
 #[cfg(test)]
 pub(crate) mod fixture;
-mod told;
+mod text;
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use record::{Asked, Candidate, Search, SearchAnswer, SearchArm, SearchStage, Sea
 
 use crate::terminal;
 
-pub use told::text;
+pub use text::text;
 
 /// The record as JSON, indented, with a newline at the end: what `hostgap tune search --json` prints.
 pub fn json(search: &Search) -> String {

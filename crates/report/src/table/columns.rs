@@ -6,7 +6,6 @@ use crate::carried;
 use crate::figures::{self, duration_ns};
 use crate::summary::{Candidate, Load, Quantiles, RateSummary, Verdict};
 
-/// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Name,

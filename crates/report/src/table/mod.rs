@@ -163,7 +163,7 @@ fn noise_line(noise: &Noise, measure: Measure) -> String {
     format!("  Noise, the host against itself: {}. Less than that is indistinguishable.\n", known.join(", "))
 }
 
-/// What is to be known of single candidates, and how long the race would have to be to tell more.
+/// What is to be known of single candidates, and how long the race would have to be to show more.
 fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     let mut text = void(racing);
     for (candidate, rate) in racing {
@@ -207,7 +207,7 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
 /// A rate is kept if this share of it is answered within the measured time; what is under way at its end is not.
 const KEPT: f64 = 0.98;
 
-/// The share of the rate that was answered in time. Nobody answers a stream.
+/// The share of the rate that was answered in time. A stream has no answers.
 fn kept(rate: &RateSummary) -> Option<f64> {
     if rate.carried.is_some() { None } else { Some(rate.achieved_rps? / rate.requested_rps?) }
 }
@@ -232,7 +232,7 @@ fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
     if told.is_empty() { String::new() } else { format!("  Void trials, repeated: {}.\n", told.join(", ")) }
 }
 
-/// The percentiles that are not told, for the candidate that lacks most.
+/// The percentiles that are not shown, for the candidate that lacks most.
 fn needs(racing: &[(&Candidate, &RateSummary)]) -> String {
     let labels = racing.iter().flat_map(|(_, rate)| &rate.needs).map(|need| need.percentile);
     let mut seen: Vec<&str> = vec![];

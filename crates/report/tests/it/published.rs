@@ -102,7 +102,10 @@ fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
     assert_eq!(figure.agreement, Agreement::CannotTell, "{}", figure.reason);
     assert!(figure.reason.contains("this race can only see factors of"), "{}", figure.reason);
     let rounds = figure.rounds_needed.expect("a quieter or longer race would tell");
-    assert!(rounds > 6 && figure.reason.contains(&format!("about {rounds} rounds would decide it")), "{rounds}");
+    assert!(
+        rounds > 6 && figure.reason.contains(&format!("about {rounds} rounds would decide it")),
+        "{rounds}"
+    );
 
     // As many rounds of the same machine tell.
     let mut longer = of(u32::try_from(rounds / 2 + 1).unwrap()).race();
@@ -143,8 +146,8 @@ fn means_and_shares_are_quotients_of_sums() {
     assert!(bandwidth.reason.contains("this race measured no bandwidth"), "{}", bandwidth.reason);
 }
 
-/// Others may be divided by a candidate that is not the reference; its own figure then has nothing to be compared with, and
-/// is no failure.
+/// Others may be divided by a candidate that is not the reference; its own figure then has nothing to be compared with,
+/// and is no failure.
 #[test]
 fn what_others_are_divided_by_is_told_as_such() {
     let mut race =

@@ -161,10 +161,7 @@ fn too_little_is_said_to_be_too_little() {
 #[test]
 fn the_sentence_names_the_nearest_and_the_farthest() {
     let sentence = analyse(&eventful()).verdict;
-    assert!(
-        sentence.starts_with("100 B at 50 % (33.0k/s): macvlan is nearest to host, p50 +"),
-        "{sentence}"
-    );
+    assert!(sentence.starts_with("100 B at 50 % (33.0k/s): macvlan is nearest to host, p50 +"), "{sentence}");
     assert!(sentence.contains("; bridge+vxlan costs most, p50 +4"), "{sentence}");
     let level = vec![Truth::of("a", 1.0), Truth::of("b", 1.2), Truth::of("c", 1.6)];
     let sentence = analyse(&Plan::of(6, level).race()).verdict;

@@ -5,7 +5,7 @@ use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "How fast TCP sends",
-    about: "Congestion control, and what it may do with the packets that it lets go.",
+    about: "Congestion control, pacing and the size of packets.",
     knobs: &[
         Knob {
             id: "tcp_congestion_control",

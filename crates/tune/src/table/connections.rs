@@ -4,8 +4,8 @@ use super::{OLDEST, USUAL, from_to, up_to};
 use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
-    title: "Beginnings and ends of connections",
-    about: "Queues of servers, ports of clients, and what is left when a connection has ended.",
+    title: "Start and end of connections",
+    about: "Queues of servers, ports of clients, and the state that remains when a connection has ended.",
     knobs: &[
         Knob {
             id: "notrack",

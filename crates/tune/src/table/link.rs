@@ -5,7 +5,7 @@ use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, QueueFile, Reaches, 
 
 pub(super) const FAMILY: Family = Family {
     title: "Queues and links of the node",
-    about: "Which CPUs work on packets, and how large these are: at the link to the other nodes.",
+    about: "The CPUs that process packets, and the size of packets, on the link to the other nodes.",
     knobs: &[
         Knob {
             id: "rps_sock_flow_entries",

@@ -5,7 +5,7 @@ use crate::{ByDefault, Family, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "Loss and time-outs",
-    about: "How soon a loss is seen, and how long it is waited for.",
+    about: "How soon a loss is detected, and how long TCP waits before it retransmits.",
     knobs: &[
         Knob {
             id: "tcp_sack",

@@ -5,7 +5,7 @@ use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "Buffers and windows",
-    about: "How much may be on its way, and how much may wait.",
+    about: "How much data may be in flight, and how much may wait.",
     knobs: &[
         Knob {
             id: "tcp_rmem",

@@ -10,8 +10,8 @@ const OF_CARD: Knob = Knob { reaches: Reaches::All, source: ETHTOOL, ..USUAL };
 
 pub(super) const FAMILY: Family = Family {
     title: "Network card",
-    about: "What the card behind a link is told, and how it is polled. What a driver does not take is refused, and what it \
-        makes something else of is an error that is taken back.",
+    about: "Settings of the card behind a link, and how it is polled. If a driver refuses a value or changes it into another \
+            one, that is an error, and the step is undone.",
     knobs: &[
         Knob {
             id: "channels",

@@ -5,8 +5,8 @@ use crate::{Family, Knob, Lives, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Obsolete, or left to others",
-    about: "What guides name and no kernel heeds any more, or others stand on. Asking for one is an error that says what to do \
-            instead.",
+    about: "Settings in guides that have no effect any more, or that other programs depend on. Asking for one is an error that \
+            says what to do instead.",
     knobs: &[
         Knob {
             id: "tcp_tw_recycle",

@@ -5,7 +5,7 @@ use crate::{ByDefault, Family, Knob, Lives, Reaches, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Paths",
-    about: "What is found out about a path, and what is remembered of it.",
+    about: "What the kernel probes on a path, and what it remembers.",
     knobs: &[
         Knob {
             id: "tcp_mtu_probing",

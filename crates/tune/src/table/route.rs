@@ -1,4 +1,4 @@
-//! What routes tell connections.
+//! Properties of routes that connections use.
 
 use linux::netlink::RouteMetric;
 
@@ -7,7 +7,7 @@ use crate::{ByDefault, Family, Kind, Knob, Lives, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Routes",
-    about: "For one destination alone, and stronger than what is set for a whole namespace: set on the routes to the other side.",
+    about: "Settings for one destination, which override those of the namespace; they are set on the routes to the other side.",
     knobs: &[
         Knob {
             id: "congctl",

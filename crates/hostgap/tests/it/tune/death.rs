@@ -26,16 +26,16 @@ pub(super) fn every_knob() -> String {
     text
 }
 
-/// Moments that are spread over a time, a different one each time: most of them in its later part, since the plan is made
-/// in the earlier.
+/// Moments that are spread over a time, a different one each time: most of them in its later part, since the plan is
+/// made in the earlier.
 pub(super) fn moment(turn: u32, whole: Duration) -> Duration {
     // The golden ratio spreads any number of points evenly.
     let share = (f64::from(turn) * 0.618_033_988_75).fract();
     whole.mul_f64(0.1 + 0.9 * share.sqrt())
 }
 
-/// Whoever applies is killed at any moment: what was done by then is taken back by the watcher, and what was whole by then
-/// waits for its confirmation.
+/// Whoever applies is killed at any moment: what was done by then is taken back by the watcher, and what was whole by
+/// then waits for its confirmation.
 #[test]
 fn a_killed_apply_leaves_nothing() {
     let Some(ground) = Ground::new() else { return };

@@ -74,8 +74,8 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     check(&inside(&ground, "rollback", &[]), 0, "");
 }
 
-/// What was wanted at least is not pinned, what belongs to one route stays with it, and of what was kept before nothing is
-/// left.
+/// What was wanted at least is not pinned, what belongs to one route stays with it, and of what was kept before nothing
+/// is left.
 #[test]
 fn what_is_kept_is_what_was_wanted() {
     let Some(ground) = Ground::new() else { return };

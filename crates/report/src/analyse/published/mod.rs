@@ -12,8 +12,8 @@ use record::{Metric, Published, Race, Rate};
 use stats::{Random, Resamples, Spread};
 
 use super::compare::noise_floor;
+use super::measured::Ours;
 use super::merged::Cells;
-use super::ours::Ours;
 use super::rates::UNITS_MAX;
 use crate::figures;
 use crate::published::{Agreement, Agreements, PublishedFigure, side};
@@ -134,7 +134,7 @@ impl Source<'_> {
     /// Both ratios are there, or a direction and ours.
     fn judge(&mut self, beside: &mut PublishedFigure, metric: Metric) {
         let (Some(ratio), Some(load)) = (beside.ratio, beside.load) else { return };
-        // Against the control: what the race cannot tell from nothing.
+        // Against the control: what the race cannot distinguish from noise.
         let floor = self.ratio([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
         let ours = rule::Ours { ratio: &ratio, floor };
         let judged = match (beside.direction, beside.published_ratio) {
@@ -156,7 +156,7 @@ impl Source<'_> {
     }
 
     /// How many rounds, on as many more builds, would give a resolution; `None` if it is there already, or takes more
-    /// than anybody waits for.
+    /// than is practical.
     fn rounds_needed(&self, resolution: f64, wanted: f64) -> Option<u64> {
         let units = u32::try_from(self.cells.units).ok().filter(|units| *units >= 2)?;
         let needed =

@@ -12,7 +12,7 @@ use crate::summary::Ratio;
 /// compare data paths act on.
 const EQUIVALENCE: f64 = 1.05;
 
-/// Our ratio with what the race can tell of it.
+/// Our ratio with its precision.
 #[derive(Clone, Copy)]
 pub(super) struct Ours<'a> {
     pub(super) ratio: &'a Ratio,
@@ -26,7 +26,7 @@ pub(super) struct Judged {
     pub(super) agreement: Agreement,
     /// Why, where the figures alone do not show it.
     pub(super) why: String,
-    /// Where it cannot be told: the resolution at which it could, with what is known now.
+    /// Where this run cannot tell: the resolution at which it could, with what is known now.
     pub(super) resolution_wanted: Option<f64>,
 }
 
@@ -171,7 +171,10 @@ mod tests {
     fn an_interval_wider_than_the_published_effect_tells_nothing() {
         let wide = judged([0.77, 0.765, 0.775], [0.45, 0.22, 0.94], 0.63);
         assert_eq!(wide.agreement, Agreement::CannotTell);
-        assert_eq!(wide.why, "this race can only see factors of 2.07 and more, and the published one is 1.30");
+        assert_eq!(
+            wide.why,
+            "this race can only see factors of 2.07 and more, and the published one is 1.30"
+        );
         assert!((wide.resolution_wanted.unwrap() - 0.77_f64.ln().abs() / 2.0).abs() < 1e-9);
         // Quiet, and still wider than what it would have to see; the direction alone is no agreement of size.
         check([1.2, 1.2, 1.2], [1.6, 1.05, 2.4], 0.0, Agreement::CannotTell);

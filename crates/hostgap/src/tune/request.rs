@@ -12,7 +12,7 @@ use crate::exit::BadInput;
 use crate::speak;
 
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct AskedArgs {
+pub(super) struct RequestArgs {
     /// A profile: latency, throughput, many-connections, wan, or a file of your own (docs/tune.md).
     pub(super) profile: Option<String>,
     /// A single setting, which takes precedence over findings and profile; may be given several times.
@@ -27,8 +27,8 @@ pub(super) struct AskedArgs {
     /// The link to the network [default: that of the default route].
     #[arg(long, value_name = "LINK")]
     pub(super) dev: Option<String>,
-    /// Set properties of routes only on the route to this destination, for example 10.0.0.0/8 [default: on all routes over
-    /// the link, but rto_min never on the default route].
+    /// Set properties of routes only on the route to this destination, for example 10.0.0.0/8 [default: on all routes
+    /// over the link, but rto_min never on the default route].
     #[arg(long, value_name = "CIDR")]
     pub(super) route: Option<IpNet>,
     /// A named network namespace instead of this one.
@@ -38,7 +38,7 @@ pub(super) struct AskedArgs {
 
 /// A requested setting.
 #[derive(Debug, Clone)]
-pub(super) struct Wish {
+pub(super) struct Request {
     pub(super) wanted: Wanted,
     /// Named by the user: if it cannot be made, that is an error, not a reason to leave it out.
     pub(super) is_named: bool,
@@ -46,26 +46,26 @@ pub(super) struct Wish {
 
 /// All requested settings.
 #[derive(Debug, Default)]
-pub(super) struct Wishes {
+pub(super) struct Requests {
     /// In the order in which they are to be made.
-    pub(super) wishes: Vec<Wish>,
+    pub(super) wishes: Vec<Request>,
     /// The link that the findings are about, where one is named.
     pub(super) device: Option<String>,
     /// Proposals of findings that are left out, and why.
     pub(super) left_out: Vec<(Setting, String)>,
 }
 
-impl AskedArgs {
+impl RequestArgs {
     /// Reads it all.
-    pub(super) fn wishes(&self) -> anyhow::Result<Wishes> {
+    pub(super) fn wishes(&self) -> anyhow::Result<Requests> {
         let mut all = match &self.from_findings {
             Some(path) => findings::read(path, self)?,
-            None => Wishes { device: self.dev.clone(), ..Wishes::default() },
+            None => Requests { device: self.dev.clone(), ..Requests::default() },
         };
         let found = std::mem::take(&mut all.wishes);
         let wish = |wanted: Wanted, is_named| {
             let route = wanted.route.or(self.route);
-            Wish { wanted: Wanted { route, ..wanted }, is_named }
+            Request { wanted: Wanted { route, ..wanted }, is_named }
         };
         if let Some(profile) = &self.profile {
             read(profile)?.wanted.into_iter().for_each(|wanted| add(&mut all.wishes, wish(wanted, false)));
@@ -108,7 +108,7 @@ pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
 }
 
 /// A later setting of a knob replaces an earlier one.
-fn add(wishes: &mut Vec<Wish>, wish: Wish) {
+fn add(wishes: &mut Vec<Request>, wish: Request) {
     wishes.retain(|other| other.wanted.setting.knob != wish.wanted.setting.knob);
     wishes.push(wish);
 }

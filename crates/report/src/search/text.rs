@@ -6,7 +6,7 @@ use crate::terminal;
 
 use super::{about, arms_of, candidate, halving, is_better_high, name, sentence};
 
-/// Everything that a person reads of a search.
+/// The text of a search.
 pub fn text(search: &Search) -> String {
     terminal::safe(&told(&named(search))).into_owned()
 }

@@ -26,7 +26,8 @@ pub(crate) struct VmArgs {
     /// Race on these kernels instead of this machine's, each in a virtual machine; joined by commas.
     #[arg(long, value_delimiter = ',', value_name = "KERNELS", long_help = KERNEL)]
     kernel: Vec<String>,
-    /// The modules of a kernel that is given as a file: /lib/modules/RELEASE, or a directory that has lib/modules/RELEASE.
+    /// The modules of a kernel that is given as a file: /lib/modules/RELEASE, or a directory that has
+    /// lib/modules/RELEASE.
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
     /// Count instructions per request instead of time, in a virtual machine (without --kernel: debian:6.12).

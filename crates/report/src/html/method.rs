@@ -1,6 +1,6 @@
 //! How the race measured, and how to run it again: the experiment as the TOML file that would ask for the same.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::text;
 use crate::Summary;
@@ -27,7 +27,7 @@ pub(super) fn sections(m: &mut Markup, summary: &Summary) {
 }
 
 fn method(summary: &Summary) -> Vec<String> {
-    let (experiment, reference) = (&summary.experiment, look::reference(summary));
+    let (experiment, reference) = (&summary.experiment, marks::reference(summary));
     vec![
         "Requests are sent at a constant rate, each at its intended instant, whether or not earlier answers have arrived."
             .to_owned(),

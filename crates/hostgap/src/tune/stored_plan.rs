@@ -8,15 +8,15 @@ use anyhow::Context;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::asked::Wish;
 use super::host::Device;
 use super::proposal::Proposal;
+use super::request::Request;
 use super::show::SCHEMA;
 use crate::exit::BadInput;
 
 /// A plan as `plan --json` writes it; only the fields that matter here.
 #[derive(Deserialize)]
-pub(super) struct Bound {
+pub(super) struct StoredPlan {
     schema: u32,
     netns: Option<String>,
     device: Option<Device>,
@@ -44,12 +44,12 @@ struct Step {
     command: String,
 }
 
-impl Bound {
+impl StoredPlan {
     /// Reads a plan.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Bound> {
+    pub(super) fn read(path: &Path) -> anyhow::Result<StoredPlan> {
         let text = crate::input::text("plan", path)?;
         let bad = |what: String| BadInput(format!("plan {}: {what}", path.display()));
-        let bound: Bound = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        let bound: StoredPlan = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         if bound.schema != SCHEMA {
             return Err(bad(format!("it has schema {}, this hostgap knows {SCHEMA}", bound.schema)).into());
         }
@@ -66,9 +66,10 @@ impl Bound {
             let setting = setting.map_err(|error| BadInput(error.to_string()))?;
             let Change { at_least, route, ref why, .. } = *change;
             let wanted = Wanted { setting, at_least, route, why: why.clone() };
-            anyhow::Ok(Wish { wanted, is_named: true })
+            anyhow::Ok(Request { wanted, is_named: true })
         };
-        let wishes: Vec<Wish> = self.changes.iter().chain(&self.later).map(wish).collect::<Result<_, _>>()?;
+        let wishes: Vec<Request> =
+            self.changes.iter().chain(&self.later).map(wish).collect::<Result<_, _>>()?;
         let device = self.device.as_ref().map(|device| device.name.as_str());
         let proposal =
             Proposal::of_wishes(self.netns.as_deref(), device, &wishes).context("the plan no longer fits")?;

@@ -1,4 +1,4 @@
-//! Our figure for a metric that somebody published: of all trials of a candidate at a load, and of each resample.
+//! Our figure for a metric that was published: of all trials of a candidate at a load, and of each resample.
 
 use std::collections::BTreeMap;
 
@@ -55,8 +55,8 @@ fn softirq(cpu: &CpuTime) -> (f64, f64) {
     (cpu.softirq_ns as f64, cpu.all_ns() as f64)
 }
 
-/// The CPU of the server's node that spends most in softirq. It is chosen once, of all trials: of each resample by itself
-/// it would be whichever was unlucky.
+/// The CPU of the server's node that spends most in softirq. It is chosen once, of all trials: of each resample by
+/// itself it would be whichever was unlucky.
 fn busiest(cell: &Cell<'_>) -> Option<u16> {
     let mut spent = BTreeMap::<u16, u64>::new();
     for trial in &cell.trials {
@@ -69,7 +69,7 @@ fn busiest(cell: &Cell<'_>) -> Option<u16> {
 
 /// The sum of the times of objects, or of response times, and how many there are.
 fn mean_time(trial: &TrialRecord) -> (f64, f64) {
-    // Told exactly, where it is told: a histogram has three digits.
+    // Shown exactly if at all: a histogram has three digits.
     match trial.carried.as_ref().and_then(|carried| carried.objects_ns) {
         Some(sum) => (sum as f64, trial.answered as f64),
         None => response_time(trial),
@@ -89,7 +89,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// Of a cell; otherwise why there is none. Without resamples it is known, and nobody knows how well.
+    /// Of a cell; otherwise why there is none. Without resamples its precision is not known.
     pub(super) fn of(cell: &Cell<'_>, metric: Metric, resamples: &Resamples) -> Result<Ours, String> {
         if cell.trials.is_empty() {
             return Err("no trial counts".to_owned());
