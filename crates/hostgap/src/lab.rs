@@ -129,7 +129,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     };
     // Measuring the cost of steering uses both nodes' CPUs for a second, which would disturb a race.
     let waiting = |pid| {
-        speak::aside(format!("a race (process {pid}) is running on this machine; waiting until it ends"))
+        speak::aside(format!("a race (process {pid}) is running on this machine; waiting until it ends"));
     };
     let Some(_exclusive) = home.exclusive(waiting, || stop.load(Ordering::Relaxed))? else {
         return Ok(ExitCode::from(exit::INTERRUPTED));

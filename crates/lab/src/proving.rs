@@ -93,7 +93,7 @@ impl Ground {
     fn settle(&self, setting: &Setting, flows: bool) -> Result<Result<Setting, String>, LabError> {
         if let Some(until) = setting.knob.until.filter(|until| self.kernel.is_some_and(|here| here >= *until))
         {
-            return Ok(Err(format!("no kernel from {until} heeds it")));
+            return Ok(Err(format!("it has no effect on kernels from {until}")));
         }
         if let Lives::Machine(key) = setting.lives {
             return Ok(of_machine(key, self.machine).map(|()| setting.clone()));

@@ -89,7 +89,7 @@ fn nic(settings: &[Setting]) -> Nic {
 fn possible(shape: &Shape) -> Result<(), SpecError> {
     let Settings { client, server } = &shape.settings;
     if shape.cni.is_some() && uses(&shape.settings, |lives| matches!(lives, Lives::Route(_))) {
-        return Err(refused("routes", "CNI plugins make them, so that nobody knows them before"));
+        return Err(refused("routes", "CNI plugins make them, so they are not known in advance"));
     }
     if shape.path.reach == Reach::PublishedPort && uses(&shape.settings, |lives| lives == Lives::Notrack) {
         return Err(refused(

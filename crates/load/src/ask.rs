@@ -147,7 +147,7 @@ impl Kind {
                 return Err(bad("field", value, "a field's value is one line"));
             }
             if name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding") {
-                return Err(bad("field", name, "the length is told by the body itself"));
+                return Err(bad("field", name, "the body sets the length itself"));
             }
         }
         let bytes = Kind::bytes(request);

@@ -223,7 +223,7 @@ fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
     speak::result(format_args!("Tuning {}{place}: {how}.", standing.id))?;
     match standing.phase {
         Phase::Applying | Phase::Unconfirmed { .. } if !store.is_watched() => {
-            speak::result("NOT WATCHED: its watcher has died. `hostgap tune rollback` undoes it.")?
+            speak::result("NOT WATCHED: its watcher has died. `hostgap tune rollback` undoes it.")?;
         }
         Phase::Extending { .. } if !store.is_watched() => speak::result(
             "NOT WATCHED while something is being added: the next `hostgap tune apply` undoes that, and \

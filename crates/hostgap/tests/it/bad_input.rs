@@ -18,7 +18,7 @@ fn the_command_line() {
         (&["--body", "100M"], 2, "`workload.body_bytes` is 104857600"),
         (&["--server", "hostgap", "--body", "4M"], 2, "our own responder answers with at most 1048576 bytes"),
         (&["--connections", "60000"], 2, "`workload.connections` is 60000: 1 to 20000"),
-        (&["--cpus", "900"], 2, "CPU 900 is not there"),
+        (&["--cpus", "900"], 2, "CPU 900 does not exist"),
         (&["--nginx", "/nonexistent/nginx"], 4, "/nonexistent/nginx: No such file"),
         (&["--server", "apache"], 2, "auto, nginx or hostgap"),
         (&["/nonexistent.toml"], 2, "could not read experiment /nonexistent.toml: No such file"),
@@ -94,7 +94,7 @@ fn without_nginx_our_own_responder_serves_and_says_so_unless_nginx_was_asked_for
             .output()
             .unwrap()
     };
-    check(&race("nginx"), 4, "nginx was asked for and is not installed");
+    check(&race("nginx"), 4, "nginx was requested but is not installed");
     turn.assert_nothing_left();
     let output = race("auto");
     check_race(&output, "");

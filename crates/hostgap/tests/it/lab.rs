@@ -50,7 +50,7 @@ fn a_race_and_a_standing_topology_do_not_mind_each_other() {
 #[test]
 fn nothing_stands_after_a_failed_build() {
     let turn = turn();
-    check(&turn.hostgap(&["lab", "up", "docker", "--nginx", "/bin/false"]), 4, "nginx was asked for");
+    check(&turn.hostgap(&["lab", "up", "docker", "--nginx", "/bin/false"]), 4, "nginx was requested");
     check(&turn.hostgap(&["lab", "up", "dokcer"]), 2, "did you mean \"docker\"?");
     check(&turn.hostgap(&["lab", "up", "docker", "--body", "1G"]), 2, "`1G` is not a size");
     turn.assert_nothing_left();

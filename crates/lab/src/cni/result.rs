@@ -37,7 +37,7 @@ fn address(ip: &Value) -> Result<IpNet, String> {
         .map_err(|_| format!("its result has {text:?} where an address with a prefix length is expected"))?;
     match address.addr() {
         ip if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() => {
-            Err(format!("its result gives the pod {ip}, which nobody can call"))
+            Err(format!("its result gives the pod {ip}, which cannot be reached"))
         }
         IpAddr::V4(_) | IpAddr::V6(_) => Ok(address),
     }
@@ -128,7 +128,7 @@ mod tests {
         check(&json!({"ips": [7]}), "no `address` in 7");
         check(&json!({"ips": [{"address": 7}]}), "no `address`");
         check(&json!({"ips": [{"address": "10.0.0.1"}]}), "\"10.0.0.1\" where an address with");
-        check(&json!({"ips": [{"address": "127.0.0.1/8"}]}), "127.0.0.1, which nobody can call");
+        check(&json!({"ips": [{"address": "127.0.0.1/8"}]}), "127.0.0.1, which cannot be reached");
         check(&json!({"ips": [{"address": "10.0.0.1/24", "interface": 0}]}), "no interface for");
         check(&json!({"ips": [{"address": "10.0.0.1/24", "interface": -1}]}), "no interface for");
         check(&json!({"interfaces": 3, "ips": []}), "`interfaces` of its result is 3");

@@ -71,9 +71,7 @@ pub(super) fn undo(path: &Path, cleaned: &mut Cleaned) {
             }
             Undone::Restored | Undone::AlreadySo | Undone::Gone | Undone::Rebooted => cleaned.steps += 1,
             Undone::ChangedByOther { found } => {
-                cleaned
-                    .failures
-                    .push(format!("{}: changed by somebody else to {found}", placed.commands().join("; ")));
+                cleaned.failures.push(format!("{}: changed since to {found}", placed.commands().join("; ")));
             }
         }
     }

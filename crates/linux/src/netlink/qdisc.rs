@@ -48,10 +48,10 @@ impl QdiscInfo {
             return Some("others or filters stand below it");
         }
         if !REPEATABLE.contains(&self.kind.as_str()) {
-            return Some("its options are not told as they are given");
+            return Some("the kernel does not report its options as they are set");
         }
         let spread = self.kind == "netem" && qdisc_message::is_spread(&self.options);
-        spread.then_some("the kernel does not tell how its jitter is spread")
+        spread.then_some("the kernel does not report the distribution of its jitter")
     }
 }
 

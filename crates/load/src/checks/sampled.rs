@@ -84,7 +84,7 @@ impl Sampled {
             requests => format!("response times {requests} requests apart"),
         };
         let text = match self.independent() {
-            Some(count) => format!("{times} are independent, {count} samples tell the intervals"),
+            Some(count) => format!("{times} are independent, the intervals rest on {count} samples"),
             None => format!("{times} still depend on each other (rank correlation {:.2})", thinned.rho),
         };
         Check::passed("independence", Kind::Doubt, text)

@@ -233,7 +233,7 @@ impl Published {
         }
         if self.direction.is_none() && self.scale().is_none() && !self.is_ratio() {
             let known: Vec<&str> = metric.units().iter().map(|(unit, _)| *unit).collect();
-            let why = format!("{} is told in {} or {RATIO}", metric.name(), known.join(" or "));
+            let why = format!("the unit of {} is {} or {RATIO}", metric.name(), known.join(" or "));
             return fault("published.unit", &format!("`{}`", self.unit), &why);
         }
         None
@@ -296,12 +296,12 @@ source = "a talk, 2015"
         check(
             "\"ms\"",
             "\"Mbit/s\"",
-            "published.unit is `Mbit/s`: p99.5 is told in ns or us or µs or ms or s or ratio",
+            "published.unit is `Mbit/s`: the unit of p99.5 is ns or us or µs or ms or s or ratio",
         );
         check(
             "unit = \"ms\"",
             "",
-            "published.unit is ``: p99.5 is told in ns or us or µs or ms or s or ratio",
+            "published.unit is ``: the unit of p99.5 is ns or us or µs or ms or s or ratio",
         );
         check(
             "rounded_to = 0.1",

@@ -111,9 +111,9 @@ fn rounds_needed(summary: &Summary) -> String {
     let rounds: Vec<u64> = summary.published.iter().filter_map(|figure| figure.rounds_needed).collect();
     match (rounds.iter().min(), rounds.iter().max()) {
         (Some(least), Some(most)) if least < most => {
-            format!("  What cannot be told would take from about {least} to about {most} rounds.\n")
+            format!("  The undecided figures would take from about {least} to about {most} rounds.\n")
         }
-        (Some(rounds), _) => format!("  What cannot be told would take about {rounds} rounds.\n"),
+        (Some(rounds), _) => format!("  The undecided figures would take about {rounds} rounds.\n"),
         _ => String::new(),
     }
 }
