@@ -87,7 +87,7 @@ fn the_last_run_of_the_machine_left_nothing() {
     assert!(told.contains("before the machine was restarted, which has reset all of it"), "{told}");
     check(&ground.tune("keep", &[]), 2, "is not confirmed");
     let applied = ground.apply(&["--set", "somaxconn=8192"]);
-    check(&applied, 0, "the machine was started anew since");
+    check(&applied, 0, "the machine was restarted since");
     check(&ground.tune("rollback", &[]), 0, "");
     assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
 }
@@ -105,13 +105,13 @@ fn after_a_restart_the_journal_is_not_needed() {
     };
     stand();
     std::fs::write(&journal, "what a younger hostgap may have written\n").unwrap();
-    check(&ground.apply(&["--confirmed", "--set", "somaxconn=8192"]), 0, "started anew since");
+    check(&ground.apply(&["--confirmed", "--set", "somaxconn=8192"]), 0, "restarted since");
     check(&ground.tune("rollback", &[]), 0, "");
     stand();
     std::fs::remove_file(&journal).unwrap();
     let back = ground.tune("rollback", &[]);
     check(&back, 0, "");
-    assert!(stdout(&back).contains("went with a restart of the machine"), "{}", stdout(&back));
+    assert!(stdout(&back).contains("ended with a restart of the machine"), "{}", stdout(&back));
     assert!(!ground.state().join("standing.json").exists());
 }
 
