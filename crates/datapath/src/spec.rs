@@ -1,4 +1,4 @@
-//! What a driver is told: nodes, pods and peers, named by ids so that a plan can be made again later and finds what
+//! The input of a driver: nodes, pods and peers, named by ids so that a plan can be made again later and finds what
 //! it made before.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -73,7 +73,7 @@ pub struct Router {
 pub struct Pod {
     /// 1 to 65535, unique on the node.
     pub id: u16,
-    /// Its namespace; made by somebody else before the driver is asked.
+    /// Its namespace, which exists before the driver is called.
     pub netns: NetnsName,
     /// The name of its interface.
     pub ifname: IfName,
@@ -185,7 +185,7 @@ impl NodeSpec {
         Addresses { v4: Ipv4Addr::from_bits(v4), v6: Ipv6Addr::from_bits(v6) }
     }
 
-    /// The Ethernet address of something of the node; `space` tells what (see [`Mac::from_id`]).
+    /// The Ethernet address of something of the node; `space` says of what (see [`Mac::from_id`]).
     pub fn mac(&self, space: u8, id: u16) -> Mac {
         Mac::from_id(space, u32::from(self.id) << 16 | u32::from(id))
     }

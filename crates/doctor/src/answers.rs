@@ -1,4 +1,4 @@
-//! What the kernel tells in answers to questions instead of files: sockets, queueing disciplines, cards.
+//! What the kernel reports by system calls instead of files: sockets, queueing disciplines, cards.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) const SOCKETS_MAX: u64 = 30_000;
 /// The same of routes, of which a router of the Internet has a million.
 const ROUTES_MAX: u64 = 30_000;
 
-/// How much there is to list, as files tell it.
+/// How much there is to list, according to files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct There {
     /// TCP sockets, IPv4 and IPv6.
@@ -40,7 +40,7 @@ pub(crate) struct There {
 }
 
 impl Answers {
-    /// Asks in the calling thread's namespace. What cannot be had is told in `unseen`.
+    /// Asks in the calling thread's namespace. What is not available is listed in `unseen`.
     pub(crate) fn ask(links: &[IfName], there: There, unseen: &mut Vec<String>) -> Answers {
         let mut answers = Answers::default();
         if there.sockets > SOCKETS_MAX {

@@ -39,7 +39,7 @@ struct Head {
 /// A snapshot with the texts from which it was made.
 pub type Taken = (Snapshot, BTreeMap<String, String>);
 
-/// Makes the directory for a tree, so that what is in its way is known before the machine is looked at.
+/// Makes the directory for a tree, so that what is in its way is known before the machine is read.
 ///
 /// # Errors
 /// The path is taken by something else than an empty directory, a symbolic link for one, or cannot be made.
@@ -84,8 +84,8 @@ fn write(tree: &NewTree, before: &Taken, after: &Taken) -> linux::Result<()> {
     tree.write(HEAD, &json(&head))
 }
 
-/// Reads both looks of a tree, whoever made it: nothing outside of the tree is read ([`Tree`]). What could not be read is
-/// in [`Snapshot::unseen`].
+/// Reads both snapshots of a tree, which is not trusted: nothing outside of the tree is read ([`Tree`]). What could not
+/// be read is in [`Snapshot::unseen`].
 ///
 /// # Errors
 /// It is no collected tree, or one of a later form.
@@ -97,7 +97,7 @@ pub fn open(directory: &Path) -> Result<(Snapshot, Snapshot), DoctorError> {
     Ok((before, after))
 }
 
-/// The head; its version is looked at before the rest, which a later version may have changed.
+/// The head; its version is checked before the rest, which a later version may have changed.
 fn head(tree: &Tree) -> Result<Head, DoctorError> {
     #[derive(Deserialize)]
     struct Version {
@@ -140,7 +140,7 @@ fn look(tree: &Tree, name: &str, at_ns: u64, netns: Option<&NetnsName>) -> Resul
     Ok(snapshot)
 }
 
-/// Whether a file is missing in the tree because it could not be read there, which `unseen` tells already.
+/// Whether a file is missing in the tree because it could not be read there, which `unseen` already lists.
 fn is_explained(text: &str, place: &Path, unseen: &[String]) -> bool {
     let there = text.replace(&format!("{}/", place.display()), "/");
     let Some((attempted, _)) = there.split_once(": ") else { return false };

@@ -7,7 +7,7 @@ use linux::NetnsName;
 
 use crate::{Finding, Severity, Window, all};
 
-/// What was found, and what could not be looked at.
+/// What was found, and what could not be read.
 #[derive(Debug)]
 pub struct Diagnosis {
     /// Warnings first, causes before their consequences, then by impact.
@@ -23,7 +23,7 @@ pub struct Diagnosis {
     pub kernel: String,
     /// Which run of it on which machine (`/proc/sys/kernel/random/boot_id`); empty where that was not to be read.
     pub boot_id: String,
-    /// The name of the network namespace, if it was looked at by its name.
+    /// The name of the network namespace, if it was named.
     pub netns: Option<NetnsName>,
 }
 

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 /// Why there is no diagnosis.
 #[derive(Debug, thiserror::Error)]
 pub enum DoctorError {
-    /// The kernel did not tell.
+    /// The kernel did not answer.
     #[error(transparent)]
     Linux(#[from] linux::Error),
     /// A file of a collected tree could not be written.

@@ -44,7 +44,7 @@ impl Place {
         }
         let look = move || {
             let strange = shows_other_links(&files);
-            // What is not this namespace's is not looked at.
+            // Files of another namespace are not read.
             let files = if strange { files.mounted("sys/class/net", "/nonexistent") } else { files };
             let files = files.taking_down();
             let mut snapshot = Snapshot::take(&files);

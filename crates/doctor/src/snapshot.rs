@@ -16,12 +16,13 @@ use crate::sysctls;
 
 /// What was read at one moment. A file that this kernel does not have leaves its place empty.
 #[derive(Debug, Clone, Default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Snapshot {
     /// Nanoseconds since the machine's start.
     pub at_ns: u64,
     /// Which kernel (`uname -r`).
     pub kernel: String,
-    /// The name of the network namespace, if it was looked at by its name.
+    /// The name of the network namespace, if it was named.
     pub netns: Option<NetnsName>,
     /// What each CPU did.
     pub stat: Stat,
@@ -51,18 +52,17 @@ pub struct Snapshot {
     pub routes: Vec<Route>,
     /// Packet sockets.
     pub taps: Vec<PacketTap>,
-    /// Sockets for datagrams.
     pub datagrams: Vec<UdpSocket>,
     /// Control groups that are short of CPU time or memory.
     pub groups: Limited,
-    /// How often somebody had to look for memory himself.
+    /// How often an allocation had to reclaim memory itself.
     pub memory_stalls: u64,
     /// How the CPUs save power that may take interrupts of cards.
     pub power: BTreeMap<u16, CpuPower>,
     /// CPUs and clock.
     pub machine: Machine,
-    /// What files say that parameters should be at every start, in the order in which they are read: of two lines for one
-    /// the later one counts. A value's words have one blank between them.
+    /// What files say that parameters should be at every start, in the order in which they are read: of two lines for
+    /// one the later one counts. A value's words have one blank between them.
     pub configured: Vec<Assignment>,
     /// What was asked instead of read.
     pub answers: Answers,
@@ -72,10 +72,10 @@ pub struct Snapshot {
 
 /// CPUs and clock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Machine {
     /// CPUs kept from the scheduler or the timer (`isolcpus`, `nohz_full`).
     pub isolated: CpuSet,
-    /// Memory of the machine.
     pub memory_bytes: u64,
     /// What the kernel reads the time from.
     pub clocksource: String,
@@ -87,7 +87,7 @@ impl Snapshot {
     /// Looks at the machine: at its files, and by questions to the kernel in the calling thread's namespace.
     pub fn take(files: &Files) -> Snapshot {
         let mut snapshot = Snapshot::read(files, Answers::default());
-        // Virtual links have neither rings nor statistics of their own that are looked at.
+        // Virtual links have neither rings nor statistics of their own that are read.
         let cards =
             snapshot.devices.iter().filter(|device| device.hardware).map(|device| device.name.clone());
         let cards: Vec<_> = cards.collect();
@@ -101,7 +101,7 @@ impl Snapshot {
     }
 
     /// The parts without which a diagnosis says nothing of a host's network, and that this look lacks; every kernel has
-    /// them, so they were not to be read, or somebody took them out of a tree.
+    /// them, so they were not to be read, or they were removed from a tree.
     pub fn blind(&self) -> Vec<&'static str> {
         let network = self.sysctls.keys().any(|key| key.starts_with("net/"));
         let lacks = [
@@ -207,7 +207,7 @@ fn words(text: &str) -> String {
 fn interrupts(procfs: &Procfs, unseen: &mut Vec<String>) -> Vec<Interrupt> {
     let mut interrupts = or_default(procfs.interrupts(), unseen);
     for interrupt in &mut interrupts {
-        // The kernel's own lines have numbers too and no directory, or one that not everybody may read.
+        // The kernel's own lines have numbers too and no directory, or one that only root may read.
         interrupt.affinity = procfs.interrupt_affinity(interrupt.number).unwrap_or_default();
     }
     interrupts

@@ -1,4 +1,4 @@
-//! `hostgap bpf`: the forwarding programs of nodes, seen and handled one by one.
+//! `hostgap bpf`: the counters of the forwarding programs, and their loading and attaching by hand.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,11 +15,11 @@ use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 use crate::exit::BadInput;
 use crate::speak;
 
-/// See what the forwarding programs of the ebpf and netkit data paths drop, and handle them one by one.
+/// Show what the forwarding programs of the ebpf and netkit data paths drop, and load and attach them by hand.
 ///
 /// Each node has its programs and maps pinned in a bpffs below /run/hostgap-bpf. The data paths load, attach and
-/// remove them by themselves; load, attach, endpoint and tunnel are what `hostgap race --show-commands` shows, for who
-/// wants to build such a node by hand.
+/// remove them by themselves. To build such a node by hand, use load, attach, endpoint and tunnel as
+/// `hostgap race --show-commands` prints them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show what was dropped and what was left to the kernel's own path, by reason, in packets since the start.
+    /// Show the packets that were dropped or left to the kernel's own path since the start, by reason.
     Counters {
         /// The node; without one, all nodes that have programs.
         node: Option<String>,
@@ -49,7 +49,7 @@ enum Command {
         #[arg(value_parser = ifname)]
         link: IfName,
     },
-    /// Tell the programs of a node about a pod: it may send from these addresses alone.
+    /// Register a pod with the programs of its node. It may then send from these addresses only.
     Endpoint {
         #[command(flatten)]
         at: At,
@@ -62,7 +62,7 @@ enum Command {
         #[arg(required = true)]
         addresses: Vec<IpAddr>,
     },
-    /// Tell the programs of a node which pods are behind which other end of its tunnel.
+    /// Register the tunnel end through which the pods of another node are reached.
     Tunnel {
         #[command(flatten)]
         at: At,
@@ -71,18 +71,19 @@ enum Command {
         /// The tunnel's device.
         #[arg(value_parser = ifname)]
         device: IfName,
-        /// The tunnel's other end.
+        /// The address of the tunnel's other end.
         remote: IpAddr,
     },
-    /// Load the programs that splice TCP between the pods of a node (ebpf+sockmap), or attach them.
+    /// Load the programs that splice TCP between pods of one node (ebpf+sockmap), or attach them.
     Splice {
         /// The name under which the node's programs are pinned.
         node: String,
-        /// Attach those that are loaded to this control group (of version 2) instead.
+        /// Instead of loading, attach the loaded programs to this control group (of version 2).
         #[arg(long, value_name = "DIRECTORY")]
         attach: Option<PathBuf>,
     },
-    /// Let the sockets of a pod be spliced, if a task in the node's control group opens them. The namespace is the pod's.
+    /// Splice the sockets of a pod that are opened by tasks in the node's control group. --netns is the pod's
+    /// namespace.
     Member {
         #[command(flatten)]
         at: At,
@@ -100,7 +101,7 @@ enum Command {
 /// Which node, and where it is.
 #[derive(Debug, clap::Args)]
 struct At {
-    /// The network namespace that plays the node; without it, this one.
+    /// The network namespace of the node [default: this one].
     #[arg(long, value_parser = netns)]
     netns: Option<NetnsName>,
     /// The name under which the node's programs are pinned.
@@ -117,13 +118,13 @@ struct LoadArgs {
     /// The pods' MTU in bytes.
     #[arg(long)]
     mtu: u32,
-    /// The prefixes of the node's pods, one of IPv4 and one of IPv6, joined by a comma.
+    /// The prefixes of the node's pods: one IPv4 and one IPv6 prefix, joined by a comma.
     #[arg(long, value_parser = prefixes)]
     pods: (Ipv4Net, Ipv6Net),
-    /// The prefixes of all nodes' pods, in the same way.
+    /// The prefixes of all nodes' pods, in the same form.
     #[arg(long, value_parser = prefixes)]
     cluster: (Ipv4Net, Ipv6Net),
-    /// The pods' IPv4 gateway, which is on no link.
+    /// The pods' IPv4 gateway. No link has this address.
     #[arg(long)]
     gateway: Ipv4Addr,
     /// The Ethernet address of the node's end of every pod's link.
@@ -212,11 +213,11 @@ fn known(node: &str) -> anyhow::Result<PathBuf> {
     if nodes.iter().any(|known| known == node) {
         return Ok(::bpf::pins::folder(node));
     }
-    let known = if nodes.is_empty() { "no node has any".to_owned() } else { nodes.join(", ") };
-    Err(BadInput(format!("node {node:?} has no programs of ours; those that have: {known}")).into())
+    let known = if nodes.is_empty() { "none".to_owned() } else { nodes.join(", ") };
+    Err(BadInput(format!("node {node:?} has no hostgap programs; nodes with programs: {known}")).into())
 }
 
-/// What the programs of a node counted, and those that splice, if it has them.
+/// The counters of a node's forwarding programs, and of its splicing programs, if it has them.
 type Counted = (Vec<(::bpf::forward::Counter, u64)>, Option<Vec<(::bpf::splice::Counter, u64)>>);
 
 fn counted(node: &str) -> linux::Result<Counted> {
@@ -235,7 +236,7 @@ fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
     for node in node.map_or_else(::bpf::pins::nodes, |node| vec![node]) {
         match counted(&node) {
             Ok((counters, spliced)) => all.push((node, counters, spliced)),
-            // Since the nodes were listed it went away, or it is only being made.
+            // It was removed since the nodes were listed, or is still being made.
             Err(error) if error.source.kind() == ErrorKind::NotFound && !is_named => {}
             Err(error) if error.source.kind() == ErrorKind::NotFound => {
                 return Err(BadInput(format!("node {node:?} has no counters: could not {error}")).into());
@@ -259,7 +260,7 @@ fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     if all.is_empty() {
-        speak::result("no node has programs of ours")?;
+        speak::result("no node has hostgap programs")?;
     }
     for (node, counters, spliced) in all {
         speak::result(format_args!("{node}"))?;
@@ -291,12 +292,12 @@ fn program(text: &str) -> Result<::bpf::forward::Program, String> {
     let all = ::bpf::forward::Program::ALL;
     all.iter().find(|program| program.name() == text).copied().ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|program| program.name()).collect();
-        format!("there is no such program; there are {}", names.join(", "))
+        format!("there is no such program; known are {}", names.join(", "))
     })
 }
 
 fn prefixes(text: &str) -> Result<(Ipv4Net, Ipv6Net), String> {
-    let wanted = || format!("{text:?} is not a prefix of IPv4, a comma and a prefix of IPv6");
+    let wanted = || format!("{text:?} is not an IPv4 prefix, a comma and an IPv6 prefix");
     let (v4, v6) = text.split_once(',').ok_or_else(wanted)?;
     Ok((v4.parse().map_err(|_| wanted())?, v6.parse().map_err(|_| wanted())?))
 }

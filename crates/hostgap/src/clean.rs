@@ -1,4 +1,4 @@
-//! `hostgap clean`: remove what dead races left.
+//! `hostgap clean`: remove what dead races left behind.
 
 use std::process::ExitCode;
 
@@ -6,10 +6,10 @@ use ::lab::{Cleaned, Home, LabError};
 
 use crate::{exit, speak};
 
-/// Remove the remains of races that died without cleaning up (SIGKILL, power failure of the process).
+/// Remove what races left behind that died without cleaning up (after SIGKILL, for example).
 ///
-/// Every start of `hostgap race` does the same. Living races and topologies that `hostgap lab up` left standing are
-/// not touched, nor is anything that hostgap did not make: what else lies in /run/hostgap/lab is named and left alone.
+/// Every start of `hostgap race` does the same. Running races and topologies of `hostgap lab up` are not touched, nor
+/// is anything that hostgap did not make: other files in /run/hostgap/lab are named and left alone.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the result as JSON.
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let cleaned = home.clean()?;
     let strangers = home.strangers()?;
     for stranger in &strangers {
-        speak::aside(format_args!("hostgap: left alone {}: no race made it", stranger.display()));
+        speak::aside(format_args!("hostgap: left alone {}: not made by a race", stranger.display()));
     }
     if args.json {
         speak::result(serde_json::json!({ "schema": 1, "cleaned": cleaned, "left_alone": strangers }))?;

@@ -1,4 +1,4 @@
-//! `hostgap doctor`: what this host does wrong with its packets.
+//! `hostgap doctor`: what slows packets down on this host.
 
 mod json;
 mod words;
@@ -14,19 +14,19 @@ use linux::NetnsName;
 
 use crate::{exit, speak, stop};
 
-/// Look at this host's network path, and tell what is wrong with it, with figures and a remedy.
+/// Examine this host's network path and report what is wrong with it, with figures and a remedy.
 ///
-/// Looks twice, and judges what grew in between. A warning is a symptom with an effect in that time; all else is worth
-/// knowing. Nothing is changed. Without root it tells what it could not see.
+/// Reads everything twice and judges the change in between. A warning is a problem that had an effect in that time;
+/// other findings are information. Nothing is changed. Without root it lists what it could not read.
 ///
-/// Exit codes: 0 a diagnosis was made, 3 if part of the network could not be judged, or with --strict if there is a
-/// warning, otherwise as of all commands.
+/// Exit codes: 0 for a complete diagnosis, 3 if part of the network could not be judged or, with --strict, if there is
+/// a warning; otherwise as for all commands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The time between the two looks.
+    /// The time between the two readings.
     #[arg(long = "for", default_value = "10s", value_name = "TIME", value_parser = window)]
     time: Duration,
-    /// Diagnose a tree that `hostgap collect` has written, on this machine or another.
+    /// Diagnose a tree that `hostgap collect` wrote, on this machine or another.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["time", "netns"])]
     from: Option<PathBuf>,
     /// Look at the network namespace of this name (`ip netns`).
@@ -40,23 +40,23 @@ pub(crate) struct Args {
     strict: bool,
 }
 
-/// Tell what a finding of `hostgap doctor` is, why it matters and what to do.
+/// Explain a finding of `hostgap doctor`: what it is, why it matters and what to do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
-    /// The finding's code, HG060 for instance; without it all are listed.
+    /// The code of the finding, for example HG060 [default: list all].
     code: Option<String>,
     /// Print it as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Write a tree of what `hostgap doctor` looks at, for `doctor --from` on another machine.
+/// Write everything that `hostgap doctor` reads into a directory, for `doctor --from` on another machine.
 ///
-/// The tree has copies of the files of /proc and /sys that are read, twice, and the kernel's answers as JSON. It names
-/// addresses, ports and users of connections.
+/// The directory has two copies of the files of /proc and /sys that are read, and the kernel's answers as JSON. It
+/// contains addresses, ports and users of connections.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CollectArgs {
-    /// Where to; a directory that is not there yet, or is empty.
+    /// The directory to write to; it must not exist yet, or be empty.
     directory: PathBuf,
     /// The time between the two looks.
     #[arg(long = "for", default_value = "10s", value_name = "TIME", value_parser = window)]
@@ -70,7 +70,7 @@ pub(crate) struct CollectArgs {
 fn window(text: &str) -> Result<Duration, String> {
     let time = crate::units::duration(text)?;
     let fits = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);
-    if fits { Ok(time) } else { Err("0.1 s to 1 day are expected".to_owned()) }
+    if fits { Ok(time) } else { Err("0.1 s to 1 day is expected".to_owned()) }
 }
 
 /// `hostgap doctor`.
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     show(&diagnosis, &after, args.json)?;
     if !diagnosis.blind.is_empty() {
         let parts = diagnosis.blind.join(", ");
-        speak::aside(format_args!("hostgap: the diagnosis is not complete; it says nothing of {parts}"));
+        speak::aside(format_args!("hostgap: the diagnosis is not complete; it says nothing about {parts}"));
         return Ok(ExitCode::from(exit::INVALID));
     }
     let warnings = diagnosis.findings.iter().filter(|finding| finding.is_warning()).count();
@@ -106,7 +106,7 @@ fn show(diagnosis: &Diagnosis, after: &Snapshot, as_json: bool) -> anyhow::Resul
     Ok(())
 }
 
-/// The finding whose number was written in another way, `60` or `hg-060`. Codes are too like each other for more.
+/// The finding whose code was written in another way, `60` or `hg-060`. Codes are too similar for fuzzy matching.
 fn meant(code: &str) -> Option<&'static ::doctor::Check> {
     let number: u32 = code.trim_start_matches(|sign: char| !sign.is_ascii_digit()).parse().ok()?;
     ::doctor::find(&format!("HG{number:03}"))
@@ -140,7 +140,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 
 /// `hostgap collect`.
 pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
-    // Before the looks, so that no time is spent on what cannot be written.
+    // Before the readings, so that no time is lost if the directory cannot be written.
     let tree = ::doctor::destination(&args.directory).context("could not collect")?;
     let looks = look_twice(args.netns.as_ref(), args.time);
     let (before, after) = match looks {

@@ -23,14 +23,14 @@ const EXAMPLES: &[(&str, &str)] = &[
         "tune knobs",
         "Examples:
   hostgap tune knobs                          all of them
-  hostgap tune knobs rto                      those whose name has it
+  hostgap tune knobs rto                      those with rto in their name
   hostgap tune knobs --json | jq -r '.knobs[].id'",
     ),
     (
         "tune profiles",
         "Examples:
   hostgap tune profiles                       what each is for
-  hostgap tune profiles latency               what it sets and leaves out, and why",
+  hostgap tune profiles latency               what it sets, what it leaves out, and why",
     ),
     (
         "tune plan",
@@ -49,7 +49,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "tune apply",
         "Examples:
-  hostgap tune apply latency                  taken back after 60 s unless it is confirmed
+  hostgap tune apply latency                  undone after 60 s unless it is confirmed
   hostgap tune apply --set somaxconn=8192 --confirm-within 10m
   hostgap tune plan wan --json > wan.json; hostgap tune apply --plan wan.json",
     ),
@@ -63,19 +63,19 @@ const EXAMPLES: &[(&str, &str)] = &[
         "tune confirm",
         "Examples:
   hostgap tune confirm                        from a login that was made after the change
-  hostgap tune confirm --same-login           at a console, which nothing can cut off",
+  hostgap tune confirm --same-login           at a console, which does not depend on the network",
     ),
     (
         "tune rollback",
         "Examples:
   hostgap tune rollback
-  hostgap tune rollback --discard             keep what is set, and forget how it was",
+  hostgap tune rollback --discard             keep the settings, and forget the old values",
     ),
     (
         "tune keep",
         "Examples:
   hostgap tune apply latency; hostgap tune confirm; hostgap tune keep
-  hostgap tune keep --forget                  what stands goes on standing until the next start",
+  hostgap tune keep --forget                  the settings stay until the next restart",
     ),
     (
         "doctor",
@@ -96,13 +96,13 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "collect",
         "Examples:
-  hostgap collect tree --for 60s              here; then, wherever the directory is copied to:
+  hostgap collect tree --for 60s              here; then, on the machine to which you copy the directory:
   hostgap doctor --from tree",
     ),
     (
         "lab",
         "Examples:
-  hostgap lab up bridge+vxlan                 it stands, and prints how to enter it
+  hostgap lab up bridge+vxlan                 builds it and prints how to enter it
   hostgap lab list
   hostgap lab down bridge+vxlan",
     ),
@@ -119,7 +119,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "lab down",
         "Examples:
   hostgap lab down bridge+vxlan
-  hostgap lab down                            all that stand",
+  hostgap lab down                            all of them",
     ),
     (
         "lab list",
@@ -229,7 +229,7 @@ mod tests {
     fn commands(line: &str) -> Vec<Vec<String>> {
         let mut found = vec![];
         let mut line = line.trim();
-        // Three spaces begin a comment, but for the two of the indentation.
+        // Three spaces begin a comment, apart from the two of the indentation.
         line = line.split("   ").next().unwrap_or_default();
         for part in line.split("; ") {
             let part = part.split([' ']).take_while(|word| !["|", ">", "..."].contains(word));

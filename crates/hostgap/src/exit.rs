@@ -12,13 +12,13 @@ use crate::speak;
 pub(crate) const HELP: &str = "\
 Exit codes:
   0    it worked
-  1    it failed: the message says what was attempted, on what and why
-  2    the command line is wrong, or what it names: a file that cannot be read or is not what it should be (a record,
-       experiment, profile, plan, tree, configuration of CNI), a link, namespace, node or CPU that is not there
-  3    it ran, but the result is not valid (a rate that was not reached, connections that broke, a record or a tree of
-       which a part is missing)
+  1    it failed: the message says what was attempted, on what, and why it failed
+  2    the command line is wrong, or something that it names: a file that cannot be read or has the wrong content (a
+       record, experiment, profile, plan, tree or CNI configuration), or a link, namespace, node or CPU that does not exist
+  3    it ran, but the result is not valid (a rate that was not reached, connections that broke, a record or a tree with
+       missing parts)
   4    it cannot run here: a privilege, a kernel feature or a program is missing
-  130  it was interrupted; what was finished is kept";
+  130  it was interrupted; finished parts are kept";
 
 /// It failed.
 pub(crate) const FAILURE: u8 = 1;
@@ -31,7 +31,7 @@ pub(crate) const UNABLE: u8 = 4;
 /// It was interrupted by a signal.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// An error that the user can mend by giving other input.
+/// An error that the user can fix by giving other input.
 #[derive(Debug)]
 pub(crate) struct BadInput(pub String);
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-/// A command that looks at the host, or changes it, may not.
+/// A command lacks the privilege to read or change the host.
 #[derive(Debug)]
 pub(crate) struct Unprivileged(pub linux::Error);
 
@@ -66,8 +66,7 @@ pub(crate) fn told_by_clap(told: &clap::Error) -> ExitCode {
 
 /// Writes the message and a hint to stderr; the exit code tells the kind.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
-    // A reader that closed its end (`hostgap report … | head`) is no failure to talk about. A pipe to another program that
-    // broke is one.
+    // A reader that closed its end (`hostgap report … | head`) is not reported as an error; another broken pipe is.
     if is_unheard(error) {
         return ExitCode::SUCCESS;
     }
@@ -79,7 +78,7 @@ pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The chain of causes in one line, without what a cause repeats of its effect.
+/// The chain of causes in one line, without words that a cause repeats from its effect.
 fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -130,7 +129,10 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
         return record(error);
     }
     if error.is::<Unprivileged>() {
-        return (UNABLE, Some("run it as root (sudo): what a link's queues hold is shown to nobody else"));
+        return (
+            UNABLE,
+            Some("run it as root (sudo): the kernel shows the state of a link's queues only to root"),
+        );
     }
     if let Some(error) = error.downcast_ref::<TransactionError>() {
         return transaction(error);
@@ -139,7 +141,7 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
         Some(LabError::Privileges(_)) => (
             UNABLE,
             Some(
-                "run it as root (sudo); everything is done in network namespaces of its own, which are removed at the end",
+                "run it as root (sudo); it works only in network namespaces of its own, and removes them at the end",
             ),
         ),
         Some(LabError::NoTopology(unmet)) => (UNABLE, Some(without(unmet.feature))),
@@ -150,19 +152,19 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
             UNABLE,
             Some(
                 "install it (Debian's package containernetworking-plugins has the CNI project's own, in /usr/lib/cni), or \
-                 say with --cni-bin or CNI_PATH where it is",
+                 give its directory with --cni-bin or CNI_PATH",
             ),
         ),
         Some(LabError::Conflist { .. } | LabError::Unreachable { .. }) => (
             BAD_INPUT,
-            Some("docs/cni.md tells what a configuration for both nodes looks like; scenarios/cni has some"),
+            Some("docs/cni.md describes a configuration for both nodes; scenarios/cni has examples"),
         ),
         Some(LabError::NoNginx { .. }) => (
             UNABLE,
             Some("install nginx, give its path with --nginx, or use our own responder with --server hostgap"),
         ),
         Some(LabError::Vm(error)) => machine(error),
-        // It has given its hint already.
+        // The guest has printed its hint already.
         Some(LabError::Guest { status, .. }) => (*status, None),
         Some(LabError::UnknownPath { .. }) => (BAD_INPUT, Some("`hostgap paths` lists all data paths")),
         Some(LabError::Experiment { .. } | LabError::Spec(_) | LabError::Settings { .. }) => {
@@ -181,18 +183,18 @@ fn without(feature: Feature) -> &'static str {
     match feature {
         Feature::Ipv6 => "IPv6 is switched off on this machine: start it without ipv6.disable=1",
         Feature::Netem => {
-            "delay, loss and rate of the wire are netem's work: load the module (modprobe sch_netem), or race on a \
-             kernel that has it, --kernel debian:6.12"
+            "delay, loss and rate of the wire need netem: load the module (modprobe sch_netem), or race on a kernel \
+            that has it, --kernel debian:6.12"
         }
         Feature::Tbf => {
-            "a line rate is tbf's work: load the module (modprobe sch_tbf), or race on a kernel that has it, \
+            "a line rate needs tbf: load the module (modprobe sch_tbf), or race on a kernel that has it, \
              --kernel debian:6.12"
         }
         _ => "load the module (modprobe veth) or use a kernel with CONFIG_VETH",
     }
 }
 
-/// A record that cannot be read was named by the user; one that cannot be written is ours.
+/// A record that cannot be read is an error of the input; one that cannot be written is not.
 fn record(error: &::record::RecordError) -> (u8, Option<&'static str>) {
     use ::record::RecordError;
     match error {
@@ -207,12 +209,12 @@ fn record(error: &::record::RecordError) -> (u8, Option<&'static str>) {
     }
 }
 
-/// What can be done where nothing could be looked at.
+/// The hint for a diagnosis that could not read its input.
 fn look(error: &::doctor::DoctorError) -> (u8, Option<&'static str>) {
     use ::doctor::DoctorError;
     match error {
         DoctorError::Linux(error) if error.source.kind() == std::io::ErrorKind::PermissionDenied => {
-            (UNABLE, Some("another namespace takes root (sudo); this one does not"))
+            (UNABLE, Some("another namespace needs root (sudo); this one does not"))
         }
         DoctorError::Linux(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
             (BAD_INPUT, Some("`ip netns` lists the namespaces"))
@@ -223,14 +225,14 @@ fn look(error: &::doctor::DoctorError) -> (u8, Option<&'static str>) {
     }
 }
 
-/// What can be done about a tuning that does not begin or end.
+/// The hint for a tuning that could not be started or ended.
 fn transaction(error: &TransactionError) -> (u8, Option<&'static str>) {
     match error {
         TransactionError::Stands { phase: Phase::Unconfirmed { .. }, .. } => {
-            (FAILURE, Some("`hostgap tune confirm` lets it stay, `hostgap tune rollback` takes it back"))
+            (FAILURE, Some("`hostgap tune confirm` keeps it, `hostgap tune rollback` undoes it"))
         }
         TransactionError::Stands { .. } => {
-            (FAILURE, Some("one stands at a time: `hostgap tune rollback` takes it back first"))
+            (FAILURE, Some("only one tuning can be active: undo it first with `hostgap tune rollback`"))
         }
         TransactionError::NoRoom { .. } => {
             (FAILURE, Some("free some space, or keep the journal elsewhere with --state DIR"))
@@ -238,15 +240,15 @@ fn transaction(error: &TransactionError) -> (u8, Option<&'static str>) {
         TransactionError::Damaged { .. } | TransactionError::Journal(_) => (
             FAILURE,
             Some(
-                "`hostgap tune rollback` takes back what the journal proves, and tells it where that is not enough; with \
-                 --discard it forgets all of it; a restart of the machine takes all of it back",
+                "`hostgap tune rollback` undoes what the journal proves, and says so if that may not be all; with --discard \
+                it forgets the tuning; a restart of the machine undoes all of it",
             ),
         ),
         _ => (FAILURE, None),
     }
 }
 
-/// What can be done about a virtual machine that is not to be had, or died.
+/// The hint for a virtual machine that could not be started, or died.
 fn machine(error: &vm::Error) -> (u8, Option<&'static str>) {
     use vm::Error;
     const SPACE: &str = "free some space, or put the cache on a larger disk with HOSTGAP_CACHE=DIR; kernel and QEMU take half \

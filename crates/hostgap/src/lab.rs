@@ -1,4 +1,4 @@
-//! `hostgap lab`: a topology that stands for any program to use.
+//! `hostgap lab`: a topology that stays up for any program.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ use crate::plugins::{self, PluginArgs};
 use crate::wire::WireArgs;
 use crate::{speak, stop, units};
 
-/// Build the topology of a data path and keep it standing, for any program to run in it.
+/// Build the topology of a data path and keep it up, so that any program can run in it.
 ///
-/// The same nodes, pods and server as in a race. `hostgap lab up` prints how to enter the client's pod and where the
-/// server is.
+/// Nodes, pods and server are the same as in a race. `hostgap lab up` prints how to enter the client's pod and the
+/// server's address.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -30,17 +30,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Build a topology and leave it standing.
+    /// Build a topology and keep it up.
     ///
     /// For example: hostgap lab up bridge+vxlan; then, as it prints,
     /// ip netns exec hg-1a2b-bridge-vxlan-client wrk http://10.244.2.2/100
     Up(Box<UpArgs>),
-    /// Take a standing topology down.
+    /// Take a topology down.
     Down {
-        /// Its id, as `up` and `list` print it, or the name of its data path; without one, all that stand.
+        /// Its id, as `up` and `list` print it, or the name of its data path [default: all].
         which: Option<String>,
     },
-    /// List what stands.
+    /// List the topologies that are up.
     List {
         /// Print the list as JSON.
         #[arg(long)]
@@ -58,19 +58,19 @@ struct UpArgs {
     cni: Option<String>,
     #[command(flatten)]
     plugins: PluginArgs,
-    /// Sizes of the answer's body, joined by commas (100,4k); each is found at its number of bytes, /100.
+    /// Sizes of the answer's body, joined by commas (100,4k); the path of each is its number of bytes, /100.
     #[arg(long, value_delimiter = ',', default_value = "100", value_name = "SIZES")]
     body: Vec<String>,
-    /// What the server is to answer: http, connect, grpc, download, tcp-rr or udp-rr.
+    /// The workload that the server serves: http, connect, grpc, download, tcp-rr or udp-rr.
     #[arg(long, value_name = "KIND", default_value = "http")]
     workload: WorkloadKind,
-    /// The server speaks TLS, with a certificate made for the occasion.
+    /// Use TLS, with a self-signed certificate made for this server.
     #[arg(long)]
     tls: bool,
-    /// Bytes of a packet on the wire between the nodes.
+    /// The MTU of the wire between the nodes in bytes.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65535))]
     mtu: u32,
-    /// Clients call, and transports wrap, by IPv6.
+    /// Use IPv6 for requests and for the outer packets of tunnels.
     #[arg(long)]
     ipv6: bool,
     /// Client and server in two pods of one node, instead of on two nodes.
@@ -81,8 +81,8 @@ struct UpArgs {
     /// The nginx to use.
     #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
     nginx: Option<PathBuf>,
-    /// Whose CPUs work on received packets: the receiver's (by RPS), the sender's, or what this machine is fit for, as
-    /// in a race.
+    /// Whose CPUs process received packets: the receiver's (with RPS), the sender's, or whichever suits this machine
+    /// (auto), as in a race.
     #[arg(long, value_name = "auto|receiver|sender", default_value = "auto", value_parser = crate::race::steering)]
     steering: ::record::Steering,
     /// Run the server under the normal scheduling policy instead of SCHED_FIFO.
@@ -113,7 +113,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     let body_bytes = sizes.collect::<Result<_, _>>()?;
     let workload = Workload { body_bytes, ipv6: args.ipv6, tls: args.tls, ..Workload::of(args.workload) };
     if workload.kind.is_stream() {
-        let why = "nothing stands for a stream: its receiver is a part of the race";
+        let why = "the receiver of a stream is part of the race, so there is no server to keep up";
         return Err(BadInput(format!("--workload {}: {why}", workload.kind.name())).into());
     }
     ::record::Experiment { workload: workload.clone(), ..::record::Experiment::default() }.validate()?;
@@ -127,9 +127,10 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         outlives_us: true,
         workload,
     };
-    // It takes both nodes' CPUs for a second to see what steering costs, which would disturb a race.
-    let waiting =
-        |pid| speak::aside(format!("a race (process {pid}) measures on this machine; waiting until it ends"));
+    // Measuring the cost of steering uses both nodes' CPUs for a second, which would disturb a race.
+    let waiting = |pid| {
+        speak::aside(format!("a race (process {pid}) is running on this machine; waiting until it ends"));
+    };
     let Some(_exclusive) = home.exclusive(waiting, || stop.load(Ordering::Relaxed))? else {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     };
@@ -137,7 +138,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     let standing = match stand(args, wires, &claim, &contender, &staffing) {
         Ok(standing) => standing,
         Err(error) => {
-            // What could not be undone stays for `hostgap clean`; the first error is the one to tell.
+            // What could not be undone is left to `hostgap clean`; the first error is the one to report.
             let _ = claim.end();
             return Err(error.into());
         }
@@ -145,7 +146,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     if stop.load(Ordering::Relaxed) {
         standing.take_down()?;
         claim.end()?;
-        speak::aside("interrupted: nothing stands");
+        speak::aside("interrupted: nothing was left up");
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
     let text = told(args, claim.id(), &standing, &staffing);
@@ -155,7 +156,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to stand. A configuration comes last of all contenders; a path is known by its name.
+/// The candidate to build. A CNI configuration is the last of all contenders; a path is found by its name.
 fn contender(args: &UpArgs, facts: &Facts) -> anyhow::Result<Contender> {
     let named = match (&args.path, &args.cni) {
         (_, Some(file)) => plugins::candidate(file),
@@ -212,10 +213,10 @@ fn stand(
     Standing::build(&contender.name, shape, staffing, &claim.dir().join(&slug))
 }
 
-/// With how many connections it is tried what steering costs: as in a race.
+/// The number of connections with which the cost of steering is measured: as in a race.
 const CONNECTIONS: u32 = 32;
 
-/// What `up` says about what stands.
+/// What `up` prints about the topology.
 fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> String {
     let topology = &standing.topology;
     let address = topology.address;
@@ -238,14 +239,14 @@ fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> St
     }
     let (cpus, client) = (&topology.shape.cpus, &topology.client);
     let mut lines = vec![
-        format!("{} stands, id {id}, answered by {}", standing.name, staffing.server.describe()),
+        format!("{} is up, id {id}, server {}", standing.name, staffing.server.describe()),
         format!("  client pod  {client}, CPUs {}", cpus.client),
         format!("  server pod  {}, CPUs {}", topology.server, cpus.server),
     ];
     // A socket belongs to the control group of the task that opens it.
     let group = topology.groups()[0].map(|splice| format!("{}/cgroup.procs", splice.shell_path()));
     let attempt = |url| {
-        // Nobody signed the certificate.
+        // The certificate is self-signed.
         let trust = if workload.tls { "k" } else { "" };
         let ask = format!("ip netns exec {client} taskset -c {} curl -s{trust} {url}", cpus.client);
         match &group {
@@ -255,7 +256,7 @@ fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> St
     };
     lines.extend(urls.iter().map(attempt));
     if urls.is_empty() {
-        lines.push(format!("  answers     {} at {address}", workload.kind.name()));
+        lines.push(format!("  server      {} at {address}", workload.kind.name()));
     }
     lines.push(format!("  take down   hostgap lab down {id}"));
     lines.join("\n")
@@ -270,12 +271,10 @@ fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
     let standing: Vec<Remains> =
         home.remains()?.into_iter().filter(|r| r.state == UnitState::Standing && matches(r)).collect();
     if let (Some(which), true) = (which, standing.is_empty()) {
-        return Err(
-            BadInput(format!("nothing called {which:?} stands; `hostgap lab list` shows what does")).into()
-        );
+        return Err(BadInput(format!("no topology {which:?} is up; `hostgap lab list` lists them")).into());
     }
     if standing.is_empty() {
-        speak::result("nothing stands")?;
+        speak::result("no topology is up")?;
     }
     let mut code = ExitCode::SUCCESS;
     for remains in standing {
@@ -297,12 +296,12 @@ fn list(home: &Home, json: bool) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if remains.is_empty() {
-        speak::result("nothing stands")?;
+        speak::result("no topology is up")?;
     }
     for Remains { id, pid, state, standing, namespaces } in remains {
         let what = match state {
             UnitState::Alive => format!("a race (process {pid}) is running"),
-            UnitState::Standing => format!("{} stands", standing.unwrap_or_default()),
+            UnitState::Standing => format!("{} is up", standing.unwrap_or_default()),
             UnitState::Dead => format!("process {pid} died; `hostgap clean` removes this"),
         };
         speak::result(format_args!("{id}  {what}"))?;

@@ -8,8 +8,8 @@ mod json;
 mod request;
 mod search;
 mod self_test;
-mod shown;
 mod slo;
+mod text;
 mod url;
 mod verdict;
 
@@ -27,7 +27,7 @@ use self::slo::Slo;
 use self::verdict::Verdict;
 use crate::{exit, speak, stop};
 
-/// One run, and what came of it.
+/// One run and its result.
 struct Ran {
     schedule: Schedule,
     outcome: Outcome,
@@ -48,7 +48,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Goal::Rates(schedules) => rates(&mut clients, &job, schedules, &stop, &mut ran),
         Goal::Max(slo) => highest(&mut clients, &job, slo, &stop).map(|best| ran.extend(best)),
     };
-    // What was run is written, whatever kept the next run from taking place.
+    // The finished runs are written even if the next one could not take place.
     hlog.map_or(Ok(()), |hlog| hlog.write(&job, &ran))?;
     ended?;
     if stop.load(Ordering::Relaxed) {
@@ -58,8 +58,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if valid && !ran.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
 }
 
-/// Runs at one rate after the other, and prints each result as soon as it is there. If one cannot be run, those before
-/// it are printed nevertheless.
+/// Runs at one rate after the other, and prints each result as soon as there is one. If a run fails, those before
+/// it are printed all the same.
 fn rates(
     clients: &mut [Client],
     job: &Job,
@@ -73,7 +73,7 @@ fn rates(
             Ok(Some(ran)) => {
                 if !job.json {
                     let gap = if runs.is_empty() { "" } else { "\n" };
-                    print(&format!("{gap}{}", shown::table(job, &ran)))?;
+                    print(&format!("{gap}{}", text::table(job, &ran)))?;
                 }
                 complain(&ran);
                 runs.push(ran);
@@ -116,10 +116,10 @@ fn highest(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> a
         print(&format!("{}\n", json::found(job, slo, &found)))?;
     } else {
         match &found.best {
-            Some(ran) => print(&format!("{}\n{}", shown::found(slo, ran), shown::table(job, ran)))?,
+            Some(ran) => print(&format!("{}\n{}", text::found(slo, ran), text::table(job, ran)))?,
             None => {
                 let why = found.ended.as_deref().unwrap_or("the search was interrupted");
-                print(&format!("no rate was found with {slo}: {why}\n"))?;
+                print(&format!("no rate was found that meets {slo}: {why}\n"))?;
             }
         }
     }

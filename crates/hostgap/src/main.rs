@@ -57,7 +57,7 @@ enum Command {
     Completions(manual::CompletionsArgs),
 }
 
-/// The command line with all that its help says.
+/// The command line with its complete help.
 fn command() -> clap::Command {
     examples::with(Cli::command().color(speak::colours_of_help()))
 }

@@ -10,7 +10,7 @@ use crate::speak;
 
 /// List the data paths, what each stands for, and whether it can run on this machine.
 ///
-/// Whether it can run is found out by doing it, in a namespace of its own; that takes root.
+/// Each kernel feature is tested by using it, in a namespace of its own; that needs root.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the list as JSON.
@@ -42,12 +42,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for (part, side) in SIDES {
         let able = datapath::ALL.iter().filter(|path| path.alone(part).is_ok()).map(|path| path.name);
         let able: Vec<&str> = able.collect();
-        speak::result(format_args!("\nWith the {side} alone in a container: {}", able.join(", ")))?;
+        speak::result(format_args!("\nWith only the {side} in a container: {}", able.join(", ")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The sides that may be alone in a container, as an experiment calls them.
+/// The sides that can be in a container while the other is not, as an experiment names them.
 const SIDES: [(Part, &str); 2] = [(Part::Client, "client"), (Part::Server, "server")];
 
 fn json(path: &DataPath, facts: &Facts) -> serde_json::Value {

@@ -3,7 +3,7 @@
 use lab::PluginDirs;
 use record::Candidate;
 
-/// Where plugins are looked for.
+/// Where plugins are searched.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginArgs {
     /// Directories of CNI plugins, joined by colons.
@@ -13,7 +13,7 @@ pub(crate) struct PluginArgs {
 
 /// What `--help` says of the option for a file.
 pub(crate) const HELP: &str = "\
-A CNI configuration whose plugins join the pods to their nodes (.conflist, or .conf with one plugin; cniVersion 0.3.0 to \
+A CNI configuration whose plugins connect the pods to their nodes (.conflist, or .conf with one plugin; cniVersion 0.3.0 to \
 1.1.0). It serves both nodes. In its texts
   ${POD_CIDR} ${POD_CIDR6}  the prefixes of the node's pods: 10.244.1.0/24, …
   ${POD_GATEWAY}            the first IPv4 address in it
@@ -21,7 +21,7 @@ A CNI configuration whose plugins join the pods to their nodes (.conflist, or .c
   ${WIRE} ${MTU}            the node's link to the other node, and its MTU
 \"subnet\": \"usePodCidr\" (usePodCidrIPv6) is the same as ${POD_CIDR} (${POD_CIDR6}).
 \
-Plugins run in the nodes' namespaces and write into directories of the candidate alone. docs/cni.md has more, \
+Plugins run in the nodes' namespaces and write only into directories of the candidate. docs/cni.md has more, \
 scenarios/cni/ some to begin with.";
 
 impl PluginArgs {

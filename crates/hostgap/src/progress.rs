@@ -1,4 +1,4 @@
-//! What a race tells while it runs, on stderr: a bar on a terminal, plain lines elsewhere.
+//! The progress of a race on stderr: a bar on a terminal, plain lines elsewhere.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) fn bar() -> Option<ProgressBar> {
     })
 }
 
-/// Listens to a race.
+/// Shows the events of a race.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
@@ -30,7 +30,7 @@ impl Progress {
         Progress { bar: bar(), voided: 0 }
     }
 
-    /// Without a bar: somebody else has one.
+    /// Without a bar, where the caller shows its own.
     pub(crate) fn quiet() -> Progress {
         Progress { bar: None, voided: 0 }
     }
@@ -38,10 +38,10 @@ impl Progress {
     /// Shows an event.
     pub(crate) fn tell(&mut self, event: &Event) {
         match event {
-            Event::CleanedUp { id } => self.line(&format!("removed the remains of the dead race {id}")),
+            Event::CleanedUp { id } => self.line(&format!("removed what the dead race {id} left behind")),
             Event::Waiting { pid } => {
                 self.line(&format!(
-                    "another race (process {pid}) measures on this machine; waiting until it ends"
+                    "another race (process {pid}) is running on this machine; waiting until it ends"
                 ));
             }
             Event::Booting { release, how } => self.line(&format!("booting Linux {release}: {how}")),
@@ -65,7 +65,7 @@ impl Progress {
             }
             Event::Voided { .. } => self.voided += 1,
             Event::Broke { name, round, why } => {
-                self.line(&format!("{name} broke in round {} and races no further: {why}", round + 1));
+                self.line(&format!("{name} broke in round {} and leaves the race: {why}", round + 1));
             }
             Event::Round { done, of, left } => self.round(*done, *of, *left),
             Event::Profiling { name, done, total } => {
@@ -90,7 +90,7 @@ impl Progress {
         let text = format!("round {done}/{of} done, {} s left{void}", left.as_secs());
         match &self.bar {
             Some(bar) => bar.set_message(terminal::line(&text).into_owned()),
-            // A log wants a sign of life now and then, not a line a round.
+            // In a log a line now and then is enough; one for each round would be too many.
             None if done == of || done.is_multiple_of(5) => speak::aside(text),
             None => {}
         }

@@ -2,7 +2,7 @@
 
 mod commands;
 mod duration;
-mod elsewhere;
+mod guest;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,10 +26,10 @@ use crate::{report, speak, stop, units};
 
 /// Race container data paths by tail latency at a constant request rate, against the host.
 ///
-/// Two nodes are built in network namespaces of their own, each with CPUs of its own, joined by a wire; nginx answers
-/// in a pod on the one, a constant-rate client asks from a pod on the other. All candidates stand at the same time and
-/// are visited in short slices in shuffled order; the host races twice, and what it differs from itself is the noise
-/// below which nothing is called a difference. First the host's capacity is found; the race runs at shares of it.
+/// Builds two nodes in network namespaces of their own, each with CPUs of its own, joined by a wire. nginx answers in a
+/// pod on one node, a constant-rate client sends requests from a pod on the other. All candidates exist at the same
+/// time and are visited in short slices in shuffled order. The host races twice; its difference from itself is the
+/// noise, and no smaller difference counts. The race first measures the host's capacity, then runs at shares of it.
 ///
 /// Without FILE the built-in experiment races every data path that this kernel can run, in about two minutes.
 #[derive(Debug, clap::Args)]
@@ -48,10 +48,10 @@ use crate::{report, speak, stop, units};
                                             an experiment that was published, its figures beside yours
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
 pub(crate) struct Args {
-    /// An experiment file (TOML). Options below override what it says.
+    /// An experiment file (TOML). The options below override it.
     #[arg(value_name = "FILE")]
     experiment: Option<PathBuf>,
-    /// Data paths to race, joined by commas; `hostgap paths` lists them. host is always there, twice.
+    /// Data paths to race, joined by commas; `hostgap paths` lists them. host is always added, twice.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     paths: Vec<String>,
     /// CNI configurations to race, each as a candidate; may be given several times.
@@ -60,65 +60,67 @@ pub(crate) struct Args {
     #[command(flatten)]
     plugins: PluginArgs,
     #[command(flatten)]
-    vm: elsewhere::VmArgs,
+    vm: guest::VmArgs,
     /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas.
     #[arg(long, value_delimiter = ',', value_name = "RATES")]
     rate: Vec<String>,
-    /// How long to measure, in all (90s, 10m): sets the number of rounds.
+    /// How long to measure in total (90s, 10m). This sets the number of rounds.
     #[arg(long, value_name = "TIME", conflicts_with = "rounds")]
     duration: Option<String>,
-    /// How often each candidate is visited.
+    /// The number of rounds: how often each candidate is visited.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: Option<u32>,
     /// Permanent connections of the client.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
-    /// What is done: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
+    /// The workload: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
     #[arg(long, value_name = "KIND")]
     workload: Option<WorkloadKind>,
-    /// The version of HTTP that requests are written in, 1.0 or 1.1; for connect and download.
+    /// The version of HTTP, 1.0 or 1.1; for connect and download.
     #[arg(long, value_name = "VERSION")]
     http: Option<HttpVersion>,
-    /// Connections are in TLS; for http, connect and download.
+    /// Use TLS; for http, connect and download.
     #[arg(long)]
     tls: bool,
-    /// Every handshake is a whole one: no session is resumed.
+    /// Make every TLS handshake a full one: resume no session.
     #[arg(long)]
     no_session_reuse: bool,
     /// Objects that each client of `download` fetches in a trial.
     #[arg(long, value_name = "N")]
     objects: Option<u32>,
-    /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own. Of downloads the object's, of
-    /// rr the request's and the answer's, of streams a write's or a packet's.
+    /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own. For download the size of an
+    /// object, for tcp-rr and udp-rr of request and answer, for streams of a write or packet.
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     body: Vec<String>,
-    /// The seed of the order of trials and of the resampling.
+    /// The seed for the order of trials and for the resampling.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// About 40 seconds instead of two minutes; of a file, what its `[quick]` table says.
+    /// Take about 40 seconds instead of two minutes; with a file, apply its `[quick]` table.
     #[arg(long, conflicts_with_all = ["duration", "rounds"])]
     quick: bool,
-    /// Who answers.
+    /// The server.
     #[arg(long, value_name = "auto|nginx|hostgap", value_parser = server_kind)]
     server: Option<ServerKind>,
-    /// The nginx to use.
+    /// The nginx executable to use.
     #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
     nginx: Option<PathBuf>,
-    /// Requests go over IPv6.
+    /// Send requests over IPv6.
     #[arg(long)]
     ipv6: bool,
-    /// Whose CPUs work on received packets: the receiver's (by RPS), the sender's, or what this machine is fit for.
+    /// Whose CPUs process received packets: the receiver's (with RPS), the sender's, or whichever suits this machine
+    /// (auto).
     #[arg(long, value_name = "auto|receiver|sender", value_parser = steering)]
     steering: Option<Steering>,
     #[command(flatten)]
     wire: WireArgs,
-    /// Client and server in two pods of one node, instead of on two nodes; host: both in the node, over its loopback.
+    /// Put client and server in two pods of one node instead of on two nodes. With host both are in the node itself.
     #[arg(long)]
     same_node: bool,
-    /// After the race, sample where each candidate's CPU time goes (docs/profile.md): two seconds each, at the highest rate.
+    /// After the race, sample where each candidate's CPU time goes (docs/profile.md): two seconds each, at the highest
+    /// rate.
     #[arg(long)]
     profile: bool,
-    /// Show how each CPU spent its time, not the nodes' CPUs together.
+    /// Show the time of each CPU, not only the sum of a node's CPUs.
     #[arg(long)]
     by_cpu: bool,
     /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
@@ -127,21 +129,21 @@ pub(crate) struct Args {
     /// Run client and server under the normal scheduling policy instead of SCHED_FIFO.
     #[arg(long)]
     no_realtime: bool,
-    /// Print the commands that build each candidate, and race nothing. Needs no privilege.
+    /// Print the commands that build each candidate by hand, and race nothing. Needs no privilege.
     #[arg(long)]
     show_commands: bool,
     /// Print the result as JSON (docs/json.md).
     #[arg(long)]
     json: bool,
-    /// The directory for record and page; a new directory with the time in its name is made in it.
+    /// The directory for record and page. Each race makes a new directory in it, with the time in its name.
     #[arg(long, value_name = "DIR", default_value = "results")]
     out: PathBuf,
 }
 
-/// The record's name in its directory.
+/// The record's file name in its directory.
 const RECORD: &str = "race.jsonl";
 
-/// Rounds and builds of `--quick`, where a file does not say what it is.
+/// Rounds and builds of `--quick`, where a file has no `[quick]` table.
 const QUICK: (u32, u32) = (10, 5);
 
 /// `hostgap race`.
@@ -152,13 +154,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     if experiment.vm.is_some() && !args.vm.is_guest() {
-        return elsewhere::race(&experiment, args);
+        return guest::race(&experiment, args);
     }
     let stop = stop::on_signals()?;
     let facts = linux::features::probe()?;
     let dir = fresh_dir(&args.out, &experiment.name)?;
     let result = race(experiment, args, &dir, &facts, stop);
-    // It goes only if it is empty: what was written is kept.
+    // This fails, as it should, if something was written there.
     let _ = std::fs::remove_dir(&dir);
     result
 }
@@ -183,7 +185,7 @@ fn race(
     let experiment = duration::with_duration(experiment, args, facts)?;
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     if args.vm.is_guest() {
-        return elsewhere::tell_outward(race, &dir.join(RECORD));
+        return guest::tell_outward(race, &dir.join(RECORD));
     }
     let mut progress = Progress::new();
     let result = race.run(&mut |event| progress.tell(&event));
@@ -191,7 +193,7 @@ fn race(
     finish(dir, result, &mut |summary| report::show(&summary, args.json))
 }
 
-/// Renders what there is, lets it be shown, then says how the race ended.
+/// Renders the record, prints the result, then returns how the race ended.
 fn finish(
     dir: &Path,
     result: Result<Finished, LabError>,
@@ -219,13 +221,13 @@ fn finish(
             speak::aside(format_args!("interrupted: {kept}"));
             shown.map(|_| ExitCode::from(exit::INTERRUPTED))
         }
-        // That the page could not be written either would hide why.
+        // An error about the page would hide the cause.
         Err(error) => Err(anyhow::Error::from(error).context(format!("the race ended early ({kept})"))),
     }
 }
 
-/// Whether nobody broke, and everyone who raced has a trial that counts at every load. If one has not, the machine was too
-/// busy with other things. The result says both, too.
+/// Whether no candidate broke, and every candidate that raced has a trial that counts at every load. If one has not,
+/// the machine was too busy with other work. The result says both, too.
 fn counts(summary: &::report::Summary) -> bool {
     let broken = summary.candidates.iter().find_map(|c| Some((&c.name, c.broke.as_ref()?)));
     if let Some((name, broke)) = broken {
@@ -258,7 +260,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         experiment.rates = args.rate.iter().map(|text| rate(text)).collect::<Result<_, _>>()?;
     }
     if let Some(kind) = args.workload.filter(|kind| *kind != experiment.workload.kind) {
-        // What the file says of another kind is not meant for this one.
+        // The file's values for another kind do not apply to this one.
         let ipv6 = experiment.workload.ipv6;
         experiment.workload = Workload { ipv6, ..Workload::of(kind) };
     }
@@ -278,7 +280,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     }
     experiment.seed = args.seed.or(experiment.seed);
     if let Some(connections) = args.connections {
-        // Who names a number means it.
+        // An explicit number overrides the file's minimum, too.
         (experiment.workload.connections, experiment.workload.connections_min) = (connections, None);
     }
     experiment.workload.server = args.server.unwrap_or(experiment.workload.server);
@@ -302,7 +304,7 @@ pub(crate) fn read_experiment(path: &Path) -> anyhow::Result<Experiment> {
     Ok(with_files_beside(experiment, path))
 }
 
-/// The quick form: what the file says of it, or fewer rounds.
+/// The quick form: the file's `[quick]` table, or fewer rounds.
 fn quick(experiment: Experiment) -> anyhow::Result<Experiment> {
     match experiment.quick()? {
         Some(quick) => Ok(quick),
@@ -313,7 +315,7 @@ fn quick(experiment: Experiment) -> anyhow::Result<Experiment> {
     }
 }
 
-/// Files that an experiment names lie beside it, wherever it is raced from.
+/// Paths in an experiment are relative to its file, not to the current directory.
 fn with_files_beside(mut experiment: Experiment, path: &Path) -> Experiment {
     let folder = path.parent().unwrap_or(Path::new(""));
     for file in experiment.candidates.iter_mut().filter_map(|candidate| candidate.cni.as_mut()) {
@@ -326,7 +328,7 @@ fn rate(text: &str) -> Result<Rate, BadInput> {
     text.parse().map_err(|error: ::record::RateError| BadInput(error.to_string()))
 }
 
-/// The CPUs that may be used: those that were asked for, else all.
+/// The CPUs to use: those of `--cpus`, otherwise all that this process may use.
 pub(crate) fn cpus_of(asked: Option<&str>) -> anyhow::Result<CpuSet> {
     let allowed = linux::cpu::allowed().context("could not read the CPUs that this process may use")?;
     let Some(text) = asked else { return Ok(allowed) };
@@ -334,10 +336,11 @@ pub(crate) fn cpus_of(asked: Option<&str>) -> anyhow::Result<CpuSet> {
     Ok(among(asked, &allowed)?)
 }
 
-/// The CPUs that were asked for, if this process may use them.
+/// The CPUs of `--cpus`, if this process may use them.
 pub(crate) fn among(asked: CpuSet, allowed: &CpuSet) -> Result<CpuSet, BadInput> {
     if let Some(cpu) = asked.iter().find(|cpu| !allowed.contains(*cpu)) {
-        let text = format!("--cpus {asked}: CPU {cpu} is not there or not allowed; allowed are {allowed}");
+        let text =
+            format!("--cpus {asked}: CPU {cpu} does not exist or is not allowed; allowed are {allowed}");
         return Err(BadInput(text));
     }
     if asked.is_empty() {
@@ -346,8 +349,8 @@ pub(crate) fn among(asked: CpuSet, allowed: &CpuSet) -> Result<CpuSet, BadInput>
     Ok(asked)
 }
 
-/// SCHED_FIFO where it may be used: on a machine that does other work, a normal thread waits for milliseconds until
-/// it gets its CPU, and that is all a race would see.
+/// SCHED_FIFO where it is permitted: on a machine that does other work, a normal thread may wait milliseconds for its
+/// CPU, which would hide every difference in a race.
 pub(crate) fn scheduling_of(no_realtime: bool) -> Scheduling {
     if !no_realtime && linux::cpu::can_realtime() { Scheduling::Fifo(10) } else { Scheduling::Normal }
 }
@@ -370,7 +373,7 @@ pub(crate) fn steering(text: &str) -> Result<Steering, String> {
     }
 }
 
-/// Makes a directory that no other race has, even one that starts in the same second.
+/// Makes a directory of a new name, even if another race starts in the same second.
 pub(crate) fn fresh_dir(out: &Path, experiment: &str) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(out).with_context(|| format!("could not create {}", out.display()))?;
     let first = dir_name(experiment);

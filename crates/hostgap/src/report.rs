@@ -10,9 +10,9 @@ use anyhow::Context;
 
 /// Render the record of a race or of a search for settings again: the table, and the page beside the record.
 ///
-/// A record file is enough; no kernel feature and no privilege is needed. The record of a race or a search that was cut
-/// off can be rendered too: it holds every finished round or stage. A record that lacks a round before its last one is
-/// rendered with a note and exit code 3.
+/// This needs only the record file, no kernel feature and no privilege. The record of a race or search that was
+/// interrupted can be rendered too: it has every finished round or stage. A record with missing rounds is rendered with
+/// a note and exit code 3.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Record files (race.jsonl of a race, search.json of `hostgap tune search`).
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Print JSON instead of the table.
     #[arg(long)]
     json: bool,
-    /// Write the page here instead of beside the record (one file only).
+    /// Write the page to this file instead of beside the record (with one record only).
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 if let missing @ 1.. = summary.progress.rounds_missing {
                     whole = false;
                     crate::speak::aside(format_args!(
-                        "hostgap: {} is not a whole record: rounds that are missing: {missing}",
+                        "hostgap: {} is incomplete: missing rounds: {missing}",
                         file.display()
                     ));
                 }
@@ -72,11 +72,11 @@ fn summarise(race: &Race, page: &Path) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
-/// Whoever opens the page sees the one that was there or this one, and a page that was there stays if this one finds no
-/// room.
+/// Replaces the page atomically: a reader sees the old one or the new one, and the old one stays if there is no room
+/// for the new one.
 fn write_page(page: &Path, text: &str) -> anyhow::Result<()> {
     let written = match std::fs::symlink_metadata(page) {
-        // A link, a pipe or a device is written to where it is.
+        // A symbolic link, a pipe or a device is written in place.
         Ok(found) if !found.is_file() => std::fs::write(page, text),
         _ => replace(page, text),
     };
@@ -90,7 +90,7 @@ fn replace(page: &Path, text: &str) -> std::io::Result<()> {
             let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&fresh, page));
             written.inspect_err(|_| drop(std::fs::remove_file(&fresh)))
         }
-        // A folder in which nothing can be made may still have a page that can be written.
+        // In a directory without write permission an existing page may still be writable.
         Err(_) => std::fs::write(page, text),
     }
 }

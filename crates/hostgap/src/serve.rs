@@ -15,19 +15,20 @@ use linux::CpuSet;
 use crate::exit::BadInput;
 use crate::{speak, stop, units};
 
-/// Answer requests, always with the same, as fast as one thread a CPU can; or with delays and faults that are known.
+/// Answer all requests alike, as fast as one thread per CPU can, or with known delays and faults.
 ///
-/// HTTP/1.1: `/` has a body of the size given, `/N` one of N bytes; heads are as large as nginx's, about 250 bytes.
-/// Connections stay open, requests may be pipelined and have bodies. SIGINT and SIGTERM end it.
+/// HTTP/1.1: `/` has a body of --body bytes, `/N` one of N bytes; heads are as large as nginx's, about 250 bytes.
+/// Connections stay open, requests may be pipelined and have bodies. SIGINT and SIGTERM end the server.
 ///
-/// tcp: after each --request-bytes bytes that come on a connection, --response-bytes bytes are sent. udp: each datagram
-/// is answered by one of --response-bytes bytes, which begins with the first 8 bytes of the request (or as many as both
+/// tcp: the server sends --response-bytes bytes after every --request-bytes bytes of a connection. udp: it answers each
+/// datagram with one of --response-bytes bytes, which begins with the first 8 bytes of the request (or as many as both
 /// have).
 ///
-/// grpc: over HTTP/2 in the clear each call of /hostgap.Echo/Unary is answered by its own message, of up to 1 MiB.
+/// grpc: it answers each call of /hostgap.Echo/Unary with the call's own message, of up to 1 MiB, over HTTP/2 without
+/// TLS.
 ///
-/// Delays and faults: a request counts as arrived when it is read; answers leave a connection in the order of its
-/// requests. With the same seed, one CPU and the same requests in the same order, the same happens to each.
+/// Delays and faults: a request arrives when it is read; answers leave a connection in the order of its requests. With
+/// the same seed, one CPU and the same requests in the same order, the same delays and faults hit the same requests.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hostgap serve
@@ -39,7 +40,7 @@ use crate::{speak, stop, units};
 pub(crate) struct Args {
     /// Where to listen; may be given several times. ADDRESS:PORT or unix:PATH for HTTP, https:ADDRESS:PORT,
     /// tcp:ADDRESS:PORT, udp:ADDRESS:PORT or grpc:ADDRESS:PORT. With a certificate ADDRESS:PORT is HTTPS too (http:ADDRESS:PORT is not).
-    /// An IPv6 address takes IPv6 alone; the file of a Unix socket is removed at the end.
+    /// An IPv6 address accepts IPv6 only; the file of a Unix socket is removed at the end.
     #[arg(long, value_name = "WHERE", default_value = "127.0.0.1:8080")]
     listen: Vec<String>,
     /// Size of the body of `/` in bytes (100, 4k, at most 1M).
@@ -51,37 +52,37 @@ pub(crate) struct Args {
     /// Size of a response on tcp: and udp: addresses.
     #[arg(long, value_name = "SIZE", default_value = "64")]
     response_bytes: String,
-    /// On tcp: addresses a request begins with its own length (4 bytes, least significant first) and its answer is as
-    /// long; on udp: addresses a datagram is answered by one as long.
+    /// On tcp: addresses a request begins with its own length (4 bytes, least significant first), and its answer has
+    /// the same length; on udp: addresses the answer to a datagram has the same length.
     #[arg(long, conflicts_with_all = ["request_bytes", "response_bytes"])]
     echo: bool,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Microseconds of CPU time in user space that each request costs before it is answered, 1 to 1000000: what an
-    /// application does. By the thread's CPU clock, so that it takes longer where the CPU is somebody else's; a --delay
-    /// begins at its end.
+    /// CPU time in user space that each request costs before its answer, in microseconds, 1 to 1000000, as in an
+    /// application. It is measured by the thread's CPU clock, so it takes longer while other work has the CPU. A
+    /// --delay starts after it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     cpu_us: Option<u64>,
     #[command(flatten)]
     faults: faults::FaultArgs,
-    /// CPUs, as a list (0-3,8); one thread is pinned to each. Without it, all that this process may use.
+    /// CPUs, as a list (0-3,8); one thread is pinned to each [default: all that this process may use].
     #[arg(long, value_name = "CPUS")]
     cpus: Option<CpuSet>,
 }
 
-/// Who the responder is over TLS.
+/// The responder's certificate.
 #[derive(Debug, clap::Args)]
 struct TlsArgs {
-    /// Certificates for HTTPS, PEM, the server's own first.
+    /// The certificate chain for HTTPS, PEM, the server's own first.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The key of the first of them, PEM.
+    /// The key of the server's certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Make a certificate for localhost, 127.0.0.1 and ::1. Its key is never written.
+    /// Make a certificate for localhost, 127.0.0.1 and ::1. Its key is never written to a file.
     #[arg(long, conflicts_with = "tls_cert")]
     tls_self_signed: bool,
-    /// Write that certificate, PEM, so that a client can be told to trust it.
+    /// Write that certificate, PEM, so that clients can be configured to trust it.
     #[arg(long, value_name = "FILE", requires = "tls_self_signed")]
     tls_cert_out: Option<PathBuf>,
 }
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ServeError::Config(text) => BadInput(text).into(),
         error => anyhow::Error::from(error),
     })?;
-    // Nothing is written for a server that is none.
+    // Only once the server is known to start.
     if let (Some(file), Some(certificate)) = (&args.tls.tls_cert_out, &config.certificate) {
         fs::write(file, certificate.chain_pem())
             .with_context(|| format!("could not write the certificate to {}", file.display()))?;
@@ -139,7 +140,7 @@ fn certificate(args: &TlsArgs) -> anyhow::Result<Option<Certificate>> {
     }
 }
 
-/// Who gives a certificate and an address means HTTPS.
+/// With a certificate, a plain address means HTTPS.
 fn listen(text: &str, certificate: bool) -> Result<Listen, String> {
     match text.parse::<SocketAddr>() {
         Ok(address) if certificate => Ok(Listen::Https(address)),
@@ -147,7 +148,7 @@ fn listen(text: &str, certificate: bool) -> Result<Listen, String> {
     }
 }
 
-/// As a generator would be told.
+/// An address in the form in which a generator takes it.
 fn shown(listen: &Listen) -> String {
     match listen {
         Listen::Http(address) => format!("http://{address}/"),
@@ -156,7 +157,7 @@ fn shown(listen: &Listen) -> String {
     }
 }
 
-/// What was served, and of the rest what there was.
+/// What was served, and the other counts that are not zero.
 fn sum(served: &Served) -> String {
     let Injected { delays, freezes, errors, cuts, resets } = served.injected;
     let mut text = format!(

@@ -1,17 +1,17 @@
-//! The two ways of speaking: results on stdout, the conversation on stderr.
+//! Output: results on stdout, messages on stderr.
 //!
-//! Names of links, files and candidates and the texts of records are shown, not obeyed: what goes to a terminal passes
-//! [`terminal::safe`] here, or in `report` for its tables, which have colours.
+//! Names of links, files and candidates and the texts of records could contain terminal escapes. So all output to a
+//! terminal passes [`terminal::safe`] here, or in `report` for its tables, which have colours.
 //!
-//! A reader may close its end at any time (`hostgap paths | head -1`). The macros of the standard library panic then.
+//! A reader may close its end at any time (`hostgap paths | head -1`); then the macros of the standard library panic.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 use ::report::terminal;
 
-/// Whether a stream is a terminal that takes orders: colours, and lines that are drawn anew. An editor's shell or a serial
-/// console calls itself dumb, and shows them as text.
+/// Whether a stream is a terminal with colours and lines that can be redrawn. An editor's shell or a serial console has
+/// TERM=dumb, and would show the escapes as text.
 pub(crate) fn takes_orders(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !is_dumb()
 }
@@ -20,8 +20,8 @@ fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
-/// Whether help and messages of the command line are coloured: clap looks whether it speaks to a terminal, but takes every
-/// terminal of a CI job (`CI`) for one with colours.
+/// Whether help and messages of the command line are coloured. clap checks for a terminal itself, but assumes colours
+/// for every terminal of a CI job (`CI`).
 pub(crate) fn colours_of_help() -> clap::ColorChoice {
     if is_dumb() { clap::ColorChoice::Never } else { clap::ColorChoice::Auto }
 }
@@ -36,7 +36,7 @@ pub(crate) fn has_colours() -> bool {
 pub(crate) struct Unspoken(std::io::Error);
 
 impl Unspoken {
-    /// The reader closed its end, which is its right.
+    /// The reader closed its end, which is no error.
     pub(crate) fn is_unheard(&self) -> bool {
         self.0.kind() == std::io::ErrorKind::BrokenPipe
     }
@@ -56,19 +56,19 @@ impl Display for Unspoken {
 
 impl std::error::Error for Unspoken {}
 
-/// A line of the result. That it cannot be written is an error that ends the command; [`crate::exit::tell`] is silent on it
-/// if nobody listens any more.
+/// A line of the result. If it cannot be written, the error ends the command; [`crate::exit::tell`] does not report it
+/// if the reader has closed its end.
 pub(crate) fn result(line: impl Display) -> Result<(), Unspoken> {
     text(&format!("{}\n", terminal::safe(&line.to_string())))
 }
 
-/// Text that is safe for a terminal already, or of our own.
+/// Text that is already safe for a terminal.
 pub(crate) fn text(text: &str) -> Result<(), Unspoken> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Unspoken)
 }
 
-/// A line of the conversation. Nobody needs to be listening.
+/// A line on stderr. It is no error if it cannot be written.
 pub(crate) fn aside(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", terminal::safe(&line.to_string()));
 }

@@ -1,4 +1,4 @@
-//! SIGINT, SIGTERM and SIGHUP become a flag that long work looks at.
+//! SIGINT, SIGTERM and SIGHUP set a flag that long-running work polls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,11 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// A signal so soon after the first is the same wish told twice: `timeout` sends one to its child and one to the whole
-/// process group, and so may a terminal that closes.
+/// A signal so soon after the first counts as the same one: `timeout` sends one to its child and one to the whole
+/// process group, and a closing terminal may do so too.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
-/// The flag. A signal that comes a second or more after the first ends the process at once; what it leaves is removed
-/// by the next start.
+/// The flag. A signal a second or more after the first ends the process at once; the next start removes what it leaves.
 pub(crate) fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("could not handle signals")?;

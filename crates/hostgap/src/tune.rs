@@ -1,20 +1,20 @@
-//! `hostgap tune`: knobs of this host, set for as long as somebody wants them set.
+//! `hostgap tune`: set knobs of this host, and undo that.
 
-mod about;
 mod apply;
 mod arrival;
-mod asked;
-mod bound;
 mod bounds;
+mod description;
 mod findings;
 mod host;
 mod keep;
 mod knobs;
 mod managers;
 mod proposal;
+mod request;
 mod search;
 mod show;
 mod standing;
+mod stored_plan;
 mod tracking;
 mod watch;
 
@@ -23,11 +23,11 @@ use std::process::ExitCode;
 
 use crate::speak;
 
-/// Set what a host's network can be set to, and take it back.
+/// Tune a host's network, and undo that exactly.
 ///
-/// `plan` shows what a profile or single settings would change; `apply` does it, and takes it back by itself unless
-/// `confirm` follows in time; `rollback` takes it back at any time; `keep` makes it survive a restart. A candidate of a
-/// race has the same settings when its experiment says so (`tune.KNOB = value`).
+/// `plan` shows what a profile or single settings would change. `apply` makes the changes, and undoes them by itself
+/// unless `confirm` follows in time. `rollback` undoes them at any time; `keep` makes them survive a restart.
+/// Candidates of a race can have the same settings (`tune.KNOB = value` in an experiment).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   hostgap tune plan latency                       what the profile would change here, and why
-  hostgap tune apply latency                      do it; it is taken back after 60 s ...
+  hostgap tune apply latency                      do it; it is undone after 60 s ...
   hostgap tune confirm                            ... unless a new login says that all is well
   hostgap tune apply --set somaxconn=8192 --set tcp_congestion_control=bbr
   hostgap tune apply --netns web --set tcp_rmem='4096 131072 33554432'
@@ -47,9 +47,9 @@ Examples:
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List the knobs: what each takes, where it lives, and why anybody would turn it.
+    /// List the knobs: their values, where each is set, and what it is good for.
     Knobs {
-        /// Only knobs whose name has this in it.
+        /// Only knobs whose name contains this text.
         name: Option<String>,
         /// Print the list as JSON.
         #[arg(long)]
@@ -58,29 +58,29 @@ enum Command {
     Search(Box<search::Args>),
     /// List the profiles: what each sets and why, and what it leaves out on purpose.
     Profiles {
-        /// Only this one.
+        /// Only this profile.
         name: Option<String>,
     },
-    /// Show what would change, old and new, why, and what it interrupts. Nothing is changed.
+    /// Show what would change, with old and new values, why, and what that interrupts. Changes nothing.
     Plan {
         #[command(flatten)]
-        asked: asked::AskedArgs,
-        /// Print it as JSON, which `apply --plan` takes.
+        asked: request::RequestArgs,
+        /// Print the plan as JSON, for `apply --plan`.
         #[arg(long)]
         json: bool,
     },
     /// Print the commands that do the same by hand.
     ShowCommands {
         #[command(flatten)]
-        asked: asked::AskedArgs,
+        asked: request::RequestArgs,
     },
-    /// Change it, and take it back unless it is confirmed in time.
+    /// Make the changes, and undo them unless they are confirmed in time.
     ///
-    /// A process of its own watches before anything is changed. It takes everything back when the time is over, when
-    /// this process dies before all is done, and when it is told to end itself. Nobody watches over it: if it is killed
-    /// (SIGKILL), what is unconfirmed stays until the next `hostgap tune apply`, or `rollback`.
+    /// A separate process, the watcher, runs before anything is changed. It undoes everything when the time is over,
+    /// when this process dies before all is done, and when the watcher itself is asked to end. If the watcher is killed
+    /// (SIGKILL), unconfirmed changes stay until the next `hostgap tune apply`, or `rollback`.
     Apply(apply::Args),
-    /// Tell what stands, what somebody else has changed since, and how the last one ended.
+    /// Show what is set, what has been changed since by others, and how the last tuning ended.
     Status {
         #[command(flatten)]
         state: StateArgs,
@@ -88,27 +88,26 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Let it stay. From a new login, which proves that the machine can still be reached.
+    /// Confirm the changes from a new login, which proves that the machine can still be reached.
     ///
-    /// A login that was there when the machine was tuned is refused, as far as the kernel counts logins
-    /// (/proc/self/sessionid): it may live on where a new one does not come through. What was tuned in a named namespace
-    /// can be confirmed from anywhere.
+    /// A login from before the change is refused, as far as the kernel counts logins (/proc/self/sessionid): it may
+    /// still work when a new login is impossible. Changes in a named namespace can be confirmed from anywhere.
     Confirm {
         #[command(flatten)]
         state: StateArgs,
-        /// Take it from a login that was there before, too: at a console, or where a tool keeps its connection (Ansible).
+        /// Accept a login from before the change too: at a console, or where a tool keeps its connection (Ansible).
         #[arg(long)]
         same_login: bool,
     },
-    /// Take it back: everything that nobody else has changed since.
+    /// Undo the changes, except what has been changed since by others.
     Rollback {
         #[command(flatten)]
         state: StateArgs,
-        /// Forget what stands without taking it back: where the journal cannot be read any more.
+        /// Forget the changes without undoing them, where the journal can no longer be read.
         #[arg(long)]
         discard: bool,
     },
-    /// Make what is confirmed survive a restart, or forget that again.
+    /// Make confirmed changes survive a restart, or end that.
     Keep(keep::Args),
     #[command(hide = true)]
     Watch {
@@ -117,10 +116,10 @@ enum Command {
     },
 }
 
-/// Where the way back is kept.
+/// The location of the journal.
 #[derive(Debug, Clone, clap::Args)]
 struct StateArgs {
-    /// Where the journal is kept.
+    /// The directory of the journal.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/hostgap/tune")]
     state: PathBuf,
 }
@@ -135,7 +134,7 @@ impl StateArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Knobs { name, json } => knobs::run(name.as_deref(), *json),
-        Command::Profiles { name } => asked::profiles(name.as_deref()),
+        Command::Profiles { name } => request::profiles(name.as_deref()),
         Command::Plan { asked, json } => {
             let proposal = proposal::Proposal::of(asked)?;
             if *json {

@@ -1,8 +1,8 @@
-//! Figures with units, as they are typed and as they are shown.
+//! Parsing and formatting of figures with units.
 
 use std::time::Duration;
 
-/// A rate of requests as it is typed.
+/// A rate of requests on the command line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Rate {
     /// Requests per second.
@@ -19,7 +19,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     let range = "0.000001 to 1000M requests per second are possible, or `max`";
     let rate_per_s = figure(text, &[("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6)])
         .ok_or_else(|| format!("`{text}` is not a rate: 500, 20k, 1.5M or 0.5 is expected; {range}"))?;
-    // Whether a rate can be scheduled is for the schedule to say.
+    // The schedule decides whether it supports the rate.
     match ::load::schedule::Rate::new(rate_per_s) {
         Ok(_) => Ok(Rate::PerSecond(rate_per_s)),
         Err(_) => Err(format!("a rate of {text} is not possible: {range}")),
@@ -76,7 +76,7 @@ fn figure(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let digits = text.find(|c: char| c.is_ascii_alphabetic() || c == '%').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    // `f64` would take "inf" and "1e9" too, but letters are units here.
+    // `f64` would accept "inf" and "1e9" too, but letters are units here.
     let number: f64 = number.parse().ok()?;
     Some(number * factor)
 }

@@ -1,35 +1,36 @@
-//! Options that make the wire between the nodes longer, worse or narrower.
+//! Options for delay, loss and bandwidth of the wire between the nodes.
 
 use ::record::{BitRate, Delay, Share, Underlay, Wire};
 
-/// What the wire between the nodes does to packets. It takes netem in the kernel, and tbf for a line rate.
+/// What the wire between the nodes does to packets. These options need netem in the kernel, and tbf for a line rate.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WireArgs {
-    /// How long packets are under way, each way (40ms): a round trip takes it twice.
+    /// The delay in each direction (40ms); a round trip takes twice that.
     #[arg(long, value_name = "TIME")]
     delay: Option<Delay>,
-    /// By how much the delay is longer or shorter (2ms), evenly spread; packets overtake each other then.
+    /// The greatest deviation from the delay (2ms), uniformly distributed; packets can then overtake each other.
     #[arg(long, value_name = "TIME")]
     jitter: Option<Delay>,
-    /// The share of packets that are lost, each way (0.2%).
+    /// The share of packets that are lost in each direction (0.2%).
     #[arg(long, value_name = "SHARE")]
     loss: Option<Share>,
     /// The share of packets that overtake those before them (1%).
     #[arg(long, value_name = "SHARE")]
     reorder: Option<Share>,
-    /// What it carries each way (512kbit, 100mbit, 2.5gbit).
+    /// The bandwidth in each direction (512kbit, 100mbit, 2.5gbit).
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BitRate>,
-    /// What each node's own card sends (10gbit): the queue before it is the node's, and its `qdisc` manages it.
+    /// The rate at which each node's own card sends (10gbit). The queue in front of it is the node's; `qdisc` manages
+    /// it.
     #[arg(long, value_name = "RATE")]
     line_rate: Option<BitRate>,
-    /// Cut packets to segments before they enter the wire, so that each is lost by itself.
+    /// Split large packets into segments before they enter the wire, so that each segment is lost by itself.
     #[arg(long)]
     no_gso: bool,
 }
 
 impl WireArgs {
-    /// Changes what a file says, in both directions.
+    /// Applies the options to the underlay of a file, in both directions.
     pub(crate) fn change(&self, underlay: &mut Underlay) {
         let said = Wire {
             delay: self.delay,

@@ -41,8 +41,8 @@ pub const HOST_AGAIN: &str = "host again";
 
 /// Turns names into contenders: the reference, the reference again, then the candidates in the order of the list of
 /// data paths, then CNI configurations as they were given. No names at all stands for all data paths but those that
-/// enter by name alone, of which those that cannot run are listed with their reason; what was required and cannot run is
-/// an error, and so is a file that is no CNI configuration. `dirs` is where plugins are looked for.
+/// enter by name alone, of which those that cannot run are listed with their reason; what was required and cannot run
+/// is an error, and so is a file that is no CNI configuration. Plugins are searched in `dirs`.
 pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Result<Vec<Contender>, LabError> {
     // Nodes have addresses of both families and are joined by veth links, for the reference too.
     if let Some(unmet) = facts.unmet(&[Feature::Veth, Feature::Ipv6]).into_iter().next() {
@@ -166,7 +166,7 @@ fn plugins(file: &Path, required: bool, facts: &Facts, dirs: &PluginDirs) -> Res
     Ok(Contender { name, cni, stands_for, ..Contender::of(&datapath::CNI, unmet) })
 }
 
-/// `cni:a`, then `cni:a-2`: names tell candidates and their namespaces apart.
+/// `cni:a`, then `cni:a-2`: names distinguish candidates and their namespaces.
 fn free_name(name: &str, taken: &[Contender]) -> String {
     let is_free = |name: &String| taken.iter().all(|contender| contender.name != *name);
     let mut names = std::iter::once(name.to_owned()).chain((2..).map(|number| format!("{name}-{number}")));

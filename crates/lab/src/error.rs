@@ -11,7 +11,7 @@ pub enum LabError {
     #[error(transparent)]
     Privileges(linux::Error),
     /// The kernel lacks what every topology is made of.
-    #[error("this kernel lacks what every topology is made of: {0}")]
+    #[error("this kernel lacks a feature that every topology needs: {0}")]
     NoTopology(Unmet),
     /// A candidate that was named cannot run here.
     #[error("{path} cannot run here: {reasons}")]
@@ -53,7 +53,7 @@ pub enum LabError {
         /// The directories, with colons.
         dirs: String,
     },
-    /// A plugin failed, or answered what nobody understands.
+    /// A plugin failed, or its answer cannot be parsed.
     #[error("{call} failed in {candidate}: {why}")]
     Plugin {
         /// Whose.
@@ -63,7 +63,7 @@ pub enum LabError {
         /// The plugin's own words, where it had some.
         why: String,
     },
-    /// The plugins did what they were told, and clients cannot call the server.
+    /// The plugins succeeded, but clients cannot reach the server.
     #[error("the CNI plugins of {candidate} {what}")]
     Unreachable {
         /// Whose.
@@ -80,7 +80,7 @@ pub enum LabError {
         why: String,
     },
     /// nginx was asked for and is not there.
-    #[error("nginx was asked for and is not installed ({why})")]
+    #[error("nginx was requested but is not installed ({why})")]
     NoNginx {
         /// What was tried.
         why: String,
@@ -145,8 +145,8 @@ pub enum LabError {
         /// Why.
         source: Box<plan::ApplyError>,
     },
-    /// Nobody can tell whether a topology is still what was built.
-    #[error("could not look at the path of {candidate}: {source}")]
+    /// It cannot be checked whether a topology is still what was built.
+    #[error("could not check the path of {candidate}: {source}")]
     Look {
         /// Whose.
         candidate: String,

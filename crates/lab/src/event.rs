@@ -1,4 +1,4 @@
-//! What happens during a race, told to whoever listens.
+//! The events of a race, for a listener.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! A race in a virtual machine: the very same program races there, and what it tells and writes comes back line by line.
+//! A race in a virtual machine: the same program races there, and its events and record come back line by line.
 //!
 //! The guest sees this machine's files, so that program, nginx and plugins are at their usual paths; its network is its
-//! own. Its hostgap says two kinds of things on stdout: events, as JSON, and the lines of its record as they are written.
-//! So progress shows here as that of any race, and a guest that dies leaves the rounds that it had finished.
+//! own. Its hostgap says two kinds of things on stdout: events, as JSON, and the lines of its record as they are
+//! written. So progress shows here as that of any race, and a guest that dies leaves the rounds that it had finished.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -28,15 +28,15 @@ const RECORD: &str = "record ";
 /// A race says something with every trial. Between its words lie at most the boot and the building of all topologies,
 /// which emulation makes minutes of.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
-/// Nobody waits longer than that for a race.
+/// The greatest length of a race in a guest.
 const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Loaded before the race. Hosts of containers have the first, by Docker or by what Kubernetes demands; nothing loads it by
-/// itself. The other comes with the first rule that needs it, and its parameters then appear in every namespace.
+/// Loaded before the race. Hosts of containers have the first, by Docker or by what Kubernetes demands; nothing loads
+/// it by itself. The other comes with the first rule that needs it, and its parameters then appear in every namespace.
 const MODULES: &str = "br_netfilter nf_conntrack";
 /// Where in a line of a record its content begins (docs/record.md), and how its last line's does.
 const PAYLOAD: usize = r#"{"crc32":"01234567","line":"#.len();
 const END: &[u8] = br#"{"end":"#;
-/// Lines of the guest's stderr that an error tells.
+/// How many lines of the guest's stderr an error quotes.
 const SAID_LINES: usize = 6;
 
 /// A race that runs in a virtual machine.
@@ -52,7 +52,7 @@ pub struct GuestRace<'a> {
     pub own: PathBuf,
     /// The nginx to use, where not the one in `PATH`.
     pub nginx: Option<PathBuf>,
-    /// Where CNI plugins are looked for.
+    /// Where CNI plugins are searched.
     pub plugins: &'a PluginDirs,
     /// Policy of the threads of client and server.
     pub scheduling: Scheduling,
@@ -162,13 +162,13 @@ impl Outward {
     /// Says an event, and before it the lines of the record that are new.
     ///
     /// # Errors
-    /// Nobody listens, or the record cannot be read.
+    /// The reader has closed its end, or the record cannot be read.
     pub fn tell(&mut self, event: &Event, to: &mut dyn Write) -> io::Result<()> {
         self.lines(to)?;
         writeln!(to, "{EVENT}{}", serde_json::to_string(event)?)
     }
 
-    /// Says the lines of the record that are new.
+    /// Writes the new lines of the record.
     ///
     /// # Errors
     /// Those of [`Outward::tell`].

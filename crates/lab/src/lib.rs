@@ -1,7 +1,7 @@
 //! Experiments: two nodes on one machine, real servers, trials, rounds, races.
 //!
 //! The lab builds what a race needs out of plans, runs it, writes every round down and leaves nothing behind. It
-//! prints nothing: what happens is told as [`Event`]s, what came out is in the record file.
+//! prints nothing: progress is reported as [`Event`]s, results are in the record file.
 
 mod candidate;
 mod capacity;
@@ -9,6 +9,7 @@ mod cni;
 mod cpus;
 mod error;
 mod event;
+mod exclusive;
 mod guest;
 mod home;
 mod limits;
@@ -18,13 +19,12 @@ mod proving;
 mod race;
 mod search;
 mod server;
-mod sides;
+mod side_settings;
 mod standing;
 mod steering;
 mod topology;
 mod traffic;
 mod trial;
-mod turn;
 mod usage;
 mod wire;
 mod workload;

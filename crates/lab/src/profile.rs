@@ -35,8 +35,8 @@ pub(crate) fn possible(cpus: &NodeCpus) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Samples all candidates, in shuffled order, several times; at the highest rate of each body size, where all do the same
-/// work, and in a closed loop where there is no rate. `None` if asked to stop.
+/// Samples all candidates, in shuffled order, several times; at the highest rate of each body size, where all do the
+/// same work, and in a closed loop where there is no rate. `None` if asked to stop.
 pub(crate) fn profile(
     runners: &mut [(usize, Standing)],
     loads: &[Load],
@@ -127,7 +127,7 @@ fn requests(standing: &mut Standing, method: &Method, load: &Load) -> Result<u64
     Ok(outcome.answered)
 }
 
-/// Of workloads without answers what their CPU time is told by: packets that arrived, or megabytes.
+/// The unit of CPU time for workloads without answers: packets that arrived, or megabytes.
 fn carried(standing: &mut Standing, method: &Method, load: &Load, measure: Measure) -> Result<u64, LabError> {
     // All that is sampled is to count, so there is nothing before the slice.
     let method = Method { slice: SLICE, warmup: Duration::ZERO, ..method.clone() };
@@ -150,7 +150,8 @@ fn empty(entrant: usize, load: usize, cpus: &CpuSet) -> Profile {
     }
 }
 
-/// The load with the highest rate of each body size, as indexes, in order; the one without a rate, where there is no other.
+/// The load with the highest rate of each body size, as indexes, in order; the one without a rate, where there is no
+/// other.
 fn highest(loads: &[Load]) -> Vec<usize> {
     let mut best: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
     for (index, load) in loads.iter().enumerate() {

@@ -93,12 +93,12 @@ impl Ground {
     fn settle(&self, setting: &Setting, flows: bool) -> Result<Result<Setting, String>, LabError> {
         if let Some(until) = setting.knob.until.filter(|until| self.kernel.is_some_and(|here| here >= *until))
         {
-            return Ok(Err(format!("no kernel from {until} heeds it")));
+            return Ok(Err(format!("it has no effect on kernels from {until}")));
         }
         if let Lives::Machine(key) = setting.lives {
             return Ok(of_machine(key, self.machine).map(|()| setting.clone()));
         }
-        // To try these would be to set them for everybody.
+        // Trying these would set them for the whole machine.
         if matches!(setting.lives, Lives::CpuLatency | Lives::Debug(_) | Lives::Module(_)) {
             return Ok(Err("all of this machine shares it; it is for `hostgap tune apply`".to_owned()));
         }

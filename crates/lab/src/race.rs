@@ -18,6 +18,7 @@ use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
 use crate::cni::PluginDirs;
+use crate::exclusive::in_turn;
 use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
 use crate::machine::{drifted, machine};
@@ -27,7 +28,6 @@ use crate::standing::{Staffing, Standing};
 use crate::steering::{Chosen, choose};
 use crate::topology::family;
 use crate::trial::Method;
-use crate::turn::in_turn;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
 use rounds::{CONTENDERS_FROM, Course, Rounded};
 
@@ -40,7 +40,7 @@ pub struct Settings {
     pub nginx: Option<PathBuf>,
     /// This executable, which serves where nginx does not.
     pub own: PathBuf,
-    /// Where CNI plugins are looked for.
+    /// Where CNI plugins are searched.
     pub plugins: PluginDirs,
     /// CPUs that the race may use.
     pub cpus: CpuSet,
@@ -173,7 +173,7 @@ impl Race {
             Err(error) => Some(error.to_string()),
         };
         let ended = close(writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
-        // The first error is the one to tell: the others follow from it.
+        // Reports the first error: the others follow from it.
         let finished = result?;
         ended?;
         Ok(finished)

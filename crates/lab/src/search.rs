@@ -1,13 +1,13 @@
 //! The search for the settings with which a candidate does best: `stats::search` on real topologies.
 //!
 //! A block builds the incumbent and the arms, each in namespaces of its own, and visits them in slices, in a shuffled
-//! order and then in the reverse of it, so that a steady drift hits all alike; of two that is A B B A. Then everything is
-//! taken down: what a build settles at differs from build to build, and is part of the noise between blocks.
+//! order and then in the reverse of it, so that a steady drift hits all alike; of two that is A B B A. Then everything
+//! is taken down: what a build settles at differs from build to build, and is part of the noise between blocks.
 
 mod blocks;
 mod factors;
 mod objective;
-mod told;
+mod summary;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,9 +21,9 @@ use stats::search::Rules;
 
 use crate::candidate::contenders;
 use crate::capacity::capacity;
+use crate::exclusive::in_turn;
 use crate::limits::possible;
 use crate::machine::machine;
-use crate::turn::in_turn;
 use crate::{Event, Home, LabError, Race, Settings, Wires};
 use blocks::{Blocks, Halt};
 use factors::Factors;
@@ -49,12 +49,12 @@ pub struct Sought {
 
 /// Something that a person who waits would like to know.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum SearchEvent {
-    /// As in a race.
     Race(Event),
     /// A setting cannot be made here, and is left out.
     CannotSet(SearchOption),
-    /// The load is known: requests per second, or a closed loop, and the incumbent's capacity where it was looked for.
+    /// The load is known: requests per second, or a closed loop, and the incumbent's capacity if it was measured.
     Load(Option<f64>, Option<f64>),
     /// A block begins.
     Block {
@@ -220,7 +220,7 @@ impl Search {
         self.sought.objective.guards(self.race.experiment.workload.kind)
     }
 
-    /// The objective with the rate that it is looked at.
+    /// The objective with the rate at which it is measured.
     fn objective(&self) -> Objective {
         let Experiment { workload, rates, .. } = &self.race.experiment;
         Objective { rate: self.sought.objective.rate_of(workload.kind, rates), ..self.sought.objective }
@@ -286,12 +286,12 @@ impl Search {
             return Ok(());
         }
         Err(LabError::Experiment {
-            what: format!("a budget of {}", told::span(self.sought.budget.as_secs_f64())),
+            what: format!("a budget of {}", summary::span(self.sought.budget.as_secs_f64())),
             why: format!(
                 "a search among {} settings takes {visits:.0} visits of about {:.1} s at least, which is {}",
                 self.factors.space.options(),
                 visit.as_secs_f64(),
-                told::span(needed.as_secs_f64())
+                summary::span(needed.as_secs_f64())
             ),
         })
     }

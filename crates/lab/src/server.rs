@@ -18,8 +18,8 @@ use crate::workload::Secret;
 
 /// Who will answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum ServerChoice {
-    /// nginx.
     Nginx(Nginx),
     /// `hostgap serve`, run from this executable.
     Hostgap(PathBuf),
@@ -93,7 +93,7 @@ impl Nginx {
 }
 
 impl ServerChoice {
-    /// Decides who answers, if anybody is to. `own` is this executable.
+    /// Chooses the server, if the workload has one. `own` is this executable.
     pub fn of(workload: &Workload, nginx: Option<&Path>, own: &Path) -> Result<ServerChoice, LabError> {
         let ours = !workload.kind.is_http() || workload.cpu_us.is_some();
         let kind = if ours { ServerKind::Hostgap } else { workload.server };
@@ -105,7 +105,7 @@ impl ServerChoice {
         match kind {
             ServerKind::Nginx => Nginx::find(nginx).map(ServerChoice::Nginx),
             ServerKind::Hostgap => Ok(ServerChoice::Hostgap(own.to_owned())),
-            // A path that was given and does not work is a mistake to be told, not a reason to take another server.
+            // A given path that does not work is an error, not a reason to use another server.
             ServerKind::Auto if nginx.is_some() => Nginx::find(nginx).map(ServerChoice::Nginx),
             ServerKind::Auto => match Nginx::find(None) {
                 Ok(nginx) => Ok(ServerChoice::Nginx(nginx)),
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// The error that tells what happened to it, with the end of its log.
+    /// The error that says what happened to it, with the end of its log.
     pub fn failure(&self, what: String) -> LabError {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let tail: Vec<&str> = log.lines().rev().take(3).collect();

@@ -78,8 +78,8 @@ pub struct Standing {
     dir: PathBuf,
 }
 
-/// How much longer than a few everything may take for each connection. A connection takes some tens of microseconds; a CPU
-/// that is busy with other things makes ten times of it.
+/// How much longer than a few everything may take for each connection. A connection takes some tens of microseconds; a
+/// CPU that is busy with other things makes ten times of it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(1);
 
 /// The journal beside a candidate's directory. Names with a point have no extension: `loss 0.1 %` and `loss 0.5 %` are
@@ -167,7 +167,7 @@ impl Standing {
         Ok(())
     }
 
-    /// That nobody could call a server that runs, in words of the plugins that were to see to it.
+    /// The error that clients cannot reach a running server, phrased about the CNI plugins if there are any.
     fn of_plugins(&self, error: LabError) -> LabError {
         let LabError::Load { source, .. } = &error else { return error };
         if self.topology.attachments.is_empty() {
@@ -326,7 +326,7 @@ impl Standing {
     }
 }
 
-/// A client that can be answered. A datagram socket is connected although nobody may be there yet.
+/// A client whose server answers. A datagram socket connects even if no server is there yet.
 fn answered(mut client: Client, target: &Target) -> Result<Client, LoadError> {
     let Address::Udp(_) = target.address else { return Ok(client) };
     let run = Run { drain: KNOCK, ..Run::new(Schedule::Saturate, KNOCK) };
@@ -343,7 +343,7 @@ fn answered(mut client: Client, target: &Target) -> Result<Client, LoadError> {
     })
 }
 
-/// How long a server of datagrams is asked, and waited for, until it is asked again.
+/// The interval between probes of a UDP server that does not answer yet.
 const KNOCK: Duration = Duration::from_millis(10);
 
 /// The server's address in a family, if the client's pod has another.
@@ -362,7 +362,7 @@ fn callable(client: &[IpNet], server: &[IpNet], family: Family) -> Result<IpAddr
              its own too, with \"subnet\": \"usePodCidr\" or \"rangeStart\": \"10.244.${{NODE}}.2\""
         )),
         [None, _] | [_, None] => Err(format!(
-            "gave not both pods an {version} address (the client's: {}; the server's: {}), and clients call by {version}",
+            "did not give both pods an {version} address (the client's: {}; the server's: {}), but clients connect over {version}",
             told(client),
             told(server)
         )),

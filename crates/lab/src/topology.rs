@@ -1,4 +1,5 @@
-//! Two nodes on a wire, a client pod on the first, a server pod on the second, or one of the two without its pod: as a plan.
+//! Two nodes on a wire, a client pod on the first, a server pod on the second, or one of the two without its pod: as a
+//! plan.
 
 mod data_path;
 
@@ -18,7 +19,7 @@ use plan::{
 use record::{Placement, Side};
 
 use crate::cni::{Attachment, Network};
-use crate::{NodeCpus, Wires, sides};
+use crate::{NodeCpus, Wires, side_settings};
 
 /// The port on which the server answers in its pod.
 pub const SERVER_PORT: u16 = 80;
@@ -82,7 +83,7 @@ pub struct Topology {
 impl Topology {
     /// Makes the plan. Nothing is changed.
     pub fn plan(shape: Shape) -> Result<Topology, SpecError> {
-        let shape = sides::with_its_mtu(shape)?;
+        let shape = side_settings::with_its_mtu(shape)?;
         let nodes = [node(&shape, CLIENT_NODE), node(&shape, SERVER_NODE)];
         // The node of each pod: the client's is the first.
         let homes = [
@@ -106,8 +107,8 @@ impl Topology {
         });
         // After everything that they act on, and before the first socket.
         let of = |at: usize, process| (&nodes[homes[at]], &pods[at], process);
-        let settings = sides::plan(&shape, [of(0, &client), of(1, &server)], &plan)?;
-        sides::extend(&mut plan, settings);
+        let settings = side_settings::plan(&shape, [of(0, &client), of(1, &server)], &plan)?;
+        side_settings::extend(&mut plan, settings);
         let address = match shape.in_container.holds(1) {
             true => path.address_of(&nodes[homes[1]], &pods[1], shape.family, SERVER_PORT)?,
             false => SocketAddr::new(nodes[homes[1]].underlay.of(shape.family), SERVER_PORT),
@@ -131,7 +132,8 @@ impl Topology {
         self.plan.commands().into_iter().chain(plugins).collect()
     }
 
-    /// The control group of the client's node and the server's, where the data path asks that their processes be in one.
+    /// The control group of the client's node and the server's, where the data path asks that their processes be in
+    /// one.
     pub fn groups(&self) -> [Option<&Splice>; 2] {
         let server = match self.shape.placement {
             Placement::TwoNodes => 1,
@@ -267,9 +269,9 @@ fn wan(shape: &Shape) -> Place {
     Place::Netns(name(shape, "wan"))
 }
 
-/// One veth pair between the nodes, or one from each node to the router or bridge between them. A veth hands a packet to the backlog of the
-/// CPU that sent it; RPS on each node's end steers it on to that node's CPUs, so that a node pays for its own receive
-/// path as a machine of its own would.
+/// One veth pair between the nodes, or one from each node to the router or bridge between them. A veth hands a packet
+/// to the backlog of the CPU that sent it; RPS on each node's end steers it on to that node's CPUs, so that a node pays
+/// for its own receive path as a machine of its own would.
 fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     let [client, server] = nodes;
     if let (Some(near), Some(far)) = (&client.router, &server.router) {
@@ -321,11 +323,11 @@ fn wires(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     }
 }
 
-/// A wire through a bridge whose ports delay what they send towards a node. On the nodes' own ends netem would be part of
-/// the sender's host: TCP holds back what it would add to a full queue of its own host.
+/// A wire through a bridge whose ports delay what they send towards a node. On the nodes' own ends netem would be part
+/// of the sender's host: TCP holds back what it would add to a full queue of its own host.
 fn long_wire(shape: &Shape, nodes: &[NodeSpec; 2], plan: &mut Plan) {
     let (wan, bridge) = (wan(shape), ifname("br0"));
-    // Nobody lives here; without an address of its own the bridge sends nothing by itself.
+    // No process runs here; without an address the bridge sends nothing by itself.
     let key = sysctl::Key::new("net/ipv6/conf/all/disable_ipv6").expect("a constant key is a path");
     plan.push(&wan, SetSysctl { key, value: "1".to_owned() });
     let mtu = Some(shape.mtu_bytes);
@@ -358,7 +360,7 @@ fn wire(shape: &Shape, near: (&Place, &IfName), far: (&Place, &IfName), plan: &m
     );
     for (place, link) in [near, far] {
         // Without this the link-local address, from which forwarded IPv6 resolves neighbours, is tentative for a
-        // second or two while duplicates are looked for on a wire that has none.
+        // second or two while the kernel probes for duplicates on a wire that has none.
         let key = format!("net/ipv6/conf/{link}/accept_dad");
         let key = sysctl::Key::new(key).expect("an interface name is one part of a path");
         plan.push(place, SetSysctl { key, value: "0".to_owned() });

@@ -40,8 +40,8 @@ pub(crate) struct Work {
 /// Bytes of the largest packet that a link is given before it is cut into segments (`GSO_LEGACY_MAX_SIZE`).
 const PACKET_MAX: u64 = 65_536;
 
-/// The share of the packets, and of the bytes, that a counter of the path must show, in permille. Both looks lie outside
-/// of what they count, so that nothing is missing but what a driver adds up a moment later.
+/// The share of the packets, and of the bytes, that a counter of the path must show, in permille. Both looks lie
+/// outside of what they count, so that nothing is missing but what a driver adds up a moment later.
 const SHOWN_PERMILLE: u64 = 900;
 /// The share of the packets that may show where none of the path's are to be, in permille: a program leaves the first
 /// packet of a way to the kernel, and neighbours are asked for.
@@ -98,7 +98,7 @@ impl Traffic {
             let Counter::Spliced(splice) = &trace.counter else { continue };
             let counters = bpf::splice::counters(&bpf::pins::folder(&splice.node));
             let messages = match counters {
-                // It is gone, which the look at the plan's steps tells.
+                // It is gone, which the check of the plan's steps reports.
                 Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => 0,
                 counters => counters?
                     .into_iter()
@@ -199,7 +199,7 @@ impl Counted {
     }
 }
 
-/// A link that was made anew has counted less than the one before it.
+/// A link that was replaced has counted less than the one before it.
 fn grown(now: &LinkCounters, before: &LinkCounters) -> LinkCounters {
     LinkCounters {
         rx_bytes: now.rx_bytes.saturating_sub(before.rx_bytes),
@@ -294,7 +294,7 @@ mod tests {
         check(&traffic(&[("eth0", link(0, 10, 700_000))], 0), &traces, work, None);
         let little = "namespace hg-x-n1: packets that link eth0 sent: 10 of 300000 bytes, and the trial took 655360 bytes";
         check(&traffic(&[("eth0", link(0, 10, 300_000))], 0), &traces, work, Some(little));
-        // Nobody knows how many acknowledgements a stream takes.
+        // The number of acknowledgements of a stream is not known.
         check(&traffic(&[], 0), &[trace(Counter::Sent(ifname("eth0")), Packets::Answers)], work, None);
     }
 

@@ -43,7 +43,7 @@ const LATE_LIMIT_NS: u64 = 150_000;
 pub(crate) const STARVED_LIMIT_PERMILLE: u32 = 30;
 
 /// The limit of the generator threads' busy share, in permille. They sleep between requests, so a thread without any
-/// idle time measures its own queue. Short of that it is lateness that tells, and that is measured directly: where the
+/// idle time measures its own queue. Short of that lateness is the criterion, and it is measured directly: where the
 /// sender's CPU does the receive work, an expensive path takes most of the client's CPU, and must not be void for it.
 const BUSY_LIMIT_PERMILLE: u32 = 990;
 
@@ -93,7 +93,7 @@ const RTO_MIN_S: f64 = 0.2;
 ///
 /// The generator sleeps until the instant and does not spin before it: it would spin at low rates and not at high ones,
 /// where a real-time thread may not, and the two could not be compared; the CPU time of the client's node would be that
-/// of spinning. A wake-up costs every candidate the same few microseconds; `lag` tells how many.
+/// of spinning. A wake-up costs every candidate the same few microseconds; `lag` shows how many.
 pub(crate) fn run(
     standing: &mut Standing,
     method: &Method,
@@ -175,8 +175,8 @@ pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> 
     (late_p99_ns > LATE_LIMIT_NS).then_some(Void::GeneratorLate { late_p99_ns, limit_ns: LATE_LIMIT_NS })
 }
 
-/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: who sends as much as goes
-/// is not late, and has no idle time to lack.
+/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: who sends as much as
+/// goes is not late, and has no idle time to lack.
 pub(crate) fn stolen(usage: &Usage) -> Option<Void> {
     let steal_permille = usage.steal_permille();
     (steal_permille > STEAL_LIMIT_PERMILLE).then_some(Void::Stolen { steal_permille })

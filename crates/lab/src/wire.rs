@@ -1,5 +1,4 @@
-//! The wire between the nodes where it is longer, worse or narrower than one of this machine: what netem is told, and
-//! how much longer everything takes.
+//! A wire with delay, loss or limited bandwidth: the settings of netem, and how much longer everything takes.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ pub struct Wires {
 /// How long things take, at least or at most, on a wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// A round trip on a wire that nobody else uses.
+    /// A round trip on an idle wire.
     round_trip: Duration,
     /// A round trip through queues that are full.
     crowded: Duration,
@@ -32,14 +31,14 @@ pub struct Patience {
     to_client: Option<u64>,
 }
 
-/// Packets that netem may hold where no rate limits how many come: beyond all that connections of a race have under way,
-/// and short of what memory could not hold.
+/// Packets that netem may hold where no rate limits how many come: beyond all that connections of a race have under
+/// way, and short of what memory could not hold.
 const PACKETS_MAX: u64 = 1_000_000;
 /// As few as any queue on the way of several connections should hold.
 const PACKETS_MIN: u64 = 100;
 /// A small packet in bytes: a request, or an answer of the default load.
 const SMALL: u64 = 256;
-/// The length of a link's queue where nobody has set it (`DEFAULT_TX_QUEUE_LEN`).
+/// The default length of a link's queue (`DEFAULT_TX_QUEUE_LEN`).
 const QUEUE_PACKETS: u32 = 1000;
 /// The least time for which a queue before a narrow wire has room, as in small routers.
 const QUEUE_MIN: Duration = Duration::from_millis(20);
@@ -81,10 +80,11 @@ impl Wires {
         })
     }
 
-    /// Packets that netem may hold for a direction. One queue is both the wire, with the packets under way, and the router
-    /// before it, with those that wait for their turn; with the kernel's 1000 packets a wire of 100 Mbit/s and 40 ms would
-    /// drop small packets at a third of its rate. So there is room for as many small packets as can be under way, and
-    /// for as many full ones as the wire carries in a round trip, which is the classic size of a router's queue.
+    /// Packets that netem may hold for a direction. One queue is both the wire, with the packets under way, and the
+    /// router before it, with those that wait for their turn; with the kernel's 1000 packets a wire of 100 Mbit/s and
+    /// 40 ms would drop small packets at a third of its rate. So there is room for as many small packets as can be
+    /// under way, and for as many full ones as the wire carries in a round trip, which is the classic size of a
+    /// router's queue.
     fn limit(&self, wire: &Wire, mtu_bytes: u32) -> u32 {
         let Some(rate) = wire.rate else { return PACKETS_MAX as u32 };
         let longest = wire.delay.unwrap_or_default().ns + wire.jitter.unwrap_or_default().ns;
@@ -129,8 +129,8 @@ pub(crate) fn line(rate: BitRate, mtu_bytes: u32) -> Tbf {
 }
 
 impl Patience {
-    /// A slice as it was asked for, and at least ten round trips: a connection answers one request in each, and in fewer
-    /// it is chance which requests fall into the slice.
+    /// A slice as it was asked for, and at least ten round trips: a connection answers one request in each, and in
+    /// fewer it is chance which requests fall into the slice.
     pub fn slice(&self, asked: Duration) -> Duration {
         asked.max(self.round_trip * 10)
     }
@@ -147,8 +147,8 @@ impl Patience {
     }
 
     /// How long answers are waited for after the schedule's end: three of Linux's shortest retransmission time-outs
-    /// (200 ms beyond the round trip, doubled each time), so that a request whose packets were lost three times is still
-    /// measured and not missed; and until a narrow wire has carried an answer for each connection.
+    /// (200 ms beyond the round trip, doubled each time), so that a request whose packets were lost three times is
+    /// still measured and not missed; and until a narrow wire has carried an answer for each connection.
     pub fn drain(&self, body_bytes: u32, connections: usize) -> Duration {
         /// A head and the headers of packets, generously.
         const AROUND: u64 = 1024;

@@ -39,7 +39,7 @@ pub(crate) trait Workload: Sync {
     /// Whether a server process has to stand for it.
     fn is_served(&self) -> bool;
 
-    /// Whether the reference's capacity is looked for before the race.
+    /// Whether the reference's capacity is measured before the race.
     fn has_capacity(&self) -> bool;
 }
 
@@ -80,7 +80,7 @@ impl Inside {
 pub(crate) struct Secret {
     /// Its certificate, which clients trust.
     pub(crate) chain: PathBuf,
-    /// The key, which nobody else can read.
+    /// The key, which only root can read.
     pub(crate) key: PathBuf,
 }
 

@@ -20,7 +20,7 @@ const PARENT: &str = "hostgap";
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The stack of a borrowed task. It is taken page by page as it is used.
 const STACK_BYTES: usize = 2 << 20;
-/// Its last page is nobody's, so that an overflow is a fault and not another's memory.
+/// Its lowest page is inaccessible, so that an overflow is a fault and not another's memory.
 const GUARD_BYTES: usize = 4096;
 
 /// A group of ours, `hostgap/NAME` below the root of the hierarchy; it need not exist.
@@ -185,9 +185,9 @@ enum Outcome<T> {
 fn borrow<F: FnOnce() -> T, T>(errand: &mut Errand<'_, F, T>) -> io::Result<()> {
     let stack = Stack::new()?;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_FS | libc::SIGCHLD;
-    // SAFETY: the stack is ours, aligned, and lives until the child has ended, since CLONE_VFORK stops this thread until
-    // then; `errand` is what `run_errand` takes and is used by nobody else meanwhile. The child shares memory, files and
-    // the working directory, and no signal handlers, whose table it may not change for us.
+    // SAFETY: the stack is ours, aligned, and lives until the child has ended, since CLONE_VFORK stops this thread
+    // until then; `errand` is what `run_errand` takes and is used by nothing else meanwhile. The child shares memory,
+    // files and the working directory, and no signal handlers, whose table it may not change for us.
     let pid = unsafe { libc::clone(run_errand::<F, T>, stack.top(), flags, ptr::from_mut(errand).cast()) };
     if pid < 0 {
         return Err(io::Error::last_os_error());
@@ -207,7 +207,7 @@ fn borrow<F: FnOnce() -> T, T>(errand: &mut Errand<'_, F, T>) -> io::Result<()> 
 }
 
 extern "C" fn run_errand<F: FnOnce() -> T, T>(argument: *mut c_void) -> c_int {
-    // SAFETY: `borrow` gives a pointer to an errand of these types that nobody else uses until this returns.
+    // SAFETY: `borrow` gives a pointer to an errand of these types that nothing else uses until this returns.
     let errand = unsafe { &mut *argument.cast::<Errand<'_, F, T>>() };
     errand.outcome = match enter(errand.tasks) {
         Err(error) => Outcome::Refused(error.raw_os_error().unwrap_or(libc::EIO)),
@@ -235,7 +235,7 @@ impl Stack {
             return Err(io::Error::last_os_error());
         }
         let stack = Stack { low };
-        // SAFETY: the first page of the mapping just made, which nobody uses yet.
+        // SAFETY: the first page of the mapping just made, which is not used yet.
         if unsafe { libc::mprotect(low, GUARD_BYTES, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -14,7 +14,7 @@ pub fn now_ns() -> u64 {
 }
 
 /// Nanoseconds of `CLOCK_BOOTTIME`: as [`now_ns`], and it goes on while the machine sleeps. For deadlines that count for
-/// whoever waits at the other end.
+/// the process at the other end.
 pub fn boot_ns() -> u64 {
     nanoseconds(ClockId::Boottime)
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells network namespaces apart by for as long as it runs.
+//! Cookies by which the kernel distinguishes network namespaces for as long as it runs.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use crate::{Netns, Result};
 
 impl Netns {
     /// The namespace's cookie (`SO_NETNS_COOKIE`, Linux 5.14). Inodes are given again as soon as a namespace has
-    /// ended; a cookie never is until the machine is started anew.
+    /// ended; a cookie never is until the machine is restarted.
     pub fn cookie(&self) -> Result<u64> {
         let attempted = || format!("read the cookie of {}", self.describe());
         // A Unix socket needs no protocol that the kernel might lack, and belongs to a namespace like any other.

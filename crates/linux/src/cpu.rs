@@ -48,7 +48,7 @@ pub fn allowed() -> Result<CpuSet> {
 }
 
 /// The CPUs as cores: the hyper-threads of a core together, and the cores of a package next to each other. A CPU of
-/// which the kernel tells nothing is a core of its own.
+/// which the kernel reports nothing counts as a core of its own.
 pub fn cores(cpus: &CpuSet) -> Vec<CpuSet> {
     cores_at(Path::new("/sys/devices/system/cpu"), cpus)
 }

@@ -22,7 +22,7 @@ pub struct Debugfs {
 }
 
 impl Debugfs {
-    /// The kernel's, where everybody mounts it.
+    /// The kernel's, at its usual mount point.
     pub fn kernel() -> Debugfs {
         Debugfs::at("/sys/kernel/debug")
     }

@@ -6,8 +6,8 @@ use crate::{CpuSet, Error, Files, IfName, Result};
 
 /// A link and what is below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Device {
-    /// Its name.
     pub name: IfName,
     /// Its number in its namespace.
     pub index: u32,
@@ -15,19 +15,20 @@ pub struct Device {
     pub mtu: u32,
     /// It is administratively up.
     pub up: bool,
-    /// Megabits a second, where the driver tells.
+    /// Megabits a second, where the driver reports it.
     pub speed_mbit: Option<u32>,
-    /// `full`, `half`, where the driver tells.
+    /// `full`, `half`, where the driver reports it.
     pub duplex: Option<String>,
     /// How often its carrier came or went.
     pub carrier_changes: u64,
     /// There is hardware (or what passes for it) below; bridges, veths and tunnels have none.
     pub hardware: bool,
-    /// The links by which its packets leave, if it has no hardware of its own: a bond's cards that are in use, a VLAN's link.
+    /// The links by which its packets leave, if it has no hardware of its own: a bond's cards that are in use, a VLAN's
+    /// link.
     pub below: Vec<IfName>,
     /// The driver of that hardware.
     pub driver: Option<String>,
-    /// The hardware's NUMA node; `None` where there is one node alone, or the machine does not tell.
+    /// The hardware's NUMA node; `None` where there is one node alone, or the machine does not report it.
     pub numa_node: Option<u16>,
     /// The CPUs of that node.
     pub local_cpus: CpuSet,
@@ -45,10 +46,10 @@ pub struct Device {
 
 /// What a card and its slot agreed on, and what the card could.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Slot {
     /// Megatransfers a second of a lane.
     pub transfers: u32,
-    /// Lanes.
     pub lanes: u32,
     /// At what the card could run.
     pub transfers_max: u32,
@@ -82,8 +83,8 @@ pub struct TxQueue {
 }
 
 impl Files {
-    /// The links of the namespace from which this `sys` was mounted. What is listed and has no number is none: a link that
-    /// goes away meanwhile, or the file of the bonding driver that lies among the links.
+    /// The links of the namespace from which this `sys` was mounted. What is listed and has no number is none: a link
+    /// that goes away meanwhile, or the file of the bonding driver that lies among the links.
     ///
     /// # Errors
     /// A file may not be read, or has another form than every kernel gives it.
@@ -121,8 +122,8 @@ impl Files {
         let Some(index) = parsed("ifindex")? else { return Ok(None) };
         let required = |file: &str| Ok(parsed(file)?.unwrap_or_default());
         let uevent = self.read(&format!("{at}/device/uevent"))?;
-        // A virtio card is a device on a device; interrupts and NUMA node are those of the lower one. Below a card that is
-        // on the bus itself is the port, which has interrupts and a node of its own.
+        // A virtio card is a device on a device; interrupts and NUMA node are those of the lower one. Below a card that
+        // is on the bus itself is the port, which has interrupts and a node of its own.
         let is_pci = uevent.as_deref().is_some_and(|text| text.contains("PCI_SLOT_NAME="));
         let below = [format!("{at}/device"), format!("{at}/device/..")];
         let mut interrupts = Vec::new();
@@ -220,7 +221,7 @@ impl Files {
     fn tx_queues(&self, at: &str) -> Result<Vec<TxQueue>> {
         let queues = self.queue_directories(at, "tx-")?;
         let queue = |path: &String| {
-            // Of a single queue xps_cpus is not told; this file is read so that the queue is in a collected tree.
+            // The kernel does not report xps_cpus of a single queue; this file is read so that the queue is in a collected tree.
             self.read(&format!("{path}/tx_timeout"))?;
             Ok(TxQueue { xps: self.mask(&format!("{path}/xps_cpus"))? })
         };

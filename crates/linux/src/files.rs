@@ -1,5 +1,5 @@
-//! The kernel's files by the names under which everybody knows them, `proc/stat` for `/proc/stat`: the kernel's own, a
-//! tree that somebody collected, or texts in memory.
+//! The kernel's files by their usual names, `proc/stat` for `/proc/stat`: the kernel's own, a
+//! collected tree, or texts in memory.
 //!
 //! What is read can be taken down on the way, so that a collected tree is what was read, no more and no less.
 
@@ -72,7 +72,8 @@ impl Files {
         taken.unwrap_or_default()
     }
 
-    /// A file's text; `None` if there is none, or if the kernel has no value to tell (the speed of a link that is down).
+    /// A file's text; `None` if there is none, or if the kernel has no value to tell (the speed of a link that is
+    /// down).
     ///
     /// # Errors
     /// It may not be read, for one.

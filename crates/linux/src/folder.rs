@@ -10,7 +10,7 @@ const TRIES: u32 = 100;
 /// Makes a folder, and its parent if need be. `AlreadyExists` if the folder is there already.
 ///
 /// That the parent is there is no error and not looked into: `create_dir_all` looks whether it is a directory, and
-/// fails if somebody has just removed it.
+/// fails if it has just been removed.
 pub fn create(folder: &Path) -> io::Result<()> {
     let parent = folder.parent().expect("it lies below another");
     let mut created = Ok(());

@@ -1,7 +1,7 @@
 //! Interrupts and the CPUs that serve them: `/proc/interrupts` and `/proc/irq`.
 //!
 //! They belong to the machine and not to a namespace. A driver that is reset gives its interrupts back, and their numbers
-//! may then be another's: an interrupt is told by its number and its name together.
+//! may then be another's: an interrupt is identified by its number and its name together.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -19,8 +19,8 @@ pub struct Interrupts {
 
 /// An interrupt.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Interrupt {
-    /// Its number.
     pub number: u32,
     /// Who asked for it, in the driver's words: `virtio1-input.0`.
     pub name: String,

@@ -1,4 +1,4 @@
-//! How long a CPU may take to wake up: a limit that holds for as long as somebody has the device open.
+//! How long a CPU may take to wake up: a limit that holds for as long as a process has the device open.
 //!
 //! Source: Documentation/power/pm_qos_interface.rst.
 
@@ -9,7 +9,7 @@ use crate::Result;
 use crate::error::Attempt;
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
-/// What the kernel tells where nobody has set a limit, in microseconds (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`).
+/// What the kernel reports without a limit, in microseconds (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`).
 const UNLIMITED_US: i32 = 2_000_000_000;
 
 /// A limit, which ends with this value.

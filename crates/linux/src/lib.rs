@@ -1,4 +1,4 @@
-//! The kernel's faces: what can be asked of Linux and what can be told to it, one module a kernel noun.
+//! Interfaces of the Linux kernel, readers and setters, one module for each kind of object.
 //!
 //! Nothing here decides anything: no policy, no journal, no undo. A verb does one thing and says exactly what
 //! failed, on what, and why. `setns` is called in [`netns`] and nowhere else in the project.

@@ -42,7 +42,7 @@ pub enum LinkKind {
     /// Ethernet in UDP (RFC 7348).
     Vxlan(Vxlan),
     /// A vxlan device without network identifier, parent and remotes of its own ("external", "collect metadata",
-    /// Linux 4.3): whoever gives it a packet says where it goes, a route with [`Encap`](crate::Encap) or an eBPF
+    /// Linux 4.3): the sender of a packet sets its destination, a route with [`Encap`](crate::Encap) or an eBPF
     /// program. One device serves all networks and both families of its namespace; that port is then taken in it.
     VxlanExternal {
         /// As [`Vxlan::port`].

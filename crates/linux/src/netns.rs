@@ -18,7 +18,7 @@ use crate::error::Attempt;
 use crate::netlink::Netlink;
 use crate::{Error, NetnsName, Result};
 
-/// Where `ip netns` and everybody who follows it keeps named namespaces.
+/// Where `ip netns` and programs that follow it keep named namespaces.
 const DIRECTORY: &str = "/run/netns";
 
 /// The calling thread's namespace. Not `/proc/self`, which is that of the process's first thread.
@@ -69,7 +69,7 @@ impl Netns {
         self.name.as_ref()
     }
 
-    /// What the kernel tells namespaces apart by (`net:[4026531840]`).
+    /// The identity of a namespace (`net:[4026531840]`).
     pub fn inode(&self) -> Result<u64> {
         let stat = rustix::fs::fstat(&self.fd).attempt(|| format!("identify {}", self.describe()))?;
         Ok(stat.st_ino)
@@ -148,7 +148,7 @@ pub fn list() -> Result<Vec<NetnsName>> {
 }
 
 /// The processes of which a thread is in one of the namespaces, given by [`Netns::inode`]; never the calling process.
-/// Processes that end meanwhile, or that may not be looked at, are left out.
+/// Processes that end meanwhile, or that may not be read, are left out.
 pub fn pids_in(inodes: &BTreeSet<u64>) -> Result<Vec<u32>> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").attempt(|| "list /proc")?;

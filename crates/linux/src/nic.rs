@@ -1,8 +1,8 @@
-//! What a driver tells of its card: statistics of its own, the sizes of its rings, its queues, how it coalesces
+//! What a driver reports of its card: statistics of its own, the sizes of its rings, its queues, how it coalesces
 //! interrupts, and which work it takes off the CPU.
 //!
-//! Driver and statistics of its own by the old ioctl, since nothing else tells them; the rest by ethtool's netlink. All of
-//! it is told without privilege.
+//! Driver and private statistics come from the old ioctl, the only interface for them; the rest from ethtool's netlink.
+//! None of it needs a privilege.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
@@ -16,15 +16,15 @@ use crate::ethtool::Ethtool;
 pub use crate::ethtool::{Channels, Coalescing, Rings};
 use crate::{Error, IfName, Result};
 
-/// A card by its driver's own words. What a driver does not tell is `None`, or empty.
+/// A card by its driver's own words. What a driver does not report is `None`, or empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Nic {
     /// The driver's name.
     pub driver: String,
     /// Its statistics under its own names, since the driver's start.
     pub statistics: BTreeMap<String, u64>,
-    /// Its rings.
     pub rings: Option<Rings>,
     /// Its queues.
     pub channels: Option<Channels>,

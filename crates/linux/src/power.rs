@@ -8,11 +8,11 @@ use crate::{CpuSet, Files, Result};
 pub struct CpuPower {
     /// The kinds of sleep, from the lightest.
     pub sleeps: Vec<Sleep>,
-    /// At what it runs, in kHz, where the driver tells.
+    /// At what it runs, in kHz, where the driver reports it.
     pub now_khz: Option<u64>,
     /// At what it can run.
     pub max_khz: Option<u64>,
-    /// The CPUs of its core, itself among them; empty where the machine does not tell.
+    /// The CPUs of its core, itself among them; empty where the machine does not report it.
     pub core: CpuSet,
 }
 

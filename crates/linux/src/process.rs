@@ -206,8 +206,8 @@ pub fn require_network_admin() -> Result<()> {
 }
 
 /// Kills every process of which a thread is in one of the namespaces, given by [`Netns::inode`], but never the calling
-/// one; how many there were. One may start another while it is being looked for, so this goes on until nobody is
-/// found. An error if somebody is still there after ten seconds: who waits for a dead disk cannot be killed.
+/// one; how many there were. One may start another during the search, so this repeats until none is
+/// found. An error if one is left after ten seconds: a process that waits for a dead disk cannot be killed.
 pub fn kill_in(inodes: &BTreeSet<u64>) -> Result<u32> {
     let deadline = Instant::now() + KILL_PATIENCE;
     let mut killed = BTreeSet::new();
@@ -236,7 +236,7 @@ pub fn kill_in(inodes: &BTreeSet<u64>) -> Result<u32> {
 /// How long [`kill_in`] waits for the killed to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The process is held before it is looked at again: a number may have been given to another process meanwhile.
+/// The process is held before it is checked again: a number may have been given to another process meanwhile.
 fn kill_if_in(pid: u32, inodes: &BTreeSet<u64>) -> Result<bool> {
     let attempted = || format!("kill process {pid}");
     let held = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH);
@@ -292,14 +292,14 @@ fn keep(
     match launch(spawn).and_then(|child| with_pidfd(child, &name)) {
         Err(error) => drop(say_started.send(Err(error))),
         Ok((mut child, pidfd)) => {
-            // Nobody listens any more when the child was detached.
+            // A detached child has no reader any more.
             let _ = say_started.send(Ok((child.id(), pidfd)));
             let _ = say_ended.send(child.wait());
         }
     }
 }
 
-/// The number cannot have been given to another process: nobody has waited for this one.
+/// The number cannot have been given to another process: it has not been waited for.
 fn with_pidfd(mut child: std::process::Child, name: &str) -> Result<(std::process::Child, OwnedFd)> {
     let pid = Pid::from_child(&child);
     match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A queueing discipline at the root of a link; but for [`Qdisc::Tbf`] one without classes.
+/// A queueing discipline at the root of a link; except for [`Qdisc::Tbf`], one without classes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Qdisc {
@@ -127,7 +127,7 @@ impl Qdisc {
         }
     }
 
-    /// Whether what the kernel tells is what was asked for: what was left to the kernel may be anything.
+    /// Whether what the kernel reports is what was requested: what was left to the kernel may be anything.
     pub fn is_met_by(&self, found: &Qdisc) -> bool {
         fn met<T: PartialEq + Copy>(asked: Option<T>, found: Option<T>) -> bool {
             asked.is_none() || asked == found
@@ -146,7 +146,7 @@ impl Qdisc {
                     && met(asked.quantum, found.quantum)
                     && met(asked.ecn, found.ecn)
             }
-            // The burst is told as a time, in units of 64 ns.
+            // The burst is reported as a time, in units of 64 ns.
             (Qdisc::Tbf(asked), Qdisc::Tbf(found)) => {
                 asked.rate_bytes_per_s == found.rate_bytes_per_s && asked.inner.is_met_by(&found.inner)
             }
@@ -155,7 +155,7 @@ impl Qdisc {
     }
 }
 
-/// What CoDel tells of a time that it was given: it counts in units of 1024 ns and rounds down both ways
+/// What CoDel reports for a time that it was given: it counts in units of 1024 ns and rounds down both ways
 /// (`CODEL_SHIFT` in include/net/codel.h), so that tc shows 4999 µs for 5 ms.
 fn codel_told_us(asked_us: u32) -> u32 {
     let units = (u64::from(asked_us) * 1000) >> 10;
@@ -227,7 +227,7 @@ impl fmt::Display for Probability {
         let same = |text: &String| {
             text.parse().is_ok_and(|percent: f64| Probability::from_ratio(percent / 100.0) == *self)
         };
-        // Ten decimals of a percentage tell 2³² shares apart.
+        // Ten decimals of a percentage distinguish 2³² shares.
         let shortest = (0..10).map(text).find(same).unwrap_or_else(|| text(10));
         write!(f, "{shortest}%")
     }
@@ -297,7 +297,7 @@ mod tests {
         assert!(!asked.is_met_by(&found(101)));
         assert!(!asked.is_met_by(&Qdisc::Pfifo { limit: 100 }));
         let asked = |target_us| Qdisc::FqCodel(FqCodel { target_us: Some(target_us), ..FqCodel::default() });
-        // What Linux tells of its default, and of the time nearest to it.
+        // What Linux reports for its default, and for the time nearest to it.
         assert!(asked(5000).is_met_by(&asked(4999)));
         assert!(!asked(5002).is_met_by(&asked(4999)));
     }

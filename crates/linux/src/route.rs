@@ -33,7 +33,7 @@ pub struct Route {
     pub encap: Option<Encap>,
 }
 
-/// Where a tunnel leads: what a route tells a tunnel device about each packet (lightweight tunnel, Linux 4.3).
+/// Where a tunnel leads: what a route passes to a tunnel device with each packet (lightweight tunnel, Linux 4.3).
 ///
 /// The outer UDP packet has a checksum over IPv6 and none over IPv4, as that of [`Vxlan`](crate::Vxlan).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

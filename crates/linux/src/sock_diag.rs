@@ -1,7 +1,7 @@
 //! The sockets of a namespace with what TCP knows of each (`NETLINK_SOCK_DIAG`), as `ss -tin` asks for them. Needs no
 //! privilege.
 //!
-//! `struct tcp_info` only ever grows: its length says what this kernel tells, and what it does not tell is zero.
+//! `struct tcp_info` only ever grows: its length shows which fields this kernel has; missing ones are zero.
 
 mod message;
 

@@ -1,6 +1,6 @@
-//! Control groups that may not use a CPU as long as they would: quotas, and how often these stopped somebody. Version 2
-//! (`cpu.max`, `cpu.stat`) and the `cpu` hierarchy of version 1 (`cpu.cfs_quota_us`). And groups of version 2 whose memory
-//! is nearly all taken, in which buffers of sockets count (`memory.max`).
+//! Control groups that may not use a CPU as long as they would: quotas, and how often these stopped it. Version 2
+//! (`cpu.max`, `cpu.stat`) and the `cpu` hierarchy of version 1 (`cpu.cfs_quota_us`). And groups of version 2 whose
+//! memory is nearly all taken, in which buffers of sockets count (`memory.max`).
 
 use crate::{Files, Result};
 
@@ -45,13 +45,13 @@ pub struct Limited {
     pub tight: Vec<Tight>,
 }
 
-/// Groups are looked at so deep, which is a container's of a pod of a slice and one more.
+/// Groups are read to this depth: a container of a pod of a slice, and one more level.
 const DEPTH_MAX: usize = 6;
-/// And so many; a node runs a few hundred containers.
+/// The most groups that are read; a node runs a few hundred containers.
 const GROUPS_MAX: usize = 2000;
 
 impl Files {
-    /// The groups that are short of something. Of a machine with very many groups, the first two thousand are looked at.
+    /// The groups that are short of something. Of a machine with very many groups, the first two thousand are read.
     ///
     /// # Errors
     /// A directory may not be listed.

@@ -1,8 +1,8 @@
-//! A directory tree from another machine, whose content nobody vouches for: read without leaving it.
+//! A directory tree from another machine, which is not trusted: paths never lead out of it.
 //!
-//! A symbolic link in it could point at any file of this machine, a pipe would block the reader, opening a device can have
-//! effects, and a sparse file costs its maker nothing. So links are not followed, only regular files are opened, and the
-//! bytes that are read have a limit.
+//! A symbolic link in it could point at any file of this machine, a pipe would block the reader, opening a device can
+//! have effects, and a sparse file costs its maker nothing. So links are not followed, only regular files are opened,
+//! and the bytes that are read have a limit.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -84,8 +84,8 @@ impl Tree {
         }
     }
 
-    /// The names in a directory, in order; none if it is not there. Names that are no UTF-8 are left out: no file of the
-    /// kernel has one.
+    /// The names in a directory, in order; none if it is not there. Names that are no UTF-8 are left out: no file of
+    /// the kernel has one.
     ///
     /// # Errors
     /// It is no directory, there is a symbolic link on the way, or it has more names than may be read.
@@ -114,8 +114,8 @@ impl Tree {
     }
 
     fn bytes(&self, path: &str) -> io::Result<Vec<u8>> {
-        // Opening a device or a pipe for reading has effects, which O_PATH has not; O_NONBLOCK is for what takes the file's
-        // place between the two calls.
+        // Opening a device or a pipe for reading has effects, which O_PATH has not; O_NONBLOCK is for what takes the
+        // file's place between the two calls.
         only_regular(&self.beneath(path, OFlags::PATH)?)?;
         let file = self.beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         only_regular(&file)?;
@@ -171,8 +171,8 @@ impl NewTree {
     /// Makes the directory and its parents, or takes one that is there and empty.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOTEMPTY` or `ELOOP` if something else than an empty directory has the name, a symbolic link for one;
-    /// otherwise it cannot be made.
+    /// `EEXIST`, `ENOTEMPTY` or `ELOOP` if something else than an empty directory has the name, a symbolic link for
+    /// one; otherwise it cannot be made.
     pub fn create(path: &Path) -> Result<NewTree> {
         let attempted = || format!("create directory {}", path.display());
         if let Some(parent) = path.parent() {
@@ -203,7 +203,7 @@ impl NewTree {
     /// Writes a file that is not there yet, and makes the directories in which it lies.
     ///
     /// # Errors
-    /// The disk is full, or somebody else has put something into the tree.
+    /// The disk is full, or another program put something into the tree.
     pub fn write(&self, path: &str, text: &str) -> Result<()> {
         self.write_new(path, text).attempt(|| format!("write {}", self.path.join(path).display()))
     }
@@ -253,8 +253,8 @@ impl NewTree {
     }
 }
 
-/// A path without `.` and `..`; it must not lead out. Readers name the device above a card's `device/..`, which lies beside
-/// `device` in a tree, where that is a directory and no link into the tree of devices.
+/// A path without `.` and `..`; it must not lead out. Readers name the device above a card's `device/..`, which lies
+/// beside `device` in a tree, where that is a directory and no link into the tree of devices.
 fn inward(path: &str) -> io::Result<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -383,7 +383,7 @@ mod tests {
         let tree = NewTree::create(&at("new/tree")).unwrap();
         tree.write("sys/eth0/device/../msi_irqs/38", "msix").unwrap();
         assert_eq!(std::fs::read_to_string(at("new/tree/sys/eth0/msi_irqs/38")).unwrap(), "msix");
-        // What somebody else slips in while it is written is neither followed nor overwritten.
+        // What another program adds while it is written is neither followed nor overwritten.
         symlink(at("empty"), at("new/tree/proc")).unwrap();
         symlink(at("file"), at("new/tree/sys/link")).unwrap();
         assert!(tree.write("proc/stat", "cpu").unwrap_err().is(libc::ELOOP));

@@ -43,7 +43,7 @@ pub struct Own {
     pub hidden: Vec<OsString>,
 }
 
-/// Nobody makes files without any permission; ours, over which the machine's are mounted, are known by that.
+/// No program makes files without any permission; that marks ours, over which the machine's are mounted.
 const PLACEHOLDER_MODE: u32 = 0;
 /// File systems that are no storage: the kernel decides what may be written there.
 const KERNELS_OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
@@ -177,7 +177,7 @@ fn freeze(writable: &BTreeSet<PathBuf>) -> Result<()> {
             continue;
         }
         match set_read_only(&mount) {
-            // Covered by another mount, or gone: nobody can reach it.
+            // Covered by another mount, or gone: it cannot be reached.
             Ok(()) | Err(Errno::NOENT | Errno::INVAL | Errno::NOTDIR) => {}
             Err(errno) => {
                 return Err(errno).attempt(|| format!("make {} read-only for a program", mount.display()));
@@ -234,7 +234,7 @@ fn set_read_only(mount: &Path) -> rustix::io::Result<()> {
 }
 
 /// Gives a child that begins a PID namespace a `/proc` of that namespace. With the outer one its own number would lead
-/// it to somebody else's process: programs in Go look for their network namespace under `/proc/<getpid>`, would find
+/// it to another program's process: programs in Go look for their network namespace under `/proc/<getpid>`, would find
 /// the machine's, and go there.
 pub(crate) fn with_its_own_proc(command: &mut Command) {
     use std::os::unix::process::CommandExt;

@@ -1,7 +1,7 @@
 //! Rules of iptables-legacy, which `nft` does not show: which matches and targets they use.
 //!
-//! Only tables that are there are asked for. To ask for another one would make it: the kernel loads its module and hooks
-//! it into the packets' way.
+//! Only tables that are there are asked for. To ask for another one would make it: the kernel loads its module and
+//! hooks it into the packets' way.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -47,7 +47,7 @@ struct Layout {
 /// The tables of the calling thread's namespace.
 ///
 /// # Errors
-/// Without CAP_NET_ADMIN and CAP_NET_RAW there the kernel does not tell.
+/// Without CAP_NET_ADMIN and CAP_NET_RAW there the kernel refuses.
 pub fn legacy_tables() -> Result<Vec<LegacyTable>> {
     let mut tables = Vec::new();
     for (family, list) in [(Family::Ip, "ip_tables_names"), (Family::Ip6, "ip6_tables_names")] {
@@ -72,7 +72,7 @@ fn extensions(family: Family, table: &str) -> Result<BTreeSet<String>> {
     };
     let raw = RawProtocol::new(libc::IPPROTO_RAW.cast_unsigned()).map(Protocol::from_raw);
     let socket = socket_with(domain, SocketType::RAW, SocketFlags::CLOEXEC, raw).attempt(attempted)?;
-    // Between the two questions somebody may add rules; then the kernel refuses the second with EAGAIN.
+    // Between the two questions rules may be added; then the kernel refuses the second with EAGAIN.
     for _ in 0..10 {
         let info = option(&socket, family, GET_INFO, request(table, INFO_BYTES)).attempt(attempted)?;
         let size = u32_at(&info, INFO_BYTES - 4).unwrap_or_default();

@@ -8,7 +8,8 @@ use crate::LoadError;
 use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
 use crate::target::{Expect, Request, Sizes, Version};
 
-/// The greatest length of a request in bytes: one write of a whole pipeline of them must not be too much for any memory.
+/// The greatest length of a request in bytes: one write of a whole pipeline of them must not be too much for any
+/// memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// The greatest payload of a UDP datagram over IPv4: 65,535 less 20 of IP and 8 of UDP.
@@ -29,7 +30,7 @@ pub(crate) struct Asks {
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) bytes: Vec<u8>,
-    /// Its answer has a head alone, whatever length that tells (RFC 9110, 9.3.2).
+    /// Its answer has only a head, whatever length that gives (RFC 9110, 9.3.2).
     pub(crate) is_head: bool,
     pub(crate) expect: Expect,
 }
@@ -146,7 +147,7 @@ impl Kind {
                 return Err(bad("field", value, "a field's value is one line"));
             }
             if name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding") {
-                return Err(bad("field", name, "the length is told by the body itself"));
+                return Err(bad("field", name, "the body sets the length itself"));
             }
         }
         let bytes = Kind::bytes(request);
@@ -174,7 +175,7 @@ impl Kind {
         for (name, value) in fields {
             line(format_args!("{name}: {value}\r\n"));
         }
-        // RFC 9110, 8.6: a method that means content tells its length even if that is none.
+        // RFC 9110, 8.6: a method that anticipates content sends its length even if that is 0.
         if !body.is_empty() || ["POST", "PUT", "PATCH"].contains(&method.as_str()) {
             line(format_args!("Content-Length: {}\r\n", body.len()));
         }

@@ -2,7 +2,7 @@
 //!
 //! What the literature demands of a latency measurement (M. Kogias, S. Mallon, E. Bugnion, *Lancet: A self-correcting
 //! Latency Measuring Tool*, USENIX ATC 2019; Y. Zhang, D. Meisner, J. Mars, L. Tang, *Treadmill*, ISCA 2016; RFC 2330,
-//! §11) is looked at after every run. A check that fails says what was found, what it means and what to do.
+//! §11) is checked after every run. A check that fails says what was found, what it means and what to do.
 //!
 //! **Two kinds.** A [`Kind::Truth`] is an account of requests: it has no noise, and a run that fails it did not do what
 //! was asked. A [`Kind::Doubt`] judges circumstances, some by tests of significance that accuse one good run in a

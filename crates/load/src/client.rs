@@ -98,7 +98,7 @@ impl Client {
         };
         client.make_ready()?;
         if pool.fresh {
-            // Whether anybody is there is known before the first run, as it is of connections that stay.
+            // Checks before the first run that the server answers, as opening permanent connections does.
             client.reopen(0).map_err(|fault| client.refused(&fault))?;
             client.wait_until_up(client.deadline_ns())?;
             client.close_leftovers();
@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// Makes every connection usable: what was closed meanwhile, or holds bytes of an answer that came too late for
-    /// its run, is made anew.
+    /// its run, is replaced by a new one.
     pub(crate) fn make_ready(&mut self) -> Result<(), LoadError> {
         self.retry.clear();
         if self.pool.fresh {

@@ -28,7 +28,7 @@ use crate::{Fault, Handshakes, Histogram, LoadError, Target, ThreadCost};
 /// Bytes that one read can take.
 const BUFFER_BYTES: usize = 262_144;
 const EVENTS: usize = 256;
-/// The longest sleep, after which the time limit is looked at.
+/// The longest sleep, after which the time limit is checked.
 const LOOK_NS: u64 = 50_000_000;
 
 /// How much is fetched, and by whom.
@@ -294,7 +294,7 @@ impl<'a> Clients<'a> {
             }
             Received::End => return self.on_end(index),
         }
-        // One that was begun anew has an event of its own to wait for.
+        // A restarted one waits for an event of its own.
         if self.clients[index as usize].connection.phase == Phase::Up {
             self.queue(index);
         }

@@ -28,7 +28,7 @@ pub enum Fault {
     /// What came was no HTTP/2, or a call cannot be made over it.
     #[error("HTTP/2: {0}")]
     Http2(String),
-    /// The server gave a call up without telling its outcome.
+    /// The server gave a call up without an outcome.
     #[error("the server reset a call: {0}")]
     CallReset(String),
     /// The two sides could not agree on TLS, or what came was not TLS.
@@ -48,7 +48,7 @@ impl Fault {
         *self == Fault::System(Errno::AGAIN.raw_os_error())
     }
 
-    /// Whether nobody listens there.
+    /// Whether no program listens there.
     pub(crate) fn is_refused(&self) -> bool {
         *self == Fault::System(Errno::CONNREFUSED.raw_os_error())
     }
@@ -63,7 +63,7 @@ impl From<Errno> for Fault {
 /// How many connections broke, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Nobody listens.
+    /// No program listens there.
     pub refused: u64,
     /// The peer reset the connection.
     pub reset: u64,

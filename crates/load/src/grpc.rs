@@ -1,8 +1,8 @@
 //! Unary calls of gRPC: what goes over HTTP/2, and what is a good answer.
 //!
-//! A call is a POST whose body is one message behind five bytes, and its answer is one too, with the outcome in trailers
-//! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). HTTP/2 itself is the library `h2`, which is made for
-//! executors; here it is polled when a socket has something, by the same loops as everything else.
+//! A call is a POST whose body is one message behind five bytes, and its answer is one too, with the outcome in
+//! trailers (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). HTTP/2 itself is the library `h2`,
+//! which is made for executors; here it is polled when a socket has something, by the same loops as everything else.
 //!
 //! The method is an echo of our own. In the language of Protocol Buffers:
 //!
@@ -31,7 +31,7 @@ pub const GRPC_BODY_BYTES_MAX: u32 = 1 << 20;
 
 /// The codes of outcomes that are used here; all of them are 0 to [`STATUS_MAX`].
 pub(crate) const OK: u16 = 0;
-/// What the client takes an answer for that tells no outcome.
+/// The outcome that the client assumes for an answer without one.
 pub(crate) const UNKNOWN: u16 = 2;
 /// A message that is greater than it may be.
 pub(crate) const RESOURCE_EXHAUSTED: u16 = 8;
@@ -65,7 +65,7 @@ pub(crate) fn message(body_bytes: u32) -> Bytes {
     message.freeze()
 }
 
-/// Whether bytes are one message that is not compressed, as a prefix tells.
+/// Whether bytes are one uncompressed message, according to its prefix.
 pub(crate) fn is_whole(prefix: [u8; PREFIX_BYTES], bytes: u64) -> bool {
     let [compressed, length @ ..] = prefix;
     compressed == 0 && bytes == PREFIX_BYTES as u64 + u64::from(u32::from_be_bytes(length))

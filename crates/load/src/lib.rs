@@ -1,10 +1,10 @@
-//! A load generator that tells the truth about latency, and a responder to point it at.
+//! A load generator that measures latency truthfully, and a responder to test it with.
 //!
 //! Requests are sent on a schedule that is fixed before the first packet and does not wait for the server. For every
 //! request there are three instants, and so three times, always: *response* (received − intended) is what a user of
 //! the service feels; *service* (received − sent) is what a generator reports that stops asking while it waits; *lag*
-//! (sent − intended) is the difference. *Late* is the part of the lag that is the generator's own fault, and not that of
-//! a server or a path that keeps all connections busy.
+//! (sent − intended) is the difference. *Late* is the part of the lag that is the generator's own fault, and not that
+//! of a server or a path that keeps all connections busy.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! What a run is worth, [`checks`] tells: whether it was what was asked for, and whether its figures mean what they say.
+//! [`checks`] judge a run: whether it was what was requested, and whether its figures mean what they say.
 //! The run itself counts and measures, and judges nothing.
 
 mod ask;

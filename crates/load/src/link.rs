@@ -59,7 +59,7 @@ pub(crate) enum Received {
 
 impl Link {
     /// Starts a connection without waiting for it. Its socket is registered once, edge-triggered, for both directions:
-    /// so a request costs one `send` and one `recv` and no `epoll_ctl`, and whoever reads must read until it is empty.
+    /// so a request costs one `send` and one `recv` and no `epoll_ctl`, but a reader must read until it is empty.
     pub(crate) fn open(
         target: &Target,
         stamps: bool,
@@ -97,7 +97,7 @@ impl Link {
         }
         if self.connecting {
             sockopt::socket_error(&*self.socket)??;
-            // An event may have come before the connection was made: only a peer's name tells.
+            // An event may have come before the connection was made: only the peer's name proves that there is one.
             if rustix::net::getpeername(&*self.socket).is_err() {
                 return Ok(false);
             }

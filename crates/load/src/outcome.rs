@@ -11,7 +11,7 @@ use crate::series::Series;
 use crate::target::Protocol;
 use crate::thread::ThreadCost;
 
-/// The greatest latency that is told from greater ones: one hour. Greater ones count as one hour.
+/// The greatest latency that is recorded: one hour. Greater ones count as one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// What a run gave: three times and three facts, the generator's own part in them, and an account of every request.
@@ -45,8 +45,8 @@ pub struct Outcome {
     /// the path, and starts to be late only when it could be sent. Zero when saturating.
     ///
     /// A connection becomes free when its answer is *read*. An answer that lies in the socket because the generator's
-    /// thread has no CPU is the generator's lateness as well, but cannot be told from a slow server here: it makes
-    /// `service` longer and keeps the connection busy. [`ThreadCost::run_queue_ns`] is what tells of it.
+    /// thread has no CPU is the generator's lateness as well, but looks like a slow server here: it makes
+    /// `service` longer and keeps the connection busy. [`ThreadCost::run_queue_ns`] reveals it.
     pub late: Histogram<u64>,
     /// Where `service` went, by the kernel's stamps; `None` if there were to be none ([`crate::Pool::stamps`]).
     pub split: Option<Split>,
@@ -66,8 +66,8 @@ pub struct Outcome {
     pub dropped: Dropped,
     /// For how long requests were overdue, and why.
     pub overdue: Overdue,
-    /// The last part of that: since nothing was overdue for the last time, if something was at the schedule's end. So it
-    /// tells why requests were not sent within the schedule.
+    /// The last part of that: since nothing was overdue for the last time, if something was at the schedule's end. So
+    /// it says why requests were not sent within the schedule.
     pub backlog: Overdue,
     /// The connections when none was free for a request that was due, the last time that this was so.
     pub short: Short,
@@ -81,7 +81,7 @@ pub struct Outcome {
     pub faults: Faults,
     /// The first of them.
     pub first_fault: Option<FirstFault>,
-    /// Connections that were made after the start: anew after an error or because the server had closed one, or more
+    /// Connections that were opened after the start: again after an error or because the server had closed one, or more
     /// than there were.
     pub reconnects: u64,
     /// How those in TLS among them began.

@@ -1,7 +1,7 @@
 //! Text of others on a terminal.
 
 /// A text with its control characters as escapes. What a server, a certificate or a copied URL brings along could
-/// otherwise rewrite the screen of whoever reads an error.
+/// otherwise change the terminal on which an error is shown.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {

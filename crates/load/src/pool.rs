@@ -15,7 +15,7 @@ pub struct Pool {
     pub depth: usize,
     /// How long the connections may take to come about.
     pub timeout: Duration,
-    /// The kernel stamps packets, so that the time on the wire can be told from the client's own. For plain TCP and
+    /// The kernel time-stamps packets, to separate the time on the wire from the client's own. For plain TCP and
     /// UDP with a depth of one; costs two system calls a request.
     pub stamps: bool,
     /// Each request opens a connection of its own, and its time begins with that. The server is asked to close it, as

@@ -1,4 +1,4 @@
-//! Whether this generator tells the truth on this machine.
+//! The self-test: whether this generator's figures are true on this machine.
 //!
 //! A responder of our own does something whose effect on latency follows by arithmetic, and the generator has to see
 //! just that. What is wrong in both alike would not show; so the truths are arithmetic, and not another measurement.

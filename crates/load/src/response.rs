@@ -15,7 +15,7 @@ pub use learned::Learned;
 /// whose latency one measures.
 pub const HEAD_BYTES_MAX: usize = 65_536;
 
-/// The bytes of a line that are looked at. A field that decides where the response ends must be shorter.
+/// The bytes of a line that are examined. A field that decides where the response ends must be shorter.
 pub const LINE_BYTES_MAX: usize = 128;
 
 /// A complete response.
@@ -87,11 +87,11 @@ enum State {
 }
 
 impl Parser {
-    /// Takes bytes in the order of their arrival. `is_head` says that the response belongs to a HEAD request, and so has
-    /// no body whatever length its head tells. `Some` tells a response and how many of these bytes belonged to it;
+    /// Takes bytes in the order of their arrival. `is_head` says that the response belongs to a HEAD request, and so
+    /// has no body, whatever length its head gives. `Some` holds a response and how many of these bytes belonged to it;
     /// the parser is then ready for the next one, which the caller feeds with what is left. `None`: all were used.
     ///
-    /// After an error the parser is of no use any more; the connection has to be made anew.
+    /// After an error the parser cannot continue; a new connection is needed.
     pub fn feed(&mut self, bytes: &[u8], is_head: bool) -> Result<Option<(usize, Response)>, Malformed> {
         self.is_head = is_head;
         let mut used = 0;

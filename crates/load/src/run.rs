@@ -26,7 +26,8 @@ pub enum WhenBusy {
     /// It is sent behind others on a connection that has room for it ([`crate::Pool::depth`]), and waits only when none
     /// has. HTTP answers in order, so it may wait behind a slow one there.
     Pipeline,
-    /// A connection is opened for it ([`crate::Pool::connections_max`]); when there are as many as there may be, it waits.
+    /// A connection is opened for it ([`crate::Pool::connections_max`]); when there are as many as there may be, it
+    /// waits.
     Grow,
     /// It is not sent, and counted. What is measured then is another, gentler load than the one asked for.
     Drop,
@@ -41,16 +42,16 @@ pub struct Run {
     pub when_busy: WhenBusy,
     /// How long the schedule is.
     pub duration: Duration,
-    /// Instead of the duration, how many requests the schedule has, at least one. At a constant rate that fixes its
-    /// length; when saturating it ends with the last answer, each thread with that of its share. Then it ends too, the
-    /// rest of the requests unsent, when nothing has come for as long as answers are waited for. Not for random instants,
-    /// the last of which is not known beforehand.
+    /// The number of requests, at least one, instead of the duration. At a constant rate it fixes the length of the
+    /// schedule. In a closed loop each thread ends with the last answer of its share, or, with the rest unsent, when no
+    /// answer has come for as long as `drain`. Not for random instants, the last of which is not known in advance.
     pub requests: Option<u64>,
-    /// How long answers are waited for after the schedule's end, or after a thread that was kept from running sees it. Requests that are overdue for want of a free
-    /// connection are sent meanwhile. The run ends as soon as nothing is open.
+    /// How long to wait for answers after the schedule's end. A thread that had no CPU at that moment starts counting
+    /// when it runs again. Requests that are overdue because no connection was free are sent meanwhile. The run ends as
+    /// soon as no request is open.
     pub drain: Duration,
     /// How long an answer is waited for after a request was sent. Then the request is missed and its connection is
-    /// made anew. `None`: until the end of the run.
+    /// replaced. `None`: until the end of the run.
     pub timeout: Option<Duration>,
     /// How threads wait for the next instant.
     pub wait: Wait,
@@ -61,8 +62,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// As most want it: a request waits for a connection, an answer is waited for until a second after the schedule's end,
-    /// threads run anywhere and as others do.
+    /// As most want it: a request waits for a connection, an answer is waited for until a second after the schedule's
+    /// end, threads run anywhere and as others do.
     pub fn new(schedule: Schedule, duration: Duration) -> Run {
         Run {
             schedule,
@@ -220,7 +221,7 @@ fn duration(run: &Run, rate: Option<Rate>) -> Result<Duration, LoadError> {
     }
 }
 
-/// Where the threads wait for each other. The last one to arrive says when it starts; if one of them fell, nobody
+/// Where the threads wait for each other. The last one to arrive sets the start; if one of them failed, none
 /// starts.
 struct Start {
     threads: usize,
@@ -259,7 +260,7 @@ impl Start {
     }
 }
 
-/// A thread's place at the start. Dropped without having been used, it tells the others not to wait.
+/// A thread's place at the start. If it is dropped unused, the others stop waiting.
 struct StartingPlace<'a> {
     start: &'a Start,
     left: bool,

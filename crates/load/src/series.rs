@@ -27,7 +27,7 @@ impl Series {
         Series { every: 1, samples: Vec::with_capacity(SAMPLES_MAX) }
     }
 
-    /// The requests of a thread are told one after the other, counted from 0.
+    /// The requests of a thread arrive here one after the other, counted from 0.
     pub(crate) fn sent(&mut self, ordinal: u64, gap_ns: u64) {
         if !self.is_kept(ordinal) {
             return;

@@ -1,19 +1,19 @@
-//! A responder: the same answer for everybody, as fast as one thread a CPU can give it.
+//! A responder: the same answer to every request, as fast as one thread per CPU can give it.
 //!
 //! It stands in for nginx where that is not installed, and its answers look like nginx's for a static file: a head of
 //! about 250 bytes, so that a body of 100 bytes is about 350 bytes on the wire. `/` has the default size, `/N` has N
 //! bytes up to [`BODY_BYTES_MAX`], all else is not found. A request's own body is read away.
 //!
-//! It also speaks two protocols that are nothing but sizes ([`Raw`]):
+//! It also speaks two protocols that consist only of sizes ([`Raw`]):
 //! - **TCP**: after each `request_bytes` bytes from the peer, `response_bytes` bytes are sent. What they are does not
 //!   matter; there are no borders other than the counts.
-//! - **UDP**: each datagram, of any size, is answered by one of `response_bytes` bytes. Its first 8 bytes, or as many as
-//!   both have, are those of the request, so that a client can number its requests; the rest does not matter.
+//! - **UDP**: each datagram, of any size, is answered by one of `response_bytes` bytes. Its first 8 bytes, or as many
+//!   as both have, are those of the request, so that a client can number its requests; the rest does not matter.
 //!
-//! And calls of gRPC over HTTP/2 in the clear: `/hostgap.Echo/Unary` answers with the message that it was called with.
+//! And calls of gRPC over HTTP/2 without TLS: `/hostgap.Echo/Unary` answers with the message that it was called with.
 //!
-//! And it can tell a known lie: delays, freezes, errors and cuts ([`Faults`]) whose effect on latency follows by
-//! arithmetic, so that a generator can be held against it.
+//! It can also add known faults: delays, freezes, errors and cuts ([`Faults`]) whose effect on latency follows by
+//! arithmetic, so that a generator can be tested with it.
 //!
 //! Each thread has a listening socket of its own on the same address (`SO_REUSEPORT`; a Unix socket is shared), and
 //! nothing else is shared but the flag that ends it.
@@ -57,7 +57,8 @@ use responder::Responder;
 /// The greatest payload of a UDP datagram over IPv4: 65 535 bytes less the headers of IP and UDP.
 pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
 
-/// How a responder is set up. The default is plain HTTP on a free port of 127.0.0.1, a body of 100 bytes, and no faults.
+/// How a responder is set up. The default is plain HTTP on a free port of 127.0.0.1, a body of 100 bytes, and no
+/// faults.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where to listen, and what is spoken there.
@@ -71,8 +72,8 @@ pub struct Config {
     pub echo: bool,
     /// What it shows on HTTPS addresses, which need one.
     pub certificate: Option<Certificate>,
-    /// CPU time in user space that each request costs before it is answered, within [`CPU_TIME`]; zero: none beside what
-    /// the answer takes. A delay counts from its end.
+    /// CPU time in user space that each request costs before it is answered, within [`CPU_TIME`]; zero: none beside
+    /// what the answer takes. A delay counts from its end.
     pub cpu_time: Duration,
     /// What goes wrong on purpose.
     pub faults: Faults,
@@ -116,7 +117,8 @@ pub struct Served {
     pub answered: u64,
     /// Requests answered otherwise.
     pub refused: u64,
-    /// TLS handshakes and sessions that were given up, because the peer broke the protocol or trusts nobody here.
+    /// TLS handshakes and sessions that were given up, because the peer broke the protocol or does not trust the
+    /// certificate.
     pub broken_tls: u64,
     /// Datagrams that were not answered because the socket or the queue of delayed ones was full.
     pub dropped: u64,
@@ -173,7 +175,7 @@ impl Server {
         self.config.listen.iter().filter_map(Listen::address).collect()
     }
 
-    /// Answers until the flag is set, which is looked at every 50 ms. Freezes count from the call.
+    /// Answers until the flag is set, which is checked every 50 ms. Freezes count from the call.
     ///
     /// # Errors
     /// If a thread cannot have its CPU, or the kernel refuses an epoll. Then all threads end.

@@ -137,7 +137,6 @@ struct Shared {
 const LEAD_NS: u64 = 2_000_000;
 /// How long a system call may wait before its thread looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(20);
-/// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
 
 impl Receiver {
@@ -275,7 +274,7 @@ impl Delivered {
     }
 }
 
-/// A thread of an end: on its CPUs, with exact timers, its cost told where it is the sender's.
+/// A thread of an end: on its CPUs, with exact timers; a sender's thread reports its cost.
 fn on_cpus(
     cpus: &CpuSet,
     work: impl FnOnce() -> Result<Delivered, LoadError>,

@@ -49,8 +49,8 @@ pub enum Ask {
     Http(Vec<Request>),
     /// Bytes for bytes, without a meaning.
     Raw(Sizes),
-    /// Unary calls of gRPC's that are echoes, over HTTP/2 in the clear: a message with as many bytes as its body, at most
-    /// [`crate::GRPC_BODY_BYTES_MAX`], for one of the same size.
+    /// Unary calls of gRPC's that are echoes, over HTTP/2 in the clear: a message with as many bytes as its body, at
+    /// most [`crate::GRPC_BODY_BYTES_MAX`], for one of the same size.
     Grpc {
         /// Bytes of the body.
         body_bytes: u32,
@@ -63,7 +63,7 @@ pub enum Version {
     /// The connection stays unless one side wants it closed (RFC 9112).
     #[default]
     Http11,
-    /// The connection ends with the answer, and with a server that tells no length the answer ends with the connection
+    /// The connection ends with the answer, and if the server gives no length, the answer ends with the connection
     /// (RFC 1945). Needs a connection for each request ([`crate::Pool::fresh`]).
     Http10,
 }
@@ -81,7 +81,7 @@ pub struct Request {
     pub path: String,
     /// Further fields of the head, in order. A `Host` among them takes the place of `host`.
     pub fields: Vec<(String, String)>,
-    /// The body; its length is told where there is one, or where the method means that there is.
+    /// The body. Its length is sent if there is one, or if the method anticipates one.
     pub body: Vec<u8>,
     /// How often it is asked, beside the others; at least 1.
     pub weight: u32,

@@ -5,7 +5,7 @@ use linux::{CpuSet, clock};
 
 use crate::LoadError;
 
-/// What one thread of the generator cost during a run, draining included. It tells whether the figures are the
+/// What one thread of the generator cost during a run, draining included. It shows whether the figures are the
 /// server's or the generator's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadCost {
@@ -29,8 +29,8 @@ impl ThreadCost {
         self.share(self.cpu_ns)
     }
 
-    /// The share of the time in which the thread was ready to run and had no CPU, 0 to 1. Answers lie unread then, which
-    /// looks like a slow server, and requests that are due for which a connection is free are late.
+    /// The share of the time in which the thread was ready to run and had no CPU, 0 to 1. Answers lie unread then,
+    /// which looks like a slow server, and requests that are due for which a connection is free are late.
     pub fn starved(&self) -> f64 {
         self.share(self.run_queue_ns)
     }

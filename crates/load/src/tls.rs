@@ -1,7 +1,7 @@
 //! TLS towards a server.
 //!
-//! The handshake and the records are rustls's. A connection in TLS may allocate: nobody has a TLS library that does
-//! not, and what it costs is the price of TLS.
+//! rustls does the handshake and the records. A TLS connection may allocate, because every TLS library does; that is
+//! part of the cost of TLS.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -46,7 +46,7 @@ pub enum Trust<'a> {
     System,
     /// Those of a PEM file.
     File(&'a Path),
-    /// Anybody's. For tests with certificates that nobody signed; what is measured is the same.
+    /// Any certificate. For tests with self-signed certificates; the measurement is the same.
     Anyone,
 }
 
@@ -217,7 +217,7 @@ impl Session {
             match self.pull(socket)? {
                 Pulled::Records => {}
                 Pulled::Nothing => return Ok(None),
-                // The reader tells of the end once more, after what is left before it.
+                // The reader reports the end again, after the remaining data.
                 Pulled::End if self.0.wants_read() => return Ok(Some(0)),
                 Pulled::End => {}
             }
@@ -232,7 +232,7 @@ impl Session {
             Err(error) => return Err(io_fault(&error)),
         }
         let processed = self.0.process_new_packets().map(|_| ()).map_err(|error| failed(&error));
-        // An alert that tells the peer why is sent even then.
+        // An alert with the reason is sent to the peer even then.
         self.flush(socket)?;
         processed.map(|()| Pulled::Records)
     }

@@ -23,7 +23,7 @@ pub enum Wait {
     Hybrid,
     /// Sleeps: some microseconds late, and the least CPU.
     Sleep,
-    /// Never sleeps. Only on a CPU that nobody else needs; refused under `SCHED_FIFO`.
+    /// Never sleeps. Only for a CPU that nothing else needs; refused under `SCHED_FIFO`.
     Spin,
 }
 
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_margin_is_the_95th_percentile_of_lateness() {
-        // Evenly from 0 to 40 µs: 38 µs, but for the last few steps.
+        // Uniform from 0 to 40 µs: 38 µs, apart from the last few steps.
         let (least, greatest) = settled(|permille| permille * 40);
         assert!(least > 34_000 && greatest < 42_000, "{least} to {greatest}");
         // One sleep in fifty is a millisecond late: that is another thing than waking, and no reason to spin.

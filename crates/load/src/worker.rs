@@ -1,11 +1,11 @@
 //! The loop of one thread: send what is due, read what has come, wait for whichever is next.
 //!
 //! **Invariant: nothing in this module allocates, locks, logs, or reads another clock than [`linux::clock`].** All
-//! memory is taken when the client and the outcome are made; a test with a counting allocator holds the loop to it.
-//! (Exceptions are the price of what was asked for: TLS, gRPC, and connections that a run adds.)
+//! memory is allocated when the client and the outcome are made; a test with a counting allocator checks that.
+//! (Exceptions: TLS, gRPC, and connections that a run adds.)
 //!
-//! A request for which no connection is free waits in order and keeps its intended time. That queue is not made of
-//! anything: requests differ by their instants alone, and the schedule can tell the next instant at any time.
+//! A request for which no connection is free waits in order and keeps its intended time. That queue needs no memory:
+//! requests differ only by their instants, and the schedule can compute the next instant at any time.
 
 mod ending;
 mod overdue;
@@ -26,10 +26,10 @@ use crate::wait::Waiting;
 use crate::{Client, Fault, FirstFault, Live, Outcome, Overdue};
 use ending::Quota;
 
-/// How long a connection that broke is left alone. A server that refuses everybody is not asked in a tight loop.
+/// How long to wait before a broken connection is opened again, so that a refusing server is not asked in a tight loop.
 const RETRY_NS: u64 = 10_000_000;
 
-/// How often the view from outside is brought up to date and its wish to stop is looked at.
+/// How often the live counters are updated and the stop flag is checked.
 const LIVE_NS: u64 = 100_000_000;
 
 /// What a thread does, and when.
@@ -65,7 +65,7 @@ pub(crate) struct Worker<'a> {
     over_ns: u64,
     live_ns: u64,
     timeout_ns: u64,
-    /// When it is looked for requests that are open for too long.
+    /// When to check next for requests that have been open for too long.
     expiry_ns: u64,
     /// When the request before the next was sent.
     sent_ns: u64,
@@ -227,7 +227,7 @@ impl<'a> Worker<'a> {
     fn reopen(&mut self, index: u32, now_ns: u64) {
         self.give_up(index, Reason::Lost, now_ns);
         if self.client.is_fresh() {
-            // The next request makes it anew.
+            // The next request opens it again.
             self.client.connections[index as usize].close();
             return self.on_room(index, now_ns);
         }
@@ -260,7 +260,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Gives up requests that are open for too long, and with them their connections: what would come on those is an
-    /// answer to the wrong request. A datagram's number tells whose answer it is, so its socket stays.
+    /// answer to the wrong request. A datagram's number identifies its request, so its socket stays.
     fn expire(&mut self, now_ns: u64) {
         let mut next_ns = now_ns + self.timeout_ns;
         for index in 0..self.client.connections.len() as u32 {

@@ -1,4 +1,4 @@
-//! What an experiment may say of its candidates: one origin each, and names that tell them apart.
+//! Checks on the candidates of an experiment: one origin each, and distinct names.
 
 use std::collections::BTreeSet;
 
@@ -45,8 +45,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// One side alone is in a container only where there is one, and another node to talk to. What a data path says to it
-    /// is not known here.
+    /// One side alone is in a container only where there is one, and another node to talk to. What a data path says to
+    /// it is not known here.
     fn validate_container(&self, candidate: &Candidate) -> Result<(), ExperimentError> {
         let side = match candidate.in_container {
             Side::Both => return Ok(()),

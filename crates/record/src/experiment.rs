@@ -35,7 +35,7 @@ pub struct Experiment {
     /// How often each candidate is visited.
     #[serde(default = "defaults::rounds")]
     pub rounds: u32,
-    /// How often all topologies are torn down and built anew within those rounds.
+    /// How often all topologies are torn down and rebuilt within those rounds.
     #[serde(default = "defaults::builds")]
     pub builds: u32,
     /// The measured part of a trial in milliseconds.
@@ -135,8 +135,8 @@ pub struct Underlay {
     pub mtu: u32,
     /// Whose CPUs work on received packets.
     pub steering: Steering,
-    /// [`Wire::delay`] of both directions. This and what follows is written only where it is said, so that a hostgap that
-    /// does not know it reads records of plain wires.
+    /// [`Wire::delay`] of both directions. This and what follows is written only where it is said, so that a hostgap
+    /// that does not know it reads records of plain wires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
     /// [`Wire::jitter`] of both directions.
@@ -169,14 +169,13 @@ pub struct Underlay {
 /// steering (RPS) hands it on to the receiving node's CPUs, for one inter-processor interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Steering {
     /// The receiver's, unless interrupts between CPUs are so dear on this machine that they would hide everything
     /// else; found out before the race and written down.
     #[default]
     Auto,
-    /// The receiver's.
     Receiver,
-    /// The sender's.
     Sender,
 }
 

@@ -45,7 +45,7 @@ pub enum ExperimentError {
     },
 }
 
-/// The end of the message that tells the nearest key.
+/// The end of the message, with the nearest key.
 fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |key| format!("; did you mean `{key}`?"))
 }
@@ -201,7 +201,7 @@ pub(crate) fn place(text: &str, byte: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// What is wrong, and the known key that an unknown one is likely meant to be. serde tells both in one sentence:
+/// The error, and the known key that an unknown one is likely meant to be. serde gives both in one sentence:
 /// "unknown field `a`, expected one of `b`, `c`".
 fn explain(message: &str) -> (String, Option<String>) {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();

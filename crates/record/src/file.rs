@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The checksum is that of the bytes after `"line":` up to the last brace, so every line is JSON for other tools, and
-//! nobody has to agree on a canonical form. See `docs/record.md`.
+//! no canonical form is needed. See `docs/record.md`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -177,8 +177,8 @@ impl Writer {
 
 /// What a file can be the record of.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Record {
-    /// A race.
     Race(Box<Race>),
     /// A search for settings.
     Search(Box<Search>),
@@ -219,8 +219,8 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, RecordError> {
 impl Race {
     /// Reads a record file.
     ///
-    /// A last line that is cut or damaged is left out, with a note: it is what a crash leaves. A note names rounds that are
-    /// missing ([`Race::missing_rounds`]).
+    /// A last line that is cut or damaged is left out, with a note: it is what a crash leaves. A note names rounds that
+    /// are missing ([`Race::missing_rounds`]).
     ///
     /// # Errors
     ///
@@ -276,7 +276,7 @@ impl Race {
         match line {
             Line::Header(_) => return Err("it is a second header".to_owned()),
             Line::Capacity(capacity) => self.capacities.push(capacity),
-            Line::Loads(_) if !self.loads.is_empty() => return Err("the loads were told already".to_owned()),
+            Line::Loads(_) if !self.loads.is_empty() => return Err("the loads appear twice".to_owned()),
             Line::Loads(loads) => self.loads = loads,
             Line::Round(round) => {
                 if self.rounds.last().is_some_and(|last| last.round >= round.round) {
@@ -290,7 +290,7 @@ impl Race {
                     trial.entrant >= self.header.entrants.len() || trial.load >= self.loads.len()
                 };
                 if round.trials.iter().any(stranger) {
-                    return Err(format!("round {} has a trial of nobody, or at no load", round.round));
+                    return Err(format!("round {} has a trial of an unknown entrant or load", round.round));
                 }
                 if round.broken.iter().any(|broken| broken.entrant >= self.header.entrants.len()) {
                     return Err(format!("in round {} a candidate broke that is no entrant", round.round));
@@ -299,12 +299,12 @@ impl Race {
             }
             Line::Profile(profile) => {
                 if profile.entrant >= self.header.entrants.len() || profile.load >= self.loads.len() {
-                    return Err("a profile is of nobody, or at no load".to_owned());
+                    return Err("a profile is of an unknown entrant or load".to_owned());
                 }
                 let same =
                     |other: &crate::Profile| (other.entrant, other.load) == (profile.entrant, profile.load);
                 if self.profiles.iter().any(same) {
-                    return Err("a profile was told already".to_owned());
+                    return Err("a profile appears twice".to_owned());
                 }
                 self.profiles.push(profile);
             }
@@ -379,7 +379,7 @@ fn payloads<'a>(bytes: &'a [u8], path: &Path) -> Result<(Vec<&'a [u8]>, Vec<Stri
     Ok((payloads, vec![]))
 }
 
-/// The header; its version is looked at before the rest, which a newer version may have changed.
+/// The header; its version is checked before the rest, which a newer version may have changed.
 fn header(payload: &[u8], path: &Path) -> Result<Header, RecordError> {
     #[derive(Deserialize)]
     struct Versioned {

@@ -20,7 +20,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The greatest value that can be told from greater ones: one hour in nanoseconds.
+    /// The greatest value that is recorded: one hour in nanoseconds. Greater ones count as one hour.
     pub const MAX_NS: u64 = 3_600_000_000_000;
 
     /// An empty one.

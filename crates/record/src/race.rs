@@ -51,7 +51,7 @@ pub struct Race {
 }
 
 impl Race {
-    /// Rounds that ran and that the record does not hold: somebody took lines out of it. A race that was cut off or stopped
+    /// Rounds that ran but are not in the record: lines were removed from it. A race that was cut off or stopped
     /// lacks its last rounds, which did not run.
     pub fn missing_rounds(&self) -> Vec<RangeInclusive<u32>> {
         let mut missing = Vec::new();
@@ -135,6 +135,7 @@ pub struct Entrant {
 /// The machine, as far as it may matter to a reader of the figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Machine {
     /// `uname -r`.
     pub kernel: String,
@@ -146,7 +147,6 @@ pub struct Machine {
     pub client_cpus: String,
     /// CPUs of the server's node, as a list.
     pub server_cpus: String,
-    /// Bytes of memory.
     pub memory_bytes: u64,
     /// Other facts, by name: clock source, governor, scheduling policy of client and server, mitigations, load
     /// average at the start, hypervisor.
@@ -187,8 +187,8 @@ pub struct Round {
     pub round: u32,
     /// Which build of the topologies it ran on, from 0.
     pub build: u32,
-    /// Seconds from the beginning of the race to its end, builds included, by the clock of the machine that raced: one in
-    /// counted time has its own. Records from before this was written have none.
+    /// Seconds from the beginning of the race to its end, builds included, by the clock of the machine that raced: one
+    /// in counted time has its own. Records from before this was written have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_s: Option<f64>,
     /// The trials in the order in which they ran, void ones included.

@@ -51,7 +51,7 @@ impl FromStr for Rate {
         let trimmed = text.trim();
         let (figure, unit) = trimmed.split_at(trimmed.trim_end_matches(['%', 'k', 'K', 'm', 'M']).len());
         let bad = || RateError { text: text.to_owned(), why: "30%, 20k, 1.5M or 20000 is expected" };
-        // `f64` would take "inf", "nan" and "1e4" too; none of them is a text that somebody means.
+        // `f64` would accept "inf", "nan" and "1e4" too; none of them is meant as a rate.
         if figure.is_empty() || !figure.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return Err(bad());
         }

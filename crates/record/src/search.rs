@@ -1,4 +1,4 @@
-//! The file of a search for settings: one JSON object, written anew after each stage.
+//! The file of a search for settings: one JSON object, rewritten after each stage.
 //!
 //! It holds what every visit of every block gave, so that all figures can be computed again, and is what
 //! `hostgap tune search --json` prints.
@@ -14,6 +14,7 @@ use crate::{Experiment, Machine, RecordError, Side, Tuning};
 /// A search: what was asked, what each visit gave, what came out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Search {
     /// The version of this format, [`crate::SCHEMA`].
     pub schema: u32,
@@ -25,7 +26,6 @@ pub struct Search {
     pub seed: u64,
     /// What the load was; its one candidate is the incumbent.
     pub experiment: Experiment,
-    /// The machine.
     pub machine: Machine,
     /// The incumbent's name.
     pub incumbent: String,
@@ -54,10 +54,9 @@ pub struct Search {
 /// A setting that may help.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct SearchOption {
-    /// The knob.
     pub knob: String,
-    /// Its value.
     pub value: String,
     /// Whose.
     pub side: Side,
@@ -96,12 +95,12 @@ pub struct SearchVisit {
 /// What a stage found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct SearchStage {
     /// `calibration`, `screening`, `race`, `confirmation`, `ablation` or `recheck`.
     pub name: String,
     /// How many blocks it took.
     pub blocks: u32,
-    /// Its arms.
     pub arms: Vec<SearchArm>,
 }
 
@@ -152,8 +151,8 @@ pub struct SearchAnswer {
     pub dropped: Vec<usize>,
     /// Why, in a sentence without a full stop.
     pub why: String,
-    /// The change of the objective, as a share, that the hold-out finds four times in five; what is smaller may have been
-    /// missed.
+    /// The change of the objective, as a share, that the hold-out finds four times in five; what is smaller may have
+    /// been missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolvable: Option<f64>,
     /// The incumbent's settings with those of the arm, as a candidate has them. Empty unless something is better.
@@ -237,7 +236,7 @@ impl Search {
         &self.blocks[from..to]
     }
 
-    /// Writes the file anew. A reader sees the old one or the new one, whatever happens meanwhile.
+    /// Replaces the file atomically: a reader sees the old one or the new one.
     ///
     /// # Errors
     ///

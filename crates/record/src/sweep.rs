@@ -1,8 +1,8 @@
 //! A sweep: one race over several values of one thing, which become its loads or its candidates.
 //!
-//! A sweep is a way to write, not a way to race. Sizes and rates become loads; what a candidate can have of its own (wire,
-//! settings, connections) becomes a candidate for each data path and value, which knows its place on the axis. So all
-//! points of a curve are interleaved like everything else in a race.
+//! A sweep is a way to write, not a way to race. Sizes and rates become loads; what a candidate can have of its own
+//! (wire, settings, connections) becomes a candidate for each data path and value, which knows its place on the axis.
+//! So all points of a curve are interleaved like everything else in a race.
 
 pub(crate) mod check;
 #[cfg(test)]
@@ -52,12 +52,11 @@ pub enum WireKey {
 
 /// Directions of a wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Way {
     /// To the server and to the client.
     Both,
-    /// To the server.
     ToServer,
-    /// To the client.
     ToClient,
 }
 
@@ -142,7 +141,8 @@ impl Sweep {
 }
 
 impl Over {
-    /// True if the values become loads, which all candidates get; otherwise each value is a candidate for each data path.
+    /// True if the values become loads, which all candidates get; otherwise each value is a candidate for each data
+    /// path.
     pub fn is_load(&self) -> bool {
         matches!(self, Over::BodyBytes | Over::Rate)
     }
@@ -297,7 +297,8 @@ impl Experiment {
         let mut laid = self.clone();
         let Some(sweep) = &self.sweep else { return laid };
         match &sweep.over {
-            // Named besides, they have the order in which they race: the first size is the one that the verdict is about.
+            // Named besides, they have the order in which they race: the first size is the one that the verdict is
+            // about.
             Over::BodyBytes if alike(&self.workload.body_bytes, &sweep.sizes()) => {}
             Over::Rate if alike(&self.rates, &sweep.rates()) => {}
             Over::BodyBytes => laid.workload.body_bytes = sweep.sizes(),
@@ -314,7 +315,7 @@ impl Experiment {
     }
 }
 
-/// Wires in the order in which they are told.
+/// Wires in the order in which they are listed.
 const WIRES: [(&str, Over); 6] = [
     ("loss", Over::Wire(WireKey::Loss, Way::Both)),
     ("to_server.loss", Over::Wire(WireKey::Loss, Way::ToServer)),
@@ -324,7 +325,7 @@ const WIRES: [(&str, Over); 6] = [
     ("to_client.delay", Over::Wire(WireKey::Delay, Way::ToClient)),
 ];
 
-/// What [`Over`] can be, for whoever typed something else.
+/// The valid values of [`Over`], for an error message.
 const EXPECTED: &str =
     "`body_bytes`, `rate`, `loss`, `delay` (or one way, `to_server.loss`), `connections` or `settings.KNOB`";
 

@@ -112,7 +112,7 @@ pub struct Latencies {
     pub lag: Histogram,
 }
 
-/// CPU time of one node's CPUs during a trial, in nanoseconds, as `/proc/stat` tells it (a sampling clock: meaningful
+/// CPU time of one node's CPUs during a trial, in nanoseconds, from `/proc/stat` (a sampling clock: meaningful
 /// in sums over many trials, not in one).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -137,13 +137,13 @@ pub struct CpuTime {
 pub struct Counters {
     /// TCP segments sent again (`RetransSegs`).
     pub retransmits: u64,
-    /// Segments that came a second time, as their receiver told (`TCPDSACKRecv`, RFC 2883): they were sent again, or
+    /// Segments that arrived twice, as their receiver reported (`TCPDSACKRecv`, RFC 2883): they were retransmitted, or
     /// doubled on the way, for nothing. Written only where there are any, so that a hostgap that does not know it reads
     /// other records.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub needless_retransmits: u64,
-    /// Segments that overtook others, and waited for them in the receiver's queue (`TCPOFOQueue`): a sign of loss, or of a
-    /// network or a steering that reorders. Not written where there are none, as above.
+    /// Segments that overtook others, and waited for them in the receiver's queue (`TCPOFOQueue`): a sign of loss, or
+    /// of a network or a steering that reorders. Not written where there are none, as above.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub out_of_order: u64,
     /// Retransmission time-outs (`TCPTimeouts`).
@@ -174,7 +174,7 @@ pub enum Void {
     /// The generator sent late by its own fault: the p99 of that was above the limit.
     GeneratorLate {
         /// p99 of sent − max(intended, the instant at which the connection became free), in nanoseconds. Records from
-        /// before this was told apart from waiting for a connection have p99 of sent − intended, as `lag_p99_ns`.
+        /// before this was separated from waiting for a connection have p99 of sent − intended, as `lag_p99_ns`.
         #[serde(alias = "lag_p99_ns")]
         late_p99_ns: u64,
         /// The limit.
@@ -211,9 +211,9 @@ pub enum Void {
 }
 
 impl TrialRecord {
-    /// Requests that were asked for and are in no histogram. Leaving them out would make a path that loses requests look
-    /// fast. Without a rate there is no instant at which a request should have been sent, and what is open at the end is
-    /// no slower than what was answered.
+    /// Requests that were asked for and are in no histogram. Leaving them out would make a path that loses requests
+    /// look fast. Without a rate there is no instant at which a request should have been sent, and what is open at the
+    /// end is no slower than what was answered.
     pub fn unanswered(&self) -> u64 {
         self.missed.max(self.intended.saturating_sub(self.latencies.response.count()))
     }

@@ -36,10 +36,9 @@ pub enum Asked {
 /// A setting as it was made, for the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Setting {
-    /// The knob.
     pub knob: String,
-    /// Its value.
     pub value: String,
     /// Whose it is.
     pub side: Side,
@@ -48,13 +47,12 @@ pub struct Setting {
 /// Whose something is: a setting, or the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Side {
     /// The client's and the server's.
     #[default]
     Both,
-    /// The client's.
     Client,
-    /// The server's.
     Server,
 }
 

@@ -8,6 +8,7 @@ use crate::experiment_file::{ExperimentError, out_of_range, within};
 /// What races in a virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Machines {
     /// Kernels, each of which gets a race of its own: `debian:6.12`, or the path of an image.
     pub kernels: Vec<String>,
@@ -21,7 +22,6 @@ pub struct Machines {
     pub clock: Clock,
     /// Virtual CPUs; where instructions are counted there is always one.
     pub cpus: u32,
-    /// Memory in MiB.
     pub memory_mib: u32,
 }
 
@@ -32,8 +32,8 @@ pub enum Clock {
     /// This machine's time.
     #[default]
     Real,
-    /// Instructions of its one CPU, a nanosecond each; what all processes would sleep is skipped. Delays of a wire are as
-    /// long as they should be then, however slow or busy this machine is, and a race repeats.
+    /// Instructions of its one CPU, a nanosecond each; what all processes would sleep is skipped. Delays of a wire are
+    /// as long as they should be then, however slow or busy this machine is, and a race repeats.
     Counted,
 }
 
@@ -81,21 +81,22 @@ impl Machines {
     }
 }
 
-/// Repetitions of the exact mode: they differ by a thousandth or two, so three tell how much.
+/// Repetitions of the exact mode: they differ by a thousandth or two, and three are enough to see how much.
 const REPETITIONS: u32 = 3;
 /// A slice of the exact mode.
 const EXACT_SLICE_MS: u32 = 60;
 
 impl Experiment {
-    /// Rounds that are one repetition of the exact mode, whose figure is their median. What the kernel does now and then
-    /// (timers, workers, RCU) takes up to a quarter of a million instructions at once, and falls into one slice of several.
+    /// Rounds that are one repetition of the exact mode, whose figure is their median. What the kernel does now and
+    /// then (timers, workers, RCU) takes up to a quarter of a million instructions at once, and falls into one slice of
+    /// several.
     pub const EXACT_ROUNDS: u32 = 7;
 
     /// Whether instructions are counted instead of time.
     ///
-    /// The virtual machine's clock then takes a nanosecond for an instruction and none for sleep. On one connection each
-    /// request follows the answer before, so that somebody always works: the client, the server, or one of both nodes'
-    /// kernels between them. The time of a request is the number of instructions that all of them spend on it.
+    /// The virtual machine's clock then takes a nanosecond for an instruction and none for sleep. On one connection
+    /// each request follows the answer before, so that the CPU is never idle: the client, the server, or one of both
+    /// nodes' kernels between them. The time of a request is the number of instructions that all of them spend on it.
     pub fn exact(&self) -> bool {
         self.vm.as_ref().is_some_and(|vm| vm.exact)
     }

@@ -57,8 +57,8 @@ pub struct Delay {
 
 /// A share of packets: `0.2%`. To a billionth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Share {
-    /// Billionths.
     pub billionths: u64,
 }
 

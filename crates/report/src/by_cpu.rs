@@ -1,4 +1,4 @@
-//! How the time of each CPU was spent, by candidate: for whoever asks which CPU does the work.
+//! How the time of each CPU was spent, by candidate: to see which CPU does the work.
 
 use record::CpuTime;
 use serde::Serialize;
@@ -9,10 +9,9 @@ use crate::{Candidate, Summary};
 /// Whose CPU it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum CpuNode {
-    /// The client's node.
     Client,
-    /// The server's node.
     Server,
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn told(workload: &Workload) -> Option<String> {
         WorkloadKind::Http => format!("requests on {}", counted(connections, "permanent connection")),
         WorkloadKind::Connect => format!("a connection for each request, {connections} at a time"),
         WorkloadKind::Grpc => {
-            format!("calls that are echoes on {} of HTTP/2", counted(connections, "permanent connection"))
+            format!("echo calls on {} of HTTP/2", counted(connections, "permanent connection"))
         }
         WorkloadKind::Download => format!(
             "downloads by {}, {} each, a connection for each",
@@ -71,10 +71,10 @@ pub(crate) fn told(workload: &Workload) -> Option<String> {
             counted(workload.objects.unwrap_or(1).into(), "object")
         ),
         WorkloadKind::TcpRr => {
-            format!("requests and answers of as many bytes on {}", counted(connections, "TCP connection"))
+            format!("requests and answers of the same size on {}", counted(connections, "TCP connection"))
         }
         WorkloadKind::UdpRr => {
-            format!("datagrams and answers of as many bytes on {}", counted(connections, "port"))
+            format!("datagrams and answers of the same size on {}", counted(connections, "port"))
         }
         WorkloadKind::TcpStream => {
             format!("bytes over TCP from client to server, {}", counted(connections, "flow"))
@@ -85,7 +85,7 @@ pub(crate) fn told(workload: &Workload) -> Option<String> {
     };
     let sessions = match (workload.kind.makes_connections(), workload.reuses_sessions()) {
         (true, true) => ", sessions resumed",
-        (true, false) => ", every handshake whole",
+        (true, false) => ", full handshakes only",
         (false, _) => "",
     };
     let tls = if workload.tls { format!("; TLS{sessions}") } else { String::new() };
@@ -109,13 +109,10 @@ mod tests {
             of(WorkloadKind::Download),
             "download: downloads by 8 clients, 5 objects each, a connection for each"
         );
-        assert_eq!(
-            of(WorkloadKind::Grpc),
-            "grpc: calls that are echoes on 32 permanent connections of HTTP/2"
-        );
+        assert_eq!(of(WorkloadKind::Grpc), "grpc: echo calls on 32 permanent connections of HTTP/2");
         assert_eq!(of(WorkloadKind::UdpStream), "udp-stream: datagrams from client to server, 1 flow");
         let tls = Workload { tls: true, session_reuse: Some(false), ..Workload::of(WorkloadKind::Connect) };
-        let expected = "connect: a connection for each request, 32 at a time; TLS, every handshake whole";
+        let expected = "connect: a connection for each request, 32 at a time; TLS, full handshakes only";
         assert_eq!(told(&tls).unwrap(), expected);
         let old = Workload { http: Some(HttpVersion::Http10), ..Workload::of(WorkloadKind::Connect) };
         assert_eq!(told(&old).unwrap(), "connect: a connection for each request, 32 at a time; HTTP/1.0");

@@ -5,12 +5,12 @@ use serde::Serialize;
 
 use crate::summary::Ratio;
 
-/// A figure that somebody published, beside ours.
+/// A published figure, beside ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PublishedFigure {
     /// The name of the candidate that it is about.
     pub path: String,
-    /// What was measured, where the metric and the load do not tell it.
+    /// What was measured, where the metric and the load do not say it.
     pub what: String,
     /// What it is compared by: "p99.5"; `None`: it is to be read, and is compared with nothing.
     pub metric: Option<&'static str>,
@@ -22,7 +22,7 @@ pub struct PublishedFigure {
     pub unit: String,
     /// Where it was published.
     pub source: String,
-    /// Where in the source it stands; empty where it is not told.
+    /// Where in the source it stands; empty if not given.
     pub place: String,
     /// The key of a figure that comes with hostgap; empty of others.
     pub key: String,
@@ -45,7 +45,8 @@ pub struct PublishedFigure {
     /// The same without the figures that stand beside it in a table.
     #[serde(skip)]
     pub brief: String,
-    /// About how many rounds would tell, where this run cannot; `None` where that is not known or would be too many.
+    /// About how many rounds would decide it, where this run cannot; `None` where that is not known or would be too
+    /// many.
     pub rounds_needed: Option<u64>,
 }
 

@@ -53,7 +53,7 @@ pub struct Summary {
     /// Where CPU time went, one entry a sampled load; empty where it was not asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfiledLoad>,
-    /// Figures that somebody published for the same question.
+    /// Published figures for the same question.
     pub published: Vec<PublishedFigure>,
     /// How many of those stand how to ours.
     pub agreements: Agreements,
@@ -127,8 +127,8 @@ pub struct Candidate {
     pub runnable: bool,
     /// Why it could not run; empty if it could.
     pub reasons: Vec<String>,
-    /// It broke during the race, which went on without it. Its figures are of its trials until then, and are compared with
-    /// nothing: the reference has more.
+    /// It broke during the race, which went on without it. Its figures are of its trials until then, and are compared
+    /// with nothing: the reference has more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broke: Option<Broke>,
     /// The commands that a person would type to build the same, in order.
@@ -190,8 +190,8 @@ pub struct RateSummary {
     /// Response time along the percentiles, ascending, as far as it is valid.
     pub curve: Vec<CurvePoint>,
     /// CPU time of both nodes: microseconds a request; of streams of datagrams a packet, of streams of bytes and of
-    /// downloads a megabyte (10⁶ bytes). So are the nodes' own below. The figure to compare: where the sender's CPU does the receive
-    /// work, each node's own holds some of the other's.
+    /// downloads a megabyte (10⁶ bytes). So are the nodes' own below. The figure to compare: where the sender's CPU
+    /// does the receive work, each node's own holds some of the other's.
     pub cpu_us_per_request: Option<f64>,
     /// CPU time of the server's node: microseconds a request.
     pub server_cpu_us_per_request: Option<f64>,
@@ -322,19 +322,19 @@ pub struct CurvePoint {
 
 /// A reason for void trials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct VoidReason {
     /// In words, with the worst figure.
     pub reason: String,
-    /// Trials.
     pub trials: u64,
 }
 
 /// What a percentile that is not shown would need.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Need {
     /// "p99.99".
     pub percentile: &'static str,
-    /// Samples.
     pub samples: u64,
     /// Measured seconds of this candidate at this load, at the rate achieved.
     pub measured_s: Option<f64>,
@@ -349,7 +349,7 @@ pub struct Precision {
     pub percentile: &'static str,
     /// Half the interval's width now, as a share: 0.05 is ±5 %.
     pub half_width: f64,
-    /// Rounds for ±3 %, with as many rounds a build as now; `None`: more than anybody waits for
+    /// Rounds for ±3 %, with as many rounds a build as now; `None`: more than is practical
     /// (200 000 builds).
     pub rounds: Option<u64>,
     /// The time that a race of so many rounds would take, in seconds.
@@ -371,7 +371,7 @@ pub struct Noise {
     pub p99_floor: Option<f64>,
     /// What the requests per second must differ by, without a rate.
     pub rps_floor: Option<f64>,
-    /// Whether the control can be told from the reference, judged by the interval alone. Anything but
+    /// Whether the control differs from the reference, judged by the interval alone. Anything but
     /// [`Verdict::Indistinguishable`] says that the race did not treat all alike.
     pub verdict: Option<Verdict>,
 }

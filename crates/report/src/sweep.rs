@@ -40,8 +40,8 @@ pub struct SweptChart {
 
 /// A data path over the values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct SweptLine {
-    /// Its name.
     pub name: String,
     /// Its points, by rising value; one that has no trial that counts, or too few samples, is absent.
     pub points: Vec<SweptPoint>,

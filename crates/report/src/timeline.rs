@@ -1,6 +1,6 @@
 //! The course of a race: what its trials reached, round by round.
 //!
-//! It is for the page alone. A record has the trials themselves, and whoever computes reads those.
+//! It is for the page alone. For computations the record has the trials themselves.
 
 /// The course of a race.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,8 +11,8 @@ pub struct Timeline {
     pub rounds_a_step: u32,
     /// Where a new build of the topologies began, in rounds from the first.
     pub builds: Vec<u32>,
-    /// When each step ended, in seconds from the beginning of the race, each later than the one before; `None` where the
-    /// record does not say it of every step.
+    /// When each step ended, in seconds from the beginning of the race, each later than the one before; `None` where
+    /// the record does not say it of every step.
     pub ends_s: Option<Vec<f64>>,
     /// One entry a load, in the order of [`crate::Summary::loads`].
     pub loads: Vec<Vec<TimelineRow>>,
@@ -23,8 +23,8 @@ pub struct Timeline {
 pub struct TimelineRow {
     /// What it is.
     pub quantity: Quantity,
-    /// For each candidate, in the order of [`crate::Summary::candidates`], its value at each step; `None` without a trial
-    /// that has one.
+    /// For each candidate, in the order of [`crate::Summary::candidates`], its value at each step; `None` without a
+    /// trial that has one.
     pub series: Vec<Vec<Option<f64>>>,
 }
 
@@ -43,7 +43,7 @@ pub enum Quantity {
     Retransmits,
     /// Retransmission time-outs.
     TimeOuts,
-    /// Nanoseconds for which the machine's own hypervisor ran somebody else on the nodes' CPUs.
+    /// Nanoseconds for which the machine's own hypervisor ran other guests on the nodes' CPUs.
     Stolen,
     /// Nanoseconds for which threads of the generator could have run and had no CPU.
     Starved,

@@ -1,4 +1,4 @@
-//! The percentiles that are told, and from how many samples on.
+//! The percentiles that are shown, and how many samples each needs.
 
 /// A percentile of latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +33,7 @@ impl Percentile {
         Percentile::P99_999,
     ];
 
-    /// How many samples must lie beyond a percentile for it to be told. With ten, the count of samples beyond the true
+    /// How many samples must lie beyond a percentile for it to be shown. With ten, the count of samples beyond the true
     /// value has a relative standard error of 1/√10, a third: with fewer, the percentile is the luck of single samples.
     pub const BEYOND_MIN: u64 = 10;
 
@@ -86,7 +86,7 @@ impl Percentile {
         Percentile::LADDER.iter().rev().copied().find(|lower| *lower <= self && lower.is_valid(count))
     }
 
-    /// From how many samples on it is told.
+    /// The number of samples from which it is shown.
     pub fn samples_needed(self) -> u64 {
         Percentile::BEYOND_MIN * self.one_in()
     }

@@ -7,7 +7,7 @@
 //! 1. **Calibration**: the incumbent against itself. What it scatters is the noise of everything that follows; is it
 //!    too much, or does the incumbent differ from itself, there is no search.
 //! 2. **Screening**, where there are more combinations than fit into a block: every option alone once, then factorial
-//!    blocks in which half of all options are on at a time, so that every visit tells of every option.
+//!    blocks in which half of all options are on at a time, so that every visit has information on every option.
 //! 3. **Race**, where there is more than one option: sequential halving (Karnin, Koren and Somekh 2013) among the best
 //!    options and their combinations.
 //! 4. **Confirmation** of the one winner on blocks that nothing was chosen by. This is what keeps false winners rare:
@@ -81,7 +81,7 @@ pub struct Rules {
     /// The smallest gain that must be found with a probability of 80 %, as a logarithm. A search whose budget does not
     /// resolve it is not begun.
     pub resolve_ln: f64,
-    /// By how much each guarded figure may get worse, as a logarithm: a proven difference that nobody would notice is no
+    /// By how much each guarded figure may get worse, as a logarithm: a proven but negligible difference is no
     /// reason to go without a gain.
     pub guards: Vec<f64>,
 }
@@ -141,7 +141,7 @@ pub enum Answer {
         arm: Arm,
         /// Its gain, from blocks that it was not chosen by.
         effect: Effect,
-        /// What each guarded figure got worse by, likewise; `None` where too few blocks told.
+        /// What each guarded figure got worse by, likewise; `None` with too few blocks.
         harms: Vec<Option<Effect>>,
         /// Options that came with the winner and did nothing.
         dropped: Vec<usize>,
@@ -172,7 +172,7 @@ pub enum Nothing {
         /// Why it did not.
         why: String,
     },
-    /// Too few of the fresh blocks counted to tell of the best arm's gain.
+    /// Too few of the new blocks counted to judge the best arm's gain.
     Untold {
         /// The best arm.
         arm: Arm,

@@ -1,11 +1,11 @@
-//! What a knob is where nobody has set it.
+//! The defaults of knobs.
 
 use std::fmt;
 
 use crate::Since;
 
-/// Values that kernels have by themselves, each with the first kernel that has it, oldest first. The first of a list holds
-/// from the oldest supported kernel at least.
+/// Values that kernels have by themselves, each with the first kernel that has it, oldest first. The first of a list
+/// holds from the oldest supported kernel at least.
 pub type Values = &'static [(Since, &'static str)];
 
 /// What a knob is by default, or why that is no value that a table could hold.
@@ -13,7 +13,8 @@ pub type Values = &'static [(Since, &'static str)];
 pub enum ByDefault {
     /// The same on every machine.
     Kernel(Values),
-    /// The same on every machine that has memory for it; the last number is less where there is little, as the words say.
+    /// The same on every machine that has memory for it; the last number is less where there is little, as the words
+    /// say.
     Capped(Values, &'static str),
     /// By the machine's memory: the formula in words.
     Memory(&'static str),
@@ -21,7 +22,7 @@ pub enum ByDefault {
     Build(&'static str),
     /// What the card's driver chooses, in words.
     Driver(&'static str),
-    /// No value: what holds as long as nobody sets one, in words.
+    /// No value: what holds as long as none is set, in words.
     Unset(&'static str),
     /// None any more: the knob is gone.
     Gone,

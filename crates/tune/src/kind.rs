@@ -10,10 +10,10 @@ use crate::RssPart;
 
 /// The values that a knob takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Kind {
     /// On or off.
     Switch,
-    /// A number.
     Number {
         /// The least.
         min: u64,
@@ -55,7 +55,6 @@ pub enum Kind {
     Qdisc,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// CPUs.
     Cpus,
     /// CPUs of several queues: one list for all, or one list for each group of them.
     QueueCpus,
@@ -65,6 +64,7 @@ pub enum Kind {
 
 /// A value that a knob takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Value {
     /// A number; 0 or 1 for a switch.
     Number(u64),
@@ -74,9 +74,7 @@ pub enum Value {
     Shared(u64),
     /// Several numbers.
     Numbers(Vec<u64>),
-    /// A name.
     Name(String),
-    /// CPUs.
     Cpus(Cpus),
     /// Fields of several flow types, or a key alone.
     Rss(Vec<RssHash>),

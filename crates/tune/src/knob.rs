@@ -34,7 +34,7 @@ pub struct Knob {
     pub example: &'static str,
     /// The first kernel that has it for each namespace, where that is younger than the oldest supported, 5.15.
     pub since: Option<Since>,
-    /// The first kernel that does not heed it, though it takes values still.
+    /// The first kernel on which it has no effect, though it still accepts values.
     pub until: Option<Since>,
     /// Who feels a change.
     pub reaches: Reaches,
@@ -42,9 +42,9 @@ pub struct Knob {
     pub disrupts: Disrupts,
     /// What a bad value can do.
     pub risk: Risk,
-    /// What it is where nobody has set it, by kernel.
+    /// Its default, by kernel.
     pub default: ByDefault,
-    /// Why anybody would turn it, and when rather not, in a sentence or two.
+    /// What it is good for, and when rather not, in a sentence or two.
     pub why: &'static str,
     /// Who says so.
     pub source: &'static str,
@@ -83,7 +83,7 @@ pub enum Lives {
     Debug(DebugFile),
     /// A parameter of a module of the kernel, which the whole machine shares.
     Module(ModuleParameter),
-    /// Nowhere: no kernel heeds it any more, or it is left to others.
+    /// Nowhere: it has no effect any more, or it is left to others.
     Nowhere {
         /// What became of it, or why it is left to them.
         gone: &'static str,
@@ -105,15 +105,16 @@ pub enum QueueFile {
 
 /// What a card hashes received flows by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum RssPart {
     /// Fields of their packets, for each flow type its own.
     Fields,
-    /// A key.
     Key,
 }
 
 /// For whom one value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Scope {
     /// Everything on the machine.
     Machine,
@@ -123,14 +124,13 @@ pub enum Scope {
     Route,
     /// A queue of a link.
     Queue,
-    /// A link.
     Link,
 }
 
 /// In which races a knob can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Races {
-    /// In all.
     All,
     /// In those of a virtual machine: the whole machine has one value, and elsewhere it is others' too.
     OwnMachine,
@@ -157,8 +157,8 @@ pub enum Reaches {
 
 /// What a change itself interrupts, whatever the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Disrupts {
-    /// Nothing.
     Nothing,
     /// Packets that wait in a queue are dropped.
     Queued,

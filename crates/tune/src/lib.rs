@@ -1,7 +1,7 @@
 //! Knobs: what can be set, to what, where and why; pure functions from a setting to a [`plan::Plan`].
 //!
 //! [`TABLE`] is the one list of knobs. A knob is a row of it: what it is called, where it lives, what it takes, since
-//! when there is one, who feels a change, why anybody would turn it, and who says so. Reading a value, the help text,
+//! when there is one, when a change takes effect, what it is good for, and the sources. Reading a value, the help text,
 //! the page of documentation and the steps all come from the row. Nothing here opens a socket or changes anything.
 //!
 //! Each family of knobs is a file below `table`; a new knob is a row there and nothing else.

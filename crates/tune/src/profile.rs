@@ -33,14 +33,13 @@ pub struct Profile {
 
 /// A setting that is wanted, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Wanted {
-    /// The setting.
     pub setting: Setting,
     /// True: a larger value stays. Kernels raise their defaults, and what was more once is less today.
     pub at_least: bool,
     /// For a property of routes: the destination whose route alone is meant.
     pub route: Option<IpNet>,
-    /// Why.
     pub why: String,
 }
 

@@ -18,7 +18,7 @@ const QUANTUM: RangeInclusive<u32> = 256..=1 << 20;
 /// Microseconds.
 const TIME: RangeInclusive<u32> = 1..=10_000_000;
 
-/// Reads one; what is not written is the kernel's own, but for the length of a pfifo. `None` for anything else.
+/// Parses one; missing options are the kernel's defaults, except the length of a pfifo. `None` for anything else.
 pub(crate) fn read(text: &str) -> Option<Qdisc> {
     let mut words = text.split_ascii_whitespace();
     match words.next()? {

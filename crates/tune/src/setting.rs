@@ -18,8 +18,8 @@ use crate::{Nic, Site, all, find, notrack};
 
 /// A knob and the value it is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Setting {
-    /// The knob.
     pub knob: &'static Knob,
     /// The value, which the knob takes.
     pub value: Value,
@@ -29,10 +29,9 @@ pub struct Setting {
 
 /// The settings of both sides, each side's in the order of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Settings {
-    /// The client's.
     pub client: Vec<Setting>,
-    /// The server's.
     pub server: Vec<Setting>,
 }
 
@@ -268,7 +267,7 @@ impl Setting {
         }
     }
 
-    /// The limit on the latency of CPUs that it asks for, in microseconds: no step sets it, somebody must hold it.
+    /// The limit on the latency of CPUs that it asks for, in microseconds: no step sets it, a process must hold it.
     pub fn cpu_latency_us(&self) -> Option<u32> {
         (self.lives == Lives::CpuLatency).then(|| self.number())
     }
@@ -338,7 +337,8 @@ impl Setting {
         }
     }
 
-    /// Of each receive queue. The kernel takes powers of two, so that it is the share of as many queues as the next one.
+    /// Of each receive queue. The kernel takes powers of two, so that it is the share of as many queues as the next
+    /// one.
     fn flows(&self, queues: u16) -> u32 {
         match self.value {
             Value::Shared(total) => {

@@ -40,7 +40,7 @@ pub(crate) fn vmlinux(image: &[u8]) -> Result<Option<Vec<u8>>, String> {
     if elf.starts_with(b"\x7fELF") { Ok(Some(elf)) } else { Err("what it unpacks to is no ELF file".into()) }
 }
 
-/// What `uname -r` will say: in a bzImage the header tells where it stands, in an ELF file it follows a banner.
+/// What `uname -r` will say: in a bzImage the header says where it is, in an ELF file it follows a banner.
 pub(crate) fn release(image: &[u8]) -> Result<String, String> {
     const BANNER: &[u8] = b"Linux version ";
     let text = if image.starts_with(b"\x7fELF") {

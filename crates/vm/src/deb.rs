@@ -24,10 +24,10 @@ pub enum Suite {
 
 /// What to fetch.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Request<'a> {
     /// A name for the answer, under which it is remembered.
     pub name: &'a str,
-    /// The packages.
     pub packages: &'a [&'a str],
     /// Where they come from, each in its newest version.
     pub suite: Suite,

@@ -125,7 +125,7 @@ pub enum Error {
         /// What the command had written to stdout until then.
         stdout: Vec<u8>,
     },
-    /// Whoever watched wanted it to end.
+    /// The watcher asked it to end.
     #[error("the guest was ended as asked")]
     Stopped {
         /// What the command had written to stdout until then.

@@ -2,7 +2,7 @@
 //!
 //! Debian's kernels from 6.12 on have virtio and virtiofs built in and mount the host's `/` themselves; 6.1 has them as
 //! modules. Debian's own initramfs would bring udev and look for disks. This one is a static busybox, those modules in
-//! the order in which they load, and a script of a few lines; it is packed anew for each run, in a few milliseconds, so
+//! the order in which they load, and a script of a few lines; it is packed for each run, in a few milliseconds, so
 //! that none in a cache can be of another version than we are.
 
 use std::fs;

@@ -43,7 +43,7 @@ pub enum Accelerator {
     Emulation,
 }
 
-/// Whoever looks on while a command runs. A closure that takes bytes sees what goes to stdout.
+/// Watches while a command runs. A closure that takes bytes sees what goes to stdout.
 pub trait Watch {
     /// What the command wrote to stdout since the last call.
     fn stdout(&mut self, bytes: &[u8]);
@@ -76,7 +76,7 @@ pub struct Limits {
     pub timing: Timing,
     /// Bytes on stdout and stderr together, and of the files in `/out`.
     pub output_bytes: u64,
-    /// Network cards on one switch, with nobody else on it. They need root's rights on the host.
+    /// Network cards on one switch of their own. They need root's rights on the host.
     pub nics: Vec<Nic>,
 }
 

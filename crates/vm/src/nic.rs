@@ -55,13 +55,13 @@ impl Nic {
     }
 }
 
-/// What QEMU is told of the cards.
+/// QEMU's arguments for the cards.
 pub(crate) fn arguments(command: &mut Command, nics: &[Nic]) {
     for (number, nic) in nics.iter().enumerate() {
         let tap = tap(number);
         let queues = nic.queues();
         let end = format!("tap,id={tap},ifname={tap},queues={queues},vhost=off,script=no,downscript=no");
-        // The driver tells cards apart by their address, and they are found in the order in which they are plugged in.
+        // The driver distinguishes cards by their address, and they are found in the order in which they are plugged in.
         let device = format!("{},netdev={tap},mac=52:54:00:12:34:{:02x}", nic.device(), 0x56 + number);
         command.args(["-netdev", &end, "-device", &device]);
     }

@@ -123,7 +123,7 @@ mod tests {
         await_empty(process.group);
     }
 
-    /// Children of a child are reaped by whoever adopts them; then the group is empty.
+    /// Children of a child are reaped by the process that adopts them; then the group is empty.
     fn await_empty(group: Pid) {
         let start = Instant::now();
         while kill_process_group(group, Signal::CONT).is_ok() {

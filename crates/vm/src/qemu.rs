@@ -73,7 +73,6 @@ impl Qemu {
         command
     }
 
-    /// The guest.
     pub(crate) fn guest(
         &self,
         kernel: &Kernel,

@@ -1,4 +1,4 @@
-//! From what somebody types to a kernel: `debian:6.12`, or an image and the folder of its modules.
+//! Parsing of a kernel's name: `debian:6.12`, or an image and the folder of its modules.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ const DEBIAN: &str = "debian:";
 /// Debian 12's kernels, oldest first, and where they come from.
 const VERSIONS: [(&str, Suite); 2] = [("6.1", Suite::Stable), ("6.12", Suite::Backports)];
 
-/// A kernel that somebody asked for.
+/// A requested kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A package of Debian 12.

@@ -22,7 +22,7 @@ impl Workdir {
     /// Makes a folder below `parent`, which is short: the path of a Unix socket has 107 bytes at most.
     pub(crate) fn create(cache: &Cache, parent: &Path) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Between making a folder and locking it, it looks abandoned; so nobody else looks meanwhile.
+        // Between making a folder and locking it, it looks abandoned; so the lock keeps others out meanwhile.
         let _lock = cache.lock("runs")?;
         remove_abandoned(parent);
         let path = loop {

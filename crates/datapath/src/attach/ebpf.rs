@@ -35,7 +35,7 @@ pub(crate) struct Ebpf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// A tunnel's end, of which the programs are told.
+    /// A tunnel's end, which the programs use too.
     Tunnel,
     /// Programs at sockets, by which two pods of the node speak past TCP. The sockets are those that are opened by tasks
     /// in a control group of the node.
@@ -113,7 +113,7 @@ impl Attach for Ebpf {
         Ok(plan)
     }
 
-    /// The programs do what the node's routing would. What a pod receives is not looked at: before Linux 6.7 a link does not
+    /// The programs do what the node's routing would. What a pod receives is not counted: before Linux 6.7 a link does not
     /// count what a program hands to it.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
@@ -134,13 +134,13 @@ impl Attach for Ebpf {
         traces.into_list()
     }
 
-    /// What leaves or enters the cluster may be translated, so that the programs leave it to the kernel's own path. A node
-    /// that calls through a tunnel does so from an address within the cluster, and its packets are unwrapped by them.
+    /// Traffic that leaves or enters the cluster may be translated, so the programs leave it to the kernel's own path. A
+    /// node that sends through a tunnel uses an address within the cluster, and the programs unwrap its packets.
     fn refuses_nodes(&self, part: Part) -> Option<&'static str> {
         let is_inside = self.beside == Beside::Tunnel && part == Part::Server;
         (!is_inside).then_some(
-            "its programs pass what pods say to each other; what a pod and another node's own address say takes the \
-             kernel's path, past them",
+            "its programs forward only traffic between pods; traffic between a pod and another node's own address \
+            takes the kernel's path",
         )
     }
 

@@ -1,4 +1,4 @@
-//! Somebody else joins pods to the node, a CNI plugin say: the node only forwards for them.
+//! The attach of pods that another program connects, such as a CNI plugin: the node only forwards for them.
 
 use linux::features::Feature;
 use plan::{Place, Plan};

@@ -16,7 +16,7 @@ use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 pub(crate) const PTP: Ptp = Ptp;
 
 /// The pods' gateway. No link needs these addresses: the pod only wants the Ethernet address behind them, which a
-/// permanent neighbour entry tells it.
+/// permanent neighbour entry has it.
 pub(super) const GATEWAY: Addresses =
     Addresses { v4: Ipv4Addr::new(169, 254, 1, 1), v6: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1) };
 

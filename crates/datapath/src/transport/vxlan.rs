@@ -83,7 +83,7 @@ impl Transport for Vxlan {
     /// tunnel itself goes by, which is not within any node's prefix of pods.
     fn refuses_nodes(&self, part: Part) -> Option<&'static str> {
         match part {
-            Part::Client => Some("what a pod sends to another node's own address does not enter the tunnel"),
+            Part::Client => Some("packets of a pod to another node's own address do not enter the tunnel"),
             Part::Server => None,
         }
     }

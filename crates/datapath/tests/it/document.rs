@@ -108,7 +108,7 @@ fn row(path: &DataPath) -> String {
     };
     let entry = match path.enters {
         Enters::Always => "",
-        Enters::Named => " (races by name alone)",
+        Enters::Named => " (races only if named)",
     };
     let needs: Vec<_> = path.needs().iter().map(ToString::to_string).collect();
     format!(

@@ -15,18 +15,18 @@ pub(super) const FAMILY: Family = Family {
             title: "a limit is lower than this kernel's own default",
             why: "Guides recommend values that were larger than the defaults of their time. Kernels have raised theirs since, and \
                 the advice now lowers them.",
-            remedy: "take the line out of the file that sets it, or use the kernel's default",
+            remedy: "remove the line from the file that sets it, or use the kernel's default",
             knobs: &["tcp_rmem", "tcp_wmem", "rmem_max", "wmem_max", "somaxconn", "tcp_limit_output_bytes"],
             verify: "the value is the kernel's default, or larger",
-            source: "tcp_init in net/ipv4/tcp.c, net/core/sysctl_net_core.c, and kernels that were asked",
+            source: "tcp_init in net/ipv4/tcp.c, net/core/sysctl_net_core.c, and values read from running kernels",
             run: below_default,
             ..USUAL
         },
         Check {
             code: "HG111",
             title: "a receive buffer has grown to its limit",
-            why: "The kernel sizes receive buffers by what a path carries in a round trip, up to tcp_rmem's last number. A connection \
-                is there, so that its window may be what limits it.",
+            why: "The kernel sizes receive buffers by what a path carries in a round trip, up to the last number \
+                  of tcp_rmem. This connection has reached it, so its window may be the limit.",
             remedy: "twice the bandwidth-delay product; memory is only used while data waits",
             knobs: &["tcp_rmem"],
             verify: "rb in skmem of ss -tm is below the limit, or the rate rises",

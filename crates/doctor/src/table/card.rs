@@ -16,11 +16,11 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG030",
             title: "the card's receive ring overflows",
-            why: "The card had packets and no free place in its ring: the CPU that empties it was too late. These packets are \
-                lost before the kernel sees them.",
-            remedy: "the ring is as large as it gets: spread its interrupts over more CPUs, or take other work off that CPU",
+            why: "The card had packets and no free place in its ring: the CPU that empties it was too slow. These \
+                  packets are lost before the kernel sees them.",
+            remedy: "the ring has its greatest size: spread its interrupts over more CPUs, or move other work off that CPU",
             knobs: &["ring_rx", "irq_affinity", "coalesce_rx_usecs"],
-            verify: "the card's counters of missed packets stay as they are",
+            verify: "the card's counters of missed packets no longer grow",
             source: STATISTICS,
             follows: &["HG001", "HG010", "HG020", "HG031"],
             run: overflow,
@@ -28,19 +28,19 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG031",
             title: "the driver gets no memory for received packets",
-            why: "Memory is taken while interrupts are handled, when the kernel cannot wait for any. Without it the ring runs \
-                empty and packets are lost.",
+            why: "The driver allocates memory in interrupts, when the kernel cannot wait for free memory. Without \
+                  it the ring runs empty and packets are lost.",
             remedy: "let the kernel keep more memory free (vm.min_free_kbytes, 1 to 3 % of it), or use smaller rings",
-            verify: "the driver's counters of failed allocations stay as they are",
+            verify: "the driver's counters of failed allocations no longer grow",
             source: "the drivers' own documentation (ena, mlx5, ixgbe)",
             run: no_memory,
             ..USUAL
         },
         Check {
             code: "HG032",
-            title: "the card's send ring is full again and again",
+            title: "the card's send ring is often full",
             why: "The kernel stops a send queue when the ring has no room. Packets then wait in the qdisc, and sending costs more.",
-            remedy: "let the card tell sooner what it has sent; a larger ring helps against bursts alone",
+            remedy: "let the card report sent packets sooner; a larger ring helps only against bursts",
             knobs: &["coalesce_tx_usecs", "ring_tx"],
             verify: "the driver's counters of stopped queues grow more slowly",
             source: "the drivers' own documentation (ena, mlx5, ixgbe)",
@@ -49,10 +49,10 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG033",
-            title: "the card hung while it sent",
+            title: "the card stopped sending and was reset",
             why: "The kernel gave up waiting for the card and reset it. Everything in its rings was lost.",
-            remedy: "look at the kernel's log; a driver or firmware that is up to date, and CPUs that have time for its interrupts",
-            verify: "tx_timeout of its queues stays as it is",
+            remedy: "check the kernel's log; update driver and firmware, and make sure that CPUs have time for its interrupts",
+            verify: "tx_timeout of its queues no longer grows",
             source: "Documentation/ABI/testing/sysfs-class-net-queues",
             run: hung,
             ..USUAL
@@ -60,11 +60,11 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG034",
             title: "the cloud's allowance for this machine is exceeded",
-            why: "The provider limits bandwidth, packets a second and connections of each machine outside of it, and delays or \
-                drops what is more. No setting inside changes that.",
+            why: "The provider limits bandwidth, packets a second and connections of each machine from outside, \
+                  and delays or drops the excess. No setting inside the machine changes that.",
             remedy: "send less or more evenly, or take a larger machine: no setting raises the allowance",
             knobs: &[],
-            verify: "the counters …_allowance_exceeded stay as they are",
+            verify: "the counters …_allowance_exceeded no longer grow",
             source: "amzn-drivers, ENA_Linux_Best_Practices.rst",
             run: allowance,
             ..USUAL
@@ -73,8 +73,8 @@ pub(super) const FAMILY: Family = Family {
             code: "HG035",
             title: "the link damages packets",
             why: "Checksums of frames were wrong, or symbols on the wire: a cable, a connector, an optical module, a port.",
-            remedy: "change cable or module, and look at the other end's counters too",
-            verify: "rx_crc_errors and the like stay as they are",
+            remedy: "replace the cable or module, and check the other end's counters too",
+            verify: "rx_crc_errors and similar counters no longer grow",
             source: STATISTICS,
             run: damaged,
             ..USUAL
@@ -82,7 +82,7 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG036",
             title: "the other end of the link asks to pause",
-            why: "Flow control stops everything on the link while one receiver is full, also what goes elsewhere.",
+            why: "Flow control stops all traffic on the link while one receiver is full, even traffic to other destinations.",
             remedy: "find the receiver that is full; switch flow control off where loss is better than waiting",
             verify: "the counters of pause frames grow more slowly",
             source: "ethtool(8), --pause",
@@ -91,21 +91,21 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG037",
-            title: "the card's link went away and came back",
-            why: "Each time the packets in its queues are lost, and switches learn the way anew.",
-            remedy: "look at the kernel's log and at the other end: cable, module, negotiation, or somebody who set it down",
-            verify: "carrier_changes stays as it is",
+            title: "the card's link went down and came up again",
+            why: "Each time the packets in its queues are lost, and switches have to learn the path again.",
+            remedy: "check the kernel's log and the other end: cable, module, negotiation, or a link that was set down by hand",
+            verify: "carrier_changes no longer grows",
             source: "Documentation/ABI/testing/sysfs-class-net",
             run: flaps,
             ..USUAL
         },
         Check {
             code: "HG038",
-            title: "the card cannot hand on what it receives",
-            why: "The card's own memory, before any ring, is full. With flow control the card asks the other end to pause, and \
-                everything on the link waits; without it packets are dropped at the port. The cable is as it should be: \
-                rings, CPUs or the slot are too slow.",
-            remedy: "give the card's interrupts more CPU time, or more CPUs; look at the lanes of its slot and at its IOMMU",
+            title: "the card cannot pass on what it receives",
+            why: "The card's own memory, before any ring, is full. With flow control the card asks the other end \
+                  to pause, and everything on the link waits; without it packets are dropped at the port. The \
+                  cable is in order: rings, CPUs or the slot are too slow.",
+            remedy: "give the card's interrupts more CPU time, or more CPUs; check the lanes of its slot and its IOMMU",
             knobs: &["irq_affinity", "channels"],
             verify: "the counters of pause frames that were sent, and of discards at the port, grow more slowly",
             source: "ethtool(8), --pause; the drivers' own documentation (mlx5, ixgbe)",
@@ -128,12 +128,12 @@ enum Kind {
     Congested,
 }
 
-/// What Intel's cards count when a packet finds no place in the ring. It then waits in the card's own memory and is lost
-/// only if that is full too, which rx_missed_errors counts (their datasheets, RNBC and MPC).
+/// What Intel's cards count when a packet finds no place in the ring. It then waits in the card's own memory and is
+/// lost only if that is full too, which rx_missed_errors counts (their datasheets, RNBC and MPC).
 const LATE: &str = "rx_no_buffer_count";
 
-/// What mlx5 counts when the memory of its port is full and no pause is asked for (its counters' documentation: "dropped
-/// due to lack of buffers on a physical port").
+/// What mlx5 counts when the memory of its port is full and no pause is asked for (its counters' documentation:
+/// "dropped due to lack of buffers on a physical port").
 const DISCARDED: &str = "rx_discards_phy";
 
 /// What drivers call it; one star stands for anything. From the drivers' sources and documentation.
@@ -270,7 +270,7 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
         let seen = seen.saw(format!("{} of what it received is lost", percent(lost)), STATISTICS);
         if missed == 0 {
             return Some(seen.remedy(
-                "nothing now: what found no place in the ring waited in the card, and was not lost",
+                "nothing now: packets that found no place in the ring waited in the card, and were not lost",
             ));
         }
         let rings = window.nic(&card.name).and_then(|nic| nic.rings).filter(|rings| rings.rx < rings.rx_max);
@@ -282,7 +282,7 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
                     "ETHTOOL_GRINGPARAM",
                 )
                 .set("ring_rx", (rings.rx * 2).min(rings.rx_max))
-                .remedy("a ring holds bursts; if it overflows still, the CPU is too slow for the load"),
+                .remedy("a ring holds bursts; if it still overflows, the CPU is too slow for the load"),
         })
     })
 }
@@ -344,7 +344,7 @@ fn congested(window: &Window<'_>) -> Vec<Seen> {
             if dropped > 0 { 20.0 + lost * 100.0 } else { (pauses_per_s / 100.0).min(40.0) },
         );
         Some(if dropped > 0 {
-            seen.saw(format!("{} of what came is dropped at the port", percent(lost)), STATISTICS)
+            seen.saw(format!("{} of what arrived is dropped at the port", percent(lost)), STATISTICS)
         } else {
             seen
         })

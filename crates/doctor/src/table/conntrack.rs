@@ -17,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG050",
             title: "the table of tracked connections is nearly full",
-            why: "When it is full, packets of new connections are dropped, whoever they are for. The kernel's log says \"table \
+            why: "When it is full, packets of all new connections are dropped. The kernel's log says \"table \
                 full, dropping packet\".",
             remedy: "a larger table (about 400 bytes an entry), shorter timeouts, or no tracking for the busiest port",
             knobs: &["nf_conntrack_max", "nf_conntrack_buckets", "notrack"],
@@ -29,10 +29,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG051",
             title: "connection tracking drops packets",
-            why: "The packet's connection could not be entered: the table was full, or two packets of it raced for the place.",
-            remedy: "if the table is full, make it larger; a few insert_failed of UDP are two packets racing for one entry",
+            why: "The packet's connection could not be entered: the table was full, or two of its packets competed for the entry.",
+            remedy: "if the table is full, make it larger; a few insert_failed with UDP are two packets competing for one entry",
             knobs: &["nf_conntrack_max", "notrack"],
-            verify: "drop, early_drop and insert_failed stay as they are",
+            verify: "drop, early_drop and insert_failed no longer grow",
             source: SYSCTL,
             follows: &["HG050"],
             run: dropping,
@@ -41,7 +41,7 @@ pub(super) const FAMILY: Family = Family {
             code: "HG052",
             title: "tracked connections share too few hash buckets",
             why: "Each packet looks its connection up by walking a chain; with too few buckets the chains are long.",
-            remedy: "as many buckets as the table may have entries",
+            remedy: "as many buckets as the table can have entries",
             knobs: &["nf_conntrack_buckets"],
             verify: "entries divided by buckets is below 2",
             source: SYSCTL,
@@ -50,21 +50,21 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG053",
-            title: "the table of neighbours is full, or nearly",
+            title: "the table of neighbours is full or nearly full",
             why: "Without an entry no packet can be sent to a neighbour; the kernel's log says \"neighbour table overflow\".",
-            remedy: "twice as many as there are neighbours on all links",
-            verify: "table_fulls in /proc/net/stat/arp_cache and ndisc_cache stays as it is",
+            remedy: "room for twice as many neighbours as there are on all links",
+            verify: "table_fulls in /proc/net/stat/arp_cache and ndisc_cache no longer grows",
             source: IP_SYSCTL,
             run: neighbours,
             ..USUAL
         },
         Check {
             code: "HG054",
-            title: "packets are dropped because they came by the wrong link",
-            why: "With strict reverse path filtering a packet must come by the link by which its answer would go. Where routes \
-                are not symmetric, good packets are dropped.",
+            title: "packets are dropped because they came in on the wrong link",
+            why: "With strict reverse path filtering a packet must come in on the link over which its answer would \
+                  leave. Where routes are not symmetric, valid packets are dropped.",
             remedy: "give the answer's route the same link, or loosen rp_filter to 2 on that link",
-            verify: "IPReversePathFilter stays as it is",
+            verify: "IPReversePathFilter no longer grows",
             source: IP_SYSCTL,
             run: reverse_path,
             ..USUAL
@@ -72,9 +72,9 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG055",
             title: "packets have no route",
-            why: "This host was asked to send or forward packets to where it knows no way.",
-            remedy: "find who sends there; a missing route of a container network is the usual cause",
-            verify: "OutNoRoutes and InAddrErrors stay as they are, and Ip6OutNoRoutes",
+            why: "This host was to send or forward packets to destinations for which it has no route.",
+            remedy: "find the sender; a missing route of a container network is the usual cause",
+            verify: "OutNoRoutes, InAddrErrors and Ip6OutNoRoutes no longer grow",
             source: super::SNMP_COUNTER,
             run: no_route,
             ..USUAL
@@ -82,9 +82,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG056",
             title: "packets wait for neighbours that do not answer",
-            why: "An address on a link was asked for (ARP, neighbour discovery) and nobody said that it is his. Its packets wait \
-                for three seconds, and most are dropped. What knocks there hangs instead of being refused.",
-            remedy: "find who sends there: an address that is gone, a wrong prefix, or ARP or neighbour discovery that is filtered",
+            why: "The kernel asked for an address on a link (ARP, neighbour discovery), and no host answered. \
+                  Packets to it wait for three seconds, and most are dropped. Connections to it hang instead of \
+                  being refused.",
+            remedy: "find the sender: an address that is gone, a wrong prefix, or filtered ARP or neighbour discovery",
             verify: "res_failed and unresolved_discards in /proc/net/stat/arp_cache and ndisc_cache grow more slowly",
             source: "arp(7), net/core/neighbour.c",
             follows: &["HG001", "HG002", "HG053"],
@@ -130,7 +131,7 @@ fn dropping(window: &Window<'_>) -> Vec<Seen> {
     let seen = seen.saw(figures.join(", "), STAT);
     if without_room == 0 {
         return vec![seen.remedy(
-            "two packets of one connection raced for its entry, most often a resolver's questions for A and AAAA: let it ask \
+            "two packets of one connection competed for its entry, most often a resolver's queries for A and AAAA: let it ask \
              one after the other (single-request in resolv.conf), or do not track that port",
         )];
     }
@@ -207,11 +208,12 @@ fn unanswered(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     for (_, file, question, counts) in tables(window) {
         let (failed, dropped) = (grew(counts, "res_failed"), grew(counts, "unresolved_discards"));
-        // Somebody looks for a machine that is switched off now and then.
+        // Now and then a program asks for a machine that is switched off.
         if dropped < 10 && (failed as f64) < window.seconds() {
             continue;
         }
-        let saw = format!("{question}: {failed} asked in vain, {dropped} packets dropped meanwhile");
+        let saw =
+            format!("{question}: {failed} requests without an answer, {dropped} packets dropped meanwhile");
         found
             .push(Seen::with_effect(dropped >= 10, 15.0 + (dropped as f64 / 100.0).min(20.0)).saw(saw, file));
     }
@@ -236,7 +238,7 @@ fn no_route(window: &Window<'_>) -> Vec<Seen> {
     let lost6 = sum(&["Ip6OutNoRoutes", "Ip6InAddrErrors", "Ip6InNoRoutes"]);
     let passed = sum(&["IpInReceives", "IpOutRequests"]);
     let passed6 = sum(&["Ip6InReceives", "Ip6OutRequests"]);
-    // Programs try IPv6 first where there is none, and nobody misses it then.
+    // Programs try IPv6 first where there is none, which is no problem.
     let in_use6 = passed6 > lost6;
     let families = [("", SNMP, lost, passed, true), ("IPv6: ", super::SNMP6, lost6, passed6, in_use6)];
     let mut found = Vec::new();

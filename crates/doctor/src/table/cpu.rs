@@ -14,10 +14,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG130",
             title: "a container is throttled: this is not the network",
-            why: "A group of processes used up its quota before the period ended and stood still until the next one. Requests that \
-                were under way waited for up to a period, which looks like a slow network.",
+            why: "A group of processes used up its quota before the period ended and stood still until the next \
+                  one. Requests in progress waited for up to a period, which looks like a slow network.",
             remedy: "a larger quota, none at all, or fewer threads that spend it at once",
-            verify: "nr_throttled in the group's cpu.stat stays as it is",
+            verify: "nr_throttled in the group's cpu.stat no longer grows",
             source: "Documentation/scheduler/sched-bwc.rst",
             run: throttled,
             ..USUAL
@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
             code: "HG131",
             title: "the hypervisor takes CPU time: this is not the network",
             why: "Virtual CPUs were ready and did not run, since the machine below had others to run. Packets wait meanwhile.",
-            remedy: "a larger or less shared machine; nothing in this one helps",
+            remedy: "a larger or less shared machine; no change on this one helps",
             verify: "steal in /proc/stat grows more slowly",
             source: "proc(5)",
             run: stolen,
@@ -37,7 +37,7 @@ pub(super) const FAMILY: Family = Family {
             title: "the clock is read the slow way",
             why: "The kernel reads the time from a device instead of the CPU, because it does not trust the CPU's counter. Each \
                 packet and each system call that needs the time takes microseconds longer.",
-            remedy: "look in the kernel's log why tsc was given up; on virtual machines choose the hypervisor's clock",
+            remedy: "the kernel's log says why tsc was rejected; on virtual machines choose the hypervisor's clock",
             verify: "current_clocksource is tsc, kvm-clock or the like",
             source: "Documentation/timers/timekeeping.rst",
             run: clock,
@@ -46,8 +46,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG133",
             title: "CPUs that take interrupts save power",
-            why: "The powersave governor keeps the frequency low, and what wakes up runs slowly at first. A CPU that is busy and \
-                slow all the same is held back by its governor, by heat, or by a limit of power.",
+            why: "The powersave governor keeps the frequency low, so work after a pause starts slowly. A CPU that \
+                  is busy and still slow is held back by its governor, by heat, or by a power limit.",
             remedy: "the performance governor, at least on the CPUs that take the card's interrupts",
             verify: "scaling_governor is performance or schedutil",
             source: "Documentation/admin-guide/pm/cpufreq.rst",
@@ -58,7 +58,7 @@ pub(super) const FAMILY: Family = Family {
             code: "HG134",
             title: "all CPUs are busy: this is not the network",
             why: "There is no CPU time left. Packets are handled late and programs read late, whatever the network does.",
-            remedy: "find who uses the time (top), and give the machine less to do",
+            remedy: "find what uses the time (top), and give the machine less to do",
             verify: "some CPU has idle time",
             source: "proc(5)",
             run: full,
@@ -66,13 +66,13 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG135",
-            title: "CPUs sleep so deeply that waking up is a good part of the round trip",
-            why: "A CPU without work falls asleep, the deeper the longer it expects to rest. The first packet after a pause waits \
-                until the CPU has woken up, which takes up to some hundred microseconds; on a short path that is most of what \
-                the network costs.",
+            title: "CPUs sleep so deeply that waking up takes a large part of the round trip",
+            why: "An idle CPU sleeps, the deeper the longer it expects to rest. The first packet after a pause \
+                  waits until the CPU has woken up, which takes up to some hundred microseconds; on a short path \
+                  that is most of the latency.",
             remedy: "a limit on how long waking up may take, at the price of power",
             knobs: &["cpu_dma_latency"],
-            verify: "usage of the deep states in /sys/devices/system/cpu/cpu*/cpuidle stands still, and rtt in ss -ti falls",
+            verify: "usage of the deep states in /sys/devices/system/cpu/cpu*/cpuidle no longer grows, and rtt in ss -ti falls",
             source: "Documentation/admin-guide/pm/cpuidle.rst",
             run: deep_sleep,
             ..USUAL
@@ -80,9 +80,9 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG136",
             title: "programs and the network wait for memory",
-            why: "No memory was free, so that whoever wanted some had to find it first, by writing out or throwing away what \
-                others have. Packets that come meanwhile may find none at all.",
-            remedy: "give the machine less to keep, or keep more free beforehand (vm.min_free_kbytes)",
+            why: "No memory was free, so programs that needed some had to wait until the kernel had written out or \
+                  dropped other data. Packets that arrive meanwhile may get no memory at all.",
+            remedy: "use less memory, or keep more of it free (vm.min_free_kbytes)",
             verify: "allocstall_* in /proc/vmstat grow more slowly",
             source: "Documentation/admin-guide/sysctl/vm.rst",
             run: no_memory,
@@ -90,10 +90,10 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG137",
-            title: "a CPU that takes interrupts shares its core with one that is busy",
-            why: "Two CPUs of one core share its parts: while both work, each has little more than half of it. Packets are handled \
-                that much more slowly.",
-            remedy: "interrupts to a core of which the other half has less to do, or the program away from it",
+            title: "a CPU that takes interrupts shares its core with a busy CPU",
+            why: "Two CPUs of one core share its units: while both work, each has little more than half of them. \
+                  Packets are handled that much more slowly.",
+            remedy: "move the interrupts to a core whose other CPU has less to do, or move the program",
             knobs: &["irq_affinity"],
             verify: "the other CPU of the core has idle time in /proc/stat",
             source: "Documentation/ABI/stable/sysfs-devices-system-cpu, thread_siblings_list",
@@ -237,7 +237,7 @@ fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
     if taken == 0 || wake_us < 10.0 || wake_us < least_us * 0.1 {
         return Vec::new();
     }
-    // The best round trip met nobody asleep; the usual one is longer by about what waking up takes.
+    // The best round trip met no sleeping CPU; the usual one is longer by about what waking up takes.
     let felt = rtt_us - least_us >= wake_us && wake_us > rtt_us * 0.25;
     let seen = Seen::with_effect(felt, 20.0)
         .saw(

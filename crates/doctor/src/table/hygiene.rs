@@ -12,9 +12,9 @@ pub(super) const FAMILY: Family = Family {
     checks: &[
         Check {
             code: "HG120",
-            title: "a setting that no kernel heeds any more",
-            why: "It was copied from a guide. It does nothing on this kernel, and hides what does.",
-            remedy: "take it out of the file; `hostgap tune knobs` says what to do instead",
+            title: "a setting has no effect on this kernel",
+            why: "It was copied from a guide. It does nothing on this kernel, and distracts from settings that do.",
+            remedy: "remove it from the file; `hostgap tune knobs` says what to do instead",
             knobs: &["tcp_tw_recycle", "tcp_low_latency", "tcp_adv_win_scale"],
             verify: "it is in no file below /etc/sysctl.d, and has its default",
             source: IP_SYSCTL,
@@ -23,7 +23,7 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG121",
-            title: "a part of TCP that everybody needs is switched off",
+            title: "an essential part of TCP is switched off",
             why: "Guides switched these off to save a few bytes or cycles. Without them windows stop at 64 KB, a loss costs a \
                 timeout, or round trips are not measured.",
             remedy: "switch it on again",
@@ -42,9 +42,9 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG122",
-            title: "a file says one thing and the kernel another",
-            why: "Somebody changed the value after the start, or the file was read before there was such a parameter (a module that \
-                came later). After the next start it will be otherwise.",
+            title: "a file and the kernel have different values",
+            why: "The value was changed after the start, or the file was read before the parameter existed (its \
+                  module was loaded later). After the next start the value may be different.",
             remedy: "make both the same: apply the file (sysctl --system), or change it",
             verify: "the value is the file's",
             source: "sysctl.d(5)",
@@ -95,7 +95,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
         "round trips are measured once a window, and tcp_tw_reuse does nothing",
     ),
     ("net/ipv4/tcp_moderate_rcvbuf", "tcp_moderate_rcvbuf", "receive buffers do not grow"),
-    ("net/ipv4/tcp_dsack", "tcp_dsack", "senders do not learn what they sent for nothing"),
+    ("net/ipv4/tcp_dsack", "tcp_dsack", "senders do not learn of unnecessary retransmissions"),
     ("net/ipv4/tcp_early_retrans", "tcp_early_retrans", "lost ends of answers wait for a timeout"),
 ];
 
@@ -127,7 +127,7 @@ fn is_felt(window: &Window<'_>, knob: &str) -> bool {
             let lost = share(loss::sent_again(window), window.grew("TcpOutSegs"));
             lost > 0.001 && loss::timeouts_of_data(window) >= 5
         }
-        // No counter tells what a measurement of a round trip more, or a word on needless repeats, would have spared.
+        // No counter shows what a measurement of a round trip more, or a word on needless repeats, would have spared.
         _ => false,
     }
 }

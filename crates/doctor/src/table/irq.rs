@@ -21,8 +21,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG010",
             title: "all interrupts of a card go to one CPU",
-            why: "A card with several queues can be served by several CPUs, if each queue interrupts another one. Here one CPU \
-                takes nearly all.",
+            why: "A card with several queues can be served by several CPUs, if each queue interrupts a different \
+                  one. Here one CPU takes nearly all interrupts.",
             remedy: "give each queue a CPU of its own, or let irqbalance do it",
             knobs: &["irq_affinity"],
             verify: "in /proc/interrupts the card's lines grow on several CPUs (an interrupt moves when it next comes; with \
@@ -45,10 +45,10 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG012",
-            title: "somebody moves the card's interrupts",
-            why: "The CPUs of an interrupt changed while doctor looked. If you placed it, a balancer undoes that; caches start \
-                cold after each move.",
-            remedy: "tell irqbalance to leave these interrupts alone (--banirq), or leave the placing to it",
+            title: "the card's interrupts are being moved",
+            why: "The CPUs of an interrupt changed during the diagnosis. If you placed it by hand, a balancer \
+                  undoes that; caches start cold after each move.",
+            remedy: "exclude these interrupts from irqbalance (--banirq), or leave their placement to it",
             knobs: &["irq_affinity"],
             verify: "effective_affinity_list stays the same for a minute",
             source: "irqbalance(1)",
@@ -58,11 +58,11 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG013",
             title: "isolated CPUs take interrupts of a card",
-            why: "CPUs were kept free of everything for a program, and a card interrupts it there. isolcpus does not keep \
-                interrupts away; affinity does.",
-            remedy: "take the isolated CPUs out of the interrupts' affinity",
+            why: "These CPUs are reserved for a program, and a card interrupts it there. isolcpus does not keep \
+                  interrupts away; affinity does.",
+            remedy: "remove the isolated CPUs from the interrupts' affinity",
             knobs: &["irq_affinity"],
-            verify: "the isolated CPUs' columns of the card's lines in /proc/interrupts stay as they are",
+            verify: "the isolated CPUs' columns of the card's lines in /proc/interrupts no longer grow",
             source: "Documentation/admin-guide/kernel-parameters.txt, isolcpus",
             run: isolated,
             ..USUAL
@@ -70,8 +70,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG014",
             title: "a card interrupts for nearly every packet",
-            why: "Each interrupt costs a microsecond or two. With few packets for each, a tenth of the CPU can go into being \
-                interrupted.",
+            why: "Each interrupt costs a microsecond or two. With few packets for each, interrupts can take a \
+                  tenth of a CPU.",
             remedy: "let the card wait a little before it interrupts, unless latency is all that counts",
             knobs: &["coalesce_rx_usecs", "coalesce_adaptive_rx"],
             verify: "packets per interrupt rise and CPU time falls",
@@ -98,8 +98,8 @@ fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-/// The CPU that is interrupted for nearly everything, though not for one queue alone: where one has the packets, placing
-/// its interrupt elsewhere spreads nothing.
+/// The CPU that is interrupted for nearly everything, though not for one queue alone: where one has the packets,
+/// placing its interrupt elsewhere spreads nothing.
 fn counted(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static str)> {
     let interrupts = window.interrupts(card);
     // Queues that are alive: an interrupt for changes of the link, say, does not count.

@@ -10,7 +10,7 @@ use crate::rate::{bits_per_s, bytes, millis, percent, share};
 use crate::window::Connection;
 use crate::{Check, Family, Seen, Window};
 
-/// So many findings of one kind; more connections of one service are told as one.
+/// So many findings of one kind; more connections of one service are reported as one.
 const SERVICES_MAX: usize = 5;
 /// Less than this in a window is no heavy connection.
 const HEAVY_BYTES: u64 = 100_000;
@@ -18,13 +18,13 @@ const HEAVY_BYTES: u64 = 100_000;
 const WINDOW_OF_BUFFER: f64 = 0.5;
 
 pub(super) const FAMILY: Family = Family {
-    title: "What limits heavy connections",
+    title: "What limits busy connections",
     checks: &[
         Check {
             code: "HG080",
             title: "the receiver's window limits a connection",
-            why: "The sender had data and was allowed by the network, and waited for room at the receiver. A window of W bytes \
-                carries at most W a round trip.",
+            why: "The sender had data and the network had room, but the sender waited for room at the receiver. A \
+                  window of W bytes carries at most W in each round trip.",
             remedy: "at the receiver: a larger buffer, no fixed SO_RCVBUF, or a program that reads faster",
             knobs: &["tcp_rmem", "tcp_window_scaling", "rmem_max"],
             verify: "rwnd_limited in ss -ti grows more slowly, and the rate rises",
@@ -35,8 +35,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG081",
             title: "the send buffer limits a connection",
-            why: "The network would have taken more than the send buffer holds: what is sent stays in it for a round trip, until \
-                it is acknowledged.",
+            why: "The network could carry more than the send buffer holds: sent data stays in it for a round trip, \
+                  until it is acknowledged.",
             remedy: "let the program leave SO_SNDBUF alone, so that the kernel sizes the buffer",
             knobs: &["tcp_wmem", "wmem_max"],
             verify: "sndbuf_limited in ss -ti grows more slowly, and the rate rises",
@@ -47,9 +47,9 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG082",
             title: "loss limits a connection: larger buffers cannot help here",
-            why: "A loss-based congestion control cannot go faster than about MSS · 1.22 / (RTT · √loss) (Mathis and others, 1997), \
-                whatever buffers it has. This connection is there.",
-            remedy: "less loss, larger packets, or a congestion control that does not take each loss for congestion (bbr); not buffers",
+            why: "A loss-based congestion control cannot go faster than about MSS · 1.22 / (RTT · √loss) (Mathis \
+                  and others, 1997), whatever its buffers. This connection is at that limit.",
+            remedy: "less loss, larger packets, or a congestion control that does not treat each loss as congestion (bbr); not buffers",
             knobs: &["congctl", "tcp_congestion_control", "mtu"],
             verify: "the connection's rate rises above the formula's",
             source: "Mathis et al., The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm, 1997",
@@ -59,8 +59,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG083",
             title: "the path limits a connection",
-            why: "There was data and room at both ends, and no loss to speak of: the congestion window is what the path carries, \
-                or is still growing.",
+            why: "There was data, room at both ends, and almost no loss: the congestion window is what the path \
+                  carries, or is still growing.",
             remedy: "nothing on this host: this is the path's bandwidth",
             verify: "another path or time gives another rate",
             source: "tcp_info, Linux 4.9 (tcp_chrono)",
@@ -71,7 +71,7 @@ pub(super) const FAMILY: Family = Family {
             code: "HG084",
             title: "the program limits a connection, not the network",
             why: "Most of the time there was nothing to send.",
-            remedy: "nothing in the network: look at the program, its disk, its database",
+            remedy: "nothing in the network: examine the program, its disk, its database",
             verify: "the share of busy time in ss -ti rises",
             source: "tcp_info, Linux 4.9 (tcp_chrono)",
             run: by_program,
@@ -91,7 +91,7 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG086",
-            title: "the minimum RTO is 200 ms on a route of less than a few",
+            title: "the minimum RTO is 200 ms on a path of a few milliseconds or less",
             why: "After a loss that only a timer finds, the kernel waits at least 200 ms: hundreds of round trips in a data \
                 centre. It was chosen for the Internet and for peers that delay acknowledgements.",
             remedy: "5 to 10 ms on the routes inside the data centre, and nowhere else",
@@ -153,7 +153,7 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
         let mut seen = Seen::warning(limited * connection.busy_share() * 90.0)
             .saw(format!("{} of its busy time", percent(limited)), SOCK_DIAG)
             .saw(figures(connection), SOCK_DIAG);
-        // Linux tells the window since 5.4.
+        // Linux reports the window since 5.4.
         if peers > 0.0 {
             let most = bits_per_s(peers / rtt * 1e6);
             seen = seen.saw(
@@ -202,7 +202,7 @@ fn by_buffer(window: &Window<'_>) -> Vec<Seen> {
         let seen = if full {
             let (now, waits) = (connection.now, connection.socket.wqueue);
             let saw = format!(
-                "all {} of it are on their way: {} segments, where the congestion window lets {} go",
+                "all {} of it are in flight: {} segments, where the congestion window allows {}",
                 bytes(waits.into()),
                 now.unacked,
                 now.snd_cwnd
@@ -254,7 +254,7 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
         let room =
             (buffer * WINDOW_OF_BUFFER).min(if now.snd_wnd > 0 { f64::from(now.snd_wnd) } else { f64::MAX });
         let seen = Seen::warning(connection.network_share() * connection.busy_share() * 80.0)
-            .saw(format!("{} of its segments were sent again", percent(connection.loss())), SOCK_DIAG)
+            .saw(format!("{} of its segments were retransmitted", percent(connection.loss())), SOCK_DIAG)
             .saw(figures(connection), SOCK_DIAG)
             .saw(
                 format!(
@@ -286,7 +286,11 @@ fn by_path(window: &Window<'_>) -> Vec<Seen> {
         }
         let seen = Seen::information()
             .saw(
-                format!("{} of its busy time, {} sent again", percent(limited), percent(connection.loss())),
+                format!(
+                    "{} of its busy time, {} retransmitted",
+                    percent(limited),
+                    percent(connection.loss())
+                ),
                 SOCK_DIAG,
             )
             .saw(
@@ -318,8 +322,8 @@ fn by_program(window: &Window<'_>) -> Vec<Seen> {
     all.into_iter().take(SERVICES_MAX).map(seen).collect()
 }
 
-/// Packets wait for twice the path's own round trip, and for fifty milliseconds, which everybody feels who shares the
-/// queue; at both looks, since a queue that makes packets wait stands.
+/// Packets wait for twice the path's own round trip, and for fifty milliseconds, which affects all that share the
+/// queue. It must be so at both readings, so that it is a standing queue.
 fn is_in_a_queue(connection: &Connection<'_>) -> bool {
     let (takes, least) = (connection.lasting_rtt(), connection.now.min_rtt.max(1));
     takes / 3 >= least && takes - least >= 50_000
@@ -370,9 +374,9 @@ fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
             ),
             SOCK_DIAG,
         )
-        .saw(format!("{timeouts} timeouts, {hit} of these connections sent again"), NETSTAT);
+        .saw(format!("{timeouts} timeouts, {hit} of these connections retransmitted"), NETSTAT);
     vec![match window.route_to(first.socket.peer.ip()) {
-        _ if timeouts == 0 => seen.remedy("nothing now: no timer has run out"),
+        _ if timeouts == 0 => seen.remedy("nothing now: no timer has expired"),
         Some(route) => seen.set_route("rto_min", 10, route),
         None => seen.remedy(
             "a route of its own to the data centre's addresses, and rto_min = 10 there: the default route leads across \

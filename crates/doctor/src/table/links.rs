@@ -30,7 +30,7 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG041",
             title: "large receive offload on a machine that forwards",
-            why: "LRO joins packets in a way that cannot be undone. What is forwarded afterwards is wrong or dropped.",
+            why: "LRO merges packets in a way that cannot be undone. Forwarded packets are then wrong or dropped.",
             remedy: "switch LRO off on this link (ethtool -K LINK lro off); GRO does the same and can be undone",
             knobs: &[],
             verify: "ethtool shows large-receive-offload: off",
@@ -51,10 +51,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG043",
             title: "a queueing discipline drops packets",
-            why: "This host sends more than its link, or a shaper on it, takes. What does not fit is dropped here, before any wire.",
-            remedy: "if a shaper is wanted, this is its work: let senders pace (fq) or mark (ECN); else a faster link",
+            why: "This host sends more than its link, or a shaper on it, can carry. The rest is dropped here, before any wire.",
+            remedy: "if a shaper is intended, this is its purpose: let senders pace (fq) or mark (ECN); otherwise use a faster link",
             knobs: &["qdisc", "txqueuelen"],
-            verify: "dropped in the qdisc's counts stays as it is",
+            verify: "dropped in the qdisc's counters no longer grows",
             source: "tc(8)",
             follows: &["HG049", "HG150"],
             run: qdisc_drops,
@@ -62,8 +62,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG044",
             title: "packets wait long in a queueing discipline",
-            why: "What stands in this queue delays every packet behind it. A queue that is full all the time is delay and \
-                nothing else.",
+            why: "Packets in this queue delay every packet behind them. A queue that is full all the time adds \
+                  delay and nothing else.",
             remedy: "a queue for each flow, with a limit in time",
             knobs: &["qdisc", "txqueuelen"],
             verify: "the qdisc's backlog and the round trip time under load fall",
@@ -75,7 +75,7 @@ pub(super) const FAMILY: Family = Family {
             code: "HG045",
             title: "a model-based congestion control without fq",
             why: "BBR sends at a pace. Without fq each socket has a timer of its own for that, which works and costs CPU time.",
-            remedy: "fq at the root of the links by which it sends",
+            remedy: "fq at the root of the links over which it sends",
             knobs: &["qdisc", "default_qdisc"],
             verify: "CPU time of the sender falls",
             source: "tcp_bbr.c and tcp_output.c (tcp_needs_internal_pacing), Linux 4.13",
@@ -84,10 +84,10 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG046",
-            title: "segments are sent again while the first copy is still on this host",
-            why: "The kernel wanted to send a segment again and found the first copy still in its own queue: what delays the \
-                connection is on this host, in the qdisc, the ring, or a card that tells too late what it sent.",
-            remedy: "shorten what stands in this host's queues",
+            title: "segments are retransmitted while the first copy is still on this host",
+            why: "The kernel wanted to retransmit a segment and found the first copy still in its own queue. So \
+                  the delay is on this host: in the qdisc, the ring, or a card that reports too late what it sent.",
+            remedy: "shorten the queues on this host",
             knobs: &["qdisc", "coalesce_tx_usecs", "tcp_limit_output_bytes"],
             verify: "TCPSpuriousRtxHostQueues grows more slowly",
             source: super::SNMP_COUNTER,
@@ -96,10 +96,10 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG047",
-            title: "somebody listens to every packet",
-            why: "A packet socket for all protocols (tcpdump, a DHCP client, an agent) gets a copy of each packet of the link, \
-                several per cent of the CPU time of receiving.",
-            remedy: "end it if nobody needs it, or give it a filter",
+            title: "a program listens to every packet",
+            why: "A packet socket for all protocols (tcpdump, a DHCP client, an agent) gets a copy of each packet \
+                  of the link. That costs several per cent of the CPU time of receiving.",
+            remedy: "end the program if it is not needed, or give it a filter",
             verify: "the line in /proc/net/packet is gone",
             source: "packet(7)",
             run: taps,
@@ -108,9 +108,9 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG048",
             title: "packets are dropped on their way out of a link",
-            why: "The link itself refused them: its driver had no room, or there is nothing behind it that takes them.",
-            remedy: "look at what the link is: its peer may be down, its lower link's MTU smaller, its ring full",
-            verify: "tx_dropped and tx_errors stay as they are",
+            why: "The link itself refused them: its driver had no room, or the link behind it did not accept them.",
+            remedy: "check the link: its peer may be down, its lower link's MTU smaller, its ring full",
+            verify: "tx_dropped and tx_errors no longer grow",
             source: super::STATISTICS,
             follows: &["HG002", "HG032", "HG043"],
             run: tx_drops,
@@ -118,13 +118,13 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG049",
-            title: "fq drops packets of flows that have too many waiting",
-            why: "fq keeps a queue for each flow, of 100 packets by default. TCP waits for its place in it; a program that sends \
-                datagrams in bursts, or a tunnel in which all flows are one, is cut off.",
+            title: "fq drops packets of flows with too many packets in the queue",
+            why: "fq keeps a queue for each flow, of 100 packets by default. TCP waits for room in it; the excess \
+                  is dropped for a program that sends bursts of datagrams, or a tunnel in which all flows are one.",
             remedy: "a larger flow_limit (tc qdisc replace dev LINK root fq flow_limit 1000), or let the program pace what it sends \
                 (SO_MAX_PACING_RATE, or GSO with a rate)",
             knobs: &["qdisc"],
-            verify: "flows_plimit in tc -s qdisc stays as it is",
+            verify: "flows_plimit in tc -s qdisc no longer grows",
             source: "tc-fq(8)",
             run: flow_limit,
             ..USUAL
@@ -137,7 +137,7 @@ fn offloads(window: &Window<'_>) -> Vec<Seen> {
     for (_, card) in window.cards() {
         let Some(nic) = window.nic(&card.name) else { continue };
         let off = |name: &str| nic.offloads.get(name) == Some(&false);
-        // Without checksums and scattered packets the card could not do TSO at all; the old calls do not tell what it
+        // Without checksums and scattered packets the card could not do TSO at all; the old calls do not report what it
         // could do, so that TSO alone is no finding on a card that lacks these.
         let can_tso = !off("tx-checksum") && !off("scatter-gather");
         let mut missing: Vec<&'static str> = Vec::new();
@@ -207,7 +207,7 @@ fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a Qd
 }
 
 /// Whether a discipline is a link's root and drops for want of room. mq and classful ones count what their children
-/// dropped; netem drops because it was told to.
+/// dropped; netem drops because it was configured to.
 fn drops_for_room(qdisc: &QdiscCounters) -> bool {
     qdisc.root && !matches!(qdisc.kind.as_str(), "netem" | "ingress" | "clsact")
 }
@@ -218,7 +218,8 @@ pub(super) fn dropped(window: &Window<'_>) -> u64 {
     roots.map(|(_, before, after)| after.drops_since(before)).sum()
 }
 
-/// How many packets came back to a link's queueing discipline because its driver had stopped the queue (`dev_requeue_skb`).
+/// How many packets came back to a link's queueing discipline because its driver had stopped the queue
+/// (`dev_requeue_skb`).
 pub(super) fn came_back(window: &Window<'_>, link: &Device) -> u64 {
     let roots =
         qdiscs(window).into_iter().filter(|(device, _, qdisc)| qdisc.root && device.index == link.index);
@@ -271,14 +272,14 @@ fn standing(window: &Window<'_>) -> Vec<Seen> {
             format!("{} holds {}, {} of what it sends", after.kind, bytes(waiting.into()), millis(wait_us)),
             QDISC,
         );
-        // A discipline that somebody chose has a reason; its options are for them to change.
+        // A discipline that was chosen by hand has a reason, so its options are not changed.
         found.push(if after.kind.contains("fifo") { seen.set("qdisc", "fq_codel") } else { seen });
     }
     found
 }
 
-/// Whether what waits in a discipline may wait for its time and not for the link: fq paces, netem delays, etf sends at the
-/// moment that a program named. Of mq, if that is so of one of its queues.
+/// Whether what waits in a discipline may wait for its time and not for the link: fq paces, netem delays, etf sends at
+/// the moment that a program named. Of mq, if that is so of one of its queues.
 fn keeps_time(window: &Window<'_>, root: &QdiscCounters) -> bool {
     let mut below = window.after.answers.qdiscs.iter().flatten().filter(|qdisc| qdisc.index == root.index);
     let is_one = |qdisc: &QdiscCounters| matches!(qdisc.kind.as_str(), "fq" | "netem" | "etf");

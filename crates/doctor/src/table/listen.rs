@@ -21,7 +21,7 @@ pub(super) const FAMILY: Family = Family {
                 last packet of the handshake or the next one's first, and the client tries again after 1 s, 3 s, 7 s.",
             remedy: "a longer queue in the program's listen(), no longer than somaxconn; or a program that accepts faster",
             knobs: &["somaxconn"],
-            verify: "ListenOverflows stays as it is",
+            verify: "ListenOverflows no longer grows",
             source: SNMP_COUNTER,
             run: overflow,
             ..USUAL
@@ -39,23 +39,24 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG062",
-            title: "half-open connections overflow",
-            why: "More handshakes had begun at a listener than it remembers: as many as its backlog and somaxconn allow. The \
-                kernel answered by cookies, which forget some options of TCP, or dropped them. It is a flood, or a limit that is \
-                too low. tcp_max_syn_backlog counts only without cookies.",
+            title: "a listener has too many half-open connections",
+            why: "More handshakes were in progress at a listener than it can remember, which is limited by its \
+                  backlog and somaxconn. The kernel answered with cookies, which lose some options of TCP, or \
+                  dropped them. This is a flood, or the limit is too low. tcp_max_syn_backlog counts only without \
+                  cookies.",
             remedy: "a larger backlog in the program that listens, if these are real clients",
             knobs: &["somaxconn", "tcp_max_syn_backlog", "tcp_syncookies"],
-            verify: "TCPReqQFullDrop and TCPReqQFullDoCookies stay as they are",
+            verify: "TCPReqQFullDrop and TCPReqQFullDoCookies no longer grow",
             source: "net/ipv4/tcp_input.c, tcp_conn_request",
             follows: &["HG060"],
             run: half_open,
         },
         Check {
             code: "HG063",
-            title: "the first packets of connections are sent again",
-            why: "A packet of a handshake, from here or the answer to one that came, was lost or not answered within a second. \
-                Each such connection begins a second or more too late.",
-            remedy: "find where they are lost: at the listener (the other host's queue), at a filter, on the path",
+            title: "the first packets of connections are retransmitted",
+            why: "A packet of a handshake, sent from here or the answer to an incoming one, was lost or not \
+                  answered within a second. Each such connection is delayed by a second or more.",
+            remedy: "find where they are lost: at the listener (the other host's queue), at a filter, or on the path",
             knobs: &["tcp_syn_retries"],
             verify: "TCPSynRetrans against ActiveOpens falls below one in a hundred",
             source: SNMP_COUNTER,
@@ -67,7 +68,7 @@ pub(super) const FAMILY: Family = Family {
             title: "ports for connections to one destination run out",
             why: "Each connection to the same address and port takes a port of this host, and keeps it for a minute after its \
                 end. When none is left, connecting fails.",
-            remedy: "keep connections open; else more ports that no service has, and those of ended connections again",
+            remedy: "keep connections open; otherwise allow more ports that no service uses, and reuse those of ended connections",
             knobs: &["ip_local_port_range", "tcp_tw_reuse"],
             verify: "fewer than four fifths of the range are taken",
             source: IP_SYSCTL,
@@ -80,7 +81,7 @@ pub(super) const FAMILY: Family = Family {
             why: "More connections ended within a minute than are remembered. Late packets of those can disturb new ones.",
             remedy: "remember more of them: an entry takes a few hundred bytes",
             knobs: &["tcp_max_tw_buckets"],
-            verify: "TCPTimeWaitOverflow stays as it is",
+            verify: "TCPTimeWaitOverflow no longer grows",
             source: IP_SYSCTL,
             run: time_wait,
             ..USUAL
@@ -88,8 +89,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG066",
             title: "connections to here are refused",
-            why: "Clients knock where nobody listens: the program is not up, or they have the wrong port.",
-            remedy: "start the program that should listen, or find who asks",
+            why: "Clients connect to a port on which no program listens: the program is down, or they use the wrong port.",
+            remedy: "start the program that should listen, or find the clients",
             verify: "OutRsts and AttemptFails grow more slowly",
             source: SNMP_COUNTER,
             run: refused,
@@ -127,7 +128,7 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
         if u64::from(limit) >= somaxconn {
             seen = seen
                 .set("somaxconn", (somaxconn * 4).clamp(1024, 65_535))
-                .remedy("then start the program again: a queue keeps the length it began with");
+                .remedy("then restart the program: a queue keeps its initial length");
         }
     }
     vec![seen]
@@ -158,7 +159,7 @@ fn half_open(window: &Window<'_>) -> Vec<Seen> {
     }
     let back = window.grew("TcpExtSyncookiesRecv");
     let lost = share(dropped + cookies, window.grew("TcpPassiveOpens") + dropped + cookies);
-    // Now and then somebody knocks at many ports.
+    // Port scans happen now and then.
     let often = (dropped + cookies) as f64 / window.seconds() >= 1.0;
     let seen = Seen::with_effect(often && lost > 0.001, 20.0 + lost * 60.0)
         .saw(format!("{dropped} dropped, {cookies} answered by cookies, of which {back} came back"), NETSTAT);
@@ -188,7 +189,8 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
     let failed = window.grew("TcpAttemptFails");
     // A connection has up to six of them: one program that knocks at one dead address is no trouble of the host's.
     let effect = again >= 10 && begun >= 20;
-    let saw = format!("{again} packets of handshakes sent again; {begun} connections begun, {failed} failed");
+    let saw =
+        format!("{again} handshake packets retransmitted; {begun} connections started, {failed} failed");
     let seen = Seen::with_effect(effect, 10.0 + of_all * 60.0).saw(saw, format!("{NETSTAT}, {SNMP}"));
     vec![match unanswered(window) {
         Some((peer, waiting, all)) => seen.saw(
@@ -199,8 +201,8 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
     }]
 }
 
-/// The destination that most of those wait for whose first packet was sent again, how many these are, and how many wait for
-/// any destination.
+/// The destination that most of those wait for whose first packet was sent again, how many these are, and how many wait
+/// for any destination.
 fn unanswered(window: &Window<'_>) -> Option<(SocketAddr, usize, usize)> {
     let again =
         |socket: &&TcpSocket| socket.state == SYN_SENT && socket.tcp.is_some_and(|tcp| tcp.retransmits > 0);
@@ -240,8 +242,8 @@ fn ports(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-/// Proposes a range that is less than four fifths full. Its upper end is free to move; ports below its beginning are those
-/// of services, which a connection would take from them while they are not up.
+/// Proposes a range that is less than four fifths full. Its upper end is free to move; ports below its beginning are
+/// those of services, which a connection would take from them while they are not up.
 fn more_ports(window: &Window<'_>, seen: Seen, (first, last): (u64, u64), taken: u64) -> Seen {
     const LOWEST: u64 = 10_240;
     const HIGHEST: u64 = 65_535;
@@ -255,7 +257,8 @@ fn more_ports(window: &Window<'_>, seen: Seen, (first, last): (u64, u64), taken:
         window.listeners().map(|socket| u64::from(socket.local.port())).filter(is_new).collect();
     let listened: Vec<String> = listened.iter().map(u64::to_string).collect();
     let seen = seen.set("ip_local_port_range", format!("{begins} {HIGHEST}"));
-    let reserve = "and before it name the ports of services in net.ipv4.ip_local_reserved_ports, or connections take them";
+    let reserve =
+        "but first list the ports of services in net.ipv4.ip_local_reserved_ports, or connections take them";
     match (suffices, &listened[..]) {
         (true, []) => seen,
         (true, ports) => seen.remedy(format!("{reserve}: here listen {}", ports.join(", "))),

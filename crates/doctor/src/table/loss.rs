@@ -6,9 +6,9 @@ use crate::rate::{percent, share};
 use crate::window::SYN_SENT;
 use crate::{Check, Family, Seen, Window};
 
-/// Where what this host sends is lost on the host itself, which comes before what TCP sees of it. What it loses on receiving
-/// (rings, damaged frames) is sent again by others, and is not among these. A backlog holds what is sent by veths and by
-/// the loopback too.
+/// Where what this host sends is lost on the host itself, which comes before what TCP sees of it. What it loses on
+/// receiving (rings, damaged frames) is sent again by others, and is not among these. A backlog holds what is sent by
+/// veths and by the loopback too.
 const LOST_HERE: &[&str] = &["HG002", "HG003", "HG033", "HG034", "HG037", "HG043", "HG048", "HG051"];
 
 pub(super) const FAMILY: Family = Family {
@@ -16,10 +16,10 @@ pub(super) const FAMILY: Family = Family {
     checks: &[
         Check {
             code: "HG070",
-            title: "many segments are sent again",
-            why: "Each loss costs a connection at least a round trip, and halves its rate or so. In a data centre one in a \
-                thousand is much, on the Internet one in a hundred.",
-            remedy: "find where they are lost: on this host (drops above), on the path, at the receiver; the kinds tell more",
+            title: "many segments are retransmitted",
+            why: "Each loss costs a connection at least a round trip, and roughly halves its rate. In a data \
+                  centre one in a thousand is a lot, on the Internet one in a hundred.",
+            remedy: "find where they are lost: on this host (drops above), on the path or at the receiver; the kinds give hints",
             verify: "RetransSegs without TCPSynRetrans against OutSegs falls",
             source: SNMP_COUNTER,
             follows: LOST_HERE,
@@ -29,8 +29,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG071",
             title: "losses are repaired by timeouts",
-            why: "A timeout is at least 200 ms by default. It is needed where no acknowledgements come that could tell of the \
-                loss: few packets in flight, or many lost at once.",
+            why: "A timeout is at least 200 ms by default. It is needed where no acknowledgements arrive that \
+                  could reveal the loss: with few packets in flight, or many lost at once.",
             remedy: "in a data centre a lower rto_min on its routes; thin streams may ask for linear timeouts",
             knobs: &["rto_min", "tcp_rto_min_us", "tcp_thin_linear_timeouts"],
             verify: "TCPTimeouts against RetransSegs falls",
@@ -40,10 +40,10 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG072",
-            title: "segments are sent again that were not lost",
-            why: "The receiver says that it had them already (DSACK): they came late or in another order, or the minimum RTO is \
-                shorter than the peer's delayed acknowledgement.",
-            remedy: "raise rto_min where it was lowered; else find what reorders packets on the path",
+            title: "segments are retransmitted that were not lost",
+            why: "The receiver reports that it had them already (DSACK): they came late or in another order, or \
+                  the minimum RTO is shorter than the delay of the acknowledgements.",
+            remedy: "raise rto_min where it was lowered; otherwise find what reorders packets on the path",
             knobs: &["rto_min", "tcp_rto_min_us", "tcp_reordering"],
             verify: "TCPDSACKRecv against RetransSegs falls",
             source: SNMP_COUNTER,
@@ -53,8 +53,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG073",
             title: "the last packets of answers are lost",
-            why: "Nothing that follows tells of the loss, so a probe or a timeout must. Short answers suffer most; it shows in \
-                the tail of response times and not in the rate.",
+            why: "No packet follows that would reveal the loss, so a probe or a timeout has to. Short answers \
+                  suffer most; it shows in the tail of response times and not in the rate.",
             remedy: "shorter bursts (fq paces them), a larger queue at the bottleneck, or less loss",
             knobs: &["qdisc", "tcp_early_retrans"],
             verify: "TCPLossProbeRecovery grows more slowly",
@@ -65,8 +65,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG074",
             title: "packets arrive in another order",
-            why: "Several ways between the hosts, or several queues for one flow. TCP takes much reordering for loss, and joins \
-                fewer packets.",
+            why: "There are several paths between the hosts, or several queues for one flow. TCP mistakes much \
+                  reordering for loss, and merges fewer packets.",
             remedy: "let routers and bonds hash by flow; do not steer packets of one flow to several CPUs",
             knobs: &["tcp_reordering"],
             verify: "TCPSACKReorder and TCPTSReorder grow more slowly",
@@ -77,7 +77,7 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG075",
             title: "retransmissions are lost too",
-            why: "Losses come in bursts that outlast a round trip: a policer that lets so much through and no more, or an outage.",
+            why: "Losses come in bursts that outlast a round trip: a policer with a fixed rate, or an outage.",
             remedy: "stay below the policer's rate: pace (fq with maxrate), or a congestion control that measures the rate",
             knobs: &["qdisc", "congctl"],
             verify: "TCPLostRetransmit grows more slowly",
@@ -87,12 +87,12 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG076",
-            title: "connections end because the peer does not answer any more",
-            why: "The kernel sent again until it gave up, which takes 15 minutes by default. The peer died, or something between \
-                forgot the connection.",
+            title: "connections end because the peer no longer answers",
+            why: "The kernel retransmitted until it gave up, which takes 15 minutes by default. The peer died, or \
+                  a device in between forgot the connection.",
             remedy: "keepalives shorter than what middleboxes remember (often 350 s), or give up sooner",
             knobs: &["tcp_keepalive_time", "tcp_retries2"],
-            verify: "TCPAbortOnTimeout stays as it is",
+            verify: "TCPAbortOnTimeout no longer grows",
             source: SNMP_COUNTER,
             run: given_up,
             ..USUAL
@@ -103,7 +103,7 @@ pub(super) const FAMILY: Family = Family {
 /// How often the first packet of a connection is sent again by default (`tcp_syn_retries`).
 const SYN_RETRIES: u64 = 6;
 
-/// Segments that were sent again, but for the packets of handshakes: those are in RetransSegs and in TCPSynRetrans
+/// Segments that were sent again, except the packets of handshakes: those are in RetransSegs and in TCPSynRetrans
 /// (`__tcp_retransmit_skb`, `tcp_rtx_synack`), and have a finding of their own.
 pub(super) fn sent_again(window: &Window<'_>) -> u64 {
     window.grew("TcpRetransSegs").saturating_sub(window.grew("TcpExtTCPSynRetrans"))
@@ -146,7 +146,7 @@ fn timeouts(window: &Window<'_>) -> Vec<Seen> {
     if timeouts < 5 || of_all < 0.2 {
         return Vec::new();
     }
-    let saw = format!("{timeouts} timeouts among {again} segments sent again, {}", percent(of_all));
+    let saw = format!("{timeouts} timeouts among {again} retransmitted segments, {}", percent(of_all));
     let lost = share(again, window.grew("TcpOutSegs"));
     vec![Seen::with_effect(lost > 0.001, 15.0 + of_all * 20.0).saw(saw, NETSTAT)]
 }
@@ -159,7 +159,8 @@ fn spurious(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let lost = share(again, window.grew("TcpOutSegs"));
-    let saw = format!("{needless} of {again} segments sent again had arrived, {}", percent(of_all.min(1.0)));
+    let saw =
+        format!("{needless} of {again} retransmitted segments had arrived, {}", percent(of_all.min(1.0)));
     vec![Seen::with_effect(lost > 0.001, 20.0 + of_all.min(1.0) * 20.0).saw(saw, NETSTAT)]
 }
 
@@ -171,7 +172,7 @@ fn tail(window: &Window<'_>) -> Vec<Seen> {
     }
     let lost = share(again, window.grew("TcpOutSegs"));
     let saw = format!(
-        "{repaired} losses of last packets were found by probes, {} of {again} sent again",
+        "{repaired} losses of last packets were found by probes, {} of {again} retransmitted",
         percent(of_all)
     );
     vec![Seen::with_effect(lost > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
@@ -202,7 +203,7 @@ fn lost_again(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let rate = share(again, window.grew("TcpOutSegs"));
-    let saw = format!("{lost} of {again} segments sent again, {}", percent(of_all));
+    let saw = format!("{lost} of {again} retransmitted segments, {}", percent(of_all));
     vec![Seen::with_effect(rate > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
 }
 
@@ -212,7 +213,7 @@ fn given_up(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let saw = format!("{ended} connections (TCPAbortOnTimeout)");
-    // Of the clients of a public server somebody always leaves without a word.
+    // Of the clients of a public server some always disappear.
     let others = window.grew("TcpPassiveOpens") + window.grew("TcpActiveOpens");
     let effect = ended >= 3 && share(ended, others + ended) > 0.01;
     vec![

@@ -16,11 +16,11 @@ pub(super) const FAMILY: Family = Family {
     checks: &[
         Check {
             code: "HG100",
-            title: "a path takes smaller packets than the link",
-            why: "The kernel learnt that larger packets do not pass: a router sent ICMP \"fragmentation needed\", or ICMPv6 \
-                \"packet too big\". It costs a loss for each destination and each ten minutes that it is learnt anew; \
-                tunnels are the usual cause.",
-            remedy: "give the destination a route with an MTU of what passes; the link's own MTU is for all destinations",
+            title: "a path carries only smaller packets than the link",
+            why: "The kernel learnt that larger packets do not pass: a router sent ICMP \"fragmentation needed\", \
+                  or ICMPv6 \"packet too big\". That costs a lost packet for each destination every ten minutes, \
+                  when it is learnt again; tunnels are the usual cause.",
+            remedy: "give the destination a route with the MTU that passes; the link's own MTU is for all destinations",
             knobs: &["route_mtu", "mtu"],
             verify: "pmtu in ss -ti is the link's MTU, and the destination is not in ip route show cache, nor with -6",
             source: IP_SYSCTL,
@@ -42,12 +42,12 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG102",
-            title: "packets that must be fragmented are dropped, or fragments do not come together",
-            why: "Either a packet was too large for the next link and must not be cut, or some of its fragments were lost, in \
-                which case all are.",
+            title: "packets that must be fragmented are dropped, or fragments are not reassembled",
+            why: "Either a packet was too large for the next link and must not be fragmented, or some of its \
+                  fragments were lost, in which case the whole packet is.",
             remedy: "send smaller packets: MTU of tunnels, size of datagrams; more memory for fragments only if that overflows",
             knobs: &["mtu"],
-            verify: "FragFails and ReasmFails stay as they are",
+            verify: "FragFails and ReasmFails no longer grow",
             source: SNMP_COUNTER,
             follows: &["HG030", "HG002"],
             run: fragments,
@@ -55,7 +55,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-/// So many destinations are told.
+/// The most destinations in a finding.
 const PATHS_MAX: usize = 5;
 /// The least MTU that the knob of a route takes.
 const ROUTE_LEAST: u32 = 576;
@@ -80,15 +80,15 @@ fn learnt<'a>(window: &Window<'a>) -> Vec<Narrow<'a>> {
     narrow.collect()
 }
 
-/// Whether a route has an MTU of its own that is no larger than what passes: then nothing was learnt, since nothing larger
-/// is sent. Which of several tables is asked depends on rules, so that a route of any table counts.
+/// Whether a route has an MTU of its own that is no larger than what passes: then nothing was learnt, since nothing
+/// larger is sent. Which of several tables is asked depends on rules, so that a route of any table counts.
 fn is_set(window: &Window<'_>, peer: IpAddr, device: &Device, passes: u32) -> bool {
     let mut routes = window.after.answers.route_mtus.iter().flatten();
     routes.any(|route| route.index == device.index && route.dst.contains(&peer) && route.mtu <= passes)
 }
 
-/// A connection keeps what it learnt for longer than the kernel does. Where nobody knows the MTUs of routes, what it keeps
-/// may be one of these.
+/// A connection keeps what it learnt for longer than the kernel does. Where the MTUs of routes are not known, what it
+/// keeps may be one of these.
 fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'a>> {
     let peer = connection.socket.peer.ip().to_canonical();
     window.after.answers.route_mtus.as_ref()?;
@@ -131,11 +131,11 @@ fn told(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) 
     let seen = match path.peer {
         IpAddr::V4(_) => {
             let failed = window.grew("TcpExtTCPMTUPFail");
-            seen.saw(format!("{failed} probes of larger ones failed"), super::NETSTAT)
+            seen.saw(format!("{failed} probes with larger packets failed"), super::NETSTAT)
         }
         IpAddr::V6(_) => {
             let came = window.grew("Icmp6InPktTooBigs");
-            seen.saw(format!("{came} messages \"packet too big\" came"), super::SNMP6)
+            seen.saw(format!("{came} messages \"packet too big\" arrived"), super::SNMP6)
         }
     };
     match window.route_to(path.peer) {
@@ -160,7 +160,7 @@ fn black_hole(window: &Window<'_>) -> Vec<Seen> {
             .on(connection.name())
             .saw(
                 format!(
-                    "segments of {} bytes, sent again {} times, none acknowledged; {} small packets came back",
+                    "segments of {} bytes, retransmitted {} times, none acknowledged; {} small packets came back",
                     now.snd_mss, now.retransmits, now.segs_in
                 ),
                 SOCK_DIAG,

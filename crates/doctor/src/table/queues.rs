@@ -16,8 +16,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG020",
             title: "fewer receive queues than CPUs, and RPS is off",
-            why: "Only as many CPUs as there are queues receive. RPS lets those that take the interrupts hand packets on to the \
-                others by flow.",
+            why: "Only as many CPUs receive as there are queues. With RPS the CPUs that take the interrupts hand \
+                  packets on to the others, by flow.",
             remedy: "on all CPUs but those that take the card's interrupts",
             knobs: &["rps_cpus", "channels"],
             verify: "NET_RX in /proc/softirqs grows on several CPUs",
@@ -27,9 +27,9 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG021",
-            title: "RPS hands packets to the CPUs that take the interrupts, or to those that are off line",
-            why: "A CPU that takes a card's interrupts has the first half of the work. At high rates it should not get the \
-                second half too.",
+            title: "RPS hands packets to the CPUs that take the interrupts, or to offline CPUs",
+            why: "A CPU that takes a card's interrupts already does the first half of the work. At high rates it \
+                  should not do the second half too.",
             remedy: "on the other CPUs of the same NUMA node",
             knobs: &["rps_cpus"],
             verify: "the softirq share of the interrupts' CPUs in /proc/stat falls",
@@ -40,9 +40,9 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG022",
             title: "RFS is half configured",
-            why: "RFS takes two settings: a table for the machine and a number of flows for each queue. With one of them alone, \
-                nothing is followed to its reader.",
-            remedy: "both, the table first; or neither",
+            why: "RFS needs two settings: a table for the machine and a number of flows for each queue. With only \
+                  one of them no packet is steered to its reader.",
+            remedy: "set both, the table first; or neither",
             knobs: &["rps_sock_flow_entries", "rps_flow_cnt"],
             verify: "both are non-zero, and the table is no smaller than the queues' flows together",
             source: SCALING,
@@ -51,8 +51,8 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG023",
-            title: "the queues follow more flows than the RFS table has places",
-            why: "Flows that share a place in the table take it from each other, and packets follow the wrong reader.",
+            title: "the queues track more flows than the RFS table has entries",
+            why: "Flows that share an entry of the table overwrite each other, and packets go to the wrong reader's CPU.",
             remedy: "a table as large as the queues' flows together",
             knobs: &["rps_sock_flow_entries"],
             verify: "rps_sock_flow_entries is no smaller than the sum of rps_flow_cnt",
@@ -62,12 +62,12 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG024",
-            title: "several send queues and no choice among them by CPU (XPS)",
-            why: "With XPS each CPU sends by a queue of its own. Without, CPUs take turns at a queue's lock, and a packet's end is \
-                told to another CPU than sent it.",
+            title: "a card has several send queues, but no mapping of CPUs to them (XPS)",
+            why: "With XPS each CPU sends through a queue of its own. Without it CPUs compete for a queue's lock, \
+                  and another CPU than the sender handles the completion of a packet.",
             remedy: "a queue for each CPU, or for CPUs that share a cache",
             knobs: &["xps_cpus"],
-            verify: "each queue's xps_cpus names CPUs, and CPU time for what is sent falls",
+            verify: "each queue's xps_cpus names CPUs, and CPU time for sending falls",
             source: SCALING,
             run: no_xps,
             ..USUAL
@@ -88,9 +88,9 @@ pub(super) const FAMILY: Family = Family {
             title: "one receive queue has nearly all the packets",
             why: "The card chooses the queue by a hash of the flow. Tunnels, fragments and few large flows look like one flow to \
                 it.",
-            remedy: "if these are many flows: hash ports too (UDP), or give the queues equal weights; if they are few, only RPS or more flows help",
+            remedy: "if there are many flows: hash ports too (UDP), or give the queues equal weights; if there are few, only RPS or more flows help",
             knobs: &["rss_indirection", "rps_cpus"],
-            verify: "the queues' interrupts grow alike",
+            verify: "the queues' interrupts grow at the same rate",
             source: SCALING,
             run: skewed,
             ..USUAL
@@ -138,9 +138,7 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
                     format!("CPU {cpu}, which takes its interrupts, is {} busy with them", percent(share));
                 seen.saw(saw, "/proc/stat").set("rps_cpus", others)
             }
-            None => {
-                seen.remedy("nothing now: no CPU is short of time for it; with more packets, set rps_cpus")
-            }
+            None => seen.remedy("nothing now: no CPU is short of time; with more packets, set rps_cpus"),
         }
     };
     let found: Vec<Seen> = without.map(seen).collect();
@@ -148,8 +146,8 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
     if of_card { found } else { found.into_iter().chain(no_rps_of_virtual(window)).collect() }
 }
 
-/// The end of a veth has one receive queue, which is worked on where its packets were sent. The one that receives most is
-/// what fills a CPU, if one is full and no card fills it.
+/// The end of a veth has one receive queue, which is worked on where its packets were sent. The one that receives most
+/// is what fills a CPU, if one is full and no card fills it.
 fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
     let (cpu, full) = window.saturated()?;
     let links = window.devices().filter(|(_, device)| {
@@ -199,7 +197,7 @@ fn rps_overlap(window: &Window<'_>) -> Vec<Seen> {
             );
         }
         if !off.is_empty() {
-            seen = seen.saw(format!("CPUs {off} are off line"), "/proc/stat");
+            seen = seen.saw(format!("CPUs {off} are offline"), "/proc/stat");
         }
         found.push(seen.set("rps_cpus", rest));
     }
@@ -225,10 +223,10 @@ fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
         .filter(|device| device.hardware)
         .map(|device| device.rx.len())
         .sum::<usize>();
-    // Somebody asked for it and it does nothing; it harms nothing either.
+    // It was requested and does nothing, but harms nothing either.
     let seen = Seen::with_effect(false, 5.0)
         .saw(format!("rps_sock_flow_entries is {entries}"), RFS_TABLE)
-        .saw(format!("the queues follow {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt");
+        .saw(format!("the queues track {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt");
     vec![if entries == 0 {
         seen.set("rps_sock_flow_entries", flows.next_power_of_two())
     } else {
@@ -243,7 +241,7 @@ fn small_rfs(window: &Window<'_>) -> Vec<Seen> {
     }
     let seen = Seen::information()
         .saw(format!("{entries} places"), RFS_TABLE)
-        .saw(format!("the queues follow {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt")
+        .saw(format!("the queues track {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt")
         .set("rps_sock_flow_entries", flows.next_power_of_two());
     vec![seen]
 }
@@ -253,7 +251,7 @@ fn no_xps(window: &Window<'_>) -> Vec<Seen> {
         card.tx.len() > 1 && card.tx.iter().all(|tx| tx.xps.as_ref().is_some_and(CpuSet::is_empty))
     };
     let seen = |(_, card): (_, &Device)| {
-        // No counter tells how long CPUs waited for each other's locks.
+        // No counter shows how long CPUs waited for each other's locks.
         Seen::information()
             .on(&card.name)
             .saw(format!("{} send queues, xps_cpus of all is empty", card.tx.len()), queues_of(card))

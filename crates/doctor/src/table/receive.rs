@@ -14,12 +14,12 @@ pub(super) const FAMILY: Family = Family {
     checks: &[
         Check {
             code: "HG090",
-            title: "received packets are squeezed together or thrown away for lack of room",
-            why: "A socket's buffer was full of packets that were mostly empty. The kernel copied them together, which can take \
-                milliseconds, or dropped what it had already received.",
+            title: "received packets are merged or dropped for lack of buffer space",
+            why: "A socket's buffer was full of packets that were mostly empty. The kernel merged them by copying, \
+                  which can take milliseconds, or dropped packets that it had already received.",
             remedy: "a larger receive buffer for bulk, a smaller one where latency counts more; or a program that reads faster",
             knobs: &["tcp_rmem", "tcp_mem"],
-            verify: "TCPRcvCollapsed, PruneCalled and RcvPruned stay as they are",
+            verify: "TCPRcvCollapsed, PruneCalled and RcvPruned no longer grow",
             source: SNMP_COUNTER,
             follows: &["HG092", "HG093", "HG110"],
             run: collapsed,
@@ -27,10 +27,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG091",
             title: "receive windows close",
-            why: "A socket had to tell its peer to stop sending: the program reads more slowly than data comes.",
+            why: "A socket had to make its peer stop sending: the program reads more slowly than data arrives.",
             remedy: "the program that reads is the limit, not the network; a buffer holds only bursts",
             knobs: &["tcp_rmem"],
-            verify: "TCPToZeroWindowAdv stays as it is",
+            verify: "TCPToZeroWindowAdv no longer grows",
             source: SNMP_COUNTER,
             follows: &["HG092", "HG093", "HG110"],
             run: closed,
@@ -38,7 +38,7 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG092",
             title: "a program on this host reads too slowly",
-            why: "Data waits in the socket, at both looks, while the peer would send more. The sender sees it as a small receive \
+            why: "Data was waiting in the socket at both readings, while the peer had more to send. The sender sees it as a small receive \
                 window; the network is not the cause.",
             remedy: "give the program CPU time, or let it read more at a time: no setting of the network helps",
             verify: "Recv-Q of the connection in ss is near 0",
@@ -49,9 +49,9 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG093",
             title: "TCP runs out of memory",
-            why: "All sockets of the machine together have a limit. Near it the kernel shrinks every window, at it it drops packets \
-                and connections, of every container.",
-            remedy: "find who holds it (ss -tm); raise the limit if the machine has the memory",
+            why: "All sockets of the machine together have a limit. Near it the kernel shrinks every window; at \
+                  the limit it drops packets and connections, of every container.",
+            remedy: "find the sockets that hold it (ss -tm); raise the limit if the machine has the memory",
             knobs: &["tcp_mem"],
             verify: "mem in /proc/net/sockstat stays below the second number of tcp_mem",
             source: IP_SYSCTL,
@@ -61,10 +61,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG094",
             title: "packets are dropped while a program holds its socket",
-            why: "Packets that come while the program is inside a call on the socket wait in a queue of the socket; it was full.",
+            why: "Packets that arrive while the program is in a call on the socket wait in a queue of the socket, which was full.",
             remedy: "shorter calls on this socket, or larger buffers",
             knobs: &["tcp_rmem"],
-            verify: "TCPBacklogDrop stays as it is",
+            verify: "TCPBacklogDrop no longer grows",
             source: SNMP_COUNTER,
             run: backlog,
             ..USUAL
@@ -72,23 +72,23 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG095",
             title: "the kernel ends connections for lack of memory or because there are too many orphans",
-            why: "Connections that their program has closed while data was unsent are orphans; beyond a limit, or without memory, \
-                they are reset.",
-            remedy: "find why peers do not take the rest of their data; raise tcp_mem if memory is the reason",
+            why: "Orphans are connections that their program has closed while data was unsent; beyond a limit, or \
+                  without memory, they are reset.",
+            remedy: "find why peers do not accept the rest of their data; raise tcp_mem if memory is the reason",
             knobs: &["tcp_mem", "tcp_orphan_retries"],
-            verify: "TCPAbortOnMemory stays as it is",
+            verify: "TCPAbortOnMemory no longer grows",
             source: SNMP_COUNTER,
             follows: &["HG093"],
             run: aborted,
         },
         Check {
             code: "HG096",
-            title: "a container's memory is full, and sockets have a good part of it",
-            why: "Buffers of sockets count as memory of their control group. Where it is at its limit, the kernel keeps the \
-                windows of its connections small and drops what does not fit, whatever tcp_rmem says. The network and the \
-                rest of the machine have room.",
-            remedy: "a higher memory limit for the container, or a program that reads what waits for it",
-            verify: "max in the group's memory.events stays as it is",
+            title: "a container's memory is full, and sockets use a large part of it",
+            why: "Buffers of sockets count as memory of their control group. When the group is at its limit, the \
+                  kernel keeps the windows of its connections small and drops the excess, whatever tcp_rmem says. \
+                  The network and the rest of the machine have room.",
+            remedy: "a higher memory limit for the container, or a program that reads its data sooner",
+            verify: "max in the group's memory.events no longer grows",
             source: "Documentation/admin-guide/cgroup-v2.rst",
             run: group_memory,
             ..USUAL
@@ -145,7 +145,7 @@ fn slow_reader(window: &Window<'_>) -> Vec<Seen> {
         }
         let seen = Seen::warning(30.0 + filled * 20.0).on(connection.name()).saw(
             format!(
-                "{} unread at both looks, of a buffer of {}",
+                "{} unread at both readings, of a buffer of {}",
                 bytes(waiting.into()),
                 bytes(buffer.into())
             ),
@@ -216,7 +216,7 @@ fn group_memory(window: &Window<'_>) -> Vec<Seen> {
                 format!("/sys/fs/cgroup/{}/memory.stat", group.path),
             )
             .saw(
-                format!("it came to its limit {reached} times"),
+                format!("it reached its limit {reached} times"),
                 format!("/sys/fs/cgroup/{}/memory.events", group.path),
             );
         found.push(seen);

@@ -7,13 +7,13 @@ use crate::window::Connection;
 use crate::{Check, Family, Seen, Window};
 
 pub(super) const FAMILY: Family = Family {
-    title: "Beginnings and pauses of connections",
+    title: "Starts and pauses of connections",
     checks: &[
         Check {
             code: "HG087",
-            title: "connections begin anew after each pause",
-            why: "After a pause longer than its RTO a connection falls back to its first window and has to find its speed once \
-                more. On a long path a burst then takes several round trips instead of one.",
+            title: "connections start slowly again after each pause",
+            why: "After a pause longer than its RTO a connection falls back to its first window and has to speed \
+                  up again. On a long path a burst then takes several round trips instead of one.",
             remedy: "keep the window over pauses; with fq the burst that follows is paced",
             knobs: &["tcp_slow_start_after_idle", "initcwnd"],
             verify: "bursts take fewer round trips: busy time in ss -ti grows more slowly for the same bytes",
@@ -24,10 +24,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG088",
             title: "connections leave slow start too early",
-            why: "HyStart takes a round trip that grows for a queue that fills, and ends the quick growth. Where the growth was \
-                the path's own (radio, virtual machines, interrupts that wait), the rest of the way is climbed a segment or so \
-                a round trip.",
-            remedy: "a congestion control without it, or hystart_detect=2 of the tcp_cubic module, which looks at delay alone",
+            why: "HyStart takes a growing round trip as a sign of a filling queue, and ends the fast growth. If \
+                  the round trip grew for another reason (radio, virtual machines, delayed interrupts), the window \
+                  then grows by only a segment or so per round trip.",
+            remedy: "a congestion control without it, or hystart_detect=2 of the tcp_cubic module, which uses only delay",
             knobs: &["congctl", "tcp_congestion_control"],
             verify: "ssthresh in ss -ti is near the cwnd that the connection reaches",
             source: "Ha and Rhee, Taming the elephants: new TCP slow start; net/ipv4/tcp_cubic.c",
@@ -37,9 +37,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG089",
             title: "small writes wait for acknowledgements that the peer delays",
-            why: "A program writes an answer in two pieces. The second waits until the first is acknowledged (Nagle), and the \
-                peer waits for up to 40 ms with that, in case it has something to say. Neither end is short of anything.",
-            remedy: "in the program: one write instead of two, or TCP_NODELAY; else acknowledge at once on the peer's route",
+            why: "A program writes an answer in two pieces. The second waits until the first is acknowledged \
+                  (Nagle), and the peer delays that for up to 40 ms, in case it has data to send. Neither end \
+                  lacks anything.",
+            remedy: "in the program: one write instead of two, or TCP_NODELAY; otherwise acknowledge at once on the peer's route",
             knobs: &["quickack"],
             verify: "rtt in ss -ti comes near minrtt, and notsent is 0 most of the time",
             source: "RFC 896, RFC 1122 section 4.2.3.2; tcp(7), TCP_NODELAY",
@@ -51,8 +52,8 @@ pub(super) const FAMILY: Family = Family {
 
 /// Less than this in a window is nothing that a setting helps.
 const BYTES_MIN: u64 = 100_000;
-/// More of its segments sent again than this, and loss is what makes a connection slow. A probe for the last segment of a
-/// burst (TLP) may go out where nothing was lost.
+/// More of its segments sent again than this, and loss is what makes a connection slow. A probe for the last segment of
+/// a burst (TLP) may go out where nothing was lost.
 const LOSS_MAX: f64 = 0.005;
 /// On shorter paths a few round trips more are not felt.
 const FAR_US: u32 = 5000;
@@ -84,8 +85,8 @@ fn begin_anew(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let mut all = far_without_loss(window);
-    // At rest at both looks, and in between it sent: so it began anew at least once. A window that grew beyond the first
-    // one shows that its bursts are larger than that. BBR keeps what it knows.
+    // At rest at both readings, and it sent in between: so it restarted at least once. A window that grew beyond the
+    // first one shows that its bursts are larger than that. BBR keeps what it knows.
     all.retain(|connection| {
         let at_rest =
             |info: &linux::sock_diag::TcpInfo| info.rto > 0 && info.last_data_sent_ms > info.rto / 1000;
@@ -133,8 +134,8 @@ fn left_early(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let mut all = far_without_loss(window);
-    // Without any loss the threshold is where slow start was left, and the path took much more later. What the peer says
-    // it had already (DSACK) was not lost.
+    // Without any loss the threshold is where slow start was left, and the path took much more later. What the peer
+    // says it had already (DSACK) was not lost.
     all.retain(|connection| {
         let now = connection.now;
         connection.then.rtt == 0
@@ -202,7 +203,7 @@ fn take_turns(window: &Window<'_>) -> Vec<Seen> {
     on_first(seen, &all)
 }
 
-/// Linux tells the peer's window since 5.4; before that it is 0.
+/// Linux reports the peer's window since 5.4; before that it is 0.
 fn is_small(window: u32, segment: u32) -> bool {
     window > 0 && window < 2 * segment
 }

@@ -16,9 +16,9 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG001",
             title: "one CPU is saturated by soft interrupts while others idle",
-            why: "Packets are received by the CPU that took the card's interrupt. When that one is full, packets are dropped and \
-                wait, though the machine has time elsewhere.",
-            remedy: "spread the work: more queues if the card has them, interrupts on several CPUs, else RPS",
+            why: "The CPU that takes the card's interrupt receives its packets. When that CPU is full, packets \
+                  wait and are dropped, although other CPUs have time.",
+            remedy: "spread the work: more queues if the card has them, interrupts on several CPUs, otherwise RPS",
             knobs: &["channels", "irq_affinity", "rps_cpus"],
             verify: "the highest softirq share in /proc/stat falls and packets per second rise",
             source: SCALING,
@@ -28,11 +28,11 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG002",
             title: "a CPU's backlog overflows",
-            why: "Packets that RPS, veths, tunnels and the loopback hand to a CPU wait in its backlog. When it is full the packet \
-                is dropped, and nothing tells the sender.",
-            remedy: "spread the work over more CPUs first; a longer backlog helps against bursts alone, and makes packets wait",
+            why: "Packets that RPS, veths, tunnels and the loopback hand to a CPU wait in its backlog. When it is \
+                  full the packet is dropped, and the sender is not notified.",
+            remedy: "spread the work over more CPUs first; a longer backlog helps only against bursts, and makes packets wait",
             knobs: &["netdev_max_backlog", "rps_cpus"],
-            verify: "the second column of /proc/net/softnet_stat stays as it is",
+            verify: "the second column of /proc/net/softnet_stat no longer grows",
             source: NET_SYSCTL,
             follows: &["HG001", "HG003"],
             run: backlog,
@@ -40,11 +40,11 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG003",
             title: "the flow limit drops packets of large flows",
-            why: "With a flow limit a flow that fills more than half of a CPU's backlog loses packets, so that the others do not. \
-                That is what it is for; but the flow is then limited by one CPU.",
+            why: "With a flow limit a flow that fills more than half of a CPU's backlog loses packets, so that \
+                  others do not. That is its purpose; but the flow is then limited by one CPU.",
             remedy: "let the flow be received elsewhere (RFS), or widen the CPU's share; switch the limit off where the flow matters most",
             knobs: &["flow_limit_cpu_bitmap", "rps_flow_cnt"],
-            verify: "the eleventh column of /proc/net/softnet_stat stays as it is",
+            verify: "the eleventh column of /proc/net/softnet_stat no longer grows",
             source: SCALING,
             run: flow_limit,
             ..USUAL
@@ -52,8 +52,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG004",
             title: "receive work is cut short by its budget",
-            why: "A round of receiving ends after netdev_budget packets or netdev_budget_usecs, though more are waiting. By itself \
-                that shares the CPU fairly; it matters where packets are lost meanwhile.",
+            why: "A round of receiving ends after netdev_budget packets or netdev_budget_usecs, even if more are \
+                  waiting. By itself that shares the CPU fairly; it matters if packets are lost meanwhile.",
             remedy: "spread the work first; only then a larger budget, which makes programs on that CPU wait longer",
             knobs: &["netdev_budget_usecs", "netdev_budget"],
             verify: "the third column of /proc/net/softnet_stat grows more slowly, and no packets are lost",
@@ -64,8 +64,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG005",
             title: "tasks wait for interrupts to end",
-            why: "While interrupts are handled, nothing else runs on that CPU. The kernel measured for how long tasks that were \
-                ready did not run for that reason; requests wait as long.",
+            why: "While interrupts are handled, nothing else runs on that CPU. The kernel measured how long \
+                  runnable tasks had to wait for that; requests wait as long.",
             remedy: "move the card's interrupts off the CPUs of latency-critical programs, or let polling run in threads",
             knobs: &["irq_affinity", "threaded_napi"],
             verify: "total in /proc/pressure/irq grows more slowly",
@@ -75,12 +75,12 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG006",
-            title: "receive steering costs more interrupts than it spreads",
-            why: "Each packet that RPS moves may cost an interrupt of another CPU. Where the card has a queue for each CPU, its \
-                own hash has spread the packets already.",
+            title: "receive steering costs more interrupts than it saves",
+            why: "Each packet that RPS moves may cost an interrupt of another CPU. Where the card has a queue for \
+                  each CPU, its own hash has already spread the packets.",
             remedy: "switch RPS off on this link: it has as many queues as there are CPUs",
             knobs: &["rps_cpus"],
-            verify: "the tenth column of /proc/net/softnet_stat stays as it is, and CPU time for a request falls",
+            verify: "the tenth column of /proc/net/softnet_stat no longer grows, and CPU time for a request falls",
             source: SCALING,
             run: needless_rps,
             ..USUAL
@@ -93,8 +93,8 @@ fn saturated(window: &Window<'_>) -> Vec<Seen> {
     let rounds = |kind: &str| window.softirqs(kind).get(&cpu).copied().unwrap_or_default();
     let packets = softnet(window).find(|row| row.cpu == cpu).map_or(0, |row| row.processed);
     let per_s = packets as f64 / window.seconds();
-    // The time is not told by kind. Rounds are no measure of it: one may take a microsecond or milliseconds. But a CPU
-    // that hardly receives, or that works for a disk more often, is not what is looked for. Packets may be so dear that
+    // The time is not given by kind. Rounds are no measure of it: one may take a microsecond or milliseconds. But a CPU
+    // that hardly receives, or that works for a disk more often, is not meant here. Packets may be so dear that
     // some tens a second are all that it can take.
     let others_work: u64 = ["BLOCK", "IRQ_POLL", "TASKLET"].iter().map(|kind| rounds(kind)).sum();
     if per_s < 20.0 || rounds("NET_RX") < others_work {
@@ -157,7 +157,7 @@ fn squeezed(window: &Window<'_>) -> Vec<Seen> {
     vec![if dropped + missed > 0 {
         seen.saw(format!("{dropped} packets dropped at backlogs, {missed} at cards meanwhile"), SOFTNET)
     } else {
-        seen.remedy("nothing: no packets were lost by it")
+        seen.remedy("nothing: it lost no packets")
     }]
 }
 

@@ -13,9 +13,9 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG150",
             title: "a link is full",
-            why: "The link carries what it can. Whatever is sent beyond it waits and is then dropped, here or at the switch, \
+            why: "The link carries all it can. Whatever is sent beyond that waits and is then dropped, here or at the switch, \
                 and no setting of this host makes it carry more.",
-            remedy: "a faster link, less to send, or an order in what waits (fq_codel), so that short answers pass large ones",
+            remedy: "a faster link, less traffic, or a fair queue (fq_codel), so that short answers can pass large ones",
             knobs: &["qdisc"],
             verify: "bytes a second of the link are below nine tenths of its speed",
             source: super::STATISTICS,
@@ -25,8 +25,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG151",
             title: "the link runs at 100 Mbit/s or less",
-            why: "Cards and switches have done 1000 for twenty years. One pair of the cable that is broken, or an end that does \
-                not negotiate, is what makes two of them agree on less.",
+            why: "Cards and switches have supported 1000 for twenty years. If two of them agree on less, a pair of \
+                  the cable is broken, or one end does not negotiate.",
             remedy: "another cable; let both ends negotiate",
             verify: "/sys/class/net/LINK/speed says what card and switch can",
             source: "ethtool(8)",
@@ -36,9 +36,10 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG152",
             title: "a card's slot carries less than its link",
-            why: "Card and slot agreed on fewer or slower lanes than the card has: a slot that is wired for less, a riser, or a \
-                card that does not sit well. The card drops what it cannot hand on, and it looks like a ring that overflows.",
-            remedy: "another slot, or put the card in again; the machine's manual says which slot has how many lanes",
+            why: "Card and slot agreed on fewer or slower lanes than the card has: the slot has fewer lanes, there \
+                  is a riser, or the card is not seated well. The card drops what it cannot pass on, which looks \
+                  like an overflowing ring.",
+            remedy: "use another slot, or reseat the card; the machine's manual says how many lanes each slot has",
             verify: "current_link_width and current_link_speed of the device are its max_link_width and max_link_speed",
             source: "lspci(8), LnkSta and LnkCap; PCI Express Base Specification",
             run: narrow_slot,
@@ -46,9 +47,9 @@ pub(super) const FAMILY: Family = Family {
         },
         Check {
             code: "HG153",
-            title: "the card waits before it interrupts, for a good part of the round trip",
-            why: "To interrupt less often, the card waits for more packets. A packet that comes alone waits for nothing, and its \
-                connection takes that much longer for each answer.",
+            title: "the card delays interrupts for a large part of the round trip",
+            why: "To interrupt less often, the card waits for more packets. A single packet waits for nothing, and \
+                  its connection takes that much longer for each answer.",
             remedy: "a shorter wait, or let the driver choose it by load",
             knobs: &["coalesce_rx_usecs", "coalesce_adaptive_rx"],
             verify: "rtt in ss -ti falls",
@@ -84,7 +85,7 @@ fn full(window: &Window<'_>) -> Vec<Seen> {
         let queues = window.after.answers.qdiscs.iter().flatten();
         let waiting: u32 =
             queues.filter(|qdisc| qdisc.index == card.index && qdisc.root).map(|qdisc| qdisc.queued).sum();
-        // Without either, somebody found just the rate that the link takes.
+        // Without either, a sender found exactly the rate that the link takes.
         let felt = lost > 0.001 || waiting > 0;
         let seen = Seen::with_effect(felt, 65.0)
             .on(&card.name)
@@ -93,7 +94,7 @@ fn full(window: &Window<'_>) -> Vec<Seen> {
                 from_speed(card),
             )
             .saw(
-                format!("{waiting} packets wait, {} of segments were sent again", percent(lost)),
+                format!("{waiting} packets wait, {} of segments were retransmitted", percent(lost)),
                 "RTM_GETQDISC, /proc/net/snmp",
             );
         found.push(seen);

@@ -15,21 +15,21 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG105",
             title: "datagrams are dropped because a socket's buffer is full",
-            why: "The program did not read in time and the buffer held no more. UDP sends nothing again.",
+            why: "The program did not read in time and the buffer was full. UDP does not retransmit.",
             remedy: "find whose socket it is (ss -ump); a larger SO_RCVBUF in that program, which rmem_max limits, or a program \
                 that reads faster",
             knobs: &["rmem_max"],
-            verify: "RcvbufErrors stays as it is",
+            verify: "RcvbufErrors no longer grows",
             source: SNMP_COUNTER,
             run: receive_buffer,
             ..USUAL
         },
         Check {
             code: "HG106",
-            title: "datagrams are dropped because all UDP sockets together have too much",
-            why: "The limit on the memory of all UDP sockets was reached; it hits every container.",
-            remedy: "find who does not read (ss -um); raise udp_mem if the machine has the memory",
-            verify: "MemErrors stays as it is",
+            title: "datagrams are dropped because all UDP sockets together use too much memory",
+            why: "The limit on the memory of all UDP sockets was reached; this affects every container.",
+            remedy: "find the program that does not read (ss -um); raise udp_mem if the machine has the memory",
+            verify: "MemErrors no longer grows",
             source: super::IP_SYSCTL,
             run: memory,
             ..USUAL
@@ -37,20 +37,21 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG107",
             title: "programs find their send buffer for datagrams full",
-            why: "The program sends faster than the link takes, and asked not to wait. The kernel refuses the datagram and the \
-                program may try again, so that nothing need be lost; where packets are dropped on their way out as well, it is.",
+            why: "The program sends faster than the link carries, with calls that do not wait. The kernel refuses \
+                  the datagram and the program may try again, so nothing need be lost; if packets are also dropped \
+                  on their way out, some are.",
             remedy: "send more slowly, or a larger SO_SNDBUF in the program, which wmem_max limits",
             knobs: &["wmem_max"],
-            verify: "SndbufErrors and OutDiscards stay as they are",
+            verify: "SndbufErrors and OutDiscards no longer grow",
             source: SNMP_COUNTER,
             follows: &["HG043", "HG048", "HG053"],
             run: send_buffer,
         },
         Check {
             code: "HG108",
-            title: "datagrams come where nobody listens",
-            why: "Each costs an answer (ICMP port unreachable), and somebody waits for another one.",
-            remedy: "start the program that should listen, or find who sends",
+            title: "datagrams arrive at a port on which no program listens",
+            why: "Each costs an answer (ICMP port unreachable), and the sender waits in vain.",
+            remedy: "start the program that should listen, or find the sender",
             verify: "NoPorts grows more slowly",
             source: SNMP_COUNTER,
             run: no_ports,

@@ -5,9 +5,9 @@ use linux::Device;
 use crate::finding::USUAL;
 use crate::{Check, Family, Seen, Window};
 
-/// Drivers whose host drops packets without telling the guest.
+/// Drivers whose host drops packets without a counter for the guest.
 const PARAVIRTUAL: [&str; 4] = ["virtio_net", "xen_netfront", "vmxnet3", "hv_netvsc"];
-/// Drivers of virtual functions, whose card drops packets without telling them.
+/// Drivers of virtual functions, whose card drops packets without a counter for them.
 const FUNCTIONS: [&str; 5] = ["ixgbevf", "iavf", "igbvf", "hinic_vf", "mana"];
 
 pub(super) const FAMILY: Family = Family {
@@ -15,29 +15,29 @@ pub(super) const FAMILY: Family = Family {
     checks: &[
         Check {
             code: "HG140",
-            title: "what the hypervisor drops of this card's packets cannot be seen",
-            why: "A paravirtual card has no counter for packets that the host dropped on the way. No drops here does not mean none.",
-            remedy: "look at the counters of the host's end (tap, vhost), or count packets at the peer",
-            verify: "sent there and received here are the same",
+            title: "drops of this card's packets by the hypervisor cannot be seen",
+            why: "A paravirtual card has no counter for packets that the host dropped on the way. Zero drops here prove nothing.",
+            remedy: "check the counters of the host's end (tap, vhost), or count packets at the peer",
+            verify: "the counts sent there and received here are equal",
             source: "virtio 1.2, network device: no such counter",
             run: paravirtual,
             ..USUAL
         },
         Check {
             code: "HG141",
-            title: "what the card drops before this virtual function cannot be seen",
-            why: "The physical function and the switch in the card drop packets that are too many, and tell their owner alone.",
-            remedy: "ask who owns the physical function for its counters",
-            verify: "sent there and received here are the same",
+            title: "drops in the card before this virtual function cannot be seen",
+            why: "The physical function and the switch in the card drop excess packets, and only their owner sees the counters.",
+            remedy: "ask the owner of the physical function for its counters",
+            verify: "the counts sent there and received here are equal",
             source: "Documentation/networking/sriov.rst",
             run: functions,
             ..USUAL
         },
         Check {
             code: "HG142",
-            title: "part of this machine could not be looked at",
-            why: "What could not be read cannot be found wrong.",
-            remedy: "what the kernel refuses: run it as root, on the host",
+            title: "part of this machine could not be read",
+            why: "Faults in parts that could not be read are not found.",
+            remedy: "if the kernel refuses access: run it as root, on the host",
             verify: "this finding is gone",
             source: "proc(5), sysfs(5)",
             run: refused,
@@ -46,8 +46,8 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG143",
             title: "this is a container's network: the host's cards cannot be seen from it",
-            why: "Interrupts, rings and drops of the card belong to the host. CPU time and backlogs are the whole machine's, also \
-                as they are seen here.",
+            why: "Interrupts, rings and drops of the card belong to the host. CPU time and backlogs are those of \
+                  the whole machine, even as seen from here.",
             remedy: "run doctor on the host as well",
             verify: "the host's findings",
             source: "network_namespaces(7)",

@@ -49,7 +49,7 @@ fn section(check: &Check) -> String {
     text += &format!("*How to verify:* {}.\n\n", check.verify);
     if !check.follows.is_empty() {
         text +=
-            &format!("*Stands behind* {}, of which it may be a consequence.\n\n", list(check.follows, false));
+            &format!("*Comes after* {}, of which it may be a consequence.\n\n", list(check.follows, false));
     }
     text + &format!("Source: {}.\n", check.source)
 }

@@ -1,4 +1,4 @@
-//! A diagnosis as JSON; docs/json.md tells the fields.
+//! A diagnosis as JSON; docs/json.md describes the fields.
 
 use doctor::{Check, Diagnosis, Finding, Severity};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A diagnosis for people.
+//! A diagnosis as text.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use doctor::{Check, Diagnosis, Finding, Severity, Snapshot};
 
 /// Lines have at most so many columns.
 const COLUMNS: usize = 100;
-/// Where the text of a line begins, behind its label.
+/// The column in which the text of a line begins, after its label.
 const INDENT: usize = 10;
 
 pub(super) fn diagnosis(diagnosis: &Diagnosis, after: &Snapshot) -> String {
@@ -19,7 +19,7 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis, after: &Snapshot) -> String {
         counted(after.devices.len(), "link"),
         diagnosis.seconds,
         match warnings {
-            0 if !diagnosis.blind.is_empty() => "not judged in full".to_owned(),
+            0 if !diagnosis.blind.is_empty() => "not fully judged".to_owned(),
             0 => "no warning".to_owned(),
             some => counted(some, "warning"),
         },

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use linux::CpuSet;
 
-/// Ask a server at a constant rate, and tell how long its answers take.
+/// Send requests to a server at a constant rate, and measure how long its answers take.
 ///
 /// The schedule does not wait for the server. Response time counts from the instant at which a request was meant to be
-/// sent, so a server that stalls shows it; service time counts from the instant at which it was sent, which is what
-/// most tools print; lag is the difference, and late the part of it that is the generator's own and not the wait for a
-/// free connection. Latency to the microsecond needs a CPU for the generator (--cpus).
+/// sent, so it shows when the server stalls. Service time counts from the instant at which it was sent, which is what
+/// most tools print. Lag is the difference; late is the part of it caused by the generator and not by the wait for a
+/// free connection. Latencies in microseconds need a CPU for the generator alone (--cpus).
 ///
-/// Every run is checked: whether it was what was asked for (rate, answers, connections), and whether the generator, its
-/// machine and the samples leave a doubt (lateness, gaps, CPUs, a run that changed half-way, samples that depend on each
-/// other). Doubts are told, and make the run fail under --strict.
+/// Every run is checked: whether it was what was requested (rate, answers, connections), and whether the generator, its
+/// machine and the samples leave a doubt (lateness, gaps, CPUs, a run that changed half-way, samples that depend on
+/// each other). Doubts are reported; with --strict they make the run fail.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hostgap load http://127.0.0.1:8080/ --rate 20k
@@ -29,9 +29,9 @@ use linux::CpuSet;
 Exit code 3: the run is not valid, because the rate was missed by more than 0.01 %, because less than 99.9 % of the
 requests were answered as expected, because connections broke, or under --strict because a check left a doubt.")]
 pub(crate) struct Args {
-    /// What to ask: `http://HOST[:PORT][/PATH]`, `https://…`, `tcp://HOST:PORT`, `udp://HOST:PORT`,
-    /// `grpc://HOST:PORT` (unary calls of /hostgap.Echo/Unary, in the clear). Several URLs of one
-    /// server are asked in turn, as often as their --weights say.
+    /// The URL: `http://HOST[:PORT][/PATH]`, `https://…`, `tcp://HOST:PORT`, `udp://HOST:PORT`,
+    /// `grpc://HOST:PORT` (unary calls of /hostgap.Echo/Unary, without TLS). Several URLs of one
+    /// server are requested in turn, by their --weights.
     #[arg(value_name = "URL", required_unless_present = "self_test")]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -44,12 +44,12 @@ pub(crate) struct Args {
     pub(crate) result: ResultArgs,
 }
 
-/// How much, when and for how long.
+/// Rate, connections and duration.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct LoadArgs {
-    /// Requests per second (500, 20k, 1.5M, 0.5), or max: each connection asks again as soon as it has its answer.
-    /// Several rates, with commas, are run one after the other.
+    /// Requests per second (500, 20k, 1.5M, 0.5), or max: each connection sends its next request as soon as it has its
+    /// answer. Several rates, joined by commas, run one after the other.
     #[arg(
         long,
         value_name = "RATE",
@@ -58,19 +58,20 @@ pub(crate) struct LoadArgs {
         allow_hyphen_values = true
     )]
     pub(crate) rate: Vec<String>,
-    /// The instants at which requests are meant to be sent.
+    /// How the intended instants of requests are distributed.
     #[arg(long, value_enum, default_value_t = Arrivals::Constant)]
     pub(crate) arrivals: Arrivals,
-    /// Which random instants: the same seed gives the same ones.
+    /// The seed of random instants: the same seed gives the same instants.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Permanent connections, of all threads together; over UDP as many sockets, with --no-keepalive as many as there
-    /// are at a time.
+    /// Permanent connections of all threads together; over UDP the number of sockets, with --no-keepalive the most
+    /// connections at a time.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
-    /// A connection for each request, as `ab` has without -k. The time of a request begins at its intended instant, and
-    /// holds the handshakes of TCP and TLS; it is sent when its connection is begun. The server is asked to close
-    /// (Connection: close), so that the ports of this side are free at once; until it has, the place is taken.
+    /// Open a connection for each request, as `ab` does without -k. The time of a request begins at its intended
+    /// instant and includes the handshakes of TCP and TLS; it counts as sent when its connection is started. The server
+    /// is asked to close (Connection: close), so that this side's ports are free at once; until it does, the place
+    /// stays taken.
     #[arg(long)]
     pub(crate) no_keepalive: bool,
     /// What happens to a request that is due when no connection is free.
@@ -79,11 +80,11 @@ pub(crate) struct LoadArgs {
     /// Requests that may be open on one connection, with --rate max or --when-busy pipeline [default: 1, or 16].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) pipeline: Option<u32>,
-    /// Connections that there may be with --when-busy grow [default: 16 times --connections].
+    /// The most connections with --when-busy grow [default: 16 times --connections].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections_max: Option<u32>,
-    /// As many requests as that and then the end, instead of --duration; of several rates, as many at each. At --rate max
-    /// the run is over with the last answer, or when none has come for as long as --timeout.
+    /// End after N requests instead of after --duration; with several rates, N at each. With --rate max the run ends
+    /// with the last answer, or when none has come for as long as --timeout.
     #[arg(
         short = 'n',
         long,
@@ -95,39 +96,39 @@ pub(crate) struct LoadArgs {
     /// How long to measure (10s, 500ms, 1m30s).
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) duration: String,
-    /// Load before that, which is not counted; 0s: none [default: 1s, with -n none].
+    /// Warm-up load before the measurement, which is not counted; 0s: none [default: 1s, with -n none].
     #[arg(long, value_name = "TIME")]
     pub(crate) warmup: Option<String>,
     /// How long to wait for connections, and for answers after the end.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) timeout: String,
-    /// How long to wait for one answer. Then its request is missed, and its connection is made anew. Without it, until
-    /// the end; over UDP, as long as --timeout.
+    /// How long to wait for one answer. After that the request is missed, and its connection is replaced by a new one
+    /// [default: until the end; over UDP, --timeout].
     #[arg(long, value_name = "TIME")]
     pub(crate) request_timeout: Option<String>,
     /// Find the highest rate at which --slo is met, instead of running at --rate.
     #[arg(long, conflicts_with = "rate", requires = "slo")]
     pub(crate) find_max: bool,
-    /// Percentiles of response time and their limits, with commas: p99<2ms, p50<200us,p99.9<10ms.
+    /// Percentiles of response time and their limits, joined by commas: p99<2ms, p50<200us,p99.9<10ms.
     #[arg(long, value_name = "LIMITS", requires = "find_max")]
     pub(crate) slo: Option<String>,
 }
 
-/// What is asked and what is expected.
+/// Requests and expected answers.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Request and answer")]
 pub(crate) struct RequestArgs {
-    /// The version of HTTP that requests are written in [default: 1.1]. 1.0 takes --no-keepalive: its connection ends with
-    /// the answer, and where the server tells no length, the answer with the connection.
+    /// The version of HTTP [default: 1.1]. 1.0 needs --no-keepalive: the connection ends with the answer, and if the
+    /// server gives no length, the answer ends with the connection.
     #[arg(long, value_enum, value_name = "VERSION")]
     pub(crate) http: Option<HttpArg>,
-    /// How often each URL is asked beside the others (9,1), in their order.
+    /// How often each URL is requested relative to the others (9,1), in their order.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) weights: Vec<u32>,
     /// The method [default: GET, or POST with --body].
     #[arg(long, value_name = "METHOD")]
     pub(crate) method: Option<String>,
-    /// A field of the request's head; may be given several times.
+    /// A header field of the request; may be given several times.
     #[arg(long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
     /// The request's body, or @FILE to read it from.
@@ -136,7 +137,7 @@ pub(crate) struct RequestArgs {
     /// The status of a good answer over HTTP [default: 200].
     #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(200..=999))]
     pub(crate) expect_status: Option<u16>,
-    /// The size of a good answer's body over HTTP in bytes (100, 4k). Without it, any.
+    /// The size of a good answer's body over HTTP in bytes (100, 4k) [default: any].
     #[arg(long, value_name = "SIZE")]
     pub(crate) expect_body: Option<String>,
     /// Connect to this Unix socket instead of the URL's host.
@@ -148,10 +149,10 @@ pub(crate) struct RequestArgs {
     /// Trust any certificate.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Every handshake of TLS is a whole one: no session is resumed. For --no-keepalive.
+    /// Make every TLS handshake a full one: resume no session. For --no-keepalive.
     #[arg(long, requires = "no_keepalive")]
     pub(crate) no_session_reuse: bool,
-    /// The size of a request with tcp:// and udp://, of a call's body with grpc:// [default: 64].
+    /// The size of a request with tcp:// and udp://, or of a call's body with grpc:// [default: 64].
     #[arg(long, value_name = "SIZE")]
     pub(crate) request_bytes: Option<String>,
     /// The size of an answer with tcp:// and udp:// [default: 64].
@@ -159,21 +160,21 @@ pub(crate) struct RequestArgs {
     pub(crate) response_bytes: Option<String>,
 }
 
-/// Where and how the generator runs.
+/// Threads and CPUs of the generator.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Generator")]
 pub(crate) struct GeneratorArgs {
-    /// Threads, each with its share of the connections. Without it, one, or one for each of --cpus.
+    /// Threads, each with its share of the connections [default: 1, or one for each of --cpus].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
-    /// CPUs as a list (0-3,8); threads are pinned to them in turn. Without it, threads run anywhere.
+    /// CPUs as a list (0-3,8); threads are pinned to them in turn [default: threads are not pinned].
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpus: Option<CpuSet>,
     /// How a thread waits for the next instant.
     #[arg(long, value_enum, default_value_t = WaitArg::Hybrid)]
     pub(crate) wait: WaitArg,
-    /// Let the kernel stamp packets, to tell the time on the wire and in the server from the client's own. Costs two
-    /// system calls a request.
+    /// Let the kernel time-stamp packets, to separate the time on the wire and in the server from the client's own.
+    /// Costs two system calls a request.
     #[arg(long)]
     pub(crate) timestamps: bool,
     /// Run the threads under SCHED_FIFO with this priority, so that other programs do not make them late.
@@ -181,28 +182,28 @@ pub(crate) struct GeneratorArgs {
     pub(crate) fifo: Option<u8>,
 }
 
-/// What becomes of the figures.
+/// Output.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Result")]
 pub(crate) struct ResultArgs {
     /// Print the result as JSON, times in nanoseconds.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write all times to a file as an interval log of HdrHistogram, in nanoseconds, tagged response, service and lag.
+    /// Write all times to a file as an HdrHistogram interval log, in nanoseconds, tagged response, service and lag.
     #[arg(long, value_name = "FILE")]
     pub(crate) hlog: Option<PathBuf>,
-    /// Fail with code 3 also for what only leaves a doubt.
+    /// Fail with code 3 also if only a doubt is left.
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Prove this generator on this machine: run it against a responder of known behaviour. Takes less than a minute.
+    /// Test this generator on this machine against a responder of known behaviour. Takes less than a minute.
     #[arg(long, conflicts_with = "urls")]
     pub(crate) self_test: bool,
 }
 
-/// [`::load::Version`] as it is typed.
+/// The value for [`::load::Version`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum HttpArg {
-    /// The connection stays, or is asked to be closed.
+    /// The connection stays open unless the request asks to close it.
     #[value(name = "1.1")]
     Http11,
     /// The connection ends with the answer.
@@ -210,35 +211,35 @@ pub(crate) enum HttpArg {
     Http10,
 }
 
-/// Instants as they are typed.
+/// The value for the arrivals of a [`::load::Schedule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Arrivals {
     /// Evenly spaced.
     Constant,
-    /// At random, as of many users who do not know each other.
+    /// At random, like the requests of many independent users.
     Poisson,
 }
 
-/// [`::load::WhenBusy`] as it is typed.
+/// The value for [`::load::WhenBusy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum WhenBusyArg {
-    /// It waits in order and keeps its intended time.
+    /// The request waits its turn and keeps its intended time.
     Wait,
-    /// It is sent behind others on a connection.
+    /// It is sent behind other requests on a connection.
     Pipeline,
-    /// A connection is opened for it.
+    /// A new connection is opened for it.
     Grow,
-    /// It is not sent, and counted.
+    /// It is not sent, but counted.
     Drop,
 }
 
-/// [`::load::Wait`] as it is typed.
+/// The value for [`::load::Wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum WaitArg {
-    /// Sleep until shortly before it, as early as sleeps are late here, then spin.
+    /// Sleep until shortly before it, then spin. How early to wake up is learned from earlier sleeps.
     Hybrid,
-    /// Sleep: the least CPU, some microseconds late.
+    /// Sleep: uses the least CPU, and is some microseconds late.
     Sleep,
-    /// Never sleep: only on a CPU that nobody else needs.
+    /// Never sleep: only for a CPU that nothing else needs.
     Spin,
 }

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::job::explain;
 
-/// Runs, shows how far it is, and stops when a signal comes.
+/// Runs, shows the progress, and stops when a signal comes.
 pub(super) fn drive(
     clients: &mut [Client],
     run: &Run,
@@ -47,7 +47,7 @@ fn watch(live: &Live, run: &Run, stop: &AtomicBool, done: &AtomicBool, what: &st
                 None => elapsed.min(run.duration).as_millis() as u64,
             });
             let open = live.sent().saturating_sub(live.answered());
-            bar.set_message(format!("{what} {} answered, {per_s:.0}/s, {open} not", live.answered()));
+            bar.set_message(format!("{what} {} answered, {per_s:.0}/s, {open} open", live.answered()));
         }
         thread::sleep(Duration::from_millis(50));
     }

@@ -1,6 +1,6 @@
-//! What a run gave as an interval log of HdrHistogram, which its tools in every language read.
+//! The result of a run as an interval log of HdrHistogram, which its tools in every language read.
 //!
-//! One interval, the whole run, for each of the three times, told apart by tags. Values are nanoseconds.
+//! One interval, the whole run, for each of the three times, distinguished by tags. Values are nanoseconds.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,7 +16,7 @@ use linux::clock;
 use super::Ran;
 use super::job::Job;
 
-/// The greatest value beside each interval is there for people; the tools' own convention for it is milliseconds.
+/// The greatest value beside each interval is for human readers; by the tools' convention it is in milliseconds.
 const MAX_DIVISOR: f64 = 1e6;
 
 /// A log to be written at the end of a run.
@@ -26,7 +26,7 @@ pub(super) struct Hlog<'a> {
 }
 
 impl<'a> Hlog<'a> {
-    /// Makes the file, before the run: that it cannot be written should not come out after an hour.
+    /// Makes the file before the run, so that an unwritable file is not noticed only after an hour.
     pub(super) fn create(path: &'a Path) -> anyhow::Result<Hlog<'a>> {
         let file = File::create(path).with_context(|| format!("could not create {}", shown(path)))?;
         Ok(Hlog { path, file })
@@ -44,7 +44,7 @@ impl<'a> Hlog<'a> {
 }
 
 fn write(to: &mut impl Write, job: &Job, runs: &[Ran], started: SystemTime) -> anyhow::Result<()> {
-    // The standard reader takes compressed histograms alone.
+    // The standard reader accepts only compressed histograms.
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
     builder.add_comment("[Histogram log format version 1.3]");

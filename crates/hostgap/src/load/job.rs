@@ -1,4 +1,4 @@
-//! From the command line to what is to be done.
+//! The job that a command line describes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,28 +13,28 @@ use super::{request, url};
 use crate::exit::BadInput;
 use crate::units;
 
-/// Requests that may be open on a connection, if that is asked for without a number.
+/// The default of `--pipeline` with `--when-busy pipeline`.
 const PIPELINE: u32 = 16;
 
-/// Load before what is counted, if nobody says how long.
+/// The default of `--warmup`.
 const WARMUP: Duration = Duration::from_secs(1);
 
-/// How many times as many connections there may be as at the start, if that is asked for without a number.
+/// The default limit of `--when-busy grow`, as a multiple of the connections at the start.
 const GROWTH: u32 = 16;
 
-/// A command line that was understood.
+/// A valid command line.
 pub(super) struct Job {
     pub(super) url: String,
     pub(super) json: bool,
     pub(super) hlog: Option<PathBuf>,
     pub(super) strict: bool,
-    /// Where the generator may run; `None`: anywhere.
+    /// The generator's CPUs; `None`: any.
     pub(super) cpus: Option<CpuSet>,
     pub(super) target: Target,
     /// Of each thread.
     pub(super) pools: Vec<Pool>,
     pub(super) warmup: Duration,
-    /// What is run, but for its schedule.
+    /// The run, except for its schedule.
     pub(super) run: Run,
     pub(super) goal: Goal,
 }
@@ -51,9 +51,9 @@ impl Job {
     }
 }
 
-/// What is to be found out.
+/// The question that the runs answer.
 pub(super) enum Goal {
-    /// How it is at each of these.
+    /// The latencies at each of these rates.
     Rates(Vec<Schedule>),
     /// The highest rate at which these limits hold.
     Max(Slo),
@@ -87,7 +87,7 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
         wait: args.generator.wait.into(),
         threads: cpus.iter().cycle().take(places).map(|cpu| CpuSet::from_iter([*cpu])).collect(),
         scheduling: args.generator.fifo.map_or(Scheduling::Normal, Scheduling::Fifo),
-        // The kind of arrivals is that of the first rate, also for a search.
+        // All rates have the same kind of arrivals; a search has one rate.
         ..Run::new(kind, duration)
     };
     Ok(Job {
@@ -120,45 +120,45 @@ fn schedule(rate: &str, load: &LoadArgs) -> Result<Schedule, String> {
     })
 }
 
-/// What cannot be had together, in the words of the command line.
+/// Refuses options that contradict each other.
 fn fits(args: &Args, schedules: &[Schedule]) -> Result<(), BadInput> {
     let load = &args.load;
     let refuse = |text: &str| Err(BadInput(text.to_owned()));
     if load.requests.is_some() && schedules.iter().any(|it| matches!(it, Schedule::Poisson { .. })) {
         return refuse(
-            "-n: with --arrivals poisson the instant of the last request is not known beforehand; give a --duration",
+            "-n: with --arrivals poisson the instant of the last request is not known in advance; give a --duration",
         );
     }
     if !load.no_keepalive {
         return match args.request.http {
             Some(HttpArg::Http10) => {
-                refuse("--http 1.0 ends the connection with each answer, so that it takes --no-keepalive")
+                refuse("--http 1.0 ends the connection with each answer, so it needs --no-keepalive")
             }
             Some(HttpArg::Http11) | None => Ok(()),
         };
     }
     let others = [
         (load.when_busy == WhenBusyArg::Grow, "--when-busy grow", "its connections are opened anyway"),
-        (load.when_busy == WhenBusyArg::Pipeline, "--when-busy pipeline", "nothing goes behind its request"),
-        (load.pipeline.is_some_and(|depth| depth > 1), "--pipeline", "nothing goes behind its request"),
+        (load.when_busy == WhenBusyArg::Pipeline, "--when-busy pipeline", "a connection has one request"),
+        (load.pipeline.is_some_and(|depth| depth > 1), "--pipeline", "a connection has one request"),
         (
             load.connections_max.is_some(),
             "--connections-max",
-            "--connections is how many there are at a time",
+            "--connections is the most connections at a time",
         ),
         (
             args.generator.timestamps,
             "--timestamps",
-            "the stamps of a connection that is being made are not those of a request",
+            "the time stamps during the handshake do not belong to a request",
         ),
     ];
     match others.iter().find(|(given, _, _)| *given) {
-        Some((_, option, why)) => refuse(&format!("--no-keepalive does not go with {option}: {why}")),
+        Some((_, option, why)) => refuse(&format!("--no-keepalive cannot be used with {option}: {why}")),
         None => Ok(()),
     }
 }
 
-/// Who counts requests counts all of them.
+/// With `-n` the warm-up is off by default, so that every request counts.
 fn warmup(load: &LoadArgs) -> Result<Duration, BadInput> {
     match &load.warmup {
         Some(text) => units::duration(text).map_err(BadInput),
@@ -198,7 +198,7 @@ fn pools(load: &LoadArgs, stamps: bool, threads: usize, timeout: Duration) -> Re
     Ok((0..threads).map(pool).collect())
 }
 
-/// The part of a whole that falls to one of several; the first ones get what does not divide evenly.
+/// One of several equal parts of a whole; the first ones get the remainder.
 fn share(whole: usize, index: usize, parts: usize) -> usize {
     whole / parts + usize::from(index < whole % parts)
 }
@@ -224,7 +224,7 @@ impl From<WaitArg> for Wait {
     }
 }
 
-/// A message about the command line quotes what was typed, or copied.
+/// Escapes text from the command line for a message.
 pub(super) fn quoted(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<BadInput>() {
         Ok(BadInput(text)) => BadInput(plain(&text)).into(),
@@ -232,7 +232,7 @@ pub(super) fn quoted(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// What the user can mend is told as such.
+/// Marks errors that the user can fix as bad input.
 pub(super) fn explain(error: LoadError) -> anyhow::Error {
     match error {
         LoadError::Target { .. }

@@ -1,4 +1,4 @@
-//! What a run gave, for programs. Each field is described in docs/json.md.
+//! The result of a run as JSON. docs/json.md describes each field.
 
 use ::load::checks::{Check, Kind, Percentile, told};
 use ::load::{Histogram, Outcome, Overdue, Protocol, Schedule, ThreadCost};
@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 use super::Ran;
 use super::job::Job;
 use super::search::{Found, Tried};
-use super::shown::wait;
 use super::slo::Slo;
+use super::text::wait;
 
-/// Goes up when a field changes its meaning, its unit or its type, or goes.
+/// Goes up when a field changes its meaning, its unit or its type, or is removed.
 const SCHEMA: u32 = 2;
 
-/// Times are nanoseconds; what is not known is null.
+/// Times are nanoseconds; unknown values are null.
 pub(super) fn run(job: &Job, ran: &Ran) -> Value {
     let Ran { schedule, outcome, verdict } = ran;
     let mut value = json!({
@@ -52,7 +52,7 @@ pub(super) fn run(job: &Job, ran: &Ran) -> Value {
     value
 }
 
-/// What became of the requests.
+/// The requests by outcome.
 fn account(outcome: &Outcome) -> Value {
     let (missed, dropped) = (&outcome.missed, &outcome.dropped);
     let age = |age| (missed.count() > 0).then_some(age);
@@ -84,13 +84,13 @@ fn account(outcome: &Outcome) -> Value {
     })
 }
 
-/// Calls of gRPC by the code of their outcome, as far as there were any that was not good.
+/// Failed gRPC calls by their status code.
 fn grpc(outcome: &Outcome) -> Map<String, Value> {
     let codes = outcome.unexpected.grpc.iter().enumerate().filter(|(_, count)| **count > 0);
     codes.map(|(code, count)| (code.to_string(), (*count).into())).collect()
 }
 
-/// What became of the connections.
+/// The connections: errors, reconnects and handshakes.
 fn connections(outcome: &Outcome) -> Value {
     let first = outcome.first_fault.as_ref();
     let errors = outcome.faults.iter().map(|(kind, count)| (kind.to_owned(), count.into()));
@@ -201,7 +201,7 @@ mod tests {
         times.record_n(100, 1_000).unwrap();
         let some = distribution(&times, Some(1_000));
         assert_eq!((&some["p99"], &some["p99_9"]), (&100.into(), &Value::Null));
-        // Nothing lies beyond the highest rank of so few: a value, and no interval.
+        // With so few samples the percentile has a value, but no upper rank for an interval.
         assert_eq!(
             (&some["interval"]["p50"], &some["interval"]["p99_9"]),
             (&json!([100, 100]), &Value::Null)

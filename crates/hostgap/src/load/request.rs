@@ -1,4 +1,4 @@
-//! What a request has beside its URL.
+//! Method, fields, body and weight of a request.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use anyhow::Context;
 use super::args::{HttpArg, RequestArgs};
 use crate::exit::BadInput;
 
-/// Gives the requests of a target their method, fields, body and weights, and what asks the server to close behind each.
+/// Gives the requests of a target their method, fields, body and weights, and the field that asks the server to close.
 pub(super) fn dressed(mut target: Target, args: &RequestArgs, closes: bool) -> anyhow::Result<Target> {
     let http = [
         (args.http.is_some(), "--http"),
@@ -25,7 +25,7 @@ pub(super) fn dressed(mut target: Target, args: &RequestArgs, closes: bool) -> a
         Ask::Raw(_) | Ask::Grpc { .. } => {
             return match http.iter().find(|(given, _)| *given) {
                 Some((_, option)) => {
-                    Err(BadInput(format!("{option} is for http:// and https:// alone")).into())
+                    Err(BadInput(format!("{option} is only for http:// and https://")).into())
                 }
                 None => Ok(target),
             };
@@ -36,12 +36,12 @@ pub(super) fn dressed(mut target: Target, args: &RequestArgs, closes: bool) -> a
         return Err(BadInput(text).into());
     }
     if args.weights.contains(&0) {
-        return Err(BadInput("--weights: a URL that is never asked has no place here".to_owned()).into());
+        return Err(BadInput("--weights: the weight of a URL must be more than 0".to_owned()).into());
     }
     let body = args.body.as_deref().map(body).transpose()?.unwrap_or_default();
     let fields = args.header.iter().map(|text| field(text)).collect::<Result<Vec<_>, _>>()?;
     if closes && fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("connection")) {
-        let text = "--no-keepalive says itself what becomes of a connection: leave out --header Connection";
+        let text = "--no-keepalive sets the field Connection itself: leave out --header Connection";
         return Err(BadInput(text.to_owned()).into());
     }
     let usual = if args.body.is_some() { "POST" } else { "GET" };

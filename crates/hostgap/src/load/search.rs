@@ -1,4 +1,4 @@
-//! The highest rate at which the limits hold.
+//! Search for the highest rate at which the limits hold.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,33 +11,33 @@ use super::slo::Slo;
 use super::{Ran, judged};
 use crate::speak;
 
-/// The search ends when it is known to this part of the rate.
+/// The search ends when the rate is known to this relative precision.
 const PRECISION: f64 = 0.02;
 
-/// A step takes this part of the whole duration, since there are about ten of them, and at least as long as below.
+/// A step takes this part of the whole duration, since there are about ten of them, and at least the minimum below.
 const STEP_PART: u32 = 5;
 const STEP_MIN: Duration = Duration::from_millis(500);
 
-/// How often the rate that was found is taken back by [`PRECISION`] when a whole run does not confirm it.
+/// How often the found rate is reduced by [`PRECISION`] when a full-length run does not confirm it.
 const CONFIRMATIONS: u32 = 10;
 
 /// One rate that was tried.
 pub(super) struct Tried {
     pub(super) rate_per_s: f64,
-    /// Why the limits did not hold; `None`: they did.
+    /// Why the limits did not hold; `None`: they held.
     pub(super) broken: Option<String>,
 }
 
-/// What was found.
+/// The result of the search.
 pub(super) struct Found {
     pub(super) tried: Vec<Tried>,
-    /// The run at the highest rate that held, as long as asked for; `None`: no rate held.
+    /// The full-length run at the highest rate that held; `None`: no rate held.
     pub(super) best: Option<Ran>,
-    /// Why the search ended without one; `None` if it did not, or if it was interrupted.
+    /// Why the search found no rate; `None` if it found one, or was interrupted.
     pub(super) ended: Option<String>,
 }
 
-/// Searches, and if the server goes away meanwhile, ends with that.
+/// Searches. If the server disappears meanwhile, that is the result.
 pub(super) fn search(
     clients: &mut [Client],
     job: &Job,
@@ -47,7 +47,7 @@ pub(super) fn search(
     let mut found = Found { tried: Vec::new(), best: None, ended: None };
     match found.search(clients, job, slo, stop) {
         Err(error) if is_gone(&error) && !found.tried.is_empty() => {
-            found.ended = Some(format!("the server was gone: {error:#}"));
+            found.ended = Some(format!("the server disappeared: {error:#}"));
         }
         ended => ended?,
     }
@@ -59,8 +59,8 @@ fn is_gone(error: &anyhow::Error) -> bool {
 }
 
 impl Found {
-    /// Halves the span between a rate that holds and one that does not, starting from what the server answers when every
-    /// connection is always busy, which no rate can be above. Then a whole run has to confirm it: a short step has too few
+    /// Bisects between a rate that holds and one that does not. It starts from the throughput with every connection
+    /// always busy, which no rate can exceed. Then a full-length run has to confirm the rate: a short step has too few
     /// requests beyond a high percentile.
     fn search(
         &mut self,
@@ -80,13 +80,14 @@ impl Found {
         if self.end_if_dead(&most) {
             return Ok(());
         }
-        // Those that were sent within the step, whenever they were answered: an answer may take longer than the step.
+        // Requests that were sent within the step, whenever they were answered: an answer may take longer than the
+        // step.
         let most_per_s =
             most.outcome.answered as f64 / most.outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
         let (mut holds, mut fails) = (0.0, most_per_s.max(1.0) * (1.0 + PRECISION));
         while fails - holds > fails * PRECISION && !stop.load(Ordering::Relaxed) {
             let rate_per_s = (holds + fails) / 2.0;
-            // Far below any rate that a limit of time can be about, there is nothing to be found.
+            // Below this rate a search makes no sense.
             if rate_per_s < 1.0 {
                 self.end("no rate of at least one request a second held");
                 return Ok(());
@@ -115,11 +116,11 @@ impl Found {
             }
             holds *= 1.0 - PRECISION;
         }
-        self.end("no run of the whole duration confirmed what short ones had found");
+        self.end("no full-length run confirmed the rate that short ones had found");
         Ok(())
     }
 
-    /// Notes what was tried, and says whether it held.
+    /// Records the tried rate, and returns whether it held.
     fn note(&mut self, ran: &Ran, slo: &Slo) -> bool {
         let rate_per_s = ran.schedule.rate_per_s().unwrap_or_default();
         let broken = late(&ran.outcome).or_else(|| slo.broken(&ran.outcome));
@@ -132,22 +133,21 @@ impl Found {
         holds
     }
 
-    /// Notes why there is nothing to be found, with what the last rate that was tried broke.
+    /// Records why no rate was found, with the reason why the last one failed.
     fn end(&mut self, why: &str) {
         let last = self.tried.iter().rev().find_map(|tried| tried.broken.as_deref());
-        self.ended =
-            Some(last.map_or(why.to_owned(), |last| format!("{why}; the last that did not: {last}")));
+        self.ended = Some(last.map_or(why.to_owned(), |last| format!("{why}; the last one failed: {last}")));
     }
 
-    /// A server that answers nothing at all as expected has no highest rate, and each further step would only wait for
-    /// it once more.
+    /// A server without a single expected answer has no highest rate, and each further step would only wait for another
+    /// time-out.
     fn end_if_dead(&mut self, ran: &Ran) -> bool {
         let dead = ran.outcome.answered == 0 && ran.outcome.sent > 0;
         if dead {
-            // At which rate it answers nothing does not matter.
+            // The rate does not matter here.
             let others = ran.verdict.complaints().filter(|check| check.id != "rate");
             let text = others.map(|check| check.text.as_str()).collect::<Vec<_>>().join("; ");
-            self.ended = Some(format!("the server answered nothing as expected: {text}"));
+            self.ended = Some(format!("no answer of the server was as expected: {text}"));
         }
         dead
     }
@@ -155,7 +155,7 @@ impl Found {
 
 /// The same kind of arrivals at another rate.
 fn at(job: &Job, rate_per_s: f64, duration: Duration) -> Run {
-    // Four digits are finer than the search and can be read.
+    // Four digits are finer than the search's precision.
     let finer = 10_f64.powf(3.0 - rate_per_s.log10().floor());
     let rate_per_s = (rate_per_s * finer).round() / finer;
     let schedule = match job.run.schedule {
@@ -165,7 +165,7 @@ fn at(job: &Job, rate_per_s: f64, duration: Duration) -> Run {
     Run { schedule, duration, ..job.run.clone() }
 }
 
-/// A rate that was not sent was not tried.
+/// Why a step's requests could not be sent in time, so that it says nothing about its rate.
 fn late(outcome: &Outcome) -> Option<String> {
     let unsent = outcome.intended - outcome.sent_in_schedule;
     (unsent * 1000 > outcome.intended).then(|| {

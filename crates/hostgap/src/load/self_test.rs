@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 use crate::{exit, speak};
 
 pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
-    speak::aside(format_args!("half a minute, on a CPU for the generator and one for the responder"));
+    speak::aside(format_args!(
+        "this takes half a minute, with a CPU for the generator and one for the responder"
+    ));
     let proofs = proof::prove(|scene| {
         if !as_json {
-            // Somebody who watches sees each scene when it is over; the table is on stdout once.
+            // Shows progress scene by scene; the table is printed once, at the end.
             let held = scene.iter().filter(|proof| proof.holds()).count();
             speak::aside(format_args!("{}: {held} of {} hold", scene[0].scene, scene.len()));
         }
@@ -66,5 +68,5 @@ fn lines(text: &mut String, proofs: &[Proof]) -> std::fmt::Result {
         writeln!(text, "  {:<26}{truth:>14}{seen:>14}{tolerance:>12}  {verdict}", proof.figure)?;
     }
     let held = proofs.iter().filter(|proof| proof.holds()).count();
-    writeln!(text, "\n{held} of {} figures are what arithmetic says.", proofs.len())
+    writeln!(text, "\n{held} of {} figures match arithmetic.", proofs.len())
 }

@@ -1,4 +1,4 @@
-//! Limits of response time as they are typed.
+//! Parsing and checking of response time limits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use ::load::Outcome;
 
 use crate::units;
 
-/// A service level objective: percentiles of response time and what each must be below.
+/// A service level objective: percentiles of response time, each with its limit.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Slo(Vec<Limit>);
 
@@ -19,8 +19,8 @@ struct Limit {
 }
 
 impl Slo {
-    /// What does not hold, the first of it; `None`: all holds. Requests that were never answered count as slower than
-    /// anything.
+    /// The first limit that does not hold; `None`: all hold. Requests without an answer count as slower than all
+    /// others.
     pub(super) fn broken(&self, outcome: &Outcome) -> Option<String> {
         if outcome.intended == 0 {
             return Some("no request was due in so short a time".to_owned());
@@ -32,7 +32,7 @@ impl Slo {
                 let all = outcome.intended;
                 return Some(format!("{unanswered} of {all} requests were not answered as expected"));
             }
-            // The percentile of all that were intended, the unanswered ones at its end.
+            // The percentile of all intended requests, with the unanswered ones ranked last.
             let answered = outcome.answered as f64;
             let place = (outcome.intended as f64 * limit.percentile / 100.0 / answered).min(1.0);
             let seen_ns = outcome.response.value_at_quantile(place);

@@ -1,4 +1,4 @@
-//! Addresses as they are typed.
+//! Parsing of URLs.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -10,10 +10,10 @@ use super::job::explain;
 use crate::exit::BadInput;
 use crate::units;
 
-/// Bytes of a request and of an answer without HTTP, if nobody says how many; as our responder has them.
+/// The default size of a request and of an answer without HTTP, the same as the responder's.
 const RAW_BYTES: u32 = 64;
 
-/// How a server is spoken with.
+/// The protocol of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     Http,
@@ -27,7 +27,7 @@ enum Scheme {
 #[derive(Debug, PartialEq, Eq)]
 struct Url<'a> {
     scheme: Scheme,
-    /// Goes into the `Host` field as it was typed.
+    /// Goes unchanged into the `Host` field.
     authority: &'a str,
     /// A name or an address, without brackets.
     host: &'a str,
@@ -35,15 +35,15 @@ struct Url<'a> {
     path: &'a str,
 }
 
-/// Whom the URLs mean, and what they ask. A name is looked up once; its first address is taken.
+/// The server of the URLs, and their requests. A name is looked up once; its first address is used.
 pub(super) fn target(texts: &[String], args: &RequestArgs, expect: Expect) -> anyhow::Result<Target> {
-    let bad = |text: &str, why: &str| BadInput(format!("`{text}` cannot be asked: {why}"));
+    let bad = |text: &str, why: &str| BadInput(format!("cannot use the URL `{text}`: {why}"));
     let urls = texts.iter().map(|text| parse(text).map_err(|why| bad(text, why)));
     let urls = urls.collect::<Result<Vec<_>, _>>()?;
     let first = urls.first().ok_or_else(|| BadInput("a URL is needed".to_owned()))?;
     let origin = |url: &Url<'_>| (url.scheme, url.host.to_owned(), url.port);
     if let Some(index) = urls.iter().position(|url| origin(url) != origin(first)) {
-        let why = "all URLs of a run are of one server; start a run for each";
+        let why = "all URLs of a run must be of one server; start a run for each server";
         return Err(bad(&texts[index], why).into());
     }
     Ok(Target { address: address(first, args)?, tls: tls(first, args)?, ask: ask(&urls, args, expect)? })
@@ -88,18 +88,20 @@ fn ask(urls: &[Url<'_>], args: &RequestArgs, expect: Expect) -> Result<Ask, BadI
     };
     if urls.iter().all(|url| matches!(url.scheme, Scheme::Http | Scheme::Https)) {
         if args.request_bytes.is_some() || args.response_bytes.is_some() {
-            let text = "--request-bytes and --response-bytes are for tcp://, udp:// and grpc:// alone";
+            let text = "--request-bytes and --response-bytes are only for tcp://, udp:// and grpc://";
             return Err(BadInput(text.to_owned()));
         }
         return Ok(Ask::Http(urls.iter().map(request).collect()));
     }
     if urls.len() > 1 || !urls[0].path.is_empty() {
-        return Err(BadInput("tcp://, udp:// and grpc:// have one URL, without a path".to_owned()));
+        return Err(BadInput(
+            "with tcp://, udp:// and grpc:// one URL is possible, without a path".to_owned(),
+        ));
     }
     let bytes = |text: &Option<String>| text.as_deref().map_or(Ok(RAW_BYTES), units::bytes).map_err(BadInput);
     if urls[0].scheme == Scheme::Grpc {
         if args.response_bytes.is_some() {
-            let text = "--response-bytes: the answer to a call of gRPC has the size of its request";
+            let text = "--response-bytes: the answer to a gRPC call has the size of its request";
             return Err(BadInput(text.to_owned()));
         }
         return Ok(Ask::Grpc { body_bytes: bytes(&args.request_bytes)? });
@@ -128,7 +130,7 @@ fn parse(text: &str) -> Result<Url<'_>, &'static str> {
     };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     if authority.contains('@') {
-        return Err("names and passwords are not supported");
+        return Err("user names and passwords are not supported");
     }
     if rest.contains('#') {
         return Err("a fragment (#) is not part of a request");
@@ -147,12 +149,12 @@ fn host_and_port(authority: &str) -> Result<(&str, Option<&str>), &'static str> 
         return match after.strip_prefix(':') {
             Some(port) => Ok((host, Some(port))),
             None if after.is_empty() => Ok((host, None)),
-            None => Err("after ] comes a port or the path"),
+            None => Err("after ] only a port or the path can follow"),
         };
     }
     let (host, port) = match authority.split_once(':') {
         Some((_, port)) if port.contains(':') => {
-            return Err("an IPv6 address stands in brackets, http://[::1]/");
+            return Err("an IPv6 address needs brackets, http://[::1]/");
         }
         Some((host, port)) => (host, Some(port)),
         None => (authority, None),

@@ -1,17 +1,17 @@
-//! Whether a run counts, and why not.
+//! Whether a run is valid, and why not.
 
 use ::load::checks::{self, Check, Kind};
 use ::load::{Outcome, Schedule};
 use linux::CpuSet;
 use linux::procfs::{CpuTicks, Stat};
 
-/// What the checks of a run found.
+/// The results of a run's checks.
 pub(super) struct Verdict {
     /// All of them.
     pub(super) checks: Vec<Check>,
     /// Whether a doubt makes the run fail too.
     pub(super) strict: bool,
-    /// What intervals are computed from; `None`: there are none.
+    /// The basis of the intervals; `None`: there are none.
     pub(super) independent: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ impl Verdict {
         Verdict { checks, strict, independent: checks::independent_samples(outcome) }
     }
 
-    /// Whether the run is what was asked for, and under --strict without a doubt too.
+    /// Whether the run is what was requested; with --strict also whether it left no doubt.
     pub(super) fn is_valid(&self) -> bool {
         self.complaints().next().is_none()
     }
@@ -38,8 +38,8 @@ impl Verdict {
     }
 }
 
-/// The share of the CPUs' time that a hypervisor took between two looks at the kernel's books; without CPUs, of all.
-/// `None` if less than a hundred ticks passed, of which one would be a per cent.
+/// The share of the CPUs' time that a hypervisor took between two readings of the kernel's counters; without CPUs, of
+/// all. `None` if fewer than a hundred ticks passed, since one of them would be a per cent.
 pub(super) fn stolen(before: &Stat, after: &Stat, cpus: Option<&CpuSet>) -> Option<f64> {
     const TICKS_MIN: u64 = 100;
     let spent: Vec<CpuTicks> = after

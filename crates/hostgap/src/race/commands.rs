@@ -44,7 +44,8 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// How to use what the commands have built, as comments, so that a shell that runs the whole text only builds.
+/// How to use the topology that the commands build. These are comments, so that a shell that runs the whole text only
+/// builds it.
 fn usage(topology: &Topology, body_bytes: u32) -> String {
     let Topology { client, server, address, .. } = topology;
     let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {

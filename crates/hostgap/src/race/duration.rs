@@ -1,4 +1,4 @@
-//! How many rounds fit into a time.
+//! The number of rounds that fit into a duration.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) fn with_duration(
         return Err(BadInput("--duration must be more than zero".to_owned()).into());
     }
     if experiment.workload.kind == WorkloadKind::Download {
-        let why = "a trial is as long as its objects take; say with --rounds how many there are to be";
+        let why = "a trial takes as long as its objects take; set the number of trials with --rounds";
         return Err(BadInput(format!("--duration does not apply to downloads: {why}")).into());
     }
     let contenders = ::lab::contenders(&experiment.candidates, facts, &args.plugins.dirs())?;
@@ -30,7 +30,7 @@ pub(super) fn with_duration(
     let loads = (experiment.workload.body_bytes.len() * (rates + 1)) as u32;
     let [slice, warmup] =
         [experiment.slice_ms, experiment.warmup_ms].map(|ms| Duration::from_millis(ms.into()));
-    // Beside its two slices a trial takes a few milliseconds to read counters and to wait for the last answers.
+    // In addition to its two slices a trial takes a few milliseconds to read counters and to wait for the last answers.
     let trial = |contender: &Contender| {
         let patience = contender.wires(&experiment.underlay).patience();
         patience.slice(slice) + patience.warmup(warmup) + patience.answer() + Duration::from_millis(5)

@@ -1,4 +1,4 @@
-//! Faults as they are typed.
+//! The command-line options for faults.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use ::load::serve::{Delay, Faults, Freeze, Mixture, Trickle};
 
 use crate::units;
 
-/// What the responder does beside answering.
+/// Deliberate delays and faults of the responder.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Known delays and faults")]
 pub(super) struct FaultArgs {
-    /// Answer that long after a request came: 1ms; exp:1ms, exponentially distributed with that mean; or
-    /// 98%:1ms,2%:20ms, one of several.
+    /// Answer that long after a request arrived: 1ms; exp:1ms, exponentially distributed with that mean; or
+    /// 98%:1ms,2%:20ms, several delays by their shares.
     #[arg(long, value_name = "DELAY")]
     delay: Option<String>,
-    /// Do nothing at all for LENGTH every PERIOD, all threads at once; the first time one PERIOD after the start.
+    /// Stop all threads for LENGTH every PERIOD; the first time one PERIOD after the start.
     #[arg(long, value_name = "LENGTH/PERIOD")]
     freeze: Option<String>,
     /// Answer that share of the HTTP requests with status 503.
     #[arg(long, value_name = "PERCENT")]
     errors: Option<String>,
-    /// Close the connection after half an answer, at that share of the requests; such a datagram is not answered.
+    /// Close the connection after half of the answer, for that share of the requests; over UDP, do not answer.
     #[arg(long, value_name = "PERCENT")]
     cut: Option<String>,
     /// The same, but reset the connection.
@@ -30,7 +30,7 @@ pub(super) struct FaultArgs {
     /// Send answers in pieces of BYTES, one every TIME.
     #[arg(long, value_name = "BYTES/TIME")]
     trickle: Option<String>,
-    /// Of the random numbers that decide.
+    /// The seed of the random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
@@ -106,7 +106,7 @@ mod tests {
         let mixture = Mixture::new(vec![(0.98, MS), (0.02, 20 * MS)]).unwrap();
         assert_eq!(delay("98%:1ms,2%:20ms"), Ok(Delay::Mixture(mixture)));
         for (text, says) in [
-            ("98%:1ms", "--delay 98%:1ms: the shares sum to 98 %, and not to 100 %"),
+            ("98%:1ms", "--delay 98%:1ms: the shares add up to 98 %, not to 100 %"),
             ("98%:1ms,2%", "`2%` is not a share and a time"),
             ("98:1ms,2%:2ms", "`98` is not a share"),
             ("exp:fast", "`fast` is not a time"),

@@ -1,4 +1,4 @@
-//! `hostgap tune apply`: the change, under the eyes of a watcher.
+//! `hostgap tune apply`: making the changes, with a watcher that can undo them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,27 +8,28 @@ use plan::{
     Account, Held, Journal, Kernel, Phase, Plan, Standing, Store, TakenBack, TransactionError, Undone, Why,
 };
 
-use super::bound::Bound;
 use super::proposal::Proposal;
-use super::{StateArgs, about, arrival, asked, show, watch};
+use super::stored_plan::StoredPlan;
+use super::{StateArgs, arrival, description, request, show, watch};
 use crate::exit::{BadInput, Unprivileged};
 use crate::{speak, units};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    asked: asked::AskedArgs,
-    /// A plan that `plan --json` has written. It is applied if everything is still as it was then.
+    asked: request::RequestArgs,
+    /// A plan that `plan --json` wrote. It is applied only if everything is still as it was then.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["profile", "set", "from_findings", "dev", "route", "netns"])]
     plan: Option<PathBuf>,
-    /// How long to wait for `confirm` until everything is taken back.
+    /// How long to wait for `confirm` before everything is undone.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     confirm_within: Duration,
-    /// It was confirmed before, and is made again at a start or for a new link: nothing is waited for.
+    /// Do not wait for a confirmation: the same was confirmed before, and is set again after a restart or for a new
+    /// link.
     #[arg(long)]
     confirmed: bool,
-    /// Wait so long, at most, for routes over the link if something is set at routes, and for its interrupts: at a start
-    /// they come after the link.
+    /// Wait at most this long for routes over the link, if something is set on routes, and for its interrupts: after a
+    /// restart they appear later than the link.
     #[arg(long, value_name = "TIME", conflicts_with = "plan", value_parser = units::duration)]
     wait: Option<Duration>,
     #[command(flatten)]
@@ -39,7 +40,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(Unprivileged)?;
     if !args.confirmed && args.confirm_within.is_zero() {
-        return Err(BadInput("--confirm-within 0s would take everything back at once".to_owned()).into());
+        return Err(BadInput("--confirm-within 0s would undo everything at once".to_owned()).into());
     }
     if let Some(most) = args.wait {
         arrival::wait(&args.asked, most)?;
@@ -48,7 +49,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut kernel = Kernel::new()?;
     settle(&held, &mut kernel)?;
     refuse_beside_unconfirmed(held.store())?;
-    // Looked at once the lock is there, so that no other tuning changes it in between.
+    // Read under the lock, so that no other tuning changes it in between.
     let proposal = proposal(args)?;
     speak::aside(show::text(&proposal).trim_end());
     if proposal.changes.is_empty() {
@@ -63,7 +64,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The first that stands.
 fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> anyhow::Result<ExitCode> {
     let plan = proposal.plan();
-    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), about::of(proposal))?;
+    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), description::of(proposal))?;
     if let Err(error) = watch::start(held.store()) {
         drop(journal);
         held.forget()?;
@@ -72,7 +73,7 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
     carry_out(held, &standing, &plan, journal, kernel)?;
     let mut about = carry_on(held, &standing, proposal, kernel)?;
     if proposal.host.netns.is_none() {
-        about::note_logins(&mut about);
+        description::note_logins(&mut about);
     }
     let patience = (!args.confirmed).then_some(args.confirm_within);
     let standing = held.await_confirmation(Standing { about, ..standing }, patience)?;
@@ -81,7 +82,7 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
             let from = if proposal.host.netns.is_none() { ", from a new login" } else { "" };
             let seconds = args.confirm_within.as_secs_f64();
             speak::result(format_args!(
-                "Applied as {}. It is taken back in {seconds} s, unless you say{from}:\n  hostgap tune confirm",
+                "Applied as {}. It is undone in {seconds} s, unless you run{from}:\n  hostgap tune confirm",
                 standing.id
             ))?;
         }
@@ -92,7 +93,7 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// More for what stands: a link came anew, and what is not as it should be is made so, with the same way back.
+/// Adds to a confirmed tuning: a link appeared again, and its settings are made again, in the same journal.
 fn add(
     held: &Held,
     standing: &Standing,
@@ -102,8 +103,8 @@ fn add(
     refuse_other(standing, proposal)?;
     let plan = proposal.plan();
     let (standing, journal) = held.extend(&plan)?;
-    // One that holds something watches still. One that is just ending, since all was confirmed, may be taken for it:
-    // then what a death leaves waits for the next command.
+    // A watcher that holds a limit is still running. One that is just ending after a confirmation may be mistaken for
+    // it; then the next command undoes what this one leaves if it dies.
     if !held.store().is_watched()
         && let Err(error) = watch::start(held.store())
     {
@@ -112,15 +113,15 @@ fn add(
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
-    let about = about::together(&standing.about, &carry_on(held, &standing, proposal, kernel)?);
+    let about = description::together(&standing.about, &carry_on(held, &standing, proposal, kernel)?);
     let standing = held.await_confirmation(Standing { about, ..standing }, None)?;
     let count = proposal.changes.len();
     let settings = if count == 1 { "setting" } else { "settings" };
-    speak::result(format_args!("{count} {settings} made again; tuning {} takes them back.", standing.id))?;
+    speak::result(format_args!("{count} {settings} made again, as part of tuning {}.", standing.id))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is as it should be only until a deadline is not as it should be: "nothing to change" would be true for seconds.
+/// Refuses while a tuning is unconfirmed: "nothing to change" would be true only until it is undone.
 fn refuse_beside_unconfirmed(store: &Store) -> anyhow::Result<()> {
     match store.standing()? {
         Some(Standing { id, phase: phase @ Phase::Unconfirmed { .. }, .. }) => {
@@ -130,19 +131,19 @@ fn refuse_beside_unconfirmed(store: &Store) -> anyhow::Result<()> {
     }
 }
 
-/// What one tuning cannot be: in two namespaces, or with a limit that its watcher does not hold.
+/// Refuses an addition in another namespace, or of a limit that the tuning's watcher does not hold.
 fn refuse_other(standing: &Standing, proposal: &Proposal) -> Result<(), BadInput> {
     let name = |netns: Option<&str>| netns.map_or("this host".to_owned(), |name| format!("namespace {name}"));
     let (stands, asked) =
         (standing.about["netns"].as_str(), proposal.host.netns.as_ref().map(linux::NetnsName::as_str));
     if stands != asked {
         let (stands, asked) = (name(stands), name(asked));
-        let text = format!("tuning {} is one of {stands}, and {asked} is another", standing.id);
+        let text = format!("tuning {} is of {stands}, not of {asked}", standing.id);
         return Err(BadInput(text));
     }
     match proposal.cpu_latency_us() {
         Some(limit_us) if standing.cpu_latency_us != Some(limit_us) => Err(BadInput(format!(
-            "a limit of {limit_us} µs on the latency of CPUs cannot be added to tuning {}, which stands: \
+            "a limit of {limit_us} µs on the latency of CPUs cannot be added to the active tuning {}: \
              `hostgap tune rollback` comes first",
             standing.id
         ))),
@@ -167,7 +168,7 @@ fn carry_out(
     }
 }
 
-/// What could be told only when the first steps were done. Returns what is to be known of all.
+/// Makes the settings that depend on the first steps. Returns the description of all of them.
 fn carry_on(
     held: &Held,
     standing: &Standing,
@@ -175,7 +176,7 @@ fn carry_on(
     kernel: &mut Kernel,
 ) -> anyhow::Result<serde_json::Value> {
     if first.later.is_empty() {
-        return Ok(about::of(first));
+        return Ok(description::of(first));
     }
     let netns = first.host.netns.as_ref().map(linux::NetnsName::as_str);
     let device = first.host.device.as_ref().map(|device| device.name.as_str());
@@ -192,17 +193,17 @@ fn carry_on(
         let journal = held.go_on(&plan)?;
         carry_out(held, standing, &plan, journal, kernel)?;
     }
-    Ok(about::together(&about::of(first), &about::of(&second)))
+    Ok(description::together(&description::of(first), &description::of(&second)))
 }
 
-/// What a dead command has left is taken back before anything else is done.
+/// Undoes first what a dead command left behind.
 pub(super) fn settle(held: &Held, kernel: &mut Kernel) -> anyhow::Result<()> {
     let Some(standing) = held.store().standing()? else { return Ok(()) };
     let id = &standing.id;
     if held.store().account()? == Account::Restarted {
         held.take_back(kernel, Why::Asked)?;
         speak::aside(format_args!(
-            "Tuning {id} is gone: the machine was started anew since, which resets all of it."
+            "Tuning {id} is gone: the machine was restarted since, which resets all of it."
         ));
         return Ok(());
     }
@@ -217,12 +218,12 @@ pub(super) fn settle(held: &Held, kernel: &mut Kernel) -> anyhow::Result<()> {
         Phase::Extending { .. } => format!("What was being added to tuning {id}"),
         Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed => format!("Tuning {id}"),
     };
-    speak::aside(format_args!("{what} was taken back, {why}."));
+    speak::aside(format_args!("{what} was undone, {why}."));
     tell_failure(&back);
     Ok(())
 }
 
-/// What could not be taken back, and what was left alone.
+/// Prints what could not be undone, and what was left alone.
 pub(super) fn tell_failure(back: &TakenBack) {
     for (placed, undone) in &back.steps {
         if let Undone::Failed { .. } | Undone::ChangedByOther { .. } = undone {
@@ -230,16 +231,16 @@ pub(super) fn tell_failure(back: &TakenBack) {
         }
     }
     if !back.is_whole {
-        speak::aside("Not all of it could be taken back: `hostgap tune rollback` tries again.");
+        speak::aside("Not all of it could be undone: `hostgap tune rollback` tries again.");
     }
     if let Some(doubt) = &back.doubt {
-        speak::aside(format_args!("Whether that was all cannot be told: {doubt}."));
+        speak::aside(format_args!("It is not certain that this was all: {doubt}."));
     }
 }
 
 fn proposal(args: &Args) -> anyhow::Result<Proposal> {
     match &args.plan {
-        Some(path) => Bound::read(path)?.proposal(),
+        Some(path) => StoredPlan::read(path)?.proposal(),
         None => Proposal::of(&args.asked),
     }
 }

@@ -1,30 +1,29 @@
-//! A link that has just come: its routes come after it, and with some drivers its interrupts.
+//! Waiting for the routes of a new link and, with some drivers, for its interrupts.
 
 use std::time::{Duration, Instant};
 
 use ::tune::Lives;
 use ipnet::IpNet;
 
-use super::asked::AskedArgs;
 use super::host::Host;
+use super::request::RequestArgs;
 
-/// How long nothing may have come any more: what brings up a link makes its routes one after the other.
+/// The wait is over when nothing new has appeared for this long: the routes of a link are made one after the other.
 const SETTLED: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What settings are made at.
+/// The objects on which settings are made.
 #[derive(Debug, PartialEq, Eq)]
 struct Arrived {
     routes: Vec<IpNet>,
     interrupts: usize,
 }
 
-/// Waits until there is what is to be set: routes over the link where something is set at routes, and the link's interrupts
-/// where these are; at most so long.
+/// Waits at most so long for the objects of the settings: routes over the link, or the link's interrupts.
 ///
 /// # Errors
-/// What is asked for cannot be read, or there is no such link.
-pub(super) fn wait(asked: &AskedArgs, most: Duration) -> anyhow::Result<()> {
+/// The settings cannot be read, or there is no such link.
+pub(super) fn wait(asked: &RequestArgs, most: Duration) -> anyhow::Result<()> {
     let wishes = asked.wishes()?;
     let about = |is: fn(Lives) -> bool| wishes.wishes.iter().any(|wish| is(wish.wanted.setting.lives));
     let routes = about(|lives| matches!(lives, Lives::Route(_)));

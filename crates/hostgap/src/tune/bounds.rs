@@ -1,11 +1,11 @@
-//! What the machine has at most, where the kernel would say so only when a setting is made.
+//! Limits of the machine that the kernel would report only when a setting is made.
 
 use ::tune::{Cpus, Lives, Setting, Value};
 use linux::CpuSet;
 
 use super::host::Host;
 
-/// Why a value is beyond what is there: CPUs that are not on line, an MTU that the driver does not take.
+/// Why a value is out of bounds: CPUs that are offline, an MTU above the driver's limit.
 pub(super) fn beyond(setting: &Setting, host: &Host) -> anyhow::Result<Option<String>> {
     Ok(match (&setting.value, setting.lives) {
         (Value::Cpus(Cpus::These(cpus)), _) => beyond_cpus(cpus, &linux::cpu::online()?),
@@ -15,7 +15,7 @@ pub(super) fn beyond(setting: &Setting, host: &Host) -> anyhow::Result<Option<St
         }
         (Value::Number(mtu), Lives::Mtu) => {
             let most = host.mtu_max.filter(|most| *mtu > u64::from(*most));
-            most.map(|most| format!("the MTU of {} can be {most} at most", host.site.wire))
+            most.map(|most| format!("the MTU of {} can be at most {most}", host.site.wire))
         }
         _ => None,
     })
@@ -24,7 +24,7 @@ pub(super) fn beyond(setting: &Setting, host: &Host) -> anyhow::Result<Option<St
 fn beyond_cpus(asked: &CpuSet, online: &CpuSet) -> Option<String> {
     let absent: CpuSet = asked.iter().filter(|cpu| !online.contains(*cpu)).collect();
     let (one, are) = if absent.len() == 1 { ("CPU", "is") } else { ("CPUs", "are") };
-    (!absent.is_empty()).then(|| format!("{one} {absent} {are} not on line; there are {online}"))
+    (!absent.is_empty()).then(|| format!("{one} {absent} {are} not online; online are {online}"))
 }
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ mod tests {
         };
         check("0-2", None);
         check("4", None);
-        check("3", Some("CPU 3 is not on line; there are 0-2,4"));
-        check("0-99", Some("CPUs 3,5-99 are not on line; there are 0-2,4"));
+        check("3", Some("CPU 3 is not online; online are 0-2,4"));
+        check("0-99", Some("CPUs 3,5-99 are not online; online are 0-2,4"));
     }
 }

@@ -1,4 +1,4 @@
-//! `--from-findings`: what `hostgap doctor --json` proposes, as far as it is for here and now.
+//! `--from-findings`: the proposals of `hostgap doctor --json` that apply to this host now.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use ipnet::IpNet;
 use linux::sysctl;
 use serde::Deserialize;
 
-use super::asked::{AskedArgs, Wish, Wishes};
+use super::request::{Request, RequestArgs, Requests};
 use crate::exit::BadInput;
 
-/// What doctor has written, as far as it matters here. What a document of somebody's own lacks is not held against it.
+/// The output of doctor; only the fields that matter here. All are optional, so that a file written by hand works too.
 #[derive(Deserialize)]
 struct Document {
     #[serde(default)]
@@ -53,8 +53,9 @@ impl Default for Finding {
     }
 }
 
-/// The settings that findings propose, the first for each knob: findings come by impact. What is left out has its reason.
-pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
+/// The settings that findings propose, the first for each knob, since findings are sorted by impact; and the proposals
+/// that are left out, with the reasons.
+pub(super) fn read(path: &Path, asked: &RequestArgs) -> anyhow::Result<Requests> {
     let text = crate::input::text("findings", path)?;
     let bad = |what: String| BadInput(format!("findings {}: {what}", path.display()));
     let report: serde_json::Value = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
@@ -67,12 +68,12 @@ pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
     if let Some(why) = elsewhere(&document, asked)? {
         return Err(bad(why).into());
     }
-    let mut wishes = Wishes { device: device(&document, asked), ..Wishes::default() };
+    let mut wishes = Requests { device: device(&document, asked), ..Requests::default() };
     for finding in &document.findings {
         for proposed in &finding.proposals {
             let setting = Setting::asked(&proposed.knob, &proposed.value)
                 .map_err(|error| bad(format!("{}: {error}", finding.code)))?;
-            let known = |wish: &Wish| wish.wanted.setting.knob == setting.knob;
+            let known = |wish: &Request| wish.wanted.setting.knob == setting.knob;
             match against(finding, &setting, &document, &wishes, asked) {
                 Some(why) => wishes.left_out.push((setting, format!("{}: {why}", finding.code))),
                 None if wishes.wishes.iter().any(known) => {}
@@ -80,7 +81,7 @@ pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
                     let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
                     let route = proposed.route.or(asked.route);
                     let wanted = Wanted { setting, at_least: false, route, why };
-                    wishes.wishes.push(Wish { wanted, is_named: false });
+                    wishes.wishes.push(Request { wanted, is_named: false });
                 }
             }
         }
@@ -88,30 +89,30 @@ pub(super) fn read(path: &Path, asked: &AskedArgs) -> anyhow::Result<Wishes> {
     Ok(wishes)
 }
 
-/// Why the findings are not about what is to be tuned.
-fn elsewhere(document: &Document, asked: &AskedArgs) -> anyhow::Result<Option<String>> {
+/// Why the findings are not about the host or namespace to be tuned.
+fn elsewhere(document: &Document, asked: &RequestArgs) -> anyhow::Result<Option<String>> {
     let key = sysctl::Key::new("kernel/random/boot_id").expect("a constant key is a path");
     let here = sysctl::read(&key)?;
     if let (Some(then), Some(here)) = (&document.boot_id, here)
         && then != here.trim()
     {
-        let text = "they were made on another machine, or before this one was started: look again, with \
+        let text = "they were made on another machine, or before the last restart of this one: make them again with \
                     `hostgap doctor --json`";
         return Ok(Some(text.to_owned()));
     }
     Ok(match (&document.netns, &asked.netns) {
         (Some(theirs), ours) if Some(theirs) != ours.as_ref() => {
-            Some(format!("they are of namespace {theirs}: add --netns {theirs}"))
+            Some(format!("they are about namespace {theirs}: add --netns {theirs}"))
         }
-        (None, Some(ours)) if document.boot_id.is_some() => Some(format!(
-            "they are not of namespace {ours}: `hostgap doctor --netns {ours} --json` looks there"
-        )),
+        (None, Some(ours)) if document.boot_id.is_some() => {
+            Some(format!("they are not about namespace {ours}: use `hostgap doctor --netns {ours} --json`"))
+        }
         _ => None,
     })
 }
 
-/// The link that is to be tuned: the one that was named, or else the one of the weightiest finding that is about a link.
-fn device(document: &Document, asked: &AskedArgs) -> Option<String> {
+/// The link to be tuned: the one that was named, otherwise that of the first finding about a link.
+fn device(document: &Document, asked: &RequestArgs) -> Option<String> {
     let weightiest = || {
         let mut findings = document.findings.iter().filter(|finding| is_taken(finding, asked));
         findings.find_map(|finding| finding.device.clone().filter(|_| !finding.proposals.is_empty()))
@@ -119,31 +120,31 @@ fn device(document: &Document, asked: &AskedArgs) -> Option<String> {
     asked.dev.clone().or_else(weightiest)
 }
 
-fn is_taken(finding: &Finding, asked: &AskedArgs) -> bool {
+fn is_taken(finding: &Finding, asked: &RequestArgs) -> bool {
     finding.severity == "warning" || asked.all_findings
 }
 
-/// Why a proposal is not taken.
+/// Why a proposal is left out.
 fn against(
     finding: &Finding,
     setting: &Setting,
     document: &Document,
-    wishes: &Wishes,
-    asked: &AskedArgs,
+    wishes: &Requests,
+    asked: &RequestArgs,
 ) -> Option<String> {
     if !is_taken(finding, asked) {
-        return Some("it harms nothing now; --all-findings takes it too".to_owned());
+        return Some("its finding is no warning; --all-findings includes it".to_owned());
     }
     let is_cause = |other: &&Finding| {
         finding.because_of.contains(&other.code) && is_taken(other, asked) && !other.proposals.is_empty()
     };
     if let Some(cause) = document.findings.iter().find(is_cause) {
-        return Some(format!("probably a consequence of {}: mend that, and look again", cause.code));
+        return Some(format!("probably a consequence of {}: fix that first, and diagnose again", cause.code));
     }
     let of_link = matches!(setting.knob.scope(), Some(Scope::Link | Scope::Queue));
     match (&finding.device, &wishes.device) {
         (Some(theirs), Some(ours)) if of_link && theirs != ours => {
-            Some(format!("it is about link {theirs}: --dev {theirs}"))
+            Some(format!("it is about link {theirs}: use --dev {theirs}"))
         }
         _ => None,
     }

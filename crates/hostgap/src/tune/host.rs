@@ -24,15 +24,15 @@ pub(super) struct Host {
     pub(super) netns: Option<NetnsName>,
     /// The link to the network, where one is known.
     pub(super) device: Option<Device>,
-    /// What steps need to know. Its link is no link's name where none is known.
+    /// The facts that steps need. If no link is known, its link's name is that of no existing link.
     pub(super) site: Site,
-    /// The greatest MTU that the link's driver takes, where it has a limit.
+    /// The driver's limit for the link's MTU, if it has one.
     pub(super) mtu_max: Option<u32>,
-    /// Where routes over the link lead that a router has announced: what is set at them would go with the next announcement.
+    /// Destinations of routes that a router has announced: settings on them are lost with the next announcement.
     pub(super) announced: Vec<IpNet>,
 }
 
-/// By what a link is known again: its name alone may become another's.
+/// Identifies a link: another link may get its name later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -42,7 +42,7 @@ pub(super) struct Device {
 }
 
 impl Host {
-    /// Looks at the host.
+    /// Reads the state of the host.
     pub(super) fn look(netns: Option<&str>, device: Option<&str>) -> anyhow::Result<Host> {
         let bad = |error: linux::NameError| BadInput(error.to_string());
         let name = netns.map(NetnsName::new).transpose().map_err(bad)?;
@@ -71,7 +71,7 @@ impl Host {
         let found = netlink.link(&wire)?;
         let found =
             found.ok_or_else(|| BadInput(format!("there is no link {wire} in {}", netns.describe())))?;
-        let sysfs = NetSysfs::open(&netns).context("could not look at the link's queues")?;
+        let sysfs = NetSysfs::open(&netns).context("could not read the link's queues")?;
         let cpus = own_cpus(&online, sysfs.local_cpus(&wire).as_ref(), &isolated);
         let queues = sysfs.queues(&wire)?;
         let rx = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
@@ -93,12 +93,12 @@ impl Host {
         Ok(Host { netns: name, device: Some(device), site, mtu_max: found.mtu_max, announced })
     }
 
-    /// The site with those routes alone that a setting is meant for.
+    /// The site with only the routes that a setting applies to.
     pub(super) fn site_for(&self, setting: &Setting, route: Option<IpNet>) -> Site {
         let mut site = self.site.clone();
         match (route, setting.lives) {
             (Some(route), _) => site.routes.retain(|(dst, _)| *dst == route),
-            // Elsewhere in the world an answer takes longer than within a data centre.
+            // Over the default route answers may take much longer than within a data centre.
             (None, Lives::Route(RouteMetric::RtoMin)) => site.routes.retain(|(dst, _)| dst.prefix_len() > 0),
             (None, _) => {}
         }
@@ -106,8 +106,8 @@ impl Host {
     }
 }
 
-/// The CPUs that `node` means: those near the card that are not isolated; all that are online if there are none such. Where
-/// it is not known which are near, all are.
+/// The CPUs that `node` stands for: those near the card that are online and not isolated; if there are none, all that
+/// are online. If it is not known which are near, all count as near.
 fn own_cpus(online: &CpuSet, near: Option<&CpuSet>, isolated: &CpuSet) -> CpuSet {
     let is_ours = |cpu: &u16| near.is_none_or(|near| near.contains(*cpu)) && !isolated.contains(*cpu);
     let ours: CpuSet = online.iter().filter(is_ours).collect();
@@ -123,13 +123,13 @@ fn by_default_route(netlink: &Netlink) -> anyhow::Result<Option<IfName>> {
     Ok(netlink.links()?.into_iter().find(|link| Some(link.index) == index).map(|link| link.name))
 }
 
-/// Where routes over a link lead: those that a router has announced, and those that a property can be set on. To one
-/// destination there must be one route, which one property then is of.
+/// The destinations of routes over a link: those that a router has announced, and those on which a property can be set.
+/// For the latter there must be exactly one route to the destination.
 fn routes_over(netlink: &Netlink, index: u32) -> anyhow::Result<(Vec<IpNet>, Vec<IpNet>)> {
     let mut all = netlink.routes()?;
     all.retain(|route| route.table == MAIN_TABLE && route.kind == UNICAST);
     let alone = |dst: &IpNet| all.iter().filter(|route| route.dst == *dst).count() == 1;
-    // What is on the link itself by the kernel's own doing (fe80::/64) is no destination of anybody's.
+    // The kernel's own on-link routes (fe80::/64) do not count.
     let local = |dst: &IpNet| matches!(dst, IpNet::V6(net) if net.addr().is_unicast_link_local());
     let over = all.iter().filter(|route| {
         matches!(route.next_hops.as_slice(), [hop] if hop.index == Some(index))

@@ -1,8 +1,8 @@
-//! `hostgap tune keep`: files that make it again at the next start, and for a link that comes anew.
+//! `hostgap tune keep`: files that make the settings again after a restart, and when a link appears again.
 //!
-//! What is a kernel parameter goes into a file of sysctl.d. What is not has no place of its own on every system (rings,
-//! queues, interrupts, properties of routes), so that all of it also goes into a profile, which a unit of ours applies
-//! when the link is there. Nothing of anybody else's is changed.
+//! Kernel parameters go into a file of sysctl.d. Other settings (rings, queues, interrupts, properties of routes) have
+//! no standard file on all systems. So all settings also go into a profile, which a unit of ours applies when the link
+//! appears. Files of other programs are not changed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,11 +18,11 @@ use plan::{Account, Phase, Standing};
 use serde::Deserialize;
 
 use super::proposal::Proposal;
-use super::{StateArgs, about, asked};
+use super::{StateArgs, description, request};
 use crate::exit::{self, BadInput};
 use crate::speak;
 
-/// The file of kernel parameters. Of all directories together the last name wins, so that an administrator's 99-… does.
+/// The file of kernel parameters. The last name over all directories wins, so an administrator's 99-… takes precedence.
 pub(super) const SYSCTL_FILE: &str = "90-hostgap.conf";
 const SYSCTL: &str = "etc/sysctl.d/90-hostgap.conf";
 const MODULES: &str = "etc/modules-load.d/hostgap.conf";
@@ -33,7 +33,7 @@ const HEAD: &str = "# Made by `hostgap tune keep`; `hostgap tune keep --forget` 
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Remove the files again. What stands goes on standing until the next start.
+    /// Remove the files. The settings stay until the next restart.
     #[arg(long)]
     forget: bool,
     /// Write below this directory, for an image of another system.
@@ -43,7 +43,7 @@ pub(super) struct Args {
     state: StateArgs,
 }
 
-/// A setting that stands.
+/// A setting of the tuning.
 #[derive(Deserialize)]
 struct Kept {
     knob: String,
@@ -65,30 +65,28 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let store = args.state.store();
     let Some(standing) = store.standing()? else {
-        return Err(
-            BadInput("nothing stands that could be kept: apply and confirm it first".to_owned()).into()
-        );
+        return Err(BadInput("there is no tuning to keep: apply and confirm one first".to_owned()).into());
     };
     if standing.phase != Phase::Confirmed || store.account()? == Account::Restarted {
-        let text = format!("tuning {} is not confirmed: `hostgap tune confirm` comes first", standing.id);
+        let text = format!("tuning {} is not confirmed: run `hostgap tune confirm` first", standing.id);
         return Err(BadInput(text).into());
     }
     if let Some(name) = standing.about["netns"].as_str() {
         let text = format!("namespace {name} does not survive a restart, and neither can its settings");
         return Err(BadInput(text).into());
     }
-    let kept: Vec<Kept> =
-        serde_json::from_value(standing.about["settings"].clone()).context("could not read what stands")?;
+    let kept: Vec<Kept> = serde_json::from_value(standing.about["settings"].clone())
+        .context("could not read the tuning's settings")?;
     let device = standing.about["device"]["name"].as_str().map(str::to_owned);
     let settings: Vec<Setting> = kept
         .iter()
         .map(|kept| Setting::asked(&kept.knob, &Asked::Text(kept.value.clone())))
         .collect::<Result<_, _>>()
         .map_err(|error| BadInput(error.to_string()))?;
-    // Of another tuning, kept before, nothing may be left.
+    // Removes everything of a tuning that was kept before.
     forget(&args.root)?;
-    // A line of sysctl.d sets a value also where the kernel of tomorrow has a larger one by itself: what was wanted at
-    // least is left to the unit, which looks first.
+    // A line of sysctl.d would also lower a value that a later kernel has raised. So settings with `at_least` are left
+    // to the unit, which compares first.
     let fixed = |(kept, setting): (&Kept, &Setting)| {
         (!kept.at_least || device.is_none()).then(|| parameter(setting)).flatten()
     };
@@ -98,12 +96,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     verify(args, &standing, device, &parameters)
 }
 
-/// Whether something is kept.
+/// Whether `keep` has written files.
 pub(super) fn is_kept(root: &Path) -> bool {
     root.join(PROFILE).exists()
 }
 
-/// Tells systemd of units that came or went: a link that comes anew before the next start is to have its settings too.
+/// Makes systemd read its units again, so that a link that appears before the next restart gets its settings too.
 fn reload(root: &Path) {
     // sd_booted(3).
     if root != Path::new("/") || !Path::new("/run/systemd/system").exists() {
@@ -111,7 +109,7 @@ fn reload(root: &Path) {
     }
     let reloaded = Command::new("systemctl").arg("daemon-reload").stdin(Stdio::null()).status();
     if !reloaded.is_ok_and(|status| status.success()) {
-        speak::aside("systemd could not be told: `systemctl daemon-reload` does that.");
+        speak::aside("systemd did not reload its units: run `systemctl daemon-reload`.");
     }
 }
 
@@ -146,7 +144,7 @@ fn write(
     Ok(())
 }
 
-/// Reads the profile that was written and holds it against the host: nothing of it may be left to change.
+/// Compares the written profile with the host: it must not change anything now.
 fn verify(
     args: &Args,
     standing: &Standing,
@@ -155,7 +153,8 @@ fn verify(
 ) -> anyhow::Result<ExitCode> {
     let path = args.root.join(PROFILE);
     let profile = Some(path.display().to_string());
-    let proposal = Proposal::of(&asked::AskedArgs { profile, dev: device, ..asked::AskedArgs::default() })?;
+    let proposal =
+        Proposal::of(&request::RequestArgs { profile, dev: device, ..request::RequestArgs::default() })?;
     let mut sound = true;
     for change in &proposal.changes {
         let steps = change.steps.iter().map(|(_, preview)| (&preview.old, &preview.new));
@@ -169,21 +168,21 @@ fn verify(
         sound = false;
     }
     for (setting, why) in &proposal.skipped {
-        speak::aside(format_args!("{} could not be made again: {why}", setting.knob.id));
+        speak::aside(format_args!("{} could not be set again: {why}", setting.knob.id));
         sound = false;
     }
-    for (setting, why) in about::not_kept(standing) {
+    for (setting, why) in description::not_kept(standing) {
         speak::aside(format_args!("{setting} is not kept: {why}"));
         sound = false;
     }
-    // The unit starts with its link; without one there is no unit, and the profile lies there for nobody.
+    // The unit starts with its link. Without a link there is no unit, and nothing applies the profile.
     let is_written = |setting: &Setting| {
         parameter(setting).is_some_and(|(key, _)| parameters.iter().any(|(written, _)| *written == key))
     };
     let wanted = proposal.changes.iter().map(|change| &change.wanted).chain(&proposal.already);
     for wanted in wanted.filter(|wanted| proposal.host.device.is_none() && !is_written(&wanted.setting)) {
         let knob = wanted.setting.knob.id;
-        speak::aside(format_args!("{knob} is not kept: no link is known whose unit could set it (--dev)"));
+        speak::aside(format_args!("{knob} is not kept: there is no link whose unit could set it (--dev)"));
         sound = false;
     }
     let configured = Configured::read(&Files::at(&args.root))?;
@@ -202,23 +201,23 @@ fn verify(
     if !sound {
         return Ok(ExitCode::from(exit::INVALID));
     }
-    speak::result(format_args!("Tuning {} is made again at every start.", standing.id))?;
+    speak::result(format_args!("Tuning {} is applied again at every start.", standing.id))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A setting as a parameter and its value, where it is one.
+/// A setting as a kernel parameter and its value, if it is one.
 fn parameter(setting: &Setting) -> Option<(&'static str, String)> {
     let (Lives::Sysctl(key) | Lives::Machine(key)) = setting.lives else { return None };
-    // CPUs are a mask there, which depends on the machine: the unit sets them.
+    // sysctl.d would need CPUs as a mask, which depends on the machine: the unit sets them.
     (setting.knob.kind != ::tune::Kind::Cpus).then(|| (key, setting.value.to_string()))
 }
 
-/// As people write it. No parameter of ours has a link's name in it, which may have dots.
+/// The parameter with dots. None of ours contains the name of a link, which may have dots itself.
 fn dotted(key: &str) -> String {
     key.replace('/', ".")
 }
 
-/// Modules whose parameters and algorithms must be there before the parameters are set.
+/// Modules that must be loaded before the parameters are set.
 fn modules(settings: &[Setting]) -> Vec<String> {
     let mut modules = Vec::new();
     for setting in settings {
@@ -253,8 +252,8 @@ fn profile(kept: &[Kept]) -> String {
     text
 }
 
-/// It is started with its link and stopped with it, and so started again for one that comes anew. Whatever makes the
-/// link's routes does that later, by DHCP for instance.
+/// The unit starts and stops with its link, so it starts again when the link appears again. The link's routes come
+/// later, for example by DHCP.
 fn unit(own: &Path) -> String {
     format!(
         "{HEAD}[Unit]
@@ -275,7 +274,7 @@ WantedBy=sys-subsystem-net-devices-%i.device
     )
 }
 
-/// A name as systemd has it in names of units (systemd.unit(5), "string escaping").
+/// A name escaped as in names of units (systemd.unit(5), "string escaping").
 fn escaped(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b":_.".contains(&byte);
     let one = |(at, byte): (usize, u8)| {
@@ -297,7 +296,7 @@ fn file(root: &Path, path: &str, text: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Removes what `keep` has written, and says how many files that were.
+/// Removes the files that `keep` has written, and returns their number.
 fn forget(root: &Path) -> anyhow::Result<usize> {
     let mut ours: Vec<PathBuf> = [SYSCTL, MODULES, PROFILE].iter().map(|path| root.join(path)).collect();
     ours.push(root.join(UNITS).join(UNIT));

@@ -1,4 +1,4 @@
-//! `hostgap tune knobs`: what can be set, and why.
+//! `hostgap tune knobs`: the list of knobs.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use crate::speak;
 
 /// Prints the knobs whose name has the text in it, or all of them.
 pub(super) fn run(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
-    // The kernel's name of a parameter is one knob's alone.
+    // The kernel's name of a parameter belongs to exactly one knob.
     let exact = name.and_then(::tune::find);
     let is_asked = |knob: &Knob| {
         name.is_none_or(|name| knob.id.contains(name)) || exact.is_some_and(|exact| exact == knob)
@@ -39,7 +39,7 @@ fn text(knob: &Knob) -> String {
         return format!("{text}{}{}", paragraph(&format!("Today: {gone}; {instead}.")), source(knob));
     }
     text += &format!("      takes   {}, for example {}\n", knob.kind, knob.example);
-    text += &format!("      lives   {}, felt {}, risk {}\n", knob.lives, knob.reaches, knob.risk);
+    text += &format!("      set on  {}, takes effect {}, risk {}\n", knob.lives, knob.reaches, knob.risk);
     if let Some(races) = knob.races() {
         text += &format!("      races   {races}\n");
     }
@@ -76,7 +76,7 @@ fn paragraph(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A knob that is gone has no scope, and an `instead`.
+/// A removed knob has no scope, but an `instead`.
 fn object(family: &str, knob: &Knob) -> serde_json::Value {
     let (obsolete, instead) = match knob.lives {
         Lives::Nowhere { gone, instead } => (Some(gone), Some(instead)),

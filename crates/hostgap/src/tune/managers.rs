@@ -1,4 +1,4 @@
-//! Who else sets what we set: programs that run, and files that are read at the next start.
+//! Conflicts: running programs, and files read at the next start, that set the same knobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::proposal::Change;
 
-/// Somebody else who sets the same.
+/// A program or file that sets the same knobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Conflict {
     /// A program or a file.
@@ -22,7 +22,7 @@ pub(super) struct Conflict {
     pub(super) what: String,
 }
 
-/// A program by its name in `/proc/*/comm`, what it sets, and what to do about it.
+/// A program: its name in `/proc/*/comm`, the knobs it sets, and what to do about it.
 struct Manager {
     name: &'static str,
     sets: fn(&Change) -> bool,
@@ -38,7 +38,7 @@ const MANAGERS: &[Manager] = &[
     Manager {
         name: "tuned",
         sets: |change| !matches!(change.wanted.setting.lives, Lives::Route(_)),
-        what: "sets what its profile says again when it starts or changes profile; put the settings into its profile",
+        what: "applies its own profile when it starts or changes profile; put the settings into its profile",
     },
     Manager {
         name: "NetworkManager",
@@ -71,7 +71,7 @@ fn is_of_link(change: &Change) -> bool {
     matches!(change.wanted.setting.lives, Lives::Mtu | Lives::RootQdisc | Lives::Route(_) | Lives::Nic(_))
 }
 
-/// Everybody who sets one of the changes, on the machine below `root`.
+/// All programs and files that set one of the changed knobs, on the machine below `root`.
 pub(super) fn conflicts(root: &Path, changes: &[Change]) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     let running = running(&root.join("proc"));
@@ -86,9 +86,9 @@ pub(super) fn conflicts(root: &Path, changes: &[Change]) -> Vec<Conflict> {
     conflicts
 }
 
-/// The files that set parameters at the start, but ours.
+/// The files that set parameters at the start, except ours.
 fn files(root: &Path, changes: &[Change]) -> Vec<Conflict> {
-    // What cannot be read is told by nobody else either; it is no reason not to plan.
+    // An unreadable file is no reason to refuse a plan.
     let configured = Configured::read(&Files::at(root)).unwrap_or_default();
     let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for change in changes {

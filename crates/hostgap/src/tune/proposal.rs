@@ -1,4 +1,4 @@
-//! What would change: the wishes, held against the host.
+//! What would change: the requested settings, compared with the host.
 
 use ::tune::{Lives, QueueFile, Setting, Since, Site, Value, Wanted};
 use ipnet::IpNet;
@@ -8,39 +8,40 @@ use linux::netlink::RouteMetric;
 use linux::{Netlink, Netns, sysctl};
 use plan::{ApplyError, Kernel, Place, Placed, Plan, Preview, Set, Step, StepError};
 
-use super::asked::{AskedArgs, Wish};
 use super::bounds;
 use super::host::Host;
 use super::managers::{self, Conflict};
+use super::request::{Request, RequestArgs};
 use super::tracking;
 use crate::exit::{BadInput, Unprivileged};
 
-const NO_LINK: &str = "there is no default route to tell the link by: name it with --dev";
+const NO_LINK: &str = "there is no default route to find the link by: name the link with --dev";
 
 /// What would change, and what would not.
 pub(super) struct Proposal {
     pub(super) host: Host,
     /// In the order in which they are made.
     pub(super) changes: Vec<Change>,
-    /// What can be told only when the former are made: a driver makes interrupts anew for a new number of queues.
-    pub(super) later: Vec<Wish>,
-    /// Settings that are so already.
+    /// Settings whose steps are known only after the others: for example, a driver makes new interrupts for a new
+    /// number of queues.
+    pub(super) later: Vec<Request>,
+    /// Settings that already have their value.
     pub(super) already: Vec<Wanted>,
-    /// Settings that cannot be made here, and why.
+    /// Settings that are impossible here, and why.
     pub(super) skipped: Vec<(Setting, String)>,
     pub(super) conflicts: Vec<Conflict>,
 }
 
-/// A setting that is to be made.
+/// A setting to be made.
 pub(super) struct Change {
     pub(super) wanted: Wanted,
-    /// Each step with its old value and its new one; those that are so already are left out.
+    /// Each step with its old and new value, except those that would change nothing.
     pub(super) steps: Vec<(Placed, Preview)>,
-    /// For what is held and not set, and so has no steps: the old value and the new one.
+    /// For a limit that a process holds, which has no steps: the old and the new value.
     pub(super) held: Option<(String, String)>,
 }
 
-/// What became of a wish.
+/// The outcome for a requested setting.
 enum Outcome {
     Change(Change),
     Already,
@@ -48,8 +49,8 @@ enum Outcome {
 }
 
 impl Proposal {
-    /// Looks at the host and holds what is asked for against it. Nothing is changed.
-    pub(super) fn of(asked: &AskedArgs) -> anyhow::Result<Proposal> {
+    /// Compares the requested settings with the host. Changes nothing.
+    pub(super) fn of(asked: &RequestArgs) -> anyhow::Result<Proposal> {
         linux::process::require_network_admin().map_err(Unprivileged)?;
         let wishes = asked.wishes()?;
         let mut proposal =
@@ -58,11 +59,11 @@ impl Proposal {
         Ok(proposal)
     }
 
-    /// The same for wishes that were read elsewhere.
+    /// The same for settings that were read elsewhere.
     pub(super) fn of_wishes(
         netns: Option<&str>,
         device: Option<&str>,
-        wishes: &[Wish],
+        wishes: &[Request],
     ) -> anyhow::Result<Proposal> {
         let host = Host::look(netns, device)?;
         let mut proposal = Proposal {
@@ -85,7 +86,7 @@ impl Proposal {
             {
                 let all: Vec<String> = proposal.host.announced.iter().map(IpNet::to_string).collect();
                 let why = format!(
-                    "on the way to {}: a router announced it, and it would lose its time of expiry",
+                    "the route to {} was announced by a router, and would lose its expiry time",
                     all.join(", ")
                 );
                 proposal.skipped.push((setting.clone(), why));
@@ -111,14 +112,14 @@ impl Proposal {
         Plan { steps: steps.collect() }
     }
 
-    /// The limit on the latency of CPUs that is to be held: also where somebody else holds one as low now, who may let it
-    /// go at any time.
+    /// The limit on the latency of CPUs to hold. It is held even if another process holds one as low now, which may
+    /// release it at any time.
     pub(super) fn cpu_latency_us(&self) -> Option<u32> {
         let mut wanted = self.changes.iter().map(|change| &change.wanted).chain(&self.already);
         wanted.find_map(|wanted| wanted.setting.cpu_latency_us())
     }
 
-    /// Later steps are for as many queues as there will be.
+    /// Later steps use the new number of queues.
     fn add(&mut self, change: Change) {
         for (placed, _) in &change.steps {
             if let Some(queues) = new_queues(&placed.step) {
@@ -129,7 +130,7 @@ impl Proposal {
         self.changes.push(change);
     }
 
-    fn settle(&self, Wish { wanted, is_named }: &Wish, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
+    fn settle(&self, Request { wanted, is_named }: &Request, kernel: &mut Kernel) -> anyhow::Result<Outcome> {
         if let Some(why) = self.obstacle(&wanted.setting)? {
             return Ok(Outcome::Impossible(why));
         }
@@ -141,7 +142,7 @@ impl Proposal {
         let steps = self.look(&setting, &site, kernel).and_then(|steps| {
             let kept = steps.into_iter().enumerate();
             kept.map(|(at, step)| {
-                // What is larger already may be so at one queue or route and not at another.
+                // The value may be larger already on one queue or route and not on another.
                 let held = wanted.against(&step.1.old);
                 if held == setting { Ok(step) } else { Ok(self.look(&held, &site, kernel)?.swap_remove(at)) }
             })
@@ -160,7 +161,7 @@ impl Proposal {
         }
         if setting.lives == Lives::RootQdisc && !is_named && self.has_queues_of_their_own()? {
             let why = format!(
-                "each of the {} send queues of {} has a discipline of its own (mq), and one for all would have one lock: \
+                "each of the {} send queues of {} has a discipline of its own (mq), and a single one would have a single lock: \
                  default_qdisc is what they get when the link is made",
                 self.host.site.nic.tx, self.host.site.wire
             );
@@ -169,11 +170,11 @@ impl Proposal {
         Ok(Outcome::Change(Change { wanted: wanted.clone(), steps, held: None }))
     }
 
-    /// Why a setting makes no sense here, whatever the kernel would say.
+    /// Why a setting makes no sense here, even if the kernel accepts it.
     fn obstacle(&self, setting: &Setting) -> anyhow::Result<Option<String>> {
         let here = Since::of_release(&linux::features::release());
         if let Some(until) = setting.knob.until.filter(|until| here.is_some_and(|here| here >= *until)) {
-            return Ok(Some(format!("no kernel from {until} heeds it")));
+            return Ok(Some(format!("it has no effect on kernels from {until}")));
         }
         if let Some(why) = bounds::beyond(setting, &self.host)? {
             return Ok(Some(why));
@@ -182,7 +183,7 @@ impl Proposal {
             Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency
                 if self.host.netns.is_some() =>
             {
-                Some("the whole machine shares it: it is set without --netns".to_owned())
+                Some("the whole machine shares it: set it without --netns".to_owned())
             }
             Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
                 self.lacks_default(&setting.value.to_string())?
@@ -200,14 +201,14 @@ impl Proposal {
             Lives::RootQdisc => self.lacks_qdisc(setting)?,
             Lives::Queue(QueueFile::RpsFlows) => self.lacks_flows(setting)?,
             _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
-            // The kernel looks for it when the route is made, which would be in the midst of an application.
+            // The kernel looks the algorithm up when the route is made, which would be in the middle of `apply`.
             Lives::Route(RouteMetric::CongestionControl) => lacks_algorithm(&setting.value.to_string())?,
             _ => None,
         })
     }
 
-    /// Whether a namespace can have it as its default: a kernel gives others than its first one those alone that it allows
-    /// to everybody.
+    /// Why a namespace cannot have this algorithm as its default: outside the first namespace the kernel permits only
+    /// those that it allows to all users.
     fn lacks_default(&self, name: &str) -> anyhow::Result<Option<String>> {
         if let Some(why) = lacks_algorithm(name)? {
             return Ok(Some(why));
@@ -215,11 +216,11 @@ impl Proposal {
         let is_allowed =
             self.host.netns.is_none() || is_listed(name, "net/ipv4/tcp_allowed_congestion_control")?;
         Ok((!is_allowed).then(|| {
-            format!("the machine does not allow {name} to namespaces; the knob congctl sets it on a route")
+            format!("the machine does not allow {name} in namespaces; the knob congctl sets it on a route")
         }))
     }
 
-    /// Whether the link has a discipline for each of its send queues, as the kernel gives cards with several.
+    /// Whether the link has a discipline for each of its send queues, as the kernel makes for cards with several.
     fn has_queues_of_their_own(&self) -> anyhow::Result<bool> {
         let netns = self.host.netns.as_ref().map_or_else(Netns::current, Netns::open)?;
         let qdiscs = Netlink::open_in(&netns)?.qdisc_counters()?;
@@ -227,7 +228,7 @@ impl Proposal {
         Ok(qdiscs.iter().any(|qdisc| Some(qdisc.index) == index && qdisc.kind == "mq"))
     }
 
-    /// A queue's flows are nothing without the machine's table of them.
+    /// A queue's part of RFS has no effect without the machine's flow table.
     fn lacks_flows(&self, setting: &Setting) -> anyhow::Result<Option<String>> {
         if self.host.device.is_none() {
             return Ok(Some(NO_LINK.to_owned()));
@@ -236,17 +237,16 @@ impl Proposal {
         if setting.value == Value::Number(0) || self.changes.iter().any(makes_table) {
             return Ok(None);
         }
-        // Namespaces other than the machine's first do not see it.
+        // It is visible only in the machine's first namespace.
         let key = sysctl::Key::new("net/core/rps_sock_flow_entries").expect("a constant key is a path");
         let is_off = sysctl::read(&key)?.is_some_and(|entries| entries.trim() == "0");
         let how = if self.host.netns.is_some() { ", without --netns" } else { "" };
         Ok(is_off.then(|| {
-            format!("the machine has no table of flows, without which it is nothing: set rps_sock_flow_entries first{how}")
+            format!("it has no effect without the machine's flow table: set rps_sock_flow_entries first{how}")
         }))
     }
 
-    /// Whether the kernel has a queueing discipline is known when it has made one: at the loopback of a namespace that ends
-    /// with the question.
+    /// Whether the kernel has a queueing discipline. The test makes one, on the loopback of a temporary namespace.
     fn lacks_qdisc(&self, setting: &Setting) -> anyhow::Result<Option<String>> {
         if self.host.device.is_none() {
             return Ok(Some(NO_LINK.to_owned()));
@@ -264,7 +264,7 @@ impl Proposal {
         }))
     }
 
-    /// Each step with what it would change, or why it cannot be done.
+    /// Each step with its old and new value, or why it is impossible.
     fn look(
         &self,
         setting: &Setting,
@@ -278,7 +278,7 @@ impl Proposal {
                 Ok(None) => unreachable!("settings become steps that set something"),
                 Err(StepError::Kernel(error)) if error.is(2) && self.is_to_come(&placed.step) => {
                     let new = "as planned".to_owned();
-                    let old = "a queue that is not there yet".to_owned();
+                    let old = "a queue that does not exist yet".to_owned();
                     steps.push((placed, Preview { old, new, index: None, is_so: false }));
                 }
                 Err(error) => return Err(too_young(setting, &error).unwrap_or_else(|| error.to_string())),
@@ -304,7 +304,7 @@ impl Proposal {
         match (setting.lives, route) {
             (Lives::Route(_), Some(route)) if self.host.announced.contains(&route) => {
                 format!(
-                    "a router announced the route to {route}: what is set at it goes with the next announcement"
+                    "a router announced the route to {route}: its settings are lost with the next announcement"
                 )
             }
             (Lives::Route(_), Some(route)) => {
@@ -312,12 +312,12 @@ impl Proposal {
             }
             (Lives::Route(RouteMetric::RtoMin), None) if !self.host.site.routes.is_empty() => {
                 format!(
-                    "only a default route leads over {link}, and it is not for the whole world: name a destination with --route"
+                    "only the default route leads over {link}, which is not suitable for this: name a destination with --route"
                 )
             }
             (Lives::Route(_), None) => format!("no route leads over {link}"),
             (Lives::Interrupts, _) => format!("{link} has no interrupts of its own"),
-            _ => format!("{link} has nothing that it could be set at"),
+            _ => format!("{link} has nothing to set it on"),
         }
     }
 }
@@ -330,15 +330,16 @@ fn new_queues(step: &Step) -> Option<u32> {
     }
 }
 
-/// Why there is no such parameter, if it is younger than this kernel. Late releases of older kernels have some of them, so
-/// that this is no reason before it is known to be missing.
+/// Why a parameter is missing, if it is newer than this kernel. Stable releases of older kernels have some newer
+/// parameters, so this is asked only once it is known to be missing.
 fn too_young(setting: &Setting, error: &StepError) -> Option<String> {
     let here = Since::of_release(&linux::features::release())?;
     let since = setting.knob.since.filter(|since| here < *since)?;
-    matches!(error, StepError::NoParameter { .. }).then(|| format!("Linux {since} is the first that has it"))
+    matches!(error, StepError::NoParameter { .. })
+        .then(|| format!("Linux {since} is the first kernel that has it"))
 }
 
-/// Why the kernel has no such algorithm. It loads one by itself when it is named, if there is a module of it.
+/// Why the kernel has no such algorithm. If there is a module, the kernel loads it when the algorithm is named.
 fn lacks_algorithm(name: &str) -> anyhow::Result<Option<String>> {
     let path = format!("/lib/modules/{}/modules.dep", linux::features::release());
     let module = || std::fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("/tcp_{name}.ko")));
@@ -352,7 +353,7 @@ fn is_listed(name: &str, key: &str) -> anyhow::Result<bool> {
     Ok(sysctl::read(&key)?.unwrap_or_default().split_whitespace().any(|one| one == name))
 }
 
-/// A limit on the latency of CPUs, against the one that counts now.
+/// Compares a limit on the latency of CPUs with the one in force now.
 fn latency(wanted: &Wanted, limit_us: u32) -> anyhow::Result<Outcome> {
     let old = match latency::limit()? {
         Limit::Unknown => {

@@ -1,6 +1,6 @@
 //! `hostgap tune search`: which of these settings help, found out by racing them.
 
-mod told;
+mod progress;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,14 +17,15 @@ use crate::race::{cpus_of, fresh_dir, read_experiment, scheduling_of};
 use crate::wire::WireArgs;
 use crate::{speak, stop, units};
 
-/// Find which of these settings help a candidate, by racing them: or that none does.
+/// Find out by racing which of these settings help a candidate, or that none does.
 ///
-/// First the candidate races against itself; on a machine where it differs from itself, or scatters by too much, nothing
-/// is searched. Then the settings are screened, and the best of them and their combinations race in blocks, each beside
-/// the candidate as it is. The winner must show its gain once more on blocks that it was not chosen by, without making
-/// anything else worse; what of it does nothing is taken away again. The gain that is told is of such fresh blocks alone.
+/// First the candidate races against itself; if it differs from itself or scatters too much, the search ends. Then the
+/// settings are screened, and the best of them and their combinations race in blocks, each against the unchanged
+/// candidate. The winner must show its gain again in new blocks that played no part in its choice, without making
+/// anything else worse; settings of it that do nothing are removed. The reported gain is from such new blocks only.
 ///
-/// It works in network namespaces of its own, as a race does; nothing of this machine is set. docs/search.md tells how.
+/// It works in network namespaces of its own, as a race does, and sets nothing on this machine. docs/search.md has
+/// more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hostgap tune search --knobs 'tcp_congestion_control=reno,illinois;initcwnd=16,32;tcp_slow_start_after_idle=0'
@@ -36,41 +37,41 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     experiment: Option<PathBuf>,
     /// The settings to try: knobs joined by semicolons, values of a knob by commas, or by | where a value has commas.
-    /// `client.KNOB` and `server.KNOB` are of one side. `hostgap tune knobs` lists them.
+    /// `client.KNOB` and `server.KNOB` apply to one side. `hostgap tune knobs` lists the knobs.
     #[arg(long, value_name = "KNOB=VALUE,…;…")]
     knobs: String,
-    /// What is to get better: p50, p90, p95, p99, p99.9 (each also at a rate: p99@50%, p50@20k), throughput or cpu.
+    /// The figure to improve: p50, p90, p95, p99, p99.9 (each also at a rate: p99@50%, p50@20k), throughput or cpu.
     #[arg(long, value_name = "FIGURE", default_value = "p99", value_parser = objective)]
     objective: Objective,
-    /// What the search may take, in all.
+    /// The time for the whole search.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     budget: String,
-    /// The smallest gain that is to be found: if the budget does not resolve it, nothing is searched.
+    /// The smallest gain to find. If the budget is too small to resolve it, the search ends.
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = percent)]
     resolve: f64,
-    /// The data path to search for, instead of what the file says.
+    /// The data path to improve, instead of the file's candidate.
     #[arg(long, value_name = "NAME", conflicts_with = "candidate")]
     path: Option<String>,
-    /// Which of the file's candidates, by its name; without it the first.
+    /// The name of the file's candidate to improve [default: the first].
     #[arg(long, value_name = "NAME")]
     candidate: Option<String>,
-    /// What is done: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
+    /// The workload: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
     #[arg(long, value_name = "KIND")]
     workload: Option<WorkloadKind>,
     /// Permanent connections of the client.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
-    /// The size of the answer's body, or what else the workload has a size of.
+    /// The size of the answer's body, or of the workload's other unit.
     #[arg(long, value_name = "SIZE")]
     body: Option<String>,
     #[command(flatten)]
     wire: WireArgs,
     #[command(flatten)]
     plugins: PluginArgs,
-    /// The seed of all order.
+    /// The seed for the order of blocks and visits.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The nginx to use.
+    /// The nginx executable to use.
     #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
     nginx: Option<PathBuf>,
     /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
@@ -82,7 +83,7 @@ pub(crate) struct Args {
     /// Print the record of the search as JSON (docs/search.md).
     #[arg(long)]
     json: bool,
-    /// The directory for the record; a new directory with the time in its name is made in it.
+    /// The directory for the record. Each search makes a new directory in it, with the time in its name.
     #[arg(long, value_name = "DIR", default_value = "results")]
     out: PathBuf,
 }
@@ -115,7 +116,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         stop,
     };
     let found = search(experiment, sought, settings, &facts);
-    // It goes only if it is empty: what was written is kept.
+    // This fails, as it should, if something was written there.
     let _ = std::fs::remove_dir(&dir);
     finish(found?, args, &dir)
 }
@@ -127,13 +128,13 @@ fn search(
     facts: &linux::features::Facts,
 ) -> Result<Option<::record::Search>, LabError> {
     let search = Search::prepare(experiment, sought, settings, facts, Home::of_this_machine())?;
-    let mut teller = told::Teller::new();
+    let mut teller = progress::SearchProgress::new();
     let found = search.run(&mut |event| teller.tell(&event));
     teller.finish();
     found
 }
 
-/// Shows what there is and says how the search ended.
+/// Prints the result and returns how the search ended.
 fn finish(found: Option<::record::Search>, args: &Args, dir: &Path) -> anyhow::Result<ExitCode> {
     let Some(record) = found else {
         speak::aside("interrupted before the search began");
@@ -177,12 +178,13 @@ fn experiment(args: &Args) -> anyhow::Result<(Experiment, Candidate)> {
     experiment.seed = args.seed.or(experiment.seed);
     args.wire.change(&mut experiment.underlay);
     if experiment.vm.is_some() {
-        let why = "the search is on this machine's kernel, and the file's experiment is in a virtual machine";
+        let why =
+            "a search runs on this machine's kernel, but the file's experiment runs in a virtual machine";
         return Err(BadInput(why.to_owned()).into());
     }
     let candidate = Candidate { swept: None, ..candidate(args, &experiment)? };
     experiment.candidates = vec![candidate.clone()];
-    // A search is at one load and varies settings itself.
+    // A search has one load and varies the settings itself.
     experiment.sweep = None;
     experiment.validate()?;
     Ok((experiment, candidate))
@@ -205,7 +207,7 @@ fn candidate(args: &Args, experiment: &Experiment) -> anyhow::Result<Candidate> 
     })
 }
 
-/// Knobs with their values as they are typed.
+/// Parses knobs with their values.
 fn factors(text: &str) -> Result<Vec<Factor>, BadInput> {
     let knobs = text.split(';').map(str::trim).filter(|knob| !knob.is_empty());
     let factors: Vec<Factor> = knobs.map(factor).collect::<Result<_, _>>()?;

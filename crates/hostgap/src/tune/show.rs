@@ -1,4 +1,4 @@
-//! A proposal as people and programs read it.
+//! A proposal as text and as JSON.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::proposal::{Change, Proposal};
 /// The version of the JSON.
 pub(super) const SCHEMA: u32 = 1;
 
-/// For people.
+/// The proposal as text.
 pub(super) fn text(proposal: &Proposal) -> String {
     let mut text = String::new();
     let place =
@@ -27,11 +27,11 @@ pub(super) fn text(proposal: &Proposal) -> String {
     }
     proposal.changes.iter().for_each(|change| text += &one(change));
     for wish in &proposal.later {
-        let _ = writeln!(text, "Then, for the queues that there will be: {}", assigned(&wish.wanted.setting));
+        let _ = writeln!(text, "Then, for the new queues: {}", assigned(&wish.wanted.setting));
     }
     if !proposal.already.is_empty() {
         let list: Vec<String> = proposal.already.iter().map(|wanted| assigned(&wanted.setting)).collect();
-        let _ = writeln!(text, "As wanted already: {}", list.join(", "));
+        let _ = writeln!(text, "Already set: {}", list.join(", "));
     }
     for (setting, why) in &proposal.skipped {
         let _ = writeln!(text, "Left out: {}: {why}", assigned(setting));
@@ -67,19 +67,19 @@ fn one(Change { wanted, steps, held }: &Change) -> String {
         Disrupts::Nothing => String::new(),
         some => format!(", interrupts {some}"),
     };
-    let _ = writeln!(text, "      felt {}, risk {}{disrupts}", knob.reaches, knob.risk);
+    let _ = writeln!(text, "      takes effect {}, risk {}{disrupts}", knob.reaches, knob.risk);
     let _ = writeln!(text, "      {}\n", wanted.why);
     text
 }
 
-/// Commands that do the same by hand, and as comments what no command does.
+/// Commands that do the same by hand, with comments for settings that no command can make.
 pub(super) fn commands(proposal: &Proposal) -> Vec<String> {
     let mut lines = proposal.plan().commands();
     for change in proposal.changes.iter().filter(|change| change.held.is_some()) {
         lines.push(format!("# {}: by a process that holds it", assigned(&change.wanted.setting)));
     }
     for wish in &proposal.later {
-        lines.push(format!("# {}: for the queues that there will be then", assigned(&wish.wanted.setting)));
+        lines.push(format!("# {}: for the new queues", assigned(&wish.wanted.setting)));
     }
     for (setting, why) in &proposal.skipped {
         lines.push(format!("# {}: left out: {why}", assigned(setting)));
@@ -87,7 +87,7 @@ pub(super) fn commands(proposal: &Proposal) -> Vec<String> {
     lines
 }
 
-/// For programs; docs/tune.md describes it.
+/// The proposal as JSON; docs/tune.md describes it.
 pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
     let changes: Vec<_> = proposal.changes.iter().map(change).collect();
     let skipped: Vec<_> = proposal
@@ -109,7 +109,7 @@ pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
     })
 }
 
-/// All of what is wanted, as `keep` and `apply --plan` need it.
+/// A requested setting in full, as `keep` and `apply --plan` need it.
 pub(super) fn wanted(Wanted { setting, at_least, route, why }: &Wanted) -> serde_json::Value {
     let mut all = pair(setting);
     all["at_least"] = (*at_least).into();

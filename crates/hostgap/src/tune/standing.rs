@@ -1,4 +1,4 @@
-//! `hostgap tune status`, `confirm`, `rollback`: what stands.
+//! `hostgap tune status`, `confirm`, `rollback`: the active tuning.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,27 +10,27 @@ use plan::{
 };
 use serde_json::json;
 
-use super::{about, apply, keep};
+use super::{apply, description, keep};
 use crate::exit::{self, BadInput};
 use crate::speak;
 
-/// A step that stands, and what there is of it now.
+/// A step of the tuning, and its present state.
 struct Step {
     placed: Placed,
-    /// What it set; as planned, or what is there instead.
+    /// What it set, and whether that is still so or what is there instead.
     now: Result<String, String>,
     is_so: bool,
 }
 
-/// What a journal says.
+/// The contents of a journal.
 #[derive(Default)]
 struct Seen {
     steps: Vec<Step>,
-    /// Lines that say nothing any more, and why.
+    /// Damaged lines, and why they cannot be read.
     damaged: Vec<(usize, String)>,
-    /// Why it cannot be told what stands.
+    /// Why the steps may not be complete.
     doubt: Option<String>,
-    /// The machine was started anew since.
+    /// The machine was restarted since.
     is_restarted: bool,
 }
 
@@ -57,11 +57,11 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     match &standing {
         Some(standing) => tell(store, standing, &seen)?,
         None if seen.doubt.is_some() => speak::result(format_args!(
-            "Nobody knows what stands: {} is there, and nothing says whose it is. `hostgap tune rollback` takes back \
+            "It is unknown what is set: {} exists without the file that describes its tuning. `hostgap tune rollback` undoes \
              what it says.",
             store.journal_path().display()
         ))?,
-        None => speak::result("Nothing stands.")?,
+        None => speak::result("No tuning is active.")?,
     }
     let is_news = |last: &Ended| match &standing {
         Some(standing) => last.addition && last.id == standing.id,
@@ -77,10 +77,10 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
 pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCode> {
     let held = hold(store, "confirmed")?;
     if let Some(standing) = store.standing()?.filter(|_| !same_login)
-        && let (Some(left_ns), true) = (standing.left_ns(), about::is_old_login(&standing))
+        && let (Some(left_ns), true) = (standing.left_ns(), description::is_old_login(&standing))
     {
         let text = format!(
-            "this login was there before tuning {} was applied, and proves nothing: confirm from a new one within {} s, \
+            "this login is older than tuning {} and proves nothing: confirm from a new one within {} s, \
              or, from a console, with --same-login",
             standing.id,
             left_ns / 1_000_000_000
@@ -142,17 +142,17 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     let gone = count(|undone| matches!(undone, Undone::Gone | Undone::Rebooted));
     apply::tell_failure(&back);
     let steps = if restored == 1 { "step" } else { "steps" };
-    let mut text = format!("{restored} {steps} taken back");
+    let mut text = format!("{restored} {steps} undone");
     if gone > 0 {
-        text += &format!(", {gone} gone by themselves");
+        text += &format!(", {gone} already gone");
     }
     if left > 0 {
-        text += &format!(", {left} left alone since somebody else has changed them");
+        text += &format!(", {left} left alone because they were changed since");
     }
     speak::result(format_args!("{text}."))?;
     if keep::is_kept(Path::new("/")) {
         speak::aside(
-            "What `keep` has kept comes back at the next start; `hostgap tune keep --forget` ends that.",
+            "`keep` applies the settings again at the next start; `hostgap tune keep --forget` ends that.",
         );
     }
     Ok(match (back.is_whole, left) {
@@ -162,18 +162,18 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     })
 }
 
-/// The store, if there is one: to end something makes no directory.
+/// The store, if there is one. Commands that end a tuning do not make its directory.
 fn hold(store: &Store, what: &'static str) -> Result<Held, TransactionError> {
     if store.path().exists() { store.hold() } else { Err(TransactionError::Nothing { what }) }
 }
 
-/// How it ended, if its watcher, which had the store until now, has taken back what stood a moment ago.
+/// How the tuning ended, if its watcher, which held the store until now, has just undone it.
 fn taken_back(store: &Store, stood: &Standing) -> Option<Ended> {
     store.last().filter(|last| last.id == stood.id && !last.addition)
 }
 
-/// The steps that stand, and the damaged lines of the journal. It is only read: whoever changes it has its lock. A step
-/// that was done again, for a link that came anew or since somebody had changed it, is told once.
+/// The steps of the tuning, and the damaged lines of the journal. This only reads; writers hold the lock. A step that
+/// was repeated, for a link that appeared again or because its value had been changed, is listed once.
 fn seen(store: &Store) -> anyhow::Result<Seen> {
     let path = store.journal_path();
     if !path.exists() {
@@ -207,7 +207,7 @@ fn look(placed: Placed, kernel: &mut Kernel) -> Step {
 
 fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
     if seen.is_restarted {
-        let text = "Tuning {} was made before the machine was started anew, which has reset all of it.";
+        let text = "Tuning {} was made before the machine was restarted, which has reset all of it.";
         speak::result(text.replace("{}", &standing.id))?;
         return Ok(());
     }
@@ -219,17 +219,17 @@ fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
     };
     speak::result(format_args!("Tuning {}{place}: {how}.", standing.id))?;
     match standing.phase {
-        Phase::Applying | Phase::Unconfirmed { .. } if !store.is_watched() => speak::result(
-            "NOBODY watches over it: its watcher has died. `hostgap tune rollback` takes it back.",
-        )?,
+        Phase::Applying | Phase::Unconfirmed { .. } if !store.is_watched() => {
+            speak::result("NOT WATCHED: its watcher has died. `hostgap tune rollback` undoes it.")?;
+        }
         Phase::Extending { .. } if !store.is_watched() => speak::result(
-            "NOBODY watches over what is being added: the next `hostgap tune apply` takes that back, and \
+            "NOT WATCHED while something is being added: the next `hostgap tune apply` undoes that, and \
              `hostgap tune rollback` all of it.",
         )?,
         Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed | Phase::Extending { .. } => {}
     }
     if let Some(limit_us) = standing.cpu_latency_us {
-        let held = if store.is_watched() { "is held" } else { "is NOT held any more: the watcher has died" };
+        let held = if store.is_watched() { "is held" } else { "is NO LONGER held: the watcher has died" };
         speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
     }
     for Step { placed, now, is_so } in &seen.steps {
@@ -237,7 +237,7 @@ fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
         match now {
             Ok(_) if *is_so => speak::result(format_args!("  {what}"))?,
             Ok(now) => {
-                speak::result(format_args!("  {what}\n    is {now} now: somebody else has changed it"))?;
+                speak::result(format_args!("  {what}\n    is {now} now: it was changed since"))?;
             }
             Err(why) => speak::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
         }
@@ -246,7 +246,7 @@ fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
         speak::result(format_args!("  the journal's line {line} is damaged: {why}"))?;
     }
     if let Some(doubt) = &seen.doubt {
-        speak::result(format_args!("Whether this is all that stands cannot be told: {doubt}."))?;
+        speak::result(format_args!("It is not certain that this is all: {doubt}."))?;
     }
     Ok(())
 }
@@ -277,34 +277,34 @@ fn object(store: &Store, standing: &Standing, seen: &Seen) -> serde_json::Value 
 }
 
 fn ended(last: &Ended) -> String {
-    // What it was called could not be read any more, or it is.
+    // Its name may have been unreadable.
     let name = if last.id.is_empty() { "A tuning".to_owned() } else { format!("Tuning {}", last.id) };
     if last.rebooted {
-        return format!("{name} went with a restart of the machine.");
+        return format!("{name} ended with a restart of the machine.");
     }
     let what = if last.addition { "What was being added to it".to_owned() } else { name };
-    let mut text = format!("{what} was taken back, {}.", last.why);
+    let mut text = format!("{what} was undone, {}.", last.why);
     if let Some(doubt) = &last.doubt {
-        text += &format!(" Whether that was all cannot be told: {doubt}.");
+        text += &format!(" It is not certain that this was all: {doubt}.");
     }
     for (command, found) in &last.left {
-        text += &format!("\n  left alone, changed by somebody else: {command}\n    found {found}");
+        text += &format!("\n  left alone, changed since: {command}\n    found {found}");
     }
     text
 }
 
-/// What a journal that cannot be used still proves, for people to set right by hand.
+/// Prints the readable lines of a damaged journal, so that the old values can be restored by hand.
 fn prove(store: &Store) -> anyhow::Result<()> {
-    speak::aside("The journal is damaged, and undo by half of it could do harm. Its sound lines say:");
+    speak::aside("The journal is damaged, and undoing half of it could do harm. Its intact lines say:");
     for plan::Salvaged { line, entry } in plan::salvage(&store.journal_path())? {
         match entry {
             Ok(Entry::Intent(intent)) => {
                 let before = serde_json::to_string(&intent.before)?;
                 let command = intent.placed.commands().join("; ");
-                speak::aside(format_args!("  line {line}: before {command}\n    there was {before}"));
+                speak::aside(format_args!("  line {line}: before {command}\n    the value was {before}"));
             }
             Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
-            Err(why) => speak::aside(format_args!("  line {line} says nothing: {why}")),
+            Err(why) => speak::aside(format_args!("  line {line} cannot be read: {why}")),
         }
     }
     Ok(())

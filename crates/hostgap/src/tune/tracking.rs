@@ -1,11 +1,11 @@
-//! Who needs connections to be tracked: rules that would meet none if packets were kept from it.
+//! Rules that need connection tracking, and would stop working with NOTRACK.
 
 use linux::Netns;
 use linux::nft::Family;
 use linux::xtables;
 use serde_json::Value;
 
-/// What rules of nftables have when they ask for connections.
+/// Expressions of nftables that need connection tracking.
 const WORDS: [&str; 7] = [
     "\"type\":\"nat\"",
     "{\"ct\":",
@@ -16,8 +16,8 @@ const WORDS: [&str; 7] = [
     "\"snat\"",
 ];
 
-/// Matches and targets of iptables that do, by whichever of its two kernels' sides. `CT` is not among them: it is what
-/// `--notrack` is made of.
+/// Matches and targets of iptables, legacy or nft, that need connection tracking. `CT` is not among them, since
+/// `--notrack` itself is one.
 const EXTENSIONS: [&str; 15] = [
     "conntrack",
     "state",
@@ -36,19 +36,19 @@ const EXTENSIONS: [&str; 15] = [
     "SYNPROXY",
 ];
 
-/// What asks for connections in a namespace, and what to do about it; `None` if nothing does.
+/// What needs connection tracking in a namespace, and how to list it; `None` if nothing does.
 pub(super) fn who_asks(netns: &Netns) -> anyhow::Result<Option<String>> {
     let rules = linux::nft::dump(netns)?;
     let text = rules.to_string();
     if WORDS.iter().any(|word| text.contains(word)) {
         return Ok(Some(
-            "rules of this namespace ask for connections, by address translation or state (`nft list ruleset`)"
+            "rules of this namespace need connection tracking, for address translation or state (`nft list ruleset`)"
                 .to_owned(),
         ));
     }
     if let Some(name) = of_iptables_nft(&rules) {
         return Ok(Some(format!(
-            "rules of this namespace ask for connections by {name} (`iptables-nft-save`, `ip6tables-nft-save`)"
+            "rules of this namespace need connection tracking for {name} (`iptables-nft-save`, `ip6tables-nft-save`)"
         )));
     }
     for table in netns.run(xtables::legacy_tables)?? {
@@ -58,7 +58,7 @@ pub(super) fn who_asks(netns: &Netns) -> anyhow::Result<Option<String>> {
         };
         if let Some(name) = table.extensions.iter().find(|name| EXTENSIONS.contains(&name.as_str())) {
             return Ok(Some(format!(
-                "rules of this namespace ask for connections by {name} in table {0} of {program} (`{program} -t {0} -S` \
+                "rules of this namespace need connection tracking for {name} in table {0} of {program} (`{program} -t {0} -S` \
                  shows them): take them out first, if nobody needs them",
                 table.name
             )));
@@ -67,7 +67,7 @@ pub(super) fn who_asks(netns: &Netns) -> anyhow::Result<Option<String>> {
     Ok(None)
 }
 
-/// The first extension of iptables that does, in rules of iptables-nft: nft shows those as `{"xt": {"name": …}}`.
+/// The first such extension in rules of iptables-nft, which nft shows as `{"xt": {"name": …}}`.
 fn of_iptables_nft(rules: &Value) -> Option<&str> {
     let own = rules["xt"]["name"].as_str().filter(|name| EXTENSIONS.contains(name));
     own.or_else(|| match rules {
@@ -89,7 +89,7 @@ mod tests {
             |name: &str| json!([{ "rule": { "expr": [{ "xt": { "type": "match", "name": name } }] } }]);
         assert_eq!(of_iptables_nft(&rule("conntrack")), Some("conntrack"));
         assert_eq!(of_iptables_nft(&rule("comment")), None);
-        // Before 1.0.6 nft told no name.
+        // Before 1.0.6 nft printed no name.
         assert_eq!(of_iptables_nft(&json!([{ "xt": null }])), None);
     }
 }

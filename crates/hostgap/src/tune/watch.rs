@@ -1,4 +1,4 @@
-//! The process that watches over a tuning: how it is started, and what it does.
+//! The watcher process of a tuning: how it is started, and what it does.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
@@ -9,10 +9,10 @@ use plan::{Kernel, Store, WatchEnd, Watcher};
 
 use crate::{exit, speak, stop};
 
-/// What it says when from now on it watches.
+/// The line that the watcher prints when it is ready.
 const WATCHING: &str = "watching";
 
-/// Starts one, and returns when it watches. It is not this process's any more: it lives in a session of its own.
+/// Starts the watcher, and returns when it is ready. It lives on in a session of its own.
 pub(super) fn start(store: &Store) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("could not find this executable")?;
     let mut command = Command::new(own);
@@ -21,16 +21,16 @@ pub(super) fn start(store: &Store) -> anyhow::Result<()> {
     let mut child = command.spawn().context("could not start the watcher")?;
     let mut line = String::new();
     let said = BufReader::new(child.stdout.take().expect("asked for above")).read_line(&mut line);
-    said.context("could not hear from the watcher")?;
+    said.context("could not read from the watcher")?;
     if line.trim_end() != WATCHING {
         child.wait().context("could not wait for the watcher")?;
-        let why = if line.is_empty() { "it said nothing" } else { line.trim_end() };
-        bail!("the watcher does not watch: {why}; nothing was changed");
+        let why = if line.is_empty() { "it ended without a message" } else { line.trim_end() };
+        bail!("the watcher could not start: {why}; nothing was changed");
     }
     Ok(())
 }
 
-/// `hostgap tune watch`, which people do not call.
+/// `hostgap tune watch`, an internal command.
 pub(super) fn run(store: &Store) -> anyhow::Result<ExitCode> {
     linux::session::lead()?;
     let stop = stop::on_signals()?;
@@ -38,7 +38,7 @@ pub(super) fn run(store: &Store) -> anyhow::Result<ExitCode> {
     let watcher = match Watcher::of(store) {
         Ok(watcher) => watcher,
         Err(error) => {
-            // Whoever started it reads one line.
+            // The process that started it reads one line.
             speak::result(error)?;
             return Ok(ExitCode::from(exit::FAILURE));
         }

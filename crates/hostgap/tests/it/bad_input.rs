@@ -18,7 +18,7 @@ fn the_command_line() {
         (&["--body", "100M"], 2, "`workload.body_bytes` is 104857600"),
         (&["--server", "hostgap", "--body", "4M"], 2, "our own responder answers with at most 1048576 bytes"),
         (&["--connections", "60000"], 2, "`workload.connections` is 60000: 1 to 20000"),
-        (&["--cpus", "900"], 2, "CPU 900 is not there"),
+        (&["--cpus", "900"], 2, "CPU 900 does not exist"),
         (&["--nginx", "/nonexistent/nginx"], 4, "/nonexistent/nginx: No such file"),
         (&["--server", "apache"], 2, "auto, nginx or hostgap"),
         (&["/nonexistent.toml"], 2, "could not read experiment /nonexistent.toml: No such file"),
@@ -94,7 +94,7 @@ fn without_nginx_our_own_responder_serves_and_says_so_unless_nginx_was_asked_for
             .output()
             .unwrap()
     };
-    check(&race("nginx"), 4, "nginx was asked for and is not installed");
+    check(&race("nginx"), 4, "nginx was requested but is not installed");
     turn.assert_nothing_left();
     let output = race("auto");
     check_race(&output, "");
@@ -140,16 +140,16 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
     let endless = turn.hostgap(&["tune", "plan", "/dev/zero"]);
     check(&endless, 2, "could not read profile /dev/zero: it has more than 16 MiB");
     let absent: [(&[&str], &str); 7] = [
-        (&["bpf", "counters", "hgt-nobody"], "\"hgt-nobody\" has no programs of ours"),
-        (&["bpf", "unload", "hgt-nobody"], "\"hgt-nobody\" has no programs of ours"),
-        (&["bpf", "member", "hgt-nobody", "10.0.0.1"], "\"hgt-nobody\" has no programs of ours"),
+        (&["bpf", "counters", "hgt-nobody"], "\"hgt-nobody\" has no hostgap programs"),
+        (&["bpf", "unload", "hgt-nobody"], "\"hgt-nobody\" has no hostgap programs"),
+        (&["bpf", "member", "hgt-nobody", "10.0.0.1"], "\"hgt-nobody\" has no hostgap programs"),
         (
             &["bpf", "splice", "hgt-nobody", "--attach", "/sys/fs/cgroup"],
-            "\"hgt-nobody\" has no programs of ours",
+            "\"hgt-nobody\" has no hostgap programs",
         ),
         (&["doctor", "--netns", "hgt-none"], "could not open namespace hgt-none"),
-        (&["serve", "--listen", "127.0.0.1:0", "--cpus", "900"], "CPU 900 is not there or not allowed"),
-        (&["lab", "down", "hgt-nothing"], "nothing called \"hgt-nothing\" stands"),
+        (&["serve", "--listen", "127.0.0.1:0", "--cpus", "900"], "CPU 900 does not exist or is not allowed"),
+        (&["lab", "down", "hgt-nothing"], "no topology \"hgt-nothing\" is up"),
     ];
     for (args, says) in absent {
         check(&turn.hostgap(args), 2, says);

@@ -289,13 +289,13 @@ fn options_of_another_protocol_are_refused() {
             check(
                 &turn.hostgap(&["load", url, option, value]),
                 2,
-                &format!("{option} is for http:// and https:// alone"),
+                &format!("{option} is only for http:// and https://"),
             );
         }
     }
     for option in ["--request-bytes", "--response-bytes"] {
         let output = turn.hostgap(&["load", "http://127.0.0.1:1/", option, "100"]);
-        check(&output, 2, "--request-bytes and --response-bytes are for tcp://, udp:// and grpc:// alone");
+        check(&output, 2, "--request-bytes and --response-bytes are only for tcp://, udp:// and grpc://");
     }
 }
 

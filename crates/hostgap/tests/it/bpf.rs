@@ -15,7 +15,7 @@ fn a_node_that_goes_away_meanwhile_is_left_out() {
     assert!(leaving.status.success());
     let output = turn.hostgap(&["bpf", "counters"]);
     check(&output, 0, "");
-    assert_eq!(stdout(&output), "no node has programs of ours\n");
+    assert_eq!(stdout(&output), "no node has hostgap programs\n");
     check(&turn.hostgap(&["bpf", "counters", "hgt-leaving"]), 2, "node \"hgt-leaving\" has no counters");
 
     check(&turn.hostgap(&["lab", "up", "ebpf+direct"]), 0, "");

@@ -53,7 +53,7 @@ fn plugins_stand_answer_and_go() {
         let url = up["urls"][0].as_str().unwrap();
         let body = turn.command("ip").args(["netns", "exec", client, "curl", "-sf", url]).output().unwrap();
         assert_eq!(body.stdout.len(), 100, "{name}");
-        assert!(stdout(&turn.hostgap(&["lab", "list"])).contains(&format!("cni:{name} stands")));
+        assert!(stdout(&turn.hostgap(&["lab", "list"])).contains(&format!("cni:{name} is up")));
         check(&turn.hostgap(&["lab", "down", &format!("cni:{name}")]), 0, "");
         turn.assert_nothing_left();
         assert_eq!((listed("/var/lib/cni"), listed("/var/log/cni")), before);

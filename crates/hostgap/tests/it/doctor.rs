@@ -45,7 +45,7 @@ fn a_collected_tree_is_diagnosed_elsewhere() {
     check(&turn.hostgap(&["collect", link.to_str().unwrap()]), 2, "link is a symbolic link");
     std::fs::remove_dir_all(turn.out().join("tree/after/sys")).unwrap();
     let output = turn.hostgap(&["doctor", "--from", tree]);
-    check(&output, 3, "the diagnosis is not complete; it says nothing of links (sys/class/net)");
+    check(&output, 3, "the diagnosis is not complete; it says nothing about links (sys/class/net)");
     let text = stdout(&output);
     assert!(text.contains("\nNot judged\n") && !text.contains("no warning"), "{text}");
     let output = turn.hostgap(&["doctor", "--from", tree, "--json"]);

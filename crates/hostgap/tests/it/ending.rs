@@ -89,7 +89,7 @@ fn after_sigkill_no_server_lives_on_and_the_next_start_cleans() {
     until("the kernel has ended the servers", || turn.servers().is_empty());
     assert!(!turn.namespaces().is_empty());
     let output = turn.run_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
-    check_race(&output, "removed the remains of the dead race");
+    check_race(&output, "removed what the dead race");
     turn.assert_nothing_left();
 }
 
@@ -130,7 +130,7 @@ fn a_race_goes_on_without_a_path_that_breaks() {
     let why = "the path changed: namespace hg-bridge-vxlan-n2: link hgvx1 is gone";
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("races no further: ") && said.contains(why), "{said}");
+    assert!(said.contains("leaves the race: ") && said.contains(why), "{said}");
     assert!(said.contains("not valid: bridge+vxlan broke in round "), "{said}");
     let table = stdout(&output);
     assert!(table.contains("12 of 12 rounds") && table.contains(why), "{table}");

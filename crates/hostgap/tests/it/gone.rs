@@ -18,13 +18,15 @@ fn a_search_ends_where_nothing_answers() {
     let told = stdout(&output);
     says(
         &told,
-        &["no rate was found with p90 < 50.0 ms: the server answered nothing as expected: of 4 requests 0"],
+        &[
+            "no rate was found that meets p90 < 50.0 ms: no answer of the server was as expected: of 4 requests 0",
+        ],
     );
     // One that stops on the way ends it too, at the rate at which it did.
     let (server, url) = serve(&turn, &["--errors", "100%"]);
     let value = json(&brief(&turn, &url, &[&search[..], &["--json"]].concat()));
     assert_eq!((&value["max_rps"], &value["tried"]), (&Value::Null, &Value::Array(vec![])));
-    says(value["ended"].as_str().unwrap(), &["answered nothing as expected", "status 503"]);
+    says(value["ended"].as_str().unwrap(), &["no answer of the server was as expected", "status 503"]);
     end(server, Signal::TERM);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     check(&brief(&turn, &format!("http://{nobody}/"), &search), 1, "Connection refused");
@@ -42,10 +44,11 @@ fn a_search_ends_when_its_server_dies() {
     let output = load.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     let told = stdout(&output);
-    assert!(told.starts_with("no rate was found with p90 < 50.0 s: the server "), "{told}");
+    assert!(told.starts_with("no rate was found that meets p90 < 50.0 s: "), "{told}");
     // It went in the middle of a step that then had no answer at all, or between two.
     assert!(
-        told.contains("was gone: could not connect") || told.contains("answered nothing as expected"),
+        told.contains("disappeared: could not connect")
+            || told.contains("no answer of the server was as expected"),
         "{told}"
     );
 }

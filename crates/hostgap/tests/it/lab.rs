@@ -24,7 +24,7 @@ fn a_topology_stands_until_it_is_taken_down() {
         for node in up["node_netns"].as_array().unwrap() {
             assert!(turn.namespaces().contains(&node.as_str().unwrap().to_owned()), "{up}");
         }
-        assert!(stdout(&turn.hostgap(&["lab", "list"])).contains(&format!("{path} stands")));
+        assert!(stdout(&turn.hostgap(&["lab", "list"])).contains(&format!("{path} is up")));
         let list = json(&turn.hostgap(&["lab", "list", "--json"]));
         assert_eq!((&list["schema"], &list["owners"][0]["standing"]), (&1.into(), &path.into()));
 
@@ -50,7 +50,7 @@ fn a_race_and_a_standing_topology_do_not_mind_each_other() {
 #[test]
 fn nothing_stands_after_a_failed_build() {
     let turn = turn();
-    check(&turn.hostgap(&["lab", "up", "docker", "--nginx", "/bin/false"]), 4, "nginx was asked for");
+    check(&turn.hostgap(&["lab", "up", "docker", "--nginx", "/bin/false"]), 4, "nginx was requested");
     check(&turn.hostgap(&["lab", "up", "dokcer"]), 2, "did you mean \"docker\"?");
     check(&turn.hostgap(&["lab", "up", "docker", "--body", "1G"]), 2, "`1G` is not a size");
     turn.assert_nothing_left();
@@ -62,13 +62,13 @@ fn nothing_stands_after_an_interrupt() {
     let up = turn.command(HOSTGAP).args(["lab", "up", "bridge+vxlan"]).spawn().unwrap();
     until("something stands", || !turn.namespaces().is_empty());
     kill(up.id(), Signal::INT);
-    check(&up.wait_with_output().unwrap(), 130, "interrupted: nothing stands");
+    check(&up.wait_with_output().unwrap(), 130, "interrupted: nothing was left up");
     turn.assert_nothing_left();
 }
 
 #[test]
 fn down_names_what_it_does_not_know() {
     let turn = turn();
-    assert_eq!(stdout(&turn.hostgap(&["lab", "down"])), "nothing stands\n");
-    check(&turn.hostgap(&["lab", "down", "ffff"]), 2, "`hostgap lab list` shows what does");
+    assert_eq!(stdout(&turn.hostgap(&["lab", "down"])), "no topology is up\n");
+    check(&turn.hostgap(&["lab", "down", "ffff"]), 2, "`hostgap lab list` lists them");
 }

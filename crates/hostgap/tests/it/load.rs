@@ -247,24 +247,24 @@ fn bad_input() {
     let fresh = ["load", "http://127.0.0.1:1/", "--no-keepalive"];
     let fresh = |more: &[&'static str]| [&fresh[..], more].concat();
     for (more, says) in [
-        (&["--when-busy", "grow"][..], "--no-keepalive does not go with --when-busy grow: its connections"),
-        (&["--when-busy", "pipeline"], "--no-keepalive does not go with --when-busy pipeline"),
-        (&["--pipeline", "2"], "--no-keepalive does not go with --pipeline: nothing goes behind its request"),
-        (&["--connections-max", "100"], "--no-keepalive does not go with --connections-max"),
-        (&["--timestamps"], "--no-keepalive does not go with --timestamps"),
+        (
+            &["--when-busy", "grow"][..],
+            "--no-keepalive cannot be used with --when-busy grow: its connections",
+        ),
+        (&["--when-busy", "pipeline"], "--no-keepalive cannot be used with --when-busy pipeline"),
+        (&["--pipeline", "2"], "--no-keepalive cannot be used with --pipeline: a connection has one request"),
+        (&["--connections-max", "100"], "--no-keepalive cannot be used with --connections-max"),
+        (&["--timestamps"], "--no-keepalive cannot be used with --timestamps"),
         (&["--header", "connection: keep-alive"], "leave out --header Connection"),
         (&["--no-session-reuse"], "--no-session-reuse are for https://"),
     ] {
         check(&turn.hostgap(&fresh(more)), 2, says);
     }
     let bad: [(&[&str], &str); 27] = [
-        (&["load", "http://127.0.0.1:1/", "--http", "1.0"], "so that it takes --no-keepalive"),
+        (&["load", "http://127.0.0.1:1/", "--http", "1.0"], "so it needs --no-keepalive"),
         (&["load", "http://127.0.0.1:1/", "--http", "2"], "[possible values: 1.1, 1.0]"),
-        (
-            &["load", "tcp://127.0.0.1:1", "--no-keepalive"],
-            "--no-keepalive is for http:// and https:// alone",
-        ),
-        (&["load", "udp://127.0.0.1:1", "--http", "1.1"], "--http is for http:// and https:// alone"),
+        (&["load", "tcp://127.0.0.1:1", "--no-keepalive"], "--no-keepalive is only for http:// and https://"),
+        (&["load", "udp://127.0.0.1:1", "--http", "1.1"], "--http is only for http:// and https://"),
         (&["load", "http://127.0.0.1:1/", "-n", "5", "--duration", "1s"], "cannot be used with"),
         (&["load", "http://127.0.0.1:1/", "-n", "5", "--find-max", "--slo", "p50<1s"], "cannot be used with"),
         (
@@ -280,7 +280,7 @@ fn bad_input() {
         (&["load", "http://127.0.0.1/", "--connections", "1", "--threads", "2"], "too few"),
         (&["load", "http://127.0.0.1/", "--expect-body", "1x"], "`1x` is not a size"),
         (&["load"], "<URL>"),
-        (&["load", "http://a:1/", "http://b:1/"], "all URLs of a run are of one server"),
+        (&["load", "http://a:1/", "http://b:1/"], "all URLs of a run must be of one server"),
         (&["load", "tcp://127.0.0.1"], "a port is missing"),
         (&["load", "tcp://127.0.0.1:1/x"], "without a path"),
         (&["load", "udp://127.0.0.1:1", "--request-bytes", "4"], "datagrams of 8 to 65507 bytes"),
@@ -386,8 +386,8 @@ fn calls_of_grpc() {
         assert_eq!(value["unexpected"]["grpc"], serde_json::json!({}));
     }
     for (args, says) in [
-        (&["--no-keepalive"][..], "--no-keepalive is for http:// and https:// alone"),
-        (&["--response-bytes", "5"], "the answer to a call of gRPC has the size of its request"),
+        (&["--no-keepalive"][..], "--no-keepalive is only for http:// and https://"),
+        (&["--response-bytes", "5"], "the answer to a gRPC call has the size of its request"),
         (&["--request-bytes", "2M"], "a body of at most 1048576 bytes"),
         (&["--pipeline", "2", "--rate", "max"], "is the only one on a connection that stays"),
         (&["--timestamps"], "and is not stamped"),

@@ -172,7 +172,7 @@ fn a_record_renders_again_and_the_same_without_a_kernel() {
         text.lines().filter(|line| !line.contains("\"line\":{\"round\":{\"round\":0,")).collect();
     std::fs::write(&cut, kept.join("\n")).unwrap();
     let output = turn.hostgap(&["report", cut.to_str().unwrap()]);
-    check(&output, 3, "cut.jsonl is not a whole record: rounds that are missing: 1");
+    check(&output, 3, "cut.jsonl is incomplete: missing rounds: 1");
     let note = "round 0 (counted from 0) is missing: the record is not whole";
     assert!(crate::turn::stdout(&output).contains(note), "{}", crate::turn::stdout(&output));
     let page = std::fs::read_to_string(turn.out().join("report.html")).unwrap();

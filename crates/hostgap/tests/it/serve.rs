@@ -71,8 +71,8 @@ fn faults_are_injected_and_counted() {
     assert_eq!(told.trim(), expected);
 }
 
-/// CPU time that a process has had, all of it in nanoseconds, and the part in user space in ticks of the clock beside that
-/// in the kernel.
+/// CPU time that a process has had, all of it in nanoseconds, and the part in user space in ticks of the clock beside
+/// that in the kernel.
 fn cpu(pid: u32) -> (u64, [u64; 2]) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_task = |task: std::fs::DirEntry| {
@@ -133,7 +133,7 @@ fn bad_input() {
             &["--tls-cert", "/nonexistent", "--tls-key", "/x"],
             "read a certificate from /nonexistent: No such file",
         ),
-        (&["--delay", "98%:1ms"], "--delay 98%:1ms: the shares sum to 98 %, and not to 100 %"),
+        (&["--delay", "98%:1ms"], "--delay 98%:1ms: the shares add up to 98 %, not to 100 %"),
         (&["--delay", "soon"], "--delay soon: `soon` is not a time"),
         (&["--delay", "2h"], "a delay of at most 3600 s is possible"),
         (&["--freeze", "2s/2s"], "a freeze must be shorter than the period"),

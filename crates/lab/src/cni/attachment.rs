@@ -15,7 +15,7 @@ use crate::LabError;
 
 /// The file in which a topology that is left standing keeps its attachments.
 const FILE: &str = "cni.json";
-/// From this version on plugins are told at DEL what ADD had come to.
+/// From this version on plugins get the result of ADD at DEL.
 const RESULT_AT_DEL: &str = "0.4.0";
 
 /// One pod and the plugins that join it to its node, with the configuration of each.
@@ -114,8 +114,8 @@ impl Attachment {
 
     /// The calls of ADD as a person would type them into a POSIX shell as root.
     ///
-    /// `ip netns exec` begins a mount namespace; with memory over `/var/lib` in it, leases are forgotten with each call,
-    /// and to remove the namespaces takes back all that was done.
+    /// `ip netns exec` begins a mount namespace; with memory over `/var/lib` in it, leases are forgotten with each
+    /// call, and to remove the namespaces takes back all that was done.
     pub fn commands(&self) -> Vec<String> {
         let environment: Vec<String> = self.subject.environment(Verb::Add).iter().map(assignment).collect();
         let call = |link: &Link| {
@@ -186,9 +186,9 @@ impl Link {
     }
 }
 
-/// What a plugin is told, of what the file says of it (specification, section 3): the network's name and version come
+/// The input of a plugin, from its part of the file (specification, section 3): the network's name and version come
 /// in, and of the capabilities those that the runtime serves become `runtimeConfig`. Of these a node has one to offer,
-/// its pods' prefixes; nobody asks for ports, bandwidths or certain addresses.
+/// its pods' prefixes; ports, bandwidths or fixed addresses are never requested.
 fn derived(
     mut conf: Map<String, Value>,
     name: &str,

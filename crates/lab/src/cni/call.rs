@@ -1,4 +1,4 @@
-//! One call of one plugin: where it runs, what it is told, what it says.
+//! One call of one plugin: where it runs, its input and its output.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ pub(super) enum Verb {
     Del,
 }
 
-/// Whom a plugin is told to join to what: its environment.
+/// The environment of a call: which pod a plugin connects to what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Subject {
     /// The namespace of the pod's node, in which plugins run.

@@ -31,7 +31,7 @@ pub struct Plugin {
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// The longest name, in bytes: namespaces are called after it, and their names may have 64.
 const NAME_BYTES_MAX: usize = 40;
-/// The greatest file, in bytes. Real ones have hundreds; a file of a gigabyte is somebody's mistake.
+/// The greatest file in bytes. Real ones have hundreds; a file of a gigabyte is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The longest list. Real ones have two to five.
 const PLUGINS_MAX: usize = 32;
@@ -138,7 +138,7 @@ fn plugin(index: usize, conf: Value) -> Result<Plugin, String> {
     executable(&kind).map_err(in_it)?;
     if let Some(ipam) = conf.get("ipam") {
         let Value::Object(ipam) = ipam else { return Err(in_it("`ipam` is not an object".to_owned())) };
-        // An empty `ipam` is how some plugins are told that there are no addresses to give.
+        // For some plugins an empty `ipam` means that there are no addresses to assign.
         if let Some(kind) = text(ipam, "type").map_err(in_it)?.filter(|kind| !kind.is_empty()) {
             executable(kind).map_err(in_it)?;
         }

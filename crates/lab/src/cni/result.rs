@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
-/// The pod's addresses in a result: those on an interface in its namespace, and those of which no interface is told.
+/// The pod's addresses in a result: those on an interface in its namespace, and those without an interface.
 pub(super) fn addresses(result: &Value, netns_path: &str) -> Result<Vec<IpNet>, String> {
     let no_list = Vec::new();
     let list = |key: &str| match result.get(key) {
@@ -37,7 +37,7 @@ fn address(ip: &Value) -> Result<IpNet, String> {
         .map_err(|_| format!("its result has {text:?} where an address with a prefix length is expected"))?;
     match address.addr() {
         ip if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() => {
-            Err(format!("its result gives the pod {ip}, which nobody can call"))
+            Err(format!("its result gives the pod {ip}, which cannot be reached"))
         }
         IpAddr::V4(_) | IpAddr::V6(_) => Ok(address),
     }
@@ -73,7 +73,7 @@ pub(super) fn complaint(printed: &str, log: &str, status: &str) -> String {
     format!("{message}{details}{code}")
 }
 
-/// How much of what a program said is told on.
+/// How much of a program's output an error quotes, in bytes.
 const TOLD_CHARS: usize = 300;
 
 fn beginning(text: &str) -> String {
@@ -128,7 +128,7 @@ mod tests {
         check(&json!({"ips": [7]}), "no `address` in 7");
         check(&json!({"ips": [{"address": 7}]}), "no `address`");
         check(&json!({"ips": [{"address": "10.0.0.1"}]}), "\"10.0.0.1\" where an address with");
-        check(&json!({"ips": [{"address": "127.0.0.1/8"}]}), "127.0.0.1, which nobody can call");
+        check(&json!({"ips": [{"address": "127.0.0.1/8"}]}), "127.0.0.1, which cannot be reached");
         check(&json!({"ips": [{"address": "10.0.0.1/24", "interface": 0}]}), "no interface for");
         check(&json!({"ips": [{"address": "10.0.0.1/24", "interface": -1}]}), "no interface for");
         check(&json!({"interfaces": 3, "ips": []}), "`interfaces` of its result is 3");

@@ -1,4 +1,4 @@
-//! Where plugins are looked for.
+//! The search for plugins in directories.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;

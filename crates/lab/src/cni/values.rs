@@ -69,7 +69,7 @@ fn mark(name: &str) -> String {
     format!("${{{name}}}")
 }
 
-/// Refuses marks that stand for nothing: a plugin would be told `${MTTU}` and say something less clear.
+/// Refuses unknown placeholders: a plugin would get `${MTTU}` and report something less clear.
 pub(super) fn check(conf: &Map<String, Value>) -> Result<(), String> {
     conf.values().try_for_each(check_value)
 }

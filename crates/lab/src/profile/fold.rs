@@ -36,7 +36,7 @@ const IDLE: [&str; 15] = [
 
 /// The parent of all kernel threads.
 const KTHREADD: u32 = 2;
-/// A server's worker is a child of a child of ours; nobody is further away.
+/// A server's worker is a child of a child of ours; no process is further away.
 const GENERATIONS: usize = 4;
 
 impl Folder {

@@ -57,13 +57,13 @@ impl Race {
         self.announce(loads, writer, tell).map(Some)
     }
 
-    /// Load before the first count of instructions. Of a new topology the first ten thousand requests take up to a per cent
-    /// more: what the kernel learns and keeps is not there yet.
+    /// Load before the first count of instructions. Of a new topology the first ten thousand requests take up to a per
+    /// cent more: what the kernel learns and keeps is not there yet.
     fn settle(&self, standing: &mut Standing, load: &Load) -> Result<(), LabError> {
         run(standing, &self.method, load, SETTLE).map(drop)
     }
 
-    /// Writes down and tells what will be raced.
+    /// Records and reports the loads of the race.
     fn announce(
         &self,
         loads: Vec<Load>,

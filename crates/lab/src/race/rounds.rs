@@ -86,8 +86,8 @@ impl Race {
         Ok(Some(rounded))
     }
 
-    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept. A path that has changed and
-    /// stays so is an error: to repeat the trial would measure another path.
+    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept. A path that has changed
+    /// and stays so is an error: to repeat the trial would measure another path.
     pub(crate) fn valid_trial(
         &self,
         standing: &mut Standing,
@@ -100,7 +100,7 @@ impl Race {
             let trial = workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes);
             let mut trial = trial.map_err(|error| standing.because_of_the_path(error))?;
             if !self.experiment.by_cpu {
-                // On a large machine this is most of a record, and nobody asked.
+                // On a large machine this would be most of a record, and it was not requested.
                 (trial.client_by_cpu, trial.server_by_cpu) = (BTreeMap::new(), BTreeMap::new());
             }
             let void = trial.void.clone();

@@ -10,7 +10,7 @@ use stats::search::{Answer, Arm, Found, Response, Rules, Space, Stage, Trials, U
 
 use super::factors::Factors;
 use super::objective::{Figure, Reading};
-use super::{SLICES_MAX, SearchEvent, Sought, told};
+use super::{SLICES_MAX, SearchEvent, Sought, summary};
 use crate::machine::{drifted, machine};
 use crate::{Contender, Event, LabError, Race, Standing};
 
@@ -94,7 +94,7 @@ impl Trials for Blocks<'_> {
     }
 
     fn ended(&mut self, stage: &Stage) -> Result<(), Halt> {
-        let stage = told::stage(stage, self.sought.objective.figure, &self.factors);
+        let stage = summary::stage(stage, self.sought.objective.figure, &self.factors);
         self.record.stages.push(stage.clone());
         self.record.wall_s = self.started.elapsed().as_secs_f64();
         self.record.save(&self.race.settings.record).map_err(LabError::from)?;
@@ -130,7 +130,7 @@ impl Blocks<'_> {
     /// The record with its answer.
     pub(super) fn answered(mut self, found: &Found) -> record::Search {
         let visit_s = self.visit_s();
-        self.record.answer = Some(told::answer(found, self.sought, &self.factors, &self.record, visit_s));
+        self.record.answer = Some(summary::answer(found, self.sought, &self.factors, &self.record, visit_s));
         self.record
     }
 

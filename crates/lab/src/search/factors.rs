@@ -133,10 +133,7 @@ fn refuse_unsound(factors: &[Factor]) -> Result<(), LabError> {
     let refused = |what: String, why: &str| Err(LabError::Experiment { what, why: why.to_owned() });
     let count: usize = factors.iter().map(|factor| factor.values.len()).sum();
     if count > OPTIONS_MAX {
-        return refused(
-            format!("{count} values"),
-            &format!("a search tells at most {OPTIONS_MAX} from each other"),
-        );
+        return refused(format!("{count} values"), &format!("a search can compare at most {OPTIONS_MAX}"));
     }
     for (at, factor) in factors.iter().enumerate() {
         let knob = &factor.knob;

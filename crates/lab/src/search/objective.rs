@@ -8,10 +8,10 @@ use stats::{Columns, Percentile, Sparse};
 
 /// What is to get better: `p99@30%`, `p50@20k`, `throughput`, `cpu`.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Objective {
-    /// The figure.
     pub figure: Figure,
-    /// The rate at which it is looked at; `None`: the experiment's first, or 30 % of capacity. Throughput has none.
+    /// The rate at which it is measured; `None`: the experiment's first, or 30 % of capacity. Throughput has none.
     pub rate: Option<Rate>,
 }
 
@@ -64,7 +64,7 @@ impl Figure {
         (found.is_finite() && found > 0.0).then_some(found)
     }
 
-    /// By how much it may get worse where it is guarded, as a logarithm. 2 % is what nobody would go without a gain for; a
+    /// By how much it may get worse where it is guarded, as a logarithm. 2 % is too little to give up a gain for; a
     /// share of lost packets that has grown by 0.2 % costs a connection over a long wire its window.
     pub(super) fn bearable_ln(self) -> f64 {
         match self {
@@ -100,7 +100,7 @@ impl Reading {
 }
 
 impl Objective {
-    /// The rate that it is looked at: none where as many go as can.
+    /// The rate at which it is measured: none in a closed loop.
     pub(super) fn rate_of(&self, kind: WorkloadKind, rates: &[Rate]) -> Option<Rate> {
         const USUAL: Rate = Rate::OfCapacity(0.3);
         let has_rate = kind.measure() == Measure::Latency && self.figure != Figure::Throughput;
@@ -134,8 +134,9 @@ impl Objective {
     }
 }
 
-/// A percentile of all of them, unanswered requests above every answer. Where it falls among these it is at least as long
-/// as the oldest of them had waited when its trial ended; to leave out such visits would favour who loses requests.
+/// A percentile of all of them, unanswered requests above every answer. Where it falls among these it is at least as
+/// long as the oldest of them had waited when its trial ended; to leave out such visits would favour who loses
+/// requests.
 fn percentile_ns(trials: &[&TrialRecord], percentile: Percentile, closed: bool) -> Option<f64> {
     let beyond = |trial: &TrialRecord| if closed { 0 } else { trial.unanswered() };
     let sparse: Vec<Sparse<'_>> = trials
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(of(Figure::Throughput), Some(2_000.0));
         assert_eq!(of(Figure::Cpu), Some(10.0));
         assert_eq!(of(Figure::Retransmits), Some(1.0 + 6.0 / 4_000.0));
-        // Twenty requests of each that nobody answered stand above every answer.
+        // Twenty unanswered requests of each rank above every answer.
         let lossy = TrialRecord { intended: 1_020, ..trial.clone() };
         assert_eq!(p99.of(&[&lossy], reading), p99.of(&[&trial], reading), "no less than the longest answer");
         let waited = TrialRecord { missed_age_max_ns: 70_000_000, ..lossy.clone() };

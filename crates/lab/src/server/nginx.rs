@@ -14,8 +14,8 @@ use crate::workload::Secret;
 /// Writes the configuration and what it names; the arguments that say where it is.
 ///
 /// The answer is made in memory; its header is filled up to what a small static file gets, so that a body of 100 bytes
-/// makes about 350 on the wire, as in the published comparisons. The objects of downloads, and answers where files are asked
-/// for, are files, which go out by sendfile.
+/// makes about 350 on the wire, as in the published comparisons. The objects of downloads, and answers where files are
+/// asked for, are files, which go out by sendfile.
 pub(super) fn args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
     let path = place.dir.join("nginx.conf");
     fs::write(&path, config(place)?).map_err(LabError::file("write", &path))?;
@@ -69,7 +69,7 @@ http {{
     ))
 }
 
-/// What a worker is told for a number of connections. nginx closes idle connections of the kind that stays open as soon
+/// The settings of a worker for a number of connections. nginx closes idle persistent connections as soon
 /// as a sixteenth or less of its places is free (`ngx_drain_connections`), so an eighth is added, and some for what is
 /// no connection of a client.
 fn worker_connections(connections: u32) -> u32 {
@@ -110,8 +110,8 @@ fn locations(place: &Place<'_>) -> Result<String, LabError> {
 }
 
 /// An object in memory: directories of races are in a tmpfs. Those of other candidates are the same file, because each
-/// takes as much memory as it is long. It is written whole, since a hole would be read from one page of zeros that every
-/// cache holds.
+/// takes as much memory as it is long. It is written whole, since a hole would be read from one page of zeros that
+/// every cache holds.
 fn object(dir: &Path, size: u32) -> Result<(), LabError> {
     let name = Path::new("objects").join(size.to_string());
     let path = dir.join(&name);

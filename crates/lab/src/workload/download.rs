@@ -16,7 +16,7 @@ pub(super) struct Download;
 
 /// What a trial may take before it is known how fast anything is.
 const LIMIT: Duration = Duration::from_secs(30);
-/// And for each byte: as much as at 2 Mbit/s, less than any path that somebody compares.
+/// And for each byte: the time at 2 Mbit/s, slower than any path worth comparing.
 const BYTES_PER_S_MIN: u64 = 250_000;
 
 impl Workload for Download {

@@ -1,4 +1,5 @@
-//! `tcp-stream` and `udp-stream`: from a sender in the client's pod to a receiver in the server's, both of this process.
+//! `tcp-stream` and `udp-stream`: from a sender in the client's pod to a receiver in the server's, both of this
+//! process.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -60,7 +61,7 @@ impl Workload for Stream {
         indexes: (usize, usize),
     ) -> Result<TrialRecord, LabError> {
         let flow = flow(standing, load, Some(method));
-        // At the edges of the measured part: what is sent before and after it is nobody's.
+        // At the edges of the measured part: data sent before and after it does not count.
         let mut looks = Vec::with_capacity(2);
         let topology = standing.topology.clone();
         // What is read within the measured part may have passed the path long before: it lay in socket buffers.
@@ -130,8 +131,8 @@ fn run(standing: &Standing, flow: &Flow, flows: u32, edge: &mut dyn FnMut()) -> 
     stream::run(sender, receiver, flow, edge).map_err(|error| standing.load_error(error))
 }
 
-/// Opens the receiver's end. The port is nobody else's in a namespace of ours; but what this process has forked meanwhile
-/// holds the listener of before until it executes its program. (Those of datagrams share their port.)
+/// Opens the receiver's end. The port is nobody else's in a namespace of ours; but what this process has forked
+/// meanwhile holds the listener of before until it executes its program. (Those of datagrams share their port.)
 fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
     let to = standing.topology.address;
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -155,7 +156,7 @@ fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
 }
 
 /// A path that carries nothing, or that loses bytes of TCP, is broken. One that loses datagrams is only bad; and if
-/// hardly any was sent, that is nobody's fault but the sender's.
+/// hardly any was sent, that is the sender's fault.
 fn broken(standing: &Standing, delivered: &Delivered) -> Result<(), LabError> {
     let (sent, arrived) = delivered.total_bytes;
     let few = delivered.packets.sent < 100;

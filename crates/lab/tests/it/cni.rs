@@ -259,7 +259,7 @@ fn addresses_that_cannot_be_called_are_explained() {
     assert!(error.contains("route 10.244.1.0/24 and 10.244.2.0/24 to each other"), "{error}");
     let error = fails(&scripts, &ptp("usePodCidrIPv6"));
     assert!(
-        error.contains("gave not both pods an IPv4 address (the client's: fd00:244:0:1::2/64"),
+        error.contains("did not give both pods an IPv4 address (the client's: fd00:244:0:1::2/64"),
         "{error}"
     );
     scripts.plugin("none", "echo '{\"cniVersion\":\"1.0.0\"}'");

@@ -203,7 +203,7 @@ fn what_this_kernel_does_not_take_says_why() {
     check(&facts, ("congctl", "hgnothing"), "congctl = hgnothing: could not set congctl");
     check(&facts, ("tcp_congestion_control", "hgnothing"), "lack the module tcp_hgnothing");
     let newest = Facts { kernel: "6.18.0".to_owned(), ..facts.clone() };
-    check(&newest, ("tcp_adv_win_scale", "2"), "no kernel from 6.6 heeds it");
+    check(&newest, ("tcp_adv_win_scale", "2"), "it has no effect on kernels from 6.6");
     check(&facts, ("rps_sock_flow_entries", "1024"), "all of this machine shares it");
     check(&facts, ("sched_migration_cost_ns", "500000"), "all of this machine shares it");
     check(&facts, ("hystart", "1"), "all of this machine shares it");
@@ -222,8 +222,9 @@ fn what_this_kernel_does_not_take_says_why() {
 fn every_knob_races_where_its_row_says() {
     let facts = probe().unwrap();
     let ownable = |reason: &str| reason.contains("only in a VM that hostgap has booted");
-    let not_here =
-        |reason: &str| reason.contains("no kernel from") || reason.contains("following of flows is off");
+    let not_here = |reason: &str| {
+        reason.contains("it has no effect on kernels from") || reason.contains("following of flows is off")
+    };
     for knob in tune::all() {
         let is_later = knob.since.is_some_and(|since| tune::Since::of_release(&facts.kernel) < Some(since));
         let Some(races) = knob.races().filter(|_| !is_later) else { continue };

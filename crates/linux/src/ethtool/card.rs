@@ -1,4 +1,4 @@
-//! A card as a whole, to look at: everybody may ask for it.
+//! A card as a whole, to look at: readable without privilege.
 
 use std::collections::BTreeMap;
 

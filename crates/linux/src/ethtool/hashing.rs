@@ -1,7 +1,7 @@
 //! What a card hashes received flows by, read from it and set.
 //!
-//! By `SIOCETHTOOL`, which every kernel has. Source: include/uapi/linux/ethtool.h (`struct ethtool_rxnfc` for the fields,
-//! `struct ethtool_rxfh` for the key), net/ethtool/ioctl.c.
+//! By `SIOCETHTOOL`, which every kernel has. Source: include/uapi/linux/ethtool.h (`struct ethtool_rxnfc` for the
+//! fields, `struct ethtool_rxfh` for the key), net/ethtool/ioctl.c.
 
 use super::{Ethtool, FlowType, HashFields, HashKey};
 use crate::{Error, IfName, Result};
@@ -23,7 +23,7 @@ const SAME_TABLE: u32 = u32::MAX;
 const WORD: usize = size_of::<u32>();
 
 impl Ethtool {
-    /// The fields by which flows of a type are hashed; `None` if the card does not tell, or knows no such flows.
+    /// The fields by which flows of a type are hashed; `None` if the card does not report it, or knows no such flows.
     pub fn read_hash_fields(&self, link: &IfName, flow: FlowType) -> Result<Option<HashFields>> {
         let mut request = fields_request(GET_FIELDS, flow, 0);
         match self.ioctl(link, &mut request) {
@@ -34,21 +34,22 @@ impl Ethtool {
         }
     }
 
-    /// Sets the fields by which flows of a type are hashed. `EOPNOTSUPP` if they cannot be set, `EINVAL` for a flow type or
-    /// a choice of fields that the card does not have: many have the addresses, or these and both ports, and nothing else.
+    /// Sets the fields by which flows of a type are hashed. `EOPNOTSUPP` if they cannot be set, `EINVAL` for a flow
+    /// type or a choice of fields that the card does not have: many have the addresses, or these and both ports, and
+    /// nothing else.
     pub fn write_hash_fields(&self, link: &IfName, flow: FlowType, fields: HashFields) -> Result<()> {
         let mut request = fields_request(SET_FIELDS, flow, fields.bits());
         let set = self.ioctl(link, &mut request);
         set.map_err(|error| self.failed(&format!("set to {fields}"), fields_words(flow), link, error))
     }
 
-    /// The key of the hash; `None` if the card has none, or does not tell.
+    /// The key of the hash; `None` if the card has none, or does not report it.
     pub fn read_hash_key(&self, link: &IfName) -> Result<Option<HashKey>> {
         Ok(self.ask_hash_key(link)?.map(|(_, key)| key))
     }
 
-    /// Sets the key of the hash; the table of flows and all else of the hash stay. `EOPNOTSUPP` if there is no key or it
-    /// cannot be set, `EINVAL` for a key of another length than the card's.
+    /// Sets the key of the hash; the table of flows and all else of the hash stay. `EOPNOTSUPP` if there is no key or
+    /// it cannot be set, `EINVAL` for a key of another length than the card's.
     pub fn write_hash_key(&self, link: &IfName, key: &HashKey) -> Result<()> {
         // How fields are combined has to be said again, from Linux 6.8 on: zeros would be another choice.
         let now = self.ask_hash_key(link)?.map_or(0, |(now, _)| now);
@@ -58,7 +59,7 @@ impl Ethtool {
         set.map_err(|error| self.failed("set", KEY, link, error))
     }
 
-    /// The word of the function as the kernel tells it, and the key.
+    /// The word of the function as the kernel reports it, and the key.
     fn ask_hash_key(&self, link: &IfName) -> Result<Option<(u32, HashKey)>> {
         // The first question is for the length.
         let mut question = key_request(GET_KEY, 0, &[]);

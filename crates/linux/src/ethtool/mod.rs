@@ -1,7 +1,7 @@
-//! What a network card can be told: rings, queues, moderation of interrupts, offloads, and how it spreads flows over its
+//! Settings of a network card: rings, queues, moderation of interrupts, offloads, and how it spreads flows over its
 //! queues: the table, the fields and the key of its hash.
 //!
-//! By netlink (Documentation/networking/ethtool-netlink.rst), but for how flows are spread, which netlink sets since
+//! By netlink (Documentation/networking/ethtool-netlink.rst), except for how flows are spread, which netlink sets since
 //! Linux 6.17 only. A driver may make something else of a value: read it back.
 
 mod card;
@@ -43,7 +43,7 @@ pub struct Ethtool {
 pub struct Value {
     /// What it has now.
     pub now: u32,
-    /// What somebody has asked for: an offload can be asked for and rest, as long as another that it needs is off. All
+    /// What was requested: an offload can be requested and stay off, as long as another that it needs is off. All
     /// else is what it was asked to be.
     pub wanted: u32,
     /// The most that it can have, where the driver says so.

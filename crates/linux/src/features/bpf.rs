@@ -27,7 +27,7 @@ const BPF_SK_MSG_VERDICT: u32 = 7;
 const BPF_MAP_TYPE_SOCKHASH: u32 = 18;
 /// The helper `bpf_get_netns_cookie` (for both kinds of programs Linux 5.15).
 const GET_NETNS_COOKIE: i32 = 122;
-/// What the kernel tells of its own structures, in which programs find fields when they are loaded.
+/// What the kernel reports of its own structures, in which programs find fields when they are loaded.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// Enough for what the verifier says of four instructions.
 const LOG_BYTES: usize = 4096;
@@ -90,9 +90,9 @@ pub(super) fn try_programs() -> Result<(), String> {
     Ok(())
 }
 
-/// Tries what splicing two sockets needs: a hierarchy of control groups, the kernel's own types, programs at the sockets
-/// of a group and at messages, both of which are told network namespaces, and maps of sockets. The reason if one of them
-/// is not there.
+/// Tries what splicing two sockets needs: a hierarchy of control groups, the kernel's own types, programs at the
+/// sockets of a group and at messages, both of which are told network namespaces, and maps of sockets. The reason if
+/// one of them is not there.
 pub(super) fn try_sockets() -> Result<(), String> {
     crate::cgroup::hierarchy().map_err(|error| error.reason())?;
     if !std::path::Path::new(TYPES).exists() {
@@ -160,7 +160,7 @@ unsafe fn bpf<A>(command: libc::c_int, attributes: &A) -> io::Result<OwnedFd> {
     };
     let descriptor = i32::try_from(answer).ok().filter(|descriptor| *descriptor >= 0);
     let descriptor = descriptor.ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just made the descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just made the descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

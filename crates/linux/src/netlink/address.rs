@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{Netlink, family_of};
 use crate::Result;
 
-/// An address of a link as the kernel tells it.
+/// An address of a link as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AddressInfo {
     /// The link.

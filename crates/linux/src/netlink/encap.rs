@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::Encap;
 
-/// What a route wraps its packets in, as the kernel tells it.
+/// What a route wraps its packets in, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EncapInfo {
@@ -64,7 +64,7 @@ struct Read {
 }
 
 impl Read {
-    /// `None` if there is an option that says something beyond these. The kernel tells of every option, those that
+    /// `None` if there is an option that says something beyond these. The kernel reports every option, those that
     /// were not given as zero.
     fn of(options: &[RouteLwTunnelEncap]) -> Option<Read> {
         let mut read = Read::default();

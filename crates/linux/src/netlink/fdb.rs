@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Netlink;
 use crate::{FdbEntry, Mac, Result};
 
-/// A forwarding entry as the kernel tells it.
+/// A forwarding entry as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FdbInfo {
     /// The link: the tunnel device, or the bridge port behind which the address is.
@@ -115,8 +115,8 @@ fn describe(entry: &FdbEntry) -> String {
     format!("forwarding entry {} to {} on link {}", entry.mac, entry.dst, entry.dev)
 }
 
-/// The states of entries that were configured. A bridge's static ones have `NUD_NOARP`; those that `bridge fdb` makes of a
-/// tunnel device have that and `NUD_PERMANENT`, which is no [`NeighbourState`] of its own.
+/// The states of entries that were configured. A bridge's static ones have `NUD_NOARP`; those that `bridge fdb` makes
+/// of a tunnel device have that and `NUD_PERMANENT`, which is no [`NeighbourState`] of its own.
 const PERMANENT: u16 = 0x80 | 0x40;
 
 fn read(answer: &Message) -> Option<FdbInfo> {
@@ -143,7 +143,7 @@ fn read(answer: &Message) -> Option<FdbInfo> {
     Some(entry)
 }
 
-/// An outer address comes without its family, so its length tells.
+/// An outer address comes without its family, so its length decides.
 fn ip(address: &NeighbourAddress) -> Option<IpAddr> {
     match address {
         NeighbourAddress::Inet(address) => Some((*address).into()),

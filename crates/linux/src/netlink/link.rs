@@ -13,12 +13,12 @@ use super::Netlink;
 use super::link_message::{self, Resolved, indexed, without_statistics};
 use crate::{IfName, Link, LinkKind, Mac, Netns, Result, Vxlan};
 
-/// A link as the kernel tells it.
+/// A link as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct LinkInfo {
     /// Its number, unique in its namespace.
     pub index: u32,
-    /// Its name.
     pub name: IfName,
     /// The kernel's name of its kind ("veth", "bridge"); `None` for loopback and hardware.
     pub kind: Option<String>,
@@ -118,8 +118,8 @@ impl Netlink {
         self.change(Message::SetLink(message), 0, format!("set the MTU of link {index} to {mtu}"))
     }
 
-    /// Sets the most segments of a packet that a link takes, from 1; larger ones, of its own namespace or forwarded, are
-    /// cut into segments before they reach it (`gso_features_check` in net/core/dev.c).
+    /// Sets the most segments of a packet that a link takes, from 1; larger ones, of its own namespace or forwarded,
+    /// are cut into segments before they reach it (`gso_features_check` in net/core/dev.c).
     pub fn link_set_gso_max_segs(&self, index: u32, segments: u32) -> Result<()> {
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::GsoMaxSegs(segments));

@@ -50,7 +50,7 @@ pub(super) fn without_statistics() -> LinkMessage {
     message
 }
 
-/// What the kernel tells of a link.
+/// What the kernel reports of a link.
 pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
     let flags = message.header.flags;
     let mut name = None;
@@ -192,7 +192,7 @@ fn tunnel(vxlan: &Vxlan, found: &Resolved) -> Vec<InfoVxlan> {
 }
 
 /// Whether an outer UDP checksum is sent is said with each packet here, so the device only says what it takes: over
-/// IPv6 a zero as well. (Over IPv4 it takes both anyway.) It must not learn: remotes are told to it.
+/// IPv6 a zero as well. (Over IPv4 it takes both anyway.) It must not learn: its remotes are configured.
 fn external_tunnel(port: u16) -> Vec<InfoVxlan> {
     vec![
         InfoVxlan::CollectMetadata(true),

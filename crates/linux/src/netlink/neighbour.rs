@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{Netlink, family_of};
 use crate::{Mac, Neighbour, Result};
 
-/// A neighbour entry as the kernel tells it.
+/// A neighbour entry as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NeighbourInfo {
     /// The link.

@@ -1,4 +1,5 @@
-//! Sizes that paths take, of both families: what the kernel learnt of them (`ip route show cache`), and what routes say.
+//! Sizes that paths take, of both families: what the kernel learnt of them (`ip route show cache`), and what routes
+//! say.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ pub struct PathMtu {
     pub mtu: u32,
 }
 
-/// A route with an MTU of its own (`mtu` in `ip route`): somebody set it, or a router that advertises itself.
+/// A route with an MTU of its own (`mtu` in `ip route`), set by hand or advertised by a router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RouteMtu {
     /// The link's index.
@@ -36,7 +37,7 @@ pub struct RouteMtu {
 
 impl Netlink {
     /// The path MTUs that the kernel learnt in this namespace and has not yet forgotten, by link and destination; those
-    /// of routes, which somebody set, are not among them.
+    /// of routes, which were set by hand, are not among them.
     pub fn path_mtus(&self) -> Result<Vec<PathMtu>> {
         let mut found = BTreeSet::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {

@@ -9,14 +9,14 @@ use super::{Netlink, qdisc_message};
 use crate::qdisc::Tbf;
 use crate::{Qdisc, Result};
 
-/// A queueing discipline that somebody has put at the root of a link.
+/// A queueing discipline that was set at the root of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QdiscInfo {
     /// The kernel's name of its kind.
     pub kind: String,
     /// Its number, `1:` in tc's way of writing it; never 0, which is that of those that the kernel chose.
     pub major: u16,
-    /// Its options as the kernel tells them.
+    /// Its options as the kernel reports them.
     pub options: Vec<u8>,
     /// Others stand below it, or filters that send packets to its queues.
     pub branched: bool,
@@ -25,7 +25,7 @@ pub struct QdiscInfo {
     pub inner: Option<(String, Vec<u8>)>,
 }
 
-/// Kinds whose options the kernel reads as it tells them.
+/// Kinds whose options the kernel accepts in the form in which it reports them.
 const REPEATABLE: [&str; 7] = ["bfifo", "fq", "fq_codel", "netem", "noqueue", "pfifo", "pfifo_fast"];
 /// The attribute with a queueing discipline's options.
 const TCA_OPTIONS: u16 = 2;
@@ -48,10 +48,10 @@ impl QdiscInfo {
             return Some("others or filters stand below it");
         }
         if !REPEATABLE.contains(&self.kind.as_str()) {
-            return Some("its options are not told as they are given");
+            return Some("the kernel does not report its options as they are set");
         }
         let spread = self.kind == "netem" && qdisc_message::is_spread(&self.options);
-        spread.then_some("the kernel does not tell how its jitter is spread")
+        spread.then_some("the kernel does not report the distribution of its jitter")
     }
 }
 
@@ -102,7 +102,7 @@ impl Netlink {
         Ok(self.qdiscs(index)?.iter().any(|qdisc| qdisc.attributes.iter().any(is_kind)))
     }
 
-    /// What somebody has put at the root of a link; `None` if the kernel's own choice is there.
+    /// The discipline that was set at the root of a link; `None` if the kernel's own choice is there.
     pub fn root_qdisc(&self, index: u32) -> Result<Option<QdiscInfo>> {
         let qdiscs = self.qdiscs(index)?;
         let root = qdiscs.iter().find(|qdisc| qdisc.header.parent == TcHandle::ROOT);
@@ -140,22 +140,23 @@ impl Netlink {
         self.place_qdisc(index, below, free, (inner.kind(), qdisc_message::options(inner)), attempted)
     }
 
-    /// Puts back what [`Netlink::root_qdisc`] has told, with its number.
+    /// Puts back what [`Netlink::root_qdisc`] has returned, with its number.
     pub fn restore_root_qdisc(&self, index: u32, old: &QdiscInfo) -> Result<()> {
         let attempted = format!("put {} {:x}: back at the root of link {index}", old.kind, old.major);
         let options = qdisc_message::repeated(&old.kind, &old.options);
         self.place_qdisc(index, TcHandle::ROOT, old.major, (&old.kind, Some(options)), attempted)
     }
 
-    /// Removes what somebody has put at the root of a link, so that the kernel's own choice comes back: `noqueue` for
-    /// links without a queue, else what `net.core.default_qdisc` says, one for each send queue. `ENOENT` if nobody has.
+    /// Removes the discipline that was set at the root of a link, so that the kernel's own choice comes back: `noqueue`
+    /// for links without a queue, else what `net.core.default_qdisc` says, one for each send queue. `ENOENT` if nobody
+    /// has.
     pub fn delete_root_qdisc(&self, index: u32) -> Result<()> {
         let attempted = format!("remove the queueing discipline at the root of link {index}");
         self.change(Message::DelQueueDiscipline(at_root(index)), 0, attempted)
     }
 
-    /// With a number that no other of the link has it is made anew. Without one the kernel would change an old one of the
-    /// same kind, which keeps the options that are not named (`tc_modify_qdisc` in net/sched/sch_api.c).
+    /// With a number that no other of the link has it is made again. Without one the kernel would change an old one of
+    /// the same kind, which keeps the options that are not named (`tc_modify_qdisc` in net/sched/sch_api.c).
     fn place_qdisc(
         &self,
         index: u32,
@@ -182,7 +183,7 @@ impl Netlink {
             Message::NewQueueDiscipline(qdisc) => Some(qdisc),
             _ => None,
         });
-        // The kernel tells those of all links.
+        // The kernel reports those of all links.
         Ok(of_link.filter(|qdisc| qdisc.header.index == index.cast_signed()).collect())
     }
 }

@@ -48,7 +48,7 @@ mod tbf {
     pub(super) const TICK_NS: u64 = 64;
 }
 
-/// What the kernel is told about a queueing discipline beside its kind; `None` where it takes no options.
+/// The options of a queueing discipline besides its kind; `None` if it takes none.
 pub(super) fn options(qdisc: &Qdisc) -> Option<Vec<u8>> {
     let word = |(kind, value): (u16, Option<u32>)| Some(DefaultNla::new(kind, value?.to_ne_bytes().to_vec()));
     let words =
@@ -96,7 +96,7 @@ fn tbf_options(Tbf { rate_bytes_per_s, burst_bytes, .. }: &Tbf) -> Vec<u8> {
 /// The times go as 64 bits of nanoseconds (Linux 4.15): the words of the head count in units of 64 ns and end at 275 s.
 fn netem_options(netem: &Netem) -> Vec<u8> {
     let Netem { delay_ns, jitter_ns, loss, reorder, rate_bytes_per_s, limit } = netem;
-    // A packet that overtakes is looked for only with a gap; 1 is what tc says where nobody asked for another.
+    // Packets are reordered only with a gap; 1 is the default of tc.
     let gap = u32::from(!reorder.is_zero());
     let head = [0, *limit, loss.0, gap, 0, 0];
     let mut told = head.map(u32::to_ne_bytes).concat();
@@ -120,8 +120,8 @@ fn netem_options(netem: &Netem) -> Vec<u8> {
     told
 }
 
-/// The line rate of a tbf in bytes a second, and its burst in bytes, as the kernel tells them: the burst to the unit of
-/// time in which it counts.
+/// The line rate of a tbf in bytes a second, and its burst in bytes, as the kernel reports them: the burst to the unit
+/// of time in which it counts.
 pub(super) fn read_tbf(options: &[u8]) -> Option<(u64, u32)> {
     let found = attributes(options)?;
     let (_, parameters) = found.iter().find(|(kind, _)| *kind == tbf::PARAMETERS)?;
@@ -135,8 +135,8 @@ pub(super) fn read_tbf(options: &[u8]) -> Option<(u64, u32)> {
     Some((rate, u32::try_from(burst_bytes).unwrap_or(u32::MAX)))
 }
 
-/// A queueing discipline without classes as the kernel tells it. `None`: a kind, or an option of a kind, that ours never
-/// have.
+/// A queueing discipline without classes as the kernel reports it. `None`: a kind, or an option of a kind, that ours
+/// never have.
 pub(super) fn read(kind: &str, options: &[u8]) -> Option<Qdisc> {
     match kind {
         "netem" => read_netem(options).map(Qdisc::Netem),
@@ -178,16 +178,16 @@ fn read_netem(options: &[u8]) -> Option<Netem> {
     })
 }
 
-/// Whether a netem draws times from a distribution, which the kernel takes and does not tell.
+/// Whether a netem draws times from a distribution, which the kernel accepts but does not report.
 pub(super) fn is_spread(options: &[u8]) -> bool {
     let Some(found) = options.get(netem::HEAD..).and_then(attributes) else { return true };
     long(&found, netem::JITTER64) != Some(0) || found.iter().any(|(kind, _)| *kind == netem::SLOT)
 }
 
-/// The options with which a queueing discipline of the kind becomes again what the kernel told of it.
+/// The options that restore a queueing discipline of the kind to what the kernel reported.
 ///
-/// CoDel's times are told rounded down, and would be rounded down once more; one microsecond more is rounded to what it
-/// was. With k the time in its units of 1024 ns, it tells ⌊1.024 k⌋ µs, and ⌊(⌊1.024 k⌋ + 1) / 1.024⌋ is k.
+/// CoDel's times are reported rounded down, and would be rounded down once more; one microsecond more is rounded to
+/// what it was. With k the time in its units of 1024 ns, it reports ⌊1.024 k⌋ µs, and ⌊(⌊1.024 k⌋ + 1) / 1.024⌋ is k.
 pub(super) fn repeated(kind: &str, options: &[u8]) -> Vec<u8> {
     let Some(mut found) = attributes(options).filter(|_| kind == "fq_codel") else { return options.to_vec() };
     for (kind, value) in &mut found {

@@ -25,9 +25,9 @@ pub struct QdiscCounters {
     pub bytes: u64,
     /// Packets sent.
     pub packets: u64,
-    /// Packets dropped, in 32 bits that begin anew at 0.
+    /// Packets dropped, in 32 bits that restart at 0.
     pub drops: u64,
-    /// How often the driver had no room and the packet came back, in 32 bits that begin anew at 0.
+    /// How often the driver had no room and the packet came back, in 32 bits that restart at 0.
     pub requeues: u64,
     /// Bytes that wait now.
     pub backlog_bytes: u32,
@@ -38,7 +38,7 @@ pub struct QdiscCounters {
     pub flow_limited: u64,
 }
 
-/// Packets in 64 bits, told where 32 do not suffice (Linux 5.5).
+/// Packets in 64 bits, reported where 32 do not suffice (Linux 5.5).
 const TCA_STATS_PKT64: u16 = 8;
 /// Where `struct tc_fq_qd_stats` (include/uapi/linux/pkt_sched.h) has `flows_plimit`.
 const FQ_FLOWS_PLIMIT: usize = 32;
@@ -57,7 +57,8 @@ impl QdiscCounters {
     /// Growth of what is 32 bits wide.
     fn grew(&self, before: &QdiscCounters, count: impl Fn(&QdiscCounters) -> u64) -> u64 {
         let grew = count(self).wrapping_sub(count(before)) & u64::from(u32::MAX);
-        // One of the same kind was put in its place: all that it counted is new. No window sees half of what 32 bits hold.
+        // One of the same kind was put in its place: all that it counted is new. No window sees half of what 32 bits
+        // hold.
         let is_new = self.bytes < before.bytes || grew > u64::from(u32::MAX / 2);
         if is_new { count(self) } else { grew }
     }

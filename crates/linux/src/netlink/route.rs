@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{EncapInfo, Netlink, RuleInfo, encap, family_of};
 use crate::{Result, Route};
 
-/// A route as the kernel tells it.
+/// A route as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RouteInfo {
     /// The table (254 main, 255 local).
@@ -31,8 +31,8 @@ pub struct RouteInfo {
     pub metric: Option<u32>,
     /// The number of who made it (2 kernel, 3 boot, 4 static, 9 a router's announcement).
     pub protocol: u8,
-    /// It ends by itself after a time, as what a router has announced does: also the kernel's own route to the prefix of
-    /// an address that was made so.
+    /// It ends by itself after a time, as what a router has announced does: also the kernel's own route to the prefix
+    /// of an address that was made so.
     pub expires: bool,
     /// The scope's number.
     pub scope: u8,
@@ -174,8 +174,8 @@ impl RouteInfo {
         self.metric.unwrap_or(0)
     }
 
-    /// True if it is the route, by the link of that index, in the main table: same destination, next hop, tunnel, source
-    /// and path MTU.
+    /// True if it is the route, by the link of that index, in the main table: same destination, next hop, tunnel,
+    /// source and path MTU.
     pub fn is(&self, route: &Route, link: u32) -> bool {
         let encap = route.encap.map(EncapInfo::Tunnel);
         let wanted = NextHop { index: Some(link), via: route.via, onlink: route.onlink, encap };
@@ -272,7 +272,7 @@ pub(super) fn read(answer: &Message) -> Option<RouteInfo> {
     Some(route)
 }
 
-/// The kernel tells 0 of a route without an end (`rt6_fill_node` in net/ipv6/route.c), and of IPv4 nothing.
+/// The kernel reports 0 for a route without an end (`rt6_fill_node` in net/ipv6/route.c), and of IPv4 nothing.
 pub(super) fn expires(message: &RouteMessage) -> bool {
     let ends = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::CacheInfo(info) if info.expires != 0);
     message.attributes.iter().any(ends)

@@ -1,4 +1,4 @@
-//! What a route tells TCP: properties of a route that is there are read and set, the rest of it stays.
+//! Properties of a route that TCP uses: those of an existing route are read and set, the rest of it stays.
 
 use std::fmt;
 
@@ -26,7 +26,8 @@ pub enum RouteMetric {
     InitRwnd,
     /// 1: every segment is acknowledged at once.
     QuickAck,
-    /// The least retransmission timeout in milliseconds. The kernel heeds it only if it is locked, so it is set locked.
+    /// The least retransmission timeout in milliseconds. The kernel applies it only if it is locked, so it is set
+    /// locked.
     RtoMin,
     /// The most bytes of a packet to there. What the kernel learns to be less counts all the same: it is not locked.
     Mtu,
@@ -128,7 +129,7 @@ impl RouteMetric {
 
 impl Netlink {
     /// A property of the unicast route of the main table to that destination by that link; `None` without such a route.
-    /// Of several the one that the kernel prefers. Routes of several ways are not looked at.
+    /// Of several the one that the kernel prefers. Routes with several next hops are skipped.
     pub fn route_metric(&self, dst: &IpNet, index: u32, metric: RouteMetric) -> Result<Option<MetricState>> {
         let route = self.find_route(dst, index)?;
         Ok(route.map(|route| metric.read(&metrics_of(&route))))
@@ -163,7 +164,7 @@ impl Netlink {
             let attribute = metric.attribute(value);
             metrics.push(attribute.ok_or_else(|| self.invalid(&attempted, "it has another type"))?);
         }
-        // What the kernel tells about a route but does not take.
+        // Attributes that the kernel reports for a route but does not accept.
         route.header.flags &= RouteFlags::Onlink;
         route.attributes.retain(|attribute| {
             !matches!(attribute, RouteAttribute::CacheInfo(_) | RouteAttribute::Metrics(_))

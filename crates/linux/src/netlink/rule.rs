@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Netlink;
 use crate::Result;
 
-/// A policy rule as the kernel tells it.
+/// A policy rule as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RuleInfo {
     /// True for IPv6.

@@ -68,7 +68,7 @@ impl Netlink {
         socket.dump(message).map_err(|error| self.error(attempted, error))
     }
 
-    /// The same, but the kernel heeds what the question's header says (Linux 4.20).
+    /// The same, but the kernel checks what the question's header says (Linux 4.20).
     pub(super) fn dump_strictly(
         &self,
         message: &RouteNetlinkMessage,

@@ -40,8 +40,8 @@ pub fn exists(netns: &Netns, family: Family, name: &str) -> Result<bool> {
     Ok(tables.iter().any(is_it))
 }
 
-/// Waits until no `nft` is at work in the namespace, but for a few seconds only: one of somebody else's may stay. Ours dies
-/// with its caller, but not before the kernel has ended what it was told, and what that adds is seen only then.
+/// Waits until no `nft` runs in the namespace, but only for a few seconds: another program's may stay. Ours dies with
+/// its caller, but only after the kernel has finished the request, whose result is visible only then.
 pub fn settle(netns: &Netns) -> Result<()> {
     let inodes = BTreeSet::from([netns.inode()?]);
     let deadline = Instant::now() + PATIENCE;
@@ -98,7 +98,7 @@ fn nft(netns: &Netns, args: &[&str], input: Option<String>) -> io::Result<Output
     })?;
     if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
         // nft reads all before it writes anything, so neither waits for the other. That it ended before it had read
-        // all is told by its own words below.
+        // its own message below is the error.
         let _ = stdin.write_all(input.as_bytes());
     }
     child.wait_with_output()

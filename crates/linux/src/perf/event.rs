@@ -91,7 +91,7 @@ impl Event {
         if descriptor < 0 {
             return Err(refused(std::io::Error::last_os_error())).attempt(attempted);
         }
-        // SAFETY: a descriptor that the kernel has just made for us and that nobody else has.
+        // SAFETY: a descriptor that the kernel has just made for us and that no other code has.
         let file = unsafe { File::from_raw_fd(descriptor as c_int) };
         let memory = Memory::of(&file, buffer_bytes).attempt(attempted)?;
         Ok(Event { cpu, file, memory })
@@ -163,7 +163,7 @@ impl Memory {
         let head = self.position(DATA_HEAD).load(Ordering::Acquire);
         let tail = self.position(DATA_TAIL).load(Ordering::Relaxed);
         // SAFETY: the buffer is the rest of the mapping behind its first page, and every byte of it was initialised by
-        // the kernel. The event is disabled, so that nobody writes while the slice is borrowed.
+        // the kernel. The event is disabled, so that nothing writes while the slice is borrowed.
         let buffer = unsafe { std::slice::from_raw_parts(self.base.add(self.page_bytes), self.buffer_bytes) };
         let bytes = unwrapped(buffer, tail, head);
         self.position(DATA_TAIL).store(head, Ordering::Release);

@@ -5,10 +5,10 @@ use super::Samples;
 
 /// A CPU at an instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Sample {
     /// The process, as seen from the namespace of the process that opened the event; 0: the idle task.
     pub process: u32,
-    /// The thread.
     pub thread: u32,
     /// It was in user mode, and `kernel` is empty.
     pub user: bool,

@@ -1,4 +1,5 @@
-//! `/proc/interrupts`, `/proc/softirqs` and `/proc/irq`: which CPU was interrupted how often, by whom, and which may be.
+//! `/proc/interrupts`, `/proc/softirqs` and `/proc/irq`: which CPU was interrupted how often, by whom, and which may
+//! be.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub struct Interrupt {
     pub name: String,
     /// How often each CPU took it since the machine's start.
     pub counts: PerCpu,
-    /// The CPUs that take it from its next time on; empty where that is not told.
+    /// The CPUs that take it from its next time on; empty where that is not reported.
     pub affinity: CpuSet,
 }
 
@@ -39,10 +40,10 @@ impl Procfs {
         Ok(interrupts)
     }
 
-    /// The CPUs that take an interrupt from its next time on: those that the hardware was told
-    /// (`effective_affinity_list`); or those that were asked for (`smp_affinity_list`), where the kernel does not tell the
-    /// first, or has yet to tell the hardware, as it does with many when the interrupt next comes (`irq_move_irq` in
-    /// kernel/irq/migration.c). Empty if neither is told.
+    /// The CPUs that take an interrupt from its next time on: those set in the hardware
+    /// (`effective_affinity_list`); or those that were asked for (`smp_affinity_list`), where the kernel does not
+    /// report the first, or has yet to set it in the hardware, which for many happens when the interrupt next comes
+    /// (`irq_move_irq` in kernel/irq/migration.c). Empty if neither is reported.
     pub fn interrupt_affinity(&self, number: u32) -> Result<CpuSet> {
         let asked = self.interrupt_cpus(number, "smp_affinity_list")?;
         let effective = self.interrupt_cpus(number, "effective_affinity_list")?;

@@ -32,7 +32,7 @@ impl Procfs {
         parse().ok_or_else(|| self.misread("loadavg", text.trim_end()))
     }
 
-    /// The name of the first CPU; `None` where the kernel tells none (arm64 tells part numbers alone).
+    /// The name of the first CPU; `None` where the kernel reports none (arm64 has only part numbers).
     pub fn cpu_model(&self) -> Result<Option<String>> {
         let text = self.required("cpuinfo")?;
         let fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -53,8 +53,8 @@ impl Procfs {
         Ok(fields)
     }
 
-    /// How often somebody had to look for memory himself, since none was free (`allocstall_*` of `/proc/vmstat`, of all
-    /// zones together).
+    /// How often an allocation had to reclaim memory itself, because none was free (`allocstall_*` of `/proc/vmstat`,
+    /// of all zones together).
     pub fn memory_stalls(&self) -> Result<u64> {
         let text = self.read("vmstat")?.unwrap_or_default();
         let counts = text.lines().filter_map(|line| line.strip_prefix("allocstall_")?.split_once(' '));

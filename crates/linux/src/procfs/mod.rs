@@ -1,4 +1,4 @@
-//! What `/proc` tells. A reader is built with its root, so that a test writes a fake one.
+//! Readers of `/proc`. A reader is built with its root, so that a test writes a fake one.
 //!
 //! The files of `net/` are those of the namespace in which the calling thread is: read within
 //! [`Netns::run`](crate::Netns::run). A file that the kernel does not have is `None`; one that cannot be understood is

@@ -10,11 +10,11 @@ use crate::{IfName, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters(BTreeMap<String, i64>);
 
-/// What one CPU's backlog did since the machine's start; the same in all namespaces. The kernel's columns are 32 bits wide
-/// and begin anew at 0, which [`SoftnetCpu::since`] takes into account.
+/// What one CPU's backlog did since the machine's start; the same in all namespaces. The kernel's columns are 32 bits
+/// wide and restart at 0, which [`SoftnetCpu::since`] takes into account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct SoftnetCpu {
-    /// The CPU.
     pub cpu: u16,
     /// Packets handled.
     pub processed: u64,

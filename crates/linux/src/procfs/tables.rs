@@ -25,7 +25,7 @@ pub struct PacketTap {
 }
 
 impl Procfs {
-    /// What `/proc/net/sockstat` and `sockstat6` tell, by protocol and word: `TCP inuse` (IPv4 alone), `TCP6 inuse`,
+    /// The figures of `/proc/net/sockstat` and `sockstat6`, by protocol and word: `TCP inuse` (IPv4 alone), `TCP6 inuse`,
     /// `TCP tw` (of both), `TCP mem` (pages), `UDP mem`, `FRAG memory`.
     pub fn sockstat(&self) -> Result<BTreeMap<String, u64>> {
         let mut text = self.read(&own_net("sockstat"))?.unwrap_or_default();
@@ -43,7 +43,7 @@ impl Procfs {
         Ok(numbers)
     }
 
-    /// How long tasks waited for `cpu`, `memory`, `io` or `irq`; `None` where the kernel does not tell.
+    /// How long tasks waited for `cpu`, `memory`, `io` or `irq`; `None` where the kernel does not report it.
     pub fn pressure(&self, what: &str) -> Result<Option<Pressure>> {
         let file = format!("pressure/{what}");
         let Some(text) = self.read(&file)? else { return Ok(None) };
@@ -62,7 +62,7 @@ impl Procfs {
     }
 
     /// What a subsystem of the network counts (`/proc/net/stat/nf_conntrack`, `arp_cache`, …), all CPUs together;
-    /// `entries` is the same on each row and told once. Empty where there is no such file.
+    /// `entries` is the same on each row and returned once. Empty where there is no such file.
     pub fn net_stat(&self, name: &str) -> Result<BTreeMap<String, u64>> {
         let file = own_net(&format!("stat/{name}"));
         let text = self.read(&file)?.unwrap_or_default();

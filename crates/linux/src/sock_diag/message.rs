@@ -1,5 +1,5 @@
-//! Bytes of `NETLINK_SOCK_DIAG` as sockets. It reads whatever bytes there are: what is cut or claims to be longer than it
-//! is ends the datagram or is zero, and nothing panics (`fuzz/fuzz_targets/sock_diag.rs`).
+//! Bytes of `NETLINK_SOCK_DIAG` as sockets. It reads whatever bytes there are: what is cut or claims to be longer than
+//! it is ends the datagram or is zero, and nothing panics (`fuzz/fuzz_targets/sock_diag.rs`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A TCP socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct TcpSocket {
     /// Its number in the machine, never given twice.
     pub cookie: u64,
@@ -14,7 +15,6 @@ pub struct TcpSocket {
     pub state: u8,
     /// Its own address.
     pub local: SocketAddr,
-    /// The peer's.
     pub peer: SocketAddr,
     /// Of a listener: connections that wait to be accepted. Else: bytes that wait to be read.
     pub rqueue: u32,
@@ -22,11 +22,10 @@ pub struct TcpSocket {
     pub wqueue: u32,
     /// The user to whom it belongs.
     pub uid: u32,
-    /// The congestion control's name; empty where the kernel tells none.
+    /// The congestion control's name; empty where the kernel reports none.
     pub congestion: String,
     /// What TCP knows of it; none of a listener or an ended connection.
     pub tcp: Option<TcpInfo>,
-    /// Its memory.
     pub memory: Option<SocketMemory>,
 }
 
@@ -174,7 +173,7 @@ pub(crate) fn read(body: &[u8]) -> Option<TcpSocket> {
     Some(socket)
 }
 
-/// An IPv4 address in an IPv6 socket is told as the IPv4 address that it is.
+/// An IPv4 address in an IPv6 socket is returned as an IPv4 address.
 fn address(family: u8, bytes: &[u8]) -> IpAddr {
     let all: [u8; 16] = bytes.try_into().expect("sixteen bytes are given");
     if family == IPV4 {

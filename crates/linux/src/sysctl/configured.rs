@@ -1,6 +1,6 @@
 //! Files that say what parameters are to be at every start, in the format of sysctl.d(5).
 //!
-//! Two programs read them, systemd-sysctl and procps' `sysctl --system`. They agree but for `/etc/sysctl.conf`, which
+//! Two programs read them, systemd-sysctl and procps' `sysctl --system`. They agree except for `/etc/sysctl.conf`, which
 //! procps reads last and systemd only where a distribution links `99-sysctl.conf` to it.
 
 use std::collections::{BTreeMap, BTreeSet};

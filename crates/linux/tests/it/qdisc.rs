@@ -195,7 +195,7 @@ fn what_could_not_be_put_back_is_told() {
         place.judge("tc", &replace.split(' ').collect::<Vec<_>>());
         place.netlink.root_qdisc(index).unwrap().unwrap().irretrievable()
     };
-    assert_eq!(told("htb"), Some("its options are not told as they are given"));
+    assert_eq!(told("htb"), Some("the kernel does not report its options as they are set"));
     place.judge(
         "tc",
         &["class", "add", "dev", "p0", "parent", "7:", "classid", "7:1", "htb", "rate", "1mbit"],
@@ -205,7 +205,7 @@ fn what_could_not_be_put_back_is_told() {
     assert_eq!(found.irretrievable(), Some("others or filters stand below it"));
     if !is_missing(Feature::Netem) {
         place.netlink.delete_root_qdisc(index).unwrap();
-        let why = Some("the kernel does not tell how its jitter is spread");
+        let why = Some("the kernel does not report the distribution of its jitter");
         assert_eq!(told("netem delay 9ms 1ms distribution normal"), why);
     }
 }

@@ -95,8 +95,8 @@ fn switches(threads: &[ThreadCost]) -> Check {
         .figures(&[("involuntary_per_s", per_s), ("limit_per_s", SWITCHES_PER_S_MAX)])
 }
 
-/// Whether threads had time left. A thread that spins is busy all the time and does nothing: what tells it from one
-/// that works all the time is that it sends within a fraction of a microsecond. When saturating, all is on time.
+/// Whether threads had time left. A thread that spins is busy all the time and does nothing: what distinguishes it from
+/// one that works all the time is that it sends within a fraction of a microsecond. When saturating, all is on time.
 fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> Check {
     let busy = threads.iter().map(ThreadCost::busy).fold(0.0, f64::max);
     let spins = busy > BUSY_MAX && late_p50_ns <= ON_TIME_NS;
@@ -114,7 +114,7 @@ fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> Check {
 }
 
 /// Whether a hypervisor left the machine its CPUs. The caller counts: the share of the CPU time that was taken, on the
-/// CPUs that matter, while the run went on; `None` if too little time passed for the kernel to tell.
+/// relevant CPUs during the run; `None` if too little time passed for the kernel's counters.
 pub fn steal(stolen: Option<f64>) -> Check {
     let Some(stolen) = stolen else {
         return Check::unjudged("steal", Kind::Doubt, "the kernel counts it in ticks, and too few passed");

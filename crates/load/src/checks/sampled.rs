@@ -1,4 +1,4 @@
-//! What the sampled response times tell of a run as a process: whether it stayed the same, and how much the samples know
+//! Checks on the sampled response times as a process: whether it stayed the same, and how much the samples reveal
 //! beyond each other.
 
 use stats::{Percentile, effective_samples, serial_correlation, two_samples};
@@ -7,7 +7,7 @@ use super::words::time;
 use super::{Check, Kind};
 use crate::{Sample, Series};
 
-/// Every so many samples are looked at, the first that passes is taken; as Lancet does.
+/// The thinning factors that are tried; the first that passes is used, as in Lancet.
 const STEPS: [usize; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000];
 /// With fewer the normal approximation of the rank correlation does not hold, and little would be found.
 const SAMPLES_MIN: usize = 30;
@@ -15,7 +15,7 @@ const SAMPLES_MIN: usize = 30;
 const Z_MAX: [f64; 2] = [2.576, 2.807];
 /// The level at which the halves of a run differ.
 const LEVEL: f64 = 0.01;
-/// And by how much they must, for anybody to care.
+/// The least difference that matters.
 const IMPACT_MIN: f64 = 0.05;
 
 const TOO_FEW: &str = "too few answers were sampled";
@@ -72,8 +72,8 @@ impl Sampled {
         Some(effective_samples(thinned.samples.len() as u64, thinned.rho))
     }
 
-    /// Whether a request's time tells nothing of the next one's: Spearman's rank correlation at lag 1, at 1 %, of ever
-    /// fewer samples. To need that is no fault, a queue has a memory; to have no end of it is.
+    /// Whether a request's time says nothing about the next one's: Spearman's rank correlation at lag 1, at 1 %, of
+    /// ever fewer samples. To need that is no fault, a queue has a memory; to have no end of it is.
     pub(super) fn independence(&self) -> Check {
         let Some(thinned) = &self.thinned else {
             return Check::unjudged("independence", Kind::Doubt, TOO_FEW);
@@ -84,7 +84,7 @@ impl Sampled {
             requests => format!("response times {requests} requests apart"),
         };
         let text = match self.independent() {
-            Some(count) => format!("{times} are independent, {count} samples tell the intervals"),
+            Some(count) => format!("{times} are independent, the intervals rest on {count} samples"),
             None => format!("{times} still depend on each other (rank correlation {:.2})", thinned.rho),
         };
         Check::passed("independence", Kind::Doubt, text)
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn one_thread_that_is_slow_for_a_while_is_seen_beside_another() {
-        // Neighbours are of different threads, so that only the next of the same thread tells.
+        // Neighbours belong to different threads, so only the next sample of the same thread counts.
         let mut random = Random::from_seed(32);
         let steps: Vec<u64> = (0..500).map(|_| some_ns(&mut random)).collect();
         let sampled =

@@ -17,7 +17,7 @@ use super::{CONTENT_TYPE, METHOD, OK, PREFIX_BYTES, STATUS_MAX, UNKNOWN, is_whol
 use crate::Fault;
 use crate::response::Response;
 
-/// Bytes of answers that a server may send before it is told to go on: more than any has.
+/// The flow-control window for answers in bytes: more than any answer has.
 const WINDOW_BYTES: u32 = 4 << 20;
 
 /// A connection, and the call that is open on it.
@@ -182,7 +182,7 @@ impl Call {
     }
 
     fn judged(&self) -> Result<Response, Fault> {
-        // What is no answer of gRPC at all is told by HTTP's own status, which none of its codes is.
+        // An answer that is not gRPC counts by its HTTP status, which is never a gRPC code.
         let status = if self.http == 200 { self.status.unwrap_or(UNKNOWN) } else { self.http };
         if status == OK && !is_whole(self.prefix, self.bytes) {
             return Err(Fault::Http2("an answer is not one message as long as it says".to_owned()));
@@ -191,7 +191,7 @@ impl Call {
     }
 }
 
-/// The outcome that a head or trailers tell.
+/// The outcome in a head or in trailers.
 fn status(fields: &HeaderMap) -> Option<u16> {
     let text = fields.get("grpc-status")?.to_str().ok();
     let code = text.and_then(|text| text.parse().ok()).filter(|code| *code <= STATUS_MAX);

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connected socket that does not block. Whoever polls it is told by an epoll when to do so again.
+/// A connected, non-blocking socket. epoll reports when to poll it again.
 #[derive(Debug)]
 pub(crate) struct Wire(pub(crate) Arc<OwnedFd>);
 
@@ -57,7 +57,7 @@ impl Wake for Turn {
     }
 }
 
-/// What stands for an executor: polls go on until nobody asks for another.
+/// Takes the place of an executor: polls until no other poll is requested.
 #[derive(Debug)]
 pub(crate) struct Turns {
     turn: Arc<Turn>,

@@ -100,7 +100,7 @@ pub(super) struct Head {
     pub(super) status: u16,
     pub(super) length: Option<u64>,
     pub(super) chunked: bool,
-    /// HTTP/1.1 and later keep a connection unless told otherwise; 1.0 closes it unless told otherwise.
+    /// HTTP/1.1 and later keep a connection by default; 1.0 closes it by default.
     persistent: bool,
     close: bool,
     /// A transfer coding was named: the length does not count (RFC 9112, 6.3).
@@ -124,7 +124,7 @@ impl Head {
 
     pub(super) fn field(&mut self, line: Line<'_>) -> Result<(), Malformed> {
         let (name, start) = line.name()?;
-        // Lengths first: nearly all fields are told apart without looking at a letter.
+        // Lengths first: they distinguish nearly all fields without comparing a letter.
         match name.len() {
             10 if name.eq_ignore_ascii_case(b"connection") => self.connection(line.value(start)?),
             14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(line.value(start)?)?,

@@ -6,8 +6,8 @@ use super::{Malformed, Parser, Response};
 const LEARNT_BYTES_MAX: usize = 2048;
 
 /// The last head that came whole, and what it meant. A response that starts with the same bytes means the same, and
-/// one comparison tells so: a tenth of the work of reading its lines. Servers change a head once a second, for the date
-/// in it; where every head differs, this costs the copy of each.
+/// one comparison shows that: a tenth of the work of reading its lines. Servers change a head once a second, for the
+/// date in it; where every head differs, this costs the copy of each.
 #[derive(Debug)]
 pub struct Learned {
     /// Empty: nothing is known yet.

@@ -20,7 +20,7 @@ use crate::grpc::{
     is_whole,
 };
 
-/// Bytes that a peer may send before it is told to go on: more than any message has.
+/// The flow-control window for messages in bytes: more than any message has.
 const WINDOW_BYTES: u32 = 4 << 20;
 
 /// The greatest message, with its prefix and what is before the body.
@@ -137,7 +137,7 @@ impl Coming {
         Coming { known, body: request.into_body(), message: BytesMut::new(), respond }
     }
 
-    /// Takes more of the message. `Some`: the code to answer with; `None`: nobody waits for an answer.
+    /// Takes more of the message. `Some`: the code to answer with; `None`: no answer is needed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<u16>> {
         if !self.known {
             return Poll::Ready(Some(UNIMPLEMENTED));

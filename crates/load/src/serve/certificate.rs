@@ -48,7 +48,7 @@ impl Certificate {
     }
 
     /// Makes one for the same names as [`Certificate::self_signed`], for a server that reads files: the chain and its
-    /// key, both PEM. Whoever writes the key keeps it from others.
+    /// key, both PEM. A caller that writes the key must restrict access to it.
     ///
     /// # Errors
     /// If the machine has no random numbers.
@@ -57,7 +57,7 @@ impl Certificate {
         Ok((made.cert.pem(), made.signing_key.serialize_pem()))
     }
 
-    /// Makes one for `localhost`, `127.0.0.1` and `::1`, with a key that nobody else has and that is never written.
+    /// Makes one for `localhost`, `127.0.0.1` and `::1`, with a new key that is never written to a file.
     ///
     /// # Errors
     /// If the machine has no random numbers.

@@ -1,4 +1,4 @@
-//! Requests and responses over UDP. There are no connections: whoever sends a datagram gets one back.
+//! Requests and responses over UDP. There are no connections: each datagram is answered by one to its sender.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ impl Responder<'_> {
     /// Answers what came in on a listener.
     pub(super) fn on_datagrams(&mut self, listener: usize) {
         for _ in 0..BATCH {
-            // The kernel throws away what does not fit, which nobody looks at.
+            // The kernel drops the part that does not fit, which is not needed.
             let mut head = [0; 8];
             let received =
                 rustix::net::recvfrom(&self.listeners[listener].socket, &mut head[..], RecvFlags::TRUNC);

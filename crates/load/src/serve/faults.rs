@@ -138,7 +138,7 @@ impl Mixture {
     /// Delays with their shares, 0 to 1, in any order.
     ///
     /// # Errors
-    /// If a share is out of range or they do not sum to 1; the text says to what they do.
+    /// If a share is out of range or they do not add up to 1; the text says what they add up to.
     pub fn new(mut parts: Vec<(f64, Duration)>) -> Result<Mixture, String> {
         if parts.iter().any(|(share, _)| !(0.0..=1.0).contains(share)) {
             return Err("a share is 0 to 100 %".to_owned());
@@ -147,7 +147,7 @@ impl Mixture {
         if (sum - 1.0_f64).abs() > ROUNDING {
             // To nine digits, which is where a sum of decimals is decimal again.
             let percent = (sum * 1e11).round() / 1e9;
-            return Err(format!("the shares sum to {percent} %, and not to 100 %"));
+            return Err(format!("the shares add up to {percent} %, not to 100 %"));
         }
         parts.sort_by_key(|(_, delay)| *delay);
         Ok(Mixture { parts })
@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn shares_that_are_no_whole_are_told() {
-        assert_eq!(Mixture::new(vec![(0.98, MS)]).unwrap_err(), "the shares sum to 98 %, and not to 100 %");
-        assert!(Mixture::new(vec![]).unwrap_err().contains("sum to 0 %"));
+        assert_eq!(Mixture::new(vec![(0.98, MS)]).unwrap_err(), "the shares add up to 98 %, not to 100 %");
+        assert!(Mixture::new(vec![]).unwrap_err().contains("add up to 0 %"));
         assert!(Mixture::new(vec![(1.5, MS), (-0.5, MS)]).is_err());
         assert!(Mixture::new(vec![(0.1, MS), (0.2, MS), (0.7, MS)]).is_ok());
     }

@@ -65,7 +65,7 @@ impl Responder<'_> {
         }
     }
 
-    /// With faults the output is empty but for the answer that is just being made.
+    /// With faults the output holds only the answer that is being made.
     fn line_up(&mut self, peer: &mut Peer, due_ns: u64) {
         peer.line.push(due_ns, self.output.as_slice().to_vec());
         self.output.clear();

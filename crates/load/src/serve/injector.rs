@@ -17,7 +17,7 @@ use super::{Injected, ServeError};
 /// Datagrams that wait for their instant, of one thread. What comes beyond is dropped, as by a full socket.
 const DATAGRAMS_MAX: usize = 65_536;
 
-/// A wish to end is looked at that often in a freeze.
+/// How often the stop flag is checked during a freeze.
 const NAP: Duration = Duration::from_millis(50);
 
 /// The faults of one thread, at work.
@@ -61,7 +61,6 @@ pub(super) struct Datagram {
     /// The first bytes of the request.
     pub(super) head: [u8; 8],
     pub(super) head_bytes: usize,
-    /// Bytes of the answer.
     pub(super) answer_bytes: usize,
 }
 
@@ -116,7 +115,7 @@ impl Injector {
         self.faults.trickle
     }
 
-    /// Waits while there is a freeze, and tells the time.
+    /// Waits while there is a freeze, and returns the time.
     pub(super) fn sit_out_freeze(&mut self, ends: &dyn Fn() -> bool) -> u64 {
         let now_ns = clock::now_ns();
         let Some(freeze) = &self.faults.freeze else { return now_ns };

@@ -233,10 +233,10 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have put another file there meanwhile.
+        // Another program may have put another file there meanwhile.
         let ours = |file: fs::Metadata| (file.dev(), file.ino()) == (self.device, self.inode);
         if fs::symlink_metadata(&self.path).is_ok_and(ours) {
-            // Nobody is left who could be told.
+            // There is no caller left to report the error to.
             let _ = fs::remove_file(&self.path);
         }
     }

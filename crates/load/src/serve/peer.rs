@@ -79,7 +79,7 @@ pub(super) enum Flushed {
 }
 
 impl Waits {
-    /// The events that are asked for. Errors and hang-ups are told anyway.
+    /// The requested events. epoll reports errors and hang-ups anyway.
     pub(super) fn events(self) -> EventFlags {
         match self {
             Waits::Input => EventFlags::IN,
@@ -147,7 +147,7 @@ impl Peer {
         self.ending.is_some() && self.unsent.is_empty() && self.line.is_empty()
     }
 
-    /// The end, as it was meant. The peer is told by the closing of its socket.
+    /// The regular end. The peer notices it when its socket is closed.
     pub(super) fn part(mut self) {
         match self.ending {
             Some(Ending::Close) => {

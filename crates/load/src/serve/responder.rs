@@ -19,7 +19,7 @@ use super::session::{Opened, Session};
 use super::work::Work;
 use super::{Certificate, Config, DATAGRAM_BYTES_MAX, Raw, ServeError, Served};
 
-/// How often the wish to end is looked at when nothing happens.
+/// How often the stop flag is checked when nothing happens.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 const EVENTS: usize = 256;
@@ -43,7 +43,7 @@ pub(super) struct Responder<'a> {
     pub(super) raw: Option<Raw>,
     input: Box<[u8]>,
     pub(super) output: Vec<u8>,
-    /// What is sent to peers over UDP, but for its first bytes.
+    /// What is sent to peers over UDP, except the first bytes.
     pub(super) datagram: Vec<u8>,
     pub(super) served: Served,
     /// What each request costs beside its answer.
@@ -140,7 +140,7 @@ impl<'a> Responder<'a> {
         }
     }
 
-    /// A peer that cannot be watched, or not be spoken to, is dropped, and thereby told.
+    /// A peer that epoll cannot watch, or that cannot be written to, is dropped, which closes its connection.
     fn welcome(&mut self, socket: OwnedFd, speaks: Speaks) {
         let index = self.vacant.pop().unwrap_or(self.peers.len());
         let peer = self.peer(socket, speaks, index);
@@ -170,7 +170,7 @@ impl<'a> Responder<'a> {
         }
         let peer = Peer::new(socket, self.served.connections, protocol, session);
         let data = EventData::new_u64(index as u64);
-        // What reads and writes by itself is told of every change, once.
+        // A peer that reads and writes by itself is registered for every change, edge-triggered.
         let both = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let events = if speaks == Speaks::Grpc { both } else { peer.waits.events() };
         epoll::add(&self.epoll, &peer.socket, data, events).ok()?;
@@ -194,7 +194,7 @@ impl<'a> Responder<'a> {
                 peer.part();
                 self.vacant.push(index);
             }
-            // Broken: dropping the socket tells the peer.
+            // Broken: dropping the socket closes the connection.
             Err(_) => self.vacant.push(index),
         }
     }
@@ -243,7 +243,7 @@ impl<'a> Responder<'a> {
         let opened = peer.session.as_mut().map(|session| session.open(records, &mut plain));
         let Some(Ok(opened)) = opened else {
             self.served.broken_tls += 1;
-            // The alert, which tells the peer why.
+            // The alert with the reason, for the peer.
             peer.send(&[])?;
             return Ok(false);
         };

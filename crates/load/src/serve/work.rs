@@ -18,8 +18,8 @@ const PART_NS_MAX: f64 = 1e6;
 
 /// Work that takes a thread as much CPU time for each request, however long that lasts by the wall's clock.
 ///
-/// A look at the clock enters the kernel, and the work is to be user time. So it goes by steps whose speed it knows, most
-/// of the way at once, and looks a few times on the last part.
+/// A look at the clock enters the kernel, and the work is to be user time. So it goes by steps whose speed it knows,
+/// most of the way at once, and looks a few times on the last part.
 #[derive(Debug)]
 pub(super) struct Work {
     cost_ns: u64,
@@ -43,7 +43,7 @@ impl Work {
             let steps = ((part_ns * self.steps_per_ns) as u64).max(STEPS_MIN);
             turn(steps);
             let then_ns = clock::thread_cpu_ns();
-            // Of a short part the looks are too much to tell the speed by.
+            // In a short part, reading the clock takes too large a share to measure the speed.
             if steps > 16 * STEPS_MIN || self.steps_per_ns < 0.1 {
                 let seen = steps as f64 / (then_ns - now_ns).max(1) as f64;
                 // A clock that stood still has seen nothing.

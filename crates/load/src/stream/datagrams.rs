@@ -1,8 +1,8 @@
 //! Datagrams: a thread and a port for each flow at the sender, a thread for each socket at the receiver.
 //!
-//! A datagram begins with 16 bytes: its flow (4), whether it belongs to the measured part (4), its number within the flow
-//! (8), each with the least significant byte first. So loss is counted of exactly those that were sent for the measured
-//! part, however late they arrive.
+//! A datagram begins with 16 bytes: its flow (4), whether it belongs to the measured part (4), its number within the
+//! flow (8), each with the least significant byte first. So loss is counted of exactly those that were sent for the
+//! measured part, however late they arrive.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -124,7 +124,8 @@ impl Source<'_> {
                 continue;
             }
             pace.advance();
-            // By when it was due: what should have been sent before the measured part is not counted there for being late.
+            // By when it was due: what should have been sent before the measured part is not counted there for being
+            // late.
             let measured = if saturates { now_ns } else { due_ns } >= start_ns;
             delivered.packets.intended += u64::from(measured);
             packet[4..8].copy_from_slice(&u32::from(measured).to_le_bytes());
@@ -147,7 +148,7 @@ impl Source<'_> {
         Ok(delivered)
     }
 
-    /// Sends one. False: the kernel did not take it, for want of room or because the last one found nobody.
+    /// Sends one. False: the kernel did not accept it, for lack of room or because the last one met a closed port.
     fn transmit(&self, packet: &[u8]) -> Result<bool, LoadError> {
         match self.socket.send(packet) {
             Ok(_) => Ok(true),

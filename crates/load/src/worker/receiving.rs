@@ -37,7 +37,7 @@ impl Worker<'_> {
         }
         self.send_promised(index);
         self.on_room(index, now_ns);
-        // A server may have closed or reset it already, and an edge is told but once.
+        // A server may have closed or reset it already, and an edge is reported only once.
         self.on_ready(index, flags - EventFlags::OUT, now_ns)
     }
 
@@ -216,7 +216,7 @@ impl Worker<'_> {
         self.on_room(index, now_ns);
     }
 
-    /// Tells the way and the server from the client's own part, if packets are stamped.
+    /// Separates the time on the wire and in the server from the client's own, if packets are time-stamped.
     fn split(&mut self, index: u32, open: Open, now_ns: u64) {
         let Some(split) = &mut self.outcome.split else { return };
         // The first packets may not be stamped yet; and a stamp is of another clock than ours.

@@ -165,7 +165,7 @@ impl Worker<'_> {
                 let ordinal = connection.open.back().map_or(0, |open| open.ordinal);
                 connection.send_datagram(client.number + ordinal, &mut client.scratch)
             }
-            // Its answer may be read together with what has to be read to send it, and no event tells of that.
+            // Its answer may be read together with what has to be read to send it; no event would report that.
             Reply::Call => match connection.call(&client.asks.message) {
                 Ok(()) => {
                     self.poll_call(index);

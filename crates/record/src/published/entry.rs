@@ -106,7 +106,7 @@ impl Entry {
                 Err(format!("no published figure has the key `{key}`{}", near.unwrap_or_default()))
             }
             ([fact], Some(metric)) if fact.metric.is_some_and(|of| of != metric) => {
-                Err(format!("`{key}` is not told by {}", metric.name()))
+                Err(format!("`{key}` has no {}", metric.name()))
             }
             ([_, _, ..], Some(metric)) => {
                 Err(format!("`{key}` are {} figures, of which {} can be but one", facts.len(), metric.name()))
@@ -218,7 +218,7 @@ mod tests {
         );
         check(
             "path = 'a'\nkey = 'aws/mtu/mtu-9001/bandwidth'\nmetric = 'mean'",
-            "line 4, column 1: `aws/mtu/mtu-9001/bandwidth` is not told by mean",
+            "line 4, column 1: `aws/mtu/mtu-9001/bandwidth` has no mean",
         );
     }
 

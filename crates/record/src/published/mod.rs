@@ -1,8 +1,8 @@
-//! Figures that somebody published for the question of an experiment, and what makes them comparable with ours.
+//! Published figures for the question of an experiment, and what makes them comparable with ours.
 //!
 //! Absolute values of other machines and years cannot agree. What can is how a candidate stands to the reference at the
-//! same load: the published figure ÷ the one published for the reference, beside our ratio; or, where a publication says
-//! no more than who was ahead, on which side of 1 the ratio lies.
+//! same load: the published figure ÷ the one published for the reference, beside our ratio; or, where a publication
+//! says no more than who was ahead, on which side of 1 the ratio lies.
 
 mod entry;
 mod publications;
@@ -14,7 +14,7 @@ use crate::Rate;
 pub(crate) use entry::expanded;
 pub use publications::{PublishedFact, facts};
 
-/// A figure that somebody published for the same question.
+/// A published figure for the same question.
 ///
 /// Without a metric it is a text to be read beside ours; with one it is compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Published {
     // Records of the first version have `path`, and readers of that time know no other key.
     #[serde(rename = "path", alias = "candidate")]
     pub candidate: String,
-    /// What was measured, where the other keys do not tell it: "p99 ms at 150k req/s".
+    /// What was measured, where the other keys do not say it: "p99 ms at 150k req/s".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub what: String,
     /// The figure, in `unit`; absent of a direction.
@@ -111,7 +111,7 @@ pub enum Metric {
     /// The greatest response time.
     #[serde(rename = "max")]
     Max,
-    /// The mean response time, which is compared where somebody published one, and is a headline nowhere.
+    /// The mean response time, which is compared where one was published, and is never a headline.
     #[serde(rename = "mean")]
     Mean,
     /// Answers per second.
@@ -233,7 +233,7 @@ impl Published {
         }
         if self.direction.is_none() && self.scale().is_none() && !self.is_ratio() {
             let known: Vec<&str> = metric.units().iter().map(|(unit, _)| *unit).collect();
-            let why = format!("{} is told in {} or {RATIO}", metric.name(), known.join(" or "));
+            let why = format!("the unit of {} is {} or {RATIO}", metric.name(), known.join(" or "));
             return fault("published.unit", &format!("`{}`", self.unit), &why);
         }
         None
@@ -296,12 +296,12 @@ source = "a talk, 2015"
         check(
             "\"ms\"",
             "\"Mbit/s\"",
-            "published.unit is `Mbit/s`: p99.5 is told in ns or us or µs or ms or s or ratio",
+            "published.unit is `Mbit/s`: the unit of p99.5 is ns or us or µs or ms or s or ratio",
         );
         check(
             "unit = \"ms\"",
             "",
-            "published.unit is ``: p99.5 is told in ns or us or µs or ms or s or ratio",
+            "published.unit is ``: the unit of p99.5 is ns or us or µs or ms or s or ratio",
         );
         check(
             "rounded_to = 0.1",

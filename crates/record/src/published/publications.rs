@@ -28,7 +28,7 @@ pub struct PublishedFact {
     pub place: &'static str,
     /// The circumstances that it was measured under.
     pub setting: &'static str,
-    /// What was measured, where the metric does not tell it.
+    /// What was measured, where the metric does not say it.
     pub what: String,
     /// What it can be compared by.
     pub metric: Option<Metric>,
@@ -259,7 +259,8 @@ mod tests {
         assert_eq!(find("machine-zone/150k-350").len(), 0, "a part of a name is no key");
     }
 
-    /// What a CPU does adds up to all of its time, but for what six roundings leave. A mistyped digit does not.
+    /// The shares of a CPU's time add up to the whole, up to the rounding of six figures. With a mistyped digit they do
+    /// not.
     #[test]
     fn the_times_of_each_cpu_add_up() {
         let tables = [("iperf-before", 5), ("iperf-after", 5), ("web-before", 17), ("web-after", 17)];
@@ -273,8 +274,8 @@ mod tests {
         }
     }
 
-    /// The line of all CPUs is near the mean of theirs. They are sampled by ticks, of which each has about a hundred, so
-    /// it is no closer than two.
+    /// The line of all CPUs is near the mean of theirs. They are sampled by ticks, of which each has about a hundred,
+    /// so it is no closer than two.
     #[test]
     fn the_line_of_all_cpus_is_near_the_mean_of_them() {
         for table in ["iperf-before", "iperf-after", "web-before", "web-after"] {

@@ -93,7 +93,7 @@ impl WorkloadKind {
         }
     }
 
-    /// True if nobody answers: what arrives is counted where it arrives.
+    /// True for workloads without answers, whose data is counted where it arrives.
     pub fn is_stream(self) -> bool {
         matches!(self, WorkloadKind::TcpStream | WorkloadKind::UdpStream)
     }

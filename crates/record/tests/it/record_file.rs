@@ -189,14 +189,14 @@ fn lines_that_do_not_belong_together_are_refused() {
     let lines = made::lines(2);
     let of = |picks: &[usize]| written(&picks.iter().map(|pick| lines[*pick].clone()).collect::<Vec<_>>());
     check_error(&of(&[0, 1, 2, 0]), "line 4 of race.jsonl does not fit: it is a second header");
-    check_error(&of(&[0, 2, 2]), "line 3 of race.jsonl does not fit: the loads were told already");
+    check_error(&of(&[0, 2, 2]), "line 3 of race.jsonl does not fit: the loads appear twice");
     check_error(
         &of(&[0, 2, 4, 3]),
         "line 4 of race.jsonl does not fit: round 0 is not later than the one before it",
     );
     check_error(
         &of(&[0, 3]),
-        "line 2 of race.jsonl does not fit: round 0 has a trial of nobody, or at no load",
+        "line 2 of race.jsonl does not fit: round 0 has a trial of an unknown entrant or load",
     );
     let mut strange = lines[..4].to_vec();
     let Some(Line::Round(round)) = strange.last_mut() else { panic!("there is a round") };
@@ -209,8 +209,11 @@ fn lines_that_do_not_belong_together_are_refused() {
         let profiles = entrants.iter().map(|entrant| Line::Profile(made::profile(*entrant)));
         written(&lines[..3].iter().cloned().chain(profiles).collect::<Vec<_>>())
     };
-    check_error(&profiled(&[3]), "line 4 of race.jsonl does not fit: a profile is of nobody, or at no load");
-    check_error(&profiled(&[0, 1, 0]), "line 6 of race.jsonl does not fit: a profile was told already");
+    check_error(
+        &profiled(&[3]),
+        "line 4 of race.jsonl does not fit: a profile is of an unknown entrant or load",
+    );
+    check_error(&profiled(&[0, 1, 0]), "line 6 of race.jsonl does not fit: a profile appears twice");
     check_error(&of(&[0, 5, 2]), "line 3 of race.jsonl does not fit: it comes after the end of the race");
     check_error(b"", "there is no race in race.jsonl: it is empty");
     check_error(b"once upon a time\n", "there is no race in race.jsonl: its first line is cut or damaged");

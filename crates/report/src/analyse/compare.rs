@@ -142,7 +142,7 @@ impl Comparisons {
 
     pub(super) fn judged(&self, entrant: usize, load: usize) -> &Judged {
         static NOBODY: Judged = Judged { verdict: None, reason: String::new(), by: vec![] };
-        // A record without a control has no noise, and a load without candidates nobody to judge.
+        // A record without a control has no noise, and a load without candidates has none to judge.
         self.judged.get(entrant * self.loads + load).unwrap_or(&NOBODY)
     }
 
@@ -234,11 +234,11 @@ impl Comparisons {
 
     fn judge(&self, entrant: usize, load: usize) -> Judged {
         if entrant == 0 {
-            let reason = "all others are divided by it".to_owned();
+            let reason = "the others are divided by it".to_owned();
             return Judged { verdict: Some(Verdict::Reference), reason, by: vec![] };
         }
         if self.broke[entrant] {
-            let reason = "it broke, and raced for a part of the rounds".to_owned();
+            let reason = "it broke, and raced in only some of the rounds".to_owned();
             return Judged { verdict: None, reason, by: vec![] };
         }
         let alpha = 0.05 / self.tests(entrant).max(1) as f64;
@@ -267,7 +267,8 @@ impl Comparisons {
     }
 }
 
-/// A difference, in the logarithm, that nobody means even where a race has no noise at all, as in counted time.
+/// A difference, in the logarithm, that is too small to matter even where a race has no noise at all, as in counted
+/// time.
 const NOTHING: f64 = 0.001;
 
 /// The floor that the ratio of the control to the reference gives.
@@ -302,7 +303,7 @@ fn conclude(tests: &[Test], units: usize) -> Judged {
     let resolved = |test: &&Test| test.verdict != Verdict::Indistinguishable;
     let (verdict, reason) = match (tests, tests.iter().find(resolved)) {
         ([], _) if units < 2 => (None, "a single round gives no interval".to_owned()),
-        ([], _) => (None, "too few samples, or no control to tell the noise".to_owned()),
+        ([], _) => (None, "too few samples, or no control for the noise".to_owned()),
         (_, Some(decisive)) => (Some(decisive.verdict), decided(decisive, tests)),
         (_, None) => (Some(Verdict::Indistinguishable), undecided(tests)),
     };
@@ -317,10 +318,10 @@ fn decided(decisive: &Test, tests: &[Test]) -> String {
     for other in tests.iter().filter(|other| other.of != decisive.of) {
         let label = other.label;
         reason.push_str(&match other.verdict {
-            Verdict::Indistinguishable => format!("; {label} cannot be told apart"),
-            verdict if verdict == decisive.verdict => format!("; {label} says the same"),
-            Verdict::Better => format!("; {label} is better, though"),
-            Verdict::Worse | Verdict::Reference => format!("; {label} is worse, though"),
+            Verdict::Indistinguishable => format!("; {label} is indistinguishable"),
+            verdict if verdict == decisive.verdict => format!("; {label} agrees"),
+            Verdict::Better => format!("; {label}, however, is better"),
+            Verdict::Worse | Verdict::Reference => format!("; {label}, however, is worse"),
         });
     }
     reason

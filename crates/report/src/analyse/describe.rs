@@ -5,7 +5,7 @@ use record::{TrialRecord, Void};
 use crate::figures::duration_ns;
 use crate::summary::VoidReason;
 
-/// The kinds of void, in the order in which they are told.
+/// The kinds of void, in the order in which they are listed.
 const KINDS: usize = 6;
 
 /// Why trials are void: each kind once, with its worst figure.

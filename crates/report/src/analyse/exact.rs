@@ -1,8 +1,8 @@
 //! Instructions per request, where a virtual machine's clock counted them.
 //!
-//! On one connection in a closed loop somebody always works, and a nanosecond is an instruction: the time of a trial ÷ its
-//! answers is what client, server and both nodes' kernels executed for one request. The mean and not a percentile: the
-//! histograms have three digits, this has five.
+//! On one connection in a closed loop the CPU is never idle, and a nanosecond is an instruction: the time of a trial ÷
+//! its answers is what client, server and both nodes' kernels executed for one request. The mean and not a percentile:
+//! the histograms have three digits, this has five.
 
 use record::{Entrant, Experiment, Race, Round};
 
@@ -32,7 +32,8 @@ fn instructions(race: &Race, load: usize) -> Vec<Instructions> {
         let least = runs.iter().copied().fold(f64::INFINITY, f64::min);
         stats::median(runs).map(|median| (most - least) / median)
     };
-    // What the reference differs by from itself, whether from one repetition to the next or from one topology to another.
+    // What the reference differs by from itself, whether from one repetition to the next or from one topology to
+    // another.
     let again = figure(1).zip(reference).map_or(0.0, |(again, reference)| (again / reference - 1.0).abs());
     let noise = runs.first().and_then(|(_, runs)| spread_of(runs)).unwrap_or(0.0).max(again);
     let of = |(index, (entrant, runs)): (usize, &(&Entrant, Vec<f64>))| {
@@ -78,7 +79,7 @@ pub(super) fn sentence(exact: &[Exact]) -> String {
     let Some((counts, reference)) =
         exact.first().and_then(|counts| Some((counts, counts.candidates.first()?)))
     else {
-        return "nothing was counted yet".to_owned();
+        return "nothing has been counted yet".to_owned();
     };
     let mut contenders: Vec<&Instructions> = counts.candidates.iter().skip(2).collect();
     contenders.sort_by(|a, b| a.per_request.total_cmp(&b.per_request));
@@ -90,6 +91,8 @@ pub(super) fn sentence(exact: &[Exact]) -> String {
     match contenders.as_slice() {
         [] => figure,
         [only] => format!("{figure}; {}", told(only)),
-        [least, .., most] => format!("{figure}; least over it {}, most {}", told(least), told(most)),
+        [least, .., most] => {
+            format!("{figure}; the least above it is {}, the most {}", told(least), told(most))
+        }
     }
 }

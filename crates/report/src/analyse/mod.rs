@@ -5,8 +5,8 @@ mod carried;
 mod compare;
 mod describe;
 mod exact;
+mod measured;
 mod merged;
-mod ours;
 mod profile;
 mod published;
 mod rates;
@@ -114,7 +114,7 @@ fn candidates(race: &Race, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<
     race.header.entrants.iter().enumerate().map(candidate).collect()
 }
 
-/// The place among the entrants tells the part: see [`record::Header::entrants`].
+/// The place among the entrants gives the role: see [`record::Header::entrants`].
 fn role(index: usize) -> Role {
     match index {
         0 => Role::Reference,
@@ -144,11 +144,11 @@ fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
     let mut notes = race.notes.clone();
     notes.extend(race.header.machine.facts.get("connections").map(|fewer| format!("connections: {fewer}")));
     if race.end.is_none() {
-        notes.push("the record has no end: the race was cut off, or is still running".to_owned());
+        notes.push("the record has no end: the race was interrupted, or is still running".to_owned());
     }
     notes.extend(race.header.entrants.iter().enumerate().filter_map(|(index, entrant)| {
         let (round, why) = race.broke(index)?;
-        Some(format!("{} broke in round {} and raced no further: {why}", entrant.name, round + 1))
+        Some(format!("{} broke in round {} and left the race: {why}", entrant.name, round + 1))
     }));
     if race.header.experiment.exact() {
         return notes;
@@ -159,11 +159,11 @@ fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
     match (units.unit, units.count) {
         (_, 0 | 1) => notes.push("one round gives no interval, so nothing is compared".to_owned()),
         (Unit::Round, _) => notes.push(
-            "all rounds ran on one build of the topologies: the intervals do not hold what another build would change"
+            "all rounds ran on one build of the topologies: the intervals do not include differences between builds"
                 .to_owned(),
         ),
         (Unit::Build, count) if count < 4 => {
-            notes.push(format!("{count} builds only: the intervals are wide, more builds make them narrower"));
+            notes.push(format!("only {count} builds: the intervals are wide; more builds make them narrower"));
         }
         (Unit::Build, _) => {}
     }

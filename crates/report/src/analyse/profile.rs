@@ -1,8 +1,8 @@
 //! From sampled stacks to time a request by parts.
 //!
 //! A part's samples are a Poisson count: their variance is their number. (They are taken on a grid, which makes it
-//! smaller, not greater.) Intervals are normal, at a level adjusted for the number of parts (Bonferroni), so that of all
-//! parts of a candidate together one in twenty is wrong. What they do not hold is what slices differ by for other
+//! smaller, not greater.) Intervals are normal, at a level adjusted for the number of parts (Bonferroni), so that of
+//! all parts of a candidate together one in twenty is wrong. What they do not hold is what slices differ by for other
 //! reasons; so nothing is called a difference that is not greater than what the reference shows against itself.
 
 use std::sync::LazyLock;
@@ -122,15 +122,15 @@ fn difference(own: (&Counts, u64), reference: (&Counts, u64), floor: f64) -> Dif
     Difference { us, half_width_us, distinguishable: us.abs() > half_width_us.max(floor) }
 }
 
-/// How many standard deviations an interval reaches, where all parts and their sum are looked at.
+/// How many standard deviations an interval reaches, where all parts and their sum are tested together.
 fn deviates() -> f64 {
     static DEVIATES: LazyLock<f64> =
         LazyLock::new(|| student_t_quantile(DEGREES, 0.05 / (Part::ALL.len() + 1) as f64));
     *DEVIATES
 }
 
-/// Samples that found no room, or that are missing from as many as the time should have given. The kernel leaves some
-/// out if it is told to spend less on them (`kernel.perf_cpu_time_max_percent`).
+/// Samples that found no room, or that are missing from as many as the time should have given. The kernel skips
+/// some to stay within `kernel.perf_cpu_time_max_percent`.
 fn lost(profile: &Profile, own: &Counts) -> u64 {
     let due = profile.duration_ns.saturating_mul(profile.cpus.into()) / profile.period_ns.max(1);
     let there = own.parts.iter().sum::<u64>() + profile.idle;

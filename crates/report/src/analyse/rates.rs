@@ -10,7 +10,7 @@ use crate::summary::{CurvePoint, Need, Precision, Quantiles, RateSummary};
 
 /// ±3 %, the precision that a reader of a race may want.
 const PRECISION: f64 = 0.03;
-/// More builds than anybody waits for.
+/// More builds than is practical.
 pub(super) const UNITS_MAX: u32 = 200_000;
 
 /// A candidate at every load of a race.
@@ -73,7 +73,7 @@ fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize,
         unexpected: cell.sum(|trial| trial.unexpected),
         counters: cell.counters(),
         tail: tail::tail(race, entrant, cell),
-        // Where as many go as can, nobody asks for percentiles.
+        // Where as many go as can, percentiles are not of interest.
         needs: if closed { vec![] } else { needs(cell, race.rounds.len()) },
         precision: precision(race, comparisons, entrant, load),
     }
@@ -132,7 +132,7 @@ fn curve(cell: &Cell<'_>) -> Vec<CurvePoint> {
         .collect()
 }
 
-/// Busy microseconds a request; `None` where no clock ran, or nobody was answered.
+/// Busy microseconds a request; `None` where no clock ran, or no request was answered.
 fn us_per_request(cpu: &CpuTime, done: f64) -> Option<f64> {
     (done > 0.0 && cpu.busy_ns() + cpu.idle_ns > 0).then(|| cpu.busy_ns() as f64 / done / 1e3)
 }
@@ -141,7 +141,7 @@ fn softirq_share(cpu: &CpuTime) -> Option<f64> {
     (cpu.busy_ns() > 0).then(|| cpu.softirq_ns as f64 / cpu.busy_ns() as f64)
 }
 
-/// What the percentiles that are not told would need.
+/// What the percentiles that are not shown would need.
 fn needs(cell: &Cell<'_>, rounds: usize) -> Vec<Need> {
     let count = cell.response.len() + cell.beyond;
     let need = |percentile: &Percentile| {

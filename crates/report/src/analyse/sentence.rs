@@ -1,4 +1,5 @@
-//! The race in a sentence: who cannot be told from the reference, who is nearest to it, who costs most.
+//! The race in a sentence: which candidates are indistinguishable from the reference, which is nearest, which costs
+//! most.
 
 use record::{Entrant, Race};
 
@@ -14,7 +15,7 @@ const NAMES_MAX: usize = 4;
 pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
     let reference = name(race, 0);
     let Some(load) = main_load(race) else {
-        return "nothing was raced yet".to_owned();
+        return "nothing has been raced yet".to_owned();
     };
     let closed = comparisons.is_closed(load);
     let of = if closed { Statistic::Throughput } else { Statistic::P50 };
@@ -40,7 +41,10 @@ pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
     if !level.is_empty() {
         let known = level.iter().map(|contender| half_width(&contender.ratio)).fold(0.0, f64::max);
         let (label, known) = (comparisons.label(of), figures::percent(known));
-        parts.push(format!("{} cannot be told from {reference} ({label} known to ±{known})", names(&level)));
+        parts.push(format!(
+            "{} cannot be distinguished from {reference} ({label} known to ±{known})",
+            names(&level)
+        ));
     }
     let (nearest, farthest) = match behind.as_slice() {
         [nearest, .., farthest] if parts.is_empty() => (Some(nearest), Some(farthest)),
@@ -51,7 +55,7 @@ pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
     let told = |contender: &Contender, what: &str| {
         format!("{} {what}, {}", name(race, contender.entrant), detail(comparisons, contender, load, of))
     };
-    parts.extend(nearest.map(|contender| told(contender, &format!("is the nearest to {reference}"))));
+    parts.extend(nearest.map(|contender| told(contender, &format!("is nearest to {reference}"))));
     parts.extend(farthest.map(|contender| told(contender, "costs most")));
     if parts.is_empty() {
         return nobody(race, comparisons, load, reference);
@@ -110,7 +114,7 @@ fn nobody(race: &Race, comparisons: &Comparisons, load: usize, reference: &str) 
     let able = |entrant: &&Entrant| entrant.unmet.is_empty();
     let contenders = race.header.entrants.iter().skip(2).filter(able).count();
     if contenders == 0 {
-        return format!("nobody but {reference} could run here");
+        return format!("only {reference} could run here");
     }
     let reason = &comparisons.judged(2, load).reason;
     let reason = if reason.is_empty() { "no trial counts" } else { reason };
@@ -118,7 +122,7 @@ fn nobody(race: &Race, comparisons: &Comparisons, load: usize, reference: &str) 
 }
 
 fn name(race: &Race, entrant: usize) -> &str {
-    race.header.entrants.get(entrant).map_or("nobody", |entrant| entrant.name.as_str())
+    race.header.entrants.get(entrant).map_or("(unknown)", |entrant| entrant.name.as_str())
 }
 
 /// "a", "a and b", "a, b and c", "a, b, c, d and 2 more".

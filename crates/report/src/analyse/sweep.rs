@@ -155,7 +155,7 @@ impl Curves<'_> {
         cells.filter_map(point).collect()
     }
 
-    /// A statistic in the unit in which it is told.
+    /// A statistic in the unit in which it is shown.
     fn figure(&self, entrant: usize, load: usize, of: Statistic) -> Option<SweptFigure> {
         let (estimate, interval) = self.comparisons.own(entrant, load, of)?;
         let factor = match (of, self.race.header.experiment.workload.kind.measure()) {

@@ -19,7 +19,7 @@ pub(super) fn tail(race: &Race, entrant: usize, cell: &Cell<'_>) -> Option<Strin
     let sent_again = cell.sum(|trial| trial.counters.retransmits);
     let expiries = cell.sum(|trial| trial.counters.rto_expiries);
     let told = format!(
-        "{} sent again, {}",
+        "{} retransmitted, {}",
         counted(sent_again, "segment"),
         match expiries {
             0 => "no retransmission time-out".to_owned(),
@@ -41,17 +41,19 @@ pub(super) fn tail(race: &Race, entrant: usize, cell: &Cell<'_>) -> Option<Strin
     let why = match (expiries, late) {
         (_, 0) => String::new(),
         // A request that is alone on its connection is mostly sent again by the probe, after as long.
-        (0, _) => ", and these counters do not show why: a tail loss probe waits as long, and so may a queue"
-            .to_owned(),
+        (0, _) => {
+            ", and these counters do not show why: a tail loss probe waits as long, and a queue may do so too"
+                .to_owned()
+        }
         (expiries, late) => {
             let beyond = match late > expiries {
                 true => {
-                    ". More samples than time-outs: others waited behind them on their connections, or in a queue"
+                    ". There are more samples than time-outs: others waited behind them on their connections, or in a queue"
                 }
                 false => "",
             };
             format!(
-                ". A time-out, mostly a lost packet, takes 200 ms, 600 or 1400 if it is repeated; the counters do not show \
+                ". A time-out, usually of a lost packet, takes 200 ms, or 600 or 1400 ms if repeated; the counters do not show \
                  who lost it{beyond}"
             )
         }

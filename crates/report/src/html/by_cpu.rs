@@ -1,9 +1,9 @@
 //! The time of each CPU as bars and as a table; nothing where it was not asked for.
 //!
-//! A panel a candidate, side by side, with the same rows: so one busy CPU in one of them and several half busy ones in the
-//! next are seen at a glance.
+//! A panel a candidate, side by side, with the same rows: so one busy CPU in one of them and several half busy ones in
+//! the next are seen at a glance.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
@@ -55,8 +55,8 @@ pub(super) fn figures(m: &mut Markup, summary: &Summary, load: usize) {
     m.leaf(
         "p",
         &[("class", "aside")],
-        "How each CPU spent its time over all trials that count; “all” is the mean of a node's CPUs. The figure beside a bar is \
-         its softirq.",
+        "How each CPU spent its time over all trials that count; “all” is the mean of a node's CPUs. The figure beside a bar \
+        is its share of softirq.",
     );
     m.within("figure", &[], |m| {
         for frame in Frame::BOTH {
@@ -127,11 +127,11 @@ impl<'a> Plot<'a> {
             self.draw_panel(&mut svg, index, panel);
         }
         let lines = self.panels.len().div_ceil(self.columns());
-        let desc = "A panel a candidate, a bar a CPU, stacked by what its time went into; figures in the table below.";
+        let desc = "One panel for each candidate, one bar for each CPU, stacked by kind of time; figures in the table below.";
         svg.finish(self.frame, LEGEND + self.height * lines as f64, Caption { title: caption, desc })
     }
 
-    /// The parts that somebody has.
+    /// The parts that any candidate has.
     fn draw_legend(&self, svg: &mut Svg) {
         let mut x = 0.0;
         for part in STACK {
@@ -147,7 +147,7 @@ impl<'a> Plot<'a> {
 
     fn draw_panel(&self, svg: &mut Svg, index: usize, (candidate_index, candidate, rows): &Panel) {
         let (left, top, scale) = self.place(index);
-        svg.text("panel", at(left, top + 12.0), Anchor::Start, &look::fitting(&candidate.name, 28));
+        svg.text("panel", at(left, top + 12.0), Anchor::Start, &marks::fitting(&candidate.name, 28));
         let bottom = top + self.height - FOOT + 2.0;
         for (share, name) in [(0.0, "0"), (0.5, "50"), (1.0, "100 %")] {
             svg.line("grid", at(scale.place(share), top + TITLE - 4.0), at(scale.place(share), bottom));

@@ -1,7 +1,7 @@
 //! How much goes through at all: answers a second when every connection sends again at once, as a share of the
 //! reference's.
 
-use super::look::{self, key};
+use super::marks::{self, key};
 use super::markup::Markup;
 use super::ratio::plottable;
 use super::rows;
@@ -18,19 +18,19 @@ const FOOT: f64 = 44.0;
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "capacity")], |m| {
         m.leaf("h2", &[], "Capacity");
-        let measured = look::runners(summary).any(|(_, c)| plottable(c.capacity_ratio.as_ref()).is_some());
+        let measured = marks::runners(summary).any(|(_, c)| plottable(c.capacity_ratio.as_ref()).is_some());
         if measured {
-            let reference = look::reference(summary);
+            let reference = marks::reference(summary);
             let lead = format!(
-                "Answers per second in a closed loop of {} connections, ÷ {reference}; left of 1 carries less. Bars are \
-                 ratios, whiskers their 95 % intervals.",
+                "Answers per second in a closed loop of {} connections, ÷ {reference}; left of 1 is less. Bars are ratios, \
+                whiskers their 95 % intervals.",
                 summary.experiment.workload.connections
             );
             m.leaf("p", &[("class", "lead")], &lead);
             m.within("figure", &[], |m| Frame::BOTH.iter().for_each(|frame| m.append(&draw(summary, *frame))));
             table(m, summary);
         } else {
-            m.leaf("p", &[("class", "aside")], "This race had no closed loop: the contenders' capacity is not known.");
+            m.leaf("p", &[("class", "aside")], "This race had no closed loop, so the capacity of the candidates is not known.");
         }
         for capacity in &summary.capacities {
             let samples: Vec<String> = capacity.samples_per_s.iter().map(|rate| text::per_second(*rate)).collect();
@@ -38,8 +38,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 "p",
                 &[("class", "aside")],
                 &format!(
-                    "Before the race the reference sustained {} answers/s of {} (median of {}): what shares of capacity \
-                     refer to.",
+                    "Before the race the reference sustained {} answers/s of {} (median of {}). Shares of capacity refer to \
+                    this rate.",
                     text::per_second(capacity.rate_per_s),
                     text::bytes(capacity.body_bytes),
                     samples.join(", ")
@@ -62,7 +62,7 @@ fn rate_text(candidate: &Candidate) -> String {
 }
 
 fn draw(summary: &Summary, frame: Frame) -> Markup {
-    let rows: Vec<(usize, &Candidate)> = look::runners(summary).collect();
+    let rows: Vec<(usize, &Candidate)> = marks::runners(summary).collect();
     let ratios = || rows.iter().filter_map(|(_, candidate)| plottable(candidate.capacity_ratio.as_ref()));
     let most = ratios().map(|ratio| ratio.value).fold(1.0, f64::max);
     let most = ratios().map(|ratio| ratio.high).fold(most * 1.02, f64::max).min(most * 1.5);
@@ -80,10 +80,12 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
     for (row, (index, candidate)) in rows.iter().enumerate() {
         draw_row(&mut svg, &scale, (frame, rows::middle(frame, HEAD, row)), *index, candidate);
     }
-    let name = format!("capacity ÷ {}", look::reference(summary));
+    let name = format!("capacity ÷ {}", marks::reference(summary));
     svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, &name);
-    let caption =
-        Caption { title: &name, desc: "A bar a candidate with its interval; figures in the table below." };
+    let caption = Caption {
+        title: &name,
+        desc: "One bar for each candidate with its interval; figures in the table below.",
+    };
     svg.finish(frame, bottom + FOOT, caption)
 }
 
@@ -121,9 +123,9 @@ fn draw_bar(svg: &mut Svg, scale: &Linear, y: f64, ratio: Option<&Ratio>) {
 }
 
 fn table(m: &mut Markup, summary: &Summary) {
-    let relative = format!("÷ {} (95 %)", look::reference(summary));
+    let relative = format!("÷ {} (95 %)", marks::reference(summary));
     let head = ["data path", &relative, "answers/s"].map(str::to_owned).to_vec();
-    let rows = look::runners(summary).map(|(index, candidate)| Row {
+    let rows = marks::runners(summary).map(|(index, candidate)| Row {
         name: candidate.name.clone(),
         candidate: Some(index),
         cells: vec![

@@ -1,7 +1,7 @@
 //! CPU time a request, of both nodes, split into softirq and the rest: bars and a table a load.
 
 use super::by_cpu;
-use super::look::{self, key};
+use super::marks::{self, key};
 use super::markup::Markup;
 use super::rows::{self, Panel};
 use super::scale::Linear;
@@ -54,9 +54,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            &format!("Microseconds of CPU that a node spends on one {of}, from /proc/stat over all trials that count. The \
-             first part of a bar is softirq: where packets are received, forwarded and encapsulated. The dashed line is the \
-             reference's total."),
+            &format!("CPU microseconds of a node per {of}, from /proc/stat over all trials that count. The first part of a \
+            bar is softirq, in which packets are received, forwarded and encapsulated. The dashed line is the reference's \
+            total."),
         );
         for (load, spec) in summary.loads.iter().enumerate() {
             let plots = Frame::BOTH.map(|frame| Plot::new(summary, load, frame));
@@ -94,7 +94,7 @@ fn share_key(side: Side, load: usize, candidate: usize) -> String {
 
 impl<'a> Plot<'a> {
     fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
-        let rows: Vec<_> = look::runners_at(summary, load).collect();
+        let rows: Vec<_> = marks::runners_at(summary, load).collect();
         let totals = rows.iter().flat_map(|(_, _, rate)| SIDES.iter().filter_map(|side| total(*side, rate)));
         let most = totals.fold(0.0, f64::max);
         Plot { summary, load, frame, rows, most }
@@ -130,8 +130,7 @@ impl<'a> Plot<'a> {
             carried::subject(carried::measure(self.summary)),
             text::load(&self.summary.loads[self.load])
         );
-        let desc =
-            "Stacked bars of softirq and other time, one a candidate and node; figures in the table below.";
+        let desc = "Stacked bars of softirq and other time, one for each candidate and node; figures in the table below.";
         svg.finish(self.frame, whole, Caption { title: &title, desc })
     }
 
@@ -196,7 +195,7 @@ impl<'a> Plot<'a> {
 
 fn table(m: &mut Markup, summary: &Summary, load: usize) {
     let head = ["data path", "server µs", "softirq", "client µs", "softirq"];
-    let rows = look::runners_at(summary, load).map(|(index, candidate, rate)| Row {
+    let rows = marks::runners_at(summary, load).map(|(index, candidate, rate)| Row {
         name: candidate.name.clone(),
         candidate: Some(index),
         cells: cells(rate, load, index),

@@ -1,7 +1,7 @@
 //! Response time along the percentiles: a line a candidate, named at its end, the reference strongest; every point
 //! also in a table.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::scale::{Log, Nines, spread};
 use super::svg::{Anchor, At, Caption, Frame, Rect, Svg, at};
@@ -39,9 +39,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            "Response time in µs; both axes are logarithmic, each further nine takes the same space. A line ends where \
-             fewer than ten samples lie beyond. The shaded strip lies between the reference and itself raced again: \
-             differences of its width are noise.",
+            "Response time in µs; both axes are logarithmic, and each further nine takes the same space. A line ends where \
+            fewer than ten samples lie beyond. The shaded strip lies between the reference and its control: differences \
+            of its width are noise.",
         );
         for (load, spec) in summary.loads.iter().enumerate() {
             m.leaf("h3", &[], &text::load(spec));
@@ -49,8 +49,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 m.leaf(
                     "p",
                     &[("class", "aside")],
-                    "Closed loop: every connection waits for its answer before it sends again, so this is the time of a \
-                     queue that is always full, and stalls are under-represented. Read rates here, not tails.",
+                    "Closed loop: every connection waits for its answer before it sends again. So this is the time in a queue \
+                    that is always full, and stalls are under-represented. Compare rates here, not tails.",
                 );
             }
             let lines = lines(summary, load);
@@ -77,7 +77,7 @@ fn lines(summary: &Summary, load: usize) -> Vec<Line<'_>> {
             points.filter(|point| (0.0..1.0).contains(&point.quantile) && point.ns > 0).collect();
         Line { index, candidate, points: thinned(&drawn) }
     };
-    look::runners_at(summary, load).map(line).collect()
+    marks::runners_at(summary, load).map(line).collect()
 }
 
 /// Every n-th point and the last.
@@ -123,7 +123,7 @@ impl<'a> Plot<'a> {
             self.draw_line(&mut svg, line, label_y);
         }
         let title = format!("Response time by percentile, {}", text::load(&self.summary.loads[self.load]));
-        let desc = "One line a candidate; every point stands in the table of points below.";
+        let desc = "One line for each candidate; every point is in the table of points below.";
         svg.finish(self.frame, self.area.y + self.area.height + 44.0, Caption { title: &title, desc })
     }
 
@@ -181,7 +181,7 @@ impl<'a> Plot<'a> {
     }
 
     fn draw_line(&self, svg: &mut Svg, line: &Line, label_y: f64) {
-        let class = format!("curve {}", look::line_class(self.summary, line.index));
+        let class = format!("curve {}", marks::line_class(self.summary, line.index));
         let (candidate, count) = (line.index.to_string(), line.points.len().to_string());
         let (end, label_x) = (self.end(line), self.area.x + self.area.width + 20.0);
         let most = match self.frame {
@@ -199,7 +199,7 @@ impl<'a> Plot<'a> {
                 "label",
                 at(label_x, label_y + 4.5),
                 Anchor::Start,
-                &look::fitting(&line.candidate.name, most),
+                &marks::fitting(&line.candidate.name, most),
             );
         });
     }
@@ -218,18 +218,18 @@ fn quantiles(m: &mut Markup, summary: &Summary, load: usize) {
     let mut head = vec!["data path".to_owned()];
     head.extend(text::quantile_columns(&crate::Quantiles::default()).map(|(name, _)| name.to_owned()));
     head.push("requests".to_owned());
-    let rows = look::runners_at(summary, load).map(|(index, candidate, rate)| Row {
+    let rows = marks::runners_at(summary, load).map(|(index, candidate, rate)| Row {
         name: candidate.name.clone(),
         candidate: Some(index),
         cells: quantile_cells(rate),
     });
     let caption = format!("Response time in µs: {}", text::load(&summary.loads[load]));
     Table { caption: &caption, head, rows: rows.collect() }.write(m);
-    if look::runners_at(summary, load).any(|(_, _, rate)| !rate.needs.is_empty()) {
+    if marks::runners_at(summary, load).any(|(_, _, rate)| !rate.needs.is_empty()) {
         m.leaf(
             "p",
             &[("class", "aside")],
-            "“–”: fewer than ten samples lie beyond; what it would take stands under each data path.",
+            "“–”: fewer than ten samples lie beyond; see under each data path how many are needed.",
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Everything about one data path: how it is built, what it was measured as, what went wrong.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
@@ -13,10 +13,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            "The commands that build it, the three times of its requests, and what the stacks counted. Response is \
-             received − intended; service, received − sent, is what closed-loop tools report, and hides the time that a \
-             request waited to be sent; lag, sent − intended, is that wait, for the \
-             generator or for a free connection.",
+            "The commands that build it, the three times of its requests, and the counters of the network stacks. Response \
+            is received − intended. Service is received − sent; closed-loop tools report it, and it hides the wait before a \
+            request was sent. Lag is that wait, sent − intended, for the generator or for a free connection.",
         );
         for (index, candidate) in summary.candidates.iter().enumerate() {
             m.within("details", &[("class", "path"), ("data-c", &index.to_string())], |m| {
@@ -31,7 +30,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 fn heading(m: &mut Markup, candidate: &Candidate) {
     m.leaf("b", &[], &candidate.name);
     m.text(" ");
-    m.leaf("span", &[("class", "aside")], &look::stands_for(candidate));
+    m.leaf("span", &[("class", "aside")], &marks::stands_for(candidate));
     if !candidate.runnable {
         m.text(" ");
         m.leaf("span", &[("class", "v-none")], "could not run here");
@@ -56,8 +55,8 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
     }
     if let Some(broke) = &candidate.broke {
         let text = format!(
-            "It broke in round {}, and the race went on without it. Its figures are of the time before, and are compared \
-             with nothing.",
+            "It broke in round {}, and the race continued without it. Its figures are from the rounds before, and are not \
+            compared.",
             broke.round
         );
         m.leaf("p", &[], &text);
@@ -78,7 +77,7 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         trouble(m, summary, candidate);
     }
     if candidate.commands.is_empty() {
-        m.leaf("p", &[("class", "aside")], "The record holds no commands for it.");
+        m.leaf("p", &[("class", "aside")], "The record has no commands for it.");
     } else {
         m.leaf("h4", &[], "Commands that build the same");
         m.leaf("pre", &[("tabindex", "0")], &candidate.commands.join("\n"));
@@ -115,8 +114,8 @@ fn verdicts(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
                 m.text(&format!("{name}: "));
                 m.leaf(
                     "b",
-                    &[("class", look::verdict_class(rate.verdict))],
-                    look::verdict_word(rate.verdict),
+                    &[("class", marks::verdict_class(rate.verdict))],
+                    marks::verdict_word(rate.verdict),
                 );
                 if !rate.verdict_reason.is_empty() {
                     m.text(&format!(" – {}", rate.verdict_reason));
@@ -154,7 +153,7 @@ fn counted(rate: &RateSummary) -> [(&'static str, String); 16] {
         ("void trials", text::grouped(rate.void_trials)),
         ("time measured", text::duration(rate.measured_s)),
         ("retransmits", text::grouped(counters.retransmits)),
-        ("of these for nothing", text::grouped(counters.needless_retransmits)),
+        ("of these, unnecessary", text::grouped(counters.needless_retransmits)),
         ("segments out of order", text::grouped(counters.out_of_order)),
         ("RTO expiries", text::grouped(counters.rto_expiries)),
         ("softnet drops", text::grouped(counters.softnet_drops)),
@@ -180,7 +179,7 @@ fn counters(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         candidate: None,
         cells: columns.iter_mut().filter_map(Iterator::next).map(|(_, count)| Cell::figure(count)).collect(),
     });
-    let caption = format!("{}: what was counted in the trials that count", candidate.name);
+    let caption = format!("{}: counters over the trials that count", candidate.name);
     Table { caption: &caption, head, rows: rows.collect() }.write(m);
 }
 

@@ -1,6 +1,6 @@
 //! Instructions per request: a bar a candidate, and the table.
 
-use super::look::{self, key};
+use super::marks::{self, key};
 use super::markup::Markup;
 use super::rows;
 use super::scale::Linear;
@@ -19,9 +19,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf(
             "p",
             &[("class", "lead")],
-            "What client, server and both nodes' kernels execute together for one request and its answer, counted by the \
-             clock of an emulated processor: the same on every machine, however busy. Caches, locks and other processors are \
-             not in it, so it tells what a data path costs in work and not how fast it is.",
+            "The instructions that client, server and both nodes' kernels together execute for one request and its answer, \
+            counted by the clock of an emulated processor: the same on every machine, however busy. Caches, locks and other \
+            processors are left out, so this is the work that a data path costs, not its speed.",
         );
         for (load, counts) in summary.exact.iter().enumerate() {
             m.leaf("h3", &[], &format!("Answers of {}", text::bytes(counts.body_bytes)));
@@ -39,7 +39,7 @@ fn counted<'a>(summary: &'a Summary, counts: &'a Exact) -> Vec<(usize, &'a Candi
         let of = counts.candidates.iter().find(|counted| counted.name == candidate.name)?;
         Some((index, candidate, of))
     };
-    look::runners(summary).filter_map(found).collect()
+    marks::runners(summary).filter_map(found).collect()
 }
 
 fn draw(summary: &Summary, counts: &Exact, load: usize, frame: Frame) -> Markup {
@@ -76,7 +76,7 @@ fn draw(summary: &Summary, counts: &Exact, load: usize, frame: Frame) -> Markup 
     }
     let name = "instructions per request";
     svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, name);
-    let caption = Caption { title: name, desc: "A bar a candidate; figures in the table below." };
+    let caption = Caption { title: name, desc: "One bar for each candidate; figures in the table below." };
     svg.finish(frame, bottom + FOOT, caption)
 }
 
@@ -104,7 +104,7 @@ fn table(m: &mut Markup, summary: &Summary, counts: &Exact, load: usize) {
             ),
             Cell::figure(change(of)),
             Cell::figure(text::percent(of.spread)),
-            Cell::classed(look::verdict_word(Some(of.verdict)), look::verdict_class(Some(of.verdict))),
+            Cell::classed(marks::verdict_word(Some(of.verdict)), marks::verdict_class(Some(of.verdict))),
         ],
     });
     Table { caption: "Instructions per request", rows: rows.collect(), head: head.to_vec() }.write(m);

@@ -1,5 +1,5 @@
 //! A flame graph: stacks that begin alike lie on one another, and a box is as wide as the samples that went through its
-//! function. Its colours tell the part of the kernel, or what the function takes more or less than with the reference.
+//! function. Its colours show the part of the kernel, or what the function takes more or less than with the reference.
 //!
 //! Widths are shares of the window, so that letters keep their size; each box is a drawing of its own, which clips its
 //! name. All boxes are there without the script, which adds zooming and searching.
@@ -52,11 +52,11 @@ struct Spot {
     level: usize,
 }
 
-/// Writes the graph of a candidate; with a reference its boxes also tell the difference.
+/// Writes the graph of a candidate; with a reference its boxes also show the difference.
 pub(super) fn graph(m: &mut Markup, title: &str, own: Stacks, reference: Option<Stacks>) {
     let tree = Node::of(own.stacks);
     if tree.samples == 0 {
-        return m.leaf("p", &[("class", "aside")], "No sample found a CPU at work.");
+        return m.leaf("p", &[("class", "aside")], "No sample found a busy CPU.");
     }
     let of_reference = reference.map(|reference| Node::of(reference.stacks));
     let graph = Graph { own, reference, whole: tree.samples, depth: tree.depth(tree.samples) };
@@ -173,7 +173,7 @@ fn percent(samples: u64, whole: u64) -> f64 {
     100.0 * samples as f64 / whole as f64
 }
 
-/// The class of a part's colour. Parts that have to do with each other share one: their names tell them apart.
+/// The class of a part's colour. Parts that have to do with each other share one: their names distinguish them.
 pub(super) fn class_of(part: Part) -> &'static str {
     match part {
         Part::User => "x-user",

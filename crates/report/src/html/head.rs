@@ -2,7 +2,7 @@
 
 use record::Measure;
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::text;
 use crate::{Noise, Summary, carried};
@@ -76,27 +76,23 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
     facts
 }
 
-/// How far the race sees: what the reference differs by from itself.
+/// The noise of the race: the difference of the reference from itself.
 fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
     if let Some(reference) = summary.exact.first().and_then(|counts| counts.candidates.first()) {
-        let remark = format!("repetitions of {}", look::reference(summary));
+        let remark = format!("repetitions of {}", marks::reference(summary));
         return vec![("spread", text::percent(reference.spread), remark)];
     }
     let measure = carried::measure(summary);
     if measure != Measure::Latency {
-        let remark = format!("of {}; smaller differences are none", carried::unit(measure));
+        let remark = format!("of {}; smaller differences do not count", carried::unit(measure));
         return vec![("noise floor", floors(summary, |noise| noise.rps_floor), remark)];
     }
     vec![
-        (
-            "noise floor p50",
-            floors(summary, |noise| noise.p50_floor),
-            "least to most over the loads".to_owned(),
-        ),
+        ("noise floor p50", floors(summary, |noise| noise.p50_floor), "range over all loads".to_owned()),
         (
             "noise floor p99",
             floors(summary, |noise| noise.p99_floor),
-            "smaller differences are none".to_owned(),
+            "smaller differences do not count".to_owned(),
         ),
     ]
 }
@@ -121,15 +117,16 @@ fn warnings(m: &mut Markup, summary: &Summary) {
     let progress = &summary.progress;
     let stopped = progress.stopped.as_ref().map(|why| format!("The race ended early: {why}"));
     let cut = (progress.wall_s.is_none() && progress.stopped.is_none()).then(|| {
-        "The record has no end: the race was interrupted; what follows is what was saved by then.".to_owned()
+        "The record has no end: the race was interrupted. This page shows the rounds saved until then."
+            .to_owned()
     });
     let unlike = summary.noise.iter().zip(&summary.loads).filter_map(|(noise, load)| {
         use crate::Verdict::{Better, Worse};
         matches!(noise.verdict, Some(Better | Worse)).then(|| {
             format!(
-                "{}: {} differs from itself. The race did not treat all alike at this load; believe its verdicts less.",
+                "{}: {} differs from itself. The race did not treat all alike at this load; its verdicts are less reliable.",
                 text::load(load),
-                look::reference(summary)
+                marks::reference(summary)
             )
         })
     });
@@ -156,7 +153,7 @@ fn absent(m: &mut Markup, summary: &Summary) {
 fn contents(m: &mut Markup, summary: &Summary) {
     let over = summary.sweep.as_ref().map(|sweep| format!("Over {}", super::sweep::subject(sweep)));
     let swept = over.as_deref().map(|name| ("#sweep", name));
-    let ratio = format!("Relative to {}", look::reference(summary));
+    let ratio = format!("Relative to {}", marks::reference(summary));
     let measured =
         [("#ratio", ratio.as_str()), ("#curves", "Percentiles"), ("#cpu", "CPU"), ("#capacity", "Capacity")];
     let counted = [("#exact", "Instructions")];

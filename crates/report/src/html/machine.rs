@@ -2,7 +2,7 @@
 
 use record::Machine;
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
@@ -64,8 +64,8 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
         ("builds asked", text::grouped(u64::from(experiment.builds))),
         ("placement", text::placement(experiment.placement).to_owned()),
         ("MTU of the wire", text::bytes(experiment.underlay.mtu)),
-        ("way to the server", experiment.underlay.to_server().to_string()),
-        ("way to the client", experiment.underlay.to_client().to_string()),
+        ("wire to the server", experiment.underlay.to_server().to_string()),
+        ("wire to the client", experiment.underlay.to_client().to_string()),
         ("seed", summary.seed.to_string()),
         ("hostgap", summary.hostgap.clone()),
     ]
@@ -77,7 +77,7 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
 
 /// How long a race would have to be to know the ratios to ±3 %.
 fn precision(m: &mut Markup, summary: &Summary) {
-    let rows: Vec<Row> = look::runners(summary)
+    let rows: Vec<Row> = marks::runners(summary)
         .flat_map(|(index, candidate)| {
             let loads = summary.loads.iter().zip(&candidate.rates);
             loads.filter(|(_, rate)| !rate.precision.is_empty()).map(move |(load, rate)| Row {
@@ -94,7 +94,7 @@ fn precision(m: &mut Markup, summary: &Summary) {
     m.leaf(
         "p",
         &[("class", "aside")],
-        "How wide each ratio's interval is now, and how many rounds, with as many a build as now, would know it to ±3 %.",
+        "The width of each ratio's interval, and the number of rounds, with as many per build as now, that would bring it to ±3 %.",
     );
     let mut head = vec!["data path".to_owned(), "load".to_owned()];
     head.extend(PRECISE.iter().flat_map(|of| [format!("{of} now"), "for ±3 %".to_owned()]));
@@ -123,7 +123,7 @@ fn effort(precision: &Precision) -> String {
         return "reached".to_owned();
     }
     match (precision.rounds, precision.wall_s) {
-        (None, _) => "more than anybody waits for".to_owned(),
+        (None, _) => "impractically many".to_owned(),
         (Some(rounds), None) => format!("{} rounds", text::grouped(rounds)),
         (Some(rounds), Some(wall)) => format!("{} rounds, {}", text::grouped(rounds), text::duration(wall)),
     }
@@ -132,7 +132,7 @@ fn effort(precision: &Precision) -> String {
 /// What would need the most of each, over all candidates and loads.
 fn worst(summary: &Summary) -> String {
     let all = || {
-        look::runners(summary).flat_map(|(_, candidate)| &candidate.rates).flat_map(|rate| &rate.precision)
+        marks::runners(summary).flat_map(|(_, candidate)| &candidate.rates).flat_map(|rate| &rate.precision)
     };
     let longest = |of: &'static str| {
         let same = all().filter(|precision| precision.percentile == of);
@@ -150,12 +150,12 @@ fn absent(m: &mut Markup, summary: &Summary) {
         .map(|candidate| Row {
             name: candidate.name.clone(),
             candidate: None,
-            cells: vec![Cell::words(look::stands_for(candidate)), Cell::words(candidate.reasons.join("; "))],
+            cells: vec![Cell::words(marks::stands_for(candidate)), Cell::words(candidate.reasons.join("; "))],
         })
         .collect();
     m.leaf("h3", &[("id", "absent")], "What could not run here");
     if absent.is_empty() {
-        m.leaf("p", &[("class", "aside")], "Everything that was asked for ran.");
+        m.leaf("p", &[("class", "aside")], "Everything that was requested ran.");
         return;
     }
     let head = ["data path", "stands for", "because"].map(str::to_owned).to_vec();

@@ -1,9 +1,9 @@
-//! The page of a race, or of a search for settings: one HTML file that needs nothing else, made to be read by whoever has to believe it.
+//! The page of a race, or of a search for settings: one HTML file that needs nothing else, for readers who have to rely
+//! on it.
 //!
-//! Every plotted figure also stands in a table; nothing is told by colour alone; without its script the page is whole.
-//! All text of a record is escaped, wherever it ends up.
+//! Every plotted figure also stands in a table; nothing is shown by colour alone; without its script the page is
+//! complete. All text of a record is escaped, wherever it ends up.
 
-mod again;
 mod by_cpu;
 mod capacity;
 mod cpu;
@@ -14,9 +14,10 @@ mod exact;
 mod fixture;
 mod flame;
 mod head;
-mod look;
 mod machine;
+mod marks;
 mod markup;
+mod method;
 mod profile;
 mod published;
 mod ratio;
@@ -117,5 +118,5 @@ fn body(m: &mut Markup, summary: &Summary) {
     topology::section(m, summary);
     details::section(m, summary);
     machine::section(m, summary);
-    again::sections(m, summary);
+    method::sections(m, summary);
 }

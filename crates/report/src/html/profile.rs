@@ -4,7 +4,7 @@
 use record::Measure;
 
 use super::flame::{self, Stacks};
-use super::look::{self, key};
+use super::marks::{self, key};
 use super::markup::Markup;
 use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
@@ -29,7 +29,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     if summary.profiles.is_empty() {
         return;
     }
-    let reference = look::reference(summary);
+    let reference = marks::reference(summary);
     let of = carried::subject(carried::measure(summary));
     m.within("section", &[("id", "profile")], |m| {
         m.leaf("h2", &[], "Where the microseconds go");
@@ -37,10 +37,10 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             "p",
             &[("class", "lead")],
             &format!(
-                "CPU time of both nodes per {of}, by the part of the kernel that the innermost known function belongs \
-                 to, and what each candidate spends more than {reference}. From samples of the nodes' CPUs, taken after \
-                 the race, so that no trial was sampled. A difference counts if it exceeds its sampling error (±, 95 % for all parts \
-                 of a candidate together) and what {reference} differs by from itself."
+                "CPU time of both nodes per {of}, by the part of the kernel to which the innermost known function belongs, \
+                and the difference of each candidate from {reference}. From samples of the nodes' CPUs, taken after the \
+                race, so that no trial was sampled. A difference counts if it exceeds its sampling error (±, 95 % for all \
+                parts of a candidate together) and the difference of {reference} from itself."
             ),
         );
         for (index, load) in summary.profiles.iter().enumerate() {
@@ -78,7 +78,7 @@ fn cost_text(cost: &Cost) -> String {
     format!("{:.digits$} ±{:.digits$}", cost.us_per_request, cost.half_width_us)
 }
 
-/// What cannot be told from nothing stands in brackets.
+/// Brackets mark what is within the noise.
 fn difference_text(difference: &Difference) -> String {
     let digits = decimals(difference.half_width_us);
     let text = format!("{} ±{:.digits$}", signed(difference.us, digits), difference.half_width_us);
@@ -123,7 +123,7 @@ fn draw(m: &mut Markup, summary: &Summary, load: &ProfiledLoad, index: usize) {
         return m.leaf(
             "p",
             &[("class", "aside")],
-            "No part of any candidate can be told from the reference's.",
+            "No part of any candidate differs from the reference by more than the noise.",
         );
     }
     let (of, named) = (carried::subject(load.measure), text::load(&as_load(load)));
@@ -159,7 +159,7 @@ impl Plot<'_> {
             if column == 0 {
                 self.draw_names(&mut svg, top);
             }
-            svg.text("panel", at(left, top + 18.0), Anchor::Start, &look::fitting(&profiled.name, NAME));
+            svg.text("panel", at(left, top + 18.0), Anchor::Start, &marks::fitting(&profiled.name, NAME));
             self.draw_panel(
                 &mut svg,
                 (*candidate, profiled),
@@ -168,7 +168,7 @@ impl Plot<'_> {
             );
         }
         let rows = self.panels.len().div_ceil(self.columns());
-        let desc = "Bars, one a part and candidate; figures in the table below.";
+        let desc = "One bar for each part and candidate; figures in the table below.";
         svg.finish(self.frame, height * rows as f64, Caption { title, desc })
     }
 
@@ -244,13 +244,13 @@ fn table(m: &mut Markup, summary: &Summary, load: &ProfiledLoad, index: usize) {
     let parts = Part::ALL.iter().enumerate().map(|(part, of)| row(of.name(), Some(part)));
     let rows = std::iter::once(row("all but other programs", None)).chain(parts).collect();
     let caption = format!(
-        "{} as it is, the others as what they differ by from it; in brackets: indistinguishable. Other programs as they are",
+        "{} in full, the others as differences from it; in brackets: indistinguishable. Other programs in full",
         reference.name
     );
     Table { caption: &caption, head, rows }.write(m);
 }
 
-/// How much was sampled, and what of it nobody knows.
+/// The number of samples, and how many were lost.
 fn notes(m: &mut Markup, load: &ProfiledLoad) {
     let told = load.candidates.iter().map(|profiled| {
         let missing = match profiled.lost {
@@ -269,7 +269,7 @@ fn notes(m: &mut Markup, load: &ProfiledLoad) {
     m.leaf(
         "p",
         &[("class", "aside")],
-        &format!("Samples at work, one a CPU each {period} µs: {}.", told.join("; ")),
+        &format!("Samples of busy CPUs, one on each CPU every {period} µs: {}.", told.join("; ")),
     );
 }
 
@@ -280,9 +280,9 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
         "p",
         &[("class", "aside")],
         &format!(
-            "A box is a function, as wide as its time and that of all it called, and stands on its caller. Orange: it takes more \
-             time per {of} than with {reference}, blue: less, pale: no difference to be seen. The figures rest under the \
-             pointer."
+            "A box is a function, as wide as its own time and that of all it called, and sits on top of its caller. Orange: more \
+            time per {of} than with {reference}; blue: less; pale: no difference beyond the noise. Point at a box for its \
+            figures."
         ),
     );
     let first = load.candidates.iter().find(|candidate| candidate.total.difference.is_none());
@@ -295,17 +295,13 @@ fn graphs(m: &mut Markup, load: &ProfiledLoad, reference: &str) {
         m.within("details", &[("class", "path")], |m| {
             m.leaf("summary", &[], &format!("{}, {} µs per {of}", profiled.name, cost_text(&profiled.total)));
             flame::graph(m, &format!("Flame graph of {}", profiled.name), own, against);
-            // What requests cost is paid at both ends; of a stream the sender is often looked at by itself.
+            // Requests cost time at both ends; of a stream the sender alone is often of interest.
             if load.measure != Measure::Latency {
                 let alone = sender(profiled);
                 let alone = Stacks { stacks: &alone, ..own };
                 let first = senders.as_deref().zip(against);
                 let against = first.map(|(stacks, against)| Stacks { stacks, ..against });
-                m.leaf(
-                    "p",
-                    &[("class", "aside")],
-                    "The sender alone, with what the kernel does in its name:",
-                );
+                m.leaf("p", &[("class", "aside")], "The sender alone, with the kernel's work on its behalf:");
                 flame::graph(m, &format!("Flame graph of the sender of {}", profiled.name), alone, against);
             }
         });

@@ -1,7 +1,7 @@
-//! Figures that others published beside ours: what this run found, every figure, and what the experiment's author saw in
-//! a run of their own.
+//! Figures that others published beside ours: what this run found, every figure, and what the experiment's author saw
+//! in a run of their own.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::ratio::plottable;
 use super::table::{Cell, Row, Table};
@@ -51,8 +51,8 @@ fn authors_run(m: &mut Markup, summary: &Summary) {
     }
     m.leaf("h3", &[], "The author's run");
     let of = match &summary.experiment.reading_of {
-        Some(run) => format!("{}, {}. It is not the race of this page.", run.date, run.machine),
-        None => "When and on what is not told. It is not the race of this page.".to_owned(),
+        Some(run) => format!("{}, {}. This is not the race of this page.", run.date, run.machine),
+        None => "Date and machine are not given. This is not the race of this page.".to_owned(),
     };
     m.leaf("p", &[("class", "aside")], &of);
     for paragraph in reading.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
@@ -78,19 +78,19 @@ fn number(figure: &PublishedFigure, sources: &[&str]) -> String {
 }
 
 fn compared(m: &mut Markup, summary: &Summary, sources: &[&str]) {
-    let reference = look::reference(summary);
+    let reference = marks::reference(summary);
     m.leaf(
         "p",
         &[("class", "aside")],
         &format!(
-            "Theirs come from other machines and years, so absolute values cannot agree. What is compared is how a data \
-             path stands to {reference} at the same load: the published figure ÷ the one published for {reference}, \
-             and ours with its 95 % interval. Agrees: our interval is narrower than the published effect, leaves out 1 \
-             on the same side, and meets the published ratio within its rounding or the noise; where they found no \
-             effect, all of it lies within ±5 % of 1. Same direction: both above 1 or both below, and of another size. \
-             Contradicts: the published ratio is ruled out, and ours is on the other side of 1 or may be 1. Cannot \
-             tell: this run is too coarse for either; the rounds that would do are an estimate, if the scatter stays \
-             what it is. Where only a direction was published, < 1 or > 1, it agrees or \
+            "Theirs come from other machines and years, so absolute values cannot agree. Ratios to {reference} at the \
+            same load are compared: the published figure ÷ the one published for {reference}, and ours with its 95 % \
+            interval. Agrees: our interval is narrower than the published effect, excludes 1 on the same side, and \
+            overlaps the published ratio within its rounding or the noise; where they found no effect, all of it lies \
+            within ±5 % of 1. Same direction: both above 1 or both below, but of another size. Contradicts: the \
+            published ratio is ruled out, and ours is on the other side of 1 or may be 1. Cannot tell: this run is too \
+            imprecise for any of these; the number of rounds that would decide it is an estimate, if the scatter stays \
+            the same. Where only a direction was published, < 1 or > 1, it agrees or \
              contradicts if our interval and the noise leave out 1."
         ),
     );
@@ -151,7 +151,7 @@ fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources:
     let ratio =
         |ratio: &Option<Ratio>| plottable(ratio.as_ref()).map_or_else(|| text::NONE.to_owned(), text::ratio);
     // What both are divided by goes without saying where it is the reference.
-    let divided = match figure.against == look::reference(summary) {
+    let divided = match figure.against == marks::reference(summary) {
         true => String::new(),
         false => format!(" ÷ {}", figure.against),
     };
@@ -207,10 +207,10 @@ fn read(m: &mut Markup, summary: &Summary, sources: &[&str]) {
     if rows.is_empty() && tables.is_empty() {
         return;
     }
-    m.leaf("h3", &[], "Published, and to be read beside ours");
+    m.leaf("h3", &[], "Published, but not compared");
     if !rows.is_empty() {
         let head = ["data path", "what", "figure", "under"].map(str::to_owned).to_vec();
-        Table { caption: "Published figures that are compared with nothing", head, rows }.write(m);
+        Table { caption: "Published figures that are not compared", head, rows }.write(m);
     }
     tables.iter().for_each(|table| drawn(m, table, sources));
 }

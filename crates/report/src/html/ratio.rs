@@ -3,7 +3,7 @@
 
 use record::Measure;
 
-use super::look::{self, key};
+use super::marks::{self, key};
 use super::markup::Markup;
 use super::rows::{self, Panel};
 use super::scale::Log;
@@ -78,7 +78,7 @@ struct Plot<'a> {
 
 /// Writes the section.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
-    let reference = look::reference(summary);
+    let reference = marks::reference(summary);
     m.within("section", &[("id", "ratio")], |m| {
         let measure = carried::measure(summary);
         m.leaf("h2", &[], &format!("{} relative to {reference}", subject(measure)));
@@ -87,15 +87,15 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 let unit = carried::unit(measure);
                 return m.text(&format!(
                     "{unit} that arrived ÷ that of {reference}; right of 1 is faster. Marks are ratios, whiskers their \
-                     95 % intervals. The shaded band is the noise floor: what {reference} differs by from itself."
+                    95 % intervals. The shaded band is the noise floor: the difference of {reference} from itself."
                 ));
             }
             m.text(&format!(
                 "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. In a closed loop \
-                 answers per second stand first, and there right of 1 is faster. Marks are ratios of \
-                 the merged histograms, whiskers their 95 % intervals. The shaded band is the noise floor: what \
-                 {reference} differs by from itself. Shape, colour and word give the verdict for the load as a whole; \
-                 which statistic decided it stands in the table."
+                answers per second come first, and there right of 1 is faster. Marks are ratios of the merged \
+                histograms, whiskers their 95 % intervals. The shaded band is the noise floor: the difference of \
+                {reference} from itself. Shape, colour and word give the verdict for the whole load; the table says \
+                which statistic decided it."
             ));
         });
         for (load, spec) in summary.loads.iter().enumerate() {
@@ -129,7 +129,7 @@ pub(super) fn plottable(ratio: Option<&Ratio>) -> Option<&Ratio> {
 
 impl<'a> Plot<'a> {
     fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
-        let rows = look::runners_at(summary, load).collect();
+        let rows = marks::runners_at(summary, load).collect();
         Plot { summary, load, frame, statistics: statistics(summary, load), rows }
     }
 
@@ -147,11 +147,9 @@ impl<'a> Plot<'a> {
             self.draw_panel(&mut svg, *statistic, panel);
         }
         let subject = subject(carried::measure(self.summary));
-        let title = format!("{subject} relative to {}", look::reference(self.summary));
-        let desc = format!(
-            "{}; every figure stands in the table below.",
-            text::load(&self.summary.loads[self.load])
-        );
+        let title = format!("{subject} relative to {}", marks::reference(self.summary));
+        let desc =
+            format!("{}; every figure is in the table below.", text::load(&self.summary.loads[self.load]));
         svg.finish(self.frame, height, Caption { title: &title, desc: &desc })
     }
 
@@ -178,11 +176,11 @@ impl<'a> Plot<'a> {
                 svg.rect("stripe", stripe);
             }
             svg.group(
-                &[("class", look::verdict_class(rate.verdict)), ("data-c", &index.to_string())],
+                &[("class", marks::verdict_class(rate.verdict)), ("data-c", &index.to_string())],
                 |svg| {
                     rows::draw_name(svg, candidate, 19, at(150.0, y + 4.5), Anchor::End);
-                    look::mark(svg, rate.verdict, at(968.0, y));
-                    svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, look::verdict_word(rate.verdict));
+                    marks::mark(svg, rate.verdict, at(968.0, y));
+                    svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, marks::verdict_word(rate.verdict));
                 },
             );
         }
@@ -202,9 +200,9 @@ impl<'a> Plot<'a> {
         }
         let noise = floor.map(|floor| format!(", noise ±{}", text::percent(floor)));
         let title =
-            format!("{} ÷ {}{}", statistic.name, look::reference(self.summary), noise.unwrap_or_default());
+            format!("{} ÷ {}{}", statistic.name, marks::reference(self.summary), noise.unwrap_or_default());
         let most = ((panel.right - panel.left) / 7.5) as usize;
-        panel.draw_title(svg, &look::fitting(&title, most));
+        panel.draw_title(svg, &marks::fitting(&title, most));
         for tick in scale.ratio_ticks(46.0) {
             let class = if (tick - 1.0).abs() < 1e-9 { "one" } else { "grid" };
             rows::draw_tick(svg, class, scale.place(tick), span, &tick_text(tick));
@@ -216,17 +214,17 @@ impl<'a> Plot<'a> {
 
     fn draw_row(&self, svg: &mut Svg, statistic: Statistic, panel: Panel, scale: &Log, row: usize) {
         let (index, candidate, rate) = self.rows[row];
-        let (y, class) = (panel.row(self.frame, row), look::verdict_class(rate.verdict));
+        let (y, class) = (panel.row(self.frame, row), marks::verdict_class(rate.verdict));
         if self.frame == Frame::Narrow {
             let above = y - 13.0;
             svg.group(&[("class", class)], |svg| {
                 rows::draw_name(svg, candidate, 26, at(panel.left, above), Anchor::Start);
-                svg.text("verdict", at(panel.right, above), Anchor::End, look::verdict_word(rate.verdict));
+                svg.text("verdict", at(panel.right, above), Anchor::End, marks::verdict_word(rate.verdict));
             });
         }
         if candidate.role == Role::Reference {
             return svg
-                .group(&[("class", class)], |svg| look::mark(svg, rate.verdict, at(scale.place(1.0), y)));
+                .group(&[("class", class)], |svg| marks::mark(svg, rate.verdict, at(scale.place(1.0), y)));
         }
         let Some(ratio) = plottable((statistic.ratio)(rate)) else {
             let place = at(scale.place(1.0) + 8.0, y + 4.0);
@@ -239,7 +237,7 @@ impl<'a> Plot<'a> {
         svg.group(&attrs, |svg| {
             svg.tooltip(&format!("{}: {} × {value}", candidate.name, statistic.name));
             draw_whisker(svg, scale, ratio, y);
-            look::mark(svg, rate.verdict, at(scale.place(ratio.value), y));
+            marks::mark(svg, rate.verdict, at(scale.place(ratio.value), y));
         });
     }
 }
@@ -277,7 +275,7 @@ pub(super) fn domain(ratios: &[&Ratio], floor: Option<f64>) -> (f64, f64) {
 }
 
 fn table(m: &mut Markup, summary: &Summary, load: usize) {
-    let reference = look::reference(summary);
+    let reference = marks::reference(summary);
     let mut head = vec!["data path".to_owned()];
     for statistic in statistics(summary, load) {
         let is_time = [P50.name, P99.name].contains(&statistic.name);
@@ -324,7 +322,7 @@ fn cells(
         [Cell::figure((statistic.own)(rate)), ratio]
     };
     let mut cells: Vec<Cell> = statistics.iter().flat_map(pair).collect();
-    cells.push(Cell::classed(look::verdict_word(rate.verdict), look::verdict_class(rate.verdict)));
+    cells.push(Cell::classed(marks::verdict_word(rate.verdict), marks::verdict_class(rate.verdict)));
     cells.push(Cell::sentence(&rate.verdict_reason));
     cells
 }

@@ -1,6 +1,6 @@
 //! Drawings with a row a candidate: where rows and panels are, for wide and for narrow windows.
 
-use super::look;
+use super::marks;
 use super::svg::{Anchor, At, Frame, Svg, at};
 use crate::{Candidate, Role};
 
@@ -62,7 +62,7 @@ pub(super) fn draw_name(svg: &mut Svg, candidate: &Candidate, most: usize, place
         Role::Reference => "name strong",
         Role::Control | Role::Contender => "name",
     };
-    svg.text(class, place, anchor, &look::fitting(&candidate.name, most));
+    svg.text(class, place, anchor, &marks::fitting(&candidate.name, most));
 }
 
 /// Draws a tick through all rows, with its figure below them.

@@ -8,7 +8,7 @@ use super::rows::{self, Panel};
 use super::scale::Log;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
-use super::{look, machine, text};
+use super::{machine, marks, text};
 use crate::search::{about, arms_of, candidate, halving, is_better_high, name, sentence};
 use crate::{Ratio, Verdict};
 
@@ -60,11 +60,7 @@ fn head(m: &mut Markup, search: &Search) {
         });
         if search.answer.is_none() {
             m.within("ul", &[("class", "warnings")], |m| {
-                m.leaf(
-                    "li",
-                    &[],
-                    "What follows are the stages that were over by then; nothing in them is an answer.",
-                );
+                m.leaf("li", &[], "Only the stages below were finished; they are no answer.");
             });
         }
     });
@@ -72,7 +68,7 @@ fn head(m: &mut Markup, search: &Search) {
         let stages = search.stages.iter().enumerate();
         let stages = stages.map(|(place, stage)| (format!("#{}", id(stage, place)), heading(stage)));
         let first = [("#answer".to_owned(), "Answer")];
-        let last = [("#tried", "What was tried"), ("#machine", "Machine and load")];
+        let last = [("#tried", "Tried settings"), ("#machine", "Machine and load")];
         let last = last.map(|(place, name)| (place.to_owned(), name));
         for (place, name) in first.into_iter().chain(stages).chain(last) {
             m.leaf("a", &[("href", place.as_str())], name);
@@ -98,7 +94,7 @@ fn facts(search: &Search) -> [(&'static str, String, String); 5] {
         (
             "gain that a hold-out would prove",
             resolvable.map_or_else(unknown, text::percent),
-            "four times in five".to_owned(),
+            "in four of five searches".to_owned(),
         ),
         ("took", text::duration(search.wall_s), format!("of {}", text::duration(search.budget_s))),
     ]
@@ -126,7 +122,7 @@ fn answer(m: &mut Markup, search: &Search) {
             SearchVerdict::NothingHelps => m.leaf(
                 "p",
                 &[("class", "lead")],
-                "Keep what there is: no setting has a gain that is proven on blocks by which it was not chosen.",
+                "Keep the present settings: none has a gain that new blocks, which played no part in its choice, confirm.",
             ),
             SearchVerdict::NotSearched => m.leaf("p", &[("class", "lead")], "There is no answer."),
         }
@@ -141,12 +137,12 @@ fn answer(m: &mut Markup, search: &Search) {
         rows.extend(guards.map(|(guard, ratio)| of(format!("{guard} (must not get worse)"), *ratio)));
         if !rows.is_empty() {
             let head = vec!["figure".to_owned(), "÷ the incumbent's (95 %)".to_owned()];
-            Table { caption: "With it, on blocks that it was not chosen by", head, rows }.write(m);
+            Table { caption: "With it, on blocks that played no part in its choice", head, rows }.write(m);
         }
         if !answer.dropped.is_empty() {
             let dropped: Vec<String> =
                 answer.dropped.iter().map(|place| search.options[*place].told()).collect();
-            m.leaf("p", &[("class", "aside")], &format!("Left out, since no effect of it was proven: {}.", dropped.join(", ")));
+            m.leaf("p", &[("class", "aside")], &format!("Left out, because no effect was proven: {}.", dropped.join(", ")));
         }
     });
 }
@@ -196,16 +192,16 @@ fn lead(search: &Search, stage: &SearchStage) -> String {
     let right = if is_better_high(search) { "more, which is better" } else { "worse" };
     let of = match stage.name.as_str() {
         "ablation" => {
-            "the winner's figure ÷ its figure without an option; on the better side of 1 the option adds something"
+            "the winner's figure ÷ its figure without an option; on the better side of 1 the option helps"
         }
         _ => "an arm's figure ÷ the incumbent's of the same block",
     };
     let blocks = text::grouped(stage.blocks.into());
     let ended = match stage.name.as_str() {
         "calibration" => " Its interval is the band behind all others.",
-        "screening" => " Whoever looks good here comes into the race, and is not believed yet.",
-        "race" => " The best of many that do nothing looks good too; so nothing here is believed.",
-        "confirmation" => " By these blocks nothing was chosen: this is what is believed.",
+        "screening" => " Options that look good here enter the race; nothing is proven yet.",
+        "race" => " The best of many idle options looks good too, so nothing is proven here.",
+        "confirmation" => " These blocks played no part in the choice: their result counts.",
         _ => "",
     };
     format!("{blocks} blocks. Marks are {of}; right of 1 is {right}. Whiskers are 95 % intervals.{ended}")
@@ -264,7 +260,7 @@ fn draw(search: &Search, place: usize, arms: &[&SearchArm], frame: Frame) -> Mar
     for (row, arm) in arms.iter().enumerate() {
         draw_arm(&mut svg, search, (place, row), arm, (frame, panel, &scale));
     }
-    let desc = "Every figure stands in the table below.";
+    let desc = "Every figure is in the table below.";
     svg.finish(frame, Panel::height(frame, arms.len()), Caption { title: heading(stage), desc })
 }
 
@@ -281,25 +277,25 @@ fn draw_arm(
     let called = name(arm, &search.stages[place], search);
     let value = ratio.as_ref().map_or_else(|| text::NONE.to_owned(), text::ratio);
     let key = key(place, row);
-    let class = ("class", look::verdict_class(seen));
+    let class = ("class", marks::verdict_class(seen));
     let drawn = [class, ("data-f", key.as_str()), ("data-v", value.as_str())];
     svg.group(&drawn[..if ratio.is_some() { 3 } else { 1 }], |svg| {
         svg.tooltip(&format!("{called}: {value}"));
         let class = if arm.kept { "name strong" } else { "name" };
         match frame {
             Frame::Wide => {
-                svg.text(class, at(330.0, y + 4.5), Anchor::End, &look::fitting(&called, 38));
+                svg.text(class, at(330.0, y + 4.5), Anchor::End, &marks::fitting(&called, 38));
                 svg.text("verdict", at(1014.0, y + 4.5), Anchor::Start, fate(arm));
             }
             Frame::Narrow => {
-                svg.text(class, at(panel.left, y - 13.0), Anchor::Start, &look::fitting(&called, 38));
+                svg.text(class, at(panel.left, y - 13.0), Anchor::Start, &marks::fitting(&called, 38));
                 svg.text("verdict", at(panel.right, y - 13.0), Anchor::End, fate(arm));
             }
         }
         match &ratio {
             Some(ratio) => {
                 draw_whisker(svg, scale, ratio, y);
-                look::mark(svg, seen, at(scale.place(ratio.value), y));
+                marks::mark(svg, seen, at(scale.place(ratio.value), y));
             }
             None => svg.text("missing", at(scale.place(1.0) + 8.0, y + 4.0), Anchor::Start, "no figure"),
         }
@@ -312,7 +308,7 @@ fn table(m: &mut Markup, search: &Search, place: usize, arms: &[&SearchArm]) {
     let mut head = vec!["arm".to_owned(), "ratio (95 %)".to_owned(), "blocks".to_owned()];
     let named = rounds.iter().enumerate();
     head.extend(named.map(|(at, round)| format!("round {}: {} blocks", at + 1, round.blocks)));
-    head.push("what became of it".to_owned());
+    head.push("outcome".to_owned());
     let row = |(row, arm): (usize, &&SearchArm)| {
         let blocks = arm.ratio.map(|ratio| text::grouped(ratio.blocks.into()));
         let ratio = match plottable(arm) {
@@ -334,13 +330,13 @@ fn table(m: &mut Markup, search: &Search, place: usize, arms: &[&SearchArm]) {
 
 fn tried(m: &mut Markup, search: &Search) {
     m.within("section", &[("id", "tried")], |m| {
-        m.leaf("h2", &[], "What was tried");
+        m.leaf("h2", &[], "Tried settings");
         let row = |option: &record::SearchOption| Row {
             name: option.told(),
             candidate: None,
             cells: vec![match option.unmet.as_slice() {
                 [] => Cell::words("searched"),
-                reasons => Cell::sentence(&format!("cannot be made here: {}", reasons.join("; "))),
+                reasons => Cell::sentence(&format!("cannot be set here: {}", reasons.join("; "))),
             }],
         };
         let rows = search.options.iter().map(row).collect();
@@ -359,8 +355,8 @@ fn load(search: &Search) -> Vec<(String, String)> {
         ("workload", experiment.workload.kind.name().to_owned()),
         ("rate", rate.unwrap_or_else(|| "closed loop".to_owned())),
         ("connections", text::grouped(u64::from(experiment.workload.connections))),
-        ("way to the server", experiment.underlay.to_server().to_string()),
-        ("way to the client", experiment.underlay.to_client().to_string()),
+        ("wire to the server", experiment.underlay.to_server().to_string()),
+        ("wire to the client", experiment.underlay.to_client().to_string()),
         ("seed", search.seed.to_string()),
     ];
     rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

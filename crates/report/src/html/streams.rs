@@ -1,6 +1,6 @@
 //! What downloads and streams carried, as a table; nothing for races that are read by times.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
@@ -9,10 +9,10 @@ use crate::{Summary, carried};
 
 type Figure = (&'static str, fn(&Carried) -> Option<String>);
 
-/// The columns; one that says nothing of anybody is left out.
+/// The columns; an empty one is left out.
 const FIGURES: [Figure; 7] = [
     ("Mbit/s", |of| of.mbit_per_s.map(carried::mbit)),
-    ("mean of an object", carried::object_ms),
+    ("mean object time", carried::object_ms),
     ("packets sent/s", |of| of.sent_packets_per_s.map(text::per_second)),
     ("received/s", |of| of.received_packets_per_s.map(text::per_second)),
     ("lost", carried::loss),
@@ -22,7 +22,7 @@ const FIGURES: [Figure; 7] = [
 
 /// Writes the table of a load.
 pub(super) fn table(m: &mut Markup, summary: &Summary, load: usize) {
-    let runners: Vec<_> = look::runners_at(summary, load).collect();
+    let runners: Vec<_> = marks::runners_at(summary, load).collect();
     let told = |figure: &&Figure| {
         runners.iter().any(|(_, _, rate)| rate.carried.as_ref().and_then(figure.1).is_some())
     };

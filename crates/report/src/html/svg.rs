@@ -120,7 +120,6 @@ impl Svg {
             .empty("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
     }
 
-    /// A circle.
     pub(super) fn circle(&mut self, class: &str, centre: At, radius: f64) {
         let (x, y, r) = (number(centre.x), number(centre.y), number(radius));
         self.0.empty("circle", &[("class", class), ("cx", &x), ("cy", &y), ("r", &r)]);
@@ -137,7 +136,6 @@ impl Svg {
         self.0.empty("path", &[("class", class), ("d", &data)]);
     }
 
-    /// A text.
     pub(super) fn text(&mut self, class: &str, place: At, anchor: Anchor, text: &str) {
         let (x, y) = (number(place.x), number(place.y));
         // A class is shorter than the attribute, and a page has a thousand texts.

@@ -5,7 +5,7 @@ mod chart;
 use record::{AxisUnit, Measure, WorkloadKind};
 
 use self::chart::Plot;
-use super::look::{self, key};
+use super::marks::{self, key};
 use super::markup::Markup;
 use super::svg::Frame;
 use super::table::{Cell, Row, Table};
@@ -52,15 +52,15 @@ fn heading(sweep: &Swept) -> String {
 }
 
 fn lead(summary: &Summary, sweep: &Swept) -> String {
-    let reference = look::reference(summary);
-    let paired = "Whiskers are 95 % intervals of the figures themselves. They hold what drifts for all data paths alike, which the \
-                  ratios below do not: a difference that is not seen here may be plain there.";
+    let reference = marks::reference(summary);
+    let paired = "Whiskers are 95 % intervals of the figures themselves. They include drift that all data paths share, which the \
+    ratios below do not: a difference may be clear there and not here.";
     if sweep.charts.iter().all(|chart| chart.levels.is_empty()) {
-        return format!("Each data path is a line, the strongest that of {reference}. {paired}");
+        return format!("Each data path is a line; the thickest is {reference}. {paired}");
     }
     format!(
-        "Each data path is a line. The level across is {reference}, which raced as the experiment has it, at none of the \
-         values. {paired}"
+        "Each data path is a line. The horizontal line is {reference}, which raced as the experiment has it, at none of \
+        the values. {paired}"
     )
 }
 
@@ -73,7 +73,7 @@ fn axis_name(summary: &Summary, sweep: &Swept) -> String {
     };
     match sweep.axis {
         AxisUnit::Bytes => format!("bytes of {}", thing(summary.experiment.workload.kind)),
-        AxisUnit::PercentOfCapacity => format!("% of what {} carries at most", look::reference(summary)),
+        AxisUnit::PercentOfCapacity => format!("% of the capacity of {}", marks::reference(summary)),
         AxisUnit::PerSecond => match carried::measure(summary) {
             Measure::Packets => "packets/s asked for".to_owned(),
             Measure::Latency | Measure::Bandwidth => "requests/s asked for".to_owned(),

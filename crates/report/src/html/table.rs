@@ -8,13 +8,10 @@ pub(super) struct Table<'a> {
     pub(super) caption: &'a str,
     /// The heads of the columns, the names' column first.
     pub(super) head: Vec<String>,
-    /// The rows.
     pub(super) rows: Vec<Row>,
 }
 
-/// A row.
 pub(super) struct Row {
-    /// Its name.
     pub(super) name: String,
     /// The candidate it is about, as a place in the summary.
     pub(super) candidate: Option<usize>,
@@ -22,7 +19,6 @@ pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
 }
 
-/// A cell.
 pub(super) struct Cell {
     text: String,
     class: &'static str,
@@ -31,7 +27,6 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// A figure.
     pub(super) fn figure(text: String) -> Cell {
         Cell { text, class: "", key: None, span: 1 }
     }
@@ -41,7 +36,6 @@ impl Cell {
         Cell { text, class: "", key: Some(key), span: 1 }
     }
 
-    /// A text.
     pub(super) fn words(text: impl Into<String>) -> Cell {
         Cell { text: text.into(), class: "w", key: None, span: 1 }
     }

@@ -275,8 +275,8 @@ fn a_search_tells_every_stage_and_what_became_of_each_arm() {
     assert_eq!(race.matches(">raced</td>").count(), 4 + 2);
     assert!(race.contains("given up: it broke"));
     assert!(html.contains("tune.client.tcp_rmem = &quot;4096 8192 16384&quot;"));
-    assert!(html.contains("cannot be made here: this kernel has no fq"));
-    assert!(html.contains("Left out, since no effect of it was proven: server.tcp_frto=0."));
+    assert!(html.contains("cannot be set here: this kernel has no fq"));
+    assert!(html.contains("Left out, because no effect was proven: server.tcp_frto=0."));
     // Of a time less is better, of a throughput more.
     let confirmed = |html: &str, class: &str| {
         let section = html.split_once("id=\"confirmation-3\"").unwrap().1.split_once("</section>").unwrap().0;
@@ -340,7 +340,7 @@ fn texts_can_be_read_in_light_and_dark() {
     }
 }
 
-/// With `HOSTGAP_PAGES` naming a directory, the scenes are written there, to be looked at.
+/// With `HOSTGAP_PAGES` naming a directory, the scenes are written there, for inspection.
 #[test]
 fn scenes_differ() {
     let pages = pages();

@@ -17,7 +17,6 @@ pub(super) fn micros(ns: u64) -> String {
     significant(ns as f64 / 1e3)
 }
 
-/// [`micros`], or [`NONE`].
 pub(super) fn micros_or_none(ns: Option<u64>) -> String {
     ns.map_or_else(|| NONE.to_owned(), micros)
 }

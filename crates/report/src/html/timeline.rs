@@ -3,7 +3,7 @@
 mod chart;
 
 use self::chart::Plot;
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::svg::Frame;
 use super::table::{Cell, Row, Table};
@@ -53,25 +53,26 @@ fn lead(summary: &Summary, timeline: &Timeline) -> String {
         .flatten()
         .any(|row| matches!(row.quantity, Quantity::Stolen | Quantity::Starved));
     let stalls = if has_stalls {
-        " Answers that were late while the hypervisor took CPU time, or while the generator waited for a CPU, may be late by \
-         the machine and not by their data path."
+        " Answers that were late while the hypervisor took CPU time, or while the generator waited for a CPU, may be late \
+        because of the machine and not because of their data path."
     } else {
         ""
     };
     let several = match timeline.rounds_a_step {
         1 => String::new(),
         rounds => format!(
-            " A point stands for {rounds} rounds: the least rate, the greatest percentile, the sum of what is counted."
+            " A point stands for {rounds} rounds: the least rate, the greatest percentile, the sum of the counts."
         ),
     };
     format!(
-        "What single trials reached, round by round{took}.{stalls} Upright lines are new builds of all topologies. What moves all \
-         lines alike is the machine; what moves one is its data path, or chance. Void trials are counted in their own row and \
-         are in no other figure but counts.{several}"
+        "The results of single trials, round by round{took}.{stalls} Vertical lines mark new builds of all topologies. If all \
+        lines move together, the cause is the machine; if one moves, it is its data path or chance. Void trials have a row \
+        of their own; of the other rows only counts include them.{several}"
     )
 }
 
-/// How long a round took on the average, builds included: a record has the time of the whole race, and not of its rounds.
+/// How long a round took on the average, builds included: a record has the time of the whole race, and not of its
+/// rounds.
 fn each_s(summary: &Summary, timeline: &Timeline) -> Option<f64> {
     summary.progress.wall_s.map(|wall_s| wall_s / f64::from(timeline.rounds))
 }
@@ -117,7 +118,7 @@ fn rounds_of(timeline: &Timeline, step: usize) -> String {
 
 fn table(m: &mut Markup, summary: &Summary, timeline: &Timeline, row: &TimelineRow) {
     let runners: Vec<(usize, String)> =
-        look::runners(summary).map(|(index, candidate)| (index, candidate.name.clone())).collect();
+        marks::runners(summary).map(|(index, candidate)| (index, candidate.name.clone())).collect();
     let cell = |index: usize, step: usize| {
         let value = row.series.get(index).and_then(|series| series[step]);
         Cell::figure(value.map_or_else(String::new, |value| told(row.quantity, value)))

@@ -1,6 +1,6 @@
-//! The two nodes of a race drawn, and what each data path puts between pod and wire, as far as the record tells it.
+//! The two nodes of a race drawn, and what each data path puts between pod and wire, as far as the record shows it.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
@@ -32,12 +32,12 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 Placement::TwoNodes => {
                     "Two nodes on one machine, each with network namespaces and CPUs of its own, joined by a wire. The \
                      data path is everything between a pod and the wire, on both nodes. The reference has no pods: \
-                     client and server sit on the nodes themselves."
+                     client and server run on the nodes themselves."
                 }
                 Placement::SameNode => {
                     "Both pods are on one node; client and server have CPUs of their own. The data path is everything \
-                     between the two pods. The reference has no pods: client and server sit on the node itself and speak \
-                     over its loopback."
+                    between the two pods. The reference has no pods: client and server run on the node itself and talk \
+                    over its loopback."
                 }
             },
         );
@@ -56,7 +56,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             name: candidate.name.clone(),
             candidate: candidate.runnable.then_some(index),
             cells: vec![
-                Cell::words(look::stands_for(candidate)),
+                Cell::words(marks::stands_for(candidate)),
                 Cell::figure(candidate.mtu.map_or_else(|| text::NONE.to_owned(), |mtu| text::grouped(u64::from(mtu)))),
                 Cell::words(match candidate.runnable {
                     true => "raced".to_owned(),
@@ -72,8 +72,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 /// Which candidates have a pod on one side alone, in words.
 fn sentences(summary: &Summary) -> Vec<String> {
     let ends = [
-        (Side::Client, "In a pod is the client alone, and the server sits on its node itself, of"),
-        (Side::Server, "In a pod is the server alone, and the client sits on its node itself, of"),
+        (Side::Client, "Only the client is in a pod, and the server runs on its node itself, of"),
+        (Side::Server, "Only the server is in a pod, and the client runs on its node itself, of"),
     ];
     let told = |(side, words): (Side, &str)| {
         let alone = summary.experiment.candidates.iter().filter(|candidate| candidate.in_container == side);
@@ -89,8 +89,8 @@ fn sentences(summary: &Summary) -> Vec<String> {
     ends.into_iter().filter_map(told).collect()
 }
 
-/// Whether all candidates, some or none have a pod on the client's side (0) or the server's (1). The host has none and does
-/// not count; where nothing is named, all data paths race, and have pods on both sides.
+/// Whether all candidates, some or none have a pod on the client's side (0) or the server's (1). The host has none and
+/// does not count; where nothing is named, all data paths race, and have pods on both sides.
 fn pods(summary: &Summary, at: usize) -> Pods {
     let contenders = summary.experiment.candidates.iter().filter(|candidate| candidate.path != "host");
     let have: Vec<bool> = contenders.map(|candidate| candidate.in_container.holds(at)).collect();
@@ -112,8 +112,8 @@ enum Pods {
 fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
     let machine = &summary.machine;
     let receives = match machine.facts.get("receive steering") {
-        Some(steering) if steering.starts_with("RPS") => "RPS: received packets are worked on by these CPUs",
-        Some(_) => "received packets are worked on by the sender's CPUs",
+        Some(steering) if steering.starts_with("RPS") => "RPS: these CPUs process received packets",
+        Some(_) => "the sender's CPUs process received packets",
         None => "",
     };
     let [of_client, of_server] = [0, 1].map(|at| pods(summary, at));
@@ -162,7 +162,7 @@ const ONE_NODE: Caption = Caption {
 fn boxes(summary: &Summary, client: &str, most: usize) -> [(&'static str, String, String); 3] {
     let machine = &summary.machine;
     let pod = |name: &str, cpus: &str, process: &str| {
-        ("pod", look::fitting(&format!("{name} · CPU {cpus}"), most), look::fitting(process, most))
+        ("pod", marks::fitting(&format!("{name} · CPU {cpus}"), most), marks::fitting(process, most))
     };
     [
         pod("client pod", &machine.client_cpus, client),
@@ -238,7 +238,7 @@ fn draw_node(svg: &mut Svg, node: &Node, area: Rect, mirrored: bool) {
     svg.rect("node", area);
     svg.text("strong", at(x(16.0, 0.0), area.y + 24.0), side(mirrored), &node_text(node, 44));
     let pod = Rect { x: x(16.0, 222.0), y: 62.0, width: 222.0, height: 80.0 };
-    draw_box(svg, "pod", pod, (node.pod, &look::fitting(node.process, 30)));
+    draw_box(svg, "pod", pod, (node.pod, &marks::fitting(node.process, 30)));
     if node.has_pods {
         let path = Rect { x: x(286.0, 128.0), y: 62.0, width: 128.0, height: 80.0 };
         draw_box(svg, "under-test", path, ("data path", "what is raced"));
@@ -256,7 +256,7 @@ fn side(mirrored: bool) -> Anchor {
 }
 
 fn node_text(node: &Node, most: usize) -> String {
-    look::fitting(&format!("{} · CPU {}", node.name, node.cpus), most)
+    marks::fitting(&format!("{} · CPU {}", node.name, node.cpus), most)
 }
 
 fn draw_box(svg: &mut Svg, class: &str, area: Rect, (name, detail): (&str, &str)) {
@@ -276,7 +276,7 @@ fn draw_narrow(summary: &Summary) -> Markup {
         svg.rect("node", Rect { x: 4.0, y: top, width: 372.0, height: 184.0 });
         svg.text("strong", at(18.0, top + 24.0), Anchor::Start, &node_text(node, 40));
         let pod = Rect { x: 60.0, y: pod_y, width: 260.0, height: 54.0 };
-        draw_box(&mut svg, "pod", pod, (node.pod, &look::fitting(node.process, 34)));
+        draw_box(&mut svg, "pod", pod, (node.pod, &marks::fitting(node.process, 34)));
         if node.has_pods {
             let path = Rect { x: 60.0, y: path_y, width: 260.0, height: 54.0 };
             draw_box(&mut svg, "under-test", path, ("data path", "what is raced"));
@@ -327,9 +327,9 @@ mod tests {
     #[test]
     fn a_side_without_pods_is_drawn_without_a_data_path() {
         let client =
-            "In a pod is the client alone, and the server sits on its node itself, of: docker, client only.";
+            "Only the client is in a pod, and the server runs on its node itself, of: docker, client only.";
         let server =
-            "In a pod is the server alone, and the client sits on its node itself, of: docker, server only.";
+            "Only the server is in a pod, and the client runs on its node itself, of: docker, server only.";
         check(&[Side::Both], &[">client pod<", ">server pod<"], 4);
         check(
             &[Side::Client],

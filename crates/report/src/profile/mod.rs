@@ -28,8 +28,8 @@ pub struct ProfiledLoad {
 
 /// What was sampled of a candidate at a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Profiled {
-    /// Its name.
     pub name: String,
     /// Requests that were answered meanwhile.
     pub requests: u64,

@@ -1,7 +1,7 @@
 //! Which part of the kernel a stack belongs to, by a table of names of functions (`parts/names.txt`).
 //!
-//! The innermost function that the table knows decides. What serves everybody (locks, copying within the kernel, RCU)
-//! is not in the table, so that its time belongs to whoever called it.
+//! The innermost function that the table knows decides. What serves all parts (locks, copying within the kernel, RCU)
+//! is not in the table, so that its time belongs to the caller.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -1,8 +1,8 @@
-//! A search for settings, told from its record: as text, as JSON, and for the page.
+//! A search for settings, rendered from its record: as text, as JSON, and for the page.
 
 #[cfg(test)]
 pub(crate) mod fixture;
-mod told;
+mod text;
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use record::{Asked, Candidate, Search, SearchAnswer, SearchArm, SearchStage, Sea
 
 use crate::terminal;
 
-pub use told::text;
+pub use text::text;
 
 /// The record as JSON, indented, with a newline at the end: what `hostgap tune search --json` prints.
 pub fn json(search: &Search) -> String {
@@ -56,10 +56,10 @@ pub(crate) fn about(stage: &SearchStage) -> &'static str {
     match stage.name.as_str() {
         "calibration" => "the incumbent against itself",
         "screening" => "each option, among the others",
-        "race" => "chosen by these, so they flatter",
+        "race" => "the choice is made by these, so they flatter",
         "confirmation" => "fresh blocks",
         "ablation" => "the winner, and the winner against itself without an option",
-        _ => "what is left, on fresh blocks",
+        _ => "the remaining settings, on new blocks",
     }
 }
 

@@ -6,7 +6,6 @@ use crate::carried;
 use crate::figures::{self, duration_ns};
 use crate::summary::{Candidate, Load, Quantiles, RateSummary, Verdict};
 
-/// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Name,
@@ -87,7 +86,7 @@ impl Column {
             Column::Name => "candidate",
             Column::Achieved => "req/s",
             Column::Mbit => "Mbit/s",
-            Column::Object => "mean of an object",
+            Column::Object => "mean object time",
             Column::Sent => "sent/s",
             Column::Received => "received/s",
             Column::Loss => "lost",

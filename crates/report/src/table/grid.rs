@@ -13,7 +13,6 @@ pub(super) enum Ink {
     Red,
 }
 
-/// A row.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) cells: Vec<String>,

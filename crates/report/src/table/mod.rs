@@ -88,7 +88,7 @@ fn head(summary: &Summary) -> String {
         counted(machine.cpus.into(), "CPU")
     );
     if summary.experiment.placement == Placement::SameNode {
-        text.push_str("Both pods on one node; host: client and server in the node, over its loopback.\n");
+        text.push_str("Both pods are on one node; with host, client and server use the node's loopback.\n");
     }
     if let Some(workload) = carried::told(&summary.experiment.workload) {
         let _infallible = writeln!(text, "Workload {workload}.");
@@ -100,7 +100,7 @@ fn head(summary: &Summary) -> String {
         let (void, trials) = (progress.void_trials, progress.trials);
         let _infallible = writeln!(
             text,
-            "{void} of {} are void and not counted; the page has the reasons.",
+            "{void} of {} are void and do not count; the page has the reasons.",
             counted(trials, "trial")
         );
     }
@@ -163,7 +163,7 @@ fn noise_line(noise: &Noise, measure: Measure) -> String {
     format!("  Noise, the host against itself: {}. Less than that is indistinguishable.\n", known.join(", "))
 }
 
-/// What is to be known of single candidates, and how long the race would have to be to tell more.
+/// What is to be known of single candidates, and how long the race would have to be to show more.
 fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     let mut text = void(racing);
     for (candidate, rate) in racing {
@@ -174,12 +174,12 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
         if let Some(sent) = sent(rate).filter(|sent| *sent < KEPT) {
             let share = figures::percent(sent);
             let _infallible =
-                writeln!(text, "  {name}: {share} of the rate was sent; the sender had no time for more");
+                writeln!(text, "  {name}: {share} of the rate was sent; the sender was too slow for more");
         }
         if let Some(kept) = kept(rate).filter(|kept| *kept < KEPT) {
             let _infallible = writeln!(
                 text,
-                "  {name}: {} of the rate was answered in time; the latencies are those of a queue that grows",
+                "  {name}: {} of the rate was answered in time; the latencies are those of a growing queue",
                 figures::percent(kept)
             );
         }
@@ -207,7 +207,7 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
 /// A rate is kept if this share of it is answered within the measured time; what is under way at its end is not.
 const KEPT: f64 = 0.98;
 
-/// The share of the rate that was answered in time. Nobody answers a stream.
+/// The share of the rate that was answered in time. A stream has no answers.
 fn kept(rate: &RateSummary) -> Option<f64> {
     if rate.carried.is_some() { None } else { Some(rate.achieved_rps? / rate.requested_rps?) }
 }
@@ -232,7 +232,7 @@ fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
     if told.is_empty() { String::new() } else { format!("  Void trials, repeated: {}.\n", told.join(", ")) }
 }
 
-/// The percentiles that are not told, for the candidate that lacks most.
+/// The percentiles that are not shown, for the candidate that lacks most.
 fn needs(racing: &[(&Candidate, &RateSummary)]) -> String {
     let labels = racing.iter().flat_map(|(_, rate)| &rate.needs).map(|need| need.percentile);
     let mut seen: Vec<&str> = vec![];
@@ -265,7 +265,7 @@ fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
                 format!("{label} {} ({})", counted(rounds, "round"), span_s(wall_s))
             }
             (Some(rounds), None) => format!("{label} {}", counted(rounds, "round")),
-            (None, _) => format!("{label} more than anybody waits for"),
+            (None, _) => format!("{label} impractically many"),
         })
     };
     let told: Vec<String> =

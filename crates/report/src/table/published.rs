@@ -1,5 +1,5 @@
-//! Published figures beside ours: what this run found, then for each load a table of ratios, theirs and ours, with a mark
-//! for how they agree, and last what the experiment's author saw in a run of their own.
+//! Published figures beside ours: what this run found, then for each load a table of ratios, theirs and ours, with a
+//! mark for how they agree, and last what the experiment's author saw in a run of their own.
 
 use std::fmt::Write;
 
@@ -106,14 +106,14 @@ fn obstacles(summary: &Summary) -> String {
     summary.agreements.obstacles.iter().map(line).collect()
 }
 
-/// What it takes to tell what this run cannot.
+/// The number of rounds that would decide a comparison.
 fn rounds_needed(summary: &Summary) -> String {
     let rounds: Vec<u64> = summary.published.iter().filter_map(|figure| figure.rounds_needed).collect();
     match (rounds.iter().min(), rounds.iter().max()) {
         (Some(least), Some(most)) if least < most => {
-            format!("  What cannot be told would take from about {least} to about {most} rounds.\n")
+            format!("  The undecided figures would take from about {least} to about {most} rounds.\n")
         }
-        (Some(rounds), _) => format!("  What cannot be told would take about {rounds} rounds.\n"),
+        (Some(rounds), _) => format!("  The undecided figures would take about {rounds} rounds.\n"),
         _ => String::new(),
     }
 }

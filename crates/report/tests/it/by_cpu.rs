@@ -95,5 +95,5 @@ fn the_busiest_cpu_is_compared_with_the_busiest_that_was_published() {
         trial.server_by_cpu.clear();
     }
     let told = of(&race);
-    assert!(told.reason.contains("did not write down the time of each CPU"), "{}", told.reason);
+    assert!(told.reason.contains("did not record the time of each CPU"), "{}", told.reason);
 }

@@ -37,7 +37,7 @@ fn each_kind_of_agreement_is_found() {
         ("docker", Metric::P95, "was not in this race"),
         ("bridge+vxlan", Metric::P99_99, "too few samples"),
         ("bridge+vxlan", Metric::Max, "has no interval"),
-        ("bridge+vxlan", Metric::CpuSoftirq, "no such load"),
+        ("bridge+vxlan", Metric::CpuSoftirq, "this load was not raced"),
     ] {
         let figure = figure(&summary, candidate, metric);
         assert_eq!(figure.agreement, Agreement::NotComparable, "{candidate} {}", metric.name());
@@ -50,8 +50,8 @@ fn each_kind_of_agreement_is_found() {
     let sentence = summary.agreement.as_ref().unwrap();
     assert!(
         sentence.starts_with(
-            "This run: of 12 published comparisons, 4 agree, 1 has the same direction and another size, 1 contradicts, \
-             1 cannot be told from this run, 5 are not comparable."
+            "This run: of 12 published comparisons, 4 agree, 1 has the same direction but another size, 1 contradicts, \
+             1 cannot be decided by this run, 5 are not comparable."
         ),
         "{sentence}"
     );
@@ -100,9 +100,12 @@ fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
     let ours = figure.ratio.unwrap();
     assert!(ours.low < 1.3 && 1.3 < ours.high, "their figure lies in our interval: {ours:?}");
     assert_eq!(figure.agreement, Agreement::CannotTell, "{}", figure.reason);
-    assert!(figure.reason.contains("this race sees factors of"), "{}", figure.reason);
+    assert!(figure.reason.contains("this race can only see factors of"), "{}", figure.reason);
     let rounds = figure.rounds_needed.expect("a quieter or longer race would tell");
-    assert!(rounds > 6 && figure.reason.contains(&format!("about {rounds} rounds would tell")), "{rounds}");
+    assert!(
+        rounds > 6 && figure.reason.contains(&format!("about {rounds} rounds would decide it")),
+        "{rounds}"
+    );
 
     // As many rounds of the same machine tell.
     let mut longer = of(u32::try_from(rounds / 2 + 1).unwrap()).race();
@@ -143,8 +146,8 @@ fn means_and_shares_are_quotients_of_sums() {
     assert!(bandwidth.reason.contains("this race measured no bandwidth"), "{}", bandwidth.reason);
 }
 
-/// Others may be divided by a candidate that is not the reference; its own figure then has nothing to be compared with, and
-/// is no failure.
+/// Others may be divided by a candidate that is not the reference; its own figure then has nothing to be compared with,
+/// and is no failure.
 #[test]
 fn what_others_are_divided_by_is_told_as_such() {
     let mut race =

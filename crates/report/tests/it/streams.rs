@@ -87,7 +87,7 @@ fn streams_of_bytes_and_downloads_are_read_by_bandwidth() {
     assert!((480.0..576.0).contains(&mbit), "{mbit}");
 
     let download = race(WorkloadKind::Download, vec![None]);
-    check(&download, &["Workload download: downloads by 8 clients", "mean of an object", "2.00 ms"]);
+    check(&download, &["Workload download: downloads by 8 clients", "mean object time", "2.00 ms"]);
     assert_eq!(
         is_in_step_with_the_schema(&download)["candidates"][0]["rates"][0]["carried"]["object_ms_mean"],
         2.0
@@ -104,7 +104,7 @@ fn handshakes_are_told_where_there_are_any() {
     }
     let text = table(&analyse(&race), Style { colour: false, width: 120 });
     assert!(text.contains("75 % of 18000 TLS handshakes resumed a session"), "{text}");
-    assert!(text.contains("TLS, every handshake whole."), "{text}");
+    assert!(text.contains("TLS, full handshakes only."), "{text}");
     let value = is_in_step_with_the_schema(&race);
     assert_eq!(value["candidates"][2]["rates"][0]["handshakes"]["full"], 4500);
 }

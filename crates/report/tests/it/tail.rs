@@ -34,7 +34,7 @@ fn changed(change: impl Fn(&mut Experiment)) -> Race {
 fn time_outs_are_counted_beside_the_samples_that_took_as_long() {
     let told = tail(&lossy()).unwrap();
     let [again, expired, late] =
-        [" segments sent again, ", " retransmission time-outs; ", " samples took 190 ms"].map(|end| {
+        [" segments retransmitted, ", " retransmission time-outs; ", " samples took 190 ms"].map(|end| {
             let before = told.split(end).next().unwrap();
             before.rsplit(' ').next().unwrap().parse::<u64>().unwrap_or_else(|_| panic!("{told}"))
         });
@@ -47,7 +47,7 @@ fn time_outs_are_counted_beside_the_samples_that_took_as_long() {
 #[test]
 fn without_a_time_out_no_packet_is_said_to_be_lost() {
     let told = tail(&with_counters(3, 0)).unwrap();
-    assert!(told.contains("sent again, no retransmission time-out; "), "{told}");
+    assert!(told.contains("retransmitted, no retransmission time-out; "), "{told}");
     assert!(told.contains("these counters do not show why") && !told.contains("lost packet"), "{told}");
 }
 
@@ -61,7 +61,7 @@ fn more_samples_than_time_outs_have_another_cause_too() {
     race.rounds[0].trials.iter_mut().find(|trial| trial.entrant == 2).unwrap().counters.rto_expiries = 1;
     let told = tail(&race).unwrap();
     assert!(
-        told.contains("1 retransmission time-out; ") && told.contains("More samples than time-outs"),
+        told.contains("1 retransmission time-out; ") && told.contains("more samples than time-outs"),
         "{told}"
     );
 }

@@ -50,12 +50,12 @@ fn rounds_lie_at_their_minutes_where_the_record_has_them() {
     let mut race = race();
     let ends = timeline(&race).ends_s.expect("every round has its end");
     assert_eq!((ends[0], ends[29]), (21.0, 7.0 * 30.0 + 14.0 * 6.0));
-    assert!(html::page(&analyse(&race)).contains("minutes from the beginning of the race"));
+    assert!(html::page(&analyse(&race)).contains("minutes since the start of the race"));
     race.rounds[4].ended_s = None;
     let unknown = timeline(&race).ends_s;
     race.rounds[4].ended_s = Some(1.0);
     assert_eq!([unknown, timeline(&race).ends_s], [None, None]);
-    assert!(!html::page(&analyse(&race)).contains("minutes from the beginning of the race"));
+    assert!(!html::page(&analyse(&race)).contains("minutes since the start of the race"));
 }
 
 #[test]

@@ -153,22 +153,19 @@ fn too_little_is_said_to_be_too_little() {
     assert_eq!((verdict(&summary, "x", 0), summary.candidates[2].rates[0].ratio.p50), (None, None));
     assert_eq!(summary.verdict, "nothing can be said yet: a single round gives no interval");
     let nothing = Race { rounds: vec![], loads: vec![], end: None, ..one_round.race() };
-    assert_eq!(analyse(&nothing).verdict, "nothing was raced yet");
+    assert_eq!(analyse(&nothing).verdict, "nothing has been raced yet");
     let nobody = Plan::of(4, vec![Truth { unmet: Some("no"), ..Truth::of("x", 1.0) }]);
-    assert_eq!(analyse(&nobody.race()).verdict, "nobody but host could run here");
+    assert_eq!(analyse(&nobody.race()).verdict, "only host could run here");
 }
 
 #[test]
 fn the_sentence_names_the_nearest_and_the_farthest() {
     let sentence = analyse(&eventful()).verdict;
-    assert!(
-        sentence.starts_with("100 B at 50 % (33.0k/s): macvlan is the nearest to host, p50 +"),
-        "{sentence}"
-    );
+    assert!(sentence.starts_with("100 B at 50 % (33.0k/s): macvlan is nearest to host, p50 +"), "{sentence}");
     assert!(sentence.contains("; bridge+vxlan costs most, p50 +4"), "{sentence}");
     let level = vec![Truth::of("a", 1.0), Truth::of("b", 1.2), Truth::of("c", 1.6)];
     let sentence = analyse(&Plan::of(6, level).race()).verdict;
-    assert!(sentence.contains(": a cannot be told from host (p50 known to ±"), "{sentence}");
+    assert!(sentence.contains(": a cannot be distinguished from host (p50 known to ±"), "{sentence}");
     assert!(sentence.contains("; c costs most, p50 +6") && !sentence.contains("b "), "{sentence}");
     let ahead = analyse(&Plan::of(6, vec![Truth::of("a", 0.8), Truth::of("b", 1.2)]).race()).verdict;
     assert!(
@@ -211,7 +208,7 @@ fn a_candidate_that_broke_is_told_and_compared_with_nothing() {
     }
     // All others are judged as before.
     assert_eq!(summary.candidates[3].rates[1].verdict, before.candidates[3].rates[1].verdict);
-    let note = format!("{} broke in round {} and raced no further: {why}", candidate.name, broken + 1);
+    let note = format!("{} broke in round {} and left the race: {why}", candidate.name, broken + 1);
     assert!(summary.notes.contains(&note), "{:?}", summary.notes);
     assert!(!summary.verdict.contains(&candidate.name), "{}", summary.verdict);
     let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();

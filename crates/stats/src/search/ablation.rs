@@ -6,7 +6,7 @@ use super::{Arm, Effect, Nothing, Rules, StageName, Trials};
 
 /// What of the winner does anything.
 pub(super) enum Ablated {
-    /// Nobody knows: the budget is at its end.
+    /// Unknown: the budget is used up.
     NoTime,
     /// All of it, as far as can be told.
     Whole,

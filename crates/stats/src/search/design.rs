@@ -8,11 +8,11 @@ use crate::Random;
 /// each of the four combinations three times. The twelfth run has everything off, and is the incumbent of the block.
 const GENERATOR: [bool; 11] = [true, true, false, true, true, true, false, false, false, true, false];
 
-/// The most settings of an arm: beyond that nobody can say which of them broke it, nor ablate it.
+/// The most settings of an arm: with more it cannot be found out which of them broke it, nor ablated.
 pub(super) const SET_MAX: usize = 8;
 
 /// A block of arms in which about half of the factors are on: Plackett and Burman's runs, with the factors in random
-/// columns and values in random order. More factors than columns are drawn anew for every block.
+/// columns and values in random order. More factors than columns are drawn again for every block.
 pub(super) fn factorial(space: &Space, alive: &[usize], random: &mut Random) -> Vec<Arm> {
     let mut factors: Vec<usize> = alive.iter().map(|option| space.factor_of(*option)).collect();
     factors.dedup();
@@ -158,7 +158,7 @@ mod tests {
             arms.push((block, Arm::default()));
             arms.extend(factorial(&space, &[0, 1, 2, 3, 4], &mut random).into_iter().map(|arm| (block, arm)));
         }
-        // Every block is off by something of its own, which is nobody's effect.
+        // Every block has an offset of its own, which is no option's effect.
         let visits: Vec<Visit<'_>> = arms
             .iter()
             .map(|(block, arm)| Visit {

@@ -19,7 +19,7 @@ pub(super) fn race<T: Trials>(arms: Vec<Arm>, visits: f64, trials: &mut T) -> Re
         }
         let score = |at: &usize| tally.score(*at).unwrap_or(f64::NEG_INFINITY);
         racing.sort_by(|a, b| score(b).total_cmp(&score(a)));
-        // Broken arms go, whoever is left.
+        // Broken arms leave, however few remain.
         racing.retain(|at| tally.score(*at).is_some());
         if racing.len() <= 1 || rounds == 1 {
             break;

@@ -19,7 +19,7 @@ const HARMFUL: f64 = 4.0;
 /// An option stands out of the noise if its effect is more than so many standard errors.
 const STANDS_OUT: f64 = 1.3;
 
-/// Factorial visits for each option, at least: fewer do not tell them apart.
+/// Factorial visits for each option, at least: fewer do not separate them.
 const VISITS_PER_OPTION: f64 = 1.5;
 
 /// The fewest visits of a screening.

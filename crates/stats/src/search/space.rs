@@ -1,6 +1,6 @@
 //! What can be tried, and what is tried together.
 
-/// The most options of a search: each has to be visited alone, and to be told from all others by a few blocks.
+/// The most options of a search: each has to be visited alone, and to be separated from all others by a few blocks.
 pub const OPTIONS_MAX: usize = 32;
 
 /// The most arms of a block beside its incumbent. All of them stand at the same time.

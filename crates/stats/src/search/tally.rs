@@ -70,7 +70,7 @@ impl Tally {
         trimmed_mean(&self.gains(at)).filter(|_| self.broken[at].is_none())
     }
 
-    /// For whoever listens, with an effect of one's own for each arm.
+    /// For tests, with a given effect of each arm.
     pub(super) fn stage(
         &self,
         name: StageName,

@@ -5,7 +5,7 @@ use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "How fast TCP sends",
-    about: "Congestion control, and what it may do with the packets that it lets go.",
+    about: "Congestion control, pacing and the size of packets.",
     knobs: &[
         Knob {
             id: "tcp_congestion_control",
@@ -14,9 +14,10 @@ pub(super) const FAMILY: Family = Family {
             example: "reno",
             default: ByDefault::Build("cubic in most; a new namespace has that of the first"),
             risk: Risk::Medium,
-            why: "The algorithm that new sockets have: bbr and illinois keep a fast path full in spite of \
-                random loss, where cubic goes down to 0.7 of its window at each loss; dctcp wants a network that marks. An algorithm \
-                that the machine does not allow to everybody is set on the routes instead.",
+            why: "The algorithm of new sockets. bbr and illinois keep a fast path full in spite of random \
+                  loss, where cubic goes down to 0.7 of its window at each loss; dctcp needs a network that \
+                  marks. An algorithm that the machine does not allow to all users is set on the routes \
+                  instead.",
             source: "Documentation/networking/ip-sysctl.rst; RFC 9438, section 4.6; tcp_set_default_congestion_control in net/ipv4/tcp_cong.c",
             ..USUAL
         },
@@ -27,8 +28,8 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
-            why: "0 keeps the window over a pause instead of beginning anew, which is what permanent \
-                connections with bursts want; the burst may meet a path that has changed.",
+            why: "0 keeps the window over a pause instead of starting again from the first one, which suits \
+                  permanent connections with bursts; the path may have changed meanwhile.",
             ..USUAL
         },
         Knob {
@@ -69,7 +70,7 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
-            why: "0 sends small writes at once instead of gathering them while packets wait in a queue below.",
+            why: "0 sends small writes at once instead of collecting them while packets wait in a queue below.",
             ..USUAL
         },
         Knob {
@@ -79,8 +80,8 @@ pub(super) const FAMILY: Family = Family {
             example: "131072",
             default: ByDefault::Kernel(&[(Since(4, 20), "1048576"), (Since(6, 16), "4194304")]),
             reaches: Reaches::All,
-            why: "How much of a connection may wait below TCP. Less keeps queues of this machine short; too \
-                little starves links that tell late what they have sent.",
+            why: "The most data of a connection that may wait below TCP. Less keeps queues of this machine \
+                  short; too little starves links that report late what they have sent.",
             source: "Documentation/networking/ip-sysctl.rst; commits c73e5807e4f6 and 9ea3bfa61b09",
             ..USUAL
         },
@@ -91,8 +92,8 @@ pub(super) const FAMILY: Family = Family {
             example: "4",
             default: ByDefault::Kernel(&[(OLDEST, "2")]),
             reaches: Reaches::All,
-            why: "The least number of segments in a packet that is cut later: more costs less CPU and sends in \
-                larger bursts.",
+            why: "The least number of segments in a packet that is split later: more costs less CPU and sends \
+                  in larger bursts.",
             ..USUAL
         },
         Knob {
@@ -112,8 +113,8 @@ pub(super) const FAMILY: Family = Family {
             example: "3",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
-            why: "3 lets servers take data with the first packet too, which saves a round trip for clients \
-                that come again; some boxes on the way drop such packets.",
+            why: "3 lets servers accept data with the first packet too, which saves a round trip for returning \
+                  clients; some middleboxes drop such packets.",
             ..USUAL
         },
     ],

@@ -4,8 +4,8 @@ use super::{OLDEST, USUAL, from_to, up_to};
 use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
-    title: "Beginnings and ends of connections",
-    about: "Queues of servers, ports of clients, and what is left when a connection has ended.",
+    title: "Start and end of connections",
+    about: "Queues of servers, ports of clients, and the state that remains when a connection has ended.",
     knobs: &[
         Knob {
             id: "notrack",
@@ -15,10 +15,10 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Unset("what the rules of a namespace want is tracked"),
             reaches: Reaches::NewConnections,
             risk: Risk::High,
-            why: "Connections to this TCP port are not tracked: no entry, no look-up. On a host that is a port served there; \
-                in a race it is the port of a pod, and the nodes that forward its packets do not track them. It breaks \
-                address translation and rules that ask for a connection's state, on which Docker and Kubernetes stand; \
-                where there are such rules it is refused.",
+            why: "Connections to this TCP port are not tracked: no entry, no look-up. On a host that is a port \
+                  served there; in a race it is the port of a pod, and the nodes that forward its packets do \
+                  not track them. It breaks address translation and rules about the state of a connection, \
+                  which Docker and Kubernetes need; where there are such rules it is refused.",
             source: "nft(8), section NOTRACK STATEMENT",
             ..USUAL
         },
@@ -29,7 +29,8 @@ pub(super) const FAMILY: Family = Family {
             example: "1024",
             default: ByDefault::Kernel(&[(Since(5, 4), "4096")]),
             reaches: Reaches::NewListeners,
-            why: "The most that a listener can let wait until they are accepted, whatever it asks for.",
+            why: "The most connections that may wait in a listener until they are accepted, whatever it asks \
+                  for.",
             source: "Documentation/admin-guide/sysctl/net.rst",
             ..USUAL
         },
@@ -42,9 +43,9 @@ pub(super) const FAMILY: Family = Family {
                 "one for each 16 MiB, rounded up to a power of two: 128 at least, 4096 at most",
             ),
             reaches: Reaches::All,
-            why: "Read only where tcp_syncookies is 0: three quarters of it are for anybody's half-open connections, the \
-                rest for peers that were here before. With cookies a listener remembers as many as it lets wait, \
-                the lesser of its own number and somaxconn, and answers with cookies beyond.",
+            why: "Used only where tcp_syncookies is 0: three quarters of it are for any half-open connections, \
+                  the rest for peers that connected before. With cookies a listener remembers as many as may \
+                  wait in it, the lesser of its own backlog and somaxconn, and answers with cookies beyond.",
             source: "inet_csk_reqsk_queue_is_full and tcp_conn_request in net/ipv4/tcp_input.c",
             ..USUAL
         },
@@ -56,8 +57,8 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
-            why: "1 answers by cookies when a listener has as many half-open connections as it lets wait (somaxconn); 0 \
-                drops them, 2 always answers so, which is for tests.",
+            why: "1 answers with cookies when a listener has as many half-open connections as may wait in it \
+                  (somaxconn); 0 drops them; 2 always answers with cookies, which is for tests.",
             ..USUAL
         },
         Knob {
@@ -78,8 +79,9 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(OLDEST, "32768 60999")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
-            why: "The ports that clients get. The usual 28232 a destination last for 470 connections a second, \
-                since each stays taken for a minute; ports of services in the range must be reserved.",
+            why: "The ports for outgoing connections. The usual 28232 per destination last for 470 connections \
+                  a second, since each stays taken for a minute; ports of services in the range must be \
+                  reserved.",
             ..USUAL
         },
         Knob {
@@ -90,8 +92,8 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(Since(4, 19), "2")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
-            why: "1 lets a client take a port again a second after its connection has ended, to all \
-                destinations; 2, the default, over loopback alone.",
+            why: "1 lets a client reuse a port a second after its connection has ended, to all destinations; \
+                  2, the default, only over loopback.",
             ..USUAL
         },
         Knob {
@@ -114,8 +116,8 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Memory("one for each 256 KiB, rounded up to a power of two: 262144 at most"),
             reaches: Reaches::All,
             risk: Risk::Medium,
-            why: "How many ended connections are remembered; those beyond are forgotten at once. Less is no \
-                cure for anything.",
+            why: "How many ended connections are remembered; those beyond are forgotten at once. A smaller \
+                  number solves no problem.",
             ..USUAL
         },
         Knob {
@@ -126,7 +128,7 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(OLDEST, "60")]),
             reaches: Reaches::All,
             why: "How long the peer may take to end a connection that this side has closed. It is not how long \
-                ports stay taken, which is a minute always.",
+                  ports stay taken, which is always a minute.",
             ..USUAL
         },
         Knob {
@@ -136,7 +138,7 @@ pub(super) const FAMILY: Family = Family {
             example: "3",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
-            why: "How often what is left in a closed socket is sent again.",
+            why: "How often data left in a closed socket is retransmitted.",
             ..USUAL
         },
         Knob {
@@ -146,8 +148,8 @@ pub(super) const FAMILY: Family = Family {
             example: "300",
             default: ByDefault::Kernel(&[(OLDEST, "7200")]),
             reaches: Reaches::All,
-            why: "After what silence a connection is tried, where its program asks for that: load balancers \
-                forget in about 350 s.",
+            why: "How long a connection is silent before it is probed, if its program asks for that: load \
+                  balancers forget in about 350 s.",
             ..USUAL
         },
         Knob {
@@ -167,7 +169,7 @@ pub(super) const FAMILY: Family = Family {
             example: "5",
             default: ByDefault::Kernel(&[(OLDEST, "9")]),
             reaches: Reaches::All,
-            why: "After how many the connection is given up.",
+            why: "After how many probes without an answer the connection is given up.",
             ..USUAL
         },
     ],

@@ -5,7 +5,7 @@ use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, QueueFile, Reaches, 
 
 pub(super) const FAMILY: Family = Family {
     title: "Queues and links of the node",
-    about: "Which CPUs work on packets, and how large these are: at the link to the other nodes.",
+    about: "The CPUs that process packets, and the size of packets, on the link to the other nodes.",
     knobs: &[
         Knob {
             id: "rps_sock_flow_entries",
@@ -14,9 +14,8 @@ pub(super) const FAMILY: Family = Family {
             example: "32768",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
-            why: "The table in which threads leave word of the CPU on which they read (RFS). One for the whole \
-                machine; 32768 is right up to some ten thousand connections. A queue uses it where \
-                rps_flow_cnt is set.",
+            why: "The table in which reading threads record their CPU (RFS). One for the whole machine; 32768 \
+                  suits up to some ten thousand connections. A queue uses it if its rps_flow_cnt is set.",
             source: SCALING,
             ..USUAL
         },
@@ -28,9 +27,8 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(OLDEST, "none")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
-            why: "The CPUs on which received packets are worked on (RPS). It spreads the load of one queue; \
-                each hand-over costs an interrupt between CPUs, so that it is worth it only where one CPU is \
-                full.",
+            why: "The CPUs that process received packets (RPS). It spreads the load of one queue; each \
+                  hand-over costs an interrupt between CPUs, so it is worth it only where one CPU is full.",
             source: SCALING,
             ..USUAL
         },
@@ -41,8 +39,8 @@ pub(super) const FAMILY: Family = Family {
             example: "4096",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
-            why: "The flows of this queue whose packets follow their readers from CPU to CPU (RFS): \
-                rps_sock_flow_entries divided by the number of queues, which \"65536/queues\" works out.",
+            why: "The number of flows of this queue whose packets follow their readers from CPU to CPU (RFS): \
+                  rps_sock_flow_entries divided by the number of queues, which \"65536/queues\" works out.",
             source: SCALING,
             ..USUAL
         },
@@ -53,9 +51,9 @@ pub(super) const FAMILY: Family = Family {
             example: "node",
             default: ByDefault::Driver("none, or a CPU of its own for each queue"),
             reaches: Reaches::All,
-            why: "The CPUs that send by this queue (XPS); only a link with several queues has something to \
-                choose. Several queues share the CPUs out, one queue for each CPU; with lists of their own (0-8;9-17 for the \
-                CPUs of two NUMA nodes) each group of queues has the CPUs of its list.",
+            why: "The CPUs that send through this queue (XPS); it matters only on a link with several queues. \
+                  With one list, its CPUs are divided among the queues; with several lists (0-8;9-17 for the \
+                  CPUs of two NUMA nodes) each group of queues gets the CPUs of its list.",
             source: SCALING,
             ..USUAL
         },
@@ -70,9 +68,10 @@ pub(super) const FAMILY: Family = Family {
             reaches: Reaches::All,
             disrupts: Disrupts::Queued,
             risk: Risk::Medium,
-            why: "The queue before the link. fq paces each connection, which spares the queues behind it; fq_codel keeps \
-                the wait short where this link is the narrowest of its path; the others are plain queues. What is not written of its options is the kernel's own. A veth link has \
-                none by default, so that this adds one.",
+            why: "The queue in front of the link. fq paces each connection, which relieves the queues behind \
+                  it; fq_codel keeps the wait short where this link is the bottleneck of its path; the others \
+                  are plain queues. Options that are not given keep the kernel's defaults. A veth link has no \
+                  queue by default, so this adds one.",
             source: "tc-fq(8), tc-fq_codel(8); net/sched/sch_generic.c",
             ..USUAL
         },
@@ -86,8 +85,8 @@ pub(super) const FAMILY: Family = Family {
             disrupts: Disrupts::Link,
             risk: Risk::High,
             why: "Bytes of a packet without the Ethernet header. Jumbo packets cost less CPU a byte and lose \
-                less to a path with loss; a path that does not carry them swallows them. In a race it is \
-                that of the wire and of all that is above it, on both sides.",
+                  less to a path with loss; a path that cannot carry them drops them silently. In a race it is \
+                  the MTU of the wire and of everything above it, on both sides.",
             source: "ip-link(8); RFC 8200, section 5",
             ..USUAL
         },

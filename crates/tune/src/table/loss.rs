@@ -5,7 +5,7 @@ use crate::{ByDefault, Family, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "Loss and time-outs",
-    about: "How soon a loss is seen, and how long it is waited for.",
+    about: "How soon a loss is detected, and how long TCP waits before it retransmits.",
     knobs: &[
         Knob {
             id: "tcp_sack",
@@ -13,8 +13,8 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
-            why: "Selective acknowledgements tell which packets are missing. Without them a loss costs many \
-                more.",
+            why: "Selective acknowledgements say which packets are missing. Without them a loss costs many \
+                  more round trips.",
             ..USUAL
         },
         Knob {
@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_dsack"),
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
-            why: "They also tell what came twice, from which a sender learns that it was too eager.",
+            why: "They also report duplicates, from which a sender learns that it retransmitted unnecessarily.",
             ..USUAL
         },
         Knob {
@@ -32,8 +32,8 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
-            why: "Each packet carries the time: round trips are measured well, and old packets are known. 0 \
-                saves 12 bytes a packet and makes tcp_tw_reuse do nothing.",
+            why: "Each packet carries the time: round trips are measured well, and old packets are recognised. \
+                  0 saves 12 bytes a packet and makes tcp_tw_reuse do nothing.",
             ..USUAL
         },
         Knob {
@@ -43,10 +43,10 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
-            why: "A set of bits. 1 finds losses by time (RACK), which bears reordering; without it acknowledgements were \
-                counted, and from Linux 6.17, which counts no more, it is always as if it were set. 2 keeps the \
-                time that is waited for what was overtaken at a quarter of the least round trip; 4 waits it also \
-                where tcp_reordering packets have come after a gap.",
+            why: "A set of bits. 1 finds losses by time (RACK), which tolerates reordering; without it \
+                  acknowledgements were counted. From Linux 6.17, which no longer counts, it always acts as if \
+                  set. 2 keeps the reordering window at a quarter of the least round trip; 4 applies it even \
+                  after tcp_reordering packets have come after a gap.",
             source: "Documentation/networking/ip-sysctl.rst; net/ipv4/tcp_recovery.c",
             ..USUAL
         },
@@ -57,8 +57,8 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "3")]),
             reaches: Reaches::All,
-            why: "3 asks again for a loss at the end of an answer after two round trips, instead of waiting \
-                for the time-out (tail loss probe). Guides that say 0 lengthen the tail.",
+            why: "3 probes for a loss at the end of an answer after two round trips, instead of waiting for \
+                  the time-out (tail loss probe). Guides that say 0 lengthen the tail.",
             ..USUAL
         },
         Knob {
@@ -68,7 +68,7 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "2")]),
             reaches: Reaches::All,
-            why: "2 finds out whether a time-out was too early, before it sends everything again.",
+            why: "2 finds out whether a time-out was too early before it retransmits everything.",
             ..USUAL
         },
         Knob {
@@ -77,8 +77,8 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(1, 127, "packets"),
             example: "10",
             default: ByDefault::Kernel(&[(OLDEST, "3")]),
-            why: "How far packets may overtake each other before it counts as loss, at first; more for \
-                networks that spread a connection over several ways.",
+            why: "How far packets may initially overtake each other before it counts as loss; more for \
+                  networks that spread a connection over several paths.",
             ..USUAL
         },
         Knob {
@@ -87,8 +87,8 @@ pub(super) const FAMILY: Family = Family {
             example: "1",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
-            why: "1 does not double the time-out for connections that have less than four packets on their \
-                way: steady small streams recover sooner.",
+            why: "1 does not double the time-out for connections with fewer than four packets in flight: \
+                  steady small streams recover sooner.",
             ..USUAL
         },
         Knob {
@@ -99,9 +99,9 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(Since(6, 11), "200000")]),
             since: Some(Since(6, 11)),
             risk: Risk::Medium,
-            why: "The least retransmission time-out. 200 ms by default, a thousand round trips of a data \
-                centre: a tail that ends there is lost packets. Less than what the peer waits with its \
-                acknowledgements (40 ms) sends twice what was not lost.",
+            why: "The minimum retransmission time-out. The default of 200 ms is a thousand round trips of a \
+                  data centre: a tail near that value is lost packets. A minimum below the delay of the peer's \
+                  acknowledgements (40 ms) retransmits what was not lost.",
             ..USUAL
         },
         Knob {
@@ -112,7 +112,7 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(Since(6, 15), "120000")]),
             since: Some(Since(6, 15)),
             risk: Risk::Medium,
-            why: "The most that doubling makes of the time-out.",
+            why: "The upper limit of the doubled time-out.",
             ..USUAL
         },
         Knob {
@@ -133,7 +133,7 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(1, 127, "attempts"),
             example: "3",
             default: ByDefault::Kernel(&[(OLDEST, "6")]),
-            why: "How often a connection is asked for until that fails.",
+            why: "How often the first packet of a connection is retransmitted until connecting fails.",
             ..USUAL
         },
         Knob {

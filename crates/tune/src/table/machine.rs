@@ -33,8 +33,8 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(1, 100_000, "packets"),
             example: "600",
             default: ByDefault::Kernel(&[(OLDEST, "300")]),
-            why: "How many packets a CPU receives before it lets others work. Since Linux 4.12 time usually ends a round \
-                first (netdev_budget_usecs), so that this alone does nothing.",
+            why: "How many packets a CPU receives before it lets other work run. Since Linux 4.12 time usually \
+                  ends a round first (netdev_budget_usecs), so this alone does nothing.",
             ..OF_MACHINE
         },
         Knob {
@@ -44,8 +44,8 @@ pub(super) const FAMILY: Family = Family {
             example: "10000",
             default: ByDefault::Build("two ticks of its clock: 8000 at 250 Hz, 2000 at 1000 Hz"),
             risk: Risk::Medium,
-            why: "The same as a time. More helps only where packets are dropped meanwhile, and what else the CPU has to do \
-                waits as long.",
+            why: "The same as a time. More helps only where packets are dropped meanwhile, and makes other \
+                  work on the CPU wait as long.",
             ..OF_MACHINE
         },
         Knob {
@@ -76,8 +76,9 @@ pub(super) const FAMILY: Family = Family {
             example: "50",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
-            why: "How long poll, select and epoll look at the card themselves before they sleep: no interrupt, no wake-up, \
-                and a CPU that is never idle. 50 for few sockets, 100 for hundreds. The card's driver must support it.",
+            why: "How long poll, select and epoll poll the card themselves before they sleep: no interrupt, no \
+                  wake-up, and a CPU that is never idle. 50 for few sockets, 100 for hundreds. The card's \
+                  driver must support it.",
             ..OF_MACHINE
         },
         Knob {
@@ -97,7 +98,7 @@ pub(super) const FAMILY: Family = Family {
             kind: Kind::Choice(&["fq", "fq_codel", "pfifo_fast", "pfifo"]),
             example: "pfifo",
             default: ByDefault::Build("pfifo_fast in most; systemd sets fq_codel"),
-            why: "The queue of links that are made later; those that are there keep theirs, for which there is qdisc.",
+            why: "The queue of links that are made later; existing links keep theirs, for which there is qdisc.",
             ..OF_MACHINE
         },
         Knob {
@@ -107,8 +108,8 @@ pub(super) const FAMILY: Family = Family {
             example: "8388608",
             default: ByDefault::Kernel(&[(Since(4, 0), "212992"), (Since(6, 18), "4194304")]),
             reaches: Reaches::NewConnections,
-            why: "The most that a program can ask for as its receive buffer, which QUIC and other UDP do. It does not bound \
-                what TCP takes by itself: that is tcp_rmem.",
+            why: "The most that a program can ask for as its receive buffer, as QUIC and other UDP programs \
+                  do. It does not limit what TCP takes by itself: that is tcp_rmem.",
             source: "Documentation/admin-guide/sysctl/net.rst; commit a6d4f25888b8",
             ..OF_MACHINE
         },
@@ -130,8 +131,8 @@ pub(super) const FAMILY: Family = Family {
             example: "100000 200000 300000",
             default: ByDefault::Memory("three 64ths, four 64ths and six 64ths of what is free at the start"),
             risk: Risk::High,
-            why: "Memory of all TCP connections together: above the second number buffers shrink, above the third packets are \
-                lost. A quarter of the memory at most: the rest of the machine needs some.",
+            why: "Memory of all TCP connections together: above the second number buffers shrink, above the \
+                  third packets are lost. At most a quarter of the memory: the rest of the machine needs some.",
             source: super::IP_SYSCTL,
             ..OF_MACHINE
         },
@@ -141,8 +142,8 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(8_192, i64::MAX as u64, "files"),
             example: "4000000",
             default: ByDefault::Memory("one for each 10 KiB; systemd sets as many as a number can be"),
-            why: "Open files of all processes together. It hardly ever binds today: a server that cannot accept has reached \
-                its own limit (LimitNOFILE of its unit).",
+            why: "Open files of all processes together. This limit is hardly ever reached today: a server that \
+                  cannot accept has reached its own limit (LimitNOFILE of its unit).",
             source: "Documentation/admin-guide/sysctl/fs.rst",
             ..OF_MACHINE
         },
@@ -153,9 +154,10 @@ pub(super) const FAMILY: Family = Family {
             example: "3",
             default: ByDefault::Unset("no limit"),
             risk: Risk::Medium,
-            why: "The longest that a CPU may take to wake up. Deep sleep takes up to some hundred microseconds to leave, which \
-                the first packet after a pause waits for; a limit of 3 keeps CPUs in the lightest sleep, for power and for \
-                the boost of their neighbours. It holds for as long as hostgap's watcher lives.",
+            why: "The longest time that a CPU may take to wake up. Leaving deep sleep takes up to some hundred \
+                  microseconds, for which the first packet after a pause waits. A limit of 3 keeps CPUs in the \
+                  lightest sleep, at the cost of power and of the boost of their neighbours. It holds for as \
+                  long as hostgap's watcher lives.",
             source: "Documentation/power/pm_qos_interface.rst",
             ..OF_MACHINE
         },
@@ -189,10 +191,10 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(1, 3, ""),
             example: "2",
             default: ByDefault::Kernel(&[(OLDEST, "3")]),
-            why: "By what cubic tells that: 1 by trains of acknowledgements that grow as long as half a round trip, 2 by \
-                round trips that grow longer, 3 by either. Trains also grow where acknowledgements are gathered on the way, \
-                so that long and fast paths leave slow start far too early: Google Cloud advises 2. On short paths it \
-                changes little.",
+            why: "How cubic detects that: 1 by trains of acknowledgements that grow as long as half a round \
+                  trip, 2 by round trips that grow longer, 3 by either. Trains also grow where \
+                  acknowledgements are collected on the way, so that long and fast paths leave slow start far \
+                  too early: Google Cloud advises 2. On short paths it changes little.",
             source: CUBIC,
             ..OF_MACHINE
         },

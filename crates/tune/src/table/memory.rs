@@ -5,7 +5,7 @@ use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
 
 pub(super) const FAMILY: Family = Family {
     title: "Buffers and windows",
-    about: "How much may be on its way, and how much may wait.",
+    about: "How much data may be in flight, and how much may wait.",
     knobs: &[
         Knob {
             id: "tcp_rmem",
@@ -17,8 +17,9 @@ pub(super) const FAMILY: Family = Family {
                 "a 128th of memory at most",
             ),
             risk: Risk::Medium,
-            why: "Receive buffers. The most bounds the window, about half of it: a path of 80 ms and 1 Gbit/s \
-                holds 10 MB. Old guides set less than what kernels from 6.16 have by themselves (32 MiB).",
+            why: "Receive buffers. The greatest size bounds the window to about half of it: a path of 80 ms \
+                  and 1 Gbit/s holds 10 MB. Old guides set less than the default of kernels from 6.16 (32 \
+                  MiB).",
             source: "Documentation/networking/ip-sysctl.rst; tcp_init in net/ipv4/tcp.c; commit 572be9bf9d0d",
             ..USUAL
         },
@@ -29,8 +30,8 @@ pub(super) const FAMILY: Family = Family {
             example: "4096 65536 8388608",
             default: ByDefault::Capped(&[(Since(4, 0), "4096 16384 4194304")], "a 128th of memory at most"),
             risk: Risk::Medium,
-            why: "Send buffers. The first size bounds what one write can hand over; the most, what is kept for \
-                sending again on a long path.",
+            why: "Send buffers. The first size bounds what one write can hand over; the greatest, what is kept \
+                  for retransmission on a long path.",
             ..USUAL
         },
         Knob {
@@ -38,8 +39,8 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Sysctl("net/ipv4/tcp_moderate_rcvbuf"),
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
-            why: "1 lets receive buffers grow with what is read. 0 pins them to their first size, which only \
-                experiments want.",
+            why: "1 lets receive buffers grow with what is read. 0 pins them to their first size, which is \
+                  only for experiments.",
             ..USUAL
         },
         Knob {
@@ -58,8 +59,8 @@ pub(super) const FAMILY: Family = Family {
             example: "131072",
             default: ByDefault::Kernel(&[(OLDEST, "4294967295")]),
             reaches: Reaches::All,
-            why: "What may wait unsent in a socket before a writer is told to wait: little lets a server of \
-                HTTP/2 choose late what goes first, and saves memory.",
+            why: "The unsent data in a socket above which a writer has to wait: with little of it a server of \
+                  HTTP/2 can decide late what goes first, and it saves memory.",
             ..USUAL
         },
         Knob {
@@ -69,8 +70,8 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(Since(6, 5), "0")]),
             since: Some(Since(6, 5)),
             risk: Risk::Medium,
-            why: "1 lets a receiver take back window that it has no memory for, instead of dropping what \
-                comes. Late kernels of 6.1 have it too.",
+            why: "1 lets a receiver shrink the window if it has no memory for it, instead of dropping what \
+                  comes. Late kernels of 6.1 have it too.",
             ..USUAL
         },
         Knob {

@@ -55,7 +55,7 @@ const SCALING: &str = "Documentation/networking/scaling.rst";
 
 /// The kernel's own page on its parameters of the network as a whole.
 const CORE_SYSCTL: &str = "Documentation/admin-guide/sysctl/net.rst";
-/// The kernel's own page on what network cards are told by netlink.
+/// The kernel's own page on settings of network cards by netlink.
 const ETHTOOL: &str = "Documentation/networking/ethtool-netlink.rst; ethtool(8)";
 /// The kernel's own page on polling.
 const NAPI: &str = "Documentation/networking/napi.rst";

@@ -10,8 +10,8 @@ const OF_CARD: Knob = Knob { reaches: Reaches::All, source: ETHTOOL, ..USUAL };
 
 pub(super) const FAMILY: Family = Family {
     title: "Network card",
-    about: "What the card behind a link is told, and how it is polled. What a driver does not take is refused, and what it \
-        makes something else of is an error that is taken back.",
+    about: "Settings of the card behind a link, and how it is polled. If a driver refuses a value or changes it into another \
+            one, that is an error, and the step is undone.",
     knobs: &[
         Knob {
             id: "channels",
@@ -21,9 +21,10 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Driver("mostly one for each CPU, up to what the card has"),
             disrupts: Disrupts::Link,
             risk: Risk::Medium,
-            why: "Queues of the card (RSS). As many as cores of its NUMA node at most; fewer cost fewer interrupts, and the \
-                fewest whose rings do not overflow are best. A new number resets what is set for each queue (steering, the \
-                table of flows, often interrupts), which is put back when this is.",
+            why: "Queues of the card (RSS). At most as many as cores of its NUMA node; fewer cost fewer \
+                  interrupts, and the fewest whose rings do not overflow are best. A new number resets the \
+                  settings of each queue (steering, the flow table, often interrupts), which are restored when \
+                  this is.",
             source: SCALING,
             ..OF_CARD
         },
@@ -53,8 +54,8 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Nic(&[NicParameter::CoalesceAdaptiveRx]),
             example: "1",
             default: ByDefault::Driver("on where the driver can choose"),
-            why: "1 lets the driver choose how long an interrupt waits, by the traffic: right for a mixed load. 0 is for a \
-                wait that does not change.",
+            why: "1 lets the driver choose how long an interrupt waits, by the traffic: right for a mixed \
+                  load. 0 is for a fixed wait.",
             ..OF_CARD
         },
         Knob {
@@ -74,8 +75,8 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(0, 10_000, "microseconds"),
             example: "64",
             default: ByDefault::Driver("mostly 8 to 64"),
-            why: "The same for packets that were sent. It adds no latency by itself, but until it fires their memory counts \
-                as on its way, which holds up connections with little of it.",
+            why: "The same for packets that were sent. It adds no latency by itself, but until it fires their \
+                  memory counts as in flight, which holds up connections with little of it.",
             ..OF_CARD
         },
         Knob {
@@ -84,8 +85,8 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Driver("1; 0 at veth links"),
             risk: Risk::Medium,
-            why: "Received segments of a connection go through the kernel as one. 0 makes each go alone, which costs several \
-                times the CPU: for experiments.",
+            why: "Received segments of a connection go through the kernel as one packet. 0 makes each go \
+                  alone, which costs several times the CPU time: for experiments.",
             ..OF_CARD
         },
         Knob {
@@ -94,7 +95,7 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
-            why: "Large packets go through the kernel as one, and are cut last of all. 0 as above.",
+            why: "Large packets go through the kernel as one, and are split last of all. 0 as above.",
             ..OF_CARD
         },
         Knob {
@@ -106,7 +107,8 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Driver("1 where the card can"),
             risk: Risk::Medium,
-            why: "The card cuts large TCP packets by itself, over IPv4 and IPv6. 0 is for drivers with a fault.",
+            why: "The card splits large TCP packets by itself, over IPv4 and IPv6. 0 is for drivers with a \
+                  fault.",
             ..OF_CARD
         },
         Knob {
@@ -114,7 +116,7 @@ pub(super) const FAMILY: Family = Family {
             lives: Lives::Nic(&[NicParameter::Feature(Feature::GroHw)]),
             example: "0",
             default: ByDefault::Driver("1 where the card can, or 0"),
-            why: "The card puts received segments together, which spares CPU from some 25 Gbit/s on.",
+            why: "The card merges received segments, which saves CPU time from some 25 Gbit/s on.",
             ..OF_CARD
         },
         Knob {
@@ -134,8 +136,9 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(1, 1_024, "queues"),
             example: "2",
             default: ByDefault::Driver("evenly over all queues"),
-            why: "Spreads received flows evenly over the first so many queues, by the card's own table. It leaves later queues \
-                to what is steered there by hand, and evens out what an old table has left uneven.",
+            why: "Spreads received flows evenly over the first N queues, by the card's own table. It leaves \
+                  later queues to flows that are steered there by hand, and removes the uneven distribution of \
+                  an old table.",
             source: SCALING,
             ..OF_CARD
         },
@@ -160,11 +163,12 @@ pub(super) const FAMILY: Family = Family {
             example: "udp4 sdfn udp6 sdfn",
             default: ByDefault::Driver("mostly addresses and ports for TCP, and addresses alone for UDP"),
             risk: Risk::Medium,
-            why: "The fields of a packet by which the card chooses its queue. Many cards take the addresses alone for UDP, so \
-                that all datagrams between two machines (QUIC, DNS, tunnels) come to one queue and one CPU. With the ports \
-                too (sdfn) they spread. Fragments have no ports to hash: they go to another queue than the whole datagrams \
-                of their flow and come out of order, so stay with sd where datagrams are longer than the MTU. Most cards \
-                take sd or sdfn and nothing else. virtio_net only notes them until `ethtool -K LINK rxhash on`.",
+            why: "The fields of a packet by which the card chooses its queue. Many cards use only the \
+                  addresses for UDP, so that all datagrams between two machines (QUIC, DNS, tunnels) come to \
+                  one queue and one CPU. With the ports too (sdfn) they spread. Fragments have no ports to \
+                  hash: they go to another queue than the whole datagrams of their flow and arrive out of \
+                  order, so stay with sd where datagrams are longer than the MTU. Most cards accept only sd or \
+                  sdfn. virtio_net only stores them until `ethtool -K LINK rxhash on`.",
             source: "ethtool(8); igb_set_rss_hash_opt in drivers/net/ethernet/intel/igb/igb_ethtool.c; virtnet_set_hashflow \
                 in drivers/net/virtio_net.c",
             ..OF_CARD
@@ -176,9 +180,9 @@ pub(super) const FAMILY: Family = Family {
             example: "node",
             default: ByDefault::Driver("all CPUs, or one for each queue; irqbalance moves them"),
             risk: Risk::Medium,
-            why: "The CPUs that serve the card's interrupts, one queue each in turn. One CPU with all of them is full while \
-                others idle; CPUs of another NUMA node fetch every packet from afar. irqbalance, where it runs, moves them \
-                again within ten seconds unless they are banned there.",
+            why: "The CPUs that serve the card's interrupts, one queue each in turn. One CPU with all of them \
+                  is full while others idle; CPUs of another NUMA node fetch every packet from afar. \
+                  irqbalance, if it runs, moves them again within ten seconds unless they are banned there.",
             source: "Documentation/core-api/irq/irq-affinity.rst; Documentation/networking/scaling.rst",
             ..OF_CARD
         },
@@ -189,8 +193,9 @@ pub(super) const FAMILY: Family = Family {
             example: "20000",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
-            why: "How long segments that were put together may wait for more when a poll ends. Only together with \
-                napi_defer_hard_irqs, where it is the time between two polls without interrupts; alone it adds latency.",
+            why: "How long merged segments may wait for more when a poll ends. Use it only together with \
+                  napi_defer_hard_irqs, where it is the time between two polls without interrupts; alone it \
+                  adds latency.",
             source: NAPI,
             ..OF_CARD
         },
@@ -200,8 +205,8 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(0, 1_000, "polls"),
             example: "2",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
-            why: "How many polls in a row may find nothing before interrupts are let in again: fewer interrupts under load, \
-                for gro_flush_timeout of latency at most.",
+            why: "How many polls in a row may find nothing before interrupts are enabled again: fewer \
+                  interrupts under load, for at most gro_flush_timeout of latency.",
             source: NAPI,
             ..OF_CARD
         },
@@ -211,8 +216,8 @@ pub(super) const FAMILY: Family = Family {
             example: "1",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
-            why: "1 receives in a kernel thread of each queue, which the scheduler can move and weigh, and not in softirqs, \
-                which starve what runs on their CPU. It costs a wake-up for each burst.",
+            why: "1 receives in a kernel thread of each queue, which the scheduler can move and weigh, and not \
+                  in softirqs, which starve other work on their CPU. It costs a wake-up for each burst.",
             source: NAPI,
             ..OF_CARD
         },
@@ -222,8 +227,8 @@ pub(super) const FAMILY: Family = Family {
             kind: from_to(0, 1_000_000, "packets"),
             example: "2000",
             default: ByDefault::Kernel(&[(OLDEST, "1000")]),
-            why: "The length of the plain queues pfifo and pfifo_fast. fq and fq_codel have their own; the 10000 of old \
-                guides is mere waiting.",
+            why: "The length of the plain queues pfifo and pfifo_fast. fq and fq_codel have their own; the \
+                  10000 of old guides only adds waiting.",
             source: "ip-link(8); net/sched/sch_fifo.c",
             ..OF_CARD
         },

@@ -5,8 +5,8 @@ use crate::{Family, Knob, Lives, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Obsolete, or left to others",
-    about: "What guides name and no kernel heeds any more, or others stand on. Asking for one is an error that says what to do \
-            instead.",
+    about: "Settings in guides that have no effect any more, or that other programs depend on. Asking for one is an error that \
+            says what to do instead.",
     knobs: &[
         Knob {
             id: "tcp_tw_recycle",
@@ -24,7 +24,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "tcp_low_latency",
             lives: Lives::Nowhere {
-                gone: "it does nothing since Linux 4.14",
+                gone: "it has done nothing since Linux 4.14",
                 instead: "the way around the prequeue that it chose is the only one now; there is nothing to set",
             },
             example: "1",
@@ -36,11 +36,11 @@ pub(super) const FAMILY: Family = Family {
             id: "ip_forward",
             lives: Lives::Nowhere {
                 gone: "it decides whether this machine passes packets on, and writing it resets other parameters",
-                instead: "Docker, Kubernetes and VPNs set it and stand on it; leave it to them",
+                instead: "Docker, Kubernetes and VPNs set it and need it; leave it to them",
             },
             example: "1",
             risk: Risk::High,
-            why: "It is no matter of speed: without it the pods of a node reach nobody.",
+            why: "It has nothing to do with speed: without it the pods of a node reach no other host.",
             source: super::IP_SYSCTL,
             ..USUAL
         },
@@ -53,7 +53,8 @@ pub(super) const FAMILY: Family = Family {
             },
             example: "2",
             risk: Risk::High,
-            why: "It keeps out packets with forged addresses, and good ones that come by another link than their answers go.",
+            why: "It keeps out packets with forged addresses, and valid ones that come in on another link than \
+                  their answers leave by.",
             source: super::IP_SYSCTL,
             ..USUAL
         },

@@ -5,7 +5,7 @@ use crate::{ByDefault, Family, Knob, Lives, Reaches, Risk};
 
 pub(super) const FAMILY: Family = Family {
     title: "Paths",
-    about: "What is found out about a path, and what is remembered of it.",
+    about: "What the kernel probes on a path, and what it remembers.",
     knobs: &[
         Knob {
             id: "tcp_mtu_probing",
@@ -14,8 +14,8 @@ pub(super) const FAMILY: Family = Family {
             example: "1",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Low,
-            why: "1 tries smaller packets when large ones vanish without a word, as behind a tunnel whose ICMP \
-                is filtered; 2 always.",
+            why: "1 tries smaller packets when large ones vanish silently, as behind a tunnel whose ICMP is \
+                  filtered; 2 always.",
             ..USUAL
         },
         Knob {
@@ -34,8 +34,8 @@ pub(super) const FAMILY: Family = Family {
             example: "1",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
-            why: "1 sends packets that may be cut on the way instead of finding out what fits; a long road \
-                without need.",
+            why: "1 sends packets that may be fragmented on the way instead of finding out what fits; a detour \
+                  that is rarely needed.",
             ..USUAL
         },
         Knob {
@@ -44,8 +44,8 @@ pub(super) const FAMILY: Family = Family {
             example: "1",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
-            why: "1 begins every connection afresh instead of with what the last one to that host had learnt. \
-                For measurements.",
+            why: "1 starts every connection without what the last one to that host had learnt. For \
+                  measurements.",
             ..USUAL
         },
         Knob {
@@ -54,8 +54,8 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             reaches: Reaches::All,
-            why: "0 remembers of a host where slow start ended, too; one bad minute then slows down whoever \
-                comes next.",
+            why: "0 also remembers for each host where slow start ended; one bad minute then slows down the \
+                  connections after it.",
             ..USUAL
         },
     ],

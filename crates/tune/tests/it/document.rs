@@ -29,12 +29,12 @@ fn page() -> String {
          [`hostgap tune`](tune.md) sets on a host. `hostgap tune knobs` prints the same.\n\
          This page is made from the table in `crates/tune/src/table` by a test; to make it again: \
          `HOSTGAP_ACCEPT=1 cargo test -p tune --test it`.\n\n\
-         A knob of a *namespace* is set where the process runs whose sockets it is for: in the pod, or in the node for \
+         A knob of a *namespace* is set where the process with the sockets runs: in the pod, or in the node for \
          `host`. One of a *route* is set on the routes of that namespace that lead to the other side. One of a *queue* or a \
          *link* is set at the node's link to the other nodes; on a host, at the link that `--dev` names. One of the \
-         *machine* counts for every namespace at once.\n\n\
-         A default is what Linux has where nobody has set it: the newest first, with the first kernel that has it, or what \
-         else decides it. A parameter may also be called by the kernel's name, `net.ipv4.tcp_rmem` or \
+         *machine* applies to every namespace at once.\n\n\
+         Defaults are Linux's own: the newest first, with the first kernel that has it, or what else decides it. A \
+         parameter may also be called by the kernel's name, `net.ipv4.tcp_rmem` or \
          `net/ipv4/tcp_rmem`.\n",
     );
     for family in TABLE {
@@ -81,7 +81,7 @@ fn section(knob: &Knob) -> String {
         some => format!(" · setting it interrupts {some}"),
     };
     format!(
-        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · felt {} · risk {} · {races}{disrupts}{kernels}\n\nDefault {}.\n\nSource: {}.\n",
+        "\n### `{}`\n\n{}\n\n`tune.{} = {example}` · {} · {scope}: `{}` · takes effect {} · risk {} · {races}{disrupts}{kernels}\n\nDefault {}.\n\nSource: {}.\n",
         knob.id, knob.why, knob.id, knob.kind, knob.lives, knob.reaches, knob.risk, knob.default, knob.source
     )
 }

@@ -38,7 +38,7 @@ fn what_cannot_be_set_says_why() {
     refused(
         "tcp_low_latency",
         "1",
-        "tcp_low_latency cannot be set: it does nothing since Linux 4.14; the way around the prequeue that it chose is \
+        "tcp_low_latency cannot be set: it has done nothing since Linux 4.14; the way around the prequeue that it chose is \
          the only one now; there is nothing to set",
     );
     for name in ["net/ipv4/tcp_tw_recycle", "net.ipv4.tcp_tw_recycle"] {

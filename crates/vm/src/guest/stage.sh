@@ -17,7 +17,7 @@ mount -t bpf bpf /sys/fs/bpf
 mount -t tracefs trace /sys/kernel/tracing
 umount -l /.host
 
-# Modules where the kernel and everybody else look for them. The kernel starts modprobe with an environment of its
+# Modules where the kernel and other programs look for them. The kernel starts modprobe with an environment of its
 # own, so the libraries that kmod needs are named in a script.
 mkdir -p /lib/modules /run/kmod
 ln -sfn "$modules/lib/modules/$release" "/lib/modules/$release"

@@ -51,8 +51,8 @@ fn a_link_that_comes_anew_gets_it_again_and_gives_it_back() {
     check(&back, 0, "");
     // All but the namespace's parameter were done twice: on the old link and on the new one.
     let told = stdout(&back);
-    assert!(told.contains(&format!("{} steps taken back", steps.len())), "{told}");
-    assert!(told.contains(&format!("{} gone by themselves", steps.len() - 1)), "{told}");
+    assert!(told.contains(&format!("{} steps undone", steps.len())), "{told}");
+    assert!(told.contains(&format!("{} already gone", steps.len() - 1)), "{told}");
     before.assert_same(&ground.dump(), "after rollback");
 }
 
@@ -99,7 +99,7 @@ fn a_step_that_fails_takes_back_what_was_added_and_no_more() {
     let last = ground.status()["last"].clone();
     assert_eq!((last["why"].as_str(), last["addition"].as_bool()), (Some("failed"), Some(true)), "{last}");
     let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("What was being added to it was taken back, since a step failed."), "{told}");
+    assert!(told.contains("What was being added to it was undone, since a step failed."), "{told}");
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback");
 }
@@ -166,7 +166,7 @@ fn with_nobody_left_the_next_command_takes_back_what_was_added() {
     until("the watcher has ended", || ground.is_unwatched());
     ground.write_standing(|standing| standing["phase"] = json!({ "extending": { "from": 1 } }));
     let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("more is being added") && told.contains("NOBODY watches over what"), "{told}");
+    assert!(told.contains("more is being added") && told.contains("NOT WATCHED while something"), "{told}");
     check(&ground.tune("confirm", &[]), 1, "stands already, confirmed, and more is being added");
     let next = ground.apply(&["--set", "tcp_mtu_probing=1"]);
     let said = check(&next, 1, "stands already, confirmed");

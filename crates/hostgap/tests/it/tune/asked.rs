@@ -81,7 +81,7 @@ fn findings_of_elsewhere_are_refused() {
     refused(&json!({ "boot_id": "another", "findings": [] }), "they were made on another machine");
     refused(&json!({ "netns": "nowhere", "findings": [] }), "add --netns nowhere");
     let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    refused(&json!({ "boot_id": here.trim(), "findings": [] }), "they are not of namespace");
+    refused(&json!({ "boot_id": here.trim(), "findings": [] }), "they are not about namespace");
     refused(&json!({ "findings": [{ "proposals": [{ "value": 1 }] }] }), "missing field `knob`");
     refused(&json!({ "findings": [finding("HG060", "", "somaxcon", "1")] }), "did you mean \"somaxconn\"");
 }

@@ -48,7 +48,7 @@ fn a_damaged_store_is_named_and_the_journal_is_enough() {
     assert_doubtful(&back, "1 step", "EOF while parsing a value at line 1 column 12");
     before.assert_same(&ground.dump(), "after rollback by the journal alone");
     let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("Whether that was all cannot be told: "), "{told}");
+    assert!(told.contains("It is not certain that this was all: "), "{told}");
 }
 
 /// Fails unless so many steps were taken back by the journal alone, and it is said why that may not be all.
@@ -56,8 +56,8 @@ fn a_damaged_store_is_named_and_the_journal_is_enough() {
 fn assert_doubtful(back: &Output, steps: &str, why: &str) {
     let (said, told) = (stdout(back), stderr(back));
     assert_eq!(back.status.code(), Some(3), "{said}{told}");
-    assert!(said.contains(&format!("{steps} taken back")), "{said}");
-    let doubt = told.lines().find(|line| line.starts_with("Whether that was all cannot be told: "));
+    assert!(said.contains(&format!("{steps} undone")), "{said}");
+    let doubt = told.lines().find(|line| line.starts_with("It is not certain that this was all: "));
     let says = format!("{why}, and a journal does not show by itself that its last steps are lost.");
     assert!(doubt.is_some_and(|doubt| doubt.ends_with(&says)), "{told}");
 }
@@ -84,10 +84,10 @@ fn the_last_run_of_the_machine_left_nothing() {
     std::fs::remove_file(&journal).unwrap();
     drop(plan::Journal::create_with_boot_id(&journal, boot_id.as_ref()).unwrap());
     let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("before the machine was started anew, which has reset all of it"), "{told}");
+    assert!(told.contains("before the machine was restarted, which has reset all of it"), "{told}");
     check(&ground.tune("keep", &[]), 2, "is not confirmed");
     let applied = ground.apply(&["--set", "somaxconn=8192"]);
-    check(&applied, 0, "the machine was started anew since");
+    check(&applied, 0, "the machine was restarted since");
     check(&ground.tune("rollback", &[]), 0, "");
     assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
 }
@@ -105,13 +105,13 @@ fn after_a_restart_the_journal_is_not_needed() {
     };
     stand();
     std::fs::write(&journal, "what a younger hostgap may have written\n").unwrap();
-    check(&ground.apply(&["--confirmed", "--set", "somaxconn=8192"]), 0, "started anew since");
+    check(&ground.apply(&["--confirmed", "--set", "somaxconn=8192"]), 0, "restarted since");
     check(&ground.tune("rollback", &[]), 0, "");
     stand();
     std::fs::remove_file(&journal).unwrap();
     let back = ground.tune("rollback", &[]);
     check(&back, 0, "");
-    assert!(stdout(&back).contains("went with a restart of the machine"), "{}", stdout(&back));
+    assert!(stdout(&back).contains("ended with a restart of the machine"), "{}", stdout(&back));
     assert!(!ground.state().join("standing.json").exists());
 }
 
@@ -147,7 +147,7 @@ fn steps_that_a_journal_has_lost_are_missed() {
     std::fs::write(&journal, whole).unwrap();
     let back = ground.tune("rollback", &[]);
     check(&back, 0, "");
-    assert!(stdout(&back).contains("2 steps taken back"), "{}", stdout(&back));
+    assert!(stdout(&back).contains("2 steps undone"), "{}", stdout(&back));
 }
 
 /// One digit of the run of the machine: were it believed, all would be forgotten and nothing undone.

@@ -26,16 +26,16 @@ pub(super) fn every_knob() -> String {
     text
 }
 
-/// Moments that are spread over a time, a different one each time: most of them in its later part, since the plan is made
-/// in the earlier.
+/// Moments that are spread over a time, a different one each time: most of them in its later part, since the plan is
+/// made in the earlier.
 pub(super) fn moment(turn: u32, whole: Duration) -> Duration {
     // The golden ratio spreads any number of points evenly.
     let share = (f64::from(turn) * 0.618_033_988_75).fract();
     whole.mul_f64(0.1 + 0.9 * share.sqrt())
 }
 
-/// Whoever applies is killed at any moment: what was done by then is taken back by the watcher, and what was whole by then
-/// waits for its confirmation.
+/// Whoever applies is killed at any moment: what was done by then is taken back by the watcher, and what was whole by
+/// then waits for its confirmation.
 #[test]
 fn a_killed_apply_leaves_nothing() {
     let Some(ground) = Ground::new() else { return };
@@ -92,14 +92,10 @@ fn with_the_watcher_dead_too_the_next_command_takes_it_back() {
     kill(ground.watcher().unwrap(), Signal::KILL);
     until("the watcher is dead", || ground.is_unwatched());
     let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("NOBODY watches over it"), "{told}");
+    assert!(told.contains("NOT WATCHED: its watcher has died"), "{told}");
     // The time is over.
     ground.write_standing(|standing| standing["phase"]["unconfirmed"]["deadline_ns"] = 1.into());
-    check(
-        &ground.apply(&["--set", "tcp_mtu_probing=1"]),
-        0,
-        "was taken back, since nobody confirmed it in time",
-    );
+    check(&ground.apply(&["--set", "tcp_mtu_probing=1"]), 0, "was undone, since nobody confirmed it in time");
     assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after all");
@@ -114,5 +110,5 @@ fn a_namespace_that_goes_takes_its_settings_along() {
     testkit::shell(&format!("ip netns del {}", ground.world.name("home")));
     let back = ground.tune("rollback", &[]);
     check(&back, 0, "");
-    assert!(stdout(&back).contains("2 gone by themselves"), "{}", stdout(&back));
+    assert!(stdout(&back).contains("2 already gone"), "{}", stdout(&back));
 }

@@ -14,7 +14,7 @@ fn what_cannot_be_asked_for_says_why() {
         (&["--set", "somaxconn"], "KNOB=VALUE is expected"),
         (&["--set", "kernel.core_pattern=|/bin/sh"], "it decides which code runs"),
         (&["--set", "tcp_tw_recycle=1"], "it was removed in Linux 4.12"),
-        (&["--set", "rmem_max=1000000"], "the whole machine shares it: it is set without --netns"),
+        (&["--set", "rmem_max=1000000"], "the whole machine shares it: set it without --netns"),
         (&["--set", "ring_rx=512"], "wire0 does not have the receive ring"),
         (&["--set", "channels=3"], "the number of queues of wire0 can be 2 at most"),
         (&["--set", "irq_affinity=0"], "wire0 has no interrupts of its own"),
@@ -23,12 +23,12 @@ fn what_cannot_be_asked_for_says_why() {
             "this kernel has no nonesuch, and no module tcp_nonesuch",
         ),
         (&["--set", "congctl=nonesuch"], "this kernel has no nonesuch, and no module tcp_nonesuch"),
-        (&["--set", "hystart_detect=2"], "the whole machine shares it: it is set without --netns"),
+        (&["--set", "hystart_detect=2"], "the whole machine shares it: set it without --netns"),
         (&["--set", "tcp_cubic.hystart_detect=4"], "hystart_detect cannot be \"4\": a number from 1 to 3"),
         (&["latncy"], "did you mean \"latency\"?"),
         (&["--set", "mtu=1400", "--dev", "wire7"], "there is no link wire7"),
         (&["nonesuch"], "there is no profile and no file \"nonesuch\""),
-        (&[], "nothing is asked for"),
+        (&[], "nothing to do: name a profile"),
     ] {
         check(&ground.look("plan", arguments), 2, says);
         check(&ground.apply(arguments), 2, says);
@@ -51,12 +51,12 @@ fn what_rules_stand_on_is_not_taken_from_them() {
         (
             "nft 'add table ip own; add chain ip own post { type nat hook postrouting priority 100; }'",
             "nft delete table ip own",
-            "by address translation or state",
+            "for address translation or state",
         ),
         (
             "iptables-nft -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
             "nft delete table ip filter",
-            "ask for connections by conntrack",
+            "need connection tracking for conntrack",
         ),
         (
             "iptables-legacy -t nat -A POSTROUTING -p tcp -m comment --comment x -j MASQUERADE",
@@ -162,7 +162,7 @@ fn what_the_machine_does_not_have_is_refused_by_the_plan() {
             let output = ground.look("plan", &["--set", &format!("{knob}={cpus}")]);
             let says = format!("{knob} cannot be set to {cpus} here: CPU");
             let text = check(&output, 2, &says);
-            assert!(text.contains(&format!("not on line; there are {online}")), "{text}");
+            assert!(text.contains(&format!("not online; online are {online}")), "{text}");
         }
     }
     // These are the whole machine's, and a plan changes nothing.
@@ -172,7 +172,7 @@ fn what_the_machine_does_not_have_is_refused_by_the_plan() {
         check(
             &command.output().unwrap(),
             2,
-            &format!("{knob} cannot be set to 4000 here: CPU 4000 is not on line"),
+            &format!("{knob} cannot be set to 4000 here: CPU 4000 is not online"),
         );
     }
     // A profile leaves it out and says why.
@@ -180,7 +180,7 @@ fn what_the_machine_does_not_have_is_refused_by_the_plan() {
                    [[set]]\nknob = \"somaxconn\"\nvalue = 12345\n";
     let plan = json(&ground.look("plan", &[&ground.write("cpus.toml", profile), "--json"]));
     assert_eq!(plan["changes"][0]["knob"], "somaxconn");
-    assert!(plan["skipped"][0]["why"].as_str().unwrap().starts_with("CPU 4000 is not on line"), "{plan}");
+    assert!(plan["skipped"][0]["why"].as_str().unwrap().starts_with("CPU 4000 is not online"), "{plan}");
 
     let home = ground.world.name("home");
     testkit::shell(&format!("ip -n {home} tuntap add dev tap0 mode tap"));
@@ -189,5 +189,5 @@ fn what_the_machine_does_not_have_is_refused_by_the_plan() {
     assert!((1280..65_535).contains(&most), "{most}");
     let plan = |mtu: u32| ground.look("plan", &["--dev", "tap0", "--set", &format!("mtu={mtu}")]);
     check(&plan(most), 0, "");
-    check(&plan(most + 1), 2, &format!("the MTU of tap0 can be {most} at most"));
+    check(&plan(most + 1), 2, &format!("the MTU of tap0 can be at most {most}"));
 }

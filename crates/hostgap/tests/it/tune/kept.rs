@@ -18,7 +18,7 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     let before = ground.dump();
     let root = ground.directory.path().join("root");
     let at_root = ["--root", root.to_str().unwrap()];
-    check(&inside(&ground, "keep", &at_root), 2, "nothing stands that could be kept");
+    check(&inside(&ground, "keep", &at_root), 2, "there is no tuning to keep");
     let set = [
         "--set",
         "somaxconn=8192",
@@ -34,7 +34,7 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     check(&inside(&ground, "confirm", &["--same-login"]), 0, "");
     let kept = inside(&ground, "keep", &at_root);
     check(&kept, 0, "");
-    assert!(stdout(&kept).contains("is made again at every start"), "{}", stdout(&kept));
+    assert!(stdout(&kept).contains("is applied again at every start"), "{}", stdout(&kept));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let parameters = read("etc/sysctl.d/90-hostgap.conf");
     assert!(parameters.contains("net.core.somaxconn = 8192\n"), "{parameters}");
@@ -74,8 +74,8 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     check(&inside(&ground, "rollback", &[]), 0, "");
 }
 
-/// What was wanted at least is not pinned, what belongs to one route stays with it, and of what was kept before nothing is
-/// left.
+/// What was wanted at least is not pinned, what belongs to one route stays with it, and of what was kept before nothing
+/// is left.
 #[test]
 fn what_is_kept_is_what_was_wanted() {
     let Some(ground) = Ground::new() else { return };

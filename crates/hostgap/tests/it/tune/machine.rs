@@ -55,6 +55,6 @@ fn every_profile_is_applied_to_a_machine_and_taken_back() {
     }
     let machine = ["--set", "rmem_max=8388608", "--set", "netdev_budget=600", "--confirm-within", "3s"];
     check(&tune(state, "apply", &machine), 0, "");
-    until("nobody confirmed", || stdout(&tune(state, "status", &[])).contains("Nothing stands."));
+    until("nobody confirmed", || stdout(&tune(state, "status", &[])).contains("No tuning is active."));
     before.assert_same(&dump(&netns), "after nobody confirmed");
 }

@@ -48,11 +48,11 @@ pub(super) fn sentence(race: &Race, figures: &[PublishedFigure]) -> Option<Strin
         verb(counts.agree, "agrees", "agree"),
         verb(
             counts.same_direction,
-            "has the same direction and another size",
-            "have the same direction and another size"
+            "has the same direction but another size",
+            "have the same direction but another size"
         ),
         verb(counts.contradict, "contradicts", "contradict"),
-        verb(counts.cannot_tell, "cannot be told from this run", "cannot be told from this run"),
+        verb(counts.cannot_tell, "cannot be decided by this run", "cannot be decided by this run"),
     );
     if counts.not_comparable > 0 {
         text.push_str(&format!(

@@ -12,8 +12,8 @@ use record::{Metric, Published, Race, Rate};
 use stats::{Random, Resamples, Spread};
 
 use super::compare::noise_floor;
+use super::measured::Ours;
 use super::merged::Cells;
-use super::ours::Ours;
 use super::rates::UNITS_MAX;
 use crate::figures;
 use crate::published::{Agreement, Agreements, PublishedFigure, side};
@@ -93,7 +93,7 @@ impl Source<'_> {
         }
         if is_divisor {
             beside.agreement = Agreement::Reference;
-            beside.reason = "others are divided by it".to_owned();
+            beside.reason = "the others are divided by it".to_owned();
         } else if !figure.not_comparable.is_empty() {
             (beside.agreement, beside.reason) = (Agreement::NotComparable, figure.not_comparable.clone());
         } else if let Some(why) = self.obstacle(&beside, entrants, metric) {
@@ -115,10 +115,10 @@ impl Source<'_> {
             Ok(entrants) => entrants,
             Err(why) => return Some(why),
         };
-        let Some(load) = beside.load else { return Some("no such load was raced".to_owned()) };
+        let Some(load) = beside.load else { return Some("this load was not raced".to_owned()) };
         if beside.published_ratio.is_none() && beside.direction.is_none() {
             return Some(format!(
-                "no figure of {} to divide it by is published for this load",
+                "no figure of {} is published for this load to divide it by",
                 beside.against
             ));
         }
@@ -134,7 +134,7 @@ impl Source<'_> {
     /// Both ratios are there, or a direction and ours.
     fn judge(&mut self, beside: &mut PublishedFigure, metric: Metric) {
         let (Some(ratio), Some(load)) = (beside.ratio, beside.load) else { return };
-        // Against the control: what the race cannot tell from nothing.
+        // Against the control: what the race cannot distinguish from noise.
         let floor = self.ratio([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
         let ours = rule::Ours { ratio: &ratio, floor };
         let judged = match (beside.direction, beside.published_ratio) {
@@ -146,7 +146,7 @@ impl Source<'_> {
         beside.rounds_needed = wanted.and_then(|wanted| self.rounds_needed(ours.resolution(), wanted));
         beside.brief = judged.why;
         if let Some(rounds) = beside.rounds_needed {
-            beside.brief.push_str(&format!("; about {rounds} rounds would tell"));
+            beside.brief.push_str(&format!("; about {rounds} rounds would decide it"));
         }
         beside.reason = told(beside, &ratio, floor);
         if !beside.brief.is_empty() {
@@ -156,7 +156,7 @@ impl Source<'_> {
     }
 
     /// How many rounds, on as many more builds, would give a resolution; `None` if it is there already, or takes more
-    /// than anybody waits for.
+    /// than is practical.
     fn rounds_needed(&self, resolution: f64, wanted: f64) -> Option<u64> {
         let units = u32::try_from(self.cells.units).ok().filter(|units| *units >= 2)?;
         let needed =

@@ -12,7 +12,7 @@ use crate::summary::Ratio;
 /// compare data paths act on.
 const EQUIVALENCE: f64 = 1.05;
 
-/// Our ratio with what the race can tell of it.
+/// Our ratio with its precision.
 #[derive(Clone, Copy)]
 pub(super) struct Ours<'a> {
     pub(super) ratio: &'a Ratio,
@@ -26,7 +26,7 @@ pub(super) struct Judged {
     pub(super) agreement: Agreement,
     /// Why, where the figures alone do not show it.
     pub(super) why: String,
-    /// Where it cannot be told: the resolution at which it could, with what is known now.
+    /// Where this run cannot tell: the resolution at which it could, with what is known now.
     pub(super) resolution_wanted: Option<f64>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn direction(theirs: Direction, ours: Ours<'_>) -> Judged {
 
 /// Why ours may be 1.
 fn held(ours: Ours<'_>) -> &'static str {
-    if way(ours.ratio) == 0 { "our interval holds 1" } else { "ours is no farther from 1 than the noise" }
+    if way(ours.ratio) == 0 { "our interval contains 1" } else { "ours is no farther from 1 than the noise" }
 }
 
 /// A ratio with what its rounding leaves open.
@@ -104,7 +104,7 @@ fn effect(theirs: &Ratio, side: i8, ours: Ours<'_>) -> Judged {
             format!("the published size is ruled out, and {}", held(ours)),
         ),
         (true, _) if resolution >= published => open(format!(
-            "this race sees factors of {} and more, and the published one is {}",
+            "this race can only see factors of {} and more, and the published one is {}",
             factor(resolution),
             factor(published)
         )),
@@ -127,16 +127,16 @@ fn no_effect(theirs: &Ratio, ours: Ours<'_>) -> Judged {
     let margin = high.ln().min(-low.ln());
     let within = low <= ours.ratio.low && ours.ratio.high <= high;
     let beyond = ours.ratio.low > high || ours.ratio.high < low;
-    let bounds = format!("{low:.2} to {high:.2}, which passes for none,");
+    let bounds = format!("{low:.2} to {high:.2}, which counts as no difference,");
     if within && ours.floor <= margin {
-        Judged::because(Agreement::Agrees, format!("{bounds} holds all of our interval"))
+        Judged::because(Agreement::Agrees, format!("{bounds} contains our whole interval"))
     } else if beyond && ours.way() != 0 {
-        Judged::because(Agreement::Contradicts, format!("{bounds} holds nothing of our interval"))
+        Judged::because(Agreement::Contradicts, format!("{bounds} contains no part of our interval"))
     } else {
-        let wide = if within { "the noise is more" } else { "our interval reaches beyond it" };
+        let wide = if within { "the noise is greater" } else { "our interval extends beyond it" };
         Judged {
             agreement: Agreement::CannotTell,
-            why: format!("{bounds} is narrower than what this race can tell: {wide}"),
+            why: format!("{bounds} is narrower than this race can resolve: {wide}"),
             resolution_wanted: Some(margin / 2.0),
         }
     }
@@ -171,7 +171,10 @@ mod tests {
     fn an_interval_wider_than_the_published_effect_tells_nothing() {
         let wide = judged([0.77, 0.765, 0.775], [0.45, 0.22, 0.94], 0.63);
         assert_eq!(wide.agreement, Agreement::CannotTell);
-        assert_eq!(wide.why, "this race sees factors of 2.07 and more, and the published one is 1.30");
+        assert_eq!(
+            wide.why,
+            "this race can only see factors of 2.07 and more, and the published one is 1.30"
+        );
         assert!((wide.resolution_wanted.unwrap() - 0.77_f64.ln().abs() / 2.0).abs() < 1e-9);
         // Quiet, and still wider than what it would have to see; the direction alone is no agreement of size.
         check([1.2, 1.2, 1.2], [1.6, 1.05, 2.4], 0.0, Agreement::CannotTell);
@@ -188,7 +191,7 @@ mod tests {
         let edge = judged([1.2, 1.2, 1.2], [1.1, 0.99, 1.22], 0.0);
         assert_eq!(
             (edge.agreement, &*edge.why),
-            (Agreement::CannotTell, "our interval holds 1, and the published ratio is not ruled out")
+            (Agreement::CannotTell, "our interval contains 1, and the published ratio is not ruled out")
         );
     }
 

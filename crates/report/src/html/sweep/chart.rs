@@ -1,6 +1,6 @@
 //! A line chart of a sweep: where its points lie, and how they are drawn.
 
-use super::super::look;
+use super::super::marks;
 use super::super::markup::Markup;
 use super::super::scale::{Linear, Log, Span, spread};
 use super::super::svg::{Anchor, At, Caption, Frame, Rect, Svg, at};
@@ -128,7 +128,6 @@ impl<'a> Plot<'a> {
         Plot { summary, sweep, index, chart, frame, area, values, x, y }
     }
 
-    /// Draws it.
     pub(super) fn draw(&self) -> Markup {
         let mut svg = Svg::new();
         self.draw_level_band(&mut svg);
@@ -154,7 +153,8 @@ impl<'a> Plot<'a> {
             self.draw_line(&mut svg, line, labels[line]);
         }
         let name = format!("{} over {}", title(self.summary, self.sweep, self.chart), subject(self.sweep));
-        let desc = "A line a data path, a whisker a 95 % interval; every point stands in the table below.";
+        let desc =
+            "One line for each data path; whiskers are 95 % intervals. Every point is in the table below.";
         svg.finish(self.frame, self.area.y + self.area.height + 44.0, Caption { title: &name, desc })
     }
 
@@ -256,7 +256,7 @@ impl<'a> Plot<'a> {
         };
         let elbow = at((x - 14.0).max(end.x), label_y);
         svg.path("leader", &[end, elbow, at(x - 3.0, label_y)]);
-        svg.text("label", at(x, label_y + 4.5), Anchor::Start, &look::fitting(name, most));
+        svg.text("label", at(x, label_y + 4.5), Anchor::Start, &marks::fitting(name, most));
     }
 
     /// The part of the data path that a line is of; a line of candidates of a sweep is a contender's.
@@ -269,8 +269,8 @@ impl<'a> Plot<'a> {
 
     fn class(&self, index: usize, line: &SweptLine) -> String {
         match (self.chart.levels.is_empty(), line.points.first()) {
-            (true, Some(point)) => look::line_class(self.summary, point.index),
-            _ => look::contender_class(index),
+            (true, Some(point)) => marks::line_class(self.summary, point.index),
+            _ => marks::contender_class(index),
         }
     }
 }

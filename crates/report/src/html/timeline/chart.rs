@@ -1,6 +1,6 @@
 //! The drawing of a race's course: rows with scales of their own over the same rounds.
 
-use super::super::look;
+use super::super::marks;
 use super::super::markup::Markup;
 use super::super::scale::{Linear, Log, Span};
 use super::super::svg::{Anchor, At, Caption, Frame, Svg, at};
@@ -85,7 +85,6 @@ impl<'a> Plot<'a> {
         Plot { summary, timeline, load, frame, ends, x }
     }
 
-    /// Draws it.
     pub(super) fn draw(&self) -> Markup {
         let mut svg = Svg::new();
         let mut top = self.draw_legend(&mut svg);
@@ -97,7 +96,8 @@ impl<'a> Plot<'a> {
         self.draw_below(&mut svg, top);
         let load = self.summary.loads.get(self.load).map(text::load).unwrap_or_default();
         let title = format!("The course of the race, {load}");
-        let desc = "A row a quantity, a line a data path; every point stands in the tables below.";
+        let desc =
+            "One row for each quantity, one line for each data path; every point is in the tables below.";
         svg.finish(self.frame, top + FOOT, Caption { title: &title, desc })
     }
 
@@ -118,13 +118,13 @@ impl<'a> Plot<'a> {
     /// Names in the colours of their lines, in as many lines as they need; returns where they end.
     fn draw_legend(&self, svg: &mut Svg) -> f64 {
         let (mut x, mut y) = (0.0, 14.0);
-        for (index, candidate) in look::runners(self.summary) {
-            let name = look::fitting(&candidate.name, 30);
+        for (index, candidate) in marks::runners(self.summary) {
+            let name = marks::fitting(&candidate.name, 30);
             let width = 24.0 + 7.6 * name.chars().count() as f64 + 16.0;
             if x > 0.0 && x + width > self.frame.width() {
                 (x, y) = (0.0, y + LEGEND);
             }
-            let class = format!("curve {}", look::line_class(self.summary, index));
+            let class = format!("curve {}", marks::line_class(self.summary, index));
             svg.group(&[("class", &*class), ("data-c", &index.to_string())], |svg| {
                 svg.path("line", &[at(x, y - 4.5), at(x + 18.0, y - 4.5)]);
                 svg.text("label", at(x + 24.0, y), Anchor::Start, &name);
@@ -149,7 +149,7 @@ impl<'a> Plot<'a> {
             svg.line("build", at(x, top), at(x, bottom));
         }
         // The reference is drawn last, above all others.
-        let mut runners: Vec<_> = look::runners(self.summary).collect();
+        let mut runners: Vec<_> = marks::runners(self.summary).collect();
         runners.sort_by_key(|(_, candidate)| match candidate.role {
             Role::Contender => 0,
             Role::Control => 1,
@@ -157,7 +157,7 @@ impl<'a> Plot<'a> {
         });
         for (index, candidate) in runners {
             let runs = self.runs(row, &scale, index);
-            let class = format!("curve thin {}", look::line_class(self.summary, index));
+            let class = format!("curve thin {}", marks::line_class(self.summary, index));
             svg.group(&[("class", &*class), ("data-c", &index.to_string())], |svg| {
                 svg.tooltip(&candidate.name);
                 for run in &runs {
@@ -210,8 +210,8 @@ impl<'a> Plot<'a> {
         }
         let is_counted = self.summary.experiment.vm.as_ref().is_some_and(record::Machines::counts);
         let name = match is_counted {
-            true => "minutes of counted time from the beginning of the race",
-            false => "minutes from the beginning of the race",
+            true => "minutes of counted time since the start of the race",
+            false => "minutes since the start of the race",
         };
         let middle = f64::midpoint(self.ends.0, self.ends.1);
         svg.text("axis-name", at(middle, bottom + 36.0), Anchor::Middle, name);

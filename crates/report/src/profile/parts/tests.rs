@@ -27,7 +27,7 @@ fn check(stack: &str, expected: Part) {
 #[test]
 fn the_innermost_function_of_a_part_decides() {
     check("server;do_syscall_64;__x64_sys_sendto;tcp_sendmsg;ip_output;br_forward", Part::Bridge);
-    // What serves everybody belongs to whoever called it.
+    // What serves all parts belongs to the caller.
     check("server;ip_output;br_forward;_raw_spin_lock;__pv_queued_spin_lock_slowpath", Part::Bridge);
     check("server;ip_output;br_forward;no_such_function", Part::Bridge);
     check("server;no_such_function", Part::Other);

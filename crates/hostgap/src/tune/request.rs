@@ -1,4 +1,4 @@
-//! What is asked for: a profile, findings, single settings.
+//! The requested settings: a profile, findings, single settings.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,23 +12,23 @@ use crate::exit::BadInput;
 use crate::speak;
 
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct AskedArgs {
+pub(super) struct RequestArgs {
     /// A profile: latency, throughput, many-connections, wan, or a file of your own (docs/tune.md).
     pub(super) profile: Option<String>,
-    /// A setting, which counts more than the profile's. Again for more.
+    /// A single setting, which takes precedence over findings and profile; may be given several times.
     #[arg(long, value_name = "KNOB=VALUE")]
     pub(super) set: Vec<String>,
-    /// What `hostgap doctor --json` proposes against its warnings.
+    /// The settings that `hostgap doctor --json` proposes for its warnings.
     #[arg(long, value_name = "FILE")]
     pub(super) from_findings: Option<PathBuf>,
-    /// With --from-findings, also what it proposes where nothing is harmed now.
+    /// With --from-findings, also those proposed by findings that are no warnings.
     #[arg(long, requires = "from_findings")]
     pub(super) all_findings: bool,
-    /// The link to the network; without it that of the default route.
+    /// The link to the network [default: that of the default route].
     #[arg(long, value_name = "LINK")]
     pub(super) dev: Option<String>,
-    /// Set properties of routes at the route to this destination alone, 10.0.0.0/8 for instance; without it at all routes
-    /// over the link, but rto_min never at the default route.
+    /// Set properties of routes only on the route to this destination, for example 10.0.0.0/8 [default: on all routes
+    /// over the link, but rto_min never on the default route].
     #[arg(long, value_name = "CIDR")]
     pub(super) route: Option<IpNet>,
     /// A named network namespace instead of this one.
@@ -36,36 +36,36 @@ pub(super) struct AskedArgs {
     pub(super) netns: Option<String>,
 }
 
-/// A setting that is asked for.
+/// A requested setting.
 #[derive(Debug, Clone)]
-pub(super) struct Wish {
+pub(super) struct Request {
     pub(super) wanted: Wanted,
-    /// Named by the user: that it cannot be made is an error, and no reason to leave it out.
+    /// Named by the user: if it cannot be made, that is an error, not a reason to leave it out.
     pub(super) is_named: bool,
 }
 
-/// Everything that is asked for.
+/// All requested settings.
 #[derive(Debug, Default)]
-pub(super) struct Wishes {
+pub(super) struct Requests {
     /// In the order in which they are to be made.
-    pub(super) wishes: Vec<Wish>,
-    /// The link that they are about, where one is named.
+    pub(super) wishes: Vec<Request>,
+    /// The link that the findings are about, where one is named.
     pub(super) device: Option<String>,
-    /// What is not taken from findings, and why.
+    /// Proposals of findings that are left out, and why.
     pub(super) left_out: Vec<(Setting, String)>,
 }
 
-impl AskedArgs {
+impl RequestArgs {
     /// Reads it all.
-    pub(super) fn wishes(&self) -> anyhow::Result<Wishes> {
+    pub(super) fn wishes(&self) -> anyhow::Result<Requests> {
         let mut all = match &self.from_findings {
             Some(path) => findings::read(path, self)?,
-            None => Wishes { device: self.dev.clone(), ..Wishes::default() },
+            None => Requests { device: self.dev.clone(), ..Requests::default() },
         };
         let found = std::mem::take(&mut all.wishes);
         let wish = |wanted: Wanted, is_named| {
             let route = wanted.route.or(self.route);
-            Wish { wanted: Wanted { route, ..wanted }, is_named }
+            Request { wanted: Wanted { route, ..wanted }, is_named }
         };
         if let Some(profile) = &self.profile {
             read(profile)?.wanted.into_iter().for_each(|wanted| add(&mut all.wishes, wish(wanted, false)));
@@ -76,7 +76,8 @@ impl AskedArgs {
         }
         if all.wishes.is_empty() && self.profile.is_none() && self.from_findings.is_none() {
             let names: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
-            let text = format!("nothing is asked for: a profile ({}), or --set KNOB=VALUE", names.join(", "));
+            let text =
+                format!("nothing to do: name a profile ({}), or use --set KNOB=VALUE", names.join(", "));
             return Err(BadInput(text).into());
         }
         all.wishes.sort_by_key(|wish| wish.wanted.setting.rank());
@@ -106,8 +107,8 @@ pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A later wish for a knob counts more than an earlier one.
-fn add(wishes: &mut Vec<Wish>, wish: Wish) {
+/// A later setting of a knob replaces an earlier one.
+fn add(wishes: &mut Vec<Request>, wish: Request) {
     wishes.retain(|other| other.wanted.setting.knob != wish.wanted.setting.knob);
     wishes.push(wish);
 }
@@ -137,7 +138,7 @@ fn single(text: &str) -> anyhow::Result<Wanted> {
     };
     if plan::is_about_code(knob.trim()) {
         let text = format!(
-            "--set {text}: it decides which code runs, or how it is protected; hostgap never writes it"
+            "--set {text}: this parameter decides which code runs, or how it is protected; hostgap never writes it"
         );
         return Err(BadInput(text).into());
     }

@@ -6,7 +6,7 @@ use crate::terminal;
 
 use super::{about, arms_of, candidate, halving, is_better_high, name, sentence};
 
-/// Everything that a person reads of a search.
+/// The text of a search.
 pub fn text(search: &Search) -> String {
     terminal::safe(&told(&named(search))).into_owned()
 }
@@ -81,16 +81,16 @@ fn figure(ratio: &SearchRatio) -> String {
 fn beside(answer: &SearchAnswer, search: &Search) -> String {
     let mut text = String::new();
     for (guard, ratio) in search.guards.iter().zip(&answer.guards) {
-        let told = ratio.map_or_else(|| "unknown: too few blocks told".to_owned(), |ratio| figure(&ratio));
+        let told = ratio.map_or_else(|| "unknown: too few blocks".to_owned(), |ratio| figure(&ratio));
         text += &format!("  {guard} with it: {told}\n");
     }
     if !answer.dropped.is_empty() {
         let dropped: Vec<String> = answer.dropped.iter().map(|place| search.options[*place].told()).collect();
-        text += &format!("  left out, since no effect of it was proven: {}\n", dropped.join(", "));
+        text += &format!("  left out, because no effect was proven: {}\n", dropped.join(", "));
     }
     if let Some(resolvable) = answer.resolvable.filter(|_| answer.verdict == SearchVerdict::NothingHelps) {
         text += &format!(
-            "  gains below about {:.1} % cannot be told from none with this budget on this machine\n",
+            "  gains below about {:.1} % cannot be detected with this budget on this machine\n",
             100.0 * resolvable
         );
     }
@@ -109,14 +109,14 @@ mod tests {
         let search = better();
         let shown = text(&search);
         for line in [
-            "race (8 blocks): chosen by these, so they flatter",
+            "race (8 blocks): the choice is made by these, so they flatter",
             "  by halves: 4 in 3 blocks, then 2 in 5 blocks",
             "  * tcp_sack=0 + client.tcp_rmem=4096 8192 16384  × 0.900 (0.890 to 0.910)",
             "    server.tcp_frto=0                             given up: it broke",
             "Better: p99@30% is lower.",
             "  p50 with it: × 0.900 (0.890 to 0.910)",
-            "  cpu with it: unknown: too few blocks told",
-            "  left out, since no effect of it was proven: server.tcp_frto=0",
+            "  cpu with it: unknown: too few blocks",
+            "  left out, because no effect was proven: server.tcp_frto=0",
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in\n{shown}");
         }
@@ -160,7 +160,7 @@ mod tests {
     fn nothing_is_told_with_what_may_have_been_missed() {
         let shown = text(&nothing());
         assert!(
-            shown.contains("Nothing helps: ") && shown.contains("gains below about 3.0 % cannot be told"),
+            shown.contains("Nothing helps: ") && shown.contains("gains below about 3.0 % cannot be detected"),
             "{shown}"
         );
         assert!(!shown.contains("[[candidates]]"), "{shown}");

@@ -1,4 +1,4 @@
-//! `hostgap race --kernel`: the race in virtual machines, and its side in there.
+//! `hostgap race --kernel`: the race in virtual machines, and the part of the program that runs inside.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::{report, speak, stop};
 
 use super::{Args, RECORD};
 
-/// The kernel that is raced on where `--exact` comes without one.
+/// The kernel for `--exact` without `--kernel`.
 const USUAL: &str = "debian:6.12";
 
 /// Where to race.
@@ -26,38 +26,39 @@ pub(crate) struct VmArgs {
     /// Race on these kernels instead of this machine's, each in a virtual machine; joined by commas.
     #[arg(long, value_delimiter = ',', value_name = "KERNELS", long_help = KERNEL)]
     kernel: Vec<String>,
-    /// The modules of a kernel that is given as a file: /lib/modules/RELEASE, or what lib/modules/RELEASE is in.
+    /// The modules of a kernel that is given as a file: /lib/modules/RELEASE, or a directory that has
+    /// lib/modules/RELEASE.
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
     /// Count instructions per request instead of time, in a virtual machine (without --kernel: debian:6.12).
     #[arg(long, long_help = EXACT)]
     exact: bool,
-    /// Virtual CPUs of those machines (2).
+    /// Virtual CPUs of these machines [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     vm_cpus: Option<u32>,
-    /// This is such a machine, described so.
+    /// Set inside such a machine: its description.
     #[arg(long, hide = true, value_name = "TEXT")]
     pub(super) in_guest: Option<String>,
 }
 
 const KERNEL: &str = "Race on these kernels instead of this machine's, each in a virtual machine of its own; joined by \
 commas. debian:6.12 and debian:6.1 are fetched as Debian packages into a cache (~/.cache/hostgap, or HOSTGAP_CACHE) and not \
-installed; a path is that of an image of your own, with --modules. The machine is QEMU, with KVM where that works. Without \
-KVM it emulates, and the report says so: data paths that this kernel lacks can be tried, but times mean little. --exact \
+installed; a path names an image of your own, with --modules. The machine is QEMU, with KVM where that works. Without KVM \
+it emulates, and the report says so: data paths that this kernel lacks can be tried, but times mean little. --exact \
 counts instead.";
 
 const EXACT: &str = "Count instructions per request instead of time. The virtual machine has one CPU and a clock that \
-counts instructions, so a figure holds what client, server and both nodes' stacks execute for a request, the same to about \
-a thousandth in every repetition and on every machine. Caches, locks and other processors are not in it. Without --kernel: \
+counts instructions, so a figure is what client, server and both nodes' stacks execute for a request, the same to about \
+a thousandth in every repetition and on every machine. It leaves out caches, locks and other processors. Without --kernel: \
 debian:6.12.";
 
 impl VmArgs {
-    /// Whether this process races in a virtual machine of ours.
+    /// Whether this process races inside a virtual machine that hostgap started.
     pub(super) fn is_guest(&self) -> bool {
         self.in_guest.is_some()
     }
 
-    /// What the options change of an experiment.
+    /// Applies the options to an experiment.
     pub(super) fn apply(&self, experiment: &mut Experiment) {
         let asked = !self.kernel.is_empty() || self.exact || self.vm_cpus.is_some();
         if !asked || self.is_guest() {
@@ -81,7 +82,7 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     let stop = stop::on_signals()?;
     let machines = experiment.vm.clone().unwrap_or_default();
     let modules = machines.modules.as_deref().map(Path::new);
-    // All names are looked at before the first machine boots.
+    // All names are checked before the first machine boots.
     let wanted = machines.kernels.iter().map(|name| Wanted::parse(name, modules));
     let wanted: Vec<Wanted> = wanted.collect::<Result<_, _>>().map_err(LabError::from)?;
     let top = super::fresh_dir(&args.out, &experiment.name)?;
@@ -113,9 +114,9 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
         let stopped = matches!(result, Ok(Finished::Stopped));
         let ended = super::finish(&dir, result, &mut |summary| keep(&mut shown, summary));
         if ended.is_err() {
-            // What other kernels gave is shown all the same.
+            // The results of other kernels are shown all the same.
             report::show_all(&shown, args.json)?;
-            // They go only if they are empty: what was written is kept.
+            // This fails, as it should, if something was written there.
             let _ = std::fs::remove_dir(&dir);
             let _ = std::fs::remove_dir(&top);
         }
@@ -138,7 +139,7 @@ fn keep(shown: &mut Vec<Summary>, summary: Summary) -> anyhow::Result<()> {
 
 /// A machine with a kernel, made ready to boot.
 fn machine(name: &str, wanted: &Wanted, counts: bool) -> Result<Vm, LabError> {
-    speak::aside(format_args!("{name}: kernel and QEMU are fetched where they are not in the cache"));
+    speak::aside(format_args!("{name}: fetching kernel and QEMU, unless they are in the cache"));
     let vm = wanted.fetch(&Cache::open()?)?;
     Ok(if counts { vm } else { vm.tried_with_kvm() })
 }
@@ -149,7 +150,7 @@ fn slug(name: &str) -> String {
     name.trim_start_matches('/').chars().map(plain).collect()
 }
 
-/// Races in here, and says everything to the program that started this machine.
+/// Races inside the machine, and reports everything to the program that started it.
 pub(super) fn tell_outward(race: Race, record: &Path) -> anyhow::Result<ExitCode> {
     let mut outward = Outward::new(record);
     let mut unheard = None;
@@ -160,7 +161,7 @@ pub(super) fn tell_outward(race: Race, record: &Path) -> anyhow::Result<ExitCode
     outward.lines(&mut std::io::stdout())?;
     std::io::stdout().flush()?;
     if let Some(error) = unheard {
-        return Err(error).context("could not say what happens");
+        return Err(error).context("could not report to the host");
     }
     match result? {
         Finished::Whole => Ok(ExitCode::SUCCESS),

@@ -1,6 +1,6 @@
 //! How the race measured, and how to run it again: the experiment as the TOML file that would ask for the same.
 
-use super::look;
+use super::marks;
 use super::markup::Markup;
 use super::text;
 use crate::Summary;
@@ -27,21 +27,21 @@ pub(super) fn sections(m: &mut Markup, summary: &Summary) {
 }
 
 fn method(summary: &Summary) -> Vec<String> {
-    let (experiment, reference) = (&summary.experiment, look::reference(summary));
+    let (experiment, reference) = (&summary.experiment, marks::reference(summary));
     vec![
-        "Requests leave at a constant rate, each at its intended instant, whether or not earlier answers are there."
+        "Requests are sent at a constant rate, each at its intended instant, whether or not earlier answers have arrived."
             .to_owned(),
-        "Response time is received − intended; waiting to be sent is part of it. Service and lag stand beside it."
+        "Response time is received − intended; it includes the wait to be sent. Service and lag are shown beside it."
             .to_owned(),
         format!(
             "A trial is {} ms of one data path at one load, after {} ms of warm-up; a round visits every data path once \
              at every load, in an order shuffled by the seed, {reference} twice.",
             experiment.slice_ms, experiment.warmup_ms
         ),
-        "All data paths stand at the same time in namespaces of their own, so that drift of the machine hits all alike."
+        "All data paths exist at the same time in namespaces of their own, so that drift of the machine affects all alike."
             .to_owned(),
         format!(
-            "Every topology was built {} times in the race: each build settles at a value of its own.",
+            "Every topology was built {} times in the race, because each build settles at a value of its own.",
             text::grouped(u64::from(summary.progress.builds))
         ),
         match summary.machine.facts.get("receive steering") {
@@ -50,16 +50,16 @@ fn method(summary: &Summary) -> Vec<String> {
         },
         "Percentiles are those of the merged histograms; one is shown if at least ten samples lie beyond it.".to_owned(),
         format!(
-            "Intervals are 95 %, from a bootstrap that draws whole {}, the same for all, so that what hit all cancels.",
+            "Intervals are 95 %, from a bootstrap that draws whole {}, the same for all, so that effects on all cancel.",
             if summary.progress.builds < 2 { "rounds" } else { "builds" }
         ),
         format!(
-            "Better or worse is said of a difference that its interval, widened for the number of tests, holds and that \
-             exceeds what {reference} differs by from itself; p99 is asked first, then p50, in a closed loop answers \
-             per second. All else is indistinguishable."
+            "A candidate is better or worse if its interval, widened for the number of tests, excludes 1 and the difference \
+            exceeds that of {reference} from itself. p99 is tested first, then p50; in a closed loop, answers per second. \
+            Otherwise it is indistinguishable."
         ),
-        "A trial is void if the generator was late, its CPU had no headroom, time was stolen, its path was not the one that \
-         was built, or a fact of the machine changed; void trials are counted and shown, and are in no figure."
+        "A trial is void if the generator was late, its CPU had no headroom, the hypervisor took CPU time, its path was no \
+        longer the one that was built, or the machine changed. Void trials are counted and shown, and are in no figure."
             .to_owned(),
     ]
 }

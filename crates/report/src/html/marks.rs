@@ -1,5 +1,5 @@
 //! What a candidate and a verdict look like wherever they are drawn: a class for the style, a word, a mark. Nothing is
-//! told by colour alone.
+//! shown by colour alone.
 
 use super::svg::{At, Svg, at};
 use crate::{Candidate, RateSummary, Role, Summary, Verdict};
@@ -29,7 +29,6 @@ pub(super) fn contender_class(before: usize) -> String {
     format!("{}{dash}", COLOURS[before % COLOURS.len()])
 }
 
-/// The verdict's word.
 pub(super) fn verdict_word(verdict: Option<Verdict>) -> &'static str {
     match verdict {
         None => "not comparable",
@@ -40,7 +39,6 @@ pub(super) fn verdict_word(verdict: Option<Verdict>) -> &'static str {
     }
 }
 
-/// The verdict's class.
 pub(super) fn verdict_class(verdict: Option<Verdict>) -> &'static str {
     match verdict {
         None => "v-none",

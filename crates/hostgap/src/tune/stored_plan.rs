@@ -1,4 +1,4 @@
-//! `apply --plan FILE`: a plan that was made before, and that must still be the one that would be made now.
+//! `apply --plan FILE`: applies a stored plan if the same plan would still be made now.
 
 use std::path::Path;
 
@@ -8,15 +8,15 @@ use anyhow::Context;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::asked::Wish;
 use super::host::Device;
 use super::proposal::Proposal;
+use super::request::Request;
 use super::show::SCHEMA;
 use crate::exit::BadInput;
 
-/// A plan as `plan --json` has written it, as far as it matters here.
+/// A plan as `plan --json` writes it; only the fields that matter here.
 #[derive(Deserialize)]
-pub(super) struct Bound {
+pub(super) struct StoredPlan {
     schema: u32,
     netns: Option<String>,
     device: Option<Device>,
@@ -44,39 +44,40 @@ struct Step {
     command: String,
 }
 
-impl Bound {
+impl StoredPlan {
     /// Reads a plan.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Bound> {
+    pub(super) fn read(path: &Path) -> anyhow::Result<StoredPlan> {
         let text = crate::input::text("plan", path)?;
         let bad = |what: String| BadInput(format!("plan {}: {what}", path.display()));
-        let bound: Bound = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        let bound: StoredPlan = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         if bound.schema != SCHEMA {
             return Err(bad(format!("it has schema {}, this hostgap knows {SCHEMA}", bound.schema)).into());
         }
         Ok(bound)
     }
 
-    /// The same proposal, made anew.
+    /// Makes the same proposal again.
     ///
     /// # Errors
-    /// Anything is not as it was when the plan was made: each difference by name.
+    /// Something is not as it was when the plan was made. The error names each difference.
     pub(super) fn proposal(&self) -> anyhow::Result<Proposal> {
         let wish = |change: &Change| {
             let setting = Setting::asked(&change.knob, &Asked::Text(change.value.clone()));
             let setting = setting.map_err(|error| BadInput(error.to_string()))?;
             let Change { at_least, route, ref why, .. } = *change;
             let wanted = Wanted { setting, at_least, route, why: why.clone() };
-            anyhow::Ok(Wish { wanted, is_named: true })
+            anyhow::Ok(Request { wanted, is_named: true })
         };
-        let wishes: Vec<Wish> = self.changes.iter().chain(&self.later).map(wish).collect::<Result<_, _>>()?;
+        let wishes: Vec<Request> =
+            self.changes.iter().chain(&self.later).map(wish).collect::<Result<_, _>>()?;
         let device = self.device.as_ref().map(|device| device.name.as_str());
-        let proposal = Proposal::of_wishes(self.netns.as_deref(), device, &wishes)
-            .context("the plan does not fit any more")?;
+        let proposal =
+            Proposal::of_wishes(self.netns.as_deref(), device, &wishes).context("the plan no longer fits")?;
         let differences = self.differences(&proposal);
         if differences.is_empty() {
             return Ok(proposal);
         }
-        let text = format!("the plan does not fit any more; make it again:\n{}", differences.join("\n"));
+        let text = format!("the plan no longer fits; make it again:\n{}", differences.join("\n"));
         Err(BadInput(text).into())
     }
 
@@ -101,7 +102,7 @@ impl Bound {
         }
         for planned in &self.changes {
             let now = proposal.changes.iter().find(|change| change.wanted.setting.knob.id == planned.knob);
-            let instead = if now.is_none() { "is so already" } else { "would be set otherwise now" };
+            let instead = if now.is_none() { "is already set" } else { "would be set differently now" };
             for step in &planned.steps {
                 let steps = now.map(|change| change.steps.as_slice()).unwrap_or_default();
                 let same = steps.iter().find(|(placed, _)| placed.commands().join("\n") == step.command);
@@ -114,7 +115,7 @@ impl Bound {
                 }
             }
             if planned.steps.is_empty() && now.is_none() {
-                differences.push(format!("{} is so already", planned.knob));
+                differences.push(format!("{} is already set", planned.knob));
             }
             let count = now.map_or(0, |change| change.steps.len());
             if count > planned.steps.len() {

@@ -1,4 +1,4 @@
-//! Whoever measures on this machine does so alone, after what the dead left is gone.
+//! Exclusive use of this machine for a measurement, after cleaning up what dead races left.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,14 +18,14 @@ pub(crate) fn in_turn<E: From<Event>, T>(
     let Some(_exclusive) = home.exclusive(|pid| tell(Event::Waiting { pid }.into()), stopped)? else {
         return Ok(None);
     };
-    // After the wait: whoever raced before may have died of it.
+    // After the wait: the race before may have died.
     for cleaned in home.clean()? {
         tell(Event::CleanedUp { id: cleaned.id }.into());
     }
     let claim = home.claim()?;
     let result = work(&claim, tell);
     let released = claim.end();
-    // The first error is the one to tell: the other follows from it.
+    // Reports the first error: the other follows from it.
     let done = result?;
     released?;
     Ok(Some(done))

@@ -1,4 +1,4 @@
-//! What is remembered of a tuning beside its steps: what `status` tells, and `keep` makes a profile and a unit of.
+//! The description of a tuning that is stored beside its steps, for `status` and `keep`.
 
 use linux::Login;
 use plan::Standing;
@@ -18,9 +18,9 @@ pub(super) fn of(proposal: &Proposal) -> Value {
     })
 }
 
-/// The same for what stands and what was added to it: the later value counts, and of a link of the same name the one that
-/// is there now. A profile is for one link, with one value for a knob: what does not fit into it is remembered apart, with
-/// the reason.
+/// Merges the descriptions of a tuning and of an addition to it. The later value counts, and of links of the same name
+/// the present one. A profile is for one link, with one value for each knob: what does not fit into it is listed apart,
+/// with the reason.
 pub(super) fn together(stood: &Value, added: &Value) -> Value {
     let mut about = stood.clone();
     let is_same_link = about["device"]["name"] == added["device"]["name"];
@@ -30,7 +30,7 @@ pub(super) fn together(stood: &Value, added: &Value) -> Value {
         match settings.iter_mut().find(is_this) {
             _ if !is_same_link && is_of_link(&setting) => {
                 let link = added["device"]["name"].as_str().unwrap_or("none");
-                setting["not_kept"] = format!("it is of link {link}, and the profile of another").into();
+                setting["not_kept"] = format!("it is for link {link}, and the profile for another").into();
                 apart.push(setting);
             }
             Some(other) if other["route"] == setting["route"] => *other = setting,
@@ -51,7 +51,7 @@ pub(super) fn together(stood: &Value, added: &Value) -> Value {
     about
 }
 
-/// What stands and cannot be kept: each knob, and why.
+/// The settings that cannot be kept, with the reasons.
 pub(super) fn not_kept(standing: &Standing) -> Vec<(String, String)> {
     let text = |setting: &Value, key: &str| setting[key].as_str().unwrap_or_default().to_owned();
     let all = list(&standing.about, NOT_KEPT);
@@ -63,14 +63,13 @@ pub(super) fn not_kept(standing: &Standing) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Remembers the newest login that there is: one that confirms must be newer. It is for what is set on the machine itself;
-/// what is set in a namespace cuts off nobody's login.
+/// Records the newest login: the one that confirms must be newer. Only for settings of the machine itself; those of a
+/// namespace cannot cut off a login.
 pub(super) fn note_logins(about: &mut Value) {
     about[NEWEST_LOGIN] = json!(Login::newest().map(|login| login.0));
 }
 
-/// Whether this process comes of a login that was there when a tuning was applied. It goes on where a new one would not come
-/// through.
+/// Whether this process belongs to a login from before the tuning. It may still work when a new login is impossible.
 pub(super) fn is_old_login(standing: &Standing) -> bool {
     let known = Login::own().zip(standing.about[NEWEST_LOGIN].as_u64());
     known.is_some_and(|(own, newest)| u64::from(own.0) <= newest)

@@ -1,4 +1,4 @@
-//! What a search found, in the words and ratios of its record.
+//! The results of a search as fields and sentences of its record.
 
 use record::{SearchAnswer, SearchArm, SearchRatio, SearchStage, SearchVerdict, Tuning};
 use stats::search::{Answer, Arm, Effect, Found, Nothing, Stage, StageName, Unfit};
@@ -65,7 +65,7 @@ pub(super) fn answer(
                     (arm.clone(), Some(*effect))
                 }
             };
-            // Whether it helps is not known then.
+            // Then it is unknown whether it helps.
             let is_told = !matches!(nothing, Nothing::Untold { .. });
             let verdict = if is_told { SearchVerdict::NothingHelps } else { SearchVerdict::NotSearched };
             SearchAnswer {
@@ -78,7 +78,7 @@ pub(super) fn answer(
         }
         Answer::Better { arm, effect, harms, dropped, ablated } => {
             let worse = |(guard, harm): (&Figure, &Option<Effect>)| {
-                // A harm is a gain of the other sign.
+                // Harm is a gain with the opposite sign.
                 harm.map(|harm| ratio(Effect { ln: -harm.ln, ..harm }, guard.is_better_high()))
             };
             let told = ratio(*effect, high);
@@ -149,7 +149,7 @@ fn nothing_told(
                 "no setting and no combination had a better {name} than the incumbent, even where the best was chosen"
             )
         }
-        // A single setting had nobody to be better than.
+        // A single setting had no rival.
         Nothing::Broke { arm, why } if !raced => format!("{} did not work: {why}", settings(arm)),
         Nothing::Untold { arm } if !raced => {
             format!(
@@ -187,7 +187,7 @@ fn nothing_told(
     }
 }
 
-/// Why there was no search, and what would make one.
+/// Why there was no search, and what it would need.
 fn unfit_told(
     unfit: &Unfit,
     name: &str,
@@ -195,7 +195,7 @@ fn unfit_told(
     high: bool,
     (visit_s, record): (f64, &record::Search),
 ) -> String {
-    // What the calibration took is not among the visits that count.
+    // The visits of the calibration do not count.
     let before = record.wall_s;
     match unfit {
         Unfit::Void => "too few visits counted: the machine was too busy with other things".to_owned(),
@@ -226,7 +226,7 @@ fn unfit_told(
     }
 }
 
-/// A time to be read, and to be typed: rounded up.
+/// A time in a form that options accept, rounded up.
 pub(super) fn span(seconds: f64) -> String {
     let seconds = seconds.ceil() as u64;
     match (seconds / 60, seconds % 60) {

@@ -1,4 +1,4 @@
-//! What a search tells while it runs, on stderr: a bar on a terminal, a line a stage elsewhere.
+//! The progress of a search on stderr: a bar on a terminal, a line for each stage elsewhere.
 
 use ::lab::SearchEvent;
 use ::report::terminal;
@@ -7,15 +7,15 @@ use indicatif::ProgressBar;
 use crate::progress::{Progress, bar};
 use crate::speak;
 
-/// Listens to a search.
-pub(super) struct Teller {
+/// Shows the events of a search.
+pub(super) struct SearchProgress {
     bar: Option<ProgressBar>,
     race: Progress,
 }
 
-impl Teller {
-    pub(super) fn new() -> Teller {
-        Teller { bar: bar(), race: Progress::quiet() }
+impl SearchProgress {
+    pub(super) fn new() -> SearchProgress {
+        SearchProgress { bar: bar(), race: Progress::quiet() }
     }
 
     pub(super) fn tell(&mut self, event: &SearchEvent) {
@@ -24,7 +24,7 @@ impl Teller {
             SearchEvent::CannotSet(option) => {
                 self.line(&format!("{} cannot be set here: {}", option.told(), option.unmet.join("; ")));
             }
-            SearchEvent::Load(None, _) => self.line("load: as much as goes"),
+            SearchEvent::Load(None, _) => self.line("load: closed loop"),
             SearchEvent::Load(Some(rate), capacity) => {
                 let of = capacity.map_or_else(String::new, |most| format!(", capacity {most:.0}"));
                 self.line(&format!("load: {rate:.0} requests/s{of}"));

@@ -1,4 +1,4 @@
-//! What a run gave, as people read it.
+//! The result of a run as text.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use super::slo::Slo;
 use super::verdict::Verdict;
 use crate::units::time;
 
-/// What is not known.
+/// Stands for an unknown value.
 const NONE: &str = "–";
 
 /// The table for stdout.
@@ -21,10 +21,10 @@ pub(super) fn table(job: &Job, ran: &Ran) -> String {
     text
 }
 
-/// The one line of what was found.
+/// The result of a search in one line.
 pub(super) fn found(slo: &Slo, ran: &Ran) -> String {
     let rate_per_s = ran.schedule.rate_per_s().unwrap_or_default();
-    format!("{rate_per_s}/s is the highest rate that was found with {slo}\n")
+    format!("{rate_per_s}/s is the highest rate found that meets {slo}\n")
 }
 
 fn lines(text: &mut String, job: &Job, ran: &Ran) -> std::fmt::Result {
@@ -53,7 +53,7 @@ fn lines(text: &mut String, job: &Job, ran: &Ran) -> std::fmt::Result {
     check_lines(text, verdict)
 }
 
-/// The interval is shown of the response time alone, which is what a run is for; the JSON has all.
+/// The interval is shown only for the response time, the purpose of a run; the JSON has all.
 fn percentile_lines(text: &mut String, outcome: &Outcome, independent: Option<u64>) -> std::fmt::Result {
     let columns = [&outcome.response, &outcome.service, &outcome.lag, &outcome.late];
     let row = |name: &str, [response, service, lag, late]: [String; 4], interval: &str| {
@@ -112,7 +112,7 @@ fn request_line(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
             writeln!(text, ", {} unexpected answers", outcome.unexpected.count())
         }
         Protocol::Datagrams => writeln!(text, ", {} answers of another size", outcome.unexpected.count()),
-        // Of a stream each answer is as long as it was to be.
+        // In a stream each answer has the expected length.
         Protocol::Stream => writeln!(text),
     }
 }
@@ -120,7 +120,7 @@ fn request_line(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
 fn connection_lines(text: &mut String, ran: &Ran, is_fresh: bool) -> std::fmt::Result {
     let outcome = &ran.outcome;
     if outcome.strays > 0 {
-        writeln!(text, "datagrams {} came that answered nothing that was open", outcome.strays)?;
+        writeln!(text, "datagrams {} matched no open request", outcome.strays)?;
     }
     let anew = match outcome.protocol {
         _ if is_fresh => "made",
@@ -142,19 +142,19 @@ fn connection_lines(text: &mut String, ran: &Ran, is_fresh: bool) -> std::fmt::R
     writeln!(text)?;
     let Handshakes { full, resumed } = outcome.handshakes;
     if is_fresh && full + resumed > 0 {
-        writeln!(text, "          {full} handshakes of TLS were whole, {resumed} resumed a session")?;
+        writeln!(text, "          {full} TLS handshakes were full, {resumed} resumed a session")?;
     }
     if outcome.grown > 0 {
         writeln!(
             text,
-            "          {} connections were opened for requests that none was free for",
+            "          {} connections were opened because none was free for a request",
             outcome.grown
         )?;
     }
     Ok(())
 }
 
-/// What requests travel on.
+/// The noun for what carries requests: connections or sockets.
 fn connection(outcome: &Outcome) -> &'static str {
     match outcome.protocol {
         Protocol::Http | Protocol::Grpc | Protocol::Stream => "connection",
@@ -162,7 +162,7 @@ fn connection(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Where the service time went.
+/// The parts of the service time.
 fn split_line(text: &mut String, split: &Split) -> std::fmt::Result {
     let part = |times: &Histogram<u64>| match times.is_empty() {
         true => NONE.to_owned(),
@@ -174,7 +174,7 @@ fn split_line(text: &mut String, split: &Split) -> std::fmt::Result {
     writeln!(text, "service   wire and server {}; client's own {}", part(&split.wire), part(&split.client))
 }
 
-/// Whether the figures above are the server's or this program's own.
+/// The CPU time and waits of a thread, which say whether the generator influenced the figures above.
 fn thread_line(text: &mut String, index: usize, thread: &ThreadCost) -> std::fmt::Result {
     let place = thread.cpus.as_ref().map_or_else(|| "any CPU".to_owned(), |cpus| format!("CPU {cpus}"));
     writeln!(
@@ -186,7 +186,7 @@ fn thread_line(text: &mut String, index: usize, thread: &ThreadCost) -> std::fmt
     )
 }
 
-/// How many checks passed, and what those say that failed.
+/// The number of checks that passed, and the texts of those that failed.
 fn check_lines(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     let judged = verdict.checks.iter().filter(|check| check.passed.is_some()).count();
     write!(text, "checks    {} of {judged} passed", judged - verdict.failed().count())?;

@@ -29,8 +29,8 @@ pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
     }
 }
 
-/// What makes the settings, once everything else of a topology is in `plan`. `pods` is the client's and the server's, each
-/// with its node and the namespace of its process.
+/// What makes the settings, once everything else of a topology is in `plan`. `pods` is the client's and the server's,
+/// each with its node and the namespace of its process.
 pub(crate) fn plan(
     shape: &Shape,
     pods: [(&NodeSpec, &Pod, &NetnsName); 2],
@@ -89,7 +89,7 @@ fn nic(settings: &[Setting]) -> Nic {
 fn possible(shape: &Shape) -> Result<(), SpecError> {
     let Settings { client, server } = &shape.settings;
     if shape.cni.is_some() && uses(&shape.settings, |lives| matches!(lives, Lives::Route(_))) {
-        return Err(refused("routes", "CNI plugins make them, so that nobody knows them before"));
+        return Err(refused("routes", "CNI plugins make them, so they are not known in advance"));
     }
     if shape.path.reach == Reach::PublishedPort && uses(&shape.settings, |lives| lives == Lives::Notrack) {
         return Err(refused(
@@ -125,8 +125,8 @@ fn uses(settings: &Settings, is_meant: impl Fn(Lives) -> bool) -> bool {
     settings.client.iter().chain(&settings.server).any(|setting| is_meant(setting.lives))
 }
 
-/// Adds what settings do to what the topology does. A queueing discipline for a link that has a line rate goes inside: the
-/// queue that it manages is the one before the line.
+/// Adds what settings do to what the topology does. A queueing discipline for a link that has a line rate goes inside:
+/// the queue that it manages is the one before the line.
 pub(crate) fn extend(plan: &mut Plan, settings: Plan) {
     for placed in settings.steps {
         let line =

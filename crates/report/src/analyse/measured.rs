@@ -1,4 +1,4 @@
-//! Our figure for a metric that somebody published: of all trials of a candidate at a load, and of each resample.
+//! Our figure for a metric that was published: of all trials of a candidate at a load, and of each resample.
 
 use std::collections::BTreeMap;
 
@@ -55,8 +55,8 @@ fn softirq(cpu: &CpuTime) -> (f64, f64) {
     (cpu.softirq_ns as f64, cpu.all_ns() as f64)
 }
 
-/// The CPU of the server's node that spends most in softirq. It is chosen once, of all trials: of each resample by itself
-/// it would be whichever was unlucky.
+/// The CPU of the server's node that spends most in softirq. It is chosen once, of all trials: of each resample by
+/// itself it would be whichever was unlucky.
 fn busiest(cell: &Cell<'_>) -> Option<u16> {
     let mut spent = BTreeMap::<u16, u64>::new();
     for trial in &cell.trials {
@@ -69,7 +69,7 @@ fn busiest(cell: &Cell<'_>) -> Option<u16> {
 
 /// The sum of the times of objects, or of response times, and how many there are.
 fn mean_time(trial: &TrialRecord) -> (f64, f64) {
-    // Told exactly, where it is told: a histogram has three digits.
+    // Shown exactly if at all: a histogram has three digits.
     match trial.carried.as_ref().and_then(|carried| carried.objects_ns) {
         Some(sum) => (sum as f64, trial.answered as f64),
         None => response_time(trial),
@@ -89,7 +89,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// Of a cell; otherwise why there is none. Without resamples it is known, and nobody knows how well.
+    /// Of a cell; otherwise why there is none. Without resamples its precision is not known.
     pub(super) fn of(cell: &Cell<'_>, metric: Metric, resamples: &Resamples) -> Result<Ours, String> {
         if cell.trials.is_empty() {
             return Err("no trial counts".to_owned());
@@ -102,7 +102,7 @@ impl Ours {
             }
             Formula::Quotient(of) => of_quotient(cell, of, resamples),
             Formula::Busiest => {
-                let cpu = busiest(cell).ok_or("this race did not write down the time of each CPU")?;
+                let cpu = busiest(cell).ok_or("this race did not record the time of each CPU")?;
                 let none = CpuTime::default();
                 of_quotient(cell, |trial| softirq(trial.server_by_cpu.get(&cpu).unwrap_or(&none)), resamples)
             }
@@ -121,7 +121,7 @@ impl Ours {
     /// Why there is no interval, where there is none.
     pub(super) fn without_interval(metric: Metric, units: usize) -> String {
         match (metric, units) {
-            (Metric::Max, _) => "the greatest of many is the luck of one, and has no interval".to_owned(),
+            (Metric::Max, _) => "a maximum depends on a single request, and has no interval".to_owned(),
             (_, 0 | 1) => "one round gives no interval".to_owned(),
             _ => "resamples without a value leave no interval".to_owned(),
         }
@@ -137,7 +137,7 @@ fn of_percentile(cell: &Cell<'_>, percentile: Percentile, resamples: &Resamples)
         return Err(format!("too few samples for {} ({count} of {needed})", percentile.label()));
     }
     let value =
-        at(&all).ok_or_else(|| format!("{} lies among requests without an answer", percentile.label()))?;
+        at(&all).ok_or_else(|| format!("{} falls among requests without an answer", percentile.label()))?;
     Ok(Ours { value, resampled: resamples.iter().map(at).collect() })
 }
 
