@@ -49,4 +49,4 @@ pub use step::{Place, Placed, Plan, Step};
 pub use transaction::{
     Account, Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,
 };
-pub use undo::{undo, undo_in_boot};
+pub use undo::{outstanding, undo, undo_in_boot};

@@ -32,6 +32,11 @@ pub(crate) fn undo_since(journal: &mut Journal, first: u64, kernel: &mut Kernel)
     run(journal, kernel, Path::new(boot::BOOT_ID), first)
 }
 
+/// The steps that [`undo`] would take back, last first. Nothing is done, and the kernel is not asked.
+pub fn outstanding(journal: &Journal) -> Vec<&Placed> {
+    journal.open_intents().rev().map(|intent| &intent.placed).collect()
+}
+
 fn run(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path, first: u64) -> Vec<(Placed, Undone)> {
     // Names may lead elsewhere than when the steps were done.
     kernel.forget_all();

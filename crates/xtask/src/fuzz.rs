@@ -18,8 +18,8 @@ use crate::{cargo, root};
 /// How long `cargo xtask fuzz` runs unless told otherwise.
 const TIME: Duration = Duration::from_secs(600);
 /// The fuzz targets, each with the crate whose parser it feeds.
-pub(crate) const TARGETS: [(&str, &str); 3] =
-    [("response", "load"), ("sock_diag", "linux"), ("transaction", "plan")];
+pub(crate) const TARGETS: [(&str, &str); 4] =
+    [("journal", "plan"), ("response", "load"), ("sock_diag", "linux"), ("transaction", "plan")];
 /// Inputs are a few responses or sockets; the limit on heads is reached by repeating them.
 const INPUT_BYTES_MAX: usize = 1024;
 /// An input takes microseconds. One that takes this long loops, however busy the machine is.

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test | vm-test | fuzz | lint | tidy | golden | ci`.
+//! The project's own chores: `cargo xtask test | native-test | vm-test | fuzz | lint | tidy | golden | ci`.
 //!
 //! What CI runs is here, so that it can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
@@ -26,15 +26,17 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
        cargo xtask fuzz [SECONDS]
 
-  test      all tests: natively, and those of namespaces once more on Debian kernels in QEMU; the fuzzers for a moment
-  vm-test   only the latter
-  fuzz      the parsers of foreign bytes, for SECONDS each (600)
-  lint      format, tidy, clippy, documentation, dependencies
-  tidy      what of our style can be checked
-  golden    accept what the tests found as the new golden files
-  ci        lint and test, and a look whether the checkout is as it was
+  test         all tests: on this kernel, on Debian kernels in QEMU, and the fuzzers for a moment
+  native-test  the tests on this kernel alone
+  vm-test      the tests on Debian kernels alone
+  fuzz         the parsers of foreign bytes, for SECONDS each (600)
+  lint         format, tidy, clippy, documentation, dependencies
+  tidy         the rules of style that can be checked
+  golden       accept what the tests found as the new golden files
+  ci           lint and test, then check that the checkout is unchanged
 
-PACKAGE limits test, vm-test and golden to some crates, FILTER test and vm-test to some tests. CI=true turns a test that ran nowhere into a failure.";
+PACKAGE limits the tests and golden to some crates, FILTER the tests to those whose name contains it. With CI=true a
+test that ran nowhere is a failure.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -44,6 +46,9 @@ fn main() -> ExitCode {
     };
     let outcome = match chore {
         "test" => test::run(test::Lanes::All, &Selection::parse(packages)).and_then(test::Summary::close),
+        "native-test" => {
+            test::run(test::Lanes::Native, &Selection::parse(packages)).and_then(test::Summary::close)
+        }
         "vm-test" => {
             test::run(test::Lanes::Guest, &Selection::parse(packages)).and_then(test::Summary::close)
         }

@@ -23,6 +23,8 @@ const FUZZ_TIME: Duration = Duration::from_secs(10);
 pub(crate) enum Lanes {
     /// Natively, in the guests, and the fuzzers.
     All,
+    /// On this machine's own kernel alone.
+    Native,
     /// In the guests alone.
     Guest,
 }
@@ -72,6 +74,7 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
     let ledger = Mutex::new(Ledger::default());
     let report = match lanes {
         Lanes::All => all_lanes(&suites, &tests, selection, &ledger)?,
+        Lanes::Native => native_lane(&suites, &tests, &ledger)?,
         Lanes::Guest => guest_lanes(&tests, None, &ledger)?,
     };
     Ok(summary(&ledger.into_inner().unwrap_or_else(PoisonError::into_inner), &report))
@@ -101,6 +104,12 @@ fn all_lanes(
         report.lines.splice(0..0, native.lines().into_iter().chain(join(compiled)?));
         Ok(report)
     })
+}
+
+fn native_lane(suites: &[Suite], tests: &[Test<'_>], ledger: &Mutex<Ledger>) -> Result<Report> {
+    let lane = Lane::new("native", tests, ledger);
+    native::run(tests, &lane, &logs(suites)?)?;
+    Ok(Report { lines: lane.lines(), troubles: Vec::new() })
 }
 
 fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {

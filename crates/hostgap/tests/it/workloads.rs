@@ -197,13 +197,16 @@ impl<'a> Up<'a> {
         self.address().rsplit_once(':').unwrap().0.to_owned()
     }
 
-    /// A program in the client's pod (`client_netns`) or the server's (`server_netns`), on that node's CPUs.
+    /// A program in the client's pod (`client_netns`) or the server's (`server_netns`), on that node's CPUs. It is
+    /// scheduled as ours are: a busy machine would hold up one and not the other.
     fn inside(&self, pod: &str, program: &[&str]) -> Command {
         let mut command = self.turn.command("ip");
         let cpus = self.told[pod.replace("netns", "cpus").as_str()].as_str().unwrap();
-        command
-            .args(["netns", "exec", self.told[pod].as_str().unwrap(), "taskset", "-c", cpus])
-            .args(program);
+        command.args(["netns", "exec", self.told[pod].as_str().unwrap(), "taskset", "-c", cpus]);
+        if linux::cpu::can_realtime() {
+            command.args(["chrt", "--fifo", "10"]);
+        }
+        command.args(program);
         command
     }
 

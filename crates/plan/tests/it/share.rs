@@ -1,5 +1,7 @@
 //! Steps that several units share.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
 use linux::netlink::Netlink;
 use linux::sysctl::{self, Key};
 use linux::{IfName, Link, LinkKind, NetnsName};
