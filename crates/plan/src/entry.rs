@@ -186,7 +186,7 @@ impl fmt::Display for Undone {
         match self {
             Undone::Restored => f.write_str("restored"),
             Undone::AlreadySo => f.write_str("already as before"),
-            Undone::ChangedByOther { found } => write!(f, "left alone, changed by somebody else: {found}"),
+            Undone::ChangedByOther { found } => write!(f, "left alone, changed since: {found}"),
             Undone::LeftToOthers { owners } => write!(f, "left to {}, which share it", owners.join(", ")),
             Undone::Gone => f.write_str("gone"),
             Undone::Rebooted => f.write_str("gone with a restart of the machine"),

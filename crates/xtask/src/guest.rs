@@ -99,6 +99,7 @@ pub(crate) static ALL: [Guest; 4] = [
             // The binary's races and endings are the same on every kernel, but the commands that it shows are another
             // list for each data path, and only a guest is a machine with cards that may be tuned.
             ("hostgap", "commands::", Skipped),
+            ("hostgap", "tune::found::", Skipped),
             ("hostgap", "tune::machine::", Skipped),
             ("hostgap", "tune::cards::", Skipped),
         ],
@@ -112,6 +113,8 @@ const MEMORY_MIB: u32 = 3072;
 const NICS: [Nic; 3] = [Nic::Virtio { queues: 4 }, Nic::Igb, Nic::Vmxnet3];
 /// Variables of ours that tests look at, handed on.
 const VARIABLES: [&str; 3] = ["CI", "HOSTGAP_KILLS", "HOSTGAP_NGINX"];
+/// The data paths that could not run natively. Tests that go through all data paths look only at these in a guest.
+const MISSED: &str = "HOSTGAP_PATHS";
 
 /// Why not every test came to its end in the guest.
 pub(crate) enum Trouble {
@@ -135,8 +138,13 @@ impl Guest {
     }
 }
 
-/// Boots `guest` and runs `tests` in it; boots nothing for none.
-pub(crate) fn run(guest: &Guest, tests: &[Test<'_>], lane: &Lane<'_>) -> Result<Option<Trouble>> {
+/// Boots `guest` and runs `tests` in it; boots nothing for none. `after_native`: the same tests run natively, too.
+pub(crate) fn run(
+    guest: &Guest,
+    tests: &[Test<'_>],
+    lane: &Lane<'_>,
+    after_native: bool,
+) -> Result<Option<Trouble>> {
     if tests.is_empty() {
         return Ok(None);
     }
@@ -147,7 +155,11 @@ pub(crate) fn run(guest: &Guest, tests: &[Test<'_>], lane: &Lane<'_>) -> Result<
     println!("{:<7} Linux {}, {} tests", guest.lane, vm.kernel().release, tests.len());
     let mut log = Log::new(tests, lane);
     let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nics: NICS.to_vec(), ..Limits::default() };
-    let outcome = vm.run_watched(&command(tests), &limits, &mut |bytes: &[u8]| log.feed(bytes));
+    let mut command = command(tests);
+    if after_native {
+        command.env(MISSED, missed()?);
+    }
+    let outcome = vm.run_watched(&command, &limits, &mut |bytes: &[u8]| log.feed(bytes));
     let unfinished = log.unfinished();
     Ok(match outcome {
         Ok(output) if output.status == 0 => unfinished.map(Trouble::Died),
@@ -157,6 +169,13 @@ pub(crate) fn run(guest: &Guest, tests: &[Test<'_>], lane: &Lane<'_>) -> Result<
         }
         Err(error) => return Err(anyhow!(error).context("could not run the guest")),
     })
+}
+
+/// The names of the data paths that this machine's own kernel cannot run, with commas between them.
+fn missed() -> Result<String> {
+    let facts = linux::features::probe()?;
+    let missed = datapath::ALL.iter().filter(|path| !path.unmet(&facts).is_empty());
+    Ok(missed.map(|path| path.name).collect::<Vec<_>>().join(","))
 }
 
 fn command(tests: &[Test<'_>]) -> Command {

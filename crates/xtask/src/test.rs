@@ -130,7 +130,7 @@ fn guest_lanes(tests: &[Test<'_>], native: Option<&Lane<'_>>, ledger: &Mutex<Led
         while let Some(guest) = guest::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
             let tests = of_guest(guest, tests, native, ledger);
             let lane = Lane::new(guest.lane, &tests, ledger);
-            let trouble = guest::run(guest, &tests, &lane)?;
+            let trouble = guest::run(guest, &tests, &lane, native.is_some())?;
             report.troubles.extend(trouble.map(|trouble| (guest.lane, trouble)));
             report.lines.extend(lane.lines());
         }

@@ -5,17 +5,13 @@ use std::process::{Child, Command};
 
 use linux::features::Feature;
 
+use crate::paths::runnable;
 use crate::turn::{HOSTGAP, Turn, check, stdout, text, turn, until};
 
 #[test]
 fn shown_commands_build_every_path_by_hand() {
     let turn = turn();
-    let facts = linux::features::probe().unwrap();
-    for path in datapath::ALL {
-        if let Some(unmet) = path.unmet(&facts).first() {
-            testkit::skip(&format!("{}: {unmet}", path.name));
-            continue;
-        }
+    for path in runnable() {
         if path.needs().contains(&Feature::Netkit) && !knows_netkit() {
             // Debian 12's iproute2 is older than the kind. All other commands of this path are another path's too.
             println!("{}: this iproute2 cannot make netkit links", path.name);

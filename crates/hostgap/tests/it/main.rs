@@ -17,6 +17,8 @@ mod kernel;
 mod lab;
 mod load;
 mod pages;
+#[path = "../../../lab/tests/it/paths.rs"]
+mod paths;
 mod privilege;
 mod race;
 mod search;

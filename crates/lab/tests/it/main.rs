@@ -6,6 +6,7 @@ mod cni;
 mod home;
 mod one_side;
 mod path;
+mod paths;
 mod profile;
 mod race;
 mod scenarios;

@@ -6,31 +6,18 @@ use std::time::Duration;
 
 use lab::{Home, Shape, Standing};
 use linux::Netns;
-use linux::features::probe;
 use load::{Run, Schedule, Wait};
 use record::{Candidate, Side};
 use testkit::run;
 
 use crate::path::{Ground, changed};
+use crate::paths::runnable;
 use crate::standing::{left, shape, staffing};
 
 /// The sides of a data path that can be alone in a container.
 pub(crate) fn sides(path: &datapath::DataPath) -> Vec<Side> {
     let parts = [(Side::Client, datapath::Part::Client), (Side::Server, datapath::Part::Server)];
     parts.into_iter().filter(|(_, part)| path.alone(*part).is_ok()).map(|(side, _)| side).collect()
-}
-
-/// The data paths that this kernel can run.
-fn runnable() -> Vec<&'static datapath::DataPath> {
-    let facts = probe().unwrap();
-    let runs = |path: &&datapath::DataPath| match path.unmet(&facts).first() {
-        None => true,
-        Some(unmet) => {
-            testkit::skip(&format!("{}: {unmet}", path.name));
-            false
-        }
-    };
-    datapath::ALL.iter().filter(runs).collect()
 }
 
 #[test]

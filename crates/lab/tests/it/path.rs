@@ -10,6 +10,8 @@ use linux::{IfName, Netns, NetnsName, netns};
 use record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering, Void, Workload, WorkloadKind};
 use testkit::shell;
 
+use crate::paths::runnable;
+
 /// A race of some data paths, small and without a search for the best steering.
 pub(crate) struct Ground {
     root: tempfile::TempDir,
@@ -114,15 +116,8 @@ fn untouched_paths_are_never_suspected() {
         (WorkloadKind::Http, Placement::SameNode, true),
         (WorkloadKind::TcpStream, Placement::SameNode, false),
     ];
-    let facts = linux::features::probe().unwrap();
-    let runs = |path: &&datapath::DataPath| {
-        let unmet = path.unmet(&facts);
-        if let Some(unmet) = unmet.first() {
-            testkit::skip(&format!("{}: {unmet}", path.name));
-        }
-        unmet.is_empty() && path.name != "host"
-    };
-    let all: Vec<&str> = datapath::ALL.iter().filter(runs).map(|path| path.name).collect();
+    let all = runnable().into_iter().map(|path| path.name);
+    let all: Vec<&str> = all.filter(|name| *name != "host").collect();
     for (kind, placement, ipv6) in kinds {
         let mut ground = Ground::new(&all);
         (ground.experiment.rounds, ground.experiment.builds) = (1, 1);

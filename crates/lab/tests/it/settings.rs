@@ -8,6 +8,7 @@ use testkit::run;
 use tune::Races;
 
 use crate::one_side::sides;
+use crate::paths::runnable;
 use crate::standing::{left, shape, staffing};
 
 fn knobs(knobs: &[(&str, &str)]) -> std::collections::BTreeMap<String, Asked> {
@@ -50,11 +51,7 @@ fn with_sockets(contender: &Contender, look: impl Fn(&Standing, [String; 2])) {
 #[test]
 fn both_ends_of_every_data_path_have_what_was_set() {
     let facts = probe().unwrap();
-    for path in datapath::ALL {
-        if let Some(unmet) = path.unmet(&facts).first() {
-            testkit::skip(&format!("{}: {unmet}", path.name));
-            continue;
-        }
+    for path in runnable() {
         check_both_ends(path.name, Side::Both, &facts);
         for side in sides(path) {
             check_both_ends(path.name, side, &facts);

@@ -11,6 +11,8 @@ use linux::{Netns, NetnsName, netns};
 use load::{Run, Schedule, Wait};
 use record::{Placement, ServerKind, Side, Workload};
 
+use crate::paths::runnable;
+
 pub(crate) fn staffing() -> Staffing {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
     Staffing {
@@ -46,15 +48,9 @@ pub(crate) fn left(id: &str) -> Vec<NetnsName> {
 
 #[test]
 fn every_data_path_answers_over_both_families_and_goes() {
-    let facts = linux::features::probe().unwrap();
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
-    for path in datapath::ALL {
-        let unmet = path.unmet(&facts);
-        if !unmet.is_empty() {
-            testkit::skip(&format!("{}: {}", path.name, unmet[0]));
-            continue;
-        }
+    for path in runnable() {
         let ways = [false, true].map(|ipv6| [(ipv6, Placement::TwoNodes), (ipv6, Placement::SameNode)]);
         for (ipv6, placement) in ways.into_iter().flatten() {
             let shape = Shape { placement, ..shape(path, claim.id(), ipv6) };

@@ -33,16 +33,16 @@ pub enum TransactionError {
         /// The store.
         path: PathBuf,
     },
-    /// One stands already.
-    #[error("tuning {id} stands already, {phase}")]
+    /// A tuning is active.
+    #[error("tuning {id} is active already, {phase}")]
     Stands {
         /// Its id.
         id: String,
         /// How far it is.
         phase: Phase,
     },
-    /// None stands.
-    #[error("nothing stands that could be {what}")]
+    /// No tuning is active.
+    #[error("there is no tuning that could be {what}")]
     Nothing {
         /// "confirmed", "rolled back".
         what: &'static str,

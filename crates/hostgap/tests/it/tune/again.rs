@@ -76,11 +76,11 @@ fn another_value_is_told_once_and_both_go_back() {
 fn what_cannot_be_added_says_why() {
     let Some(ground) = Ground::new() else { return };
     check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
-    check(&ground.again(&["--set", "txqueuelen=77"]), 1, "stands already, unconfirmed");
+    check(&ground.again(&["--set", "txqueuelen=77"]), 1, "is active already, unconfirmed");
     check(&ground.tune("confirm", &[]), 0, "");
     let away = ground.world.name("away");
     let elsewhere = ["--confirmed", "--netns", away.as_str(), "--set", "somaxconn=1"];
-    check(&ground.tune("apply", &elsewhere), 2, &format!("and namespace {away} is another"));
+    check(&ground.tune("apply", &elsewhere), 2, &format!("not of namespace {away}"));
     check(&ground.tune("rollback", &[]), 0, "");
 }
 
@@ -167,9 +167,9 @@ fn with_nobody_left_the_next_command_takes_back_what_was_added() {
     ground.write_standing(|standing| standing["phase"] = json!({ "extending": { "from": 1 } }));
     let told = stdout(&ground.tune("status", &[]));
     assert!(told.contains("more is being added") && told.contains("NOT WATCHED while something"), "{told}");
-    check(&ground.tune("confirm", &[]), 1, "stands already, confirmed, and more is being added");
+    check(&ground.tune("confirm", &[]), 1, "is active already, confirmed, and more is being added");
     let next = ground.apply(&["--set", "tcp_mtu_probing=1"]);
-    let said = check(&next, 1, "stands already, confirmed");
+    let said = check(&next, 1, "is active already, confirmed");
     assert!(
         said.contains("What was being added to tuning") && said.contains("died before all was done"),
         "{said}"

@@ -132,7 +132,7 @@ ip -n {home} -6 address add 2001:db8:99::1/64 dev wire0 nodad valid_lft 3600 pre
     let told = stdout(&applied) + &stderr(&applied);
     // The second is the kernel's own, to the prefix of an address that ends.
     for announced in ["2001:db8:77::/48", "2001:db8:99::/64"] {
-        assert!(told.contains(announced) && told.contains("a router announced it"), "{told}");
+        assert!(told.contains(announced) && told.contains("was announced by a router"), "{told}");
     }
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback");

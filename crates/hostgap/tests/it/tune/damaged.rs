@@ -17,7 +17,7 @@ fn a_damaged_journal_is_not_guessed_at() {
     std::fs::write(&path, damaged).unwrap();
     let back = ground.tune("rollback", &[]);
     let said = check(&back, 1, "is damaged");
-    assert!(said.contains("hint: ") && said.contains("says nothing: its checksum is"), "{said}");
+    assert!(said.contains("hint: ") && said.contains("cannot be read: its checksum is"), "{said}");
     // The sound lines, for people: the other parameter and its old value.
     assert!(said.contains("tcp_mtu_probing=1") && said.contains("\"value\":\"0\""), "{said}");
     assert_eq!(ground.sysctl("net/ipv4/tcp_mtu_probing"), "1", "nothing was undone by half the truth");
@@ -251,7 +251,7 @@ fn the_same_beside_one_that_is_unconfirmed_is_refused() {
     check(&ground.apply(&["--confirm-within", "600s", "--set", "somaxconn=8192"]), 0, "");
     for more in [&["--set", "somaxconn=8192"][..], &["--confirmed", "--set", "somaxconn=8192"]] {
         let refused = ground.apply(more);
-        let text = check(&refused, 1, "stands already, unconfirmed");
+        let text = check(&refused, 1, "is active already, unconfirmed");
         assert!(text.contains("hint: "), "{text}");
         assert!(!format!("{text}{}", stdout(&refused)).contains("Nothing to change"), "{text}");
     }

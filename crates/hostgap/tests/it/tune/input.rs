@@ -12,7 +12,7 @@ fn what_cannot_be_asked_for_says_why() {
         (&["--set", "somaxcon=1"][..], "did you mean \"somaxconn\"?"),
         (&["--set", "somaxconn=99999999999"], "somaxconn cannot be \"99999999999\": a number from"),
         (&["--set", "somaxconn"], "KNOB=VALUE is expected"),
-        (&["--set", "kernel.core_pattern=|/bin/sh"], "it decides which code runs"),
+        (&["--set", "kernel.core_pattern=|/bin/sh"], "this parameter decides which code runs"),
         (&["--set", "tcp_tw_recycle=1"], "it was removed in Linux 4.12"),
         (&["--set", "rmem_max=1000000"], "the whole machine shares it: set it without --netns"),
         (&["--set", "ring_rx=512"], "wire0 does not have the receive ring"),
@@ -42,7 +42,7 @@ fn what_cannot_be_asked_for_says_why() {
 fn what_rules_stand_on_is_not_taken_from_them() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
-    check(&ground.apply(&["--set", "notrack=8080"]), 0, "none → table ip hostgap-notrack-8080\n");
+    check(&ground.apply(&["--set", "notrack=8080"]), 0, "none → nftables table ip hostgap-notrack-8080\n");
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback");
     let home = ground.world.name("home");
@@ -61,12 +61,12 @@ fn what_rules_stand_on_is_not_taken_from_them() {
         (
             "iptables-legacy -t nat -A POSTROUTING -p tcp -m comment --comment x -j MASQUERADE",
             "iptables-legacy -t nat -F",
-            "by MASQUERADE in table nat of iptables-legacy",
+            "for MASQUERADE in table nat of iptables-legacy",
         ),
         (
             "ip6tables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
             "ip6tables-legacy -F",
-            "by conntrack in table filter of ip6tables-legacy",
+            "for conntrack in table filter of ip6tables-legacy",
         ),
     ] {
         inside(rule);
@@ -103,7 +103,7 @@ fn a_profile_s_fault_is_told_with_its_place() {
 fn to_end_what_never_was_makes_no_directory() {
     let Some(ground) = Ground::new() else { return };
     for (command, what) in [("rollback", "rolled back"), ("confirm", "confirmed")] {
-        check(&ground.tune(command, &[]), 1, &format!("nothing stands that could be {what}"));
+        check(&ground.tune(command, &[]), 1, &format!("there is no tuning that could be {what}"));
         assert!(!ground.state().exists(), "{command}");
     }
 }

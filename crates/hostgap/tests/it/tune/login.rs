@@ -37,7 +37,7 @@ fn a_login_that_was_there_before_does_not_confirm() {
     let [earlier, console] = [&[][..], &["--same-login"]].map(|more| login(&ground, "confirm", more));
     let applied = go_on(login(&ground, "apply", &["--set", "somaxconn=8192"]));
     check(&applied, 0, "");
-    assert!(stdout(&applied).contains("unless you say, from a new login"), "{}", stdout(&applied));
+    assert!(stdout(&applied).contains("unless you run, from a new login"), "{}", stdout(&applied));
     check(&go_on(earlier), 2, "this login is older than tuning");
     assert_eq!(ground.phase().as_deref(), Some("unconfirmed"));
     check(&go_on(login(&ground, "confirm", &[])), 0, "");

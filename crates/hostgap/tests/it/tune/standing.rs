@@ -22,7 +22,7 @@ fn what_nobody_confirms_is_taken_back_by_itself() {
     before.assert_same(&ground.dump(), "after nobody confirmed");
     let last = ground.status()["last"].clone();
     assert_eq!((last["why"].as_str(), last["steps"].as_u64()), (Some("unconfirmed"), Some(5)), "{last}");
-    check(&ground.tune("confirm", &[]), 1, "nothing stands that could be confirmed");
+    check(&ground.tune("confirm", &[]), 1, "there is no tuning that could be confirmed");
     until("the watcher has ended", || ground.is_unwatched());
 }
 
@@ -36,7 +36,7 @@ fn what_is_confirmed_stays_until_somebody_takes_it_back() {
         "",
     );
     assert_eq!(ground.phase().as_deref(), Some("unconfirmed"));
-    check(&ground.apply(&["--set", "somaxconn=1"]), 1, "stands already, unconfirmed");
+    check(&ground.apply(&["--set", "somaxconn=1"]), 1, "is active already, unconfirmed");
     check(&ground.tune("confirm", &[]), 0, "");
     assert!(stdout(&ground.tune("confirm", &[])).contains("is confirmed already"));
     until("the watcher has ended", || ground.is_unwatched());
@@ -44,12 +44,12 @@ fn what_is_confirmed_stays_until_somebody_takes_it_back() {
     assert_eq!((standing["phase"].as_str(), standing["left_s"].as_u64()), (Some("confirmed"), None));
     let steps = standing["steps"].as_array().unwrap();
     assert!(steps.len() > 8 && steps.iter().all(|step| step["as_set"] == true), "{standing}");
-    check(&ground.apply(&["--set", "somaxconn=1"]), 1, "stands already, confirmed");
+    check(&ground.apply(&["--set", "somaxconn=1"]), 1, "is active already, confirmed");
     let back = ground.tune("rollback", &[]);
     check(&back, 0, "");
     assert!(stdout(&back).contains(&format!("{} steps undone.", steps.len())), "{}", stdout(&back));
     before.assert_same(&ground.dump(), "after rollback");
-    check(&ground.tune("rollback", &[]), 1, "nothing stands that could be rolled back");
+    check(&ground.tune("rollback", &[]), 1, "there is no tuning that could be rolled back");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_plan_is_applied_as_it_was_made_or_not_at_all() {
     ground.set_sysctl("net/core/somaxconn", "1024");
     check(&ground.tune("apply", &plan), 2, "somaxconn was 4096 and is 1024");
     ground.set_sysctl("net/core/somaxconn", "8192");
-    check(&ground.tune("apply", &plan), 2, "somaxconn was 4096 and is so already");
+    check(&ground.tune("apply", &plan), 2, "somaxconn was 4096 and is already set");
     ground.set_sysctl("net/core/somaxconn", "4096");
     check(&ground.tune("apply", &plan), 0, "");
     check(&ground.tune("rollback", &[]), 0, "");

@@ -1,0 +1,25 @@
+//! The data paths that a test goes through.
+
+use datapath::{ALL, DataPath};
+use linux::features::probe;
+
+/// The names of the paths that could not run where the same tests have run before, with commas between them: the others
+/// need not run again on an emulated kernel.
+const MISSED: &str = "HOSTGAP_PATHS";
+
+/// All data paths that this kernel can run; the calling test counts as skipped on account of the others.
+pub(crate) fn runnable() -> Vec<&'static DataPath> {
+    let facts = probe().unwrap();
+    let missed = std::env::var(MISSED).ok();
+    let is_missed = |path: &&DataPath| {
+        missed.as_deref().is_none_or(|missed| missed.split(',').any(|name| name == path.name))
+    };
+    let runs = |path: &&DataPath| match path.unmet(&facts).first() {
+        None => true,
+        Some(unmet) => {
+            testkit::skip(&format!("{}: {unmet}", path.name));
+            false
+        }
+    };
+    ALL.iter().filter(is_missed).filter(runs).collect()
+}
