@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use linux::ethtool::Ethtool;
 use linux::netlink::{Netlink, Nftables};
 use linux::sysfs::NetSysfs;
-use linux::{Netns, NetnsName};
+use linux::{Netns, NetnsName, netns};
 
+use crate::error::StepError;
 use crate::{Fault, Place, claims};
 
 /// The places of a plan as open descriptors. The host's namespace is that of the thread that made this.
@@ -62,6 +63,20 @@ impl Kernel {
         match self.open.entry(place.clone()) {
             Entry::Occupied(opened) => Ok(opened.into_mut()),
             Entry::Vacant(vacant) => Ok(vacant.insert(Opened::open(&self.host, place)?)),
+        }
+    }
+
+    /// Whether a place leads to the namespace that had this cookie when the step was done; false if that is gone.
+    pub(crate) fn is_still(&mut self, place: &Place, cookie: u64) -> Result<bool, StepError> {
+        match place {
+            Place::Netns(name) if !netns::exists(name) => Ok(false),
+            Place::Netns(_) => Ok(self.at(place)?.cookie == cookie),
+            Place::Host if self.at(place)?.cookie == cookie => Ok(true),
+            Place::Host => {
+                let why = "this process is in another network namespace than the one that wrote the journal; \
+                           run undo from there";
+                Err(StepError::Refused { why: why.to_owned() })
+            }
         }
     }
 

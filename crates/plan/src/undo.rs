@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use linux::{NetnsName, netns};
+use linux::NetnsName;
 
-use crate::entry::{After, Entry, Undone};
+use crate::entry::{After, Entry, Intent, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::steps::{self, MovedBack, Past};
@@ -142,17 +142,11 @@ impl Run<'_> {
         if effect.lifetime() == Lifetime::Outside {
             return effect.undo(self.kernel, past, &self.moved);
         }
-        match (&past.intent.placed.place, past.intent.netns_cookie) {
-            (Place::Netns(name), Some(_)) if !netns::exists(name) => return gone,
-            (place @ Place::Netns(_), Some(cookie)) if self.kernel.at(place)?.cookie != cookie => {
-                return gone;
-            }
-            (Place::Host, Some(cookie)) if self.kernel.at(&Place::Host)?.cookie != cookie => {
-                let why = "this process is in another network namespace than the one that wrote the journal; \
-                           run undo from there";
-                return Err(StepError::Refused { why: why.to_owned() });
-            }
-            (Place::Host | Place::Netns(_), _) => {}
+        let Intent { placed, netns_cookie, .. } = &past.intent;
+        if let Some(cookie) = netns_cookie
+            && !self.kernel.is_still(&placed.place, *cookie)?
+        {
+            return gone;
         }
         effect.undo(self.kernel, past, &self.moved)
     }

@@ -1,8 +1,7 @@
 //! A step that several units share: see [`crate::claims`].
 
-use std::path::Path;
-
-use linux::netns;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use super::{Effect, MovedBack, Outcome, Past, mistaken};
 use crate::claims::{Claim, Claims};
@@ -73,14 +72,18 @@ impl Effect for Share<'_> {
             return Err(mistaken(before));
         };
         let mut claims = Claims::lock(claims, cookie)?;
+        // None: the step was not begun, or an undo that died had given it up.
         let Some(mut claim) = claims.on(step).filter(|claim| claim.owners.contains(owner)) else {
             return Ok(Undone::AlreadySo.into());
         };
-        if !self.is_there(kernel, &placed.place, cookie)? {
+        if !kernel.is_still(&placed.place, cookie)? {
             claims.remove(step)?;
             return Ok(Undone::Gone.into());
         }
-        claim.owners.retain(|other| other != owner);
+        // A unit that shares it twice gives it up twice.
+        if let Some(one) = claim.owners.iter().position(|other| other == owner) {
+            claim.owners.remove(one);
+        }
         if !claim.owners.is_empty() {
             let owners = names(&claim);
             claims.put(claim)?;
@@ -199,22 +202,15 @@ impl Share<'_> {
             }
         }
     }
-
-    /// Whether the namespace of the claim is the one that its name leads to.
-    fn is_there(&self, kernel: &mut Kernel, place: &Place, cookie: u64) -> Result<bool, StepError> {
-        match place {
-            Place::Netns(name) if !netns::exists(name) => Ok(false),
-            Place::Host | Place::Netns(_) => Ok(kernel.at(place)?.cookie == cookie),
-        }
-    }
 }
 
 /// The units of a claim, as people call them: `lab/3f2a`, out of `/run/hostgap/lab/3f2a/ptp.journal`.
 fn names(claim: &Claim) -> Vec<String> {
-    let name = |owner: &std::path::PathBuf| {
+    let name = |owner: &PathBuf| {
         let unit = owner.parent().unwrap_or(owner);
         let kind = unit.parent().and_then(Path::file_name).unwrap_or_default();
         Path::new(kind).join(unit.file_name().unwrap_or_default()).display().to_string()
     };
-    claim.owners.iter().map(name).collect()
+    let names: BTreeSet<String> = claim.owners.iter().map(name).collect();
+    names.into_iter().collect()
 }

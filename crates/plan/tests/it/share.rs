@@ -205,6 +205,29 @@ fn a_unit_that_dies_is_no_owner_for_long() {
     }
 }
 
+/// A tuning that is added to may share a value that it shares already.
+#[test]
+fn a_unit_that_shares_twice_gives_up_twice() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let was = scene.value();
+    let (twice, once) = (scene.unit("twice"), scene.unit("once"));
+    let mut plan = scene.shared(parameter("2"));
+    plan.extend(plan.clone());
+    plan::apply(&plan, &mut twice.journal("a").unwrap(), &mut scene.kernel()).unwrap();
+    scene.apply(&once, parameter("2")).unwrap();
+    let outcomes = twice.take_back(&mut scene.kernel()).unwrap();
+    let undone: Vec<&Undone> = outcomes[0].steps.as_ref().unwrap().iter().map(|(_, undone)| undone).collect();
+    let both = Undone::LeftToOthers { owners: vec!["cni/once".into(), "cni/twice".into()] };
+    assert_eq!(undone, [&both, &left_to("cni/once")]);
+    twice.end().unwrap();
+    scene.take_back(once, &Undone::Restored);
+    assert_eq!(scene.value(), was);
+    scene.assert_unclaimed();
+}
+
 /// A unit whose directory somebody has removed by hand wants nothing any more, and what it found is not lost.
 #[test]
 fn a_unit_without_a_journal_wants_nothing() {
