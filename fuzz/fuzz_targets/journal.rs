@@ -1,5 +1,5 @@
 //! Any text as the lines of a journal, each with a checksum that holds: what a journal says is checked before undo acts
-//! on it. Nothing panics, no step is planned that was not begun, and what can be read is read the same again.
+//! on it. Nothing panics, and no step is planned that was not begun.
 #![no_main]
 
 use std::path::PathBuf;
@@ -37,6 +37,4 @@ fn check(journal: &Journal) {
         assert!(step.commands().iter().all(|command| !command.is_empty()));
     }
     assert_eq!(planned.is_empty(), journal.is_undone());
-    let again = Journal::open(journal.path());
-    assert!(again.is_err(), "two have it at once");
 }

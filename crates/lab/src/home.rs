@@ -9,7 +9,7 @@ mod sweep;
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linux::{NetnsName, netns};
 use plan::{Book, BookError, Found, Kernel, Unit, UnitState, lock};
@@ -22,6 +22,9 @@ use crate::LabError;
 const RACE_LOCK: &str = "race.lock";
 /// Between two attempts to get it.
 const RACE_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks at an owner that another process cleans up, and for how long.
+const CLEANING_PAUSE: Duration = Duration::from_millis(10);
+const CLEANING_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The lab's part of this machine.
 #[derive(Debug, Clone)]
@@ -110,8 +113,11 @@ impl Home {
     }
 
     /// Everything that any owner has here.
+    ///
+    /// # Errors
+    /// The directory or the namespaces cannot be listed.
     pub fn remains(&self) -> Result<Vec<Remains>, LabError> {
-        let found = self.book.units()?.into_iter();
+        let found = self.book.units()?.into_iter().filter(|found| is_ours(&found.id));
         let remains = found.map(|Found { id, pid, state, note }| {
             let namespaces = namespaces_of(&id)?;
             Ok(Remains { id, pid, state, standing: note, namespaces })
@@ -120,26 +126,51 @@ impl Home {
     }
 
     /// Removes what dead owners left. Living owners and topologies left standing are not touched.
+    ///
+    /// # Errors
+    /// The directory cannot be read or written. What cannot be undone is in [`Cleaned::failures`].
     pub fn clean(&self) -> Result<Vec<Cleaned>, LabError> {
         let mut cleaned = Vec::new();
-        for dead in self.book.units()?.into_iter().filter(|found| found.state == UnitState::Dead) {
-            match self.book.take_over(&dead.id) {
-                Ok(unit) => cleaned.push(take_away(unit)?),
-                // Another process was faster.
-                Err(BookError::Held { .. } | BookError::Unknown { .. }) => {}
-                Err(error) => return Err(error.into()),
+        let found = self.book.units()?.into_iter();
+        for dead in found.filter(|found| found.state == UnitState::Dead && is_ours(&found.id)) {
+            if let Some(unit) = self.dead(&dead.id)? {
+                cleaned.push(take_away(unit)?);
             }
         }
         Ok(cleaned)
     }
 
+    /// Takes over what a dead owner left. Waits while another process cleans it up; `None` if nothing is left then.
+    fn dead(&self, id: &str) -> Result<Option<Unit>, LabError> {
+        let deadline = Instant::now() + CLEANING_TIME_MAX;
+        loop {
+            match self.book.take_over_dead(id) {
+                Err(BookError::Held { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(CLEANING_PAUSE)
+                }
+                Err(BookError::Held { .. } | BookError::Unknown { .. }) => return Ok(None),
+                taken => return Ok(taken?),
+            }
+        }
+    }
+
     /// What lies here and is no owner's: nothing takes it away.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
     pub fn strangers(&self) -> Result<Vec<PathBuf>, LabError> {
-        Ok(self.book.strangers()?)
+        let mut strangers = self.book.strangers()?;
+        let units = self.book.units()?.into_iter().filter(|found| !is_ours(&found.id));
+        strangers.extend(units.map(|found| self.book.path().join(found.id)));
+        strangers.sort();
+        Ok(strangers)
     }
 
     /// Removes one owner's things, whether it is dead or was left standing. CNI plugins of what stands are called with
     /// DEL first; one that fails then is among the failures, and everything goes nonetheless.
+    ///
+    /// # Errors
+    /// There is no such owner, it lives, or its directory cannot be read or written.
     pub fn remove(&self, id: &str) -> Result<Cleaned, LabError> {
         let unit = self.book.take_over(id)?;
         let not_detached = detach(unit.dir())?;
@@ -147,6 +178,12 @@ impl Home {
         cleaned.failures.extend(not_detached);
         Ok(cleaned)
     }
+}
+
+/// Whether a unit is called as [`Home::claim`] calls them. Names of namespaces begin with it, so that no id may begin with
+/// another.
+fn is_ours(id: &str) -> bool {
+    id.len() == 4 && id.bytes().all(|sign| sign.is_ascii_digit() || (b'a'..=b'f').contains(&sign))
 }
 
 fn take_away(unit: Unit) -> Result<Cleaned, LabError> {
@@ -159,9 +196,11 @@ fn take_away(unit: Unit) -> Result<Cleaned, LabError> {
         namespaces: 0,
         failures: Vec::new(),
     };
+    let mut is_kept = false;
     match Kernel::new() {
         Ok(mut kernel) => {
             for journal in unit.take_back(&mut kernel)? {
+                is_kept |= journal.is_kept();
                 cleaned.steps += failures_of(journal, &mut cleaned.failures);
             }
         }
@@ -181,7 +220,7 @@ fn take_away(unit: Unit) -> Result<Cleaned, LabError> {
     let left = namespaces_of(&id)?.len();
     cleaned.namespaces = u32::try_from(names.len() - left).unwrap_or(u32::MAX);
     // While anything of it stands, the directory is how the next try finds it.
-    if left == 0 {
+    if left == 0 && !is_kept {
         unit.discard()?;
     }
     Ok(cleaned)

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::entry::{Entry, Intent, Undone};
+use crate::entry::{Entry, Intent, Owner, Undone};
 use crate::error::{ApplyError, StepError};
 use crate::{Fault, Journal, Kernel, Placed, Plan, Step};
 
@@ -21,12 +21,15 @@ pub struct Applied {
 /// [`ApplyError::Step`] if a step cannot be done, [`ApplyError::Journal`] if it could not be written down first.
 pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<Applied, ApplyError> {
     let first = journal.next_seq();
-    // The same unit, from wherever it is taken back.
-    kernel.owner = Some(std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned()));
-    for (number, placed) in plan.steps.iter().enumerate() {
-        apply_step(number, placed, journal, kernel)?;
-    }
-    Ok(Applied { seqs: first..journal.next_seq() })
+    // An absolute path names the journal whatever the working directory is at undo.
+    let path = std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned());
+    let mut steps = plan.steps.iter().enumerate();
+    let done = steps.try_for_each(|(number, placed)| {
+        kernel.owner = Some(Owner { journal: path.clone(), seq: journal.next_seq() });
+        apply_step(number, placed, journal, kernel)
+    });
+    kernel.owner = None;
+    done.map(|()| Applied { seqs: first..journal.next_seq() })
 }
 
 /// Does one step as a person with a tool would: nothing is written down, and nothing undoes it.

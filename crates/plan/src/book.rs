@@ -31,6 +31,8 @@ use crate::lock;
 const ROOT: &str = "/run/hostgap";
 /// Locked while units come, go or are looked at.
 const GUARD: &str = "claim.lock";
+/// How the names of locks in the directory of a book end.
+const LOCK: &str = ".lock";
 /// The file of a unit's directory that says whose it is, and is locked while its owner lives.
 const OWNER: &str = "owner";
 /// The most bytes of an id, so that names can be made of it.
@@ -128,11 +130,24 @@ impl Book {
         }
     }
 
-    /// Takes over a unit that no living process holds: to change it, or to take it back.
+    /// Takes over a unit that no living process holds: to change it, or to take it back. A unit that was left standing
+    /// counts as such again when it is dropped.
     ///
     /// # Errors
     /// [`BookError::Unknown`], [`BookError::Held`], or its files cannot be read.
     pub fn take_over(&self, id: &str) -> Result<Unit, BookError> {
+        Ok(self.take_over_if(id, |_| true)?.expect("every state is accepted"))
+    }
+
+    /// Takes over a unit whose owner died; `None` if it was left standing.
+    ///
+    /// # Errors
+    /// As of [`Book::take_over`].
+    pub fn take_over_dead(&self, id: &str) -> Result<Option<Unit>, BookError> {
+        self.take_over_if(id, |state| state == UnitState::Dead)
+    }
+
+    fn take_over_if(&self, id: &str, fits: impl Fn(UnitState) -> bool) -> Result<Option<Unit>, BookError> {
         let _guard = if self.root.exists() { Some(self.guard()?) } else { None };
         let dir = self.root.join(id);
         if !(is_id(id) && is_unit(&dir)?) {
@@ -141,7 +156,8 @@ impl Book {
         let found = self.look(id)?;
         match found.state {
             UnitState::Alive => Err(BookError::Held { path: dir, pid: found.pid }),
-            UnitState::Standing | UnitState::Dead => Unit::take_over(self, id, dir),
+            state if fits(state) => Unit::take_over(self, id, dir, found.note).map(Some),
+            UnitState::Standing | UnitState::Dead => Ok(None),
         }
     }
 
@@ -181,7 +197,7 @@ impl Book {
         for path in entries(&self.root)? {
             match path.file_name().and_then(|name| name.to_str()) {
                 Some(name) if is_id(name) && is_unit(&path)? => ids.push(name.to_owned()),
-                Some(name) if name.ends_with(".lock") => {}
+                Some(name) if name.ends_with(LOCK) && path.is_file() => {}
                 _ => others.push(path),
             }
         }
@@ -228,7 +244,7 @@ fn is_id(id: &str) -> bool {
     (1..=ID_BYTES_MAX).contains(&id.len())
         && id.bytes().all(is_sign)
         && !id.starts_with('.')
-        && !id.ends_with(".lock")
+        && !id.ends_with(LOCK)
 }
 
 /// A directory that says whose it is; or an empty one, whose owner died between the two.

@@ -9,16 +9,18 @@
 //! that did it has died of it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::entry::{After, Before};
+use crate::entry::{After, Before, Owner};
 use crate::error::StepError;
 use crate::sealed::{self, Unsealed};
-use crate::{Placed, Step, lock};
+use crate::{Step, lock};
 
 /// Where the claims of this machine are.
 pub(crate) const DIRECTORY: &str = "/run/hostgap/claims";
@@ -43,27 +45,32 @@ struct ClaimsFile {
 /// A step that units share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
-    /// The step, and where the first unit did it.
-    pub(crate) placed: Placed,
+    /// The step. Its place is that of whoever looks: one namespace may have several names.
+    pub(crate) step: Step,
     /// What the first unit found; `None`: it was so already, and nothing was done.
     pub(crate) before: Option<Before>,
     /// What was read back; `None`: it may have happened or not.
     pub(crate) after: Option<After>,
-    /// The journals of the units that want it.
-    pub(crate) owners: Vec<PathBuf>,
+    /// Who wants it.
+    pub(crate) owners: Vec<Owner>,
 }
 
 impl Claims {
     /// Waits until no other process is about to change a claim.
     pub(crate) fn lock(directory: &Path, cookie: u64) -> Result<Claims, StepError> {
-        fs::create_dir_all(directory).map_err(unusable("create", directory))?;
+        // Only root may hold its lock: whoever can read a file can lock it.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(unusable("create", directory))?;
         let path = directory.join(LOCK);
         let lock = lock::exclusive(&path).map_err(unusable("lock", &path))?;
         let path = directory.join(format!("{cookie}.json"));
         let file = sealed::read(&path, VERSION).map_err(|error| match error {
             Unsealed::File(source) => unusable("read", &path)(source),
             Unsealed::Damaged(why) => StepError::Refused {
-                why: format!("{} says who shares what, and is damaged: {why}", path.display()),
+                why: format!(
+                    "{} says who shares what, and is damaged: {why}; without the file, what was shared stays as it is",
+                    path.display()
+                ),
             },
         })?;
         let file = file.unwrap_or(ClaimsFile { schema: VERSION, claims: BTreeMap::new() });
@@ -73,15 +80,17 @@ impl Claims {
     /// The claim on what a step is about. Of its owners only those are in it that still have a journal.
     pub(crate) fn on(&self, step: &Step) -> Option<Claim> {
         let mut claim = self.file.claims.get(&key(step))?.clone();
-        claim.owners.retain(|owner| owner.exists());
+        claim.owners.retain(|owner| owner.journal.exists());
         Some(claim)
     }
 
+    /// Writes a claim in place of the one on the same thing.
     pub(crate) fn put(&mut self, claim: Claim) -> Result<(), StepError> {
-        self.file.claims.insert(key(&claim.placed.step), claim);
+        self.file.claims.insert(key(&claim.step), claim);
         self.write()
     }
 
+    /// Nobody wants it any more.
     pub(crate) fn remove(&mut self, step: &Step) -> Result<(), StepError> {
         self.file.claims.remove(&key(step));
         self.write()
@@ -99,15 +108,22 @@ impl Claims {
     }
 }
 
-/// What a step is about, as a text that steps of one kind about one thing have in common. It stands in files, so it is
-/// made of the names that they have there.
+/// What a step is about: two steps that exclude each other have the same text. It stands in files, so it is made of the
+/// names that they have there.
 fn key(step: &Step) -> String {
-    let kind = match serde_json::to_value(step) {
-        Ok(serde_json::Value::Object(object)) => object.keys().next().cloned().unwrap_or_default(),
-        Ok(other) => other.to_string(),
-        Err(error) => error.to_string(),
+    let json = serde_json::to_value(step).expect("a step has only text keys");
+    let (kind, fields) = match json.as_object().and_then(|object| object.iter().next()) {
+        Some((kind, fields)) => (kind.clone(), fields.clone()),
+        None => (json.to_string(), Value::Null),
     };
-    format!("{kind}: {}", step.effect().subject())
+    let link = ["link", "dev"].iter().find_map(|name| fields.get(name)).and_then(Value::as_str);
+    let more = match step {
+        // The all-zero address may have an entry for each remote.
+        Step::AddFdb(entry) => entry.dst.to_string(),
+        Step::AddNeighbour(neighbour) if neighbour.mac.is_none() => "proxy".to_owned(),
+        _ => String::new(),
+    };
+    format!("{kind} {} {} {more}", link.unwrap_or_default(), step.effect().subject())
 }
 
 fn unusable(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StepError {

@@ -107,14 +107,23 @@ pub enum Before {
     Shared {
         /// The directory of claims.
         claims: PathBuf,
-        /// The unit's journal.
-        owner: PathBuf,
+        /// Who wants it.
+        owner: Owner,
     },
     /// A link of which an entry of a map will speak.
     Unlisted {
         /// The link's index.
         index: u32,
     },
+}
+
+/// A step of a unit that wants something shared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The unit's journal.
+    pub journal: PathBuf,
+    /// The number of the step in it.
+    pub seq: u64,
 }
 
 /// What was read back after a step.

@@ -13,6 +13,8 @@ pub enum Fault {
     BeforeStep(usize),
     /// Step `n` fails after the change and before it is read back.
     AfterStep(usize),
+    /// A shared step fails after its claim was written and before it is done.
+    InClaim,
     /// Nothing at all happens any more once the journal has this many lines, the header among them; as if the
     /// process was killed there.
     DeadAfterLine(usize),

@@ -10,6 +10,7 @@ use linux::netlink::{Netlink, Nftables};
 use linux::sysfs::NetSysfs;
 use linux::{Netns, NetnsName, netns};
 
+use crate::entry::Owner;
 use crate::error::StepError;
 use crate::{Fault, Place, claims};
 
@@ -18,10 +19,10 @@ pub struct Kernel {
     host: Netns,
     open: BTreeMap<Place, Opened>,
     pub(crate) fault: Fault,
-    /// Where it stands what units share.
+    /// The directory of claims.
     pub(crate) claims: PathBuf,
-    /// The journal of the unit whose plan is being applied.
-    pub(crate) owner: Option<PathBuf>,
+    /// The step that is being applied.
+    pub(crate) owner: Option<Owner>,
 }
 
 /// One open place.

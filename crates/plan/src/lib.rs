@@ -34,7 +34,7 @@ mod undo;
 
 pub use apply::{Applied, apply, by_hand};
 pub use book::{Book, BookError, Found, TakenBackJournal, Unit, UnitState};
-pub use entry::{After, Before, Entry, Header, Intent, Undone};
+pub use entry::{After, Before, Entry, Header, Intent, Owner, Undone};
 pub use error::{ApplyError, StepError};
 pub use fault::Fault;
 pub use journal::{Journal, JournalError, Salvaged, Seal, salvage};

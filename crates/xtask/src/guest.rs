@@ -138,7 +138,8 @@ impl Guest {
     }
 }
 
-/// Boots `guest` and runs `tests` in it; boots nothing for none. `after_native`: the same tests run natively, too.
+/// Boots `guest` and runs `tests` in it; boots nothing for none. `after_native`: the same tests ran natively, on
+/// each data path that can run there.
 pub(crate) fn run(
     guest: &Guest,
     tests: &[Test<'_>],

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::ledger::Verdict;
 use crate::suite::Suite;
@@ -31,6 +31,9 @@ pub(crate) fn list<'a>(suite: &'a Suite, filters: &[String]) -> Result<Vec<Test<
         command.args(["--list", "--format", "terse"]).args(extra).args(filters).current_dir(&suite.folder);
         let output =
             command.output().with_context(|| format!("could not start {}", suite.binary.display()))?;
+        if !output.status.success() {
+            bail!("{} does not list its tests: {}", suite.binary.display(), output.status);
+        }
         Ok(listed(&String::from_utf8_lossy(&output.stdout)))
     };
     let roles = names(&["--ignored"])?;

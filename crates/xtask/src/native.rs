@@ -19,9 +19,8 @@ use crate::{cargo, root};
 /// For one test. The longest takes two minutes on a quiet machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(900);
 
-/// Runs the tests in their order, as many at a time as there are processors. Logs stay in `logs`.
+/// Runs the tests in their order, as many at a time as there are processors. The logs of failed ones stay in `logs`.
 pub(crate) fn run(tests: &[Test<'_>], lane: &Lane<'_>, logs: &Path) -> Result<()> {
-    fs::create_dir_all(logs).with_context(|| format!("could not make {}", logs.display()))?;
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -102,12 +101,17 @@ pub(crate) fn bounded(program: &Path, time: Duration) -> Command {
 /// The same in a mount namespace with an empty `/run`: what named namespaces, pins and races a test leaves there goes
 /// with its last process, even if it was killed, and two test runs do not meet. Without root, as it is.
 fn with_own_run(program: &Path, time: Duration) -> Result<Command> {
-    if fs::metadata("/proc/self").context("could not look at /proc/self")?.uid() != 0 {
+    if !is_root()? {
         return Ok(bounded(program, time));
     }
     let mut command = bounded(Path::new("unshare"), time);
     command.args(["--mount", "sh", "-c", "mount -t tmpfs none /run && exec \"$0\" \"$@\""]).arg(program);
     Ok(command)
+}
+
+/// Whether tests can make namespaces here.
+pub(crate) fn is_root() -> Result<bool> {
+    Ok(fs::metadata("/proc/self").context("could not look at /proc/self")?.uid() == 0)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all lanes at the same time, one ledger, one closing line.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -70,6 +71,9 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
     for suite in &suites {
         tests.extend(libtest::list(suite, &selection.filters)?);
     }
+    if tests.is_empty() {
+        bail!("no test is called so: {}", selection.filters.join(" "));
+    }
     tests.sort_by_key(order);
     let ledger = Mutex::new(Ledger::default());
     let report = match lanes {
@@ -119,7 +123,9 @@ fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 /// Where the logs of failed tests stay: beside what was built.
 fn logs(suites: &[Suite]) -> Result<PathBuf> {
     let built = suites.first().and_then(|suite| suite.binary.parent()?.parent());
-    Ok(built.context("there are no tests")?.join("test-logs"))
+    let logs = built.context("there are no tests")?.join("test-logs");
+    fs::create_dir_all(&logs).with_context(|| format!("could not make {}", logs.display()))?;
+    Ok(logs)
 }
 
 /// As many guests at the same time as there are processors: an emulated one keeps one of ours busy.
@@ -130,7 +136,7 @@ fn guest_lanes(tests: &[Test<'_>], native: Option<&Lane<'_>>, ledger: &Mutex<Led
         while let Some(guest) = guest::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
             let tests = of_guest(guest, tests, native, ledger);
             let lane = Lane::new(guest.lane, &tests, ledger);
-            let trouble = guest::run(guest, &tests, &lane, native.is_some())?;
+            let trouble = guest::run(guest, &tests, &lane, native.is_some() && native::is_root()?)?;
             report.troubles.extend(trouble.map(|trouble| (guest.lane, trouble)));
             report.lines.extend(lane.lines());
         }

@@ -49,20 +49,21 @@ fn what_is_no_owners_is_named_and_left() {
     let home = Home::at(root.path());
     assert!(home.strangers().unwrap().is_empty());
     home.claim().unwrap().end().unwrap();
-    let others = ["cafe/kept", "cni/state", "tune/journal"];
+    let others = ["backup/owner", "cafe/kept", "cni/state", "tune/journal"];
     for file in others {
         let path = root.path().join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "mine").unwrap();
     }
     std::fs::write(root.path().join("note"), "mine").unwrap();
+    std::fs::create_dir(root.path().join("empty")).unwrap();
     std::os::unix::fs::symlink("/", root.path().join("dead")).unwrap();
     // An owner that died before it could say who it is.
     std::fs::create_dir(root.path().join("0bad")).unwrap();
 
     let cleaned = home.clean().unwrap();
     assert_eq!(cleaned.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["0bad"]);
-    let named = ["cafe", "cni", "dead", "note", "tune"].map(|name| root.path().join(name));
+    let named = ["backup", "cafe", "cni", "dead", "empty", "note", "tune"].map(|name| root.path().join(name));
     assert_eq!(home.strangers().unwrap(), named);
     assert!(others.iter().all(|file| root.path().join(file).is_file()));
 }

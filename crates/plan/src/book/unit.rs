@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, flock};
 
 use super::{Book, BookError, OWNER, Owner, entries};
 use crate::{Journal, JournalError, Kernel, Placed, Undone, lock, undo};
@@ -19,6 +19,8 @@ pub struct Unit {
     id: String,
     dir: PathBuf,
     owner: File,
+    /// What it was called when it was left standing, before this process took it over.
+    note: Option<String>,
     /// It outlives this process on purpose, or is gone already.
     settled: bool,
 }
@@ -32,27 +34,52 @@ pub struct TakenBackJournal {
     pub steps: Result<Vec<(Placed, Undone)>, JournalError>,
 }
 
+impl TakenBackJournal {
+    /// Whether the journal can be read and steps of it could not be taken back: another attempt may do better.
+    pub fn is_kept(&self) -> bool {
+        let failed = |(_, undone): &(Placed, Undone)| !undone.is_final();
+        self.steps.as_ref().is_ok_and(|steps| steps.iter().any(failed))
+    }
+}
+
 impl Unit {
     /// Called with the book's guard held.
     pub(super) fn begin(book: &Book, id: &str, dir: PathBuf) -> Result<Unit, BookError> {
         let path = dir.join(OWNER);
         let owner = File::create_new(&path).map_err(BookError::file("create", &path))?;
-        Unit::hold(book, id, dir, owner)
+        Unit::hold(book, id, dir, owner, None)
     }
 
     /// Called with the book's guard held, for a unit that no process holds.
-    pub(super) fn take_over(book: &Book, id: &str, dir: PathBuf) -> Result<Unit, BookError> {
+    pub(super) fn take_over(
+        book: &Book,
+        id: &str,
+        dir: PathBuf,
+        note: Option<String>,
+    ) -> Result<Unit, BookError> {
         let path = dir.join(OWNER);
         let owner = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-        Unit::hold(book, id, dir, owner.map_err(BookError::file("open", &path))?)
+        Unit::hold(book, id, dir, owner.map_err(BookError::file("open", &path))?, note)
     }
 
-    fn hold(book: &Book, id: &str, dir: PathBuf, owner: File) -> Result<Unit, BookError> {
+    fn hold(
+        book: &Book,
+        id: &str,
+        dir: PathBuf,
+        owner: File,
+        note: Option<String>,
+    ) -> Result<Unit, BookError> {
         let path = dir.join(OWNER);
-        // An onlooker's probe of the lock lasts a moment.
-        lock::take(&owner, FlockOperation::LockExclusive).map_err(BookError::file("lock", &path))?;
-        let mut unit = Unit { book: book.clone(), id: id.to_owned(), dir, owner, settled: false };
-        unit.write(None)?;
+        if !lock::take(&owner, FlockOperation::NonBlockingLockExclusive)
+            .map_err(BookError::file("lock", &path))?
+        {
+            return Err(BookError::Held { path: dir, pid: 0 });
+        }
+        // Settled until it is whole: to drop it would wait for the guard, which the caller holds.
+        let mut unit =
+            Unit { book: book.clone(), id: id.to_owned(), dir, owner, note: note.clone(), settled: true };
+        unit.write(note)?;
+        unit.settled = false;
         Ok(unit)
     }
 
@@ -66,7 +93,8 @@ impl Unit {
         &self.dir
     }
 
-    /// Makes a journal of the unit, `<name>.journal` in its directory.
+    /// Makes a journal of the unit, `<name>.journal` in its directory. What a unit does in several journals must not
+    /// depend on each other: they are taken back in any order.
     ///
     /// # Errors
     /// There is one of that name, or it cannot be written.
@@ -103,12 +131,14 @@ impl Unit {
         Ok(outcomes)
     }
 
-    /// Lets go of the unit and lets it stand; `note` says what stands, for those that list it.
+    /// Lets go of the unit and leaves it standing; `note` says what stands, for those that list it.
     ///
     /// # Errors
     /// The note cannot be written; the unit then counts as that of a dead owner.
     pub fn leave_standing(mut self, note: &str) -> Result<(), BookError> {
         self.settled = true;
+        // Who looks at it meanwhile would find neither an owner nor a note.
+        let _guard = self.book.guard()?;
         self.write(Some(note.to_owned()))
     }
 
@@ -155,9 +185,11 @@ impl Drop for Unit {
     fn drop(&mut self) {
         // Reached unsettled only on an error or a panic, whose own message matters more. What could not be undone keeps
         // its journal and the directory, and whoever looks next finds a dead owner's unit.
-        if !self.settled {
+        if !self.settled && self.note.is_none() {
             let _ = self.remove();
         }
+        // A child that another thread has just forked holds the lock, too, until it has loaded its program.
+        let _ = flock(&self.owner, FlockOperation::Unlock);
     }
 }
 

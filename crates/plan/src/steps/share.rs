@@ -1,17 +1,17 @@
 //! A step that several units share: see [`crate::claims`].
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Effect, MovedBack, Outcome, Past, mistaken};
 use crate::claims::{Claim, Claims};
-use crate::entry::{Before, Intent, Undone};
+use crate::entry::{Before, Intent, Owner, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::Look;
 use crate::preview::Preview;
-use crate::{Kernel, Place, Placed, Step};
+use crate::{Fault, Kernel, Place, Placed, Step};
 
 /// The step that is shared.
 pub(super) struct Share<'s>(pub(super) &'s Step);
@@ -42,21 +42,30 @@ impl Effect for Share<'_> {
         let Share(step) = self;
         let Before::Shared { claims, owner } = before else { return Err(mistaken(before)) };
         let mut claims = Claims::lock(claims, kernel.at(place)?.cookie)?;
-        let mut claim = match claims.on(step) {
+        let left = match claims.on(step) {
             Some(claim) => {
                 self.check(&claim)?;
-                self.taken_over(claim, kernel)?
+                self.without_the_gone(claim, kernel, place)?
             }
+            None => None,
+        };
+        let mut claim = match left {
+            Some(claim) => claim,
             None => {
                 let is_so = self.is_so_already(kernel, place)?;
                 let before = if is_so { None } else { Some(step.effect().before(kernel, place)?) };
-                let placed = Placed { place: place.clone(), step: (*step).clone() };
-                Claim { placed, before, after: None, owners: Vec::new() }
+                Claim { step: (*step).clone(), before, after: None, owners: Vec::new() }
             }
         };
+        let others = names(&claim);
+        // One that is there already is that of an earlier journal of the same name.
+        claim.owners.retain(|other| other != owner);
         claim.owners.push(owner.clone());
         claims.put(claim.clone())?;
-        let made = self.make_so(kernel, &mut claims, &claim);
+        if kernel.fault == Fault::InClaim {
+            return Err(StepError::Refused { why: "a fault was injected".to_owned() });
+        }
+        let made = self.make_so(kernel, place, &mut claims, &claim, &others);
         if made.as_ref().is_err_and(StepError::is_exists) {
             // Somebody was faster, and what is there must not be taken for ours.
             claim.owners.pop();
@@ -67,7 +76,7 @@ impl Effect for Share<'_> {
 
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
         let Share(step) = self;
-        let Intent { placed, netns_cookie, before, .. } = &past.intent;
+        let Intent { placed: Placed { place, .. }, netns_cookie, before, .. } = &past.intent;
         let (Before::Shared { claims, owner }, Some(cookie)) = (before, *netns_cookie) else {
             return Err(mistaken(before));
         };
@@ -76,26 +85,18 @@ impl Effect for Share<'_> {
         let Some(mut claim) = claims.on(step).filter(|claim| claim.owners.contains(owner)) else {
             return Ok(Undone::AlreadySo.into());
         };
-        if !kernel.is_still(&placed.place, cookie)? {
+        // What is pinned outlives the namespace.
+        if step.effect().lifetime() != Lifetime::Outside && !kernel.is_still(place, cookie)? {
             claims.remove(step)?;
             return Ok(Undone::Gone.into());
         }
-        // A unit that shares it twice gives it up twice.
-        if let Some(one) = claim.owners.iter().position(|other| other == owner) {
-            claim.owners.remove(one);
-        }
+        claim.owners.retain(|other| other != owner);
         if !claim.owners.is_empty() {
             let owners = names(&claim);
             claims.put(claim)?;
             return Ok(Undone::LeftToOthers { owners }.into());
         }
-        let outcome = match claim.before {
-            None => Undone::AlreadySo.into(),
-            Some(before) => {
-                let intent = Intent { placed: claim.placed, before, ..past.intent.clone() };
-                step.effect().undo(kernel, &Past { intent, after: claim.after }, moved)?
-            }
-        };
+        let outcome = self.put_back(kernel, &past.intent, claim, moved)?;
         claims.remove(step)?;
         Ok(outcome)
     }
@@ -146,44 +147,70 @@ impl Share<'_> {
     /// Refuses to want something else than the units that share it.
     fn check(&self, claim: &Claim) -> Result<(), StepError> {
         let Share(step) = self;
-        if claim.owners.is_empty() || claim.placed.step == **step {
+        if claim.owners.is_empty() || claim.step == **step {
             return Ok(());
         }
         Err(StepError::Shared {
             what: step.effect().subject(),
             owners: names(claim),
-            wanted: claim.placed.commands().join("; "),
+            wanted: claim.step.effect().commands(&Place::Host).join("; "),
         })
     }
 
-    /// A value that is as wanted is not written. An object that is there is somebody else's.
+    /// A value that is as wanted is not written. An object that exists already belongs to somebody else.
     fn is_so_already(&self, kernel: &mut Kernel, place: &Place) -> Result<bool, StepError> {
         let Share(step) = self;
         let is_value = matches!(step, Step::Set(_));
         Ok(is_value && step.effect().look(kernel, place, &Listing::default())? == Look::So)
     }
 
-    /// A claim that has owners stays as it is. What owners that are gone have left is put back to what they found, too.
-    fn taken_over(&self, claim: Claim, kernel: &mut Kernel) -> Result<Claim, StepError> {
-        let Share(step) = self;
-        if !claim.owners.is_empty() || claim.placed.step == **step {
-            return Ok(claim);
+    /// A claim of living units, or one on the same step, stays. What units that are gone had otherwise is put back first.
+    fn without_the_gone(
+        &self,
+        claim: Claim,
+        kernel: &mut Kernel,
+        place: &Place,
+    ) -> Result<Option<Claim>, StepError> {
+        if !claim.owners.is_empty() || claim.step == *self.0 {
+            return Ok(Some(claim));
         }
-        let before = match claim.before {
-            Some(before) => before,
-            None => step.effect().before(kernel, &claim.placed.place)?,
-        };
-        let placed = Placed { step: (*step).clone(), ..claim.placed };
-        Ok(Claim { placed, before: Some(before), after: None, owners: Vec::new() })
+        let placed = Placed { place: place.clone(), step: claim.step.clone() };
+        let intent = Intent { seq: 0, placed, netns_cookie: None, before: Before::Absent };
+        self.put_back(kernel, &intent, claim, &MovedBack::default())?;
+        Ok(None)
     }
 
-    /// Does the step if nobody has: for the first unit, and for a later one if the first died over it.
-    fn make_so(&self, kernel: &mut Kernel, claims: &mut Claims, claim: &Claim) -> Result<(), StepError> {
-        let Share(step) = self;
-        let (effect, place) = (step.effect(), &claim.placed.place);
+    /// Undoes the claimed step as if the unit of `intent` had done it.
+    fn put_back(
+        &self,
+        kernel: &mut Kernel,
+        intent: &Intent,
+        claim: Claim,
+        moved: &MovedBack,
+    ) -> Result<Outcome, StepError> {
+        let Claim { step, before, after, .. } = claim;
+        let Some(before) = before else { return Ok(Undone::AlreadySo.into()) };
+        let placed = Placed { place: intent.placed.place.clone(), step: step.clone() };
+        let intent = Intent { placed, before, ..intent.clone() };
+        step.effect().undo(kernel, &Past { intent, after }, moved)
+    }
+
+    /// Does the step unless it is done. A unit may have died before it did it, and another one after it took it back.
+    fn make_so(
+        &self,
+        kernel: &mut Kernel,
+        place: &Place,
+        claims: &mut Claims,
+        claim: &Claim,
+        others: &[String],
+    ) -> Result<(), StepError> {
+        let effect = self.0.effect();
         let is_so = effect.look(kernel, place, &Listing::default())? == Look::So;
         match &claim.before {
-            Some(before) if claim.after.is_none() => {
+            _ if is_so && (claim.before.is_none() || claim.after.is_some()) => Ok(()),
+            Some(before)
+                if claim.after.is_none() || effect.before(kernel, place).is_ok_and(|now| now == *before) =>
+            {
                 if !is_so {
                     effect.act(kernel, place, before)?;
                 }
@@ -192,11 +219,12 @@ impl Share<'_> {
                 claims.put(Claim { after: Some(after), ..claim.clone() })?;
                 verified
             }
-            _ if is_so => Ok(()),
-            _ => {
-                let (owners, what) = (names(claim).join(", "), effect.subject());
+            Some(_) | None => {
+                let what = effect.subject();
+                let sharers =
+                    if others.is_empty() { "units that are gone".to_owned() } else { others.join(", ") };
                 let why = format!(
-                    "{what} is shared by {owners}, and somebody has changed it since; set it right first"
+                    "{what} is shared by {sharers}, and somebody has changed it since; set it right first"
                 );
                 Err(StepError::Refused { why })
             }
@@ -206,8 +234,8 @@ impl Share<'_> {
 
 /// The units of a claim, as people call them: `lab/3f2a`, out of `/run/hostgap/lab/3f2a/ptp.journal`.
 fn names(claim: &Claim) -> Vec<String> {
-    let name = |owner: &PathBuf| {
-        let unit = owner.parent().unwrap_or(owner);
+    let name = |Owner { journal, .. }: &Owner| {
+        let unit = journal.parent().unwrap_or(journal);
         let kind = unit.parent().and_then(Path::file_name).unwrap_or_default();
         Path::new(kind).join(unit.file_name().unwrap_or_default()).display().to_string()
     };

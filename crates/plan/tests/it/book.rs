@@ -74,10 +74,30 @@ fn a_unit_that_a_process_holds_is_not_taken_over() {
     assert!(matches!(book.take_over("0123456789ab-eth0").unwrap_err(), BookError::Unknown { .. }));
 }
 
+/// Somebody who takes over what was left standing, and dies or fails, has not ended it.
+#[test]
+fn a_unit_that_was_left_standing_stands_until_it_is_ended() {
+    let root = tempfile::tempdir().unwrap();
+    let book = Book::at(root.path());
+    book.begin_as("pod").unwrap().leave_standing("a pod").unwrap();
+    let standing = [("pod".to_owned(), UnitState::Standing, Some("a pod".to_owned()))];
+    assert!(book.take_over_dead("pod").unwrap().is_none());
+    drop(book.take_over("pod").unwrap());
+    assert_eq!(states(&book), standing);
+    book.take_over("pod").unwrap().end().unwrap();
+    assert_eq!(states(&book), []);
+}
+
 #[test]
 fn ids_that_lead_elsewhere_are_refused() {
     let root = tempfile::tempdir().unwrap();
-    let book = Book::at(root.path());
+    let book = Book::at(root.path().join("book"));
+    book.begin().unwrap().end().unwrap();
+    // They would be units if their names were ids.
+    for dir in ["", "book/a/b", "book/.hidden", "book/a b", "book/race.lock"] {
+        fs::create_dir_all(root.path().join(dir)).unwrap();
+        fs::write(root.path().join(dir).join("owner"), "{}").unwrap();
+    }
     for id in ["", "..", "a/b", ".hidden", "a b", "race.lock", &"x".repeat(129)] {
         let error = book.begin_as(id).unwrap_err();
         assert!(matches!(error, BookError::BadId { .. }), "{id:?}: {error}");

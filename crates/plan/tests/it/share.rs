@@ -134,7 +134,7 @@ fn a_value_that_is_so_already_is_not_written_and_not_restored() {
     let was = scene.value();
     let (first, second) = (scene.unit("first"), scene.unit("second"));
     scene.apply(&first, parameter(&was)).unwrap();
-    // The second one could write what the first one only wants to stay.
+    // The first unit wants the value to stay, so the second is refused.
     let other = if was == "1" { "2" } else { "1" };
     assert!(scene.apply(&second, parameter(other)).is_err());
     scene.take_back(first, &Undone::AlreadySo);
@@ -187,11 +187,11 @@ fn a_unit_that_dies_is_no_owner_for_long() {
     if !require_root() {
         return;
     }
-    for fault in [Fault::BeforeStep(0), Fault::AfterStep(0), Fault::DeadAfterLine(2)] {
+    for fault in [Fault::BeforeStep(0), Fault::InClaim, Fault::AfterStep(0), Fault::DeadAfterLine(3)] {
         let scene = Scene::new();
         let was = scene.value();
         let dead = scene.unit("dead");
-        scene.apply_until(&dead, parameter("2"), fault).unwrap_err();
+        let _ = scene.apply_until(&dead, parameter("2"), fault);
         let second = scene.unit("second");
         scene.apply(&second, parameter("2")).unwrap();
         assert_eq!(scene.value(), "2", "{fault:?}");
@@ -203,6 +203,56 @@ fn a_unit_that_dies_is_no_owner_for_long() {
         assert_eq!(scene.value(), was, "{fault:?}");
         scene.assert_unclaimed();
     }
+}
+
+/// The last unit has put the value back and dies before it gives up its claim.
+#[test]
+fn an_undo_that_dies_is_no_change_by_somebody_else() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let was = scene.value();
+    let (first, second) = (scene.unit("first"), scene.unit("second"));
+    scene.apply(&first, parameter("2")).unwrap();
+    let key = KEY.replace('/', ".");
+    let _ = testkit::shell(&format!("ip netns exec {} sysctl -qw {key}={was}", scene.name));
+    scene.apply(&second, parameter("2")).unwrap();
+    assert_eq!(scene.value(), "2");
+    scene.take_back(first, &left_to("cni/second"));
+    scene.take_back(second, &Undone::Restored);
+    assert_eq!(scene.value(), was);
+    scene.assert_unclaimed();
+}
+
+/// The host's namespace as one unit sees it has a name for another.
+#[test]
+fn one_namespace_may_have_two_names() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let was = scene.value();
+    let (named, inside) = (scene.unit("named"), scene.unit("inside"));
+    scene.apply(&named, parameter("2")).unwrap();
+    let within = |work: &mut dyn FnMut(&mut Kernel)| {
+        scene.world.open("home").run(|| work(&mut scene.kernel())).unwrap();
+    };
+    let mut plan = Plan::new();
+    plan.push(&Place::Host, Step::Share(Box::new(parameter("2").into())));
+    within(&mut |kernel| drop(plan::apply(&plan, &mut inside.journal("a").unwrap(), kernel).unwrap()));
+    scene.take_back(named, &left_to("cni/inside"));
+    // From outside, the host's namespace is another one, whose value must not be written.
+    let outcomes = inside.take_back(&mut scene.kernel()).unwrap();
+    let (_, undone) = &outcomes[0].steps.as_ref().unwrap()[0];
+    assert!(
+        matches!(undone, Undone::Failed { why } if why.contains("another network namespace")),
+        "{undone:?}"
+    );
+    within(&mut |kernel| drop(inside.take_back(kernel).unwrap()));
+    inside.end().unwrap();
+    assert_eq!(scene.value(), was);
+    scene.assert_unclaimed();
 }
 
 /// A tuning that is added to may share a value that it shares already.
