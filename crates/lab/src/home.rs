@@ -146,7 +146,7 @@ impl Home {
         loop {
             match self.book.take_over_dead(id) {
                 Err(BookError::Held { .. }) if Instant::now() < deadline => {
-                    std::thread::sleep(CLEANING_PAUSE)
+                    std::thread::sleep(CLEANING_PAUSE);
                 }
                 Err(BookError::Held { .. } | BookError::Unknown { .. }) => return Ok(None),
                 taken => return Ok(taken?),

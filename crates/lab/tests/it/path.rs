@@ -240,7 +240,7 @@ fn a_race_knows_that_a_shared_link_is_otherwise() {
     let slow = "tc -n SERVER qdisc add dev eth0 root handle 7: pfifo limit 50";
     check("ipvlan-l2", slow, "server: queueing discipline pfifo of link eth0 is new");
     let other = "ip -n SERVER route del default dev eth0; ip -n SERVER route add default dev eth0 metric 9";
-    check("ipvlan-l3", other, "server: the route to 0.0.0.0/0 by link eth0 in table 254 is gone");
+    check("ipvlan-l3", other, "server: the route to 0.0.0.0/0 is gone");
 }
 
 #[test]
