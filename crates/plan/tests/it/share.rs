@@ -240,7 +240,9 @@ fn one_namespace_may_have_two_names() {
     };
     let mut plan = Plan::new();
     plan.push(&Place::Host, Step::Share(Box::new(parameter("2").into())));
-    within(&mut |kernel| drop(plan::apply(&plan, &mut inside.journal("a").unwrap(), kernel).unwrap()));
+    within(&mut |kernel| {
+        plan::apply(&plan, &mut inside.journal("a").unwrap(), kernel).unwrap();
+    });
     scene.take_back(named, &left_to("cni/inside"));
     // From outside, the host's namespace is another one, whose value must not be written.
     let outcomes = inside.take_back(&mut scene.kernel()).unwrap();
@@ -249,7 +251,9 @@ fn one_namespace_may_have_two_names() {
         matches!(undone, Undone::Failed { why } if why.contains("another network namespace")),
         "{undone:?}"
     );
-    within(&mut |kernel| drop(inside.take_back(kernel).unwrap()));
+    within(&mut |kernel| {
+        inside.take_back(kernel).unwrap();
+    });
     inside.end().unwrap();
     assert_eq!(scene.value(), was);
     scene.assert_unclaimed();
