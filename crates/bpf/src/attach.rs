@@ -1,24 +1,72 @@
-//! Programs at links: by a pinned bpf link where the kernel has tcx (6.6) or netkit (6.7), else by a filter of a clsact
-//! qdisc, which holds its program itself.
+//! Programs at their hooks, by pinned bpf links. A network link has hooks for them where the kernel has tcx (6.6) or
+//! netkit (6.7); else a program is in a filter of a clsact qdisc, which holds the program itself. A control group has
+//! hooks since Linux 4.10, and bpf links since 5.7.
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::ptr;
+use std::{fmt, ptr};
 
-use linux::Result;
 use linux::netlink::FilterInfo;
+use linux::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::ffi;
+use crate::{ffi, pins};
 
-/// Where a packet is when it meets a program.
+/// What meets a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hook {
-    /// It arrives at a link.
+    /// A packet that arrives at a link (tcx, or a filter).
     Ingress,
-    /// It is being sent at the other end of a netkit pair.
+    /// A packet that is being sent at the other end of a netkit pair.
     NetkitPeer,
+    /// A TCP socket of a task in a control group (of version 2), whenever its state changes.
+    SockOps,
+}
+
+/// Where a hook is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'t> {
+    /// At the link of this index in the calling thread's namespace.
+    Link(u32),
+    /// At a control group: its directory.
+    Cgroup(&'t Path),
+}
+
+impl From<u32> for Target<'_> {
+    fn from(ifindex: u32) -> Self {
+        Target::Link(ifindex)
+    }
+}
+
+impl<'t> From<&'t Path> for Target<'t> {
+    fn from(cgroup: &'t Path) -> Self {
+        Target::Cgroup(cgroup)
+    }
+}
+
+impl fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Link(ifindex) => write!(f, "link {ifindex}"),
+            Target::Cgroup(cgroup) => write!(f, "control group {}", cgroup.display()),
+        }
+    }
+}
+
+impl Target<'_> {
+    /// Calls with the number by which the kernel knows it: an index, or a descriptor that is open for the length of the
+    /// call.
+    fn with_number<T>(self, work: impl FnOnce(i32) -> Result<T>) -> Result<T> {
+        match self {
+            Target::Link(ifindex) => work(ifindex.cast_signed()),
+            Target::Cgroup(cgroup) => {
+                let open = File::open(cgroup).map_err(|error| Error::new(format!("open {self}"), error))?;
+                work(open.as_raw_fd())
+            }
+        }
+    }
 }
 
 /// How a program hangs on a link.
@@ -36,6 +84,7 @@ impl Hook {
         match self {
             Hook::Ingress => libbpf_sys::BPF_TCX_INGRESS,
             Hook::NetkitPeer => libbpf_sys::BPF_NETKIT_PEER,
+            Hook::SockOps => libbpf_sys::BPF_CGROUP_SOCK_OPS,
         }
     }
 }
@@ -53,21 +102,26 @@ const HOOKS: [(&str, libbpf_sys::bpf_attach_type); 4] = [
 /// What a kernel without tcx says to a bpf link at tc.
 const NO_TCX: rustix::io::Errno = rustix::io::Errno::INVAL;
 
-/// Attaches a pinned program to a link of the calling thread's namespace; `pin` is where the bpf link is kept, if it
-/// becomes one.
+/// Attaches a pinned program to a hook; `pin` is where the bpf link is kept, if it becomes one.
 ///
 /// # Errors
-/// Nothing is pinned there, the program is of another kind, or there is a filter in our place already.
-pub fn attach(program: &Path, hook: Hook, ifindex: u32, pin: &Path) -> Result<Attached> {
+/// Nothing is pinned there, the program is of another kind, there is no such target, or there is a filter in our place
+/// already.
+pub fn attach<'t>(program: &Path, hook: Hook, at: impl Into<Target<'t>>, pin: &Path) -> Result<Attached> {
+    // Else programs that are replaced meanwhile would not be replaced here.
+    let _alone = program.parent().map(pins::alone).transpose()?;
     ffi::listen();
-    let program = ffi::open(program)?;
-    let target = i32::try_from(ifindex).expect("the kernel counts links by int");
-    // SAFETY: the descriptor is open; no options are given.
-    let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, hook.kind(), ptr::null()) };
-    if link == -NO_TCX.raw_os_error() && hook == Hook::Ingress {
-        return add_filter(&program, target).map(|()| Attached::Filter);
+    let (program, at) = (ffi::open(program)?, at.into());
+    let link = at.with_number(|target| {
+        // SAFETY: the descriptors are open; no options are given.
+        Ok(unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, hook.kind(), ptr::null()) })
+    })?;
+    if let (Hook::Ingress, Target::Link(ifindex)) = (hook, at)
+        && link == -NO_TCX.raw_os_error()
+    {
+        return add_filter(&program, ifindex.cast_signed()).map(|()| Attached::Filter);
     }
-    let link = ffi::check(link, || format!("attach a program to link {ifindex}"))?;
+    let link = ffi::check(link, || format!("attach a program to {at}"))?;
     // SAFETY: the descriptor was just made and nobody else knows it.
     let link = unsafe { OwnedFd::from_raw_fd(link) };
     ffi::pin(&link, pin)?;
@@ -79,6 +133,7 @@ pub fn attach(program: &Path, hook: Hook, ifindex: u32, pin: &Path) -> Result<At
 /// # Errors
 /// Nothing is pinned there, or there is a filter in our place already.
 pub fn attach_filter(program: &Path, ifindex: u32) -> Result<()> {
+    let _alone = program.parent().map(pins::alone).transpose()?;
     ffi::listen();
     add_filter(&ffi::open(program)?, ifindex.cast_signed())
 }
@@ -88,42 +143,68 @@ pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attac
     if pin.exists() {
         return Ok(Some(Attached::Link));
     }
-    let (hook, mut filter) = (clsact(ifindex.cast_signed()), filter());
     ffi::listen();
-    // SAFETY: both structures tell their length and outlive the call. An error says that there is no such filter.
-    let found = unsafe { libbpf_sys::bpf_tc_query(&raw const hook, &raw mut filter) };
-    if found != 0 {
-        return Ok(None);
-    }
+    let Some(id) = in_filter(ifindex) else { return Ok(None) };
     // A filter outlives the mount of its program, and then has its name to be known by.
     let is_ours = if program.exists() {
-        ffi::program_info(ffi::open(program)?)?.id == filter.prog_id
+        ffi::is_generation_of(&ffi::open(program)?, id)?
     } else {
-        let name = ffi::name_of(filter.prog_id)?;
+        let name = ffi::name_of(id)?;
         program.file_name().zip(name).is_some_and(|(file, name)| file == name.as_str())
     };
     Ok(is_ours.then_some(Attached::Filter))
 }
 
-/// Whether the packets of a link of the calling thread's namespace meet a pinned program at a hook, and how many others
-/// they meet there by tcx or netkit. The kernel is asked: a pin remains when the bpf link behind it was detached.
+/// Whether what passes a hook meets a pinned program there, and how many others by bpf links. The kernel is asked: a pin
+/// remains when the bpf link behind it was detached.
 ///
 /// # Errors
-/// This user may not ask, or there is no such network link. That nothing is pinned is no error.
-pub fn met(program: &Path, hook: Hook, ifindex: u32) -> Result<Option<usize>> {
+/// This user may not ask, or there is no such target. That nothing is pinned is no error.
+pub fn met<'t>(program: &Path, hook: Hook, at: impl Into<Target<'t>>) -> Result<Option<usize>> {
     if !program.exists() {
         return Ok(None);
     }
     ffi::listen();
-    let id = ffi::program_info(ffi::open(program)?)?.id;
-    let ids = at_hook(ifindex, hook.kind())?;
-    if ids.contains(&id) {
-        return Ok(Some(ids.len() - 1));
+    let (program, at) = (ffi::open(program)?, at.into());
+    let ids = at_hook(at, hook.kind())?;
+    for id in &ids {
+        if ffi::is_generation_of(&program, *id)? {
+            return Ok(Some(ids.len() - 1));
+        }
     }
+    let Target::Link(ifindex) = at else { return Ok(None) };
+    match in_filter(ifindex).filter(|_| hook == Hook::Ingress) {
+        Some(id) => Ok(ffi::is_generation_of(&program, id)?.then_some(0)),
+        None => Ok(None),
+    }
+}
+
+/// The number of the program in the filter in our place, if there is one.
+fn in_filter(ifindex: u32) -> Option<u32> {
     let (place, mut filter) = (clsact(ifindex.cast_signed()), filter());
     // SAFETY: both structures tell their length and outlive the call. An error says that there is no such filter.
     let found = unsafe { libbpf_sys::bpf_tc_query(&raw const place, &raw mut filter) };
-    Ok((found == 0 && filter.prog_id == id && hook == Hook::Ingress).then_some(0))
+    (found == 0).then_some(filter.prog_id)
+}
+
+/// Puts one of these programs into the filter of a link, in the place of an earlier one of the same function and maps, in
+/// one stroke: a packet meets the one or the other (`cls_bpf_change` swaps the two in its list). False: there is none.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn replace_filter<'p>(
+    ifindex: u32,
+    programs: impl IntoIterator<Item = &'p OwnedFd>,
+) -> Result<bool> {
+    ffi::listen();
+    let Some(id) = in_filter(ifindex) else { return Ok(false) };
+    for program in programs {
+        if ffi::is_generation_of(program, id)? {
+            put_filter(program, ifindex.cast_signed(), libbpf_sys::BPF_TC_F_REPLACE)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Takes a program off a link. `with_qdisc`: the clsact qdisc was made for it and holds nothing else, and they go in one
@@ -156,7 +237,7 @@ pub fn is_our_place(filter: FilterInfo) -> bool {
 pub fn programs_at(ifindex: u32) -> Result<Vec<(&'static str, String)>> {
     let mut programs = Vec::new();
     for (hook, kind) in HOOKS {
-        for id in at_hook(ifindex, kind)? {
+        for id in at_hook(ifindex.into(), kind)? {
             // One that has gone since is at no link.
             programs.extend(ffi::name_of(id)?.map(|name| (hook, name)));
         }
@@ -171,14 +252,14 @@ pub fn programs_at(ifindex: u32) -> Result<Vec<(&'static str, String)>> {
 pub fn program_ids_at(ifindex: u32) -> Result<Vec<(&'static str, u32)>> {
     let mut programs = Vec::new();
     for (hook, kind) in HOOKS {
-        let ids = at_hook(ifindex, kind)?;
+        let ids = at_hook(ifindex.into(), kind)?;
         programs.extend(ids.into_iter().map(|id| (hook, id)));
     }
     Ok(programs)
 }
 
-fn at_hook(ifindex: u32, kind: libbpf_sys::bpf_attach_type) -> Result<Vec<u32>> {
-    ffi::query(ifindex.cast_signed(), kind, || format!("ask for the programs of link {ifindex}"))
+fn at_hook(at: Target<'_>, kind: libbpf_sys::bpf_attach_type) -> Result<Vec<u32>> {
+    at.with_number(|target| ffi::query(target, kind, || format!("ask for the programs of {at}")))
 }
 
 /// Removes the clsact qdisc of a link.
@@ -199,10 +280,15 @@ fn add_filter(program: &OwnedFd, ifindex: i32) -> Result<()> {
     if made != -rustix::io::Errno::EXIST.raw_os_error() {
         ffi::check(made, || format!("make a clsact qdisc on link {ifindex}"))?;
     }
-    let mut filter = libbpf_sys::bpf_tc_opts { prog_fd: program.as_raw_fd(), ..filter() };
+    put_filter(program, ifindex, 0)
+}
+
+fn put_filter(program: &OwnedFd, ifindex: i32, flags: u32) -> Result<()> {
+    let hook = clsact(ifindex);
+    let mut filter = libbpf_sys::bpf_tc_opts { prog_fd: program.as_raw_fd(), flags, ..filter() };
     // SAFETY: both structures tell their length and outlive the call; the descriptor is open.
     let result = unsafe { libbpf_sys::bpf_tc_attach(&raw const hook, &raw mut filter) };
-    ffi::check(result, || format!("add a filter to the clsact qdisc of link {ifindex}")).map(drop)
+    ffi::check(result, || format!("put a filter into the clsact qdisc of link {ifindex}")).map(drop)
 }
 
 fn clsact(ifindex: i32) -> libbpf_sys::bpf_tc_hook {

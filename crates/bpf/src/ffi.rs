@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::ptr;
 use std::sync::Once;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, PrintLevel};
@@ -106,6 +107,61 @@ pub(crate) fn program_info(program: impl AsFd) -> Result<libbpf_sys::bpf_prog_in
     Ok(info)
 }
 
+/// The number of the program of a bpf link.
+pub(crate) fn program_of_link(link: &OwnedFd) -> Result<u32> {
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut bytes = u32::try_from(size_of_val(&info)).expect("a structure of a few hundred bytes");
+    // SAFETY: the structure is as long as is said, all zero, and outlives the call.
+    let result =
+        unsafe { libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut bytes) };
+    check(result, || "ask about a bpf link".to_owned())?;
+    Ok(info.prog_id)
+}
+
+/// Puts another program into a bpf link, in one stroke: a packet meets the one or the other. False: what it was attached
+/// to is gone, and no packet meets it any more.
+pub(crate) fn update_link(link: &OwnedFd, program: &OwnedFd, pin: &Path) -> Result<bool> {
+    // SAFETY: both descriptors are open; no options are given.
+    let result = unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) };
+    if result == -Errno::NOLINK.raw_os_error() {
+        return Ok(false);
+    }
+    check(result, || format!("put another program into {}", pin.display())).map(|_| true)
+}
+
+/// Maps of one program; more than any of ours has.
+const MAPS_MAX: usize = 64;
+
+/// The numbers of a program's maps.
+fn maps_of(program: impl AsFd) -> Result<Vec<u32>> {
+    let mut ids = [0_u32; MAPS_MAX];
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: u32::try_from(ids.len()).expect("a few dozen"),
+        map_ids: ids.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut bytes = u32::try_from(size_of_val(&info)).expect("a structure of a few hundred bytes");
+    let fd = program.as_fd().as_raw_fd();
+    // SAFETY: the structure is as long as is said and tells the array's length; both outlive the call.
+    let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut bytes) };
+    check(result, || "ask for a program's maps".to_owned())?;
+    Ok(ids[..(info.nr_map_ids as usize).min(MAPS_MAX)].to_vec())
+}
+
+/// Whether the program of a number is this one, or one of the same function and maps that was loaded at another time.
+pub(crate) fn is_generation_of(program: &OwnedFd, id: u32) -> Result<bool> {
+    let own = program_info(program)?;
+    if own.id == id {
+        return Ok(true);
+    }
+    let Some(other) = open_program(id)? else { return Ok(false) };
+    if program_info(&other)?.name != own.name {
+        return Ok(false);
+    }
+    let maps = maps_of(program)?;
+    Ok(maps_of(&other)?.iter().any(|map| maps.contains(map)))
+}
+
 /// Programs of one kind at a link; more than anyone stacks there.
 const PROGRAMS_MAX: usize = 64;
 
@@ -136,8 +192,8 @@ pub(crate) fn query(
     Ok(ids[..count as usize].to_vec())
 }
 
-/// The name of a loaded program, up to 15 bytes of it; `None` if there is none of this number any more.
-pub(crate) fn name_of(id: u32) -> Result<Option<String>> {
+/// Opens a loaded program; `None` if there is none of this number any more.
+fn open_program(id: u32) -> Result<Option<OwnedFd>> {
     // SAFETY: the call takes a number.
     let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
     if fd == -Errno::NOENT.raw_os_error() {
@@ -145,7 +201,12 @@ pub(crate) fn name_of(id: u32) -> Result<Option<String>> {
     }
     let fd = check(fd, || format!("open program {id}"))?;
     // SAFETY: the descriptor was just made and nobody else knows it.
-    let program = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// The name of a loaded program, up to 15 bytes of it; `None` if there is none of this number any more.
+pub(crate) fn name_of(id: u32) -> Result<Option<String>> {
+    let Some(program) = open_program(id)? else { return Ok(None) };
     let name = program_info(&program)?.name;
     let bytes = name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0);
     Ok(Some(String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()))

@@ -26,6 +26,7 @@
 #include "forward/pod.bpf.h"
 #include "forward/arp.bpf.h"
 #include "forward/kept.bpf.h"
+#include "forward/home.bpf.h"
 #include "forward/tunnel.bpf.h"
 #include "forward/route.bpf.h"
 
@@ -91,12 +92,13 @@ static __always_inline int resolve6(struct __sk_buff *skb, const struct endpoint
 static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct iphdr));
-	const struct endpoint *own, *pod = NULL;
-	bool inside, regular, local;
-	struct route *route;
+	struct route *route = NULL;
+	const struct endpoint *own, *pod;
+	enum home home = HOME_HERE;
 	struct iphdr *ip;
 	struct way4 way;
 	__u8 protocol;
+	bool regular;
 
 	if (!eth)
 		return drop(DROP_SHORT);
@@ -104,29 +106,31 @@ static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 	protocol = ip->protocol;
 	way.from = ip->saddr;
 	way.to = ip->daddr;
-	inside = within4(way.to, config.cluster4, config.cluster4_mask);
-	local = within4(way.to, config.pods4, config.pods4_mask);
-	regular = inside && is_regular4(skb, eth, ip);
-	if (regular && !local) {
-		route = find_kept4(&way);
-		if (is_good(route, skb, eth)) {
-			if (is_too_big(skb, route->frame_max, TRANSPORT4, protocol))
-				return pass(PASS_TOO_BIG);
-			return send(skb, route, true, ip->tos);
-		}
+	pod = pod_in_slot4(way.to);
+	if (!pod) {
+		route = find_recent4(&way);
+		home = route ? HOME_THERE : home_of4(way.to);
+		if (!route && home == HOME_THERE)
+			route = find_kept4(&way);
+	}
+	regular = home != HOME_OUTSIDE && is_regular4(skb, eth, ip);
+	if (regular && is_good(route, skb, eth)) {
+		if (is_too_big(skb, route->frame_max, TRANSPORT4, protocol))
+			return pass(PASS_TOO_BIG);
+		return send(skb, route, true, ip->tos);
 	}
 	own = pod_at4(way.from);
 	if (!is_own(skb, eth, own))
 		return TC_ACT_SHOT;
-	if (regular && !local)
+	if (regular && home == HOME_THERE)
 		return resolve4(skb, own, &way, protocol);
-	if (regular)
-		pod = pod_at4(way.to);
-	if (pod && !is_too_big(skb, config.frame_max, TRANSPORT4, protocol))
+	if (regular && !pod)
+		pod = bpf_map_lookup_elem(&endpoints4, &way.to);
+	if (regular && pod && !is_too_big(skb, config.frame_max, TRANSPORT4, protocol))
 		return to_pod(skb, pod, link);
 	if (is_to_tunnel4(skb, ip))
 		return drop(DROP_TUNNEL_PORT);
-	if (!inside)
+	if (home == HOME_OUTSIDE)
 		return pass(PASS_OUTSIDE);
 	return pass(!regular ? PASS_IRREGULAR : pod ? PASS_TOO_BIG : PASS_NODE);
 }
@@ -134,13 +138,14 @@ static __always_inline int from_pod4(struct __sk_buff *skb, enum link link)
 static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct ipv6hdr));
+	struct route *route = NULL;
 	const struct in6_addr *from, *to;
-	const struct endpoint *own, *pod = NULL;
-	bool inside, regular, local;
-	struct route *route;
+	const struct endpoint *own, *pod;
+	enum home home = HOME_HERE;
 	enum counter why;
 	struct ipv6hdr *ip;
 	struct way6 way;
+	bool regular;
 	__u8 next;
 
 	if (!eth)
@@ -150,16 +155,18 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 	__builtin_memcpy(&way, &ip->saddr, sizeof(way));
 	from = (void *)way.from;
 	to = (void *)way.to;
-	inside = within6(to, config.cluster6, config.cluster6_mask);
-	local = within6(to, config.pods6, config.pods6_mask);
-	regular = inside && is_regular6(skb, eth, ip);
-	if (regular && !local) {
-		route = find_kept6(&way);
-		if (is_good(route, skb, eth)) {
-			if (is_too_big(skb, route->frame_max, TRANSPORT6, next))
-				return pass(PASS_TOO_BIG);
-			return send(skb, route, false, 0);
-		}
+	pod = pod_in_slot6(to);
+	if (!pod) {
+		route = find_recent6(&way);
+		home = route ? HOME_THERE : home_of6(to);
+		if (!route && home == HOME_THERE)
+			route = find_kept6(&way);
+	}
+	regular = home != HOME_OUTSIDE && is_regular6(skb, eth, ip);
+	if (regular && is_good(route, skb, eth)) {
+		if (is_too_big(skb, route->frame_max, TRANSPORT6, next))
+			return pass(PASS_TOO_BIG);
+		return send(skb, route, false, 0);
 	}
 	if (is_link_local(from) || (is_unspecified(from) && is_multicast(to))) {
 		/* Neighbour discovery, and what else IPv6 says between two neighbours. It cannot leave the link, on
@@ -171,15 +178,15 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 		own = pod_at6(from);
 		if (!is_own(skb, eth, own))
 			return TC_ACT_SHOT;
-		if (regular && !local)
+		if (regular && home == HOME_THERE)
 			return resolve6(skb, own, &way, next);
-		if (regular)
-			pod = pod_at6(to);
-		if (pod && !is_too_big(skb, config.frame_max, TRANSPORT6, next))
+		if (regular && !pod)
+			pod = bpf_map_lookup_elem(&endpoints6, to);
+		if (regular && pod && !is_too_big(skb, config.frame_max, TRANSPORT6, next))
 			return to_pod(skb, pod, link);
 		if (is_link_local(to) || is_multicast(to))
 			why = PASS_LINK_SCOPE;
-		else if (!inside)
+		else if (home == HOME_OUTSIDE)
 			why = PASS_OUTSIDE;
 		else
 			why = !regular ? PASS_IRREGULAR : pod ? PASS_TOO_BIG : PASS_NODE;
@@ -220,12 +227,18 @@ static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 static __always_inline int deliver4(struct __sk_buff *skb, const struct iphdr *ip)
 {
 	const struct endpoint *pod;
+	__be32 to = ip->daddr;
+	enum home home;
 
-	if (!within4(ip->saddr, config.cluster4, config.cluster4_mask))
-		return pass(PASS_OUTSIDE);
-	if (within4(ip->saddr, config.pods4, config.pods4_mask))
-		return pass(PASS_MARTIAN);
-	pod = pod_at4(ip->daddr);
+	pod = pod_in_slot4(to);
+	/* What is not for pods is none of our business, and is not counted. */
+	if (!pod && home_of4(to) != HOME_HERE)
+		return TC_ACT_UNSPEC;
+	home = home_of4(ip->saddr);
+	if (home != HOME_THERE)
+		return pass(home == HOME_HERE ? PASS_MARTIAN : PASS_OUTSIDE);
+	if (!pod)
+		pod = bpf_map_lookup_elem(&endpoints4, &to);
 	if (pod)
 		return bpf_redirect_peer(pod->ifindex, 0);
 	return is_to_tunnel4(skb, ip) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
@@ -237,19 +250,20 @@ static __always_inline int deliver6(struct __sk_buff *skb)
 	const struct endpoint *pod;
 	struct ipv6hdr *ip;
 	struct in6_addr to;
+	enum home home;
 
 	if (!eth)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
 	to = ip->daddr;
-	/* What is not for pods is none of our business, and is not counted. */
-	if (!within6(&to, config.pods6, config.pods6_mask))
+	pod = pod_in_slot6(&to);
+	if (!pod && home_of6(&to) != HOME_HERE)
 		return TC_ACT_UNSPEC;
-	if (!within6(&ip->saddr, config.cluster6, config.cluster6_mask))
-		return pass(PASS_OUTSIDE);
-	if (within6(&ip->saddr, config.pods6, config.pods6_mask))
-		return pass(PASS_MARTIAN);
-	pod = pod_at6(&to);
+	home = home_of6(&ip->saddr);
+	if (home != HOME_THERE)
+		return pass(home == HOME_HERE ? PASS_MARTIAN : PASS_OUTSIDE);
+	if (!pod)
+		pod = bpf_map_lookup_elem(&endpoints6, &to);
 	if (pod)
 		return bpf_redirect_peer(pod->ifindex, 0);
 	return is_to_tunnel6(skb, ip->nexthdr) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
@@ -289,11 +303,9 @@ int from_wire(struct __sk_buff *skb)
 	if (!eth)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
-	if (within4(ip->daddr, config.pods4, config.pods4_mask))
-		return deliver4(skb, ip);
 	if (config.tunnel4 && ip->daddr == config.tunnel4)
 		return unwrap(skb);
-	return TC_ACT_UNSPEC;
+	return deliver4(skb, ip);
 }
 
 /* At the tunnel's device, on arrival. */
@@ -332,7 +344,5 @@ int from_tunnel(struct __sk_buff *skb)
 	if (!eth)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
-	if (!within4(ip->daddr, config.pods4, config.pods4_mask))
-		return TC_ACT_UNSPEC;
 	return deliver4(skb, ip);
 }

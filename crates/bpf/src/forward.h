@@ -6,19 +6,24 @@
 
 #include <linux/types.h>
 
-/* A node, as it is known before the first packet: read-only for the programs, so that the verifier takes out what a
- * node does not have. */
+/* How many; and which of the forms that maps have had. FORMAT goes up with every change by which programs of before and of
+ * after would read the same bytes as something else, or would miss a map of the other's: then replace.rs is told what to
+ * do with a folder of before.
+ *
+ * 1: without `format` and `prefixes`; prefixes were constants of the programs.
+ * 2: with both. */
+enum size {
+	FORMAT = 2,
+	SLOTS = 4096,          /* places for pods, of each family */
+	RECENT = 1024,         /* places for what a CPU found out lately, of each kind */
+	ENDPOINTS_MAX = 16384, /* addresses of pods of each family, and links to pods */
+};
+
+/* A node, as it is known before the first packet and as it stays: read-only for the programs, so that the verifier takes
+ * out what a node does not have. What may change while packets flow is in maps. */
 struct config {
 	__u32 wire;          /* ifindex of the link to the other nodes */
 	__u32 frame_max;     /* bytes of a pod's longest frame, with its Ethernet header */
-	__be32 pods4;        /* the prefixes of this node's pods */
-	__be32 pods4_mask;
-	__be32 cluster4;     /* the prefixes of all nodes' pods */
-	__be32 cluster4_mask;
-	__be32 pods6[4];
-	__be32 pods6_mask[4];
-	__be32 cluster6[4];
-	__be32 cluster6_mask[4];
 	__be32 tunnel4;      /* this node's end of the tunnel; 0: there is none, or it is IPv6 */
 	__u32 vni;           /* the tunnel's network identifier */
 	__u32 route_ticks;   /* how long a route is good for without a look at the kernel's tables, in jiffies */
@@ -36,7 +41,6 @@ struct endpoint {
 
 /* The same by the lowest bits of the address, which tell the pods of most nodes apart: found without a hash. Who has no
  * slot, because another pod of these bits came first, is found in the map. Empty: ifindex 0. */
-#define SLOTS 4096
 struct slot4 {
 	struct endpoint pod;
 	__be32 address;
@@ -61,6 +65,27 @@ struct prefix {
 	__be32 address[4];
 };
 
+/* Where an address is at home, by the longest prefix that it is in. */
+enum home {
+	HOME_OUTSIDE,        /* in none: it is no pod's */
+	HOME_HERE,           /* in one of this node's pods */
+	HOME_THERE,          /* in one of the cluster's pods, and in none of this node's */
+};
+
+/* An address of which this CPU lately found that out. */
+struct home4 {
+	__u64 expires;       /* in ticks of the kernel's clock (jiffies) */
+	__be32 address;
+	enum home home;
+};
+
+struct home6 {
+	__u64 expires;
+	__be32 address[4];
+	enum home home;
+	__u32 unused;
+};
+
 /* From a pod of this node to a pod of another. */
 struct way4 {
 	__be32 from;
@@ -83,8 +108,7 @@ struct route {
 	struct tunnel tunnel;
 };
 
-/* A route that this CPU used lately, found without a hash of the map's quality. */
-#define RECENT 1024
+/* A route that this CPU used lately, found without a hash of the map's quality. There are as many places for addresses. */
 struct recent4 {
 	struct way4 way;
 	struct route route;
@@ -118,6 +142,12 @@ enum counter {
 	PASS_ROUTED,          /* the kernel's routes lead elsewhere than to the wire */
 	PASS_MARTIAN,         /* from outside with the address of a pod of this node */
 	COUNTERS,
+};
+
+/* Never read. By it the numbers of these lists are in the type information, from which the loader takes them. */
+struct lists {
+	enum size size;
+	enum counter counter;
 };
 
 #endif

@@ -4,19 +4,25 @@
 
 mod counter;
 mod entries;
+mod layout;
+mod prefixes;
+mod replace;
 
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use ipnet::{Ipv4Net, Ipv6Net};
-use libbpf_rs::MapCore as _;
+use ipnet::IpNet;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore as _, OpenObject};
 use linux::{Mac, Result};
 use serde::{Deserialize, Serialize};
 
 pub use counter::{Counter, counters};
-pub use entries::{Endpoint, Tunnel, add_endpoint, add_tunnel, has_endpoint, has_tunnel};
+pub use entries::{ENDPOINTS_MAX, Endpoint, Tunnel, add_endpoint, add_tunnel, has_endpoint, has_tunnel};
 pub use entries::{remove_endpoint, remove_tunnel};
+pub use prefixes::set_prefixes;
+pub use replace::{FORMAT, Replaced, replace};
 
 use crate::ffi;
 
@@ -25,6 +31,7 @@ use crate::ffi;
     unused_qualifications,
     clippy::allow_attributes,
     clippy::needless_pass_by_value,
+    clippy::too_many_lines,
     clippy::undocumented_unsafe_blocks,
     clippy::unwrap_used,
     reason = "it is generated"
@@ -49,10 +56,10 @@ pub struct Config {
     pub gateway: Ipv4Addr,
     /// The Ethernet address of the node's end of every pod's link.
     pub gateway_mac: Mac,
-    /// The prefixes of this node's pods.
-    pub pods: (Ipv4Net, Ipv6Net),
+    /// The prefixes of this node's pods, of either family. They can change later: [`set_prefixes`].
+    pub pods: Vec<IpNet>,
     /// The prefixes of all nodes' pods.
-    pub cluster: (Ipv4Net, Ipv6Net),
+    pub cluster: Vec<IpNet>,
     /// Present: packets to other nodes go through a tunnel.
     pub tunnel: Option<TunnelEnd>,
     /// How long a route is good for, [`ROUTE_SECONDS`] but for tests.
@@ -89,6 +96,9 @@ impl Program {
     pub const ALL: &[Program] =
         &[Program::FromPod, Program::FromNetkit, Program::FromWire, Program::FromTunnel];
 
+    /// What the pins of bpf links begin with.
+    const LINK: &str = "link_";
+
     /// The name of its function, and of its pin.
     pub fn name(self) -> &'static str {
         match self {
@@ -115,7 +125,7 @@ impl Program {
     /// Where its bpf link to a network link is pinned.
     pub fn link_pin(self, folder: &Path, link: &linux::IfName) -> PathBuf {
         // A name of a pin has no dot: bpffs keeps those for itself.
-        folder.join(format!("link_{}", link.as_str().replace('.', "_")))
+        folder.join(format!("{}{}", Program::LINK, link.as_str().replace('.', "_")))
     }
 }
 
@@ -139,10 +149,10 @@ pub fn load(folder: &Path, config: &Config) -> Result<Vec<Verified>> {
 }
 
 fn load_and_pin(folder: &Path, config: &Config) -> libbpf_rs::Result<Vec<Verified>> {
-    let mut object = std::mem::MaybeUninit::uninit();
-    let mut open = skeleton::ForwardSkelBuilder::default().open(&mut object)?;
-    open.maps.rodata_data.as_mut().expect("the programs have read-only data").config = in_words(config);
-    let mut skeleton = open.load()?;
+    let mut object = MaybeUninit::uninit();
+    let mut skeleton = open(&mut object, config)?.load()?;
+    prefixes::fill(&skeleton.maps.prefixes, &config.pods, &config.cluster)?;
+    replace::write_format(&skeleton.maps.format)?;
     for mut map in skeleton.object_mut().maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         // The read-only data needs no pin: its programs hold it.
@@ -161,9 +171,19 @@ fn load_and_pin(folder: &Path, config: &Config) -> libbpf_rs::Result<Vec<Verifie
     Ok(verified)
 }
 
+/// The programs with their configuration, not loaded yet.
+fn open<'o>(
+    object: &'o mut MaybeUninit<OpenObject>,
+    config: &Config,
+) -> libbpf_rs::Result<skeleton::OpenForwardSkel<'o>> {
+    let mut open = skeleton::ForwardSkelBuilder::default().open(object)?;
+    open.maps.rodata_data.as_mut().expect("the programs have read-only data").config = in_words(config);
+    Ok(open)
+}
+
 /// The configuration as the programs read it: addresses in network order.
 fn in_words(config: &Config) -> skeleton::types::config {
-    let Config { wire, mtu, gateway, gateway_mac, pods, cluster, tunnel, route_seconds } = *config;
+    let Config { wire, mtu, gateway, gateway_mac, tunnel, route_seconds, .. } = *config;
     let v4 = |address: Ipv4Addr| u32::from_ne_bytes(address.octets());
     let tunnel4 = match tunnel.map(|tunnel| tunnel.local) {
         Some(IpAddr::V4(local)) => v4(local),
@@ -172,14 +192,6 @@ fn in_words(config: &Config) -> skeleton::types::config {
     skeleton::types::config {
         wire,
         frame_max: mtu + ETHERNET,
-        pods4: v4(pods.0.network()),
-        pods4_mask: v4(pods.0.netmask()),
-        cluster4: v4(cluster.0.network()),
-        cluster4_mask: v4(cluster.0.netmask()),
-        pods6: words(pods.1.network()),
-        pods6_mask: words(pods.1.netmask()),
-        cluster6: words(cluster.1.network()),
-        cluster6_mask: words(cluster.1.netmask()),
         tunnel4,
         vni: tunnel.map_or(0, |tunnel| tunnel.vni),
         route_ticks: ticks_per_second() * route_seconds,

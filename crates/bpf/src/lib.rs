@@ -10,5 +10,5 @@ pub mod forward;
 pub mod pins;
 pub mod splice;
 
-pub use attach::{Attached, Hook, attach, attach_filter, attached, detach, met};
+pub use attach::{Attached, Hook, Target, attach, attach_filter, attached, detach, met};
 pub use attach::{is_our_place, program_ids_at, programs_at, remove_qdisc};

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use linux::{Error, Result};
+use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// Below it each node has its mount.
@@ -58,6 +59,15 @@ pub fn remove(folder: &Path) -> Result<()> {
         let _ = fs::remove_dir(parent);
     }
     Ok(())
+}
+
+/// Holds a node's folder: what is read there and written back must not change between the two. The lock goes with the
+/// value, or with its process.
+pub(crate) fn alone(folder: &Path) -> Result<fs::File> {
+    let attempted = |error| failed("lock", folder, error);
+    let open = fs::File::open(folder).map_err(attempted)?;
+    flock(&open, FlockOperation::LockExclusive).map_err(|error| attempted(error.into()))?;
+    Ok(open)
 }
 
 /// The nodes that have a folder, in alphabetical order.

@@ -26,6 +26,8 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+const volatile struct splice_lists splice_lists = {};
+
 #define AF_INET 2
 #define AF_INET6 10
 #define SOCKETS_MAX 65536

@@ -43,4 +43,9 @@ enum splice_counter {
 	SPLICE_COUNTERS,
 };
 
+/* Never read. By it the numbers of the list are in the type information, from which the loader takes them. */
+struct splice_lists {
+	enum splice_counter counter;
+};
+
 #endif

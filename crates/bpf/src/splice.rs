@@ -8,15 +8,16 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::ptr;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use linux::{Error, Result};
 
-use crate::ffi;
+use skeleton::types::splice_counter as list;
+
+use crate::{Hook, ffi};
 
 #[expect(
     unreachable_pub,
@@ -41,21 +42,26 @@ const MEMBERS: &str = "splice_members";
 const STREAMS: &str = "splice_streams";
 const COUNTERS: &str = "splice_counters";
 
-/// What the programs count, as `enum splice_counter` of `splice.h` has it.
+const _: () = {
+    assert!(Counter::ALL.len() == list::SPLICE_COUNTERS.0 as usize, "the lists are as long");
+    assert!(size_of::<skeleton::types::address>() == 16, "as bytes_of() writes it");
+};
+
+/// What the programs count, by the numbers of `enum splice_counter` of `splice.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Counter {
     /// Sockets that were put into the map.
-    Joined,
+    Joined = list::SPLICE_JOINED.0 as isize,
     /// Messages that went past TCP.
-    Messages,
+    Messages = list::SPLICE_MESSAGES.0 as isize,
     /// Messages left to TCP: the other end is not in the map.
-    Alone,
+    Alone = list::SPLICE_ALONE.0 as isize,
     /// Messages left to TCP: earlier ones are on their way there.
-    InFlight,
+    InFlight = list::SPLICE_IN_FLIGHT.0 as isize,
     /// Messages left to TCP: the receiver lags behind.
-    Full,
+    Full = list::SPLICE_FULL.0 as isize,
     /// Sockets that the kernel did not take into the map.
-    Unjoined,
+    Unjoined = list::SPLICE_UNJOINED.0 as isize,
 }
 
 impl Counter {
@@ -118,7 +124,10 @@ fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
     }
     for mut map in skeleton.object_mut().maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        map.pin(folder.join(name))?;
+        // The read-only data is for the loader alone.
+        if !name.contains('.') {
+            map.pin(folder.join(name))?;
+        }
     }
     skeleton.progs.splice_ends.pin(folder.join(ENDS))
 }
@@ -170,17 +179,7 @@ fn ours(folder: &Path) -> Result<Vec<PathBuf>> {
 /// # Errors
 /// Nothing is loaded, or it is attached already.
 pub fn attach(folder: &Path, cgroup: &Path) -> Result<()> {
-    ffi::listen();
-    let program = ffi::open(&folder.join(ENDS))?;
-    let group = fs::File::open(cgroup).map_err(|error| failed("open", cgroup, error))?;
-    let kind = libbpf_sys::BPF_CGROUP_SOCK_OPS;
-    // SAFETY: both descriptors are open; no options are given.
-    let link =
-        unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), group.as_raw_fd(), kind, ptr::null()) };
-    let link = ffi::check(link, || format!("attach the splice to {}", cgroup.display()))?;
-    // SAFETY: the descriptor was just made and nobody else knows it.
-    let link = unsafe { OwnedFd::from_raw_fd(link) };
-    ffi::pin(&link, &folder.join(LINK))
+    crate::attach(&folder.join(ENDS), Hook::SockOps, cgroup, &folder.join(LINK)).map(drop)
 }
 
 /// Whether it is attached to a cgroup.
@@ -194,15 +193,7 @@ pub fn is_attached(folder: &Path) -> bool {
 /// # Errors
 /// There is no such cgroup, or this user may not ask. That nothing is loaded is no error.
 pub fn is_met(folder: &Path, cgroup: &Path) -> Result<bool> {
-    let ends = folder.join(ENDS);
-    if !ends.exists() {
-        return Ok(false);
-    }
-    ffi::listen();
-    let id = ffi::program_info(ffi::open(&ends)?)?.id;
-    let group = fs::File::open(cgroup).map_err(|error| failed("open", cgroup, error))?;
-    let attempted = || format!("ask for the programs of {}", cgroup.display());
-    Ok(ffi::query(group.as_raw_fd(), libbpf_sys::BPF_CGROUP_SOCK_OPS, attempted)?.contains(&id))
+    Ok(crate::met(&folder.join(ENDS), Hook::SockOps, cgroup)?.is_some())
 }
 
 /// Detaches it: sockets that have joined stay.
@@ -308,18 +299,8 @@ fn failed(what: &str, path: &Path, error: io::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// `SPLICE_IN_FLIGHT` is `Counter::InFlight`, and stands at the same place.
     #[test]
-    fn the_list_is_that_of_the_header() {
-        let header = include_str!("splice.h");
-        let (_, body) = header.split_once("enum splice_counter {").unwrap();
-        let (body, _) = body.split_once("SPLICE_COUNTERS,").unwrap();
-        let names = body.lines().filter_map(|line| {
-            let word = line.trim().split(',').next()?;
-            word.starts_with("SPLICE_").then_some(word)
-        });
-        let ours = Counter::ALL.iter().map(|counter| format!("SPLICE_{}", counter.name().to_uppercase()));
-        assert!(names.eq(ours), "{body}");
+    fn the_list_is_in_order() {
         for (at, counter) in Counter::ALL.iter().enumerate() {
             assert_eq!(*counter as usize, at);
         }
@@ -327,7 +308,6 @@ mod tests {
 
     #[test]
     fn an_address_lies_in_memory_as_the_programs_read_it() {
-        assert_eq!(size_of::<skeleton::types::address>(), bytes_of("::1".parse().unwrap()).len());
         let v4 = bytes_of("10.244.1.2".parse().unwrap());
         assert_eq!(v4, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 244, 1, 2]);
     }

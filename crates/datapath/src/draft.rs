@@ -6,15 +6,19 @@ use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
 use plan::{Place, Plan, SetLinkUp, SetSysctl, Step};
 
-/// Steps at one place.
+use crate::{Addresses, Family, Prefixes};
+
+/// Steps at one place, for packets of some families. What is said of other families is left out: the kernel may not
+/// have them.
 pub(crate) struct Draft<'a> {
     place: &'a Place,
+    families: &'static [Family],
     plan: Plan,
 }
 
 impl<'a> Draft<'a> {
-    pub(crate) fn at(place: &'a Place) -> Draft<'a> {
-        Draft { place, plan: Plan::new() }
+    pub(crate) fn at(place: &'a Place, families: &'static [Family]) -> Draft<'a> {
+        Draft { place, families, plan: Plan::new() }
     }
 
     pub(crate) fn into_plan(self) -> Plan {
@@ -30,24 +34,39 @@ impl<'a> Draft<'a> {
     }
 
     /// Brings a link up with IPv6 addresses that are usable at once.
-    ///
-    /// Duplicate address detection would keep the link-local address from use for one to two seconds, and a node that
-    /// forwards has no other source address for its neighbour solicitations: the first packets would be lost. The
-    /// addresses are derived from unique ids, so there is nothing to detect.
     pub(crate) fn up(&mut self, link: &IfName) {
-        self.sysctl(&format!("net/ipv6/conf/{link}/accept_dad"), "0");
+        self.without_detection(link.as_str());
         self.step(SetLinkUp { link: link.clone() });
     }
 
-    pub(crate) fn sysctl(&mut self, key: &str, value: &str) {
-        let key = sysctl::Key::new(key).expect("a constant path with a link's name in it is a key");
-        self.step(SetSysctl { key, value: value.to_owned() });
+    /// Switches duplicate address detection off for a link, or for `default`.
+    ///
+    /// It would keep the link-local address from use for one to two seconds, and a node that forwards has no other source
+    /// address for its neighbour solicitations: the first packets would be lost. The addresses are derived from unique
+    /// ids, so there is nothing to detect.
+    pub(crate) fn without_detection(&mut self, link: &str) {
+        if self.families.contains(&Family::V6) {
+            self.sysctl(&format!("net/ipv6/conf/{link}/accept_dad"), "0");
+        }
     }
 
-    /// Lets the place forward packets of both families.
+    fn sysctl(&mut self, key: &str, value: &str) {
+        self.step(parameter(key, value));
+    }
+
+    /// Sets a parameter of the whole place, which other networks may want as well: it stays as long as one does.
+    pub(crate) fn shared(&mut self, key: &str, value: &str) {
+        self.step(Step::Share(Box::new(parameter(key, value))));
+    }
+
+    /// Lets the place forward packets.
     pub(crate) fn forwarding(&mut self) {
-        self.sysctl("net/ipv4/ip_forward", "1");
-        self.sysctl("net/ipv6/conf/all/forwarding", "1");
+        for family in self.families {
+            match family {
+                Family::V4 => self.shared("net/ipv4/ip_forward", "1"),
+                Family::V6 => self.shared("net/ipv6/conf/all/forwarding", "1"),
+            }
+        }
     }
 
     pub(crate) fn addresses(&mut self, link: &IfName, addresses: impl IntoIterator<Item = IpNet>) {
@@ -63,16 +82,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Destinations by way of a next hop of the same family.
-    pub(crate) fn routes_via(&mut self, link: &IfName, destinations: [IpNet; 2], hops: [IpAddr; 2]) {
-        for (dst, via) in destinations.into_iter().zip(hops) {
+    /// Destinations by way of the next hop of their family; those of a family without one are left out.
+    pub(crate) fn routes_via(&mut self, link: &IfName, destinations: &Prefixes, hops: &Addresses) {
+        for (dst, via) in with_hops(destinations, hops) {
             self.step(Step::AddRoute(Route::via(dst, via, link.clone())));
         }
     }
 
     /// As [`Draft::routes_via`], though no route says that the next hop is on the link.
-    pub(crate) fn routes_via_onlink(&mut self, link: &IfName, destinations: [IpNet; 2], hops: [IpAddr; 2]) {
-        for (dst, via) in destinations.into_iter().zip(hops) {
+    pub(crate) fn routes_via_onlink(&mut self, link: &IfName, destinations: &Prefixes, hops: &Addresses) {
+        for (dst, via) in with_hops(destinations, hops) {
             self.step(Step::AddRoute(Route { onlink: true, ..Route::via(dst, via, link.clone()) }));
         }
     }
@@ -93,4 +112,15 @@ impl<'a> Draft<'a> {
             self.step(Step::AddNftTable(table));
         }
     }
+}
+
+fn parameter(key: &str, value: &str) -> Step {
+    let key = sysctl::Key::new(key).expect("a constant path with a link's name in it is a key");
+    Step::from(SetSysctl { key, value: value.to_owned() })
+}
+
+/// Each destination with the hop of its family.
+pub(crate) fn with_hops(destinations: &Prefixes, hops: &Addresses) -> Vec<(IpNet, IpAddr)> {
+    let hop = |dst: IpNet| hops.of(Family::of(dst.addr())).map(|via| (dst, via));
+    destinations.iter().filter_map(hop).collect()
 }

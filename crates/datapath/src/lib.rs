@@ -4,6 +4,7 @@
 //! the field's own seam (CNI plugins and flannel's backends). Nothing here opens a socket or changes anything.
 //! [`ALL`] is the one list of them; command line, documentation and tests are derived from it.
 
+mod addresses;
 mod attach;
 mod check;
 mod draft;
@@ -14,8 +15,9 @@ mod spec;
 mod trace;
 mod transport;
 
+pub use addresses::{Addresses, Family, Prefixes};
 pub use path::{ALL, Between, CNI, DataPath, Enters, Reach, find};
-pub use spec::{Addresses, Cidrs, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router, SpecError};
+pub use spec::{Network, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router, SpecError};
 pub use trace::{Counter, End, Packets, Part, Talk, Trace, With};
 
 use linux::features::Feature;

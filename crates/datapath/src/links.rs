@@ -1,9 +1,8 @@
 //! The names and Ethernet addresses of what drivers make, derived from ids: a plan made again names the same things.
 
 use linux::{IfName, Mac};
-use plan::Place;
 
-use crate::{NodeSpec, Peer, Pod};
+use crate::{Network, NodeSpec, Peer, Pod};
 
 /// What an Ethernet address belongs to: the `space` of [`Mac::from_id`], so that no two makers share one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +19,19 @@ pub(crate) enum MacOf {
     Gateway = 5,
 }
 
-/// The bridge of a node.
-pub(crate) fn bridge() -> IfName {
-    valid("hgbr0".to_owned())
+/// The bridge of a network on a node.
+pub(crate) fn bridge(network: &Network) -> IfName {
+    valid(format!("hgbr{}", network.id))
 }
 
-/// The vxlan device of a node, with its network identifier in the name as flannel's `flannel.1`.
-pub(crate) fn vxlan() -> IfName {
-    valid("hgvx1".to_owned())
+/// The vxlan device of a network on a node.
+pub(crate) fn vxlan(network: &Network) -> IfName {
+    valid(format!("hgvx{}", network.id))
+}
+
+/// An nftables table of a network on a node.
+pub(crate) fn table(kind: &str, network: &Network) -> String {
+    format!("hg-{kind}-{}", network.id)
 }
 
 /// The node's end of a pod's veth pair.
@@ -41,21 +45,13 @@ pub(crate) fn born(pod: &Pod) -> IfName {
     valid(format!("hgb{}", pod.id))
 }
 
-/// The name under which a node's programs are pinned.
-pub(crate) fn programs(node: &NodeSpec) -> String {
-    match &node.place {
-        Place::Host => "host".to_owned(),
-        Place::Netns(name) => name.to_string(),
-    }
-}
-
 /// The Ethernet address of all pods' gateways on all nodes, where programs forward: with one for all, what a pod sends
 /// to its gateway is in order wherever it arrives. (Calico's is `ee:ee:ee:ee:ee:ee`, for a similar reason.)
 pub(crate) fn gateway_mac() -> Mac {
     Mac::from_id(MacOf::Gateway as u8, 0)
 }
 
-/// The Ethernet address of something a node has once.
+/// The Ethernet address of something a node has once in each network.
 pub(crate) fn node_mac(node: &NodeSpec, of: MacOf) -> Mac {
     node.mac(of as u8, 0)
 }
@@ -65,11 +61,12 @@ pub(crate) fn pod_mac(node: &NodeSpec, pod: &Pod, of: MacOf) -> Mac {
     node.mac(of as u8, pod.id)
 }
 
-/// The Ethernet address of a peer's tunnel end: what [`node_mac`] gives on the peer itself.
+/// The Ethernet address of a peer's tunnel end: what the peer says, or what [`node_mac`] gives on the peer itself.
 pub(crate) fn tunnel_end_mac(peer: &Peer) -> Mac {
-    Mac::from_id(MacOf::TunnelEnd as u8, u32::from(peer.id) << 16)
+    let derived = || Mac::from_id(MacOf::TunnelEnd as u8, u32::from(peer.id) << 16);
+    peer.tunnel_mac.unwrap_or_else(derived)
 }
 
 fn valid(name: String) -> IfName {
-    IfName::new(name).expect("a prefix of three letters and at most five digits make a valid name")
+    IfName::new(name).expect("a prefix of four letters and at most five digits make a valid name")
 }

@@ -151,16 +151,23 @@ impl DataPath {
         facts.unmet(&self.needs())
     }
 
-    /// The pods' MTU in bytes: the underlay's less what the transport adds to a packet.
+    /// The pods' MTU in bytes: the network's, or the underlay's less what the transport adds to a packet.
     pub fn pod_mtu(&self, node: &NodeSpec) -> Result<u32, SpecError> {
         let overhead = self.transport.overhead_bytes(node.outer);
-        node.wire_mtu.checked_sub(overhead).filter(|mtu| *mtu >= MTU_MIN).ok_or_else(|| SpecError {
+        let most = node.wire_mtu.checked_sub(overhead).filter(|mtu| *mtu >= MTU_MIN).ok_or_else(|| SpecError {
             what: format!("node {}", node.id),
             why: format!(
                 "an underlay MTU of {} bytes less {overhead} for {} leaves pods less than the {MTU_MIN} of IPv6",
                 node.wire_mtu, self.name
             ),
-        })
+        })?;
+        match node.network.mtu {
+            Some(mtu) if mtu > most => Err(SpecError {
+                what: format!("network {}", node.network.id),
+                why: format!("its MTU of {mtu} bytes is above the {most} that {} leaves to pods", self.name),
+            }),
+            mtu => Ok(mtu.unwrap_or(most)),
+        }
     }
 
     /// What is done once on a node.
@@ -240,7 +247,8 @@ impl DataPath {
     /// Where clients outside the node reach a port of a pod.
     ///
     /// # Errors
-    /// The path reaches pods by published ports and the pod does not publish this one.
+    /// Neither end has an address of the family, or the path reaches pods by published ports and the pod does not publish
+    /// this one.
     pub fn address_of(
         &self,
         node: &NodeSpec,
@@ -248,17 +256,23 @@ impl DataPath {
         family: Family,
         port: u16,
     ) -> Result<SocketAddr, SpecError> {
-        match self.reach {
-            Reach::Node => Ok((node.underlay.of(family), port).into()),
-            Reach::Pod => Ok((pod.addresses.of(family), port).into()),
+        let what = || format!("pod {} of node {}", pod.id, node.id);
+        let (addresses, port) = match self.reach {
+            Reach::Node => (&node.underlay, port),
+            Reach::Pod => (&pod.addresses, port),
             Reach::PublishedPort => {
-                let published = pod.published.filter(|published| published.pod == port);
+                let published = pod.published.iter().find(|published| published.pod == port);
                 let published = published.ok_or_else(|| SpecError {
-                    what: format!("pod {} of node {}", pod.id, node.id),
+                    what: what(),
                     why: format!("it does not publish port {port}, and {} reaches nothing else", self.name),
                 })?;
-                Ok((node.underlay.of(family), published.node).into())
+                (&node.underlay, published.node)
             }
-        }
+        };
+        let address = addresses.of(family).ok_or_else(|| SpecError {
+            what: what(),
+            why: format!("it is not reached by {}: it has no such address", family.name()),
+        })?;
+        Ok((address, port).into())
     }
 }

@@ -1,43 +1,37 @@
-//! The input of a driver: nodes, pods and peers, named by ids so that a plan can be made again later and finds what
-//! it made before.
+//! The input of a driver: networks, nodes, pods and peers, named by ids so that a plan can be made again later and finds
+//! what it made before.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use linux::{IfName, Mac, NetnsName};
+use ipnet::IpNet;
+use linux::{IfName, Mac};
 use plan::Place;
 
-/// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
+use crate::addresses::gateway_in;
+use crate::{Addresses, Family, Prefixes};
+
+/// A network of pods over all nodes. Several can stand on a node at the same time; what stands for one there is named
+/// by its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
+    /// 1 to 65535, unique among the networks of a node and the same on all nodes.
+    pub id: u16,
+    /// The prefixes that hold all nodes' pods.
+    pub prefixes: Prefixes,
+    /// The identifier of its tunnels, 1 to 2²⁴ − 1.
+    pub vni: u32,
+    /// The UDP port of its tunnels.
+    pub port: u16,
+    /// The pods' MTU in bytes, where it is to be less than the underlay allows.
+    pub mtu: Option<u32>,
+    /// Whether what pods send out of the network gets the node's address.
+    pub masquerade: bool,
 }
 
-/// One address of each family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Addresses {
-    /// IPv4.
-    pub v4: Ipv4Addr,
-    /// IPv6.
-    pub v6: Ipv6Addr,
-}
-
-/// One prefix of each family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cidrs {
-    /// IPv4.
-    pub v4: Ipv4Net,
-    /// IPv6.
-    pub v6: Ipv6Net,
-}
-
-/// A node: the namespace that plays the host, its place on the underlay and the pods' prefixes.
+/// A node: the namespace that plays the host, its place on the underlay and its part of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// 1 to 65535, unique in the topology.
+    /// 1 to 65535, unique in the network.
     pub id: u16,
     /// Where its host side is.
     pub place: Place,
@@ -49,10 +43,10 @@ pub struct NodeSpec {
     pub underlay: Addresses,
     /// The family of outer packets, for transports that wrap.
     pub outer: Family,
-    /// The prefixes from which its pods get addresses; the first host address is the node's own in it (gateway).
-    pub pods: Cidrs,
-    /// The prefixes that hold all nodes' pods.
-    pub cluster: Cidrs,
+    /// The prefixes from which its pods get addresses. The first host address of each is the node's own in it (gateway).
+    pub pods: Prefixes,
+    /// The network.
+    pub network: Network,
     /// The cloud's router, where the underlay has one.
     pub router: Option<Router>,
 }
@@ -68,22 +62,24 @@ pub struct Router {
     pub addresses: Addresses,
 }
 
-/// A pod on a node.
+/// An interface of a pod on a node. A pod in several networks has one of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// 1 to 65535, unique on the node.
+    /// 1 to 65535, unique on the node, over all its networks.
     pub id: u16,
-    /// Its namespace, which exists before the driver is called.
-    pub netns: NetnsName,
-    /// The name of its interface.
+    /// The pod's namespace, which exists before the driver is called.
+    pub place: Place,
+    /// The name of the interface, unique in the pod.
     pub ifname: IfName,
     /// Its addresses, out of [`NodeSpec::pods`].
     pub addresses: Addresses,
-    /// A port of the node that leads to a port of the pod.
-    pub published: Option<PublishedPort>,
+    /// Whether the pod's default routes go by this interface. Otherwise only routes to the network do.
+    pub default_route: bool,
+    /// Ports of the node that lead to ports of the pod.
+    pub published: Vec<PublishedPort>,
 }
 
-/// A TCP port of the node that leads to one of a pod.
+/// A port of the node that leads to one of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishedPort {
     /// On the node.
@@ -112,7 +108,9 @@ pub struct Peer {
     /// Its addresses on the underlay.
     pub underlay: Addresses,
     /// The prefixes of its pods.
-    pub pods: Cidrs,
+    pub pods: Prefixes,
+    /// The Ethernet address of its tunnel's end; `None`: the one that a node of ours has by its id.
+    pub tunnel_mac: Option<Mac>,
 }
 
 /// A specification that no plan can be made from.
@@ -125,68 +123,81 @@ pub struct SpecError {
     pub why: String,
 }
 
-impl Family {
-    /// Both, IPv4 first.
-    pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
-}
-
-impl Addresses {
-    /// The address of a family.
-    pub fn of(&self, family: Family) -> IpAddr {
-        match family {
-            Family::V4 => self.v4.into(),
-            Family::V6 => self.v6.into(),
-        }
-    }
-
-    /// Both addresses, IPv4 first.
-    pub fn both(&self) -> [IpAddr; 2] {
-        [self.v4.into(), self.v6.into()]
-    }
-
-    /// Both as prefixes of full length: nothing but the address itself.
-    pub fn alone(&self) -> [IpNet; 2] {
-        self.both().map(IpNet::from)
-    }
-
-    /// Both with the prefix lengths of a pair of prefixes.
-    pub fn within(&self, cidrs: Cidrs) -> [IpNet; 2] {
-        let v4 = Ipv4Net::new_assert(self.v4, cidrs.v4.prefix_len());
-        let v6 = Ipv6Net::new_assert(self.v6, cidrs.v6.prefix_len());
-        [v4.into(), v6.into()]
-    }
-}
-
-impl Cidrs {
-    /// The prefix of a family.
-    pub fn of(&self, family: Family) -> IpNet {
-        match family {
-            Family::V4 => self.v4.trunc().into(),
-            Family::V6 => self.v6.trunc().into(),
-        }
-    }
-
-    /// Both prefixes without host bits, IPv4 first.
-    pub fn both(&self) -> [IpNet; 2] {
-        Family::BOTH.map(|family| self.of(family))
-    }
-
-    /// The first address of each prefix.
-    pub fn networks(&self) -> Addresses {
-        Addresses { v4: self.v4.network(), v6: self.v6.network() }
-    }
-}
-
 impl NodeSpec {
-    /// The node's own address in its pods' prefixes: the pods' gateway.
-    pub fn gateway(&self) -> Addresses {
-        let v4 = self.pods.v4.network().to_bits() + 1;
-        let v6 = self.pods.v6.network().to_bits() + 1;
-        Addresses { v4: Ipv4Addr::from_bits(v4), v6: Ipv6Addr::from_bits(v6) }
+    /// The families of its pods.
+    pub fn families(&self) -> &'static [Family] {
+        self.pods.families()
+    }
+
+    /// The node's own addresses in its pods' prefixes, with the prefixes' lengths.
+    pub fn gateways(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.pods
+            .iter()
+            .map(|net| IpNet::new(gateway_in(net), net.prefix_len()).expect("a prefix has a sound length"))
+    }
+
+    /// The node's own addresses in the prefixes in which a pod's are: the pod's gateways.
+    pub fn gateways_of(&self, pod: &Pod) -> Addresses {
+        let prefixes = pod.addresses.iter().filter_map(|address| self.pods.holding(address));
+        prefixes.map(gateway_in).collect()
+    }
+
+    /// A pod's addresses with the lengths of the prefixes in which they lie.
+    pub(crate) fn addresses_within(&self, prefixes: &Prefixes, pod: &Pod) -> Vec<IpNet> {
+        let within = |address: IpAddr| {
+            let length = prefixes.holding(address).map(|net| net.prefix_len());
+            length.and_then(|length| IpNet::new(address, length).ok())
+        };
+        pod.addresses.iter().filter_map(within).collect()
+    }
+
+    /// The destinations that a pod reaches by its interface in this network.
+    pub(crate) fn destinations(&self, pod: &Pod) -> Prefixes {
+        let families = pod.addresses.families();
+        if pod.default_route { Prefixes::everywhere(families) } else { self.network.prefixes.only(families) }
+    }
+
+    /// The prefixes of another node's pods with which its own pods can talk: those of their families.
+    pub(crate) fn reachable(&self, peer: &Peer) -> Prefixes {
+        peer.pods.only(self.families())
+    }
+
+    /// Its end of the tunnels.
+    ///
+    /// # Errors
+    /// It has no address of the family of outer packets.
+    pub(crate) fn outer_address(&self) -> Result<IpAddr, SpecError> {
+        outer_of(&self.underlay, self.outer, || format!("node {}", self.id))
+    }
+
+    /// A peer's end of the tunnels.
+    ///
+    /// # Errors
+    /// It has no address of the family of outer packets.
+    pub(crate) fn outer_address_of(&self, peer: &Peer) -> Result<IpAddr, SpecError> {
+        outer_of(&peer.underlay, self.outer, || format!("peer {} of node {}", peer.id, self.id))
+    }
+
+    /// The name under which its programs for this network are pinned, and that of the control group whose sockets they
+    /// splice.
+    pub fn programs(&self) -> String {
+        let place = match &self.place {
+            Place::Host => "host".to_owned(),
+            Place::Netns(name) => name.to_string(),
+            Place::Path(_) => format!("node{}", self.id),
+        };
+        format!("{place}-{}", self.network.id)
     }
 
     /// The Ethernet address of something of the node; `space` says of what (see [`Mac::from_id`]).
     pub fn mac(&self, space: u8, id: u16) -> Mac {
         Mac::from_id(space, u32::from(self.id) << 16 | u32::from(id))
     }
+}
+
+fn outer_of(underlay: &Addresses, outer: Family, what: impl FnOnce() -> String) -> Result<IpAddr, SpecError> {
+    underlay.of(outer).ok_or_else(|| SpecError {
+        what: what(),
+        why: format!("its tunnel goes over {}, and it has no such address on the underlay", outer.name()),
+    })
 }

@@ -40,7 +40,7 @@ pub(crate) struct There {
 }
 
 impl Answers {
-    /// Asks in the calling thread's namespace. What is not available is listed in `unseen`.
+    /// Queries the kernel in the calling thread's namespace. Unavailable parts are listed in `unseen`.
     pub(crate) fn ask(links: &[IfName], there: There, unseen: &mut Vec<String>) -> Answers {
         let mut answers = Answers::default();
         if there.sockets > SOCKETS_MAX {

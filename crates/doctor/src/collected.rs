@@ -1,11 +1,11 @@
-//! A tree that holds two looks at a machine, to be diagnosed on another one.
+//! A tree that holds two snapshots of a machine, to be diagnosed on another machine.
 //!
 //! ```text
-//! DIR/collected.json          format, and when each look was
+//! DIR/collected.json          format, and the time of each snapshot
 //! DIR/before/proc/…  sys/…    copies of the files that doctor reads, under their own paths
-//! DIR/before/answers.json     sockets, queueing disciplines, cards and sizes of paths, which are asked for
-//! DIR/before/unseen.json      what could not be read
-//! DIR/after/…                 the same at the end
+//! DIR/before/answers.json     sockets, queueing disciplines, cards and path MTUs, which are no files
+//! DIR/before/unseen.json      the parts that could not be read
+//! DIR/after/…                 the second snapshot, in the layout of the first
 //! ```
 
 use std::collections::BTreeMap;
@@ -39,10 +39,10 @@ struct Head {
 /// A snapshot with the texts from which it was made.
 pub type Taken = (Snapshot, BTreeMap<String, String>);
 
-/// Makes the directory for a tree, so that what is in its way is known before the machine is read.
+/// Makes the directory for a tree, so that an obstacle shows before the machine is read.
 ///
 /// # Errors
-/// The path is taken by something else than an empty directory, a symbolic link for one, or cannot be made.
+/// The path belongs to anything but an empty directory, for example a symbolic link, or cannot be made.
 pub fn destination(directory: &Path) -> Result<NewTree, DoctorError> {
     NewTree::create(directory).map_err(|error| {
         let taken = |what| DoctorError::Occupied { path: directory.to_owned(), what };
@@ -55,15 +55,15 @@ pub fn destination(directory: &Path) -> Result<NewTree, DoctorError> {
     })
 }
 
-/// Writes two looks, each with the files that were read for it ([`Files::taken`]). What was written is removed if not
-/// all can be.
+/// Writes two snapshots, each with the files that were read for it ([`Files::taken`]). If a write fails, the files
+/// already written are removed.
 ///
 /// # Errors
-/// The tree cannot be written: the disk is full, for one.
+/// The tree cannot be written, for example because the disk is full.
 pub fn collect(tree: NewTree, before: &Taken, after: &Taken) -> Result<(), DoctorError> {
     let written = write(&tree, before, after);
     if written.is_err() {
-        // The cause is what matters; a tree without its head is none in any case.
+        // Report the first error; a tree without its head is invalid anyway.
         let _ = tree.discard();
     }
     written.map_err(DoctorError::Unwritten)
@@ -84,11 +84,11 @@ fn write(tree: &NewTree, before: &Taken, after: &Taken) -> linux::Result<()> {
     tree.write(HEAD, &json(&head))
 }
 
-/// Reads both snapshots of a tree, which is not trusted: nothing outside of the tree is read ([`Tree`]). What could not
-/// be read is in [`Snapshot::unseen`].
+/// Reads both snapshots of a tree. The tree is not trusted: no file outside of it is read ([`Tree`]). Parts that could
+/// not be read are in [`Snapshot::unseen`].
 ///
 /// # Errors
-/// It is no collected tree, or one of a later form.
+/// It is not a collected tree, or one of a later format.
 pub fn open(directory: &Path) -> Result<(Snapshot, Snapshot), DoctorError> {
     let tree = Tree::open(directory).map_err(DoctorError::Unread)?;
     let head = head(&tree)?;
@@ -97,7 +97,7 @@ pub fn open(directory: &Path) -> Result<(Snapshot, Snapshot), DoctorError> {
     Ok((before, after))
 }
 
-/// The head; its version is checked before the rest, which a later version may have changed.
+/// Reads the head. Its version is checked first, because a later version may have changed the other fields.
 fn head(tree: &Tree) -> Result<Head, DoctorError> {
     #[derive(Deserialize)]
     struct Version {

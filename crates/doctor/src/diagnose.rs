@@ -14,20 +14,20 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// What could not be seen, and why.
     pub unseen: Vec<String>,
-    /// Parts of the network that could not be judged at all ([`Snapshot::blind`](crate::Snapshot::blind)). Unless it is
-    /// empty, no warning does not mean that all is well.
+    /// Parts of the network that could not be judged at all ([`Snapshot::blind`](crate::Snapshot::blind)). If it is
+    /// not empty, the absence of warnings does not mean that all is well.
     pub blind: Vec<&'static str>,
-    /// Between the two looks.
+    /// Seconds between the two snapshots.
     pub seconds: f64,
     /// Which kernel (`uname -r`).
     pub kernel: String,
-    /// Which run of it on which machine (`/proc/sys/kernel/random/boot_id`); empty where that was not to be read.
+    /// The boot of the machine that was read (`/proc/sys/kernel/random/boot_id`); empty if that file was not readable.
     pub boot_id: String,
     /// The name of the network namespace, if it was named.
     pub netns: Option<NetnsName>,
 }
 
-/// Runs every check.
+/// Runs every check of [`TABLE`](crate::TABLE), causes before consequences.
 pub fn diagnose(window: &Window<'_>) -> Diagnosis {
     let mut findings: Vec<Finding> = Vec::new();
     let is_link = |name: &String| window.after.devices.iter().any(|device| device.name.as_str() == name);

@@ -8,10 +8,10 @@ use tune::Setting;
 
 use crate::Window;
 
-/// Checks that look at the same part of the path, under a heading.
+/// Checks of one part of the packet path, under a common heading.
 #[derive(Debug)]
 pub struct Family {
-    /// The heading.
+    /// The heading in the report and in docs/doctor.md.
     pub title: &'static str,
     /// The rows, by code.
     pub checks: &'static [Check],
@@ -22,21 +22,21 @@ pub struct Family {
 pub struct Check {
     /// By which people and programs call it; never given to another.
     pub code: &'static str,
-    /// What is found, in a few words.
+    /// The problem, in a few words.
     pub title: &'static str,
-    /// Why it matters.
+    /// The consequence for packets, and the reason.
     pub why: &'static str,
-    /// What to do, where the finding itself does not say it better.
+    /// The general remedy, where a finding does not give a more specific one.
     pub remedy: &'static str,
     /// Knobs of `tune` that the remedy turns.
     pub knobs: &'static [&'static str],
     /// What must move, and whither, if the remedy helped.
     pub verify: &'static str,
-    /// Who says so.
+    /// The kernel source or document that supports it.
     pub source: &'static str,
-    /// Findings of which this one is a consequence: where one of them warns, it comes first.
+    /// Findings that cause this one: if one of them warns, it is listed first.
     pub follows: &'static [&'static str],
-    /// Looks at a window.
+    /// The check itself: a pure function of a window.
     pub run: fn(&Window<'_>) -> Vec<Seen>,
 }
 
@@ -64,9 +64,9 @@ pub struct Evidence {
 pub struct Seen {
     /// How much it matters.
     pub severity: Severity,
-    /// What it is about: a link, a listener, a group; empty for the machine.
+    /// The link, listener or group concerned; empty for the machine.
     pub subject: String,
-    /// The figures.
+    /// The figures that support it.
     pub evidence: Vec<Evidence>,
     /// What to do here, where that is more exact than the row's words.
     pub remedy: Option<String>,
@@ -76,14 +76,14 @@ pub struct Seen {
     pub impact: f64,
 }
 
-/// A knob and the value that it should have.
+/// A knob and the value proposed for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Proposal {
     /// The knob's name in `tune`.
     pub knob: &'static str,
     /// The value, as it would be written in a file.
     pub value: String,
-    /// For a property of routes: where the route leads that it is for. Without it the knob's usual routes are meant.
+    /// For a property of routes: the destination of the route to change. `None` means the knob's usual routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
 }
@@ -91,11 +91,11 @@ pub struct Proposal {
 /// A check that saw something.
 #[derive(Debug, Clone)]
 pub struct Finding {
-    /// The row.
+    /// The row of the table that found it.
     pub check: &'static Check,
-    /// What it saw.
+    /// The result of the check.
     pub seen: Seen,
-    /// The link that it is about, if it is about one.
+    /// The link concerned, if it is a single link.
     pub device: Option<String>,
     /// The codes of warnings in the same window of which this is probably a consequence.
     pub because_of: Vec<&'static str>,
@@ -120,7 +120,7 @@ impl Seen {
         Seen::of(Severity::Warning, impact)
     }
 
-    /// Worth knowing.
+    /// A result that needs no action.
     pub(crate) fn information() -> Seen {
         Seen::of(Severity::Information, 0.0)
     }
@@ -157,7 +157,7 @@ impl Seen {
         self
     }
 
-    /// Proposes a setting; an empty value (no CPU is left, say) is none.
+    /// Proposes a setting; does nothing if the value is empty (for example when no CPU is left).
     pub(crate) fn set(mut self, knob: &'static str, value: impl fmt::Display) -> Seen {
         let value = value.to_string();
         if !value.is_empty() {

@@ -1,9 +1,9 @@
-//! What a host does wrong with its packets: findings with evidence, from two looks at the machine.
+//! Finds what a host does wrong with its packets: findings with evidence, from two snapshots of the machine.
 //!
-//! A [`Snapshot`] is everything that is read, once. Two of them are a [`Window`], in which counters become growth. A
-//! [`Check`] is a row of [`TABLE`]: a code, the words that people read, and a pure function from a window to what it
-//! saw. [`diagnose`] runs all rows and puts the findings in order, causes before consequences. Nothing here prints and
-//! nothing here changes the machine.
+//! A [`Snapshot`] holds all values that are read, once. Two of them form a [`Window`], which turns counters into
+//! growth. A [`Check`] is a row of [`TABLE`]: a code, the texts for readers, and a pure function from a window to its
+//! results. [`diagnose`] runs all rows and sorts the findings, causes before consequences. This crate does not print
+//! and does not change the machine.
 //!
 //! A new finding is a row and a function in the file of its family below `table`, and its planted fault in
 //! `tests/it/faults`.
@@ -42,20 +42,20 @@ pub enum DoctorError {
     /// A file of a collected tree could not be read.
     #[error("{0}")]
     Unread(linux::Error),
-    /// A file of a collected tree says what it should not.
+    /// A file of a collected tree has invalid contents.
     #[error("{} is no part of a collected tree: {why}", path.display())]
     Tree {
-        /// The file.
+        /// The file's path below the tree.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why it is invalid.
         why: String,
     },
     /// There is something where a tree is to be written.
     #[error("{} {what}; a collected tree gets a directory of its own", path.display())]
     Occupied {
-        /// What was named.
+        /// The path that the user named.
         path: PathBuf,
-        /// What it is instead of an empty directory: "is not empty".
+        /// Its state, in words: "is not empty".
         what: &'static str,
     },
 }

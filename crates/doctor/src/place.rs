@@ -1,4 +1,4 @@
-//! Where doctor looks: this network namespace, or another one.
+//! The network namespace that doctor examines: the current one or another.
 
 use linux::netlink::LinkInfo;
 use linux::sysfs::NetSysfs;
@@ -6,7 +6,7 @@ use linux::{Files, Netlink, Netns, NetnsName};
 
 use crate::{DoctorError, Snapshot, Taken};
 
-/// A network namespace to look at. CPUs, interrupts and groups are the machine's in each.
+/// A network namespace to examine. CPUs, interrupts and groups belong to the machine and appear in each.
 #[derive(Debug)]
 pub struct Place {
     netns: Option<Netns>,
@@ -17,7 +17,7 @@ pub struct Place {
 impl Place {
     /// The namespace of the calling thread.
     pub fn here() -> Place {
-        // A shell that entered the namespace alone (nsenter --net) still has the sysfs of the one that it came from.
+        // A shell that entered only the network namespace (nsenter --net) still has the sysfs of the old one.
         let elsewhere = shows_other_links(&Files::kernel());
         let own = elsewhere.then(|| Netns::current().and_then(|netns| NetSysfs::open(&netns)));
         Place { netns: None, sysfs: own.and_then(Result::ok) }
@@ -26,17 +26,17 @@ impl Place {
     /// A named namespace, with a sysfs that shows its links.
     ///
     /// # Errors
-    /// There is none of that name, or this process may not enter it.
+    /// The name does not exist, or this process may not enter the namespace.
     pub fn netns(name: &NetnsName) -> Result<Place, DoctorError> {
         let netns = Netns::open(name)?;
         let sysfs = NetSysfs::open(&netns)?;
         Ok(Place { netns: Some(netns), sysfs: Some(sysfs) })
     }
 
-    /// Looks once: a snapshot, and the texts from which it was made.
+    /// Takes one snapshot, and keeps the texts from which it was made.
     ///
     /// # Errors
-    /// The namespace cannot be entered any more.
+    /// The namespace can no longer be entered.
     pub fn look(&self) -> Result<Taken, DoctorError> {
         let mut files = Files::kernel();
         if let Some(sysfs) = &self.sysfs {

@@ -37,7 +37,7 @@ pub(crate) fn millis(us: f64) -> String {
     if us >= 10_000.0 { format!("{:.0} ms", us / 1000.0) } else { format!("{:.2} ms", us / 1000.0) }
 }
 
-/// The share of a part in a whole; 0 of nothing.
+/// The share of a part in a whole; 0 if the whole is 0.
 pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -1,4 +1,4 @@
-//! Everything that is read of a machine, once.
+//! All values that are read from a machine at one moment.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct Snapshot {
     pub softirqs: BTreeMap<String, PerCpu>,
     /// Interrupts of devices, each with the CPUs that may take it.
     pub interrupts: Vec<Interrupt>,
-    /// The CPUs' backlogs.
+    /// The backlog of each CPU (`/proc/net/softnet_stat`).
     pub softnet: Vec<SoftnetCpu>,
     /// Counters of the stack.
     pub counters: Counters,
@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub sockstat: BTreeMap<String, u64>,
     /// Waits for interrupts to end (Linux 6.1).
     pub irq_pressure: Option<Pressure>,
-    /// Links.
+    /// The links of the namespace, with the hardware below them.
     pub devices: Vec<Device>,
     /// Kernel parameters by their path below `/proc/sys`.
     pub sysctls: BTreeMap<String, String>,
@@ -50,19 +50,19 @@ pub struct Snapshot {
     pub neighbours6: BTreeMap<String, u64>,
     /// Routes of both families.
     pub routes: Vec<Route>,
-    /// Packet sockets.
+    /// Packet sockets, which see packets before the stack does.
     pub taps: Vec<PacketTap>,
     pub datagrams: Vec<UdpSocket>,
     /// Control groups that are short of CPU time or memory.
     pub groups: Limited,
-    /// How often an allocation had to reclaim memory itself.
+    /// How often an allocation found no free memory and had to reclaim some itself.
     pub memory_stalls: u64,
     /// How the CPUs save power that may take interrupts of cards.
     pub power: BTreeMap<u16, CpuPower>,
-    /// CPUs and clock.
+    /// Properties that all namespaces share.
     pub machine: Machine,
-    /// What files say that parameters should be at every start, in the order in which they are read: of two lines for
-    /// one the later one counts. A value's words have one blank between them.
+    /// The parameters that files set at every start, in the order in which they are read; of two lines for one
+    /// parameter the later applies. The words of a value are separated by one blank.
     pub configured: Vec<Assignment>,
     /// What was asked instead of read.
     pub answers: Answers,
@@ -70,7 +70,7 @@ pub struct Snapshot {
     pub unseen: Vec<String>,
 }
 
-/// CPUs and clock.
+/// Properties of the CPUs and the clock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Machine {
@@ -84,7 +84,7 @@ pub struct Machine {
 }
 
 impl Snapshot {
-    /// Looks at the machine: at its files, and by questions to the kernel in the calling thread's namespace.
+    /// Takes a snapshot from the machine's files, and from queries to the kernel in the calling thread's namespace.
     pub fn take(files: &Files) -> Snapshot {
         let mut snapshot = Snapshot::read(files, Answers::default());
         // Virtual links have neither rings nor statistics of their own that are read.
@@ -100,8 +100,8 @@ impl Snapshot {
         snapshot
     }
 
-    /// The parts without which a diagnosis says nothing of a host's network, and that this look lacks; every kernel has
-    /// them, so they were not to be read, or they were removed from a tree.
+    /// The parts that this snapshot lacks and without which a diagnosis of the network is impossible. Every kernel has
+    /// them, so they were not readable, or were removed from a tree.
     pub fn blind(&self) -> Vec<&'static str> {
         let network = self.sysctls.keys().any(|key| key.starts_with("net/"));
         let lacks = [
@@ -172,7 +172,7 @@ impl Snapshot {
         counts.iter().filter_map(|count| self.sockstat.get(*count)).sum()
     }
 
-    /// Reads the sockets for datagrams, unless they are so many that the list costs more than doctor may.
+    /// Reads the UDP sockets, unless there are so many that the list would cost more than doctor's limit.
     fn read_datagrams(&mut self, procfs: &Procfs) {
         let there = self.sockets(&["UDP inuse", "UDP6 inuse"]);
         if there > SOCKETS_MAX {
@@ -207,7 +207,7 @@ fn words(text: &str) -> String {
 fn interrupts(procfs: &Procfs, unseen: &mut Vec<String>) -> Vec<Interrupt> {
     let mut interrupts = or_default(procfs.interrupts(), unseen);
     for interrupt in &mut interrupts {
-        // The kernel's own lines have numbers too and no directory, or one that only root may read.
+        // The kernel's own lines also have numbers, but no directory, or one that only root may read.
         interrupt.affinity = procfs.interrupt_affinity(interrupt.number).unwrap_or_default();
     }
     interrupts
@@ -218,7 +218,7 @@ fn machine(files: &Files) -> linux::Result<Machine> {
     let mut isolated: Vec<u16> = Vec::new();
     for file in ["isolated", "nohz_full"] {
         let text = files.read(&format!("{cpus}/{file}"))?.unwrap_or_default();
-        // Without the feature nohz_full says "(null)".
+        // Without the feature the file nohz_full contains "(null)".
         let set: CpuSet = text.trim().parse().unwrap_or_default();
         isolated.extend(set.iter());
     }
@@ -227,8 +227,8 @@ fn machine(files: &Files) -> linux::Result<Machine> {
     for name in files.list(cpus)? {
         let Some(Ok(cpu)) = name.strip_prefix("cpu").map(str::parse) else { continue };
         let governor = files.read(&format!("{cpus}/{name}/cpufreq/scaling_governor"))?;
-        // With these drivers the processor chooses by itself, and "powersave" is the name of its usual way
-        // (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst).
+        // With these drivers the processor chooses its frequency itself, and "powersave" is the name of its normal
+        // mode (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst).
         let driver = files.read(&format!("{cpus}/{name}/cpufreq/scaling_driver"))?.unwrap_or_default();
         let chooses = matches!(driver.trim(), "intel_pstate" | "amd-pstate-epp");
         governors.extend(governor.filter(|_| !chooses).map(|governor| (cpu, governor.trim().to_owned())));

@@ -1,7 +1,7 @@
-//! The kernel parameters that checks look at, and those that guides name: what files say of these is compared with what
-//! the kernel has.
+//! The kernel parameters that checks use, and those that tuning guides name: for the latter, the values in files are
+//! compared with those in force.
 
-/// Below `/proc/sys`.
+/// Parameters that checks read, as paths below `/proc/sys`.
 pub(crate) const READ: &[&str] = &[
     "kernel/osrelease",
     "kernel/random/boot_id",

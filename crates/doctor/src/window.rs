@@ -1,4 +1,4 @@
-//! Two looks at the same machine: what grew, and how fast.
+//! Two snapshots of one machine: growth of counters, and rates.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ use tune::Since;
 use crate::Snapshot;
 use crate::rate::share;
 
-/// Two looks.
+/// Two snapshots of one machine, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<'a> {
-    /// The first.
+    /// The earlier snapshot.
     pub before: &'a Snapshot,
-    /// The second.
+    /// The later snapshot.
     pub after: &'a Snapshot,
 }
 
@@ -34,7 +34,7 @@ pub struct Connection<'a> {
     pub earlier: Option<&'a TcpSocket>,
     /// What TCP knew at the beginning; zeros if it began in between.
     pub then: TcpInfo,
-    /// Seconds between the looks.
+    /// Seconds between the snapshots.
     pub seconds: f64,
 }
 
@@ -45,12 +45,12 @@ impl<'a> Window<'a> {
         if passed > 0.0 { passed } else { 1.0 }
     }
 
-    /// A counter's growth.
+    /// Growth of a counter of the stack (`snmp`, `netstat`, `snmp6`), by its name.
     pub fn grew(&self, counter: &str) -> u64 {
         self.after.counters.since(&self.before.counters, counter)
     }
 
-    /// The kernel's version; one that is not understood is the oldest supported.
+    /// The kernel's version; if it cannot be parsed, the oldest supported version.
     pub fn kernel(&self) -> Since {
         Since::of_release(&self.after.kernel).unwrap_or(Since(5, 15))
     }
@@ -71,7 +71,7 @@ impl<'a> Window<'a> {
         self.numbers(key).first().copied()
     }
 
-    /// What each CPU did in between, for those that were there at both ends.
+    /// What each CPU did in between, for the CPUs that are in both snapshots.
     pub fn cpus(&self) -> BTreeMap<u16, CpuTicks> {
         let earlier = |cpu| self.before.stat.cpus.get(cpu);
         let cpus = self.after.stat.cpus.iter();
@@ -122,7 +122,7 @@ impl<'a> Window<'a> {
         pair.map_or(0, |pair| counter_grew(pair, counter))
     }
 
-    /// What a link's driver says at the end.
+    /// The driver's report on a link in the later snapshot.
     pub fn nic(&self, link: &IfName) -> Option<&'a Nic> {
         self.after.answers.nics.get(link)
     }
@@ -139,7 +139,7 @@ impl<'a> Window<'a> {
         growth.filter(|(_, growth)| *growth > 0).collect()
     }
 
-    /// The route by which a destination is reached, where no rules say otherwise.
+    /// The route to a destination, assuming no policy rules.
     pub fn route_of(&self, peer: IpAddr) -> Option<&'a Route> {
         // A socket for both families has IPv4 addresses in the form of IPv6.
         let peer = peer.to_canonical();
@@ -195,8 +195,8 @@ impl<'a> Window<'a> {
         (route.dst.prefix_len() > 0).then_some(route.dst)
     }
 
-    /// The CPUs that packets of a card should be handled on: those of its NUMA node that are kept free for nothing else. All
-    /// that are on line, if that leaves none.
+    /// The CPUs that should handle a card's packets: those of its NUMA node that are not isolated. If that leaves
+    /// none, all CPUs that are on line.
     pub fn cpus_near(&self, card: &Device) -> CpuSet {
         let online = || self.after.stat.cpus.keys().copied();
         let isolated = &self.after.machine.isolated;
@@ -222,7 +222,7 @@ impl<'a> Window<'a> {
         all.filter_map(|interrupt| Some((interrupt, grown(earlier(interrupt)?, &interrupt.counts)))).collect()
     }
 
-    /// TCP connections at the end, not those that stay within the machine.
+    /// TCP connections in the later snapshot, without those that stay within the machine.
     pub fn connections(&self) -> Vec<Connection<'a>> {
         let seconds = self.seconds();
         let earlier = self.before.answers.sockets.iter().flatten();
@@ -243,9 +243,9 @@ impl<'a> Window<'a> {
     }
 }
 
-/// `TCP_SYN_SENT`.
+/// `TCP_SYN_SENT` of include/net/tcp_states.h.
 pub(crate) const SYN_SENT: u8 = 2;
-/// `TCP_LISTEN`.
+/// `TCP_LISTEN` of include/net/tcp_states.h.
 const LISTEN: u8 = 10;
 /// `TCP_ESTABLISHED`, and those in which data may still be on its way: FIN_WAIT1, CLOSE_WAIT, LAST_ACK.
 const CONNECTED: [u8; 4] = [1, 4, 8, 9];
@@ -255,9 +255,9 @@ fn is_inside(socket: &TcpSocket) -> bool {
     socket.peer.ip().is_loopback() || socket.peer.ip() == socket.local.ip()
 }
 
-/// How much a counter of a link grew from one look to the other.
+/// Growth of a link's counter between the snapshots.
 pub(crate) fn counter_grew((before, after): (&Device, &Device), counter: &str) -> u64 {
-    // What was not there at the first look says nothing about what came since.
+    // Without an earlier value the later one shows no growth.
     let counters = after.counters.get(counter).zip(before.counters.get(counter));
     counters.map_or(0, |(after, before)| after.saturating_sub(*before))
 }
@@ -293,7 +293,7 @@ impl Connection<'_> {
         share(self.now.sndbuf_limited.saturating_sub(self.then.sndbuf_limited), self.busy_us())
     }
 
-    /// The share of that time for which the congestion window or the network was the limit, which is the rest.
+    /// The share of that time in which the congestion window or the network was the limit, which is the rest.
     pub fn network_share(&self) -> f64 {
         if self.busy_us() == 0 { 0.0 } else { (1.0 - self.rwnd_share() - self.sndbuf_share()).max(0.0) }
     }
@@ -310,9 +310,9 @@ impl Connection<'_> {
         share(again.into(), sent.into())
     }
 
-    /// Microseconds that a round trip took at both looks at least: whatever stops the machine for a moment, just before one
-    /// of them, makes a few round trips long and is no property of the path. A connection that had nothing on its way at the
-    /// first look can say of the last only.
+    /// The smaller round-trip time of both snapshots, in microseconds. A pause of the machine just before a snapshot
+    /// makes a few round trips long and is not a property of the path. If a connection had no data in flight at the
+    /// first snapshot, only the last one counts.
     pub fn lasting_rtt(&self) -> u32 {
         if self.then.unacked > 0 { self.now.rtt.min(self.then.rtt) } else { self.now.rtt }
     }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use lab::LabError;
-use linux::{IfName, Mac, NetnsName};
+use linux::{IfName, Mac, Netns, NetnsRef};
 use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
 use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
@@ -38,6 +38,12 @@ enum Command {
     },
     /// Load the programs of a node.
     Load(LoadArgs),
+    /// Replace a node's programs by those of this version while packets flow.
+    ///
+    /// Each packet meets an old program or a new one: none is lost, and none takes the kernel's own path for it. Pods,
+    /// tunnels and counters stay; prefixes and all else become what the arguments say. If the node's maps are of a
+    /// newer version, or cannot be kept, nothing is changed. If the command is interrupted, give it again.
+    Replace(LoadArgs),
     /// Attach a program of a node to a link.
     Attach {
         #[command(flatten)]
@@ -101,9 +107,10 @@ enum Command {
 /// Which node, and where it is.
 #[derive(Debug, clap::Args)]
 struct At {
-    /// The network namespace of the node [default: this one].
-    #[arg(long, value_parser = netns)]
-    netns: Option<NetnsName>,
+    /// The network namespace of the node: its name, or the path of one without a name, such as /proc/PID/ns/net
+    /// [default: this one].
+    #[arg(long, value_name = "NAME|PATH", value_parser = netns)]
+    netns: Option<NetnsRef>,
     /// The name under which the node's programs are pinned.
     node: String,
 }
@@ -118,12 +125,12 @@ struct LoadArgs {
     /// The pods' MTU in bytes.
     #[arg(long)]
     mtu: u32,
-    /// The prefixes of the node's pods: one IPv4 and one IPv6 prefix, joined by a comma.
-    #[arg(long, value_parser = prefixes)]
-    pods: (Ipv4Net, Ipv6Net),
+    /// The prefixes of the node's pods, IPv4 or IPv6, joined by commas.
+    #[arg(long, required = true, value_delimiter = ',')]
+    pods: Vec<IpNet>,
     /// The prefixes of all nodes' pods, in the same form.
-    #[arg(long, value_parser = prefixes)]
-    cluster: (Ipv4Net, Ipv6Net),
+    #[arg(long, required = true, value_delimiter = ',')]
+    cluster: Vec<IpNet>,
     /// The pods' IPv4 gateway. No link has this address.
     #[arg(long)]
     gateway: Ipv4Addr,
@@ -147,6 +154,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Counters { node, json } => counters(node, json)?,
         Command::Load(args) => load(args)?,
+        Command::Replace(args) => replace(args)?,
         Command::Attach { at, program, link } => {
             by_hand_of(at, |node| Step::AttachProgram(Attachment { node, program, link }))?;
         }
@@ -171,6 +179,33 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn load(args: LoadArgs) -> anyhow::Result<()> {
+    let (netns, programs) = programs_of(args);
+    by_hand(netns, Step::LoadPrograms(programs))
+}
+
+fn replace(args: LoadArgs) -> anyhow::Result<()> {
+    known(&args.at.node)?;
+    let (netns, programs) = programs_of(args);
+    let place = place_of(netns)?;
+    let replaced =
+        plan::replace_programs(&mut Kernel::new()?, &place, &programs).map_err(|error| match error {
+            StepError::NoLink { link } => BadInput(format!("there is no link {link} in {place}")).into(),
+            error => anyhow::Error::from(error).context("could not replace"),
+        })?;
+    let ::bpf::forward::Replaced { from, links, filters, made } = replaced;
+    let at = links + filters;
+    speak::result(format_args!("the programs of {} were replaced at {at} links", programs.node))?;
+    if from != ::bpf::forward::FORMAT {
+        speak::result(format_args!("  maps of format {from} are now of format {}", ::bpf::forward::FORMAT))?;
+    }
+    if !made.is_empty() {
+        speak::result(format_args!("  made anew: {}", made.join(", ")))?;
+    }
+    Ok(())
+}
+
+/// Where the programs are, and what they are to know.
+fn programs_of(args: LoadArgs) -> (Option<NetnsRef>, Programs) {
     let tunnel = match (args.tunnel, args.vni, args.port) {
         (Some(local), Some(vni), Some(port)) => Some(::bpf::forward::TunnelEnd { local, vni, port }),
         _ => None,
@@ -185,7 +220,7 @@ fn load(args: LoadArgs) -> anyhow::Result<()> {
         cluster: args.cluster,
         tunnel,
     };
-    by_hand(args.at.netns, Step::LoadPrograms(programs))
+    (args.at.netns, programs)
 }
 
 /// A step for a node that has programs.
@@ -194,11 +229,18 @@ fn by_hand_of(at: At, step: impl FnOnce(String) -> Step) -> anyhow::Result<()> {
     by_hand(at.netns, step(at.node))
 }
 
-fn by_hand(netns: Option<NetnsName>, step: Step) -> anyhow::Result<()> {
-    if let Some(name) = netns.as_ref().filter(|name| !linux::netns::exists(name)) {
-        return Err(BadInput(format!("there is no network namespace {name}")).into());
+fn place_of(netns: Option<NetnsRef>) -> anyhow::Result<Place> {
+    let Some(netns) = netns else { return Ok(Place::Host) };
+    match Netns::find(&netns) {
+        Err(error) if linux::netns::is_gone(&error) => {
+            Err(BadInput(format!("there is no network namespace {netns}")).into())
+        }
+        found => found.map(|_| netns.into()).map_err(Into::into),
     }
-    let place = netns.map_or(Place::Host, Place::Netns);
+}
+
+fn by_hand(netns: Option<NetnsRef>, step: Step) -> anyhow::Result<()> {
+    let place = place_of(netns)?;
     plan::by_hand(&Placed { place, step }, &mut Kernel::new()?).map_err(|error| match error {
         ApplyError::Step { place, why: StepError::NoLink { link }, .. } => {
             BadInput(format!("there is no link {link} in {place}")).into()
@@ -284,8 +326,8 @@ fn ifname(text: &str) -> Result<IfName, String> {
     IfName::new(text).map_err(|error| error.to_string())
 }
 
-fn netns(text: &str) -> Result<NetnsName, String> {
-    NetnsName::new(text).map_err(|error| error.to_string())
+fn netns(text: &str) -> Result<NetnsRef, String> {
+    text.parse().map_err(|error: linux::NameError| error.to_string())
 }
 
 fn program(text: &str) -> Result<::bpf::forward::Program, String> {
@@ -294,10 +336,4 @@ fn program(text: &str) -> Result<::bpf::forward::Program, String> {
         let names: Vec<&str> = all.iter().map(|program| program.name()).collect();
         format!("there is no such program; known are {}", names.join(", "))
     })
-}
-
-fn prefixes(text: &str) -> Result<(Ipv4Net, Ipv6Net), String> {
-    let wanted = || format!("{text:?} is not an IPv4 prefix, a comma and an IPv6 prefix");
-    let (v4, v6) = text.split_once(',').ok_or_else(wanted)?;
-    Ok((v4.parse().map_err(|_| wanted())?, v6.parse().map_err(|_| wanted())?))
 }

@@ -117,8 +117,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let checks = match &args.code {
         None => ::doctor::all().collect(),
         Some(code) => vec![::doctor::find(code).ok_or_else(|| {
-            let near = meant(code).map(|check| format!(", did you mean {:?}?", check.code));
-            let near = near.unwrap_or_default();
+            let near = record::did_you_mean(meant(code).map(|check| format!("{:?}", check.code)));
             exit::BadInput(format!("there is no finding {code:?}{near}; `hostgap explain` lists them"))
         })?],
     };

@@ -152,6 +152,12 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap bpf load --netns node-1 node-1 --wire eth0 --mtu 1450 --pods 10.244.1.0/24,fd00:244:0:1::/64 --cluster 10.244.0.0/16,fd00:244::/48 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00 --tunnel 192.168.100.1 --vni 1 --port 8472",
     ),
     (
+        "bpf replace",
+        "Examples:
+  hostgap bpf replace --netns node-1 node-1 --wire eth0 --mtu 1500 --pods 10.244.1.0/24,fd00:244:0:1::/64 --cluster 10.244.0.0/16,fd00:244::/48 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00
+  hostgap bpf replace --netns node-1 node-1 --wire eth0 --mtu 1500 --pods 10.244.1.0/24 --cluster 10.244.0.0/16,10.96.0.0/16 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00    one family, a wider cluster",
+    ),
+    (
         "bpf attach",
         "Examples:
   hostgap bpf attach --netns node-1 node-1 from_wire eth0

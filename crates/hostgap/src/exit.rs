@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ::lab::LabError;
+use host::HostError;
 use linux::features::Feature;
 use plan::{Phase, TransactionError};
 
@@ -114,12 +115,16 @@ fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
         };
     }
     error.is::<linux::Error>()
+        || matches!(error.downcast_ref(), Some(HostError::Linux(_)))
         || error.downcast_ref::<DoctorError>().is_some_and(look)
         || error.downcast_ref::<RecordError>().is_some_and(record)
 }
 
 fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
-    if error.is::<BadInput>() || error.is::<::record::ExperimentError>() {
+    if error.is::<BadInput>()
+        || error.is::<::record::ExperimentError>()
+        || matches!(error.downcast_ref(), Some(HostError::Asked(_)))
+    {
         return (BAD_INPUT, None);
     }
     if let Some(error) = error.downcast_ref::<::doctor::DoctorError>() {

@@ -197,6 +197,7 @@ fn stand(
         mtu_bytes: args.mtu,
         cpus: cpus.clone(),
         family: ::lab::family(args.ipv6),
+        families: ::lab::families(),
         steered,
         placement: placement(args),
         in_container: ::record::Side::Both,
@@ -229,10 +230,7 @@ fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> St
             "schema": 1, "id": id, "path": standing.name, "server": staffing.server.describe(), "urls": urls,
             "address": address,
             "client_netns": topology.client, "server_netns": topology.server,
-            "node_netns": topology.nodes.each_ref().map(|node| match &node.place {
-                plan::Place::Netns(name) => Some(name),
-                plan::Place::Host => None,
-            }),
+            "node_netns": topology.nodes.as_ref().both().map(|node| node.place.netns()),
             "client_cpus": topology.shape.cpus.client, "server_cpus": topology.shape.cpus.server,
         });
         return value.to_string();
@@ -244,7 +242,7 @@ fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> St
         format!("  server pod  {}, CPUs {}", topology.server, cpus.server),
     ];
     // A socket belongs to the control group of the task that opens it.
-    let group = topology.groups()[0].map(|splice| format!("{}/cgroup.procs", splice.shell_path()));
+    let group = topology.groups().client.map(|splice| format!("{}/cgroup.procs", splice.shell_path()));
     let attempt = |url| {
         // The certificate is self-signed.
         let trust = if workload.tls { "k" } else { "" };

@@ -6,33 +6,24 @@ mod hlog;
 mod job;
 mod json;
 mod request;
-mod search;
 mod self_test;
 mod slo;
 mod text;
 mod url;
-mod verdict;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::load::{Client, Outcome, Run, Schedule};
+use ::load::search::{Found, Search, Step, Tried};
+use ::load::slo::Slo;
+use ::load::{Client, Judged, LoadError, Run, Schedule, Verdict};
 use linux::procfs::Procfs;
 
 pub(crate) use self::args::Args;
 use self::drive::drive;
 use self::hlog::Hlog;
 use self::job::{Goal, Job, explain};
-use self::slo::Slo;
-use self::verdict::Verdict;
 use crate::{exit, speak, stop};
-
-/// One run and its result.
-struct Ran {
-    schedule: Schedule,
-    outcome: Outcome,
-    verdict: Verdict,
-}
 
 /// `hostgap load`.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -65,7 +56,7 @@ fn rates(
     job: &Job,
     schedules: &[Schedule],
     stop: &AtomicBool,
-    runs: &mut Vec<Ran>,
+    runs: &mut Vec<Judged>,
 ) -> anyhow::Result<()> {
     let mut ended = Ok(());
     for schedule in schedules {
@@ -99,32 +90,54 @@ fn rate(
     job: &Job,
     schedule: Schedule,
     stop: &AtomicBool,
-) -> anyhow::Result<Option<Ran>> {
+) -> anyhow::Result<Option<Judged>> {
     let run = Run { schedule, ..job.run.clone() };
     warm_up(clients, job, &run, stop)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    judged(clients, job, &run, stop, "").map(Some)
+    judged(clients, job, &run, stop, "").map(Some).map_err(explain)
 }
 
 /// Finds the highest rate at which the limits hold, and prints the run at it.
-fn highest(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> anyhow::Result<Option<Ran>> {
+fn highest(
+    clients: &mut [Client],
+    job: &Job,
+    slo: &Slo,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<Judged>> {
     warm_up(clients, job, &Run { schedule: Schedule::Saturate, ..job.run.clone() }, stop)?;
-    let found = search::search(clients, job, slo, stop)?;
+    let found = search(clients, job, slo, stop).map_err(explain)?;
     if job.json {
         print(&format!("{}\n", json::found(job, slo, &found)))?;
     } else {
         match &found.best {
             Some(ran) => print(&format!("{}\n{}", text::found(slo, ran), text::table(job, ran)))?,
             None => {
-                let why = found.ended.as_deref().unwrap_or("the search was interrupted");
-                print(&format!("no rate was found that meets {slo}: {why}\n"))?;
+                let why = text::ended(&found).unwrap_or_else(|| "the search was interrupted".to_owned());
+                print(&format!("no rate was found that meets {}: {why}\n", slo::words(slo)))?;
             }
         }
     }
     found.best.iter().for_each(complain);
     Ok(found.best)
+}
+
+/// Searches, and says of each rate that was tried whether it held.
+fn search(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> Result<Found, LoadError> {
+    let mut measure = |step, run: &Run| {
+        let what = match step {
+            Step::ClosedLoop => "closed loop",
+            Step::Bisection => "searching:",
+            Step::Confirmation => "confirming:",
+        };
+        judged(clients, job, run, stop, what)
+    };
+    let mut tell = |tried: &Tried| {
+        let held = tried.broken.as_ref().map_or("yes".to_owned(), |why| format!("no, {}", slo::why(why)));
+        speak::aside(format_args!("{}/s: {held}", tried.rate_per_s));
+    };
+    Search { run: &job.run, slo, stop, measure: &mut measure, tell: &mut tell }.find()
 }
 
 /// Runs once, and judges the run.
@@ -134,15 +147,15 @@ fn judged(
     run: &Run,
     stop: &AtomicBool,
     what: &str,
-) -> anyhow::Result<Ran> {
+) -> Result<Judged, LoadError> {
     let before = Procfs::kernel().stat()?;
     let outcome = drive(clients, run, stop, what)?;
-    let stolen = verdict::stolen(&before, &Procfs::kernel().stat()?, job.cpus.as_ref());
+    let stolen = ::load::stolen(&before, &Procfs::kernel().stat()?, job.cpus.as_ref());
     let verdict = Verdict::new(&outcome, &run.schedule, stolen, job.strict);
-    Ok(Ran { schedule: run.schedule, outcome, verdict })
+    Ok(Judged { schedule: run.schedule, outcome, verdict })
 }
 
-fn complain(ran: &Ran) {
+fn complain(ran: &Judged) {
     for complaint in ran.verdict.complaints() {
         speak::aside(format_args!("hostgap: the run is not valid: {}", complaint.text));
     }
@@ -160,7 +173,7 @@ fn connect(job: &Job) -> anyhow::Result<Vec<Client>> {
 fn warm_up(clients: &mut [Client], job: &Job, run: &Run, stop: &AtomicBool) -> anyhow::Result<()> {
     if !job.warmup.is_zero() {
         let run = Run { duration: job.warmup, requests: None, ..run.clone() };
-        drive(clients, &run, stop, "warming up")?;
+        drive(clients, &run, stop, "warming up").map_err(explain)?;
     }
     Ok(())
 }

@@ -1,25 +1,18 @@
 //! `hostgap tune`: set knobs of this host, and undo that.
 
 mod apply;
-mod arrival;
-mod bounds;
-mod description;
-mod findings;
-mod host;
 mod keep;
 mod knobs;
-mod managers;
-mod proposal;
 mod request;
 mod search;
 mod show;
 mod standing;
-mod stored_plan;
-mod tracking;
 mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+use host::StoredPlan;
 
 use crate::speak;
 
@@ -136,16 +129,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Knobs { name, json } => knobs::run(name.as_deref(), *json),
         Command::Profiles { name } => request::profiles(name.as_deref()),
         Command::Plan { asked, json } => {
-            let proposal = proposal::Proposal::of(asked)?;
+            let proposal = asked.proposal()?;
             if *json {
-                speak::result(show::json(&proposal))?;
+                speak::result(serde_json::json!(StoredPlan::of(&proposal)))?;
             } else {
                 speak::result(show::text(&proposal).trim_end())?;
             }
             Ok(ExitCode::SUCCESS)
         }
         Command::ShowCommands { asked } => {
-            show::commands(&proposal::Proposal::of(asked)?).iter().try_for_each(speak::result)?;
+            show::commands(&asked.proposal()?).iter().try_for_each(speak::result)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Search(args) => search::run(args),

@@ -8,7 +8,7 @@ use linux::features::{Facts, Feature};
 use record::{Candidate, Side, Underlay, Ways};
 use tune::Settings;
 
-use crate::cni::{Conflist, Network, PluginDirs};
+use crate::cni::{Configuration, Network, PluginDirs};
 use crate::{LabError, Wires};
 
 /// A data path, or a network of CNI plugins, that was asked for.
@@ -147,15 +147,15 @@ fn settings(candidate: &Candidate, name: &str) -> Result<Settings, LabError> {
 
 /// The contender of a CNI configuration.
 fn plugins(file: &Path, required: bool, facts: &Facts, dirs: &PluginDirs) -> Result<Contender, LabError> {
-    let conflist = Conflist::read(file)?;
-    let (name, stands_for) = (format!("cni:{}", conflist.name), conflist.stands_for());
-    let mut needs = [datapath::CNI.needs(), conflist.needs()].concat();
+    let configuration = Configuration::read(file)?;
+    let (name, stands_for) = (format!("cni:{}", configuration.list.name), configuration.stands_for());
+    let mut needs = [datapath::CNI.needs(), configuration.needs()].concat();
     needs.dedup();
     let mut unmet: Vec<String> = facts.unmet(&needs).iter().map(ToString::to_string).collect();
     if required && !unmet.is_empty() {
         return Err(LabError::CannotRun { path: name, reasons: unmet.join("; ") });
     }
-    let cni = match Network::find(conflist, dirs) {
+    let cni = match Network::find(configuration, dirs) {
         Ok(network) => Some(Arc::new(network)),
         Err(error) if required => return Err(error),
         Err(error) => {
@@ -176,9 +176,8 @@ fn free_name(name: &str, taken: &[Contender]) -> String {
 /// The data path of a name; otherwise an error that names the most similar one.
 pub fn find(name: &str) -> Result<&'static DataPath, LabError> {
     datapath::find(name).ok_or_else(|| {
-        let similarity = |path: &&DataPath| (strsim::jaro_winkler(name, path.name) * 1000.0) as u32;
-        let nearest = datapath::ALL.iter().max_by_key(similarity).filter(|path| similarity(path) >= 700);
-        LabError::UnknownPath { name: name.to_owned(), nearest: nearest.map(|path| path.name.to_owned()) }
+        let nearest = record::nearest(name, datapath::ALL.iter().map(|path| path.name));
+        LabError::UnknownPath { name: name.to_owned(), nearest: nearest.map(str::to_owned) }
     })
 }
 

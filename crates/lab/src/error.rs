@@ -22,7 +22,7 @@ pub enum LabError {
         reasons: String,
     },
     /// No such data path.
-    #[error("there is no data path {name:?}{}", nearest.as_ref().map(|n| format!("; did you mean {n:?}?")).unwrap_or_default())]
+    #[error("there is no data path {name:?}{}", record::did_you_mean(nearest.as_ref().map(|path| format!("{path:?}"))))]
     UnknownPath {
         /// What was asked.
         name: String,

@@ -2,7 +2,8 @@
 //!
 //! Each race, and each topology that was left standing, is a unit of the lab's book ([`plan::Book`]): a directory
 //! `/run/hostgap/lab/<id>` with its journals and its servers' files. Its namespaces are called `hg-<id>-…`, and its
-//! programs are pinned under such names, so that both are found even if a journal is damaged.
+//! programs are pinned under such names, so that both are found even if a journal is damaged. Ids are all of one length:
+//! none begins with another, and so no name of one owner looks like that of another.
 
 mod sweep;
 
@@ -117,7 +118,7 @@ impl Home {
     /// # Errors
     /// The directory or the namespaces cannot be listed.
     pub fn remains(&self) -> Result<Vec<Remains>, LabError> {
-        let found = self.book.units()?.into_iter().filter(|found| is_ours(&found.id));
+        let found = self.book.units()?.into_iter().filter(|found| Book::is_given(&found.id));
         let remains = found.map(|Found { id, pid, state, note }| {
             let namespaces = namespaces_of(&id)?;
             Ok(Remains { id, pid, state, standing: note, namespaces })
@@ -132,7 +133,7 @@ impl Home {
     pub fn clean(&self) -> Result<Vec<Cleaned>, LabError> {
         let mut cleaned = Vec::new();
         let found = self.book.units()?.into_iter();
-        for dead in found.filter(|found| found.state == UnitState::Dead && is_ours(&found.id)) {
+        for dead in found.filter(|found| found.state == UnitState::Dead && Book::is_given(&found.id)) {
             if let Some(unit) = self.dead(&dead.id)? {
                 cleaned.push(take_away(unit)?);
             }
@@ -160,7 +161,7 @@ impl Home {
     /// The directory cannot be listed.
     pub fn strangers(&self) -> Result<Vec<PathBuf>, LabError> {
         let mut strangers = self.book.strangers()?;
-        let units = self.book.units()?.into_iter().filter(|found| !is_ours(&found.id));
+        let units = self.book.units()?.into_iter().filter(|found| !Book::is_given(&found.id));
         strangers.extend(units.map(|found| self.book.path().join(found.id)));
         strangers.sort();
         Ok(strangers)
@@ -178,12 +179,6 @@ impl Home {
         cleaned.failures.extend(not_detached);
         Ok(cleaned)
     }
-}
-
-/// Whether a unit is called as [`Home::claim`] calls them. Names of namespaces begin with it, so that no id may begin with
-/// another.
-fn is_ours(id: &str) -> bool {
-    id.len() == 4 && id.bytes().all(|sign| sign.is_ascii_digit() || (b'a'..=b'f').contains(&sign))
 }
 
 fn take_away(unit: Unit) -> Result<Cleaned, LabError> {

@@ -26,7 +26,7 @@ use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
 use crate::steering::{Chosen, choose};
-use crate::topology::family;
+use crate::topology::{families, family};
 use crate::trial::Method;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
 use rounds::{CONTENDERS_FROM, Course, Rounded};
@@ -136,7 +136,7 @@ impl Race {
         for at in 0..self.contenders.len() {
             let contender = &self.contenders[at];
             let topology = Topology::plan(self.shape(contender, None))?;
-            if topology.groups() == [None, None] {
+            if topology.groups().both() == [None, None] {
                 continue;
             }
             let why = "it passes on what connections say that were made in its control group, and this workload makes \
@@ -389,6 +389,7 @@ impl Race {
             mtu_bytes: self.experiment.underlay.mtu,
             cpus: self.method.cpus.clone(),
             family: family(self.experiment.workload.ipv6),
+            families: families(),
             steered: self.steered,
             placement: self.experiment.placement,
             in_container: contender.in_container,

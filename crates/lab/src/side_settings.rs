@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use datapath::{NodeSpec, Pod, Reach, SpecError};
+use datapath::{NodeSpec, Part, Pod, Reach, SpecError};
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
 use linux::qdisc::Tbf;
@@ -11,7 +11,7 @@ use plan::{Place, Plan, Set, SetRootQdisc, Step};
 use record::{Placement, Side};
 use tune::{Lives, Nic, Setting, Settings, Site, Value};
 
-use crate::Shape;
+use crate::{Shape, Sides};
 
 /// The shape with the MTU that its settings ask for.
 pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
@@ -29,21 +29,21 @@ pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
     }
 }
 
-/// What makes the settings, once everything else of a topology is in `plan`. `pods` is the client's and the server's,
-/// each with its node and the namespace of its process.
-pub(crate) fn plan(
-    shape: &Shape,
-    pods: [(&NodeSpec, &Pod, &NetnsName); 2],
-    plan: &Plan,
-) -> Result<Plan, SpecError> {
+/// The node of a side, its pod and the namespace of its process.
+type Whereabouts<'a> = (&'a NodeSpec, &'a Pod, &'a NetnsName);
+
+/// What makes the settings, once everything else of a topology is in `plan`.
+pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -> Result<Plan, SpecError> {
     let Settings { client, server } = &shape.settings;
     possible(shape)?;
     let mut made = Plan::new();
-    for (at, settings) in [client, server].into_iter().enumerate() {
-        let cpus = [&shape.cpus.client, &shape.cpus.server][at];
-        let (node, _, process) = pods[at];
+    for (here, there, settings, cpus) in [
+        (Part::Client, Part::Server, client, &shape.cpus.client),
+        (Part::Server, Part::Client, server, &shape.cpus.server),
+    ] {
+        let (node, _, process) = *sides.of(here);
         let process = Place::Netns(process.clone());
-        let others = others_addresses(shape, 1 - at, pods[1 - at]);
+        let others = others_addresses(shape, there, *sides.of(there));
         let routes = routes(plan, &process, &others);
         if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {
             return Err(refused("routes", "no route is known that leads from the one side to the other"));
@@ -153,9 +153,9 @@ fn refused(what: &str, why: &str) -> SpecError {
 }
 
 /// The addresses by which packets are sent to a side: its pod's and, for what is published or masqueraded, its node's.
-fn others_addresses(shape: &Shape, at: usize, (node, pod, _): (&NodeSpec, &Pod, &NetnsName)) -> Vec<IpAddr> {
-    let node = node.underlay.of(shape.family);
-    if shape.has_pod(at) { vec![pod.addresses.of(shape.family), node] } else { vec![node] }
+fn others_addresses(shape: &Shape, part: Part, (node, pod, _): Whereabouts<'_>) -> Vec<IpAddr> {
+    let own = pod.addresses.of(shape.family).filter(|_| shape.has_pod(part));
+    own.into_iter().chain(node.underlay.of(shape.family)).collect()
 }
 
 /// The routes of a namespace to these addresses, as the kernel chooses: the longest prefix. Those that an address of a

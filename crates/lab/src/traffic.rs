@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use datapath::{Counter, Packets, Trace};
 use linux::procfs::{Counters, LinkCounters};
 use linux::{IfName, NetnsName};
-use plan::Place;
 
 /// What the namespaces of a topology counted, since their beginning or between two looks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -162,10 +161,7 @@ impl Traffic {
 
     fn count(&self, trace: &Trace) -> Shown {
         let none = Counted::default();
-        let counted = match &trace.place {
-            Place::Netns(name) => self.namespaces.get(name).unwrap_or(&none),
-            Place::Host => &none,
-        };
+        let counted = trace.place.name().and_then(|name| self.namespaces.get(name)).unwrap_or(&none);
         let link = |name: &IfName| counted.links.get(name).copied().unwrap_or_default();
         match &trace.counter {
             Counter::Received(name) => {
@@ -235,7 +231,7 @@ mod tests {
     }
 
     fn trace(counter: Counter, packets: Packets) -> Trace {
-        Trace { place: Place::Netns(NetnsName::new(NODE).unwrap()), counter, packets }
+        Trace { place: plan::Place::Netns(NetnsName::new(NODE).unwrap()), counter, packets }
     }
 
     fn link(rx_packets: u64, tx_packets: u64, bytes: u64) -> LinkCounters {

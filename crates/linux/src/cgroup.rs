@@ -1,5 +1,5 @@
-//! Control groups of version 2, for one thing alone: a socket belongs to the group of the task that opens it, and eBPF
-//! programs of a group see the sockets of its tasks. No controller is asked for and no limit is set.
+//! Control groups of version 2, for one purpose: a socket belongs to the group of the task that opens it, and eBPF
+//! programs of a group see the sockets of its tasks. No controller is enabled and no limit is set.
 
 use std::ffi::{OsStr, OsString, c_int, c_void};
 use std::fs::{self, File, OpenOptions};
@@ -38,12 +38,12 @@ impl Cgroup {
         Ok(Cgroup { path: hierarchy()?.join(PARENT).join(name) })
     }
 
-    /// Its directory.
+    /// The absolute path of the group's directory in the version 2 hierarchy.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it exists.
+    /// Whether the directory exists now; another program may remove it at any time.
     pub fn exists(&self) -> bool {
         self.path.exists()
     }
@@ -156,8 +156,8 @@ fn unescaped(text: &OsStr) -> OsString {
     OsString::from_vec(plain)
 }
 
-/// Moves the calling task to the group whose file this is. Does nothing but one system call, so that it can be used
-/// between fork and exec.
+/// Moves the calling task to the group that `tasks` belongs to. Makes a single system call, so it is safe between fork
+/// and exec.
 pub(crate) fn enter(tasks: &File) -> io::Result<()> {
     let zero = b"0";
     // SAFETY: the descriptor is open and one byte is readable.
@@ -165,7 +165,7 @@ pub(crate) fn enter(tasks: &File) -> io::Result<()> {
     if written == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the borrowed task is to do, and what came of it.
+/// The closure for the borrowed task, and its result.
 struct Errand<'a, F, T> {
     tasks: &'a File,
     work: Option<F>,
@@ -275,7 +275,7 @@ mod tests {
                       38 31 0:31 / /sys/fs/cgroup/unified rw shared:9 master:1 - cgroup2 cgroup2 rw\n";
         check(beside, Some("/sys/fs/cgroup/unified"));
         check("38 31 0:31 / /mnt/with\\040space rw - cgroup2 none rw\n", Some("/mnt/with space"));
-        // One that has the word in another place.
+        // A mount that has the word in another column.
         check("38 31 0:31 / /cgroup2 rw - tmpfs cgroup2 rw\n", None);
         check("", None);
     }

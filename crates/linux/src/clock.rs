@@ -7,8 +7,8 @@ use rustix::time::ClockId;
 use crate::Result;
 use crate::error::Attempt;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`: since some point at or before the machine's start, never backwards, the same for
-/// all CPUs and namespaces that the project makes. Reads without entering the kernel, allocates nothing.
+/// Nanoseconds of `CLOCK_MONOTONIC`. It starts at or before boot and never goes back. All CPUs, and all namespaces
+/// that the project makes, share it. Reads it without entering the kernel and allocates nothing.
 pub fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
@@ -30,8 +30,9 @@ pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// Lets the kernel be this late at waking the calling thread from a timed wait, in nanoseconds. The default is 50 µs;
-/// 1 is as exact as it can. Threads that it starts inherit it; threads under `SCHED_FIFO` have none anyway.
+/// Sets the timer slack of the calling thread: how late, in nanoseconds, the kernel may wake it from a timed wait. The
+/// default is 50 µs; 1 is the most exact. Threads that it starts inherit the value. Threads under `SCHED_FIFO` have no
+/// slack.
 pub fn set_timer_slack_ns(slack_ns: NonZeroU64) -> Result<()> {
     rustix::thread::set_current_timer_slack(Some(slack_ns))
         .attempt(|| format!("set the timer slack to {slack_ns} ns"))

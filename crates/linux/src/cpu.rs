@@ -30,7 +30,8 @@ pub fn online() -> Result<CpuSet> {
     list("/sys/devices/system/cpu/online")
 }
 
-/// The CPUs on which the scheduler places nothing by itself (`isolcpus=` on the kernel's command line); often none.
+/// The CPUs that the scheduler does not use unless a task is pinned there (`isolcpus=` on the kernel's command line);
+/// often none.
 pub fn isolated() -> Result<CpuSet> {
     list("/sys/devices/system/cpu/isolated")
 }
@@ -47,8 +48,8 @@ pub fn allowed() -> Result<CpuSet> {
     Ok((0..CPUS_MAX).filter(|cpu| set.is_set(usize::from(*cpu))).collect())
 }
 
-/// The CPUs as cores: the hyper-threads of a core together, and the cores of a package next to each other. A CPU of
-/// which the kernel reports nothing counts as a core of its own.
+/// The CPUs grouped by core: the hyper-threads of one core form a set, and the cores of a package follow each other. A
+/// CPU without topology files counts as a core of its own.
 pub fn cores(cpus: &CpuSet) -> Vec<CpuSet> {
     cores_at(Path::new("/sys/devices/system/cpu"), cpus)
 }
@@ -66,7 +67,7 @@ fn cores_at(root: &Path, cpus: &CpuSet) -> Vec<CpuSet> {
     cores.into_values().map(CpuSet).collect()
 }
 
-/// Lets the calling thread run on these CPUs alone. `EINVAL` if none of them is there.
+/// Restricts the calling thread to these CPUs. `EINVAL` if none of them exists.
 pub fn pin_current_thread(cpus: &CpuSet) -> Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     for cpu in cpus.iter().filter(|cpu| *cpu < CPUS_MAX) {
@@ -242,7 +243,7 @@ mod tests {
         }
         let cores = cores_at(root.path(), &"0-2,4-5,9".parse().unwrap());
         let cores: Vec<String> = cores.iter().map(ToString::to_string).collect();
-        // CPU 6 is not among those asked for, and nothing is known of CPU 9.
+        // CPU 6 is not in the request, and CPU 9 has no topology files.
         assert_eq!(cores, ["0,4", "2", "9", "1,5"]);
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Result, number};
 
-/// A number there.
+/// A debugfs file that holds one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DebugFile {

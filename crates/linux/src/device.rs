@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{CpuSet, Error, Files, IfName, Result};
 
-/// A link and what is below it.
+/// A link and the hardware below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Device {
@@ -23,8 +23,8 @@ pub struct Device {
     pub carrier_changes: u64,
     /// There is hardware (or what passes for it) below; bridges, veths and tunnels have none.
     pub hardware: bool,
-    /// The links by which its packets leave, if it has no hardware of its own: a bond's cards that are in use, a VLAN's
-    /// link.
+    /// The links that carry its packets, if it has no hardware of its own: the active slaves of a bond, the parent of
+    /// a VLAN.
     pub below: Vec<IfName>,
     /// The driver of that hardware.
     pub driver: Option<String>,
@@ -53,7 +53,7 @@ pub struct Slot {
     pub lanes: u32,
     /// At what the card could run.
     pub transfers_max: u32,
-    /// Lanes that it has.
+    /// Lanes that the card supports; it may use fewer.
     pub lanes_max: u32,
 }
 
@@ -66,7 +66,7 @@ impl Slot {
     }
 }
 
-/// A receive queue.
+/// A receive queue, from `queues/rx-N` in sysfs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RxQueue {
     /// The CPUs to which packets are steered (RPS); none: it is off.
@@ -75,19 +75,19 @@ pub struct RxQueue {
     pub flows: u32,
 }
 
-/// A send queue.
+/// A send queue, from `queues/tx-N` in sysfs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TxQueue {
-    /// The CPUs that send by it (XPS); `None` where there is nothing to choose.
+    /// The CPUs that send through it (XPS); `None` for the only send queue of a link, where XPS has no choice to make.
     pub xps: Option<CpuSet>,
 }
 
 impl Files {
-    /// The links of the namespace from which this `sys` was mounted. What is listed and has no number is none: a link
-    /// that goes away meanwhile, or the file of the bonding driver that lies among the links.
+    /// The links of the namespace from which this `sys` was mounted. An entry without an index is skipped: a link that
+    /// was just removed, or the bonding driver's file, which lies among the links.
     ///
     /// # Errors
-    /// A file may not be read, or has another form than every kernel gives it.
+    /// A file is not readable, or has a form that no kernel writes.
     pub fn devices(&self) -> Result<Vec<Device>> {
         let names = self.list("sys/class/net")?.into_iter().filter_map(|name| IfName::new(name).ok());
         let mut devices =
@@ -122,8 +122,8 @@ impl Files {
         let Some(index) = parsed("ifindex")? else { return Ok(None) };
         let required = |file: &str| Ok(parsed(file)?.unwrap_or_default());
         let uevent = self.read(&format!("{at}/device/uevent"))?;
-        // A virtio card is a device on a device; interrupts and NUMA node are those of the lower one. Below a card that
-        // is on the bus itself is the port, which has interrupts and a node of its own.
+        // A virtio card is a device on top of a PCI device; the interrupts and the NUMA node belong to the PCI device.
+        // Below a card that is on the bus itself lies the port, which has its own interrupts and node.
         let is_pci = uevent.as_deref().is_some_and(|text| text.contains("PCI_SLOT_NAME="));
         let below = [format!("{at}/device"), format!("{at}/device/..")];
         let mut interrupts = Vec::new();
@@ -146,7 +146,7 @@ impl Files {
             index: to_u32(index),
             mtu: to_u32(required("mtu")?),
             up: flags & 1 != 0,
-            // A driver that does not know says -1.
+            // Drivers report -1 for an unknown speed.
             speed_mbit: parsed("speed")?.map(to_u32).filter(|speed| *speed > 0),
             duplex: self.read(&format!("{at}/duplex"))?.map(|text| text.trim().to_owned()),
             carrier_changes: required("carrier_changes")?,
@@ -164,7 +164,7 @@ impl Files {
         }))
     }
 
-    /// `8.0 GT/s PCIe` and a number of lanes; a device that is in no slot says `Unknown`, and 0 lanes.
+    /// `8.0 GT/s PCIe` and a number of lanes. A device without a slot reports `Unknown` and 0 lanes.
     fn slot(&self, device: &str) -> Result<Option<Slot>> {
         let speed = |file: &str| -> Result<Option<u32>> {
             let text = self.read(&format!("{device}/{file}"))?.unwrap_or_default();
@@ -181,14 +181,14 @@ impl Files {
             transfers_max,
             lanes_max,
         });
-        // What is built in says 255 lanes of unknown speed at most.
+        // Built-in devices report a maximum of 255 lanes and an unknown speed.
         Ok(slot.filter(|slot| slot.lanes > 0 && slot.lanes_max < 255))
     }
 
     fn interrupts_of(&self, device: &str) -> Result<Vec<u32>> {
         let mut numbers = Vec::new();
         for name in self.list(&format!("{device}/msi_irqs"))? {
-            // Read, so that it is in a collected tree.
+            // Read it only so that a collected tree contains it.
             self.read(&format!("{device}/msi_irqs/{name}"))?;
             numbers.extend(name.parse::<u32>());
         }
@@ -236,7 +236,7 @@ impl Files {
         Ok(numbers.iter().map(|number| format!("{at}/queues/{prefix}{number}")).collect())
     }
 
-    /// A file with one number; -1 and the like count as none.
+    /// A file with one number; `None` for a negative one such as -1.
     pub fn number(&self, path: &str) -> Result<Option<u64>> {
         let Some(text) = self.read(path)? else { return Ok(None) };
         let number: i128 = text.trim().parse().map_err(|_| self.misread(path, &text))?;

@@ -3,19 +3,20 @@
 use std::fmt;
 use std::io;
 
-/// Something that the kernel, a file or a program refused.
+/// A failed operation on the kernel, a file or a program.
 ///
-/// Prints as `create link hgbr0 in namespace x: operation not supported`, fit to follow "could not". The reason is
-/// part of that text; so that a chain of causes does not say it twice, `source()` is empty and the cause is a field.
+/// Prints as `create link hgbr0 in namespace x: operation not supported`, so it can follow "could not". That text
+/// already contains the reason. So that a chain of causes does not repeat it, `source()` is empty and the cause is a
+/// field.
 #[derive(Debug)]
 pub struct Error {
     /// What was attempted, on what.
     pub attempted: String,
-    /// Why it failed.
+    /// The reason; its errno, if any, is in `raw_os_error`.
     pub source: io::Error,
 }
 
-/// The crate's results.
+/// A result whose error is [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A refusal by netlink for which the kernel gave a reason in words (`NLMSGERR_ATTR_MSG`).
@@ -52,7 +53,7 @@ impl Error {
         }
     }
 
-    /// An error for something whose text or form is not what was expected.
+    /// An error for text that does not have the expected form.
     pub(crate) fn invalid(attempted: impl Into<String>, why: impl Into<String>) -> Error {
         Error::new(attempted, io::Error::new(io::ErrorKind::InvalidData, why.into()))
     }
@@ -74,7 +75,7 @@ impl fmt::Display for Explained {
 
 impl std::error::Error for Explained {}
 
-/// Says what was attempted when something fails.
+/// Adds the attempted operation to an error.
 pub(crate) trait Attempt<T> {
     /// The text is only made when it is needed.
     fn attempt<S: Into<String>>(self, attempted: impl FnOnce() -> S) -> Result<T>;
@@ -103,7 +104,7 @@ fn errno_words(errno: i32) -> String {
     let text = text.strip_suffix(&format!(" (os error {errno})")).unwrap_or(&text);
     let mut chars = text.chars();
     match (chars.next(), chars.clone().next()) {
-        // "RTNETLINK …" and the like keep their capitals.
+        // Acronyms such as "RTNETLINK" keep their capitals.
         (Some(first), Some(second)) if second.is_lowercase() => first.to_lowercase().chain(chars).collect(),
         _ => text.to_owned(),
     }

@@ -26,7 +26,7 @@ pub enum Feature {
     Bridge,
     /// Links of kind vxlan.
     Vxlan,
-    /// Vxlan links without a tunnel of their own, and routes that lead into tunnels, which a kernel may be built without
+    /// Vxlan links in external mode, and routes that lead into tunnels. A kernel can be built without them
     /// (`CONFIG_LWTUNNEL`).
     VxlanExternal,
     /// Links of kind macvlan.
@@ -43,17 +43,16 @@ pub enum Feature {
     BridgeNetfilter,
     /// Queueing discipline netem: delay, loss and rate of a wire.
     Netem,
-    /// Queueing discipline fq.
+    /// The fq queueing discipline: fair queueing with pacing.
     Fq,
-    /// Queueing discipline fq_codel.
+    /// The fq_codel queueing discipline: fair queueing with CoDel.
     FqCodel,
     /// Queueing discipline tbf: the line rate of a link, with a queue before it.
     Tbf,
-    /// eBPF programs of the kind that tc and netkit run, with `bpf_redirect_peer` (Linux 5.10), and a filesystem that
-    /// keeps them.
+    /// eBPF programs for tc and netkit with `bpf_redirect_peer` (Linux 5.10), and a filesystem that keeps them.
     BpfTc,
-    /// eBPF programs at the sockets of a control group, which know the kernel's own structures and are told network
-    /// namespaces (Linux 5.15), and maps of sockets.
+    /// eBPF programs at the sockets of a control group that use kernel types (BTF) and can read the network namespace
+    /// (Linux 5.15), and maps of sockets.
     BpfSockets,
 }
 
@@ -107,10 +106,15 @@ impl fmt::Display for Feature {
 /// What was found on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Facts {
-    /// `uname -r`.
+    /// The kernel's release, as `uname -r` prints it.
     pub kernel: String,
-    /// The features that are missing, each with the kernel's own words. What is not listed is there.
+    /// The missing features, each with the kernel's own error text. A feature that is not listed is available.
     pub missing: BTreeMap<Feature, String>,
+}
+
+/// Whether the kernel has IPv6: not if it was started with `ipv6.disable=1`.
+pub fn has_ipv6() -> bool {
+    std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
 /// The release of the running kernel, as `uname -r` prints it.
@@ -121,19 +125,20 @@ pub fn release() -> String {
 /// A need that is not met, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unmet {
-    /// What is missing.
+    /// The feature that this machine lacks.
     pub feature: Feature,
-    /// How that showed itself.
+    /// The error that showed it.
     pub why: String,
 }
 
-/// Finds out what this machine can do by doing it, in a namespace without a name that ends with this call. The kernel
-/// may load modules for it, as it would for the real thing. An error only if there can be no namespace at all.
+/// Finds out what this machine can do by trying it, in an unnamed namespace that ends with this call. As in real use,
+/// the kernel may load modules. Fails only if no namespace can be made.
 pub fn probe() -> Result<Facts> {
     let world = Netns::anonymous()?;
     let netlink = Netlink::open_in(&world)?;
     let mut facts = Facts { kernel: release(), missing: BTreeMap::new() };
-    // In order: veth makes the parent of the others. Without it they are missing for want of one, as they would be.
+    // In order: the veth made first is the parent of the others. Without it they count as missing, as they would be in
+    // use.
     for feature in Feature::ALL {
         if let Err(why) = attempt(*feature, &world, &netlink) {
             facts.missing.insert(*feature, why);
@@ -257,8 +262,14 @@ fn translation() -> Table {
         matches: vec![nft::Match::Established],
         then: nft::Verdict::Masquerade { random: true },
     }];
-    let chain = Chain { name: "out".to_owned(), base, rules };
-    Table { family: Family::Ip, name: "hgprobe".to_owned(), chains: vec![chain] }
+    let out = Chain { name: "out".to_owned(), base, rules };
+    let parts = vec![nft::Part::Protocol, nft::Part::Dport];
+    let value = vec![nft::Part::Daddr, nft::Part::Dport];
+    let ports = nft::Map { name: "ports".to_owned(), key: parts.clone(), value };
+    let then = nft::Verdict::DnatBy { parts, map: ports.name.clone() };
+    let base = Some(Base { kind: ChainKind::Nat, hook: Hook::Prerouting, priority: -100 });
+    let into = Chain { name: "into".to_owned(), base, rules: vec![nft::Rule { matches: Vec::new(), then }] };
+    Table { family: Family::Ip, name: "hgprobe".to_owned(), maps: vec![ports], chains: vec![out, into] }
 }
 
 impl Facts {

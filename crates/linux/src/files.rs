@@ -1,7 +1,7 @@
-//! The kernel's files by their usual names, `proc/stat` for `/proc/stat`: the kernel's own, a
-//! collected tree, or texts in memory.
+//! The kernel's files by their usual names, `proc/stat` for `/proc/stat`: the kernel's own, a collected tree, or texts
+//! in memory.
 //!
-//! What is read can be taken down on the way, so that a collected tree is what was read, no more and no less.
+//! Reads can be recorded, so that a collected tree holds exactly the files that were read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::tree::Tree;
 /// Files below `proc`, `sys` and `etc`.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
-    /// Which directory has what lies below a prefix; the last one that fits counts.
+    /// The source of the files below each prefix; the last match applies.
     mounts: Vec<(String, Source)>,
     texts: Arc<BTreeMap<String, String>>,
     taken: Option<Arc<Mutex<BTreeMap<String, String>>>>,
@@ -27,12 +27,12 @@ pub struct Files {
 enum Source {
     /// A directory that is trusted: the kernel's files are full of symbolic links.
     Directory(PathBuf),
-    /// One that is not.
+    /// A collected tree, which may come from another machine.
     Tree(Arc<Tree>),
 }
 
 impl Files {
-    /// The running kernel's.
+    /// The files of the running kernel.
     pub fn kernel() -> Files {
         Files::at("/")
     }
@@ -52,14 +52,14 @@ impl Files {
         Files { texts: Arc::new(texts), ..Files::default() }
     }
 
-    /// The same, but what lies below `prefix` (`sys`, or nothing for all) comes from a directory.
+    /// These files, except that a directory supplies those below `prefix` (`sys`, or the empty string for all).
     #[must_use]
     pub fn mounted(mut self, prefix: &str, directory: impl Into<PathBuf>) -> Files {
         self.mounts.push((prefix.to_owned(), Source::Directory(directory.into())));
         self
     }
 
-    /// The same, and from now on what is read is taken down.
+    /// These files, with every later read recorded.
     #[must_use]
     pub fn taking_down(mut self) -> Files {
         self.taken = Some(Arc::default());
@@ -72,11 +72,11 @@ impl Files {
         taken.unwrap_or_default()
     }
 
-    /// A file's text; `None` if there is none, or if the kernel has no value to tell (the speed of a link that is
-    /// down).
+    /// A file's text; `None` if the file does not exist, or if the kernel has no value for it (the speed of a link
+    /// that is down).
     ///
     /// # Errors
-    /// It may not be read, for one.
+    /// Any other failure, such as a lack of permission.
     pub fn read(&self, path: &str) -> Result<Option<String>> {
         let text = match self.source(path) {
             None => self.texts.get(path).cloned(),
@@ -145,7 +145,7 @@ fn read_trusted(place: &Path) -> Result<Option<String>> {
     }
 }
 
-/// The kernel has no such file, or nothing to tell in it: the speed of a link that is down is `EINVAL`.
+/// The file does not exist, or has no value now: reading the speed of a link that is down fails with `EINVAL`.
 fn says_nothing(error: &io::Error) -> bool {
     let none = [libc::ENOENT, libc::ENOTDIR, libc::EINVAL, libc::ENODEV, libc::EOPNOTSUPP, libc::ESRCH];
     error.raw_os_error().is_some_and(|errno| none.contains(&errno))

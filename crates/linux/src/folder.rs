@@ -7,10 +7,10 @@ use std::path::Path;
 /// How often others may be quicker before it is given up.
 const TRIES: u32 = 100;
 
-/// Makes a folder, and its parent if need be. `AlreadyExists` if the folder is there already.
+/// Makes a folder, and its parent if it is missing. `AlreadyExists` if the folder exists.
 ///
-/// That the parent is there is no error and not looked into: `create_dir_all` looks whether it is a directory, and
-/// fails if it has just been removed.
+/// An existing parent is no error and is not inspected: `create_dir_all` checks whether it is a directory, and fails
+/// if another program has just removed it.
 pub fn create(folder: &Path) -> io::Result<()> {
     let parent = folder.parent().expect("it lies below another");
     let mut created = Ok(());

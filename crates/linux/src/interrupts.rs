@@ -1,7 +1,7 @@
 //! Interrupts and the CPUs that serve them: `/proc/interrupts` and `/proc/irq`.
 //!
-//! They belong to the machine and not to a namespace. A driver that is reset gives its interrupts back, and their numbers
-//! may then be another's: an interrupt is identified by its number and its name together.
+//! Interrupts belong to the machine, not to a namespace. A driver that is reset releases its interrupts, and another
+//! device may then get their numbers. So an interrupt is identified by number and name together.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -17,17 +17,17 @@ pub struct Interrupts {
     root: PathBuf,
 }
 
-/// An interrupt.
+/// A numbered interrupt of `/proc/interrupts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Interrupt {
     pub number: u32,
-    /// Who asked for it, in the driver's words: `virtio1-input.0`.
+    /// The driver's name for it: `virtio1-input.0`.
     pub name: String,
 }
 
 impl Interrupts {
-    /// The kernel's.
+    /// The interrupts of the running kernel, below `/proc`.
     pub fn kernel() -> Interrupts {
         Interrupts::at("/proc")
     }
@@ -37,13 +37,14 @@ impl Interrupts {
         Interrupts { root: root.into() }
     }
 
-    /// Those with a number, in its order. Those of the processor itself (`NMI`, `LOC`) have none.
+    /// The numbered interrupts, in the kernel's order. Those of the processor (`NMI`, `LOC`) have no number and are
+    /// left out.
     pub fn list(&self) -> Result<Vec<Interrupt>> {
         let all = Procfs::at(&self.root).interrupts()?.into_iter();
         Ok(all.map(|one| Interrupt { number: one.number, name: one.name }).collect())
     }
 
-    /// The CPUs that may serve it; `None` without such an interrupt.
+    /// The CPUs that may serve the interrupt; `None` if it does not exist.
     pub fn read_cpus(&self, number: u32) -> Result<Option<CpuSet>> {
         let path = self.path(number);
         let attempted = || format!("read {}", path.display());
@@ -57,7 +58,8 @@ impl Interrupts {
         }
     }
 
-    /// Lets these CPUs serve it. `EIO` for one whose CPUs the kernel chooses, `EINVAL` if none of them is on line.
+    /// Lets these CPUs serve the interrupt. `EIO` if the kernel manages its CPUs, `EINVAL` if none of these is on
+    /// line.
     pub fn write_cpus(&self, number: u32, cpus: &CpuSet) -> Result<()> {
         let path = self.path(number);
         let attempted = || format!("write {cpus} to {}", path.display());
@@ -70,8 +72,8 @@ impl Interrupts {
     }
 }
 
-/// The queue that an interrupt serves: the number at the end of its name, behind which mlx5 puts an address. `None` for
-/// one that serves no queue (`virtio1-config`).
+/// The queue that an interrupt serves, taken from the number at the end of its name; mlx5 appends an address to that.
+/// `None` for an interrupt without a queue (`virtio1-config`).
 pub fn queue_of(name: &str) -> Option<u16> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();

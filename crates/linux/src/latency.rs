@@ -18,7 +18,7 @@ pub struct Hold {
     _device: File,
 }
 
-/// Limits it to so many microseconds. The least of all limits counts.
+/// Limits the wake-up latency of the CPUs to `limit_us` microseconds. The lowest of all programs' limits applies.
 pub fn hold(limit_us: u32) -> Result<Hold> {
     let attempted = || format!("limit the latency of CPUs to {limit_us} µs by {DEVICE}");
     let mut device = OpenOptions::new().write(true).open(DEVICE).attempt(attempted)?;
@@ -27,14 +27,14 @@ pub fn hold(limit_us: u32) -> Result<Hold> {
     Ok(Hold { _device: device })
 }
 
-/// What a system may say about the limit.
+/// The latency limit that a system reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// The kernel knows no such limit.
+    /// The kernel has no such limit.
     Unknown,
-    /// There is none.
+    /// No program has set a limit.
     None,
-    /// So many microseconds.
+    /// The limit in force, in microseconds.
     Micros(u32),
 }
 

@@ -1,7 +1,7 @@
 //! Interfaces of the Linux kernel, readers and setters, one module for each kind of object.
 //!
-//! Nothing here decides anything: no policy, no journal, no undo. A verb does one thing and says exactly what
-//! failed, on what, and why. `setns` is called in [`netns`] and nowhere else in the project.
+//! This crate holds no policy, no journal and no undo. A verb does one thing, and its error states what failed, on
+//! which object, and why. `setns` is called in [`netns`] and nowhere else in the project.
 
 mod cookie;
 mod device;
@@ -50,7 +50,7 @@ pub use error::{Error, Result};
 pub use files::Files;
 pub use link::{IpvlanMode, Link, LinkKind, MacvlanMode, VethPeer, Vxlan};
 pub use login::Login;
-pub use names::{IfName, Mac, NameError, NetnsName};
+pub use names::{IfName, Mac, NameError, NetnsName, NetnsPath, NetnsRef};
 pub use neighbour::{FdbEntry, Neighbour};
 pub use netlink::Netlink;
 pub use netns::Netns;

@@ -1,17 +1,17 @@
-//! Links as they are asked for: what `RTM_NEWLINK` can say, in the field's words.
+//! Links to be made: the options of `RTM_NEWLINK`, under the field's names.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IfName, Mac, NetnsName};
+use crate::{IfName, Mac, NetnsRef};
 
 /// A link to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// Its name in the namespace where it is made.
     pub name: IfName,
-    /// What it is.
+    /// The kind of link, with the options of that kind.
     pub kind: LinkKind,
     /// Bytes of a packet without the Ethernet header; `None` leaves the kernel's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,37 +27,37 @@ pub struct Link {
 pub enum LinkKind {
     /// A pair of links: what enters one leaves the other.
     Veth {
-        /// The other end.
+        /// The other end, made in the same request.
         peer: VethPeer,
     },
     /// A pair like veth's, on which eBPF programs can be the link's own way of sending (Linux 6.7). Made in L2 mode,
     /// with Ethernet addresses, which can be given since Linux 6.10. Both ends pass what no program decides about, so
     /// that a pair without programs is a slower veth and not a hole.
     Netkit {
-        /// The other end.
+        /// The other end, made in the same request.
         peer: VethPeer,
     },
-    /// A software switch.
+    /// A software switch; its ports are the links that have it as master.
     Bridge,
     /// Ethernet in UDP (RFC 7348).
     Vxlan(Vxlan),
-    /// A vxlan device without network identifier, parent and remotes of its own ("external", "collect metadata",
-    /// Linux 4.3): the sender of a packet sets its destination, a route with [`Encap`](crate::Encap) or an eBPF
-    /// program. One device serves all networks and both families of its namespace; that port is then taken in it.
+    /// A vxlan device without a network identifier, parent or remotes ("external", "collect metadata", Linux 4.3). A
+    /// route with [`Encap`](crate::Encap) or an eBPF program sets the destination of each packet. One device serves
+    /// all networks and both address families of its namespace, and occupies its port there.
     VxlanExternal {
-        /// As [`Vxlan::port`].
+        /// The UDP port, as [`Vxlan::port`].
         port: u16,
     },
     /// Another Ethernet address on a parent link.
     Macvlan {
-        /// The link whose wire is shared.
+        /// The link whose physical network it shares.
         parent: IfName,
         /// Who may talk to whom.
         mode: MacvlanMode,
     },
     /// Other IP addresses behind the parent's Ethernet address.
     Ipvlan {
-        /// The link whose wire is shared.
+        /// The link whose physical network it shares.
         parent: IfName,
         /// Where routing happens. One mode holds for all ipvlan links of a parent.
         mode: IpvlanMode,
@@ -71,11 +71,11 @@ pub struct VethPeer {
     pub name: IfName,
     /// The namespace in which it is born; `None`: the same as its twin's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub netns: Option<NetnsName>,
-    /// As [`Link::mtu`].
+    pub netns: Option<NetnsRef>,
+    /// The MTU of this end, as [`Link::mtu`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// As [`Link::mac`].
+    /// The Ethernet address of this end, as [`Link::mac`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
 }
@@ -109,7 +109,7 @@ pub enum MacvlanMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IpvlanMode {
-    /// The pod resolves neighbours on the parent's wire itself.
+    /// The pod resolves neighbours on the parent's network itself.
     L2,
     /// The parent's namespace routes; no broadcast, netfilter of the node is not passed.
     L3,

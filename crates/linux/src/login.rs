@@ -1,5 +1,5 @@
-//! Logins, as the kernel's audit counts them: each that goes through PAM (`pam_loginuid`: ssh, a console, a display
-//! manager) gets the next number, and every process that comes of it has that, under `sudo` too
+//! Logins, as the kernel's audit subsystem counts them. Each login through PAM (`pam_loginuid`: ssh, a console, a
+//! display manager) gets the next number. All processes of that login inherit it, also under `sudo`
 //! (`audit_set_loginuid` in kernel/auditsc.c; `/proc/PID/sessionid`).
 
 use std::fs;
@@ -12,8 +12,8 @@ pub struct Login(pub u32);
 const UNSET: u32 = u32::MAX;
 
 impl Login {
-    /// The one that this process came of. `None`: of none, as a service or what runs in a container, or the kernel does
-    /// not count them (`CONFIG_AUDIT`).
+    /// The login that this process belongs to. `None` for a service or a process in a container, which belong to no
+    /// login, and on a kernel that does not count logins (`CONFIG_AUDIT`).
     pub fn own() -> Option<Login> {
         Login::of("self")
     }
@@ -21,7 +21,7 @@ impl Login {
     /// The newest one of which there is a process.
     pub fn newest() -> Option<Login> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        // What is no process has no such file, and one that has just ended is not there any more.
+        // Other entries of `/proc` have no such file, and a process may end in the meantime.
         entries.filter_map(|entry| Login::of(entry.file_name().to_str()?)).max()
     }
 

@@ -24,7 +24,7 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// The kernel's.
+    /// The modules of the running kernel.
     pub fn kernel() -> Modules {
         Modules::at("/sys/module")
     }

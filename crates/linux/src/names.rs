@@ -1,6 +1,7 @@
 //! Names and addresses with their kernel limits: what cannot be a name does not become a value.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct NameError {
     /// What it should have been: "interface name", "MAC address", …
     pub kind: &'static str,
-    /// What was given.
+    /// The rejected text.
     pub text: String,
     /// The rule that it breaks.
     pub why: &'static str,
@@ -23,14 +24,30 @@ pub struct NameError {
 #[serde(try_from = "String", into = "String")]
 pub struct IfName(String);
 
-/// The name of a network namespace under `/run/netns`, as `ip netns` lists it: 1–64 bytes of
-/// `[A-Za-z0-9._-]`, not starting with `.` or `-`. Narrower than a file name may be, so that it can be shown and
-/// copied into a shell without quoting.
+/// The name of a network namespace under `/run/netns`, as `ip netns` lists it: 1–64 bytes of `[A-Za-z0-9._-]`, not
+/// starting with `.` or `-`. This is narrower than the rules for file names, so that it can be printed and pasted into
+/// a shell without quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NetnsName(String);
 
-/// An Ethernet address.
+/// The path of a network namespace that has no name under `/run/netns`: `/proc/PID/ns/net`, or a file of a container
+/// runtime onto which one is bound. Absolute, without `..`, and UTF-8, as `CNI_NETNS` is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NetnsPath(String);
+
+/// How a network namespace is found. In files it is one text: no name has a slash, and every path begins with one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum NetnsRef {
+    /// By its name under `/run/netns`.
+    Name(NetnsName),
+    /// By the path of a file that represents it.
+    Path(NetnsPath),
+}
+
+/// An Ethernet address, in the order of transmission.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
@@ -81,6 +98,65 @@ impl NetnsName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl NetnsPath {
+    /// Checks the rules above; the file need not be there.
+    pub fn new(text: impl Into<String>) -> Result<NetnsPath, NameError> {
+        let text = text.into();
+        let bad = |text, why| Err(NameError { kind: "path of a namespace", text, why });
+        if !text.starts_with('/') {
+            return bad(text, "it must begin with `/`");
+        }
+        if text.split('/').any(|part| part == "..") {
+            return bad(text, "`..` is not allowed");
+        }
+        if text.contains('\0') {
+            return bad(text, "a NUL byte is not allowed");
+        }
+        Ok(NetnsPath(text))
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for NetnsPath {
+    fn as_ref(&self) -> &Path {
+        Path::new(&self.0)
+    }
+}
+
+impl From<NetnsName> for NetnsRef {
+    fn from(name: NetnsName) -> NetnsRef {
+        NetnsRef::Name(name)
+    }
+}
+
+impl From<NetnsPath> for NetnsRef {
+    fn from(path: NetnsPath) -> NetnsRef {
+        NetnsRef::Path(path)
+    }
+}
+
+impl FromStr for NetnsRef {
+    type Err = NameError;
+
+    /// What has a slash is a path.
+    fn from_str(text: &str) -> Result<NetnsRef, NameError> {
+        if text.contains('/') { Ok(NetnsRef::Path(text.parse()?)) } else { Ok(NetnsRef::Name(text.parse()?)) }
+    }
+}
+
+impl fmt::Display for NetnsRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetnsRef::Name(name) => name.fmt(f),
+            NetnsRef::Path(path) => path.fmt(f),
+        }
     }
 }
 
@@ -150,16 +226,12 @@ macro_rules! name_conversions {
                 name.0
             }
         }
-        impl AsRef<str> for $name {
-            fn as_ref(&self) -> &str {
-                &self.0
-            }
-        }
     };
 }
 
 name_conversions!(IfName);
 name_conversions!(NetnsName);
+name_conversions!(NetnsPath);
 
 impl TryFrom<String> for Mac {
     type Error = NameError;
@@ -202,6 +274,16 @@ mod tests {
         assert!(NetnsName::new("../etc").is_err());
         assert!(NetnsName::new("-x").is_err());
         assert!(NetnsName::new("a b").is_err());
+    }
+
+    #[test]
+    fn a_reference_is_a_name_or_a_path() {
+        let read = |text: &str| serde_json::from_value::<NetnsRef>(text.into());
+        assert_eq!(read("hg-x").unwrap(), NetnsName::new("hg-x").unwrap().into());
+        assert_eq!(read("/proc/7/ns/net").unwrap(), NetnsPath::new("/proc/7/ns/net").unwrap().into());
+        for bad in ["../x", "/run/../x", "a/b", ""] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

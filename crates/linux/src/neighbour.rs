@@ -1,4 +1,4 @@
-//! Neighbour and forwarding-database entries as they are asked for.
+//! Neighbour and forwarding-database entries to be made.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::{IfName, Mac};
 pub struct Neighbour {
     /// The link on which the neighbour is.
     pub dev: IfName,
-    /// Its address.
+    /// The neighbour's IP address.
     pub ip: IpAddr,
     /// Its Ethernet address: a permanent entry. `None`: a proxy entry, the node answers for the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -21,10 +21,10 @@ pub struct Neighbour {
 /// A permanent entry of a tunnel device's forwarding database: where frames for `mac` are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdbEntry {
-    /// The tunnel device.
+    /// The tunnel device whose database holds the entry.
     pub dev: IfName,
-    /// The inner destination.
+    /// The inner destination; all zeros stands for every address without an entry.
     pub mac: Mac,
-    /// The outer destination.
+    /// The outer destination: the remote end of the tunnel.
     pub dst: IpAddr,
 }

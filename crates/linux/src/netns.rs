@@ -16,7 +16,10 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::error::Attempt;
 use crate::netlink::Netlink;
-use crate::{Error, NetnsName, Result};
+use crate::{Error, NetnsName, NetnsPath, NetnsRef, Result};
+
+/// The error of `setns` for a descriptor that is not a network namespace.
+const NO_NAMESPACE: rustix::io::Errno = rustix::io::Errno::INVAL;
 
 /// Where `ip netns` and programs that follow it keep named namespaces.
 const DIRECTORY: &str = "/run/netns";
@@ -28,23 +31,50 @@ const OWN: &str = "/proc/thread-self/ns/net";
 #[derive(Debug)]
 pub struct Netns {
     fd: OwnedFd,
-    name: Option<NetnsName>,
+    found: Option<NetnsRef>,
 }
 
 impl Netns {
     /// The calling thread's namespace.
     pub fn current() -> Result<Netns> {
         let fd = File::open(OWN).attempt(|| "open the current network namespace")?.into();
-        Ok(Netns { fd, name: None })
+        Ok(Netns { fd, found: None })
     }
 
-    /// A named namespace. `ENOENT` if there is none of that name.
+    /// Opens a named namespace. `ENOENT` if the name does not exist.
     pub fn open(name: &NetnsName) -> Result<Netns> {
         let fd = File::open(path(name)).attempt(|| format!("open namespace {name}"))?.into();
-        Ok(Netns { fd, name: Some(name.clone()) })
+        Ok(Netns { fd, found: Some(name.clone().into()) })
     }
 
-    /// Makes a named namespace with its loopback up. `EEXIST` if the name is taken; then nothing is changed.
+    /// Opens the namespace at a path.
+    ///
+    /// # Errors
+    /// The path does not exist or is not a network namespace: an error for which [`is_gone`] is true.
+    pub fn open_path(path: &NetnsPath) -> Result<Netns> {
+        let attempted = || format!("open the network namespace {path}");
+        // Without NONBLOCK, opening a FIFO would wait for a writer.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        let file = options.open(path.as_ref() as &Path).attempt(attempted)?;
+        let netns = Netns { fd: file.into(), found: Some(path.clone().into()) };
+        // When a bind mount is removed, its mount point remains as an empty file, which `setns` refuses.
+        netns.run(|| ())?;
+        Ok(netns)
+    }
+
+    /// The namespace of a name or a path.
+    ///
+    /// # Errors
+    /// As for [`Netns::open`] and [`Netns::open_path`].
+    pub fn find(found: &NetnsRef) -> Result<Netns> {
+        match found {
+            NetnsRef::Name(name) => Netns::open(name),
+            NetnsRef::Path(path) => Netns::open_path(path),
+        }
+    }
+
+    /// Makes a named namespace with its loopback up. `EEXIST`, and no change, if the name is taken.
     pub fn create(name: &NetnsName) -> Result<Netns> {
         let attempted = || format!("create namespace {name}");
         prepare_directory().attempt(attempted)?;
@@ -66,7 +96,10 @@ impl Netns {
 
     /// The name by which it was opened.
     pub fn name(&self) -> Option<&NetnsName> {
-        self.name.as_ref()
+        match &self.found {
+            Some(NetnsRef::Name(name)) => Some(name),
+            Some(NetnsRef::Path(_)) | None => None,
+        }
     }
 
     /// The identity of a namespace (`net:[4026531840]`).
@@ -78,14 +111,14 @@ impl Netns {
     /// Another descriptor of the same namespace.
     pub fn try_clone(&self) -> Result<Netns> {
         let fd = self.fd.try_clone().attempt(|| format!("duplicate {}", self.describe()))?;
-        Ok(Netns { fd, name: self.name.clone() })
+        Ok(Netns { fd, found: self.found.clone() })
     }
 
-    /// Runs the closure with the calling thread in this namespace, and takes the thread back afterwards, also when
-    /// the closure panics. What the closure starts stays here: sockets, processes, threads.
+    /// Runs the closure with the calling thread in this namespace, and moves the thread back afterwards, also when the
+    /// closure panics. Sockets, processes and threads that the closure starts stay in this namespace.
     ///
-    /// Calls may be nested on one thread. A thread that cannot go back would do the rest of its work in a wrong
-    /// network, so the process aborts in that case; it does not happen unless privileges are dropped meanwhile.
+    /// Calls may be nested on one thread. If the thread cannot move back, the process aborts, because the rest of its
+    /// work would run in the wrong network. That happens only if privileges are dropped in the meantime.
     pub fn run<T>(&self, inside: impl FnOnce() -> T) -> Result<T> {
         let to = Netns::current()?;
         self.enter()?;
@@ -97,9 +130,9 @@ impl Netns {
 
     /// For error texts: "namespace x" or "a namespace without a name".
     pub fn describe(&self) -> String {
-        self.name
+        self.found
             .as_ref()
-            .map_or_else(|| "a namespace without a name".to_owned(), |name| format!("namespace {name}"))
+            .map_or_else(|| "a namespace without a name".to_owned(), |found| format!("namespace {found}"))
     }
 
     /// Puts the calling thread into the namespace for good: for threads started for that.
@@ -115,17 +148,24 @@ impl AsFd for Netns {
     }
 }
 
-/// Removes a name. The namespace itself ends when nothing is left in it: no process, no descriptor.
-/// `ENOENT` if there is none of that name.
+/// Removes a name. The namespace itself ends when no process and no descriptor is left in it. `ENOENT` if the name
+/// does not exist.
 pub fn delete(name: &NetnsName) -> Result<()> {
     let path = path(name);
     let attempted = || format!("delete namespace {name}");
     match rustix::mount::unmount(&path, UnmountFlags::DETACH) {
-        // A file on which nothing is bound: the rest of a creation that was cut short.
+        // A plain file without a bind mount, left by a creation that was cut short.
         Ok(()) | Err(rustix::io::Errno::INVAL) => {}
         Err(errno) => return Err(Error::new(attempted(), errno)),
     }
     fs::remove_file(&path).attempt(attempted)
+}
+
+/// Whether an error of [`Netns::open_path`] means that the namespace is gone: its process ended, or its file was
+/// unmounted.
+pub fn is_gone(error: &Error) -> bool {
+    let gone = [NO_NAMESPACE, rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
+    gone.iter().any(|errno| error.errno() == Some(errno.raw_os_error()))
 }
 
 /// True if there is a named namespace of that name.
@@ -133,7 +173,7 @@ pub fn exists(name: &NetnsName) -> bool {
     path(name).exists()
 }
 
-/// The named namespaces in alphabetical order. Files whose name is not a [`NetnsName`] are not ours and left out.
+/// The named namespaces in alphabetical order. A file whose name is not a [`NetnsName`] is not ours and is left out.
 pub fn list() -> Result<Vec<NetnsName>> {
     let entries = match fs::read_dir(DIRECTORY) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -207,8 +247,8 @@ fn bind_to(path: &Path) -> rustix::io::Result<()> {
     rustix::mount::mount_bind(OWN, path)
 }
 
-/// Runs the closure on a thread of its own that has just got a new network namespace with its loopback up. The
-/// caller's thread is not moved, so there is no way back that could fail.
+/// Runs the closure on a separate thread in a new network namespace with its loopback up. The caller's thread stays
+/// where it is, so no return can fail.
 fn on_a_thread_of_a_new_namespace<T: Send>(inside: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let work = || {
         unshare().attempt(|| "create a network namespace")?;

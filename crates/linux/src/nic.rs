@@ -1,8 +1,8 @@
-//! What a driver reports of its card: statistics of its own, the sizes of its rings, its queues, how it coalesces
-//! interrupts, and which work it takes off the CPU.
+//! What a driver reports of its card: its own statistics, the sizes of its rings, its queues, its interrupt
+//! coalescing, and the work that it takes off the CPU.
 //!
-//! Driver and private statistics come from the old ioctl, the only interface for them; the rest from ethtool's netlink.
-//! None of it needs a privilege.
+//! The driver's name and its own statistics come from the old ioctl, the only interface for them; the rest comes from
+//! ethtool's netlink. No privilege is needed.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
@@ -21,16 +21,16 @@ use crate::{Error, IfName, Result};
 #[serde(default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Nic {
-    /// The driver's name.
+    /// The driver's name (`virtio_net`); empty if the driver reports none.
     pub driver: String,
     /// Its statistics under its own names, since the driver's start.
     pub statistics: BTreeMap<String, u64>,
     pub rings: Option<Rings>,
-    /// Its queues.
+    /// Queues in use and at most; `None` if the driver reports none.
     pub channels: Option<Channels>,
     /// How long it waits before it interrupts.
     pub coalescing: Option<Coalescing>,
-    /// Work that it could take off the CPU, and whether it does: `tso`, `gso`, `gro`, `rx-checksum`, `tx-checksum`,
+    /// Offloads that the card supports, and whether each is on: `tso`, `gso`, `gro`, `rx-checksum`, `tx-checksum`,
     /// `scatter-gather`, `lro`.
     pub offloads: BTreeMap<String, bool>,
 }
@@ -46,10 +46,10 @@ const NAME_BYTES: usize = 32;
 /// The most statistics that are read: large cards have a few thousand.
 const STATISTICS_MAX: usize = 20_000;
 
-/// Asks a link's driver, in the calling thread's namespace.
+/// Queries a link's driver, in the calling thread's namespace.
 ///
 /// # Errors
-/// There is no such link, or no socket to be had. What the driver has no answer to is no error.
+/// The link does not exist, or no socket could be opened. A query that the driver does not support is no error.
 pub fn ask(link: &IfName) -> Result<Nic> {
     let attempted = || format!("ask the driver of link {link}");
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -77,7 +77,6 @@ struct Card<'a> {
 }
 
 impl Card<'_> {
-    /// The driver's name.
     fn driver(&self) -> io::Result<String> {
         // struct ethtool_drvinfo: command, then texts, of which the first is the name.
         let mut words = [0; 49];

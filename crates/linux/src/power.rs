@@ -1,5 +1,5 @@
-//! How CPUs save power and share their parts: the sleeps that they take, the frequency at which they run, and which of
-//! them are two halves of one core.
+//! How CPUs save power and share cores: their idle states, the frequency at which they run, and which of them are
+//! hyper-threads of one core.
 
 use crate::{CpuSet, Files, Result};
 
@@ -12,14 +12,14 @@ pub struct CpuPower {
     pub now_khz: Option<u64>,
     /// At what it can run.
     pub max_khz: Option<u64>,
-    /// The CPUs of its core, itself among them; empty where the machine does not report it.
+    /// The CPUs of its core, including itself; empty where the machine does not report it.
     pub core: CpuSet,
 }
 
 /// A kind of sleep (`cpuidle/stateN`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sleep {
-    /// The driver's name of it.
+    /// The driver's name for the state (`C1`).
     pub name: String,
     /// Microseconds that waking up from it takes.
     pub latency_us: u64,
@@ -28,10 +28,11 @@ pub struct Sleep {
 }
 
 impl Files {
-    /// What this CPU does to save power; nothing where the machine has none of it, as virtual ones often.
+    /// What this CPU does to save power. Fields that the machine does not report are empty, as on most virtual
+    /// machines.
     ///
     /// # Errors
-    /// A file may not be read, or has no number.
+    /// A file is not readable or does not hold a number.
     pub fn cpu_power(&self, cpu: u16) -> Result<CpuPower> {
         let at = format!("sys/devices/system/cpu/cpu{cpu}");
         let mut sleeps = Vec::new();
@@ -51,7 +52,7 @@ impl Files {
         })
     }
 
-    /// Drivers that do not know say `<unknown>`.
+    /// The frequency in a file; drivers write `<unknown>` where they cannot read it.
     fn frequency(&self, path: &str) -> Result<Option<u64>> {
         Ok(self.read(path)?.and_then(|text| text.trim().parse().ok()))
     }

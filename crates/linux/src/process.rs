@@ -1,4 +1,4 @@
-//! Programs that are started and never left behind, and what this process itself may do.
+//! Starts programs so that none is left behind, and checks what this process itself may do.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -25,7 +25,7 @@ use crate::{CpuSet, Error, Netns, Result, netns};
 pub struct Spawn {
     /// The executable: a path, or a name that is looked up in `PATH`.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments, without the program's own name.
     pub args: Vec<String>,
     /// Variables added to the environment, which is inherited.
     pub env: Vec<(String, String)>,
@@ -37,17 +37,17 @@ pub struct Spawn {
     pub cpus: Option<CpuSet>,
     /// How it is scheduled.
     pub scheduling: Scheduling,
-    /// The file that is its standard input; `None`: nothing.
+    /// The file for its standard input; `None`: `/dev/null`.
     pub input: Option<PathBuf>,
-    /// The file at whose end both its outputs are written; `None`: nowhere.
+    /// The file to which both its outputs are appended; `None`: `/dev/null`.
     pub log: Option<PathBuf>,
     /// The file that its standard output is written to instead, from the beginning.
     pub output: Option<PathBuf>,
     /// What it sees of the machine's files; `None`: all, as the caller does. With [`Spawn::new_pid_namespace`] it also
     /// gets a `/proc` that fits.
     pub view: Option<View>,
-    /// It becomes process 1 of a new PID namespace: when it ends, the kernel kills all that it has started. Such a
-    /// process gets only those signals for which it has a handler, and SIGKILL.
+    /// Makes it process 1 of a new PID namespace: when it ends, the kernel kills all its descendants. Process 1
+    /// receives only SIGKILL and the signals for which it has a handler.
     pub new_pid_namespace: bool,
     /// The kernel kills it when this process ends, however that happens.
     pub die_with_parent: bool,
@@ -59,7 +59,7 @@ pub struct Child {
     pid: u32,
     pidfd: OwnedFd,
     name: String,
-    /// Says once how it ended.
+    /// Receives the exit status, once.
     ending: Receiver<io::Result<ExitStatus>>,
     ended: Option<ExitStatus>,
     /// The thread that started it and waits for it. The kernel takes the end of that thread, and not of the process,
@@ -87,7 +87,7 @@ impl Spawn {
         }
     }
 
-    /// Starts it. Returns when the program has been loaded, so that one that is not there is an error here.
+    /// Starts it. Returns when the program has been loaded, so a missing program is an error here.
     pub fn start(self) -> Result<Child> {
         let name = self.program.display().to_string();
         let (say_started, started) = mpsc::channel();
@@ -159,7 +159,7 @@ impl Child {
         self.wait()
     }
 
-    /// Lets it go on after this value is gone; after this process only if it was not started with
+    /// Leaves it running when this value is dropped. It also survives this process, unless it was started with
     /// [`Spawn::die_with_parent`].
     pub fn detach(mut self) {
         self.keeper = None;
@@ -183,15 +183,15 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let Some(keeper) = self.keeper.take() else { return };
-        // Without privilege over the child nothing can be done, and then waiting would be for ever.
+        // Without privilege over the child the signal fails, and waiting could last for ever.
         if self.signal(Signal::KILL).is_ok() {
             let _ = keeper.join();
         }
     }
 }
 
-/// An error that says which privilege is missing for work on the network: `CAP_NET_ADMIN` for links, routes and
-/// rules, `CAP_SYS_ADMIN` for namespaces.
+/// Fails if this process lacks a privilege for work on the network, and names it: `CAP_NET_ADMIN` for links, routes
+/// and rules, `CAP_SYS_ADMIN` for namespaces.
 pub fn require_network_admin() -> Result<()> {
     let attempted = "look at the privileges of this process";
     let held = rustix::thread::capabilities(None).attempt(|| attempted)?.effective;
@@ -267,8 +267,8 @@ pub fn raise_open_files() -> Result<u64> {
     Ok(now.maximum.unwrap_or(u64::MAX))
 }
 
-/// Raises the limit of open files as far as it goes, and that itself if it is less than `wanted` and this process may
-/// (`CAP_SYS_RESOURCE`, and `fs.nr_open` allows it); the limit in force afterwards.
+/// Raises the soft limit of open files to the hard limit, and the hard limit to `wanted` if it is lower (needs
+/// `CAP_SYS_RESOURCE`, and `fs.nr_open` caps it). Returns the limit in force afterwards.
 pub fn allow_open_files(wanted: u64) -> Result<u64> {
     let limit = raise_open_files()?;
     if limit >= wanted {
@@ -282,7 +282,7 @@ pub fn allow_open_files(wanted: u64) -> Result<u64> {
     }
 }
 
-/// The life of the keeper thread: start the child, say so, wait, say how it ended.
+/// The body of the keeper thread: start the child, report that, wait, report the exit status.
 fn keep(
     spawn: Spawn,
     say_started: &Sender<Result<(u32, OwnedFd)>>,
@@ -319,7 +319,7 @@ fn launch(spawn: Spawn) -> Result<std::process::Child> {
     command.args(&spawn.args).envs(spawn.env).stdin(input(spawn.input)?);
     let (out, err) = outputs(spawn.log)?;
     command.stdout(own_output(spawn.output)?.unwrap_or(out)).stderr(err);
-    // A Ctrl-C at the terminal goes to the whole process group. Who ends the child is for its starter to say.
+    // A Ctrl-C at the terminal goes to the whole process group; the child must end only when its starter decides so.
     command.process_group(0);
     if spawn.die_with_parent {
         die_with_this_process(&mut command).attempt(|| format!("start {name}"))?;

@@ -1,4 +1,4 @@
-//! Queueing disciplines as they are asked for: what stands at the root of a link, in tc's words.
+//! Queueing disciplines to be set at the root of a link, in tc's terms.
 
 use std::fmt;
 
@@ -30,23 +30,22 @@ pub enum Qdisc {
 pub struct Tbf {
     /// Bytes a second; packets are counted with their Ethernet header.
     pub rate_bytes_per_s: u64,
-    /// Bytes that may leave at once. A packet with its header has to fit, else none of its size passes.
+    /// Bytes that may leave at once. It must hold a packet with its header, otherwise packets of that size never pass.
     pub burst_bytes: u32,
     /// The discipline of the packets that wait, as a card's queue has one.
     pub inner: Qdisc,
 }
 
-/// What netem does to each packet that it is given. Zero, or `None`, is nothing.
+/// What netem does to each packet. Zero or `None` turns an effect off.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Netem {
     /// Nanoseconds that a packet waits, up to `i64::MAX`.
     pub delay_ns: u64,
     /// Nanoseconds by which the delay is longer or shorter, evenly spread; at most `i32::MAX`, which is 2.1 s.
     pub jitter_ns: u64,
-    /// The share of packets that are lost, each by itself.
+    /// The share of packets that are lost, independently of each other.
     pub loss: Probability,
-    /// The share of packets that do not wait and so overtake those before them. Without a delay there is nothing to
-    /// overtake.
+    /// The share of packets that skip the delay and so overtake earlier ones. Has no effect without a delay.
     pub reorder: Probability,
     /// Bytes a second that pass; packets are counted with their Ethernet header.
     pub rate_bytes_per_s: Option<u64>,
@@ -97,13 +96,13 @@ pub struct FqCodel {
 pub struct Probability(pub u32);
 
 impl Probability {
-    /// The nearest to a ratio, 0 to 1; what is beyond is taken for the end.
+    /// The nearest representable value to a ratio from 0 to 1; other values are clamped.
     pub fn from_ratio(ratio: f64) -> Probability {
         // As tc rounds (`rint` in tc/q_netem.c), so that the command and the change are the same.
         Probability((ratio.clamp(0.0, 1.0) * f64::from(u32::MAX)).round_ties_even() as u32)
     }
 
-    /// 0 to 1.
+    /// The probability as a ratio, 0 to 1.
     pub fn ratio(self) -> f64 {
         f64::from(self.0) / f64::from(u32::MAX)
     }
@@ -127,7 +126,8 @@ impl Qdisc {
         }
     }
 
-    /// Whether what the kernel reports is what was requested: what was left to the kernel may be anything.
+    /// Whether the discipline that the kernel reports meets the request; options left to the kernel may have any
+    /// value.
     pub fn is_met_by(&self, found: &Qdisc) -> bool {
         fn met<T: PartialEq + Copy>(asked: Option<T>, found: Option<T>) -> bool {
             asked.is_none() || asked == found
@@ -155,16 +155,16 @@ impl Qdisc {
     }
 }
 
-/// What CoDel reports for a time that it was given: it counts in units of 1024 ns and rounds down both ways
-/// (`CODEL_SHIFT` in include/net/codel.h), so that tc shows 4999 µs for 5 ms.
+/// The time that CoDel reports for a requested one. It counts in units of 1024 ns and rounds down twice (`CODEL_SHIFT`
+/// in include/net/codel.h), so tc shows 4999 µs for 5 ms.
 fn codel_told_us(asked_us: u32) -> u32 {
     let units = (u64::from(asked_us) * 1000) >> 10;
     u32::try_from((units << 10) / 1000).expect("rounded down from a figure that fits")
 }
 
 impl fmt::Display for Qdisc {
-    /// As tc takes it: `netem limit 1000 delay 40ms loss 0.2%`. A tbf, which takes two commands, is told with what is
-    /// inside it.
+    /// In tc's syntax: `netem limit 1000 delay 40ms loss 0.2%`. A tbf, which takes two commands in tc, is printed
+    /// together with its inner discipline.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())?;
         match self {

@@ -1,4 +1,4 @@
-//! Routes as they are asked for.
+//! Routes to be made.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::IfName;
 
-/// A unicast route.
+/// A unicast route of the main table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Where it leads; a prefix of length 0 is the default route.
     pub dst: IpNet,
-    /// The next hop; `None`: the destination is on the link itself.
+    /// The next hop; `None` if the destination is on the link itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
     /// The link. Plans name links, never indexes.
     pub dev: IfName,
-    /// Take the next hop as reachable on `dev` though no route says so.
+    /// Treat the next hop as reachable on `dev` even if no route leads to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub onlink: bool,
     /// The preferred source address.
@@ -45,7 +45,7 @@ pub struct Encap {
 }
 
 impl Route {
-    /// The destination on the link itself.
+    /// A route to a destination on the link itself.
     pub fn on_link(dst: IpNet, dev: IfName) -> Route {
         Route { dst, via: None, dev, onlink: false, src: None, mtu: None, encap: None }
     }

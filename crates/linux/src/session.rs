@@ -1,15 +1,15 @@
-//! A process that outlives who started it: the leader of a session of its own.
+//! A process that outlives its parent: the leader of its own session.
 
 use std::io::Write;
 
 use crate::Result;
 use crate::error::Attempt;
 
-/// Puts this process into a session of its own, without a terminal, so that what ends the one in which it was started
-/// (a closed login, Ctrl-C) does not end it. It also leaves the directory it was started in, and asks the kernel to take
-/// others first when memory runs out, which needs root; that it may not is no error.
+/// Moves this process into a new session without a terminal, so that it survives the end of the old one (a closed
+/// login, Ctrl-C). It also leaves its current directory, and asks the kernel to kill other processes first when memory
+/// runs out. That last step needs root; without it, it is skipped without an error.
 ///
-/// `EPERM` if it leads a process group already, as a shell's jobs do.
+/// `EPERM` if the process already leads a process group, as a shell's jobs do.
 pub fn lead() -> Result<()> {
     rustix::process::setsid().attempt(|| "begin a session")?;
     std::env::set_current_dir("/").attempt(|| "go to /")?;

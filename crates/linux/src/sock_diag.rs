@@ -20,15 +20,15 @@ pub use message::{SocketMemory, TcpInfo, TcpSocket};
 
 /// States of a TCP socket, as bits of a question (`1 << TCP_LISTEN` and so on in include/net/tcp_states.h).
 pub mod states {
-    /// Connected.
+    /// Connections in use in both directions.
     pub const ESTABLISHED: u32 = 1 << 1;
-    /// Ended, and remembered.
+    /// Closed connections that the kernel still remembers for a time (`TCP_TIMEWAIT_LEN`).
     pub const TIME_WAIT: u32 = 1 << 6;
     /// Closed by the peer, not yet by the program.
     pub const CLOSE_WAIT: u32 = 1 << 8;
-    /// Waiting for connections.
+    /// Listeners, which wait for connections.
     pub const LISTEN: u32 = 1 << 10;
-    /// Everything.
+    /// Every state.
     pub const ALL: u32 = 0xfff;
 }
 

@@ -1,8 +1,8 @@
 //! When the kernel saw a packet: `SO_TIMESTAMPING`
 //! ([Documentation/networking/timestamping](https://docs.kernel.org/networking/timestamping.html)).
 //!
-//! A packet that is sent gets its stamp when the driver is given it, one that comes when the driver hands it over. Both
-//! are the kernel's own (software) stamps and of one clock, so their differences are exact.
+//! A sent packet gets its stamp when it is handed to the driver, a received one when the driver hands it over. Both
+//! stamps are the kernel's own (software) stamps and use one clock, so their differences are exact.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -32,8 +32,8 @@ pub fn enable(socket: BorrowedFd<'_>) -> Result<()> {
         | libc::SOF_TIMESTAMPING_SOFTWARE
         // The stamp comes back without the packet.
         | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-    // SAFETY: the descriptor is open; the value is an `unsigned int` that lives through the call, and its length is
-    // told.
+    // SAFETY: the descriptor is open; the value is an `unsigned int` that lives through the call, and the length
+    // passed is its size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -78,7 +78,7 @@ fn message(
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = control.0.len() as _;
     // SAFETY: the descriptor is open; the message points to a buffer and to control memory that live through the call
-    // and have the lengths that it tells.
+    // and have the lengths given in the message.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags | libc::MSG_DONTWAIT) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
     Ok((bytes, stamp_of(&message)))

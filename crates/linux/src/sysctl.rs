@@ -30,13 +30,13 @@ pub struct Tree {
     root: PathBuf,
 }
 
-/// A parameter of the calling thread's namespace; `None` if the kernel has none of that name.
+/// Reads a parameter in the calling thread's namespace; `None` if the kernel does not have it.
 pub fn read(key: &Key) -> Result<Option<String>> {
     Tree::kernel().read(key)
 }
 
-/// Sets a parameter of the calling thread's namespace. `ENOENT` if the kernel has none of that name, `EINVAL` if it
-/// does not take the value.
+/// Sets a parameter in the calling thread's namespace. `ENOENT` if the kernel does not have it, `EINVAL` if it rejects
+/// the value.
 pub fn write(key: &Key, value: &str) -> Result<()> {
     Tree::kernel().write(key, value)
 }
@@ -47,7 +47,7 @@ pub fn list(prefix: &str) -> Result<BTreeMap<Key, String>> {
 }
 
 impl Tree {
-    /// The kernel's parameters.
+    /// The parameters of the running kernel, below `/proc/sys`.
     pub fn kernel() -> Tree {
         Tree::at("/proc/sys")
     }
@@ -57,7 +57,7 @@ impl Tree {
         Tree { root: root.into() }
     }
 
-    /// The value without the line's end; `None` if there is no such parameter.
+    /// The value without the final newline; `None` if the parameter does not exist.
     pub fn read(&self, key: &Key) -> Result<Option<String>> {
         match fs::read_to_string(self.root.join(key.as_str())) {
             Ok(text) => Ok(Some(text.trim_end_matches('\n').to_owned())),
@@ -69,7 +69,7 @@ impl Tree {
     /// Sets a value. Never makes a file.
     pub fn write(&self, key: &Key, value: &str) -> Result<()> {
         let attempted = || format!("set sysctl {key} to {value:?}");
-        // The kernel takes a value in one write or not at all; a file must not keep the rest of a longer value.
+        // The kernel takes a value in one write. A plain file must not keep the tail of a longer old value.
         let mut file = OpenOptions::new()
             .write(true)
             .truncate(true)

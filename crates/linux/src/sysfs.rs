@@ -1,8 +1,8 @@
 //! `/sys/class/net` of a namespace.
 //!
-//! What sysfs shows of the network is fixed when it is mounted, so that `/sys` shows the links of the namespace it was
-//! mounted from, wherever the reader is. Here each namespace gets a mount of its own that hangs nowhere: it is reached
-//! by its descriptor and ends with it, so that no mount namespace and no directory is needed (`fsopen`, Linux 5.2).
+//! A sysfs shows the network namespace it was mounted in, so `/sys` shows those links wherever the reader is. Here
+//! each namespace gets a detached mount: it is reached by its descriptor and ends with it, so it needs no mount
+//! namespace and no directory (`fsopen`, Linux 5.2).
 
 mod attribute;
 mod device;
@@ -34,9 +34,9 @@ pub struct NetSysfs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
-    /// Receive queue n; its CPUs are those that receive packet steering sends to (`rps_cpus`).
+    /// Receive queue n; its CPUs are the targets of receive packet steering (`rps_cpus`).
     Rx(u16),
-    /// Send queue n; its CPUs are those that send by it (`xps_cpus`).
+    /// Send queue n; its CPUs are those that send through it (`xps_cpus`).
     Tx(u16),
 }
 
@@ -67,8 +67,8 @@ impl NetSysfs {
         Ok(queues)
     }
 
-    /// The CPUs of a queue; empty: steering is off. `ENOENT` without the link or the queue, and for the one send
-    /// queue of a link that has no more (there is nothing to choose from).
+    /// The CPUs of a queue; an empty set turns steering off. `ENOENT` without the link or the queue, and for the only
+    /// send queue of a link, where XPS has no choice to make.
     pub fn read_queue_cpus(&self, link: &IfName, queue: Queue) -> Result<CpuSet> {
         let path = queue.path(link);
         let text = self.read(&path)?;
@@ -163,7 +163,7 @@ impl fmt::Display for Queue {
     }
 }
 
-/// Mounts the sysfs of the calling thread's network namespace, attached to nothing.
+/// Mounts the sysfs of the calling thread's network namespace, detached from every directory.
 fn mount() -> rustix::io::Result<OwnedFd> {
     let filesystem = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&filesystem)?;

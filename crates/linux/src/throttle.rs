@@ -1,6 +1,6 @@
-//! Control groups that may not use a CPU as long as they would: quotas, and how often these stopped it. Version 2
-//! (`cpu.max`, `cpu.stat`) and the `cpu` hierarchy of version 1 (`cpu.cfs_quota_us`). And groups of version 2 whose
-//! memory is nearly all taken, in which buffers of sockets count (`memory.max`).
+//! Control groups with a CPU quota, and how often that quota stopped them: version 2 (`cpu.max`, `cpu.stat`) and the
+//! `cpu` hierarchy of version 1 (`cpu.cfs_quota_us`). Also groups of version 2 that are close to their memory limit
+//! (`memory.max`), which includes socket buffers.
 
 use crate::{Files, Result};
 
@@ -21,14 +21,14 @@ pub struct Throttled {
     pub throttled_us: u64,
 }
 
-/// A group whose memory is nearly all taken.
+/// A group that is close to its memory limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tight {
     /// Its path below `/sys/fs/cgroup`.
     pub path: String,
-    /// Bytes that it may have.
+    /// The limit in bytes (`memory.max`).
     pub most: u64,
-    /// Bytes that it has.
+    /// Bytes in use.
     pub taken: u64,
     /// Bytes among them in buffers of sockets.
     pub sockets: u64,
@@ -89,13 +89,13 @@ impl Files {
 
     fn tight(&self, path: &str) -> Result<Option<Tight>> {
         let at = format!("sys/fs/cgroup/{path}");
-        // Without a limit it says "max", and the top has no such file.
+        // A group without a limit reads "max", and the root group has no such file.
         let number = |file: &str| -> Result<Option<u64>> {
             Ok(self.read(&format!("{at}/{file}"))?.and_then(|text| text.trim().parse().ok()))
         };
         let Some(most) = number("memory.max")? else { return Ok(None) };
         let taken = number("memory.current")?.unwrap_or_default();
-        // What follows adds up the counts of all CPUs, which costs more than all the rest.
+        // The next read adds up the counts of all CPUs and costs more than all the others.
         if taken < most / 5 * 4 {
             return Ok(None);
         }

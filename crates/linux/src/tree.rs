@@ -1,8 +1,8 @@
-//! A directory tree from another machine, which is not trusted: paths never lead out of it.
+//! A directory tree from another machine. It is not trusted, so paths never lead out of it.
 //!
 //! A symbolic link in it could point at any file of this machine, a pipe would block the reader, opening a device can
-//! have effects, and a sparse file costs its maker nothing. So links are not followed, only regular files are opened,
-//! and the bytes that are read have a limit.
+//! have effects, and a sparse file of any size takes no space to make. So links are not followed, only regular files
+//! are opened, and the number of bytes read is limited.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use crate::error::Attempt;
 use crate::{Error, Result};
 
-/// How many bytes of a tree are read, all files together. A machine with a thousand links and the routes of the whole
-/// Internet fills a third of it.
+/// The most bytes read from a tree, all files together. A machine with a thousand links and a full Internet routing
+/// table fills a third of it.
 const BYTES_MAX: u64 = 512 << 20;
 /// How paths are looked up.
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
@@ -46,7 +46,7 @@ impl Tree {
     /// Opens a tree. Symbolic links in `path` itself are followed: the user named it.
     ///
     /// # Errors
-    /// There is no such directory, or it may not be read.
+    /// The directory does not exist or is not readable.
     pub fn open(path: &Path) -> Result<Tree> {
         Tree::limited(path, BYTES_MAX)
     }
@@ -60,10 +60,10 @@ impl Tree {
         Ok(Tree { root, path, allowance, refused: Mutex::default() })
     }
 
-    /// A directory in it as a tree of its own. Both share the limit on bytes.
+    /// A directory in it as a separate tree. Both share the limit on bytes.
     ///
     /// # Errors
-    /// It is missing, or no directory.
+    /// It does not exist or is not a directory.
     pub fn below(&self, name: &str) -> Result<Tree> {
         let path = self.path.join(name);
         let root = self
@@ -72,10 +72,10 @@ impl Tree {
         Ok(Tree { root, path, allowance: self.allowance.clone(), refused: Mutex::default() })
     }
 
-    /// A file's text; bytes that are no UTF-8 become U+FFFD. `None` if there is no such file.
+    /// A file's text; bytes that are not UTF-8 become U+FFFD. `None` if the file does not exist.
     ///
     /// # Errors
-    /// There is something else than a regular file, a symbolic link on the way, or more than may be read.
+    /// It is not a regular file, a symbolic link is on the way, or the limit on bytes is reached.
     pub fn read(&self, path: &str) -> Result<Option<String>> {
         match self.bytes(path) {
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -168,11 +168,11 @@ pub struct NewTree {
 }
 
 impl NewTree {
-    /// Makes the directory and its parents, or takes one that is there and empty.
+    /// Makes the directory and its parents, or uses an existing empty one.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOTEMPTY` or `ELOOP` if something else than an empty directory has the name, a symbolic link for
-    /// one; otherwise it cannot be made.
+    /// `EEXIST`, `ENOTEMPTY` or `ELOOP` if the name belongs to anything but an empty directory, for example a symbolic
+    /// link; any other error means that it cannot be made.
     pub fn create(path: &Path) -> Result<NewTree> {
         let attempted = || format!("create directory {}", path.display());
         if let Some(parent) = path.parent() {

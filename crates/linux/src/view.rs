@@ -1,9 +1,9 @@
-//! What a foreign program sees of the machine's files: all of it, read-only, with directories of its own where it
-//! wants to write.
+//! A foreign program's view of the machine's files: all of them, read-only, with private directories where it has to
+//! write.
 //!
-//! The view is a mount namespace that the program is started in. It ends with the program and whatever that left
-//! running, and nothing of it is seen outside: there is nothing to take back. Where a directory such as `/run` is the
-//! program's own, what is in it stays visible, and what is new goes into a directory that the starter names.
+//! The view is a mount namespace that the program is started in. It ends with the program and with every process that
+//! the program left running. No mount in it is visible outside, so there is nothing to undo. Where a directory such as
+//! `/run` is private, its existing contents stay visible, and new files go into a directory that the starter names.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr, OsString};
@@ -33,11 +33,10 @@ pub struct View {
 /// A directory in which the program may make files, which lie elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Own {
-    /// The directory as the program knows it, `/run` for instance. If the machine has none of that name, this says
-    /// nothing.
+    /// The directory's path in the program's view, for instance `/run`. Ignored if the machine has no such directory.
     pub at: PathBuf,
-    /// Where it is in truth; made if need be. What the program leaves here, its next start with the same directory
-    /// finds.
+    /// The directory that really holds its files; made if it is missing. Files left here are visible to the next
+    /// program started with this directory.
     pub dir: PathBuf,
     /// Names in it of which the program shall not see the machine's: it has its own.
     pub hidden: Vec<OsString>,
@@ -47,7 +46,6 @@ pub struct Own {
 const PLACEHOLDER_MODE: u32 = 0;
 /// File systems that are no storage: the kernel decides what may be written there.
 const KERNELS_OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
-/// `MOUNT_ATTR_RDONLY` of `linux/mount.h`.
 const MOUNT_ATTR_RDONLY: u64 = 1;
 
 /// `struct mount_attr` of `linux/mount.h`.
@@ -60,15 +58,16 @@ struct MountAttr {
 }
 
 impl View {
-    /// Puts the calling thread into a mount namespace with this view, for good: for threads started for that. The
-    /// thread must be in the network namespace in which the program will run, whose links `/sys` then shows.
+    /// Moves the calling thread into a mount namespace with this view, permanently; call it only on a thread started
+    /// for this. The thread must be in the network namespace in which the program will run, because `/sys` then shows
+    /// that one's links.
     pub(crate) fn enter(&self) -> Result<()> {
         let attempted = || "make a mount namespace";
-        // SAFETY: NEWNS also unshares the thread's root and working directory, and neither the table of descriptors
-        // nor anything else that another thread could rely on; this thread was started to be changed.
+        // SAFETY: NEWNS also unshares the thread's root and working directory, but neither the table of descriptors
+        // nor any other state that another thread could rely on; this thread was started to be changed.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.attempt(attempted)?;
-        // Nothing mounted here is seen outside. What is unmounted outside goes here too, so that a namespace of which
-        // the name is deleted does not live on in this copy.
+        // Mounts made here are not visible outside. Unmounts outside propagate here, so that a namespace whose name is
+        // deleted does not live on in this copy.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", slave).attempt(attempted)?;
         let mut writable = BTreeSet::new();
@@ -90,7 +89,7 @@ impl Own {
         Own { at: at.into(), dir: dir.into(), hidden }
     }
 
-    /// Mounts the directory; where, or `None` if the machine has no such directory.
+    /// Mounts the directory and returns its path, or `None` if the machine has no such directory.
     fn mount(&self) -> Result<Option<PathBuf>> {
         let Ok(at) = fs::canonicalize(&self.at) else { return Ok(None) };
         let attempted = || format!("give a program a {} of its own in {}", at.display(), self.dir.display());
@@ -135,13 +134,13 @@ impl Own {
         Ok(())
     }
 
-    /// Makes something onto which the machine's entry can be mounted; its name, if it is to be. What the program itself
-    /// has made under this name goes before.
+    /// Makes an entry on which the machine's entry can be mounted, and returns its name if a mount is needed. An entry
+    /// that the program itself made under this name takes precedence.
     fn hold_place(&self, entry: &DirEntry) -> io::Result<Option<OsString>> {
         let place = self.dir.join(entry.file_name());
         let kind = entry.file_type()?;
         let made = if kind.is_symlink() {
-            // Nothing can be mounted onto a link, and a copy leads to the same.
+            // A symbolic link cannot be a mount point; a copy of it leads to the same target.
             return match std::os::unix::fs::symlink(fs::read_link(entry.path())?, &place) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
                 _ => Ok(None),
@@ -215,7 +214,7 @@ fn unescaped(field: &[u8]) -> PathBuf {
 fn set_read_only(mount: &Path) -> rustix::io::Result<()> {
     let path = CString::new(mount.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
     let attr = MountAttr { set: MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, userns_fd: 0 };
-    // SAFETY: a path that ends with NUL and a structure of the size that is told, both valid for the length of the
+    // SAFETY: a path that ends with NUL and a structure whose size is passed with it, both valid for the length of the
     // call, which writes to neither (mount_setattr(2), Linux 5.12).
     let result = unsafe {
         libc::syscall(
@@ -233,9 +232,9 @@ fn set_read_only(mount: &Path) -> rustix::io::Result<()> {
     Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Gives a child that begins a PID namespace a `/proc` of that namespace. With the outer one its own number would lead
-/// it to another program's process: programs in Go look for their network namespace under `/proc/<getpid>`, would find
-/// the machine's, and go there.
+/// Gives a child that begins a PID namespace a `/proc` of that namespace. In the outer `/proc`, its own process number
+/// belongs to another process. Programs in Go look for their network namespace under `/proc/<getpid>`: they would find
+/// the machine's namespace and enter it.
 pub(crate) fn with_its_own_proc(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     let mount = || {

@@ -1,7 +1,7 @@
 //! Rules of iptables-legacy, which `nft` does not show: which matches and targets they use.
 //!
-//! Only tables that are there are asked for. To ask for another one would make it: the kernel loads its module and
-//! hooks it into the packets' way.
+//! Only tables that already exist are queried. A query for any other table would create it: the kernel would load its
+//! module and register its hooks in the packet path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::{Error, Result};
 /// A table of iptables-legacy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegacyTable {
-    /// Whose packets it sees.
+    /// The address family whose packets it sees.
     pub family: Family,
     /// Its name: filter, nat, mangle, raw, security.
     pub name: String,
@@ -33,12 +33,12 @@ const INFO_BYTES: usize = 84;
 const NAME_BYTES: usize = 32;
 /// `struct ipt_get_entries`: the name, the bytes of what follows, and a gap up to the entries' alignment.
 const ENTRIES_AT: usize = 40;
-/// `struct xt_entry_match` and `xt_entry_target`: their size, then a name of so many bytes.
+/// `struct xt_entry_match` and `xt_entry_target` begin with their size; these bytes hold the name.
 const EXTENSION_NAME: std::ops::Range<usize> = 2..31;
 
 /// Where a rule has what follows its addresses.
 struct Layout {
-    /// Of the 16-bit number that says where its target is; the one that says where the next rule is follows.
+    /// The place of the 16-bit offset of a rule's target; the offset of the next rule follows it.
     target_at: usize,
     /// Of its first match.
     matches: usize,

@@ -8,8 +8,7 @@ use crate::LoadError;
 use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
 use crate::target::{Expect, Request, Sizes, Version};
 
-/// The greatest length of a request in bytes: one write of a whole pipeline of them must not be too much for any
-/// memory.
+/// The greatest length of a request in bytes, so that one write of a whole pipeline fits in memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// The greatest payload of a UDP datagram over IPv4: 65,535 less 20 of IP and 8 of UDP.
@@ -22,7 +21,7 @@ pub(crate) struct Asks {
     pub(crate) reply: Reply,
     /// Of each kind, the sum of its weight and those before it.
     weights: Vec<u64>,
-    /// What a call of gRPC carries; otherwise nothing.
+    /// The message of a gRPC call; empty for other protocols.
     pub(crate) message: Bytes,
 }
 
@@ -30,12 +29,12 @@ pub(crate) struct Asks {
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) bytes: Vec<u8>,
-    /// Its answer has only a head, whatever length that gives (RFC 9110, 9.3.2).
+    /// The answer consists of a head only, whatever length it declares (RFC 9110, 9.3.2).
     pub(crate) is_head: bool,
     pub(crate) expect: Expect,
 }
 
-/// What answers look like.
+/// The form of the answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
     Http,
@@ -115,8 +114,8 @@ impl Asks {
     }
 }
 
-/// Scatters numbers that follow each other (the finaliser of SplitMix64; Steele, Lea and Flood 2014, "Fast splittable
-/// pseudorandom number generators").
+/// Mixes consecutive numbers (the finaliser of SplitMix64; Steele, Lea and Flood 2014, "Fast splittable pseudorandom
+/// number generators").
 fn scatter(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -185,7 +184,7 @@ impl Kind {
     }
 }
 
-/// RFC 9110, 5.6.2.
+/// Whether the text is a token (RFC 9110, 5.6.2).
 fn is_token(text: &str) -> bool {
     let symbol = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(symbol)

@@ -1,14 +1,14 @@
-//! The generator's checks of itself: whether a run was what was asked for, and whether its figures mean what they say.
+//! The generator's checks of itself: whether a run met its request, and whether its figures are valid.
 //!
-//! What the literature demands of a latency measurement (M. Kogias, S. Mallon, E. Bugnion, *Lancet: A self-correcting
-//! Latency Measuring Tool*, USENIX ATC 2019; Y. Zhang, D. Meisner, J. Mars, L. Tang, *Treadmill*, ISCA 2016; RFC 2330,
-//! §11) is checked after every run. A check that fails says what was found, what it means and what to do.
+//! After every run it checks what the literature demands of a latency measurement (M. Kogias, S. Mallon, E. Bugnion,
+//! *Lancet: A self-correcting Latency Measuring Tool*, USENIX ATC 2019; Y. Zhang, D. Meisner, J. Mars, L. Tang,
+//! *Treadmill*, ISCA 2016; RFC 2330, §11). A check that fails reports the finding, its consequence and a remedy.
 //!
-//! **Two kinds.** A [`Kind::Truth`] is an account of requests: it has no noise, and a run that fails it did not do what
-//! was asked. A [`Kind::Doubt`] judges circumstances, some by tests of significance that accuse one good run in a
-//! hundred; on a noisy machine several may fail at once, and a user decides whether they make a run fail.
+//! **Two kinds.** A [`Kind::Truth`] accounts for requests: it has no noise, and a run that fails it did not do what
+//! was requested. A [`Kind::Doubt`] judges circumstances, some by tests of significance that accuse one good run in a
+//! hundred. On a noisy machine several may fail at once, and a user decides whether they make a run fail.
 //!
-//! What it is not: a filter. No sample is left out for what a check finds.
+//! Checks are not a filter: no sample is left out because of a result.
 
 mod account;
 mod arrivals;
@@ -34,25 +34,25 @@ pub struct Check {
     pub id: &'static str,
     /// How much it weighs.
     pub kind: Kind,
-    /// `None`: it cannot be judged; the text says why.
+    /// `None`: the check could not be made; the text gives the reason.
     pub passed: Option<bool>,
     /// One line: what was found, and if it failed, what that means and what to do.
     pub text: String,
-    /// What it was judged by, with the unit at the end of each name. Shares are 0 to 1.
+    /// The figures behind the result, with the unit at the end of each name. Shares are 0 to 1.
     pub figures: Vec<(&'static str, f64)>,
 }
 
 /// How much a check weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// If it fails, the run is not what was asked for.
+    /// A failure means that the run did not do what was requested.
     Truth,
-    /// If it fails, the figures are less sure than they look.
+    /// A failure means that the figures are less certain than they look.
     Doubt,
 }
 
-/// Looks at a run in every way that its outcome allows. Always the same checks in the same order; what the schedule or
-/// the number of samples does not allow to be judged says so.
+/// Makes every check of a run, always in one order. If the schedule or the number of samples does not permit a check,
+/// its result says so.
 pub fn checks(outcome: &Outcome, schedule: &Schedule) -> Vec<Check> {
     let sampled = sampled::Sampled::new(&outcome.series);
     let mut checks = vec![
@@ -68,14 +68,13 @@ pub fn checks(outcome: &Outcome, schedule: &Schedule) -> Vec<Check> {
     checks
 }
 
-/// How many of the sampled response times are independent of each other: what intervals are computed from. `None` if
-/// that is not known. There are at most 4096 samples a thread, so it may be far less than the number of answers.
+/// How many of the sampled response times are independent of each other, which intervals are computed from. `None` if
+/// unknown. There are at most 4096 samples a thread, so it may be far less than the number of answers.
 pub fn independent_samples(outcome: &Outcome) -> Option<u64> {
     sampled::Sampled::new(&outcome.series).independent()
 }
 
-/// Why requests were not sent within the schedule, and what to do about it. Of a run in which all were it says nothing
-/// of use.
+/// Why requests were not sent within the schedule, and a remedy. Meaningless for a run that sent all of them.
 pub fn unsent_because(outcome: &Outcome) -> String {
     cause::Shares::of_unsent(outcome).cause().explained(outcome)
 }

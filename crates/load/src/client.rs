@@ -36,8 +36,8 @@ pub struct Client {
     pub(crate) target: Target,
     pub(crate) asks: Asks,
     pub(crate) connections: Vec<Connection>,
-    /// Connections on which nothing is open, the longest unused first. Each index is in it at most once, so it never
-    /// grows. One may have broken since.
+    /// Connections without open requests, the longest unused first. Each index is in it at most once, so it never
+    /// grows. A connection in it may have broken since.
     idle: VecDeque<u32>,
     /// Connections on which something is open and more may be, likewise.
     roomy: VecDeque<u32>,
@@ -57,10 +57,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a number of connections, as [`Client::open`].
+    /// Opens a number of connections, like [`Client::open`].
     ///
     /// # Errors
-    /// As [`Client::open`].
+    /// Those of [`Client::open`].
     pub fn connect(target: &Target, connections: usize, timeout: Duration) -> Result<Client, LoadError> {
         Client::open(target, Pool::of(connections, timeout))
     }
@@ -106,11 +106,11 @@ impl Client {
         Ok(client)
     }
 
-    /// From now on asks the same server for something else, over the connections that there are.
+    /// From now on sends other requests to the same server, over the existing connections.
     ///
     /// # Errors
-    /// If such a request cannot be made, or if its answers would have to be read in another way than those so far:
-    /// HTTP instead of plain bytes, or plain bytes of another length. Then nothing has changed.
+    /// If such a request cannot be made, or if its answers need another parser: HTTP instead of plain bytes, or plain
+    /// bytes of another length. Then the client is unchanged.
     pub fn ask_for(&mut self, ask: Ask) -> Result<(), LoadError> {
         let target = Target { ask, ..self.target.clone() };
         self.pool.check(&target)?;
@@ -139,7 +139,7 @@ impl Client {
         self.pool.stamps
     }
 
-    /// Whether each request opens a connection of its own.
+    /// Whether each request opens a new connection.
     pub(crate) fn is_fresh(&self) -> bool {
         self.pool.fresh
     }
@@ -207,7 +207,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Waits until everything that is on its way is there.
+    /// Waits until all connections in progress are established.
     fn wait_until_up(&mut self, deadline_ns: u64) -> Result<(), LoadError> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut missing = self.count(|connection| connection.phase == Phase::Connecting);
@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    /// Starts connecting.
+    /// Starts to connect again; the connection is usable after an event.
     pub(crate) fn reopen(&mut self, index: u32) -> Result<(), Fault> {
         self.connections[index as usize].open(index, &self.epoll, &self.target, self.pool.stamps)
     }
@@ -244,7 +244,7 @@ impl Client {
         Some((index, self.reopen(index)))
     }
 
-    /// A connection that can take a request. If nothing is idle, one with room.
+    /// A connection that can take a request: an idle one, else one with room.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let waits = self.idle_phase();
         while let Some(index) = self.idle.pop_front() {

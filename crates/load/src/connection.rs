@@ -17,7 +17,7 @@ use crate::target::{Sizes, Target};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Open {
     pub(crate) intended_ns: u64,
-    /// [`Open::PROMISED`] as long as the connection that it is for is being made.
+    /// [`Open::PROMISED`] while its connection is being made.
     pub(crate) sent_ns: u64,
     /// Which request of its thread it is.
     pub(crate) ordinal: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Not sent yet.
+    /// Stands for a request that has not been sent.
     pub(crate) const PROMISED: u64 = u64::MAX;
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     /// True while its index stands in the queue of idle connections, or in that of those with room.
     pub(crate) in_idle: bool,
     pub(crate) in_roomy: bool,
-    /// Goes up with every socket, so that an event of the one before is known as such.
+    /// Increases with every new socket, so that late events of an old one are recognised.
     generation: u32,
 }
 
@@ -124,7 +124,7 @@ impl Connection {
         self.generation == ({ event.data }.u64() >> 32) as u32 && self.link.is_some()
     }
 
-    /// Gives the socket up, and with it what was open on it.
+    /// Closes the socket and drops its open requests.
     pub(crate) fn close(&mut self) {
         self.link = None;
         self.phase = Phase::Down;
@@ -167,19 +167,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends one datagram, of which the kernel takes all or nothing. One that it does not take is lost, as one is that
-    /// the network loses.
+    /// Sends one datagram, which the kernel takes as a whole or not at all. If it does not, the datagram counts as
+    /// lost in the network.
     pub(crate) fn send_datagram(&mut self, number: u64, scratch: &mut [u8]) -> Result<(), Fault> {
         scratch[..Sizes::NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
         self.link()?.send(scratch).map(|_| ())
     }
 
-    /// Begins a call.
+    /// Begins a gRPC call.
     pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), Fault> {
         self.link()?.calls()?.call(message)
     }
 
-    /// Sends and reads what there is. `Some`: the call is over.
+    /// Sends and reads as much as possible. `Some`: the call is over.
     pub(crate) fn poll_call(&mut self) -> Result<Option<Response>, Fault> {
         self.link()?.calls()?.poll()
     }
@@ -197,8 +197,8 @@ impl Connection {
         self.link.as_ref().is_none_or(Link::short_read_empties)
     }
 
-    /// From the last packet that was sent to the last that came, by the kernel's stamps, in nanoseconds; `None` if
-    /// there are none.
+    /// From the last packet sent to the last received, by the kernel's timestamps, in nanoseconds; `None` without
+    /// timestamps.
     pub(crate) fn wire_ns(&self) -> Option<u64> {
         self.link.as_ref()?.wire_ns()
     }
@@ -236,14 +236,14 @@ impl Connection {
         }
     }
 
-    /// True if the connection waits for a request: established, nothing open, nothing left unread, not closed.
+    /// True if the connection is ready for a request: established, no request open, no bytes unread, not closed.
     pub(crate) fn is_clean(&mut self) -> bool {
         let is_idle = self.phase == Phase::Up && self.open.is_empty();
         is_idle
             && match self.reader {
-                // What is left in its socket is known by its number and does no harm.
+                // Leftover datagrams in its socket are recognised by their number and do no harm.
                 Reader::Datagram => true,
-                // A server may say things that are no answer.
+                // A server may send frames that are not answers.
                 Reader::Call => self.poll_call().is_ok_and(|response| response.is_none()),
                 Reader::Http(_) | Reader::Stream { .. } => self.link.as_mut().is_some_and(Link::is_quiet),
             }

@@ -38,7 +38,7 @@ pub struct Download {
     pub clients: usize,
     /// Objects of each, at least one.
     pub objects: u32,
-    /// How long all of it may take.
+    /// The time limit for all downloads together.
     pub limit: Duration,
     /// CPUs of each thread, among which the clients are divided; empty: one thread, anywhere.
     pub threads: Vec<CpuSet>,
@@ -46,7 +46,7 @@ pub struct Download {
     pub scheduling: Scheduling,
 }
 
-/// What downloads gave.
+/// The result of the downloads.
 #[derive(Debug, Clone)]
 pub struct Downloaded {
     /// When the first connection was begun, in nanoseconds of [`linux::clock`].
@@ -67,11 +67,11 @@ pub struct Downloaded {
     pub threads: Vec<ThreadCost>,
 }
 
-/// Fetches everything, with connections that are made in a namespace.
+/// Fetches all objects, with connections that are made in a namespace.
 ///
 /// # Errors
-/// An object did not come, came otherwise than expected, or there was no time left for it; the request cannot be made;
-/// a CPU or a scheduling class cannot be had.
+/// An object did not arrive, differed from the expectation, or ran out of time; the request cannot be made; a CPU or a
+/// scheduling class is not available.
 pub fn download(target: &Target, order: &Download, netns: &Netns) -> Result<Downloaded, LoadError> {
     if order.clients == 0 || order.objects == 0 {
         return Err(LoadError::Shape("a download has at least one client and one object"));
@@ -272,7 +272,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Reads once; what is left is read in the next turn.
+    /// Reads once; the rest is read in the next turn.
     fn read(&mut self, index: u32) -> Result<(), Stop> {
         let client = &mut self.clients[index as usize];
         if client.connection.phase != Phase::Up {
@@ -294,7 +294,7 @@ impl<'a> Clients<'a> {
             }
             Received::End => return self.on_end(index),
         }
-        // A restarted one waits for an event of its own.
+        // A restarted connection waits for its own event.
         if self.clients[index as usize].connection.phase == Phase::Up {
             self.queue(index);
         }

@@ -12,11 +12,11 @@ pub enum LoadError {
     /// The target cannot be asked.
     #[error("no request can be made with {what} {text:?}: {why}")]
     Target {
-        /// Which part of it.
+        /// The part of the request: "host", "path" and so on.
         what: &'static str,
-        /// What it was.
+        /// The invalid text.
         text: String,
-        /// What is expected.
+        /// The rule that it breaks.
         why: &'static str,
     },
     /// The rate is out of range.
@@ -25,15 +25,15 @@ pub enum LoadError {
     /// A run needs a client with at least one connection for each thread, and CPUs for all threads or for none.
     #[error("a run cannot have this shape: {0}")]
     Shape(&'static str),
-    /// Busy waiting was asked for where it would stop the load instead of making it precise.
+    /// Busy waiting was requested where it would stop the load instead of making it precise.
     #[error("the generator cannot spin here: {0}; wait hybrid instead")]
     Spin(&'static str),
     /// TLS cannot be spoken as asked.
     #[error("TLS with {name} is not possible: {why}")]
     Tls {
-        /// The server's name.
+        /// The server's name in its certificate.
         name: String,
-        /// What is in the way.
+        /// The reason, in words.
         why: String,
     },
     /// The process may not have as many open files as it needs sockets.
@@ -50,27 +50,27 @@ pub enum LoadError {
     /// A connection was refused or reset.
     #[error("could not connect to {address}")]
     Connect {
-        /// To whom.
+        /// The address of the server.
         address: Address,
-        /// The kernel's answer.
+        /// The error of the system call.
         source: io::Error,
     },
     /// Connections were not there in time.
     #[error("could not connect to {address}: {connected} of {wanted} connections are there after {} ms", waited.as_millis())]
     ConnectTimeout {
-        /// To whom.
+        /// The address of the server.
         address: Address,
         /// Connections that are there.
         connected: usize,
-        /// Connections that were asked for.
+        /// The number of connections requested.
         wanted: usize,
         /// How long it was waited.
         waited: Duration,
     },
-    /// Not everything was fetched.
+    /// Some objects were not fetched.
     #[error("could not fetch all of {wanted} objects from {address}, {objects} are there: {why}")]
     Download {
-        /// From whom.
+        /// The address of the server.
         address: Address,
         /// Objects of this thread's clients that came whole.
         objects: u64,
@@ -85,14 +85,14 @@ pub enum LoadError {
     /// A system call failed that has no reason to.
     #[error("could not {attempted}")]
     System {
-        /// What was attempted.
+        /// The purpose of the call, to follow "could not".
         attempted: &'static str,
-        /// The kernel's answer.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
-/// For `map_err`: a failed system call, and what it was for.
+/// For `map_err`: names the purpose of a failed system call.
 pub(crate) fn system<E: Into<io::Error>>(attempted: &'static str) -> impl FnOnce(E) -> LoadError {
     move |source| LoadError::System { attempted, source: source.into() }
 }

@@ -16,22 +16,22 @@ pub enum Fault {
     /// The peer closed without having answered.
     #[error("the server closed the connection without an answer")]
     Closed,
-    /// What came was no HTTP response.
+    /// The bytes received are not an HTTP response.
     #[error("{0}")]
     Malformed(#[from] Malformed),
-    /// Bytes came that nobody had asked for.
+    /// Bytes arrived without a request.
     #[error("the server sent bytes that no request had asked for")]
     Unasked,
     /// A request had no answer for longer than requests are waited for.
     #[error("a request was not answered in time")]
     Timeout,
-    /// What came was no HTTP/2, or a call cannot be made over it.
+    /// The bytes received are not HTTP/2, or it does not permit a call.
     #[error("HTTP/2: {0}")]
     Http2(String),
     /// The server gave a call up without an outcome.
     #[error("the server reset a call: {0}")]
     CallReset(String),
-    /// The two sides could not agree on TLS, or what came was not TLS.
+    /// The two sides could not agree on TLS, or the bytes received were not TLS.
     #[error("TLS: {0}")]
     Tls(String),
 }
@@ -42,8 +42,8 @@ impl Fault {
         Fault::Tls(plain(&error.to_string()))
     }
 
-    /// Whether the queue of new connections of a Unix socket is full. Over TCP the kernel asks again by itself, so that
-    /// this is no fault there; here it is for us to ask again.
+    /// Whether a Unix socket's queue of new connections is full. Over TCP the kernel retries by itself, so it is not a
+    /// fault there; here the generator must retry.
     pub(crate) fn is_full(&self) -> bool {
         *self == Fault::System(Errno::AGAIN.raw_os_error())
     }
@@ -69,20 +69,20 @@ pub struct Faults {
     pub reset: u64,
     /// The peer closed without having answered, or in the middle of an answer.
     pub closed: u64,
-    /// What came was no response.
+    /// The bytes received were not a response.
     pub malformed: u64,
-    /// Bytes came that nobody had asked for.
+    /// Bytes arrived without a request.
     pub unasked: u64,
     /// No answer or no connection in time.
     pub timeout: u64,
-    /// TLS failed.
+    /// TLS failed: no agreement, or broken records.
     pub tls: u64,
     /// Any other word of the kernel.
     pub other: u64,
 }
 
 impl Faults {
-    /// All together.
+    /// The sum over all reasons.
     pub fn count(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
     }

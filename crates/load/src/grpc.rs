@@ -1,10 +1,10 @@
-//! Unary calls of gRPC: what goes over HTTP/2, and what is a good answer.
+//! Unary calls of gRPC: their HTTP/2 messages, and the rules for a good answer.
 //!
-//! A call is a POST whose body is one message behind five bytes, and its answer is one too, with the outcome in
-//! trailers (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). HTTP/2 itself is the library `h2`,
-//! which is made for executors; here it is polled when a socket has something, by the same loops as everything else.
+//! A call is a POST whose body is one message behind five bytes. Its answer has the same form, with the outcome in
+//! trailers (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). The library `h2` implements HTTP/2. It
+//! is made for executors; here the generator's own loops poll it when a socket is ready.
 //!
-//! The method is an echo of our own. In the language of Protocol Buffers:
+//! The method is our own echo. In the language of Protocol Buffers:
 //!
 //! ```text
 //! package hostgap;
@@ -23,13 +23,13 @@ pub(crate) const METHOD: &str = "/hostgap.Echo/Unary";
 /// What a body is.
 pub(crate) const CONTENT_TYPE: &str = "application/grpc";
 
-/// Before each message: whether it is compressed, which none of ours is, and its length in four bytes.
+/// The prefix of each message: a flag for compression, which is never used here, and its length in four bytes.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// The greatest `body` in bytes: what most servers take by default, 4 MiB, holds it.
 pub const GRPC_BODY_BYTES_MAX: u32 = 1 << 20;
 
-/// The codes of outcomes that are used here; all of them are 0 to [`STATUS_MAX`].
+/// The outcome codes used here; all codes are 0 to [`STATUS_MAX`].
 pub(crate) const OK: u16 = 0;
 /// The outcome that the client assumes for an answer without one.
 pub(crate) const UNKNOWN: u16 = 2;
@@ -39,7 +39,7 @@ pub(crate) const RESOURCE_EXHAUSTED: u16 = 8;
 pub(crate) const UNIMPLEMENTED: u16 = 12;
 /// A message that is none.
 pub(crate) const INTERNAL: u16 = 13;
-/// The greatest code.
+/// The greatest code that gRPC defines.
 pub(crate) const STATUS_MAX: u16 = 16;
 
 /// A message with a body of that many bytes, and the prefix before it.
@@ -57,7 +57,7 @@ pub(crate) fn message(body_bytes: u32) -> Bytes {
     message.put_u8(0);
     message.put_u32(field_bytes as u32);
     if body_bytes > 0 {
-        // Field 1, whose length follows.
+        // Field 1, of a type with a length.
         message.put_u8(0x0a);
         message.put_slice(&varint);
         message.put_bytes(b'x', body_bytes as usize);

@@ -1,10 +1,10 @@
 //! A load generator that measures latency truthfully, and a responder to test it with.
 //!
-//! Requests are sent on a schedule that is fixed before the first packet and does not wait for the server. For every
-//! request there are three instants, and so three times, always: *response* (received − intended) is what a user of
-//! the service feels; *service* (received − sent) is what a generator reports that stops asking while it waits; *lag*
-//! (sent − intended) is the difference. *Late* is the part of the lag that is the generator's own fault, and not that
-//! of a server or a path that keeps all connections busy.
+//! Requests are sent on a schedule that is fixed before the first packet and does not wait for the server. Every
+//! request has three instants, and so three times: *response* (received − intended) is what a user of the service
+//! experiences; *service* (received − sent) is what a generator reports that stops sending while it waits; *lag* (sent
+//! − intended) is the difference. *Late* is the part of the lag that the generator itself causes, as opposed to a
+//! server or a path that keeps all connections busy.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -21,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! [`checks`] judge a run: whether it was what was requested, and whether its figures mean what they say.
-//! The run itself counts and measures, and judges nothing.
+//! [`checks`] judge a run: whether it met its request, and whether its figures are valid. The run itself only counts
+//! and measures. [`search`] finds the highest rate at which an objective ([`slo`]) holds.
 
 mod ask;
 mod client;
@@ -41,14 +41,18 @@ mod series;
 mod thread;
 mod tickets;
 mod tls;
+mod verdict;
 mod wait;
 mod worker;
 
 pub mod checks;
+pub mod hlog;
 pub mod proof;
 pub mod response;
 pub mod schedule;
+pub mod search;
 pub mod serve;
+pub mod slo;
 pub mod stream;
 pub mod target;
 
@@ -67,4 +71,5 @@ pub use series::{Sample, Series};
 pub use target::{Address, Ask, Expect, Protocol, Request, Sizes, Target, Version};
 pub use thread::ThreadCost;
 pub use tls::{Sessions, Tls, Trust};
+pub use verdict::{Judged, Verdict, stolen};
 pub use wait::Wait;

@@ -1,4 +1,4 @@
-//! The socket of a connection, of whatever kind.
+//! The socket of a connection, of any kind.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,12 +18,12 @@ use crate::grpc::calls::Calls;
 use crate::target::{Address, Ask, Target};
 use crate::tls::Session;
 
-/// A connected socket, or one that is on its way.
+/// A socket that is connected or connecting.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: Socket,
     tls: Option<Session>,
-    /// HTTP/2 and what is called over it.
+    /// HTTP/2 and the gRPC calls over it.
     calls: Option<Box<Calls>>,
     /// True while the kernel is still connecting.
     connecting: bool,
@@ -73,7 +73,7 @@ impl Link {
         let connecting = match connect(&socket, &target.address) {
             Ok(()) => false,
             Err(Errno::INPROGRESS) => true,
-            // A Unix socket whose queue of connections is full does not wait for a place in it.
+            // On a Unix socket, connecting fails at once if the queue of connections is full.
             Err(errno) => return Err(errno.into()),
         };
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
@@ -136,7 +136,7 @@ impl Link {
         })
     }
 
-    /// What is called, over HTTP/2.
+    /// The gRPC calls over HTTP/2.
     pub(crate) fn calls(&mut self) -> Result<&mut Calls, Fault> {
         self.calls.as_deref_mut().ok_or(Fault::Closed)
     }
@@ -173,7 +173,7 @@ impl Link {
         self.tls.is_none()
     }
 
-    /// True if there is nothing to read and the peer is still there.
+    /// True if there are no bytes to read and the peer is still connected.
     pub(crate) fn is_quiet(&mut self) -> bool {
         if self.tls.is_some() {
             // Between answers only session tickets come, and reading takes them in.
@@ -210,7 +210,7 @@ fn connect(socket: &OwnedFd, address: &Address) -> Result<(), Errno> {
     }
 }
 
-/// `None`: the socket takes nothing now.
+/// Returns `None` if the socket's buffer is full.
 pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>, Errno> {
     loop {
         match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
@@ -222,7 +222,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>, Errn
     }
 }
 
-/// `None`: nothing is there.
+/// Returns `None` if no bytes are there.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
     loop {
         match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {

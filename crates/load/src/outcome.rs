@@ -14,7 +14,8 @@ use crate::thread::ThreadCost;
 /// The greatest latency that is recorded: one hour. Greater ones count as one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// What a run gave: three times and three facts, the generator's own part in them, and an account of every request.
+/// The result of a run: three times and three facts, the generator's own part in them, and an account of every
+/// request.
 ///
 /// Always:
 /// - `intended = answered + unexpected + missed + dropped`,
@@ -30,7 +31,7 @@ pub struct Outcome {
     pub protocol: Protocol,
     /// How long the schedule was: as asked, or less if the run was stopped.
     pub duration: Duration,
-    /// The rate that was asked for in requests per second; `None` when saturating.
+    /// The requested rate in requests per second; `None` when saturating.
     pub rate_per_s: Option<f64>,
     /// received − intended, of the answered requests: what a user of the service feels. When saturating, requests
     /// are intended when they are sent, and this is the same as `service`.
@@ -40,56 +41,56 @@ pub struct Outcome {
     /// sent − intended, of the sent requests: how late the generator was, or how long a request waited for a free
     /// connection. Zero when saturating.
     pub lag: Histogram<u64>,
-    /// sent − max(intended, the instant at which the connection that was used became free), of the sent requests: the
-    /// part of `lag` that is the generator's own. A request for which no connection is free waits for the server or
-    /// the path, and starts to be late only when it could be sent. Zero when saturating.
+    /// sent − max(intended, the instant at which the connection became free), of the sent requests: the part of `lag`
+    /// that the generator itself causes. A request without a free connection waits for the server or the path, and
+    /// starts to be late only when it could be sent. Zero when saturating.
     ///
-    /// A connection becomes free when its answer is *read*. An answer that lies in the socket because the generator's
-    /// thread has no CPU is the generator's lateness as well, but looks like a slow server here: it makes
-    /// `service` longer and keeps the connection busy. [`ThreadCost::run_queue_ns`] reveals it.
+    /// A connection becomes free when its answer is *read*. An answer may lie in the socket because the generator's
+    /// thread has no CPU. That is the generator's lateness too, but looks like a slow server here: it makes `service`
+    /// longer and keeps the connection busy. [`ThreadCost::run_queue_ns`] reveals it.
     pub late: Histogram<u64>,
     /// Where `service` went, by the kernel's stamps; `None` if there were to be none ([`crate::Pool::stamps`]).
     pub split: Option<Split>,
     /// Requests that were due within the schedule.
     pub intended: u64,
-    /// Those that were sent, at any time.
+    /// Requests sent, at any time.
     pub sent: u64,
-    /// Those that were sent before the schedule's end.
+    /// Requests sent before the schedule's end.
     pub sent_in_schedule: u64,
-    /// Those that were answered as expected, at any time.
+    /// Requests answered as expected, at any time.
     pub answered: u64,
-    /// Those that were answered as expected before the schedule's end.
+    /// Requests answered as expected before the schedule's end.
     pub answered_in_schedule: u64,
-    /// Those that had no answer when waiting for it ended.
+    /// Requests without an answer when the wait for it ended.
     pub missed: Missed,
-    /// Those that were due and not sent, by choice, because no connection was free ([`crate::WhenBusy::Drop`]).
+    /// Requests that were due and deliberately not sent, because no connection was free ([`crate::WhenBusy::Drop`]).
     pub dropped: Dropped,
     /// For how long requests were overdue, and why.
     pub overdue: Overdue,
-    /// The last part of that: since nothing was overdue for the last time, if something was at the schedule's end. So
-    /// it says why requests were not sent within the schedule.
+    /// The last part of that: since the last instant without an overdue request, if one was overdue at the schedule's
+    /// end. So it explains why requests were not sent within the schedule.
     pub backlog: Overdue,
     /// The connections when none was free for a request that was due, the last time that this was so.
     pub short: Short,
     /// Connections that had requests open at the end, and had never had an answer.
     pub silent: u64,
-    /// Those that were answered otherwise.
+    /// Requests with an answer of another status or length.
     pub unexpected: Unexpected,
-    /// Datagrams that answered nothing that was open: too late, twice, or not ours.
+    /// Datagrams that match no open request: too late, duplicate, or not ours.
     pub strays: u64,
     /// Connections that broke, or could not be made.
     pub faults: Faults,
-    /// The first of them.
+    /// The first broken connection; `None`: there was none.
     pub first_fault: Option<FirstFault>,
-    /// Connections that were opened after the start: again after an error or because the server had closed one, or more
-    /// than there were.
+    /// Connections that were opened after the start: replacements after an error or after the server closed one, and
+    /// additional ones.
     pub reconnects: u64,
     /// How those in TLS among them began.
     pub handshakes: Handshakes,
     /// Connections that there are more than at the start ([`crate::WhenBusy::Grow`]).
     pub grown: u64,
-    /// The most requests of one thread that at one instant were overdue behind another one that was. Those that are due
-    /// within the schedule are all that can be, so it is less than `intended`.
+    /// The most requests of one thread that were overdue at one instant behind another overdue one. Only requests due
+    /// within the schedule count, so it is less than `intended`.
     pub backlog_max: u64,
     /// A thinned record of each thread's run.
     pub series: Vec<Series>,
@@ -102,7 +103,7 @@ pub struct Outcome {
 pub struct Split {
     /// From the driver's having the request to its having the answer, in nanoseconds: the way and the server.
     pub wire: Histogram<u64>,
-    /// The rest, in nanoseconds: the client's own stack, both ways, and the wait until it read.
+    /// The rest, in nanoseconds: the client's own stack in both directions, and the wait until the generator read.
     pub client: Histogram<u64>,
 }
 
@@ -125,11 +126,12 @@ pub struct Missed {
     pub unanswered: u64,
     /// Those of the unanswered that had been open for longer than any answer took: they are not merely on their way.
     pub stuck: u64,
-    /// Sent, and given up after [`crate::Run::timeout`], or behind such a one on its connection.
+    /// Requests sent and then given up after [`crate::Run::timeout`], and those behind such a request on its
+    /// connection.
     pub expired: u64,
     /// Sent, and lost when their connection broke.
     pub lost: u64,
-    /// Never sent.
+    /// Requests that were never sent.
     pub unsent: u64,
 }
 
@@ -145,7 +147,7 @@ pub(crate) enum Reason {
 /// The first time that a connection broke, or could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstFault {
-    /// Why.
+    /// The error of the connection.
     pub fault: Fault,
     /// How long after the schedule's start.
     pub after: Duration,
@@ -154,7 +156,7 @@ pub struct FirstFault {
 /// Answers with another status or length than expected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unexpected {
-    /// Another status.
+    /// Answers with another status.
     pub status: u64,
     /// The right status, but another length.
     pub length: u64,
@@ -173,7 +175,7 @@ pub struct Live {
 }
 
 impl Outcome {
-    /// Of a run in which nothing has happened yet.
+    /// The empty outcome, before a run.
     pub fn new(rate_per_s: Option<f64>, protocol: Protocol) -> Outcome {
         Outcome {
             started_ns: u64::MAX,
@@ -210,7 +212,7 @@ impl Outcome {
         }
     }
 
-    /// Of one thread.
+    /// The empty outcome of one thread.
     pub(crate) fn of_thread(rate_per_s: Option<f64>, protocol: Protocol, stamps: bool) -> Outcome {
         let split = stamps.then(|| Split { wire: histogram(), client: histogram() });
         Outcome { series: vec![Series::new()], split, ..Outcome::new(rate_per_s, protocol) }
@@ -221,13 +223,13 @@ impl Outcome {
         self.series[0].sent(ordinal, gap_ns);
     }
 
-    /// Notes its answer.
+    /// Records an answer in the series.
     pub(crate) fn series_answered(&mut self, ordinal: u64, response_ns: u64) {
         self.series[0].answered(ordinal, response_ns);
     }
 
-    /// Fills in what is the same for each request of a thread that saturates, and need not be noted a million times a
-    /// second: nothing is late, and service is all of the response.
+    /// Fills in the times that are equal for all requests of a saturating thread, instead of recording them a million
+    /// times a second: no request is late, and service equals response.
     pub(crate) fn saturated(&mut self) {
         let bounds = "all histograms have the same bounds";
         self.response.add(&self.service).expect(bounds);
@@ -304,7 +306,7 @@ impl Outcome {
 }
 
 impl Missed {
-    /// How many.
+    /// The number of requests without an answer.
     pub fn count(&self) -> u64 {
         self.ages.len()
     }
@@ -334,7 +336,7 @@ impl Missed {
 }
 
 impl Unexpected {
-    /// How many.
+    /// The number of unexpected answers.
     pub fn count(&self) -> u64 {
         self.status + self.length
     }
@@ -370,7 +372,7 @@ impl Live {
 pub(crate) fn histogram() -> Histogram<u64> {
     let mut histogram =
         Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("1 ns to 1 h in 3 digits are valid bounds");
-    // Writes to every page, so that none of them is first touched while a request waits.
+    // Writes to every page, so that no page fault happens while a request waits.
     histogram.clear();
     histogram
 }

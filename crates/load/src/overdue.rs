@@ -1,19 +1,18 @@
 //! Why requests that were due were not sent.
 
-/// Time in which requests were due and not sent, as far as it lies within the schedule. In nanoseconds, of all threads
-/// together.
+/// Time in which requests were due and not sent, within the schedule, in nanoseconds, summed over all threads.
 ///
-/// A thread that has answers to read or requests to send works; one that has neither waits. A request that is overdue
-/// while the thread waits is overdue for want of a connection, and one that is overdue while the thread works is so for
-/// want of a faster generator.
+/// A thread works while it has answers to read or requests to send; otherwise it waits. A request that is overdue
+/// while the thread waits lacks a free connection. A request that is overdue while the thread works lacks a faster
+/// generator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overdue {
     /// At least one request of the thread was due.
     pub total_ns: u64,
-    /// The part of that in which the thread waited and no connection was free because most of them, or half, waited for
+    /// The part of that in which the thread waited and no connection was free because at least half of them waited for
     /// answers.
     pub answers_ns: u64,
-    /// Likewise, because most of them were broken or were being made.
+    /// Likewise, because most of them were broken or connecting.
     pub connections_ns: u64,
 }
 
@@ -31,9 +30,9 @@ pub struct Short {
 /// Requests that were due and not sent, by choice ([`crate::WhenBusy::Drop`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// No connection was free because most of them, or half, waited for answers.
+    /// No connection was free because at least half of them waited for answers.
     pub answers: u64,
-    /// No connection was free because most of them were broken or were being made.
+    /// No connection was free because most of them were broken or connecting.
     pub connections: u64,
     /// The thread came to them after more than a millisecond of work for others, or without a CPU, and connections were
     /// free in that time, or may have been.
@@ -63,12 +62,12 @@ impl Overdue {
 }
 
 impl Short {
-    /// All of them.
+    /// The number of connections.
     pub fn count(&self) -> u64 {
         self.waiting + self.broken + self.connecting
     }
 
-    /// Whether it is answers that most of them waited for.
+    /// Whether at least half of them waited for answers.
     pub(crate) fn lacks_answers(&self) -> bool {
         self.waiting >= self.broken + self.connecting
     }
@@ -81,7 +80,7 @@ impl Short {
 }
 
 impl Dropped {
-    /// How many.
+    /// The number of dropped requests.
     pub fn count(&self) -> u64 {
         self.answers + self.connections + self.late
     }

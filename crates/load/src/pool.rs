@@ -18,8 +18,8 @@ pub struct Pool {
     /// The kernel time-stamps packets, to separate the time on the wire from the client's own. For plain TCP and
     /// UDP with a depth of one; costs two system calls a request.
     pub stamps: bool,
-    /// Each request opens a connection of its own, and its time begins with that. The server is asked to close it, as
-    /// a client that keeps none would; so ports are free again at once. Needs a depth of one.
+    /// Each request opens a new connection, and its time includes that. The server is asked to close it, as by a
+    /// client without persistent connections, so ports become free at once. Needs a depth of one.
     pub fresh: bool,
 }
 
@@ -29,7 +29,7 @@ impl Pool {
         Pool { connections, connections_max: connections, depth: 1, timeout, stamps: false, fresh: false }
     }
 
-    /// Whether there can be such connections to a target, and its requests on them.
+    /// Whether a target permits such connections, and requests on them.
     pub(crate) fn check(&self, target: &Target) -> Result<(), LoadError> {
         let refused = |why| Err(LoadError::Shape(why));
         let connections_max = self.connections_max.max(self.connections);

@@ -1,7 +1,7 @@
 //! The self-test: whether this generator's figures are true on this machine.
 //!
-//! A responder of our own does something whose effect on latency follows by arithmetic, and the generator has to see
-//! just that. What is wrong in both alike would not show; so the truths are arithmetic, and not another measurement.
+//! Our own responder does something whose effect on latency follows by arithmetic, and the generator must measure
+//! exactly that. An error common to both would not show in a comparison of measurements, so the truths are arithmetic.
 
 mod bench;
 mod truth;
@@ -18,11 +18,11 @@ use bench::Bench;
 pub struct Proof {
     /// What was done, the same for figures of one run.
     pub scene: &'static str,
-    /// Which figure.
+    /// The name of the figure.
     pub figure: String,
     /// What it has to be.
     pub truth: f64,
-    /// What it was.
+    /// The measured value.
     pub seen: f64,
     /// How far both may be apart.
     pub tolerance: f64,
@@ -42,10 +42,10 @@ impl Proof {
 /// Why a proof could not be tried.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// The generator.
+    /// The generator failed.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The responder.
+    /// The responder failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
@@ -180,7 +180,7 @@ fn two_delays() -> Faults {
     Faults { delay: Some(Delay::Mixture(mixture)), seed: 1, ..Faults::default() }
 }
 
-/// Counts are exact.
+/// A figure that must match exactly.
 fn count(figure: &str, truth: f64, seen: u64) -> Figure {
     Figure(figure.to_owned(), truth, seen as f64, 0.0, "")
 }

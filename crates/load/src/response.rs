@@ -1,9 +1,9 @@
 //! Reads HTTP/1.1 responses as they arrive, in pieces of any size.
 //!
-//! The parser looks at one line at a time and keeps no head: of a line that is split over two reads it carries at most
-//! its first [`LINE_BYTES_MAX`] bytes, because the fields that decide where a response ends are short. So a connection
-//! costs a fixed 200 bytes however long a head may be, and a response split at every byte takes the same path as one
-//! that comes whole.
+//! The parser handles one line at a time and keeps no head. Of a line that is split over two reads it carries at most
+//! the first [`LINE_BYTES_MAX`] bytes, because the fields that decide where a response ends are short. So a connection
+//! costs a fixed 200 bytes however long a head is, and a response split at every byte takes the same code path as a
+//! whole one.
 
 mod head;
 mod learned;
@@ -11,14 +11,13 @@ mod learned;
 use head::{Carry, Head, Line};
 pub use learned::Learned;
 
-/// The greatest length of a head, interim (1xx) heads and trailers included, in bytes. More is no answer of a server
-/// whose latency one measures.
+/// The greatest length of a head, interim (1xx) heads and trailers included, in bytes. A longer head is an error.
 pub const HEAD_BYTES_MAX: usize = 65_536;
 
 /// The bytes of a line that are examined. A field that decides where the response ends must be shorter.
 pub const LINE_BYTES_MAX: usize = 128;
 
-/// A complete response.
+/// A response that was read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
     /// The status code, 200 to 999.
@@ -87,9 +86,10 @@ enum State {
 }
 
 impl Parser {
-    /// Takes bytes in the order of their arrival. `is_head` says that the response belongs to a HEAD request, and so
-    /// has no body, whatever length its head gives. `Some` holds a response and how many of these bytes belonged to it;
-    /// the parser is then ready for the next one, which the caller feeds with what is left. `None`: all were used.
+    /// Takes bytes in the order of their arrival. `is_head`: the response belongs to a HEAD request, and so has no
+    /// body, whatever length its head declares. `Some` holds a response and how many of these bytes belong to it; the
+    /// parser is then ready for the next one, which the caller feeds with the remaining bytes. `None`: all bytes were
+    /// used.
     ///
     /// After an error the parser cannot continue; a new connection is needed.
     pub fn feed(&mut self, bytes: &[u8], is_head: bool) -> Result<Option<(usize, Response)>, Malformed> {
@@ -105,7 +105,7 @@ impl Parser {
         Ok(None)
     }
 
-    /// Nothing of the next response has been taken yet.
+    /// True if no byte of the next response has been taken.
     pub fn is_fresh(&self) -> bool {
         self.state == State::StatusLine && self.head_bytes == 0
     }
@@ -203,7 +203,7 @@ impl Parser {
     fn on_head_end(&mut self) -> Result<(), Malformed> {
         match self.head.status {
             101 => return Err(Malformed::Switched),
-            // An interim answer: the real one follows. Its bytes count, so that a flood of them ends.
+            // An interim answer: the real one follows. Its bytes count, so that a flood of them hits the limit.
             100..=199 => self.state = State::StatusLine,
             _ if self.is_head => self.state = State::Done,
             204 | 304 => self.state = State::Done,

@@ -26,14 +26,13 @@ pub enum WhenBusy {
     /// It is sent behind others on a connection that has room for it ([`crate::Pool::depth`]), and waits only when none
     /// has. HTTP answers in order, so it may wait behind a slow one there.
     Pipeline,
-    /// A connection is opened for it ([`crate::Pool::connections_max`]); when there are as many as there may be, it
-    /// waits.
+    /// It gets a new connection ([`crate::Pool::connections_max`]); at the maximum number of connections it waits.
     Grow,
-    /// It is not sent, and counted. What is measured then is another, gentler load than the one asked for.
+    /// It is not sent, but counted. The load is then a gentler one than requested.
     Drop,
 }
 
-/// What is done with the clients' connections.
+/// The load for the clients' connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// When requests are sent.
@@ -42,9 +41,10 @@ pub struct Run {
     pub when_busy: WhenBusy,
     /// How long the schedule is.
     pub duration: Duration,
-    /// The number of requests, at least one, instead of the duration. At a constant rate it fixes the length of the
-    /// schedule. In a closed loop each thread ends with the last answer of its share, or, with the rest unsent, when no
-    /// answer has come for as long as `drain`. Not for random instants, the last of which is not known in advance.
+    /// The number of requests, at least one, instead of the duration. At a constant rate it determines the length of
+    /// the schedule. In a closed loop each thread ends with the last answer of its share; if no answer comes for as
+    /// long as `drain`, it ends with the rest unsent. Not available for random instants, because the last of them is
+    /// not known in advance.
     pub requests: Option<u64>,
     /// How long to wait for answers after the schedule's end. A thread that had no CPU at that moment starts counting
     /// when it runs again. Requests that are overdue because no connection was free are sent meanwhile. The run ends as
@@ -62,8 +62,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// As most want it: a request waits for a connection, an answer is waited for until a second after the schedule's
-    /// end, threads run anywhere and as others do.
+    /// The usual settings: a request waits for a connection, answers are awaited until a second after the schedule's
+    /// end, and threads run on any CPU with normal scheduling.
     pub fn new(schedule: Schedule, duration: Duration) -> Run {
         Run {
             schedule,
@@ -79,22 +79,22 @@ impl Run {
     }
 }
 
-/// Runs a schedule on the clients' connections and returns when everything is answered, or given up.
+/// Runs a schedule on the clients' connections and returns when every request is answered or given up.
 ///
-/// Each client gets a thread of its own. The schedule starts when all threads stand ready, on the CPUs and in the
-/// scheduling class asked for, with all connections established.
+/// Each client gets its own thread. The schedule starts when all threads are ready, on the requested CPUs and in the
+/// requested scheduling class, with all connections established.
 ///
 /// # Errors
-/// Nothing is sent then: the rate or the shape is impossible, a connection cannot be made, a CPU or a scheduling class
-/// cannot be had. What goes wrong later is counted in the outcome.
+/// In these cases no request is sent: the rate or the shape is impossible, a connection cannot be made, a CPU or a
+/// scheduling class is not available. Later failures are counted in the outcome.
 pub fn run(clients: &mut [Client], run: &Run) -> Result<Outcome, LoadError> {
     run_live(clients, run, &Live::default())
 }
 
-/// The same, with a view from outside.
+/// Like [`run`], with progress visible to other threads.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcome, LoadError> {
     let plan = Plan::new(clients.len(), run)?;
     let start = Start::new(clients.len());
@@ -221,8 +221,7 @@ fn duration(run: &Run, rate: Option<Rate>) -> Result<Duration, LoadError> {
     }
 }
 
-/// Where the threads wait for each other. The last one to arrive sets the start; if one of them failed, none
-/// starts.
+/// The barrier of the threads. The last one to arrive sets the start; if one of them failed, none starts.
 struct Start {
     threads: usize,
     state: Mutex<StartState>,

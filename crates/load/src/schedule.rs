@@ -2,8 +2,8 @@
 //!
 //! The schedule is arithmetic and known before the first packet: request k is due at k/R. It is computed from k, or
 //! stepped with the remainder carried along, never by adding up a rounded period, so it is as exact after a day as at
-//! the start. There is one schedule for a whole run; thread i of T owns the requests k ≡ i mod T, so that the sum over
-//! threads is evenly spaced. (A schedule for each connection would start all of them together, in bursts.)
+//! the start. A whole run has a single schedule; thread i of T owns the requests k ≡ i mod T, so that the sum over
+//! threads is evenly spaced. (A separate schedule for each connection would start all of them together, in bursts.)
 
 mod poisson;
 
@@ -12,7 +12,7 @@ use poisson::Poisson;
 /// When requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Schedule {
-    /// At a constant rate, whatever the server does.
+    /// At a constant rate, independent of the server.
     Constant {
         /// Requests per second over all threads, [`Rate::MIN_PER_S`] to [`Rate::MAX_PER_S`].
         rate_per_s: f64,
@@ -22,16 +22,16 @@ pub enum Schedule {
     Poisson {
         /// Requests per second over all threads on average, [`Rate::MIN_PER_S`] to [`Rate::MAX_PER_S`].
         rate_per_s: f64,
-        /// Which of all such processes: the same seed and number of threads give the same instants.
+        /// Selects the random instants: equal seeds and numbers of threads give equal instants.
         seed: u64,
     },
-    /// Every connection sends again as soon as its answer is there. This finds a capacity; it says little about
-    /// latency, because a slow server is asked less.
+    /// Every connection sends again as soon as its answer has arrived. This measures capacity. It says little about
+    /// latency, because a slow server gets fewer requests.
     Saturate,
 }
 
 impl Schedule {
-    /// The rate that is asked for in requests per second; `None` when saturating.
+    /// The requested rate in requests per second; `None` when saturating.
     pub fn rate_per_s(self) -> Option<f64> {
         match self {
             Schedule::Constant { rate_per_s } | Schedule::Poisson { rate_per_s, .. } => Some(rate_per_s),
@@ -57,7 +57,7 @@ impl Schedule {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("a rate of {rate_per_s} requests/s is not possible: 0.000001 to 1000000000 are")]
 pub struct RateError {
-    /// What was asked.
+    /// The rejected rate.
     pub rate_per_s: f64,
 }
 
@@ -127,9 +127,9 @@ impl Pace {
         }
     }
 
-    /// How many requests of this thread, those that were sent included, are due by an instant in nanoseconds from the
-    /// start; none when saturating. The instant is not before that of the last one sent, nor before one that was asked for
-    /// already: random instants have to be drawn to be counted, each once, so that this is quick if it is called often.
+    /// How many requests of this thread, including sent ones, are due by an instant in nanoseconds from the start;
+    /// none when saturating. The instant must not be before the last request sent, nor before that of an earlier call:
+    /// random instants have to be drawn to be counted, each once, so that frequent calls are cheap.
     pub(crate) fn due_by(&mut self, elapsed_ns: u64) -> u64 {
         match self {
             Pace::Constant(cursor) => cursor.due_by(elapsed_ns),

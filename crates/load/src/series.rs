@@ -12,7 +12,7 @@ pub struct Series {
     pub samples: Vec<Sample>,
 }
 
-/// One request.
+/// The times of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// sent − sent of the request of this thread before it, in nanoseconds; 0 for the first.
@@ -22,7 +22,7 @@ pub struct Sample {
 }
 
 impl Series {
-    /// With room for all that it will ever hold.
+    /// Allocates room for all samples in advance.
     pub(crate) fn new() -> Series {
         Series { every: 1, samples: Vec::with_capacity(SAMPLES_MAX) }
     }

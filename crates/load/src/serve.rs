@@ -1,22 +1,22 @@
-//! A responder: the same answer to every request, as fast as one thread per CPU can give it.
+//! A responder: a fixed answer to every request, as fast as one thread per CPU can send it.
 //!
-//! It stands in for nginx where that is not installed, and its answers look like nginx's for a static file: a head of
-//! about 250 bytes, so that a body of 100 bytes is about 350 bytes on the wire. `/` has the default size, `/N` has N
-//! bytes up to [`BODY_BYTES_MAX`], all else is not found. A request's own body is read away.
+//! It replaces nginx where that is not installed. Its answers look like nginx's for a static file: a head of about 250
+//! bytes, so that a body of 100 bytes is about 350 bytes on the wire. `/` has the default size, `/N` has N bytes up to
+//! [`BODY_BYTES_MAX`], other paths are not found. The body of a request is read and discarded.
 //!
 //! It also speaks two protocols that consist only of sizes ([`Raw`]):
-//! - **TCP**: after each `request_bytes` bytes from the peer, `response_bytes` bytes are sent. What they are does not
-//!   matter; there are no borders other than the counts.
+//! - **TCP**: after each `request_bytes` bytes from the peer, `response_bytes` bytes are sent. Their values do not
+//!   matter; only the counts separate requests.
 //! - **UDP**: each datagram, of any size, is answered by one of `response_bytes` bytes. Its first 8 bytes, or as many
 //!   as both have, are those of the request, so that a client can number its requests; the rest does not matter.
 //!
-//! And calls of gRPC over HTTP/2 without TLS: `/hostgap.Echo/Unary` answers with the message that it was called with.
+//! Over HTTP/2 without TLS it also serves gRPC: `/hostgap.Echo/Unary` answers with the message of the call.
 //!
 //! It can also add known faults: delays, freezes, errors and cuts ([`Faults`]) whose effect on latency follows by
 //! arithmetic, so that a generator can be tested with it.
 //!
-//! Each thread has a listening socket of its own on the same address (`SO_REUSEPORT`; a Unix socket is shared), and
-//! nothing else is shared but the flag that ends it.
+//! Each thread has its own listening socket on the same address (`SO_REUSEPORT`; a Unix socket is shared). Threads
+//! share only the flag that ends them.
 
 mod answering;
 mod answers;
@@ -57,11 +57,11 @@ use responder::Responder;
 /// The greatest payload of a UDP datagram over IPv4: 65 535 bytes less the headers of IP and UDP.
 pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
 
-/// How a responder is set up. The default is plain HTTP on a free port of 127.0.0.1, a body of 100 bytes, and no
+/// The setup of a responder. The default is plain HTTP on a free port of 127.0.0.1, a body of 100 bytes, and no
 /// faults.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to listen, and what is spoken there.
+    /// The addresses to listen on, each with its protocol.
     pub listen: Vec<Listen>,
     /// Bytes of the body of `/`, up to [`BODY_BYTES_MAX`].
     pub body_bytes: u32,
@@ -81,10 +81,10 @@ pub struct Config {
     pub cpus: CpuSet,
 }
 
-/// Sizes of requests and responses that are nothing but sizes.
+/// Sizes of requests and responses without content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raw {
-    /// Bytes of a request over TCP, 1 to [`BODY_BYTES_MAX`]. A datagram is a request whatever its size.
+    /// Bytes of a request over TCP, 1 to [`BODY_BYTES_MAX`]. Over UDP each datagram is a request, whatever its size.
     pub request_bytes: u32,
     /// Bytes of a response, 1 to [`BODY_BYTES_MAX`], over UDP to [`DATAGRAM_BYTES_MAX`].
     pub response_bytes: u32,
@@ -111,14 +111,13 @@ struct Place {
 /// What a responder did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Served {
-    /// Connections accepted.
+    /// Connections accepted since the start.
     pub connections: u64,
     /// Requests answered with 200, and raw ones answered.
     pub answered: u64,
-    /// Requests answered otherwise.
+    /// Requests answered with an error.
     pub refused: u64,
-    /// TLS handshakes and sessions that were given up, because the peer broke the protocol or does not trust the
-    /// certificate.
+    /// TLS handshakes and sessions that failed, because the peer broke the protocol or does not trust the certificate.
     pub broken_tls: u64,
     /// Datagrams that were not answered because the socket or the queue of delayed ones was full.
     pub dropped: u64,
@@ -143,11 +142,11 @@ pub struct Injected {
 }
 
 impl Server {
-    /// Takes the addresses.
+    /// Binds the addresses.
     ///
     /// # Errors
-    /// If there is no address, one is taken or not this machine's, a size or fault is out of range, or HTTPS is wanted
-    /// without a certificate.
+    /// If there is no address, one is in use or not this machine's, a size or fault is out of range, or HTTPS is
+    /// requested without a certificate.
     pub fn bind(config: &Config) -> Result<Server, ServeError> {
         config.check().map_err(ServeError::Config)?;
         let mut config = config.clone();
@@ -216,7 +215,7 @@ impl Server {
 }
 
 impl Config {
-    /// What is wrong with it.
+    /// Returns the first error in it.
     fn check(&self) -> Result<(), String> {
         let any = |wanted: fn(&Listen) -> bool| self.listen.iter().any(wanted);
         let Raw { request_bytes, response_bytes } = self.raw;
@@ -270,7 +269,7 @@ impl Default for Config {
 }
 
 impl Default for Raw {
-    /// 64 bytes each.
+    /// Requests and responses of 64 bytes.
     fn default() -> Raw {
         Raw { request_bytes: 64, response_bytes: 64 }
     }

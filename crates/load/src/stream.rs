@@ -1,11 +1,11 @@
-//! Streams: bytes or datagrams from a sender to a receiver, both in this process, at a rate or without one.
+//! Streams: bytes or datagrams from a sender to a receiver, both in this process, at a fixed rate or unlimited.
 //!
-//! Each socket is made by its caller in the namespace that it belongs to, and is used from threads of a run, which need
-//! not be in there. What arrives is counted where it arrives, within the measured part by the one clock of both ends.
+//! The caller makes each socket in its namespace; the threads of a run use it from outside. Data is counted where it
+//! arrives, within the measured part, by one clock for both ends.
 //!
-//! Every datagram is a `send` and a `recv` of its own, and no segment is made of several (no GSO, no GRO): what is
-//! measured is what a packet costs on its way, and `sendmmsg` would save a tenth of a microsecond of it. Bytes over TCP
-//! go by plain writes of a size, into buffers that the kernel grows.
+//! Every datagram is a separate `send` and `recv`, without segmentation offload (no GSO, no GRO): the measurement is
+//! the cost of a packet on its way, and `sendmmsg` would save only a tenth of a microsecond of it. TCP data is sent by
+//! plain writes of a fixed size, into buffers that the kernel grows.
 //!
 //! **Invariant: between the first and the last byte of a run nothing here allocates, locks or logs.**
 
@@ -31,12 +31,12 @@ pub use datagrams::PACKET_BYTES_MIN;
 /// What a stream is made of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Carries {
-    /// Bytes over TCP.
+    /// A stream of bytes over TCP.
     Segments {
         /// Bytes of one write, at least one.
         write_bytes: u32,
     },
-    /// Datagrams over UDP.
+    /// A stream of datagrams over UDP.
     Datagrams {
         /// Bytes of one, [`PACKET_BYTES_MIN`] to 65 507.
         packet_bytes: u32,
@@ -69,13 +69,13 @@ enum Source {
 /// How a stream is run.
 #[derive(Debug, Clone)]
 pub struct Flow {
-    /// What it is made of; the same for both ends.
+    /// The kind of data, equal for both ends.
     pub carries: Carries,
     /// Sending before the measured part.
     pub warmup: Duration,
-    /// The measured part.
+    /// The length of the measured part.
     pub duration: Duration,
-    /// How long a receiver waits for what is still under way when nothing more comes: at least the way's delay.
+    /// How long a receiver waits for data in flight after the last arrival: at least the path's delay.
     pub quiet: Duration,
     /// CPUs of the sender's threads, one a flow.
     pub sender_cpus: CpuSet,
@@ -86,13 +86,13 @@ pub struct Flow {
 /// What a stream gave.
 #[derive(Debug, Clone, Default)]
 pub struct Delivered {
-    /// The measured part.
+    /// The length of the measured part.
     pub duration: Duration,
     /// Bytes of content that arrived within it.
     pub bytes: u64,
     /// Bytes of content that were sent in all, and that arrived in all.
     pub total_bytes: (u64, u64),
-    /// Of datagrams.
+    /// The account of datagrams; zero for TCP.
     pub packets: Packets,
     /// What each thread of the sender cost.
     pub threads: Vec<ThreadCost>,
@@ -101,11 +101,11 @@ pub struct Delivered {
 /// What became of datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Packets {
-    /// Those that were due within the measured part; where as many go as can, those that were sent.
+    /// Datagrams due within the measured part; without a rate, those sent.
     pub intended: u64,
-    /// Those of them that the kernel took before its end.
+    /// Intended datagrams that the kernel took before its end.
     pub sent: u64,
-    /// Those of them that arrived at all.
+    /// Intended datagrams that arrived at all.
     pub received: u64,
     /// Datagrams that arrived within the measured part.
     pub in_time: u64,
@@ -126,7 +126,7 @@ struct Window {
 /// What the threads of both ends know of each other.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Everything is sent.
+    /// The sender has finished.
     over: AtomicBool,
     /// Datagrams sent and received so far by threads that are done with a part.
     sent: AtomicU64,
@@ -135,7 +135,7 @@ struct Shared {
 
 /// From the moment at which threads are started to the first byte, so that all are there.
 const LEAD_NS: u64 = 2_000_000;
-/// How long a system call may wait before its thread looks whether the run is over.
+/// The longest time that a system call may block before its thread checks whether the run is over.
 const LOOK: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 256 << 10;
 
@@ -149,19 +149,19 @@ impl Receiver {
         Ok(Receiver(Sink::Segments(listener)))
     }
 
-    /// Takes datagrams, with so many threads; which of them gets a flow the kernel chooses by a hash.
+    /// Receives datagrams, with `threads` threads; the kernel assigns flows to threads by a hash.
     ///
     /// # Errors
-    /// If the address is taken or not this namespace's.
+    /// If the address is in use or not this namespace's.
     pub fn datagrams(listen: SocketAddr, threads: usize) -> Result<Receiver, LoadError> {
         let sockets = (0..threads.max(1)).map(|_| datagrams::bind(listen)).collect::<io::Result<_>>();
         Ok(Receiver(Sink::Datagrams(sockets.map_err(system("take datagrams of a stream"))?)))
     }
 
-    /// Where it is, with the port that was taken.
+    /// The address, including the port that was chosen.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// If the kernel does not report it.
     pub fn address(&self) -> Result<SocketAddr, LoadError> {
         match &self.0 {
             Sink::Segments(listener) => listener.local_addr(),
@@ -172,10 +172,10 @@ impl Receiver {
 }
 
 impl Sender {
-    /// Connects so many flows over TCP.
+    /// Connects `flows` flows over TCP.
     ///
     /// # Errors
-    /// If one is refused, or not there within the time.
+    /// If a connection is refused, or not established within `timeout`.
     pub fn segments(to: SocketAddr, flows: usize, timeout: Duration) -> Result<Sender, LoadError> {
         let connect = |_| TcpStream::connect_timeout(&to, timeout);
         let streams = (0..flows).map(connect).collect::<io::Result<Vec<_>>>();
@@ -183,10 +183,10 @@ impl Sender {
         Ok(Sender(Source::Segments(streams)))
     }
 
-    /// Makes so many flows of datagrams, each from a port of its own.
+    /// Makes `flows` flows of datagrams, each from its own port.
     ///
     /// # Errors
-    /// If there is no way to the address.
+    /// If there is no route to the address.
     pub fn datagrams(to: SocketAddr, flows: usize) -> Result<Sender, LoadError> {
         let sockets = (0..flows).map(|_| datagrams::connect(to)).collect::<io::Result<_>>();
         let sockets = sockets.map_err(|source| LoadError::Connect { address: Address::Udp(to), source })?;
@@ -194,15 +194,16 @@ impl Sender {
     }
 }
 
-/// Runs a stream to its end: the beginning, the measured part, and what is still under way then. Both ends are used up.
+/// Runs a stream to its end: the start, the measured part, and the data in flight then. Both ends are used up.
 ///
-/// `edge` is called on the calling thread when the measured part begins and when it ends.
+/// `edge` is called on the calling thread at the beginning and at the end of the measured part.
 ///
-/// Threads run as others do and not in real time: one that never sleeps would keep from its CPU what receives packets
-/// there.
+/// Threads run with normal scheduling, not in real time: a real-time thread that never sleeps would keep the receive
+/// processing from its CPU.
 ///
 /// # Errors
-/// If the ends do not carry the same, a size is impossible, a connection does not arrive, or a CPU cannot be had.
+/// If the ends carry different kinds of data, a size is impossible, a connection does not arrive, or a CPU is not
+/// available.
 pub fn run(
     sender: Sender,
     receiver: Receiver,
@@ -241,7 +242,7 @@ impl Window {
         (self.start_ns..self.end_ns).contains(&now_ns)
     }
 
-    /// Waits through it.
+    /// Waits through the measured part.
     fn observe(&self, edge: &mut dyn FnMut()) {
         for at_ns in [self.start_ns, self.end_ns] {
             sleep_until(at_ns);

@@ -1,4 +1,4 @@
-//! Whom is asked, what is asked, and what answer is expected.
+//! The server, the requests to it, and the expected answers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,22 +10,22 @@ use crate::{LoadError, Tls, plain};
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A TCP port.
+    /// The address and port of a TCP socket.
     Tcp(SocketAddr),
     /// A stream socket in the file system.
     Unix(PathBuf),
-    /// A UDP port.
+    /// The address and port of a UDP socket.
     Udp(SocketAddr),
 }
 
-/// One server, and what is asked of it.
+/// One server, and the requests to it.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where it is.
+    /// The address of the server.
     pub address: Address,
     /// How to speak TLS with it; `None`: in the clear.
     pub tls: Option<Tls>,
-    /// What is asked.
+    /// The requests, and the answers to expect.
     pub ask: Ask,
 }
 
@@ -36,16 +36,16 @@ pub enum Protocol {
     Http,
     /// Bytes of a stream, over TCP or a Unix socket.
     Stream,
-    /// UDP datagrams.
+    /// Datagrams over UDP.
     Datagrams,
     /// Unary calls of gRPC over HTTP/2, over TCP.
     Grpc,
 }
 
-/// What is asked.
+/// The requests to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    /// HTTP requests, each as often as its weight says.
+    /// HTTP requests, mixed in proportion to their weights.
     Http(Vec<Request>),
     /// Bytes for bytes, without a meaning.
     Raw(Sizes),
@@ -60,15 +60,15 @@ pub enum Ask {
 /// Which HTTP a request is written in. Answers are read in either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Version {
-    /// The connection stays unless one side wants it closed (RFC 9112).
+    /// The connection persists unless one side asks to close it (RFC 9112).
     #[default]
     Http11,
-    /// The connection ends with the answer, and if the server gives no length, the answer ends with the connection
-    /// (RFC 1945). Needs a connection for each request ([`crate::Pool::fresh`]).
+    /// The connection ends with the answer; if the server declares no length, the end of the connection ends the
+    /// answer (RFC 1945). Needs a new connection for each request ([`crate::Pool::fresh`]).
     Http10,
 }
 
-/// One HTTP request.
+/// An HTTP request and its weight in the mix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Which HTTP it is written in.
@@ -89,10 +89,10 @@ pub struct Request {
     pub expect: Expect,
 }
 
-/// The sizes of a raw exchange in bytes. Over TCP and Unix sockets a request is as many bytes and so is its answer; a
-/// request of 4 bytes or more begins with its own length in [`Sizes::LENGTH_BYTES`] bytes, for servers that ask for it.
+/// The sizes of a raw exchange in bytes. Over TCP and Unix sockets a request and its answer are this many bytes. A
+/// request of 4 bytes or more begins with its own length in [`Sizes::LENGTH_BYTES`] bytes, for servers that need it.
 /// Over UDP both are one datagram that starts with the request's number in [`Sizes::NUMBER_BYTES`] bytes, which the
-/// server gives back; so answers that come late, twice or in another order are known as such.
+/// server returns. So late, duplicate and reordered answers are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Of a request, 1 to 65,507; over UDP at least [`Sizes::NUMBER_BYTES`].
@@ -101,8 +101,8 @@ pub struct Sizes {
     pub response_bytes: u32,
 }
 
-/// What an answer must be. Anything else is counted as unexpected and is in no histogram of latency, because a quick
-/// error would flatter the server.
+/// The expected answer. Any other answer counts as unexpected and is in no histogram of latency, because a quick error
+/// would flatter the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expect {
     /// The status code; of a call of gRPC the code of its outcome, which is 0 when it is good.
@@ -150,7 +150,7 @@ impl Request {
 }
 
 impl Target {
-    /// One resource of an HTTP server on a TCP port, asked for by GET.
+    /// One resource of an HTTP server on a TCP port, requested by GET.
     pub fn get(address: SocketAddr, host: &str, path: &str, expect: Expect) -> Target {
         let ask = Ask::Http(vec![Request::get(host, path, expect)]);
         Target { address: Address::Tcp(address), tls: None, ask }

@@ -29,8 +29,8 @@ impl ThreadCost {
         self.share(self.cpu_ns)
     }
 
-    /// The share of the time in which the thread was ready to run and had no CPU, 0 to 1. Answers lie unread then,
-    /// which looks like a slow server, and requests that are due for which a connection is free are late.
+    /// The share of the time in which the thread was ready to run and had no CPU, 0 to 1. Meanwhile answers lie
+    /// unread, which looks like a slow server, and due requests are late although a connection is free.
     pub fn starved(&self) -> f64 {
         self.share(self.run_queue_ns)
     }
@@ -56,7 +56,7 @@ impl Reading {
         Ok(Reading { from_ns, until_ns: clock::now_ns(), times })
     }
 
-    /// What was spent since. All of it lies in the time that passed, so no share of that is more than the whole.
+    /// The cost since the first reading. All of it lies within the elapsed time, so no share exceeds the whole.
     pub(crate) fn until(self, later: Reading, cpus: Option<CpuSet>) -> ThreadCost {
         let spent = later.times.since(&self.times);
         ThreadCost {
@@ -80,7 +80,7 @@ mod tests {
             let times = ThreadTimes { waited_ns, ran_ns: 0, voluntary_switches: 0, involuntary_switches: 0 };
             Reading { from_ns, until_ns, times }
         };
-        // It waited for a CPU between its first look at the books and its first look at the clock.
+        // It waited for a CPU between reading the scheduler's counters and reading the clock.
         let cost = reading(1_000, 9_000, 500).until(reading(10_000, 10_100, 8_500), None);
         assert!(cost.wall_ns == 9_100 && cost.starved() < 1.0, "{cost:?}");
     }

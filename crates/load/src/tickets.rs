@@ -1,4 +1,4 @@
-//! The sessions that a server has offered to go on with.
+//! The TLS sessions that a server has offered to resume.
 //!
 //! rustls's own store keeps eight tickets for a server, and a ticket of TLS 1.3 is used once: where many connections
 //! begin at the same time, most of them would find none.
@@ -10,11 +10,11 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// Tickets that are kept; the oldest goes first. There are as many as connections that begin at the same time, and
-/// servers give one or two for each.
+/// Tickets kept at most; the oldest is dropped first. There are as many as connections that begin at the same time,
+/// and servers send one or two for each.
 const TICKETS_MAX: usize = 32_768;
 
-/// What is kept of one server: a [`crate::Tls`] is for one.
+/// The tickets of one server, because a [`crate::Tls`] serves one.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets(Mutex<Kept>);
 

@@ -39,7 +39,7 @@ pub enum Sessions {
     Forgotten,
 }
 
-/// Whose word is taken for the server's identity.
+/// Which certificates prove the server's identity.
 #[derive(Debug, Clone, Copy)]
 pub enum Trust<'a> {
     /// The certificates of this machine's store.
@@ -75,7 +75,7 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), name: server })
     }
 
-    /// The same with no sessions yet, and a word on what becomes of those that come.
+    /// A copy without sessions, and with a policy for new ones.
     #[must_use]
     pub fn with_sessions(&self, sessions: Sessions) -> Tls {
         let mut config = (*self.config).clone();
@@ -210,7 +210,7 @@ impl Session {
             match self.0.reader().read(buffer) {
                 Ok(bytes) => return Ok(Some(bytes)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Many servers close without having said so.
+                // Many servers close without a closing message.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
                 Err(error) => return Err(Fault::tls(error)),
             }
@@ -252,7 +252,7 @@ fn io_fault(error: &io::Error) -> Fault {
     error.raw_os_error().map_or_else(|| Fault::tls(error), Fault::System)
 }
 
-/// A socket as the library wants it.
+/// A socket with the interface that the library needs.
 struct Stream<'a>(&'a OwnedFd);
 
 impl Read for Stream<'_> {

@@ -6,8 +6,8 @@
 //! 15 % of a CPU, which is why that is the default. Millisecond timers, which most generators use, are 1000 µs late
 //! and turn a constant rate into a burst each millisecond.
 //!
-//! How late a sleep is depends on the machine, on its idle states and on its load: 5 µs in one hour and 18 µs in
-//! another. So the part that is spun through is learnt from the sleeps of the run itself.
+//! A sleep's lateness depends on the machine, on its idle states and on its load: 5 µs in one hour and 18 µs in
+//! another. So the time to spin is learnt from the sleeps of the run itself.
 
 use linux::cpu::Scheduling;
 
@@ -16,14 +16,15 @@ use crate::LoadError;
 /// How a thread waits for the next instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
-    /// Sleeps until shortly before it and spins through the rest. Where spinning could not help it sleeps: on a
-    /// machine of one CPU, where it would keep the server from answering; and under `SCHED_FIFO` at a rate at which
-    /// it would hardly sleep, because the kernel stops a real-time thread that does not for 50 ms in each second.
+    /// Sleeps until shortly before the instant and spins through the rest. It only sleeps where spinning could not
+    /// help: on a machine of one CPU, where it would keep the server from answering; and under `SCHED_FIFO` at a rate
+    /// at which it would hardly sleep, because the kernel stops a real-time thread that never sleeps for 50 ms in each
+    /// second.
     #[default]
     Hybrid,
     /// Sleeps: some microseconds late, and the least CPU.
     Sleep,
-    /// Never sleeps. Only for a CPU that nothing else needs; refused under `SCHED_FIFO`.
+    /// Never sleeps. Only for a CPU without other work; refused under `SCHED_FIFO`.
     Spin,
 }
 
@@ -37,10 +38,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// What can be done under the circumstances.
+    /// The possible way to wait under the circumstances.
     ///
     /// # Errors
-    /// If spinning was asked for by name and would do harm.
+    /// If spinning was explicitly requested and would do harm.
     pub(crate) fn new(wait: Wait, place: Place) -> Result<Waiting, LoadError> {
         let realtime = matches!(place.scheduling, Scheduling::Fifo(_));
         let wait = match wait {
@@ -80,9 +81,9 @@ impl Waiting {
         send_ns.min(other_ns).saturating_sub(now_ns)
     }
 
-    /// Learns from a sleep that nothing but the timer ended.
+    /// Learns from a sleep that only the timer ended.
     pub(crate) fn woke(&mut self, meant_ns: u64, woke_ns: u64) {
-        // A signal ends a sleep early, and says nothing about timers.
+        // A signal ends a sleep early, and carries no information about timers.
         if let Some(late_ns) = woke_ns.checked_sub(meant_ns) {
             self.margin.learn(late_ns);
         }
@@ -100,7 +101,7 @@ impl Waiting {
 struct Margin(u64);
 
 impl Margin {
-    /// Waking takes 4 µs on the best machine seen; below that the clock is read for nothing.
+    /// Waking takes 4 µs on the best machine seen; spinning for less gains no precision.
     const MIN_NS: u64 = 5_000;
     /// Above that spinning takes more of a CPU than it saves in time.
     const MAX_NS: u64 = 50_000;

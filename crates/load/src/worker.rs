@@ -1,6 +1,7 @@
-//! The loop of one thread: send what is due, read what has come, wait for whichever is next.
+//! The loop of one thread: send the requests that are due, read the answers that have arrived, wait for whichever
+//! comes next.
 //!
-//! **Invariant: nothing in this module allocates, locks, logs, or reads another clock than [`linux::clock`].** All
+//! **Invariant: this module does not allocate, lock or log, and reads no clock other than [`linux::clock`].** All
 //! memory is allocated when the client and the outcome are made; a test with a counting allocator checks that.
 //! (Exceptions: TLS, gRPC, and connections that a run adds.)
 //!
@@ -75,11 +76,11 @@ pub(crate) struct Worker<'a> {
     published: (u64, u64),
     /// Requests that wait for an answer, or for the connection that is made for them.
     open: usize,
-    /// Those that wait for a connection.
+    /// Requests that wait for a connection.
     promised: usize,
     /// When a request was sent or dropped for the last time, or a connection was started for one.
     gone_ns: u64,
-    /// Until when the thread had nothing to do the last time.
+    /// The end of the thread's last idle time.
     idle_until_ns: u64,
     /// For how long requests had been overdue when none was for the last time.
     settled: Overdue,
@@ -153,8 +154,8 @@ impl<'a> Worker<'a> {
                 now_ns = clock::now_ns();
                 timeout_ns = self.sleep_ns(now_ns);
             }
-            // With nothing to come from the network, the last microseconds before an instant are spun on the clock
-            // alone, which is five times as fine as on an empty epoll.
+            // If the network has no event due, the last microseconds before an instant are spun on the clock alone,
+            // which is five times as fine as on an empty epoll.
             if timeout_ns == 0 && self.is_quiet(now_ns) {
                 now_ns = clock::now_ns();
             } else {
@@ -176,7 +177,7 @@ impl<'a> Worker<'a> {
         } else if self.events.is_empty() {
             self.on_idle(asleep_ns, now_ns, now_ns);
         }
-        // What is due by now does not wait for what came meanwhile.
+        // Requests that are due now must not wait behind the answers read meanwhile.
         now_ns = self.send_due(now_ns);
         for event in 0..self.events.len() {
             now_ns = self.on_event(self.events[event], now_ns);
@@ -236,7 +237,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The work that has nothing to do with a single answer.
+    /// The work that does not belong to a single answer.
     fn keep_up(&mut self, now_ns: u64) {
         while let Some((at_ns, index)) = self.client.retry.front().copied()
             && at_ns <= now_ns
@@ -259,8 +260,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives up requests that are open for too long, and with them their connections: what would come on those is an
-    /// answer to the wrong request. A datagram's number identifies its request, so its socket stays.
+    /// Gives up requests that have been open for too long, and closes their connections: later bytes there would
+    /// answer the wrong request. A datagram's number identifies its request, so its socket stays.
     fn expire(&mut self, now_ns: u64) {
         let mut next_ns = now_ns + self.timeout_ns;
         for index in 0..self.client.connections.len() as u32 {
@@ -283,7 +284,7 @@ impl<'a> Worker<'a> {
         self.expiry_ns = next_ns;
     }
 
-    /// Counts the requests from an ordinal on that are overdue. After the schedule's end nothing more comes due.
+    /// Counts the overdue requests from an ordinal on. After the schedule's end no more requests become due.
     fn note_backlog(&mut self, now_ns: u64, from: u64) {
         let last_ns = now_ns.min(self.end_ns.saturating_sub(1));
         let Some(elapsed_ns) = last_ns.checked_sub(self.start_ns) else { return };
@@ -327,13 +328,13 @@ impl<'a> Worker<'a> {
         near && self.open == 0 && self.client.is_all_idle()
     }
 
-    /// For how long to sleep, if nothing comes.
+    /// How long to sleep if no event comes.
     fn sleep_ns(&self, now_ns: u64) -> u64 {
         let next_ns = self.start_ns.saturating_add(match self.pace {
             Pace::Constant(_) | Pace::Poisson(_) => self.pace.next_ns(0),
             Pace::Saturate => now_ns.saturating_sub(self.start_ns),
         });
-        // A request that is due while nothing is free is for the next event, unless something is to be done about it.
+        // A request that is due without a free connection waits for the next event, unless the policy requires action.
         let acts = self.client.has_room()
             || next_ns > now_ns && matches!(self.when_busy, WhenBusy::Drop | WhenBusy::Grow);
         let can_send = acts && next_ns < self.end_ns && self.has_more();
@@ -343,7 +344,7 @@ impl<'a> Worker<'a> {
         self.waiting.timeout_ns(now_ns, can_send.then_some(next_ns), other_ns)
     }
 
-    /// What is still open is missed, and so is what was never sent.
+    /// Counts the requests still open, and those never sent, as missed.
     fn account(&mut self, now_ns: u64) {
         let mut oldest_ns = None;
         for index in 0..self.client.connections.len() {

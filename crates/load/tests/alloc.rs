@@ -1,6 +1,6 @@
-//! The loop allocates nothing: a long run allocates as often as a short one.
+//! The loop does not allocate: a long run makes as many allocations as a short one.
 //!
-//! A binary of its own, because it counts every allocation of the process. This is the one file of the crate with
+//! It is a separate binary, because it counts every allocation of the process. This is the only file of the crate with
 //! `unsafe` in it.
 
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
@@ -18,7 +18,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-// SAFETY: everything is passed on to the system's allocator, which keeps the contract; counting allocates nothing.
+// SAFETY: all calls are passed on to the system's allocator, which keeps the contract; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,7 @@ fn check(address: SocketAddr, schedule: Schedule) -> Outcome {
     outcome
 }
 
-/// One test, so that nothing else allocates meanwhile.
+/// A single test, so that no other test allocates meanwhile.
 #[test]
 fn a_long_run_allocates_as_often_as_a_short_one() {
     let keep = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -85,7 +85,7 @@ fn a_long_run_allocates_as_often_as_a_short_one() {
     assert_eq!(outcome.answered, 1000);
     let outcome = check(serve(u64::MAX, keep), Schedule::Saturate);
     assert!(outcome.answered > 100);
-    // Connections that are made anew, and ones that break.
+    // With connections that are made again, and some that break.
     let outcome = check(serve(1, close), Schedule::Constant { rate_per_s: 200.0 });
     assert!(outcome.reconnects >= 99);
     let outcome = check(serve(1, b"garbage\r\n"), Schedule::Constant { rate_per_s: 200.0 });

@@ -87,5 +87,5 @@ fn write(journal: &mut Journal, fault: Fault, entry: Entry) -> Result<(), ApplyE
 }
 
 fn in_step(placed: &Placed, why: StepError) -> ApplyError {
-    ApplyError::Step { command: placed.commands().join("\n"), place: placed.place.clone(), why }
+    ApplyError::Step { command: placed.commands().join("\n"), place: Box::new(placed.place.clone()), why }
 }

@@ -109,6 +109,11 @@ impl Book {
         }
     }
 
+    /// Whether an id is of the form that [`Book::begin`] gives.
+    pub fn is_given(id: &str) -> bool {
+        id.len() == 4 && id.bytes().all(|sign| sign.is_ascii_digit() || (b'a'..=b'f').contains(&sign))
+    }
+
     /// Begins a unit under an id of the caller's, say a container's: up to 128 letters, digits, `-`, `_` and `.`, not
     /// beginning with a dot.
     ///

@@ -93,6 +93,9 @@ pub enum Before {
         kind: Option<String>,
         /// Its own kernel parameters, `net/*/*/LINK/*`: a namespace gives a newcomer its defaults.
         parameters: BTreeMap<sysctl::Key, String>,
+        /// The kernel's cookie of the namespace to which it goes; journals before this one have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to_cookie: Option<u64>,
     },
     /// What the register of a setting holds.
     Was(State),

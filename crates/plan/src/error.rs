@@ -14,7 +14,7 @@ pub enum ApplyError {
         /// The step as the command a person would type.
         command: String,
         /// Where.
-        place: Place,
+        place: Box<Place>,
         /// Why.
         why: StepError,
     },

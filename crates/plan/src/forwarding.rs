@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use bpf::forward::{Program, TunnelEnd};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use linux::{Cgroup, IfName, Mac};
 use serde::{Deserialize, Serialize};
 
@@ -21,10 +21,11 @@ pub struct Programs {
     pub gateway: Ipv4Addr,
     /// The Ethernet address of the node's end of every pod's link.
     pub gateway_mac: Mac,
-    /// The prefixes of the node's pods.
-    pub pods: (Ipv4Net, Ipv6Net),
+    /// The prefixes of the node's pods, of either family. (A journal of before there were lists has a pair, which reads
+    /// as a list of two.)
+    pub pods: Vec<IpNet>,
     /// The prefixes of all nodes' pods.
-    pub cluster: (Ipv4Net, Ipv6Net),
+    pub cluster: Vec<IpNet>,
     /// Present: other nodes are reached through a tunnel.
     pub tunnel: Option<TunnelEnd>,
 }
@@ -120,5 +121,25 @@ impl Attachment {
     /// Where the bpf link is pinned.
     pub(crate) fn link_pin(&self) -> PathBuf {
         self.program.link_pin(&bpf::pins::folder(&self.node), &self.link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As journals had it before a node could have other prefixes than one of each family.
+    #[test]
+    fn a_pair_of_prefixes_reads_as_a_list() {
+        let text = r#"{"node":"home","wire":"own0","mtu":1350,"gateway":"169.254.1.1",
+            "gateway_mac":"02:02:00:00:00:01","pods":["10.244.1.0/24","fd00:1::/64"],
+            "cluster":["10.244.0.0/16","fd00::/16"],"tunnel":null}"#;
+        let programs: Programs = serde_json::from_str(text).unwrap();
+        let nets = |texts: [&str; 2]| texts.map(|text| text.parse::<IpNet>().unwrap());
+        assert_eq!(programs.pods, nets(["10.244.1.0/24", "fd00:1::/64"]));
+        assert_eq!(programs.cluster, nets(["10.244.0.0/16", "fd00::/16"]));
+        let pair: ((ipnet::Ipv4Net, ipnet::Ipv6Net),) =
+            (("10.244.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()),);
+        assert_eq!(serde_json::to_string(&pair.0).unwrap(), serde_json::to_string(&programs.pods).unwrap());
     }
 }

@@ -67,11 +67,24 @@ impl Kernel {
         }
     }
 
+    /// As [`Kernel::at`]; `None` if there is no such namespace any more.
+    pub(crate) fn find(&mut self, place: &Place) -> Result<Option<&Opened>, linux::Error> {
+        if matches!(place, Place::Netns(name) if !netns::exists(name)) {
+            return Ok(None);
+        }
+        match self.at(place) {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error) if netns::is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether a place leads to the namespace that had this cookie when the step was done; false if that is gone.
     pub(crate) fn is_still(&mut self, place: &Place, cookie: u64) -> Result<bool, StepError> {
         match place {
-            Place::Netns(name) if !netns::exists(name) => Ok(false),
-            Place::Netns(_) => Ok(self.at(place)?.cookie == cookie),
+            Place::Netns(_) | Place::Path(_) => {
+                Ok(self.find(place)?.is_some_and(|opened| opened.cookie == cookie))
+            }
             Place::Host if self.at(place)?.cookie == cookie => Ok(true),
             Place::Host => {
                 let why = "this process is in another network namespace than the one that wrote the journal; \
@@ -97,6 +110,7 @@ impl Opened {
         let netns = match place {
             Place::Host => host.try_clone()?,
             Place::Netns(name) => Netns::open(name)?,
+            Place::Path(path) => Netns::open_path(path)?,
         };
         let netlink = Netlink::open_in(&netns)?;
         let cookie = netns.cookie()?;

@@ -46,6 +46,7 @@ pub use preview::{Preview, is_about_code, last_of_each, preview};
 pub use rss::RssHash;
 pub use set::*;
 pub use step::{Place, Placed, Plan, Step};
+pub use steps::replace_programs;
 pub use transaction::{
     Account, Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,
 };

@@ -33,6 +33,7 @@ impl Tool<'_> {
         match self.1 {
             Place::Host => format!("{} {arguments}", self.0),
             Place::Netns(name) => format!("{} -n {name} {arguments}", self.0),
+            Place::Path(_) => inside(self.1, &format!("{} {arguments}", self.0)),
         }
     }
 }
@@ -49,15 +50,17 @@ pub(crate) fn inside(place: &Place, command: &str) -> String {
     match place {
         Place::Host => command.to_owned(),
         Place::Netns(name) => format!("ip netns exec {name} {command}"),
+        Place::Path(path) => format!("nsenter --net={} {command}", quoted(path.as_str())),
     }
 }
 
 /// A place where `ip` wants a namespace: its name, or the shell's own process for the host's namespace, which need
 /// not be that of process 1.
-pub(crate) fn netns_operand(place: &Place) -> &str {
+pub(crate) fn netns_operand(place: &Place) -> String {
     match place {
-        Place::Host => "$$",
-        Place::Netns(name) => name.as_str(),
+        Place::Host => "$$".to_owned(),
+        Place::Netns(name) => name.to_string(),
+        Place::Path(path) => quoted(path.as_str()),
     }
 }
 
@@ -68,6 +71,10 @@ pub(crate) fn echo_at(place: &Place, value: &str, path: &str) -> String {
         Place::Host => script,
         // The redirection must happen inside, where `ip netns exec` has mounted the namespace's own /sys.
         Place::Netns(_) => inside(place, &format!("sh -c {}", quoted(&script))),
+        Place::Path(_) => {
+            let script = format!("mount -t sysfs sysfs /sys && {script}");
+            inside(place, &format!("unshare --mount sh -c {}", quoted(&script)))
+        }
     }
 }
 
@@ -76,7 +83,7 @@ pub(crate) fn echo_at(place: &Place, value: &str, path: &str) -> String {
 pub(crate) fn ours(place: &Place, verb: &str, node: &str, arguments: &str) -> String {
     let netns = match place {
         Place::Host => String::new(),
-        Place::Netns(name) => format!(" --netns {name}"),
+        Place::Netns(_) | Place::Path(_) => format!(" --netns {}", netns_operand(place)),
     };
     format!("hostgap bpf {verb}{netns} {} {arguments}", quoted(node))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ipnet::IpNet;
-use linux::{FdbEntry, IfName, Link, Neighbour, NetnsName, Route, nft};
+use linux::{FdbEntry, IfName, Link, Neighbour, NetnsName, NetnsPath, NetnsRef, Route, nft};
 use serde::{Deserialize, Serialize};
 
 use crate::Set;
@@ -33,6 +33,9 @@ pub enum Place {
     Host,
     /// A named namespace under `/run/netns`.
     Netns(NetnsName),
+    /// The namespace of a path, which somebody else has made: that of a process, or of a container runtime. The path may
+    /// lead elsewhere later; undo goes by the namespace's cookie.
+    Path(NetnsPath),
 }
 
 /// One change of the kernel's state.
@@ -70,6 +73,8 @@ pub enum Step {
     AddFdb(FdbEntry),
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
+    /// Add an element to a map or a set of an nftables table.
+    AddNftElement(nft::Element),
     /// Do a step that several units want: the first does it, later ones find it so, and the last that is undone takes it
     /// back. Two that want it differently: an error that names the other. A value that is so already is not written. Not
     /// for [`Step::AddNetns`] and [`Step::MoveLink`].
@@ -117,11 +122,40 @@ impl Plan {
     }
 }
 
+impl Place {
+    /// The name of a named namespace.
+    pub fn name(&self) -> Option<&NetnsName> {
+        match self {
+            Place::Netns(name) => Some(name),
+            Place::Host | Place::Path(_) => None,
+        }
+    }
+
+    /// How its namespace is found; `None` for the host's.
+    pub fn netns(&self) -> Option<NetnsRef> {
+        match self {
+            Place::Host => None,
+            Place::Netns(name) => Some(name.clone().into()),
+            Place::Path(path) => Some(path.clone().into()),
+        }
+    }
+}
+
+impl From<NetnsRef> for Place {
+    fn from(netns: NetnsRef) -> Place {
+        match netns {
+            NetnsRef::Name(name) => Place::Netns(name),
+            NetnsRef::Path(path) => Place::Path(path),
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Host => f.write_str("the host's namespace"),
             Place::Netns(name) => write!(f, "namespace {name}"),
+            Place::Path(path) => write!(f, "namespace {path}"),
         }
     }
 }

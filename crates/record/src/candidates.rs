@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::experiment_file::out_of_range;
 use crate::{Candidate, Experiment, ExperimentError, Side};
 
-/// The most candidates: each stands with four namespaces of its own at the same time.
+/// The most candidates, because each keeps four namespaces of its own throughout the race.
 const CANDIDATES_MAX: usize = 64;
 /// The longest name of a candidate in characters: a column of tables.
 const NAME_CHARS_MAX: usize = 60;
@@ -45,8 +45,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// One side alone is in a container only where there is one, and another node to talk to. What a data path says to
-    /// it is not known here.
+    /// A container on one side only requires a container and a second node. Whether a data path supports it is not
+    /// known here.
     fn validate_container(&self, candidate: &Candidate) -> Result<(), ExperimentError> {
         let side = match candidate.in_container {
             Side::Both => return Ok(()),
@@ -112,7 +112,7 @@ fn validate_name(candidate: &Candidate) -> Result<(), ExperimentError> {
     Ok(())
 }
 
-/// What is left of a name where only letters and digits count, as in the names of namespaces and directories.
+/// A name reduced to letters and digits, as in the names of namespaces and directories.
 fn bare(name: &str) -> String {
     name.chars()
         .map(|sign| if sign.is_ascii_alphanumeric() { sign.to_ascii_lowercase() } else { '-' })

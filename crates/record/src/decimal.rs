@@ -1,7 +1,7 @@
 //! Figures with units, exactly: `1.5ms` is 1 500 000 ns and not the binary number next to it.
 
-/// A figure in units of which each is a power of ten of the smallest, which it must be a multiple of; `None` if the text
-/// is no such figure, or one that is too great.
+/// A figure in units that are powers of ten of the smallest unit, of which it must be a multiple; `None` if the text
+/// is not such a figure, or the figure is too large.
 pub(crate) fn parse(text: &str, units: &[(&str, u32)]) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

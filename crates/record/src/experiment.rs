@@ -1,4 +1,4 @@
-//! An experiment: what is raced, under which load, for how long. The TOML file and the command line both become one.
+//! An experiment: the candidates, their load and the duration. The TOML file and the command line both become one.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,23 +13,23 @@ use crate::{
 pub struct Experiment {
     /// The version of the file format, [`crate::SCHEMA`].
     pub schema: u32,
-    /// A short name.
+    /// A short name, for file names and headings.
     pub name: String,
-    /// What is asked of the world, in a sentence or two.
+    /// The question of the experiment, in a sentence or two.
     #[serde(default)]
     pub description: String,
     /// What races. `host` is always added, twice: as the reference and as the A/A control.
     #[serde(default)]
     pub candidates: Vec<Candidate>,
-    /// The load's content.
+    /// The kind of requests or data.
     #[serde(default)]
     pub workload: Workload,
     /// The load's rates; empty: 30 % and 50 % of the reference's capacity.
     #[serde(default)]
     pub rates: Vec<Rate>,
-    /// What is raced at several values, for lines over them.
+    /// One quantity that is raced at several values, to plot lines over it.
     ///
-    /// Not written where it is not asked for, as with [`Experiment::placement`].
+    /// Omitted from records without a sweep, as with [`Experiment::placement`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
     /// How often each candidate is visited.
@@ -47,9 +47,9 @@ pub struct Experiment {
     /// The wire between the nodes.
     #[serde(default)]
     pub underlay: Underlay,
-    /// Where client and server stand.
+    /// The nodes on which client and server run.
     ///
-    /// The usual one is not written, so that a hostgap that does not know the key reads such records.
+    /// The default is omitted from records, so that a hostgap that does not know the key can read them.
     #[serde(default, skip_serializing_if = "Placement::is_usual")]
     pub placement: Placement,
     /// The virtual machines to race in; absent: this machine races.
@@ -57,10 +57,10 @@ pub struct Experiment {
     pub vm: Option<Machines>,
     /// After the rounds, sample where each candidate's CPU time goes.
     ///
-    /// Not written where it is not asked for, as with [`Experiment::placement`].
+    /// Omitted from records if false, as with [`Experiment::placement`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub profile: bool,
-    /// Write down the time of every CPU by itself, beside that of the nodes as a whole.
+    /// Record the time of every single CPU, besides that of the nodes as a whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_cpu: bool,
     /// The seed of the order of trials and of the resampling; chosen and written down when absent.
@@ -69,14 +69,14 @@ pub struct Experiment {
     /// Figures of a publication, to be shown beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::published::expanded")]
     pub published: Vec<Published>,
-    /// What its author saw in a run of their own, and how it stands to what was published. It says nothing about any
+    /// The author's observations in a run of their own, compared with the published figures. They do not describe any
     /// other run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reading: String,
     /// The run that `reading` is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading_of: Option<AuthorsRun>,
-    /// What is other in the quick form; of files alone, a record has what was raced.
+    /// The differences of the quick form. Only in files: a record contains the experiment that was raced.
     #[serde(default, skip_serializing)]
     pub quick: Option<Quick>,
 }
@@ -91,12 +91,12 @@ pub struct AuthorsRun {
     pub machine: String,
 }
 
-/// A contender: a data path or the plugins of a CNI configuration, with settings of its own if it is to have any; later
-/// also a kernel.
+/// A contender: a data path or the plugins of a CNI configuration, optionally with its own settings; later also a
+/// kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
-    /// A name out of the list of data paths; empty where `cni` says what races.
+    /// A name from the list of data paths; empty if `cni` names the contender.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
     /// The file of a CNI network configuration, instead of a data path.
@@ -107,10 +107,10 @@ pub struct Candidate {
     /// Written only where it is one side, as with [`Experiment::placement`].
     #[serde(default, skip_serializing_if = "Side::is_both")]
     pub in_container: Side,
-    /// The name in tables, where not the one that path and settings make.
+    /// The name in tables; `None`: it is made of path and settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its settings; without any, everything is as the kernel has it.
+    /// Its settings; if empty, the kernel's defaults apply.
     #[serde(default, skip_serializing_if = "Tuning::is_empty")]
     pub tune: Tuning,
     /// What of the wire is otherwise for it, laid over the experiment's.
@@ -133,10 +133,10 @@ pub struct Candidate {
 pub struct Underlay {
     /// Bytes of a packet without the Ethernet header.
     pub mtu: u32,
-    /// Whose CPUs work on received packets.
+    /// Which CPUs process received packets.
     pub steering: Steering,
-    /// [`Wire::delay`] of both directions. This and what follows is written only where it is said, so that a hostgap
-    /// that does not know it reads records of plain wires.
+    /// [`Wire::delay`] of both directions. This and the keys below are omitted if unset, so that a hostgap that does
+    /// not know them can read records of plain wires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
     /// [`Wire::jitter`] of both directions.
@@ -165,14 +165,14 @@ pub struct Underlay {
     pub to_client: Option<Wire>,
 }
 
-/// Whose CPUs work on the packets that a node receives. A veth hands a packet to the CPU that sent it; receive packet
-/// steering (RPS) hands it on to the receiving node's CPUs, for one inter-processor interrupt.
+/// Which CPUs process the packets that a node receives. A veth hands a packet to the CPU that sent it; receive packet
+/// steering (RPS) passes it on to the receiving node's CPUs, at the cost of one inter-processor interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Steering {
-    /// The receiver's, unless interrupts between CPUs are so dear on this machine that they would hide everything
-    /// else; found out before the race and written down.
+    /// The receiver's CPUs, unless interrupts between CPUs are so expensive on this machine that they would hide all
+    /// other effects. That is measured before the race and recorded.
     #[default]
     Auto,
     Receiver,
@@ -183,7 +183,7 @@ pub enum Steering {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// Each on a node of its own: what they say crosses the wire.
+    /// Each on a separate node: their traffic crosses the wire.
     #[default]
     TwoNodes,
     /// Both on one node, in two pods. The reference is both in that node's own namespace, over its loopback.
@@ -207,8 +207,8 @@ mod defaults {
 }
 
 impl Candidate {
-    /// The name in tables: the one that was given, else the data path with its settings and the side that alone is in a
-    /// container. Empty for a CNI configuration without a name or settings, which is called as its file says.
+    /// The name in tables: the given one, else the data path with its settings and, if only one side is in a
+    /// container, that side. Empty for a CNI configuration without a name or settings, which has the name in its file.
     pub fn title(&self) -> String {
         let path = || self.tune.name_on(&self.path);
         match (&self.name, self.in_container) {
@@ -285,7 +285,7 @@ impl Underlay {
         self.to_client.unwrap_or_default().or(self.both_ways())
     }
 
-    /// The wire of a candidate for which some of it is otherwise.
+    /// The wire of a candidate that overrides some of its properties.
     #[must_use]
     pub fn with(&self, ways: &Ways) -> Underlay {
         let over = |own: Option<Wire>, of: Option<Wire>| own.map(|own| own.or(of.unwrap_or_default())).or(of);
@@ -296,7 +296,7 @@ impl Underlay {
         }
     }
 
-    /// What is said of both directions.
+    /// The properties set for both directions.
     pub fn both_ways(&self) -> Wire {
         let Underlay { delay, jitter, loss, reorder, rate, line_rate, gso, .. } = *self;
         Wire { delay, jitter, loss, reorder, rate, line_rate, gso }

@@ -1,9 +1,10 @@
-//! The experiment file: TOML that becomes an [`Experiment`], with the place and a suggestion for what is wrong in it,
-//! and the ranges of all its figures.
+//! The experiment file: TOML that becomes an [`Experiment`]. Errors have a place and a suggestion; all figures have
+//! ranges.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use crate::spelling::{did_you_mean, nearest};
 use crate::{Experiment, Measure, Published, Rate, SCHEMA, Wire};
 
 /// Why a text is not an experiment.
@@ -12,11 +13,11 @@ pub enum ExperimentError {
     /// The text is no TOML, a key is unknown or a value has another type than it should.
     #[error("line {line}, column {column}: {what}{}", hint(.nearest.as_deref()))]
     Text {
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
         /// From 1, in characters.
         column: usize,
-        /// What is wrong.
+        /// The error, in words.
         what: String,
         /// The known key that is nearest to an unknown one.
         nearest: Option<String>,
@@ -24,13 +25,13 @@ pub enum ExperimentError {
     /// The file is for another version of hostgap.
     #[error("the experiment has schema {found}, this hostgap knows schema {SCHEMA}")]
     Schema {
-        /// What the file says.
+        /// The version in the file.
         found: u32,
     },
-    /// What `[quick]` says is not an experiment's.
+    /// The table `[quick]` does not yield a valid experiment.
     #[error("[quick]: {what}")]
     Quick {
-        /// What is wrong.
+        /// The error, in words.
         what: String,
     },
     /// A value is outside of what can be raced.
@@ -38,7 +39,7 @@ pub enum ExperimentError {
     Range {
         /// The key with its tables, `workload.connections`.
         key: String,
-        /// What it is.
+        /// The invalid value, as text.
         value: String,
         /// What it may be.
         why: String,
@@ -47,7 +48,7 @@ pub enum ExperimentError {
 
 /// The end of the message, with the nearest key.
 fn hint(nearest: Option<&str>) -> String {
-    nearest.map_or_else(String::new, |key| format!("; did you mean `{key}`?"))
+    did_you_mean(nearest.map(|key| format!("`{key}`")))
 }
 
 /// The most loads: body sizes × rates.
@@ -66,10 +67,10 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// The text of a file that is read as this experiment.
+    /// The text of a file that parses to this experiment.
     ///
     /// # Panics
-    /// If a text of it is none that TOML can carry, which none read from a file is.
+    /// If one of its texts cannot be written as TOML, which cannot happen for an experiment read from a file.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("all keys and values of an experiment are TOML's")
     }
@@ -84,7 +85,7 @@ impl Experiment {
         self.validate_sweep()
     }
 
-    /// Checks everything but the sweep.
+    /// Checks all fields except the sweep.
     pub(crate) fn validate_plain(&self) -> Result<(), ExperimentError> {
         if self.schema != SCHEMA {
             return Err(ExperimentError::Schema { found: self.schema });
@@ -97,8 +98,8 @@ impl Experiment {
         within("builds", self.builds, 1..=self.rounds)?;
         within("slice_ms", self.slice_ms, 10..=600_000)?;
         within("warmup_ms", self.warmup_ms, 0..=600_000)?;
-        // Every data path carries IPv6, whose packets of 1280 bytes must fit (RFC 8200 §5), vxlan's 50 bytes around
-        // them over IPv4, 70 over IPv6.
+        // Every data path carries IPv6, whose packets of 1280 bytes must fit (RFC 8200 §5); vxlan adds 50 bytes over
+        // IPv4, 70 over IPv6.
         let mtu_min = if self.workload.ipv6 { 1_350 } else { 1_330 };
         within("underlay.mtu", self.underlay.mtu, mtu_min..=65_535)?;
         self.vm.as_ref().map_or(Ok(()), crate::Machines::validate)?;
@@ -201,27 +202,16 @@ pub(crate) fn place(text: &str, byte: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// The error, and the known key that an unknown one is likely meant to be. serde gives both in one sentence:
-/// "unknown field `a`, expected one of `b`, `c`".
+/// The error, and the known key that an unknown one probably stands for. serde reports both in one sentence: "unknown
+/// field `a`, expected one of `b`, `c`".
 fn explain(message: &str) -> (String, Option<String>) {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match quoted.split_first() {
         Some((unknown, known)) if message.starts_with("unknown field") => {
-            (format!("unknown key `{unknown}`"), nearest(unknown, known))
+            (format!("unknown key `{unknown}`"), nearest(unknown, known).map(|key| (*key).to_owned()))
         }
         _ => (message.to_owned(), None),
     }
-}
-
-/// The key that is nearest in spelling, if any is near: Jaro-Winkler above 0.8, the limit that clap uses for its
-/// suggestions too.
-fn nearest(unknown: &str, known: &[&str]) -> Option<String> {
-    known
-        .iter()
-        .map(|key| (strsim::jaro_winkler(unknown, key), *key))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, key)| key.to_owned())
 }
 
 #[cfg(test)]
@@ -321,10 +311,10 @@ builds = 3
 
     #[test]
     fn what_is_wrong_has_a_place_and_a_suggestion() {
-        check(&with("round = 3"), "line 3, column 1: unknown key `round`; did you mean `rounds`?");
+        check(&with("round = 3"), "line 3, column 1: unknown key `round`, did you mean `rounds`?");
         check(
             &with("[workload]\n  conections = 3"),
-            "line 4, column 3: unknown key `conections`; did you mean `connections`?",
+            "line 4, column 3: unknown key `conections`, did you mean `connections`?",
         );
         check(&with("zzz = 3"), "line 3, column 1: unknown key `zzz`");
         check(

@@ -22,9 +22,9 @@ pub enum RecordError {
     /// The file cannot be read.
     #[error("read record {}: {source}", path.display())]
     Unread {
-        /// Which.
+        /// The path that could not be read.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The file cannot be written.
@@ -32,35 +32,35 @@ pub enum RecordError {
     Io {
         /// What was attempted: "create record", "append to record".
         doing: &'static str,
-        /// On what.
+        /// The path that could not be written.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A line cannot be written so that it can be read again: a rate is not a number, say.
+    /// A line has no readable JSON form, for example because a rate is not a number.
     #[error("write a line of record {}: {source}", path.display())]
     Unwritable {
-        /// The file.
+        /// The path of the record.
         path: PathBuf,
-        /// What is wrong.
+        /// The serialisation error.
         source: serde_json::Error,
     },
     /// No line is whole.
     #[error("there is no race in {}: {why}", path.display())]
     Empty {
-        /// The file.
+        /// The path that was given.
         path: PathBuf,
-        /// What is there instead.
+        /// The actual content, in words.
         why: &'static str,
     },
-    /// A line other than the last is damaged, so that what follows cannot be trusted to be the rest of the same race.
+    /// A line other than the last is damaged, so the lines after it may not belong to this race.
     #[error("line {line} of {} is damaged: {why}", path.display())]
     Damaged {
-        /// The file.
+        /// The path of the record.
         path: PathBuf,
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The kind of damage, in words.
         why: &'static str,
     },
     /// The file has a newer format.
@@ -69,41 +69,41 @@ pub enum RecordError {
         path.display()
     )]
     Newer {
-        /// The file.
+        /// The path of the record.
         path: PathBuf,
-        /// What the file says.
+        /// The schema version in the file.
         found: u32,
-        /// Who wrote it.
+        /// The version of hostgap that wrote it.
         hostgap: String,
     },
-    /// A line is whole, but not one that this version knows; often a field that a later version added.
+    /// A line is intact, but this version does not know its form; often a later version added a field.
     #[error("line {line} of {} (written by hostgap {hostgap}) cannot be read: {source}", path.display())]
     Unknown {
-        /// The file.
+        /// The path of the record.
         path: PathBuf,
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Who wrote it.
+        /// The version of hostgap that wrote it.
         hostgap: String,
-        /// What is wrong.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// It is neither a race's file nor a whole one of a search.
     #[error("there is no search in {}: {why}", path.display())]
     NoSearch {
-        /// The file.
+        /// The path of the record.
         path: PathBuf,
-        /// What is wrong.
+        /// The inconsistency, in words.
         why: String,
     },
     /// The lines do not belong together.
     #[error("line {line} of {} does not fit: {why}", path.display())]
     Inconsistent {
-        /// The file.
+        /// The path of the record.
         path: PathBuf,
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The inconsistency, in words.
         why: String,
     },
 }
@@ -148,7 +148,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The disk refused, or the line holds what JSON cannot carry, such as a rate that is not a number.
+    /// The disk returned an error, or JSON cannot represent the line, such as a rate that is not a number.
     pub fn append(&mut self, line: &Line) -> Result<(), RecordError> {
         let bytes =
             encode(line).map_err(|source| RecordError::Unwritable { path: self.path.clone(), source })?;
@@ -219,12 +219,12 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, RecordError> {
 impl Race {
     /// Reads a record file.
     ///
-    /// A last line that is cut or damaged is left out, with a note: it is what a crash leaves. A note names rounds that
-    /// are missing ([`Race::missing_rounds`]).
+    /// A last line that is cut or damaged is left out, with a note: that is the usual result of a crash. A note also
+    /// lists missing rounds ([`Race::missing_rounds`]).
     ///
     /// # Errors
     ///
-    /// See [`RecordError`]; a damaged line that others follow is an error.
+    /// See [`RecordError`]; a damaged line before the last is an error.
     pub fn read(path: &Path) -> Result<Race, RecordError> {
         Race::from_bytes(&bytes_of(path)?, path)
     }
@@ -233,7 +233,7 @@ impl Race {
     ///
     /// # Errors
     ///
-    /// Those of [`Race::read`].
+    /// Fails like [`Race::read`].
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Race, RecordError> {
         let (payloads, notes) = payloads(bytes, path)?;
         let mut lines = payloads.iter().enumerate().map(|(index, payload)| (index + 1, *payload));
@@ -379,7 +379,7 @@ fn payloads<'a>(bytes: &'a [u8], path: &Path) -> Result<(Vec<&'a [u8]>, Vec<Stri
     Ok((payloads, vec![]))
 }
 
-/// The header; its version is checked before the rest, which a newer version may have changed.
+/// Reads the header. Its version is checked first, because a newer version may have changed the other fields.
 fn header(payload: &[u8], path: &Path) -> Result<Header, RecordError> {
     #[derive(Deserialize)]
     struct Versioned {

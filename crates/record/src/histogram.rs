@@ -11,7 +11,7 @@ use serde::de::{Error, Visitor};
 
 /// A histogram of nanoseconds, 1 ns to 1 h with three significant digits.
 ///
-/// Holds its recorded bins only: a full HdrHistogram of these bounds is a quarter of a megabyte, and a record has
+/// Stores only the recorded bins: a full HdrHistogram of these bounds is a quarter of a megabyte, and a record has
 /// thousands of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Histogram {
@@ -23,13 +23,13 @@ impl Histogram {
     /// The greatest value that is recorded: one hour in nanoseconds. Greater ones count as one hour.
     pub const MAX_NS: u64 = 3_600_000_000_000;
 
-    /// An empty one.
+    /// A histogram without samples.
     pub fn new() -> Histogram {
         Histogram::default()
     }
 
-    /// The recorded values in ascending order, each with its count. A value is the highest that its bin stands for,
-    /// as in [`Hdr::value_at_quantile`].
+    /// The recorded values in ascending order, each with its count. A value is the highest of its bin, as in
+    /// [`Hdr::value_at_quantile`].
     pub fn bins(&self) -> &[(u64, u64)] {
         &self.bins
     }
@@ -92,7 +92,7 @@ impl<'de> serde::Deserialize<'de> for Histogram {
     }
 }
 
-/// Visits the base64 text without a copy of it.
+/// Visits the base64 text without copying it.
 struct Payload;
 
 impl Visitor<'_> for Payload {

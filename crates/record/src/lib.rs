@@ -16,6 +16,7 @@ mod quick;
 mod race;
 mod rate;
 mod search;
+mod spelling;
 mod sweep;
 mod trial;
 mod tuning;
@@ -36,6 +37,7 @@ pub use search::{
     Search, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchStage, SearchVerdict,
     SearchVisit,
 };
+pub use spelling::{did_you_mean, nearest};
 pub use sweep::{AxisUnit, Over, Sweep, SweepValue, Swept, Way, WireKey};
 pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
 pub use tuning::{Asked, Setting, Side, Tuning};

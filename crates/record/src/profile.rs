@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What was sampled of one candidate at one load, all its slices together. They lie after the last round, so that no
-/// trial was sampled.
+/// The samples of one candidate at one load, all its slices together. Sampling happens after the last round, so that
+/// it does not disturb trials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Index into [`crate::Header::entrants`].
+    /// The candidate, as an index into [`crate::Header::entrants`].
     pub entrant: usize,
     /// Index into the record's loads.
     pub load: usize,
@@ -23,9 +23,9 @@ pub struct Profile {
     pub lost: u64,
     /// Samples that found a CPU idle.
     pub idle: u64,
-    /// All others: a stack, and how many samples found it. A stack is who ran and the kernel's functions, the outermost
-    /// first, joined by semicolons: `server;entry_SYSCALL_64_after_hwframe;do_syscall_64;…`. Who: `client`, `server`,
-    /// `swapper` (the idle task, which is interrupted by packets), `ksoftirqd`, or `other:` and a name. Time in a program
-    /// is `server;[user]`.
+    /// All other samples: a stack, and the number of samples that found it. A stack is the task and the kernel's
+    /// functions, the outermost first, joined by semicolons: `server;entry_SYSCALL_64_after_hwframe;do_syscall_64;…`.
+    /// The task is `client`, `server`, `swapper` (the idle task, which packets interrupt), `ksoftirqd`, or `other:`
+    /// and a name. Time in a program is `server;[user]`.
     pub stacks: Vec<(String, u64)>,
 }

@@ -1,4 +1,4 @@
-//! The quick form of an experiment: the same question, asked for a minute or two.
+//! The quick form of an experiment: its question, raced for only a minute or two.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,12 +10,12 @@ use crate::{Experiment, ExperimentError};
 pub struct Quick(toml::Table);
 
 impl Experiment {
-    /// The experiment with what its `[quick]` table says laid over it; `None` without that table. Tables are laid over
-    /// tables key by key, all else is replaced.
+    /// The experiment with its `[quick]` table applied; `None` without that table. Tables are merged key by key, other
+    /// values are replaced.
     ///
     /// # Errors
     ///
-    /// A key that no experiment has, or a value that it cannot have.
+    /// A key that an experiment does not have, or a value that it cannot have.
     pub fn quick(&self) -> Result<Option<Experiment>, ExperimentError> {
         let Some(Quick(over)) = &self.quick else { return Ok(None) };
         let fault = |what: &str| ExperimentError::Quick { what: what.trim().replace('\n', "; ") };

@@ -11,15 +11,15 @@ use crate::{Experiment, Profile, Setting, TrialRecord};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Line {
-    /// First line: everything known before the first packet.
+    /// First line: all facts known before the first packet.
     Header(Box<Header>),
     /// The reference's capacity, once a body size.
     Capacity(Capacity),
     /// What will be raced, once capacity is known.
     Loads(Vec<Load>),
-    /// A finished round.
+    /// A finished round of trials.
     Round(Round),
-    /// Where a candidate's time went at a load; after the last round, where it was asked for.
+    /// Where a candidate's time went at a load; after the last round, if requested.
     Profile(Profile),
     /// The race came to its end; a file without it was cut off.
     End {
@@ -34,13 +34,13 @@ pub enum Line {
 /// A whole record file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Race {
-    /// The first line.
+    /// The first line of the record.
     pub header: Header,
     /// The reference's capacity, once a body size.
     pub capacities: Vec<Capacity>,
-    /// What was raced.
+    /// The loads, in the order in which rounds refer to them.
     pub loads: Vec<Load>,
-    /// The finished rounds.
+    /// The rounds that were completed.
     pub rounds: Vec<Round>,
     /// Where each candidate's time went, if that was asked.
     pub profiles: Vec<Profile>,
@@ -88,11 +88,11 @@ pub struct End {
     pub stopped: Option<String>,
 }
 
-/// What is known before the first packet.
+/// The facts known before the first packet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// [`crate::SCHEMA`].
+    /// The version of the format, [`crate::SCHEMA`].
     pub schema: u32,
     /// The version of hostgap that wrote the file.
     pub hostgap: String,
@@ -100,9 +100,9 @@ pub struct Header {
     pub started_unix_s: u64,
     /// The seed in force.
     pub seed: u64,
-    /// What was asked.
+    /// The experiment that was run.
     pub experiment: Experiment,
-    /// On what machine.
+    /// The machine that ran it.
     pub machine: Machine,
     /// Who answered: "nginx/1.22.1" or "hostgap serve".
     pub server: String,
@@ -137,11 +137,11 @@ pub struct Entrant {
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Machine {
-    /// `uname -r`.
+    /// The kernel's release, as `uname -r` prints it.
     pub kernel: String,
-    /// The CPU's name.
+    /// The processor's model name.
     pub cpu_model: String,
-    /// CPUs on line.
+    /// The number of CPUs on line.
     pub cpus: u32,
     /// CPUs of the client's node, as a list.
     pub client_cpus: String,
@@ -183,7 +183,7 @@ pub struct Capacity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Round {
-    /// From 0.
+    /// The number of the round, from 0.
     pub round: u32,
     /// Which build of the topologies it ran on, from 0.
     pub build: u32,
@@ -202,7 +202,7 @@ pub struct Round {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Broken {
-    /// Index into [`Header::entrants`].
+    /// The candidate, as an index into [`Header::entrants`].
     pub entrant: usize,
     /// What was seen, in words.
     pub why: String,

@@ -18,18 +18,18 @@ pub enum Rate {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a rate: {why}")]
 pub struct RateError {
-    /// What was given.
+    /// The rejected text.
     pub text: String,
     /// Why it is none.
     pub why: &'static str,
 }
 
 impl Rate {
-    /// The greatest rate that may be asked for, in requests per second: far above what one machine answers, so that a
-    /// unit typed twice is found out.
+    /// The greatest rate allowed, in requests per second: far above the capacity of one machine, so that a unit typed
+    /// twice is detected.
     pub const MAX_PER_SECOND: f64 = 10_000_000.0;
 
-    /// Checks that the figure can be asked for.
+    /// Checks that the figure is within the allowed range.
     pub fn checked(self) -> Result<Rate, RateError> {
         let (valid, why) = match self {
             Rate::PerSecond(rate) => (
@@ -51,7 +51,7 @@ impl FromStr for Rate {
         let trimmed = text.trim();
         let (figure, unit) = trimmed.split_at(trimmed.trim_end_matches(['%', 'k', 'K', 'm', 'M']).len());
         let bad = || RateError { text: text.to_owned(), why: "30%, 20k, 1.5M or 20000 is expected" };
-        // `f64` would accept "inf", "nan" and "1e4" too; none of them is meant as a rate.
+        // `f64` would accept "inf", "nan" and "1e4" too, none of which is a valid rate.
         if figure.is_empty() || !figure.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return Err(bad());
         }

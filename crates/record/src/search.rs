@@ -18,7 +18,7 @@ use crate::{Experiment, Machine, RecordError, Side, Tuning};
 pub struct Search {
     /// The version of this format, [`crate::SCHEMA`].
     pub schema: u32,
-    /// Who wrote it.
+    /// The version of hostgap that wrote the file.
     pub hostgap: String,
     /// When it began, in seconds since 1970.
     pub started_unix_s: u64,
@@ -27,9 +27,9 @@ pub struct Search {
     /// What the load was; its one candidate is the incumbent.
     pub experiment: Experiment,
     pub machine: Machine,
-    /// The incumbent's name.
+    /// The name of the incumbent.
     pub incumbent: String,
-    /// What is to get better: `p99@30%`, `throughput`.
+    /// The figure to improve: `p99@30%`, `throughput`.
     pub objective: String,
     /// What must not get worse: `p50`, `cpu`, `retransmits`.
     pub guards: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Search {
     pub options: Vec<SearchOption>,
     /// Every block, in order.
     pub blocks: Vec<SearchBlock>,
-    /// What the stages made of them.
+    /// The results of the stages.
     pub stages: Vec<SearchStage>,
     /// What came out; absent in the file of a search that was cut off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub struct Search {
 pub struct SearchOption {
     pub knob: String,
     pub value: String,
-    /// Whose.
+    /// The side on which the option is set.
     pub side: Side,
     /// Why it cannot be made here; empty: it is searched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,7 +108,7 @@ pub struct SearchStage {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchArm {
-    /// Its options.
+    /// The options of the arm, as indices.
     pub arm: Vec<usize>,
     /// The objective as a ratio to the incumbent's; in an ablation the winner's as a ratio to that without the option.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,13 +124,13 @@ pub struct SearchArm {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchRatio {
-    /// The estimate.
+    /// The point estimate, inside the interval.
     pub value: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// Blocks that it is of.
+    /// The number of blocks behind it.
     pub blocks: u32,
 }
 
@@ -138,20 +138,20 @@ pub struct SearchRatio {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchAnswer {
-    /// Which of three.
+    /// The verdict of the search.
     pub verdict: SearchVerdict,
     /// The smallest set that keeps the gain, or the best arm that was not good enough; empty where there is none.
     pub arm: Vec<usize>,
-    /// The objective with it as a ratio to the incumbent's, from blocks that it was not chosen by.
+    /// The objective with it as a ratio to the incumbent's, from blocks that played no part in choosing it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<SearchRatio>,
     /// The guarded figures, likewise.
     pub guards: Vec<Option<SearchRatio>>,
-    /// Options that came with the winner and did nothing.
+    /// Options of the winner that had no effect.
     pub dropped: Vec<usize>,
     /// Why, in a sentence without a full stop.
     pub why: String,
-    /// The change of the objective, as a share, that the hold-out finds four times in five; what is smaller may have
+    /// The change of the objective, as a share, that the hold-out finds four times in five; a smaller change may have
     /// been missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolvable: Option<f64>,
@@ -160,13 +160,13 @@ pub struct SearchAnswer {
     pub tune: Tuning,
 }
 
-/// Whether something helps.
+/// Whether any of the options helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchVerdict {
     /// The arm is better than the incumbent.
     Better,
-    /// Nothing helps, as far as it can be resolved.
+    /// No option helps by as much as the search resolves.
     NothingHelps,
     /// The machine was not fit for a search, or the budget too small.
     NotSearched,
@@ -179,11 +179,11 @@ impl Search {
         bytes.starts_with(b"{") && !bytes.starts_with(b"{\"crc32\"")
     }
 
-    /// Reads the content of a file; `path` is for messages. One that was cut off is read too: it has no answer.
+    /// Reads the content of a file; `path` is for messages. A file that was cut off is accepted too: it has no answer.
     ///
     /// # Errors
     ///
-    /// It is of a later schema, has a field that this version does not know, or names an option that it does not have.
+    /// It has a later schema or a field that this version does not know, or refers to an option that is not in it.
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Search, RecordError> {
         #[derive(Deserialize)]
         struct Version {
@@ -215,7 +215,7 @@ impl Search {
         if let Some(place) = arms.flatten().find(|place| **place >= self.options.len()) {
             return Err(format!("an arm has option {place}, and there are {}", self.options.len()));
         }
-        // The file is written after each stage, with all blocks of it.
+        // The file is written after each stage, with all blocks of that stage.
         let took: u64 = self.stages.iter().map(|stage| u64::from(stage.blocks)).sum();
         let blocks = self.blocks.len();
         if took > blocks as u64 {

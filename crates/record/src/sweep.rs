@@ -1,8 +1,8 @@
-//! A sweep: one race over several values of one thing, which become its loads or its candidates.
+//! A sweep: one race over several values of one quantity, which become its loads or its candidates.
 //!
-//! A sweep is a way to write, not a way to race. Sizes and rates become loads; what a candidate can have of its own
-//! (wire, settings, connections) becomes a candidate for each data path and value, which knows its place on the axis.
-//! So all points of a curve are interleaved like everything else in a race.
+//! A sweep is a notation, not another kind of race. Sizes and rates become loads. A property of candidates (wire,
+//! settings, connections) becomes a candidate for each data path and value, which knows its place on the axis. So all
+//! points of a curve are interleaved, as in any race.
 
 pub(crate) mod check;
 #[cfg(test)]
@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Asked, Candidate, Delay, Experiment, Rate, Share, Side, Wire};
 
-/// What is swept, and over which values.
+/// The quantity that is swept, and its values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
     /// What lies on the axis.
     pub over: Over,
-    /// Its values, rising.
+    /// The values, in ascending order.
     pub values: Vec<SweepValue>,
 }
 
@@ -29,13 +29,13 @@ pub struct Sweep {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Over {
-    /// [`crate::Workload::body_bytes`].
+    /// Sizes of bodies in bytes, [`crate::Workload::body_bytes`].
     BodyBytes,
-    /// [`Experiment::rates`].
+    /// Requests per second, [`Experiment::rates`].
     Rate,
     /// A key of the candidate's wire.
     Wire(WireKey, Way),
-    /// [`Candidate::connections`].
+    /// Connections of the client, [`Candidate::connections`].
     Connections,
     /// A knob of [`Candidate::tune`].
     Setting(Side, String),
@@ -44,9 +44,9 @@ pub enum Over {
 /// The keys of a wire that can be swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WireKey {
-    /// [`Wire::loss`].
+    /// The share of packets lost, [`Wire::loss`].
     Loss,
-    /// [`Wire::delay`].
+    /// The delay of the wire, [`Wire::delay`].
     Delay,
 }
 
@@ -67,7 +67,7 @@ pub enum Way {
     expecting = "a value of a sweep is an integer, or a text with its unit: 64, \"30%\" or \"40ms\""
 )]
 pub enum SweepValue {
-    /// An integer.
+    /// An integer without a unit.
     Number(i64),
     /// A figure with its unit.
     Text(String),
@@ -77,7 +77,7 @@ pub enum SweepValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swept {
-    /// What it is called without the value: the name of its line.
+    /// The name without the value, which is the name of its line.
     pub line: String,
     /// Its value, one of [`Sweep::values`].
     pub at: SweepValue,
@@ -98,7 +98,7 @@ pub enum AxisUnit {
     Milliseconds,
     /// Connections of a candidate.
     Connections,
-    /// The knob's own.
+    /// The unit of the swept knob.
     OfTheKnob,
 }
 
@@ -107,7 +107,7 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// The index of the first value that is no figure of what is swept, and what is expected.
+    /// The index of the first value that is invalid for the swept quantity, and the expected form.
     pub fn places(&self) -> Result<Vec<f64>, (usize, String)> {
         let place = |(index, value)| self.over.place(value).map_err(|why| (index, why));
         self.values.iter().enumerate().map(place).collect()
@@ -141,13 +141,13 @@ impl Sweep {
 }
 
 impl Over {
-    /// True if the values become loads, which all candidates get; otherwise each value is a candidate for each data
+    /// True if the values become loads, common to all candidates; otherwise each value is a candidate for each data
     /// path.
     pub fn is_load(&self) -> bool {
         matches!(self, Over::BodyBytes | Over::Rate)
     }
 
-    /// The place of a value on the axis, or what is expected instead.
+    /// The place of a value on the axis, or the expected form if it is invalid.
     fn place(&self, value: &SweepValue) -> Result<f64, String> {
         let wrong = |expected: &str| Err(format!("{expected} is expected"));
         match self {
@@ -207,7 +207,7 @@ impl Over {
         laid
     }
 
-    /// Whether a candidate says itself what is swept.
+    /// Whether a candidate sets the swept quantity itself.
     pub(crate) fn is_said_by(&self, candidate: &Candidate) -> bool {
         let ways = &candidate.underlay;
         match self {
@@ -290,15 +290,15 @@ fn figure<T: FromStr>(value: &SweepValue) -> Option<T> {
 }
 
 impl Experiment {
-    /// The experiment with its sweep laid out as rates, sizes or candidates. Candidates that have their place already
-    /// stay as they are, so that it does not matter how often this is done.
+    /// The experiment with its sweep expanded into rates, sizes or candidates. Candidates that already have their
+    /// place stay as they are, so the expansion may be repeated.
     #[must_use]
     pub fn swept(&self) -> Experiment {
         let mut laid = self.clone();
         let Some(sweep) = &self.sweep else { return laid };
         match &sweep.over {
-            // Named besides, they have the order in which they race: the first size is the one that the verdict is
-            // about.
+            // If the sizes are also listed, the list gives the order in which they race: the verdict is about the
+            // first size.
             Over::BodyBytes if alike(&self.workload.body_bytes, &sweep.sizes()) => {}
             Over::Rate if alike(&self.rates, &sweep.rates()) => {}
             Over::BodyBytes => laid.workload.body_bytes = sweep.sizes(),

@@ -11,7 +11,7 @@ use crate::{Histogram, Measure};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialRecord {
-    /// Index into [`crate::Header::entrants`].
+    /// The candidate, as an index into [`crate::Header::entrants`].
     pub entrant: usize,
     /// Index into the record's loads.
     pub load: usize,
@@ -19,11 +19,11 @@ pub struct TrialRecord {
     pub duration_ns: u64,
     /// Requests whose intended instant lay in the measured part.
     pub intended: u64,
-    /// Those that were sent.
+    /// Intended requests that were sent.
     pub sent: u64,
-    /// Those that were answered as expected.
+    /// Intended requests that were answered as expected.
     pub answered: u64,
-    /// Those of them whose answer came within the measured part.
+    /// Answered requests whose answer came within the measured part.
     pub answered_in_time: u64,
     /// Those still open when the trial stopped waiting. They are in no histogram.
     pub missed: u64,
@@ -33,7 +33,7 @@ pub struct TrialRecord {
     pub connection_errors: u64,
     /// Answers with another status or length than expected.
     pub unexpected: u64,
-    /// The three times.
+    /// Response, service and lag, in nanoseconds.
     pub latencies: Latencies,
     /// What the nodes spent.
     pub client_cpu: CpuTime,
@@ -42,7 +42,7 @@ pub struct TrialRecord {
     /// Of which each CPU of the node spent this, where [`crate::Experiment::by_cpu`] asks for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub client_by_cpu: BTreeMap<u16, CpuTime>,
-    /// Likewise.
+    /// The time of each CPU of the server's node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub server_by_cpu: BTreeMap<u16, CpuTime>,
     /// What the stacks counted.
@@ -64,7 +64,7 @@ pub struct TrialRecord {
 pub struct Carried {
     /// Bytes of content that arrived within the measured part: of bodies, of a stream, of datagrams.
     pub bytes: u64,
-    /// Of downloads: the times of all objects, from the start of the connection to the last byte, added up, in
+    /// For downloads: the sum of the times of all objects, from the start of the connection to the last byte, in
     /// nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects_ns: Option<u64>,
@@ -77,9 +77,9 @@ pub struct Carried {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Packets {
-    /// Those that were due within the measured part and that the kernel took before its end.
+    /// Datagrams due within the measured part that the kernel took before its end.
     pub sent: u64,
-    /// Those of them that arrived, at any time until the trial stopped waiting.
+    /// Sent datagrams that arrived before the trial stopped waiting.
     pub received: u64,
     /// Datagrams that arrived within the measured part, whenever they were sent.
     pub in_time: u64,
@@ -99,16 +99,16 @@ pub struct Handshakes {
     pub resumed: u64,
 }
 
-/// The three times of a request as histograms of nanoseconds. At a closed loop (no rate) only `service` says something:
-/// `response` is the same and `lag` is zero.
+/// The three times of a request as histograms of nanoseconds. In a closed loop (no rate) only `service` is meaningful:
+/// `response` equals it and `lag` is zero.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latencies {
-    /// received − intended.
+    /// received − intended, in nanoseconds.
     pub response: Histogram,
-    /// received − sent.
+    /// received − sent, in nanoseconds.
     pub service: Histogram,
-    /// sent − intended.
+    /// sent − intended, in nanoseconds.
     pub lag: Histogram,
 }
 
@@ -121,11 +121,11 @@ pub struct CpuTime {
     pub user_ns: u64,
     /// Kernel mode without interrupts.
     pub system_ns: u64,
-    /// Software interrupts.
+    /// In software interrupts, where most network code runs.
     pub softirq_ns: u64,
-    /// Hardware interrupts.
+    /// In hardware interrupt handlers.
     pub irq_ns: u64,
-    /// Nothing to do, waiting for disks included.
+    /// Idle, including time spent waiting for disks.
     pub idle_ns: u64,
     /// Taken by the hypervisor.
     pub steal_ns: u64,
@@ -137,16 +137,15 @@ pub struct CpuTime {
 pub struct Counters {
     /// TCP segments sent again (`RetransSegs`).
     pub retransmits: u64,
-    /// Segments that arrived twice, as their receiver reported (`TCPDSACKRecv`, RFC 2883): they were retransmitted, or
-    /// doubled on the way, for nothing. Written only where there are any, so that a hostgap that does not know it reads
-    /// other records.
+    /// Segments that arrived twice, as their receiver reported (`TCPDSACKRecv`, RFC 2883): retransmitted or duplicated
+    /// without need. Omitted if zero, so that a hostgap that does not know the key can read other records.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub needless_retransmits: u64,
     /// Segments that overtook others, and waited for them in the receiver's queue (`TCPOFOQueue`): a sign of loss, or
     /// of a network or a steering that reorders. Not written where there are none, as above.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub out_of_order: u64,
-    /// Retransmission time-outs (`TCPTimeouts`).
+    /// Expired retransmission timers (`TCPTimeouts`).
     pub rto_expiries: u64,
     /// Packets that a CPU's backlog dropped (`/proc/net/softnet_stat`, of the nodes' CPUs).
     pub softnet_drops: u64,
@@ -154,7 +153,7 @@ pub struct Counters {
     pub udp_errors: u64,
     /// Receive and send drops and errors of the wires.
     pub wire_drops: u64,
-    /// Context switches of the generator's threads that it did not ask for.
+    /// Involuntary context switches of the generator's threads.
     pub client_involuntary_switches: u64,
     /// Context switches of the generator's threads, all.
     pub client_switches: u64,
@@ -177,15 +176,15 @@ pub enum Void {
         /// before this was separated from waiting for a connection have p99 of sent − intended, as `lag_p99_ns`.
         #[serde(alias = "lag_p99_ns")]
         late_p99_ns: u64,
-        /// The limit.
+        /// The limit for that, in nanoseconds.
         limit_ns: u64,
     },
-    /// A thread of the generator was ready to run and had no CPU for too long. Answers lay unread meanwhile, which in
-    /// the figures looks like a slow server.
+    /// A thread of the generator was ready to run and had no CPU for too long. Answers lay unread meanwhile, which
+    /// looks like a slow server.
     GeneratorStarved {
         /// Share of the wall time of the thread that waited most, in permille.
         run_queue_permille: u32,
-        /// The limit.
+        /// The limit for that share, in thousandths.
         limit_permille: u32,
     },
     /// The client's CPUs had no headroom.
@@ -198,9 +197,9 @@ pub enum Void {
         /// Share of the nodes' CPU time in permille.
         steal_permille: u32,
     },
-    /// The candidate's path was no longer the one that its plan makes, or packets did not take it.
+    /// The candidate's path no longer matched its plan, or packets did not take it.
     PathChanged {
-        /// What is otherwise, in words.
+        /// The difference, in words.
         what: String,
     },
     /// A fact of the machine changed.
@@ -211,9 +210,9 @@ pub enum Void {
 }
 
 impl TrialRecord {
-    /// Requests that were asked for and are in no histogram. Leaving them out would make a path that loses requests
-    /// look fast. Without a rate there is no instant at which a request should have been sent, and what is open at the
-    /// end is no slower than what was answered.
+    /// Intended requests that are in no histogram. Leaving them out would make a path that loses requests look fast.
+    /// Without a rate no request has an intended instant, and requests that are open at the end are no slower than
+    /// those that were answered.
     pub fn unanswered(&self) -> u64 {
         self.missed.max(self.intended.saturating_sub(self.latencies.response.count()))
     }
@@ -228,12 +227,12 @@ impl TrialRecord {
 }
 
 impl CpuTime {
-    /// Everything but stolen time.
+    /// All time except stolen time.
     pub fn all_ns(&self) -> u64 {
         self.busy_ns() + self.idle_ns
     }
 
-    /// Everything but idle and stolen time.
+    /// All time except idle and stolen time.
     pub fn busy_ns(&self) -> u64 {
         self.user_ns + self.system_ns + self.softirq_ns + self.irq_ns
     }

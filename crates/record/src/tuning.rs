@@ -1,4 +1,4 @@
-//! Settings of a candidate as they are asked for. What the knobs are, and what they take, is not known here.
+//! Settings of a candidate as requested. This module does not know the knobs or their valid values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,11 +25,11 @@ pub struct Tuning {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "the value of a knob is a string, an integer, true or false")]
 pub enum Asked {
-    /// On or off.
+    /// A switch that is on or off.
     Switch(bool),
-    /// An integer.
+    /// An integer without a unit.
     Number(i64),
-    /// Anything else.
+    /// Any other value, in the knob's syntax.
     Text(String),
 }
 
@@ -40,11 +40,11 @@ pub enum Asked {
 pub struct Setting {
     pub knob: String,
     pub value: String,
-    /// Whose it is.
+    /// The side on which it is set.
     pub side: Side,
 }
 
-/// Whose something is: a setting, or the container.
+/// The side that has a setting or the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -60,7 +60,7 @@ pub enum Side {
 const NAME_CHARS_MAX: usize = 44;
 
 impl Tuning {
-    /// True if everything is as the kernel has it.
+    /// True if all settings are the kernel's defaults.
     pub fn is_empty(&self) -> bool {
         self.both.is_empty() && self.client.is_empty() && self.server.is_empty()
     }
@@ -83,12 +83,19 @@ impl Side {
         *self == Side::Both
     }
 
-    /// Whether the client (0) or the server (1) is meant.
-    pub fn holds(self, end: usize) -> bool {
+    /// Whether it includes the client, alone or with the server.
+    pub fn has_client(self) -> bool {
         match self {
-            Side::Both => true,
-            Side::Client => end == 0,
-            Side::Server => end == 1,
+            Side::Both | Side::Client => true,
+            Side::Server => false,
+        }
+    }
+
+    /// Whether it includes the server, alone or with the client.
+    pub fn has_server(self) -> bool {
+        match self {
+            Side::Both | Side::Server => true,
+            Side::Client => false,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::experiment_file::{ExperimentError, out_of_range, within};
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Machines {
-    /// Kernels, each of which gets a race of its own: `debian:6.12`, or the path of an image.
+    /// The kernels, each of which gets its own race: `debian:6.12`, or the path of an image.
     pub kernels: Vec<String>,
     /// The folder of the modules of kernels that are given by their path.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub struct Machines {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Clock {
-    /// This machine's time.
+    /// Its clock follows this machine's.
     #[default]
     Real,
     /// Instructions of its one CPU, a nanosecond each; what all processes would sleep is skipped. Delays of a wire are
@@ -58,7 +58,7 @@ impl Default for Machines {
 }
 
 impl Machines {
-    /// Whether its clock counts instructions, for whatever purpose.
+    /// Whether its clock counts instructions, for any purpose.
     pub fn counts(&self) -> bool {
         self.exact || self.clock == Clock::Counted
     }
@@ -87,16 +87,17 @@ const REPETITIONS: u32 = 3;
 const EXACT_SLICE_MS: u32 = 60;
 
 impl Experiment {
-    /// Rounds that are one repetition of the exact mode, whose figure is their median. What the kernel does now and
-    /// then (timers, workers, RCU) takes up to a quarter of a million instructions at once, and falls into one slice of
+    /// The rounds of one repetition in exact mode, whose figure is their median. Occasional work of the kernel
+    /// (timers, workers, RCU) takes up to a quarter of a million instructions at once, and falls into one slice of
     /// several.
     pub const EXACT_ROUNDS: u32 = 7;
 
     /// Whether instructions are counted instead of time.
     ///
-    /// The virtual machine's clock then takes a nanosecond for an instruction and none for sleep. On one connection
-    /// each request follows the answer before, so that the CPU is never idle: the client, the server, or one of both
-    /// nodes' kernels between them. The time of a request is the number of instructions that all of them spend on it.
+    /// The virtual machine's clock then advances one nanosecond per instruction and skips sleep. On one connection
+    /// each request follows the previous answer, so that the CPU is never idle: it runs the client, the server, or one
+    /// of both nodes' kernels between them. The time of a request is the number of instructions that all of them spend
+    /// on it.
     pub fn exact(&self) -> bool {
         self.vm.as_ref().is_some_and(|vm| vm.exact)
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::decimal;
 use crate::experiment_file::{ExperimentError, out_of_range};
 
-/// What happens to packets of one direction. `None` is what a wire of the machine's own does: nothing.
+/// What happens to packets in one direction. `None` means the behaviour of a plain wire: no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wire {
@@ -18,7 +18,7 @@ pub struct Wire {
     /// By how much the delay is longer or shorter, evenly spread. Packets overtake each other then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Delay>,
-    /// The share of packets that are lost, each by itself.
+    /// The share of packets that are lost, independently of each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Share>,
     /// The share of packets that are not delayed and overtake those before them.
@@ -31,7 +31,7 @@ pub struct Wire {
     /// waits in the node, where its queueing discipline manages it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line_rate: Option<BitRate>,
-    /// False: packets are cut to segments before they enter it, so that each is lost by itself.
+    /// False: packets are segmented before they enter it, so that each segment is lost independently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gso: Option<bool>,
 }
@@ -51,7 +51,7 @@ pub struct Ways {
 /// A time: `40ms`, `1.5ms`, `250us`, `2s`. To the nanosecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Delay {
-    /// Nanoseconds.
+    /// The delay in nanoseconds.
     pub ns: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct Share {
 /// A rate of bits: `100mbit`, `2.5gbit`, `512kbit`. Decimal units, to the bit, as `tc` has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct BitRate {
-    /// Bits per second.
+    /// The rate in bits per second.
     pub bits_per_s: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct BitRate {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct FigureError {
-    /// What was given.
+    /// The rejected text.
     pub text: String,
     /// What it should be, with examples.
     pub expected: &'static str,
@@ -95,15 +95,15 @@ const RATE_MIN: BitRate = BitRate { bits_per_s: 64_000 };
 const RATE_MAX: BitRate = BitRate { bits_per_s: 1_000_000_000_000 };
 
 impl Wire {
-    /// Whether packets are delayed, lost or held back: cutting them to segments alone needs nothing in between. Jitter and
-    /// reordering are nothing without a delay.
+    /// Whether packets are delayed, lost or held back. Segmenting alone needs no device in between. Jitter and
+    /// reordering have no effect without a delay.
     pub fn is_shaped(&self) -> bool {
         self.delay.is_some_and(|delay| delay.ns > 0)
             || self.loss.is_some_and(|loss| loss.billionths > 0)
             || self.rate.is_some()
     }
 
-    /// This, and the other where this says nothing.
+    /// This wire, with unset properties taken from the other.
     #[must_use]
     pub fn or(self, other: Wire) -> Wire {
         Wire {
@@ -163,7 +163,7 @@ impl Wire {
         Ok(())
     }
 
-    /// The narrowest place of it, if any is narrow.
+    /// Its lowest bit rate, if it has one.
     pub fn narrowest(&self) -> Option<BitRate> {
         self.rate.into_iter().chain(self.line_rate).min()
     }
@@ -183,7 +183,7 @@ impl Ways {
 }
 
 impl fmt::Display for Wire {
-    /// `delay 40ms, loss 0.2%, rate 100mbit`; nothing for a wire of the machine's own.
+    /// `delay 40ms, loss 0.2%, rate 100mbit`; empty for a plain wire.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Wire { delay, jitter, loss, reorder, rate, line_rate, gso } = self;
         let mut parts = Vec::new();
@@ -341,10 +341,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_has_a_place_and_a_remedy() {
-        check("[underlay]\ndelai = \"1ms\"", "line 4, column 1: unknown key `delai`; did you mean `delay`?");
+        check("[underlay]\ndelai = \"1ms\"", "line 4, column 1: unknown key `delai`, did you mean `delay`?");
         check(
             "[underlay.to_server]\nlos = \"1%\"",
-            "line 4, column 1: unknown key `los`; did you mean `loss`?",
+            "line 4, column 1: unknown key `los`, did you mean `loss`?",
         );
         check(
             "underlay = { delay = \"40\" }",

@@ -11,22 +11,22 @@ use crate::experiment_file::{ExperimentError, out_of_range, within};
 pub use kind::{Measure, WorkloadKind};
 pub use server::{HttpVersion, ServerKind};
 
-/// The content of the load. Keys that a kind does not have are absent, and the usual values of those that came after
-/// the first version are not written, so that a hostgap that does not know them reads such records.
+/// The content of the load. Keys that do not apply to a kind are absent. Default values of keys that were added after
+/// the first version are omitted, so that a hostgap that does not know them can read such records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written")]
 pub struct Workload {
-    /// What is done.
+    /// The kind of exchange.
     #[serde(skip_serializing_if = "WorkloadKind::is_usual")]
     pub kind: WorkloadKind,
-    /// Sizes of the answers' bodies in bytes; each size is a load of its own. Of `grpc`, `tcp-rr` and `udp-rr` both the
-    /// request's and the answer's, of `download` the object's, of `tcp-stream` a write's, of `udp-stream` a packet's.
+    /// Sizes of the answers' bodies in bytes; each size is a separate load. For `grpc`, `tcp-rr` and `udp-rr` the size
+    /// of both request and answer, for `download` of the object, for `tcp-stream` of a write, for `udp-stream` of a
+    /// packet.
     pub body_bytes: Vec<u32>,
-    /// Permanent connections of the client; of `connect` and `download` those that there are at a time, of streams the
-    /// flows.
+    /// Permanent connections of the client; for `connect` and `download` the number at a time, for streams the flows.
     pub connections: u32,
-    /// The fewest of them, where this machine does not allow as many open files as all candidates need; absent: as many
-    /// as asked for.
+    /// The least number of connections, used where this machine does not allow enough open files for all candidates;
+    /// absent: the number must be as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_min: Option<u32>,
     /// How many objects each client of `download` fetches in a trial.
@@ -45,17 +45,17 @@ pub struct Workload {
     /// would; absent: none. Only our own responder does that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_us: Option<u32>,
-    /// The answer is a file, which nginx opens and sends, and not text from its configuration. Not written where it is not
-    /// so, as above.
+    /// The answer is a file, which nginx opens and sends, instead of text from its configuration. Omitted if false, as
+    /// above.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub files: bool,
-    /// Who answers.
+    /// The program that answers.
     pub server: ServerKind,
     /// Requests go over IPv6.
     pub ipv6: bool,
 }
 
-/// The table as it is written: what is absent depends on the kind.
+/// The table in its written form: which keys are absent depends on the kind.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -99,7 +99,7 @@ impl From<Written> for Workload {
 }
 
 impl Workload {
-    /// What a kind is when nothing more is said.
+    /// The defaults of a kind.
     pub fn of(kind: WorkloadKind) -> Workload {
         let (body_bytes, connections) = match kind {
             WorkloadKind::Http
@@ -293,7 +293,7 @@ mod tests {
         assert!("ftp".parse::<WorkloadKind>().unwrap_err().contains("http, connect, grpc, download"));
     }
 
-    /// Records of HTTP in the clear are the same as before there was anything else, for older readers.
+    /// Records of plain HTTP have not changed since the first version, so that older readers understand them.
     #[test]
     fn the_usual_workload_is_written_as_it_always_was() {
         let old = r#"{"body_bytes":[100],"connections":32,"server":"auto","ipv6":false}"#;

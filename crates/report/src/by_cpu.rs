@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::figures;
 use crate::{Candidate, Summary};
 
-/// Whose CPU it is.
+/// The node to which a CPU belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -18,19 +18,19 @@ pub enum CpuNode {
 /// A CPU of a node over the trials that count: shares of its time, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CpuShares {
-    /// Whose it is.
+    /// The node to which it belongs.
     pub node: CpuNode,
-    /// Its number.
+    /// The CPU's number on the machine.
     pub cpu: u16,
-    /// User mode.
+    /// Share of time in user mode, 0 to 1.
     pub user: f64,
     /// Kernel mode without interrupts.
     pub system: f64,
-    /// Software interrupts.
+    /// Share of time in software interrupts, 0 to 1.
     pub softirq: f64,
-    /// Hardware interrupts.
+    /// Share of time in hardware interrupts, 0 to 1.
     pub irq: f64,
-    /// Nothing to do.
+    /// Share of idle time, 0 to 1.
     pub idle: f64,
     /// Taken by the hypervisor.
     pub steal: f64,
@@ -62,7 +62,7 @@ impl CpuShares {
 /// A line of table and drawing: a CPU, or all of a node's.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CpuRow {
-    /// Whose.
+    /// The node to which the CPUs belong.
     pub(crate) node: CpuNode,
     /// Its number; `None`: the mean of the node's CPUs.
     pub(crate) cpu: Option<u16>,
@@ -89,9 +89,8 @@ impl CpuRow {
     }
 }
 
-/// The lines of a candidate: for each node all its CPUs together, as `mpstat` does it, then one by one; a
-/// single CPU is all by itself. All were watched
-/// for as long, so that the mean of their shares is the share of their time.
+/// The lines of a candidate: for each node all its CPUs together, like `mpstat`, then one by one; a single CPU gets no
+/// total. All were observed for an equal time, so the mean of their shares is the share of their total time.
 pub(crate) fn rows(shares: &[CpuShares]) -> Vec<CpuRow> {
     shares
         .chunk_by(|one, next| one.node == next.node)
@@ -109,7 +108,7 @@ pub(crate) fn rows(shares: &[CpuShares]) -> Vec<CpuRow> {
 /// The names of the shares.
 pub(crate) const HEAD: [&str; 6] = ["user", "system", "softirq", "irq", "idle", "steal"];
 
-/// Who raced at a load with the shares of each CPU; empty where they were not asked for.
+/// The candidates at a load with the shares of each CPU; empty if they were not requested.
 pub(crate) fn at(summary: &Summary, load: usize) -> Vec<(usize, &Candidate, &[CpuShares])> {
     let of = |(index, candidate)| {
         let candidate: &Candidate = candidate;

@@ -53,7 +53,7 @@ pub(crate) fn loss(carried: &Carried) -> Option<String> {
     Some(if loss > 0.0 && loss < 5e-5 { format!("{} %", trimmed(loss * 100.0, 5)) } else { percent(loss) })
 }
 
-/// What is done, in words; `None` for what is usual.
+/// The workload in words; `None` for the default.
 pub(crate) fn told(workload: &Workload) -> Option<String> {
     if workload.kind.is_usual() && !workload.tls && workload.cpu_us.is_none() {
         return None;

@@ -35,7 +35,7 @@ pub(crate) fn rate(per_s: f64) -> String {
     }
 }
 
-/// An interval that spans more than this factor says nothing.
+/// An interval that spans more than this factor carries no information.
 const SPAN_MAX: f64 = 100.0;
 
 /// A ratio with its interval: "1.03 ±0.02", or "1.45 −0.10 +0.14" where the sides differ; "unresolved" where two builds are
@@ -95,7 +95,7 @@ pub(crate) fn load(load: &Load) -> String {
     }
 }
 
-/// A load without a rate: a request waits for the answer before it, a stream for nothing.
+/// The name of a load without a rate: a request waits for the previous answer, a stream does not wait.
 pub(crate) fn unpaced(measure: Measure) -> &'static str {
     match measure {
         Measure::Latency => "closed loop",
@@ -108,7 +108,7 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// At most so many decimals, without zeros at the end.
+/// A number with at most `decimals` decimals, without trailing zeros.
 pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }

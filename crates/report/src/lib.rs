@@ -1,7 +1,7 @@
-//! Rendering of records: what a race says as a [`Summary`], and that as a table, as JSON and as a page; and what a search
-//! for settings found, likewise.
+//! Renders records: turns a race into a [`Summary`], and that into a table, JSON and a page; likewise the result of a
+//! search for settings.
 //!
-//! This crate reads no kernel: a record file is enough, on any machine.
+//! This crate needs no kernel: a record file is enough, on any machine.
 
 mod analyse;
 mod by_cpu;

@@ -8,11 +8,11 @@ use crate::summary::Ratio;
 /// A published figure, beside ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PublishedFigure {
-    /// The name of the candidate that it is about.
+    /// The name of the candidate that it describes.
     pub path: String,
-    /// What was measured, where the metric and the load do not say it.
+    /// The quantity measured, where metric and load do not state it.
     pub what: String,
-    /// What it is compared by: "p99.5"; `None`: it is to be read, and is compared with nothing.
+    /// The metric for the comparison: "p99.5"; `None`: the figure is shown, but not compared.
     pub metric: Option<&'static str>,
     /// The published figure; `None` of a direction.
     pub value: Option<f64>,
@@ -26,42 +26,41 @@ pub struct PublishedFigure {
     pub place: String,
     /// The key of a figure that comes with hostgap; empty of others.
     pub key: String,
-    /// The circumstances that it was measured under.
+    /// The circumstances of the measurement.
     pub setting: String,
-    /// The load of ours that it belongs to, as a place in the list of loads; `None`: no such load was raced.
+    /// Our load to compare it with, as an index into the list of loads; `None`: that load was not raced.
     pub load: Option<usize>,
     /// Our figure, in the same unit; `None` where it is not known.
     pub ours: Option<f64>,
     /// The name of the candidate that both are divided by.
     pub against: String,
-    /// The published figure ÷ the one that was published for `against`. The interval is what rounding leaves open.
+    /// The published figure ÷ the one published for `against`. The interval covers the rounding of both figures.
     pub published_ratio: Option<Ratio>,
     /// Our figure ÷ that of `against`, with its 95 % interval.
     pub ratio: Option<Ratio>,
     /// How the two ratios stand to each other.
     pub agreement: Agreement,
-    /// Why, in words.
+    /// The reason for the agreement, in words.
     pub reason: String,
     /// The same without the figures that stand beside it in a table.
     #[serde(skip)]
     pub brief: String,
-    /// About how many rounds would decide it, where this run cannot; `None` where that is not known or would be too
-    /// many.
+    /// The approximate number of rounds that would decide it, where this run cannot; `None` if unknown or impractical.
     pub rounds_needed: Option<u64>,
 }
 
 /// How many of the published figures stand how to ours.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Agreements {
-    /// [`Agreement::Agrees`].
+    /// Figures with [`Agreement::Agrees`].
     pub agree: u64,
-    /// [`Agreement::SameDirection`].
+    /// Figures with [`Agreement::SameDirection`].
     pub same_direction: u64,
-    /// [`Agreement::Contradicts`].
+    /// Figures with [`Agreement::Contradicts`].
     pub contradict: u64,
-    /// [`Agreement::CannotTell`].
+    /// Figures with [`Agreement::CannotTell`].
     pub cannot_tell: u64,
-    /// [`Agreement::NotComparable`].
+    /// Figures with [`Agreement::NotComparable`].
     pub not_comparable: u64,
     /// Why those are not, the most frequent reason first.
     pub obstacles: Vec<Obstacle>,
@@ -70,9 +69,9 @@ pub struct Agreements {
 /// A reason for which figures could not be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// In words.
+    /// Why they were not compared, in words.
     pub reason: String,
-    /// Of how many.
+    /// The number of figures with this reason.
     pub figures: u64,
 }
 
@@ -80,16 +79,16 @@ pub struct Obstacle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Agreement {
-    /// It is what others are divided by, the reference's mostly.
+    /// The divisor of other figures, usually the reference's.
     Reference,
-    /// Our interval is narrower than the published effect, lies on the same side of 1 and meets the published ratio; or
-    /// all of it lies near 1 where they found no effect; or it lies on the published side.
+    /// Our interval is narrower than the published effect, lies on the same side of 1 and includes the published
+    /// ratio. Or all of it lies near 1 where the publication found no effect. Or it lies on the published side.
     Agrees,
     /// Both are above 1 or both below, and differ in size.
     SameDirection,
-    /// One says that there is a difference, the other that there is none or the opposite one.
+    /// One finds a difference, the other finds none or the opposite one.
     Contradicts,
-    /// This run is too coarse to say: its interval or its noise leaves both open.
+    /// This run is too coarse: its interval or its noise permits either conclusion.
     CannotTell,
     /// One of the ratios is not there.
     NotComparable,
@@ -105,7 +104,7 @@ impl PublishedFigure {
 }
 
 impl Agreement {
-    /// As it is said of a figure.
+    /// The wording for a figure.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Agreement::Reference => "reference",
@@ -123,7 +122,7 @@ impl Agreement {
 pub(crate) enum Shown<'a> {
     /// Cells of one table of a publication.
     Table(ShownTable<'a>),
-    /// One by itself.
+    /// A single figure.
     One(&'a PublishedFigure),
 }
 
@@ -163,7 +162,7 @@ pub(crate) fn shown(figures: &[PublishedFigure]) -> Vec<Shown<'_>> {
     all
 }
 
-/// Table, row and column of a figure whose key has them.
+/// Table, row and column of a figure, if its key has them.
 fn cell(figure: &PublishedFigure) -> Option<(&str, &str, &str)> {
     let (above, column) = figure.key.rsplit_once('/')?;
     let (table, row) = above.rsplit_once('/')?;
@@ -207,7 +206,7 @@ impl ShownTable<'_> {
         self.rows.iter().map(|(name, cells)| (*name, row(cells))).collect()
     }
 
-    /// Whether a column has nothing but zeros.
+    /// Whether a column contains only zeros.
     pub(crate) fn is_zero(&self, column: usize) -> bool {
         self.rows.iter().all(|(_, cells)| cells[column].is_none_or(|value| value == 0.0))
     }

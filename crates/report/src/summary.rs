@@ -1,5 +1,5 @@
-//! What a race says, as plain values: everything that the table, the JSON and the page show is in here, and nothing in
-//! here is a text to be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
+//! The results of a race, as plain values. The table, the JSON and the page show only these values, and none of them
+//! is text that must be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
 
 use record::{Capacity, Counters, Experiment, Handshakes, Machine, Measure, Setting};
 use serde::Serialize;
@@ -13,10 +13,10 @@ use crate::timeline::Timeline;
 /// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
 pub const SCHEMA: u32 = 2;
 
-/// What a race says.
+/// The results of a race.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// [`SCHEMA`].
+    /// The version of the JSON format, [`SCHEMA`].
     pub schema: u32,
     /// The version of hostgap that ran the race.
     pub hostgap: String,
@@ -26,9 +26,9 @@ pub struct Summary {
     pub seed: u64,
     /// What was asked, without its published figures, which are in [`Summary::published`].
     pub experiment: Experiment,
-    /// On what machine.
+    /// The machine that ran the race.
     pub machine: Machine,
-    /// Who answered: "nginx/1.22.1".
+    /// The server program: "nginx/1.22.1".
     pub server: String,
     /// How far the race came.
     pub progress: Progress,
@@ -38,13 +38,13 @@ pub struct Summary {
     pub loads: Vec<Load>,
     /// Who raced or could not, in display order: the reference, its control, the contenders.
     pub candidates: Vec<Candidate>,
-    /// The reference against itself, one entry a load.
+    /// The reference compared with itself, one entry for each load.
     pub noise: Vec<Noise>,
-    /// Instructions per request, one entry a load, where a virtual machine's clock counted them; then nothing else of a
-    /// load means anything.
+    /// Instructions per request, one entry for each load, if a virtual machine's clock counted them; the other figures
+    /// of a load are then meaningless.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exact: Vec<Exact>,
-    /// Lines over what was swept; absent where nothing was.
+    /// Lines over the swept quantity; absent without a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Swept>,
     /// What trials reached, round by round; for the page alone, since a record has the trials.
@@ -57,7 +57,7 @@ pub struct Summary {
     pub published: Vec<PublishedFigure>,
     /// How many of those stand how to ours.
     pub agreements: Agreements,
-    /// The same in a sentence; `None` where nothing comparable was published.
+    /// The agreement in a sentence; `None` without comparable published figures.
     pub agreement: Option<String>,
     /// The race in a sentence or two.
     pub verdict: String,
@@ -68,7 +68,7 @@ pub struct Summary {
 /// How far a race came.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Progress {
-    /// Rounds that were asked for.
+    /// The number of rounds requested.
     pub rounds_asked: u32,
     /// Rounds in the record.
     pub rounds: u32,
@@ -78,7 +78,7 @@ pub struct Progress {
     pub builds: u32,
     /// From the first packet to the last in seconds; `None`: the record has no end.
     pub wall_s: Option<f64>,
-    /// Why the race ended early, if it did and could say so.
+    /// Why the race ended early, if it did and recorded the reason.
     pub stopped: Option<String>,
     /// Trials in the record, void ones included.
     pub trials: u64,
@@ -86,7 +86,7 @@ pub struct Progress {
     pub void_trials: u64,
 }
 
-/// A load.
+/// A load: a size and a rate, or a closed loop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Load {
     /// Bytes of the answer's body.
@@ -95,7 +95,7 @@ pub struct Load {
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1.
     pub of_capacity: Option<f64>,
-    /// What is counted; in the JSON it follows from the experiment's workload.
+    /// The measured quantity; in the JSON it follows from the experiment's workload.
     #[serde(skip)]
     pub measure: Measure,
 }
@@ -108,11 +108,11 @@ pub enum Role {
     Reference,
     /// The reference again: what it differs by is noise.
     Control,
-    /// Everyone else.
+    /// Any other candidate.
     Contender,
 }
 
-/// A candidate.
+/// A candidate and its results at every load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Candidate {
     /// The name in tables.
@@ -121,24 +121,24 @@ pub struct Candidate {
     pub path: String,
     /// What it stands for in the world.
     pub stands_for: String,
-    /// Its part.
+    /// Reference, control or contender.
     pub role: Role,
     /// False: it could not run here, see `reasons`.
     pub runnable: bool,
     /// Why it could not run; empty if it could.
     pub reasons: Vec<String>,
-    /// It broke during the race, which went on without it. Its figures are of its trials until then, and are compared
-    /// with nothing: the reference has more.
+    /// It broke during the race, which went on without it. Its figures come from its earlier trials, and are not
+    /// compared, because the reference has more trials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broke: Option<Broke>,
     /// The commands that a person would type to build the same, in order.
     pub commands: Vec<String>,
-    /// The settings that make it differ from its data path; empty: everything is as the kernel has it.
+    /// The settings that distinguish it from its data path; empty: the kernel's defaults.
     pub settings: Vec<Setting>,
     /// The pod's MTU in bytes.
     pub mtu: Option<u32>,
-    /// Answers per second where every connection sends again at once, at the first such load; for the reference, else,
-    /// what the race found before its rounds. `None` where it was not measured.
+    /// Answers per second when every connection sends again at once, at the first such load. If there is none, the
+    /// reference has the value that the race found before its rounds. `None` if it was not measured.
     pub capacity_rps: Option<f64>,
     /// The same ÷ the reference's.
     pub capacity_ratio: Option<Ratio>,
@@ -160,26 +160,26 @@ pub struct Broke {
 pub struct RateSummary {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// Requests per second asked for; `None`: a closed loop, or a stream without a limit.
+    /// Requests per second requested; `None`: a closed loop, or an unlimited stream.
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1.
     pub of_capacity: Option<f64>,
     /// Expected answers per second of measured time; `None` without a trial that counts.
     pub achieved_rps: Option<f64>,
-    /// Against the reference; `None` where nothing could be compared.
+    /// The comparison with the reference; `None` if no figure could be compared.
     pub verdict: Option<Verdict>,
     /// Which statistic decided, in words.
     pub verdict_reason: String,
-    /// received − intended.
+    /// received − intended, in nanoseconds.
     pub response_ns: Quantiles,
-    /// received − sent.
+    /// received − sent, in nanoseconds.
     pub service_ns: Quantiles,
     /// sent − intended: the wait for the generator, or for a free connection.
     pub lag_ns: Quantiles,
     /// Response-time percentiles ÷ the reference's.
     pub ratio: Ratios,
-    /// Answers per second ÷ the reference's, without a rate; at a rate both answer what is asked. Of downloads and
-    /// streams of bytes it is bytes per second that are compared, of streams of datagrams those that arrived.
+    /// Answers per second ÷ the reference's, without a rate; at a rate both answer the requested number. For downloads
+    /// and streams of bytes it compares bytes per second, for streams of datagrams those that arrived.
     pub rps_ratio: Option<Ratio>,
     /// What was carried; of downloads and streams.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,10 +201,10 @@ pub struct RateSummary {
     pub client_cpu_us_per_request: Option<f64>,
     /// Share of softirq in it, 0 to 1.
     pub client_softirq_share: Option<f64>,
-    /// The time of each CPU by itself, the server's first; empty where it was not asked for.
+    /// The time of each single CPU, the server's first; empty if it was not requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_cpu: Vec<CpuShares>,
-    /// Trials that count.
+    /// The number of trials that count.
     pub trials: u64,
     /// Measured time of those, in seconds.
     pub measured_s: f64,
@@ -212,8 +212,7 @@ pub struct RateSummary {
     pub void_trials: u64,
     /// Why not, each reason once with its count.
     pub void_reasons: Vec<VoidReason>,
-    /// Requests without an expected answer, in the trials that count. In the percentiles they stand above every
-    /// answer.
+    /// Requests without an expected answer, in the trials that count. In the percentiles they rank above every answer.
     pub missed: u64,
     /// Broken connections in those trials.
     pub connection_errors: u64,
@@ -229,18 +228,18 @@ pub struct RateSummary {
     pub precision: Vec<Precision>,
 }
 
-/// What downloads and streams carried; `None` where it is not known, or there is no such thing.
+/// The data volume of downloads and streams; `None` if unknown or not applicable.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Carried {
     /// Megabits (10⁶) of content that arrived per second of measured time.
     pub mbit_per_s: Option<f64>,
     /// Of downloads: the mean time of an object, from the start of its connection to its last byte, in milliseconds.
     pub object_ms_mean: Option<f64>,
-    /// Of streams of datagrams: those that the kernel took, per second.
+    /// Streams of datagrams: datagrams per second that the kernel took.
     pub sent_packets_per_s: Option<f64>,
-    /// Those that arrived, per second.
+    /// Streams of datagrams: datagrams per second that arrived.
     pub received_packets_per_s: Option<f64>,
-    /// The share of those that were sent that never arrived, 0 to 1.
+    /// The share of sent datagrams that never arrived, 0 to 1.
     pub loss: Option<f64>,
     /// Datagrams that arrived after a later one of their flow.
     pub reordered: Option<u64>,
@@ -248,7 +247,7 @@ pub struct Carried {
     pub gap_max_ns: Option<u64>,
 }
 
-/// Against the reference.
+/// The comparison with the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -265,38 +264,38 @@ pub enum Verdict {
 /// Percentiles in nanoseconds; `None` where fewer than ten samples lie beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Quantiles {
-    /// 50 %.
+    /// The median, in nanoseconds; `None` with too few samples.
     pub p50: Option<u64>,
-    /// 90 %.
+    /// The 90th percentile, in nanoseconds.
     pub p90: Option<u64>,
-    /// 99 %.
+    /// The 99th percentile, in nanoseconds.
     pub p99: Option<u64>,
-    /// 99.9 %.
+    /// The 99.9th percentile, in nanoseconds.
     pub p99_9: Option<u64>,
-    /// 99.99 %.
+    /// The 99.99th percentile, in nanoseconds.
     pub p99_99: Option<u64>,
-    /// 99.999 %.
+    /// The 99.999th percentile, in nanoseconds.
     pub p99_999: Option<u64>,
     /// The greatest. A request that was never answered counts with the age at which the race gave it up.
     pub max: Option<u64>,
-    /// Samples, those that were never answered included (they are in no lag, though: `lag` counts what was sent).
+    /// The number of samples, unanswered requests included (except for `lag`, which counts sent requests).
     pub count: u64,
 }
 
 /// Percentiles ÷ the reference's; `None` where one of the two is not valid or no interval can be given.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Ratios {
-    /// 50 %.
+    /// Ratio of the medians, candidate ÷ reference.
     pub p50: Option<Ratio>,
-    /// 90 %.
+    /// Ratio of the 90th percentiles.
     pub p90: Option<Ratio>,
-    /// 99 %.
+    /// Ratio of the 99th percentiles.
     pub p99: Option<Ratio>,
-    /// 99.9 %.
+    /// Ratio of the 99.9th percentiles.
     pub p99_9: Option<Ratio>,
-    /// 99.99 %.
+    /// Ratio of the 99.99th percentiles.
     pub p99_99: Option<Ratio>,
-    /// 99.999 %.
+    /// Ratio of the 99.999th percentiles.
     pub p99_999: Option<Ratio>,
 }
 
@@ -305,18 +304,18 @@ pub struct Ratios {
 pub struct Ratio {
     /// Of the merged histograms.
     pub value: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 /// A point of the curve of latency by percentile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// 0 to 1.
+    /// The share of samples below, 0 to 1.
     pub quantile: f64,
-    /// Nanoseconds.
+    /// The value in nanoseconds.
     pub ns: u64,
 }
 
@@ -333,7 +332,7 @@ pub struct VoidReason {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Need {
-    /// "p99.99".
+    /// The percentile's name: "p99.99".
     pub percentile: &'static str,
     pub samples: u64,
     /// Measured seconds of this candidate at this load, at the rate achieved.
@@ -349,19 +348,18 @@ pub struct Precision {
     pub percentile: &'static str,
     /// Half the interval's width now, as a share: 0.05 is ±5 %.
     pub half_width: f64,
-    /// Rounds for ±3 %, with as many rounds a build as now; `None`: more than is practical
-    /// (200 000 builds).
+    /// Rounds needed for ±3 %, with as many rounds per build as now; `None`: more than is practical (200 000 builds).
     pub rounds: Option<u64>,
-    /// The time that a race of so many rounds would take, in seconds.
+    /// The duration of a race of that many rounds, in seconds.
     pub wall_s: Option<f64>,
 }
 
-/// The reference against itself at a load.
+/// The reference compared with itself at a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Noise {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// Requests per second asked for.
+    /// Requests per second requested; `None` without a rate.
     pub requested_rps: Option<f64>,
     /// "host again" ÷ "host".
     pub ratio: Ratios,
@@ -371,8 +369,8 @@ pub struct Noise {
     pub p99_floor: Option<f64>,
     /// What the requests per second must differ by, without a rate.
     pub rps_floor: Option<f64>,
-    /// Whether the control differs from the reference, judged by the interval alone. Anything but
-    /// [`Verdict::Indistinguishable`] says that the race did not treat all alike.
+    /// Whether the control differs from the reference, judged by the interval alone. Any value but
+    /// [`Verdict::Indistinguishable`] means that the race did not treat all candidates alike.
     pub verdict: Option<Verdict>,
 }
 
@@ -381,14 +379,14 @@ pub struct Noise {
 pub struct Exact {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// Those that were counted, in display order; the reference is the first.
+    /// The candidates with counts, in display order; the reference is the first.
     pub candidates: Vec<Instructions>,
 }
 
 /// What a request costs in instructions: of client, server and both nodes' kernels together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Instructions {
-    /// The candidate.
+    /// The name of the candidate.
     pub name: String,
     /// The median of the repetitions.
     pub per_request: f64,
@@ -400,6 +398,7 @@ pub struct Instructions {
     pub more: Option<f64>,
     /// The same as a share of the reference's.
     pub over: Option<f64>,
-    /// Against the reference: a difference counts where it is greater than what the reference differs from itself.
+    /// The comparison with the reference: a difference counts if it is greater than the reference's difference from
+    /// itself.
     pub verdict: Verdict,
 }

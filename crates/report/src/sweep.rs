@@ -1,4 +1,4 @@
-//! What a race says of its sweep: lines over the swept value, each point with its interval.
+//! The results of a sweep: lines over the swept value, each point with its interval.
 
 use record::AxisUnit;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 /// A sweep with its figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Swept {
-    /// What was swept, as the experiment says it: "loss", "settings.initcwnd".
+    /// The swept quantity, by its name in the experiment: "loss", "settings.initcwnd".
     pub over: String,
     /// What [`SweptPoint::value`] counts: "bytes", "% of capacity", "per second", "% lost", "ms", "connections", or ""
     /// for a knob's own.
@@ -21,10 +21,10 @@ pub struct Swept {
 /// A statistic over the swept values, at what else the loads have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SweptChart {
-    /// Bytes of a body or packet; `None` where they are what is swept.
+    /// Bytes of a body or packet; `None` if the sweep is over sizes.
     pub body_bytes: Option<u32>,
-    /// Requests per second; `None` where rates are what is swept, where they follow from each size's capacity, and where as
-    /// many go as can.
+    /// Requests per second; `None` if the sweep is over rates, if the rates follow from each size's capacity, and
+    /// without a rate.
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1, likewise.
     pub of_capacity: Option<f64>,
@@ -43,14 +43,14 @@ pub struct SweptChart {
 #[expect(missing_docs, reason = "the names say it")]
 pub struct SweptLine {
     pub name: String,
-    /// Its points, by rising value; one that has no trial that counts, or too few samples, is absent.
+    /// Its points, by ascending value; a point without valid trials or with too few samples is absent.
     pub points: Vec<SweptPoint>,
 }
 
-/// A point.
+/// A point of a line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SweptPoint {
-    /// The candidate that it is of.
+    /// The name of its candidate.
     pub candidate: String,
     /// The same as its place in the summary.
     #[serde(skip)]
@@ -72,19 +72,19 @@ pub struct SweptLevel {
     pub figure: SweptFigure,
 }
 
-/// A statistic with its 95 % interval; `None` where the race can give none. The interval is the figure's own: what drifts
-/// for all candidates alike is in it, other than in a ratio's.
+/// A statistic with its 95 % interval; `None` where the race can give none. The interval is that of the figure alone:
+/// unlike a ratio's, it includes drift that is common to all candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SweptFigure {
     /// Of all trials that count.
     pub estimate: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: Option<f64>,
 }
 
-/// [`Swept::unit`].
+/// The text for [`Swept::unit`].
 pub(crate) fn unit(axis: AxisUnit) -> &'static str {
     match axis {
         AxisUnit::Bytes => "bytes",

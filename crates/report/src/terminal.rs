@@ -1,22 +1,22 @@
-//! Text that a terminal shows and does not obey.
+//! Makes text safe for a terminal.
 //!
-//! A record, an experiment, a link's name or a server's answer may hold anything. A terminal takes control characters of
-//! either set for orders, and the characters that change the direction of writing make a line read as another one. All
-//! output passes here once, in the program's one way of speaking.
+//! A record, an experiment, a link's name or a server's answer may contain any characters. A terminal executes control
+//! characters of either set, and characters that change the direction of writing make a line read differently. All
+//! output of the program passes through here once.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The orders of colour that a table has of itself (`table::grid`).
+/// The colour codes that tables use themselves (`table::grid`).
 pub(crate) const INKS: [&str; 5] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m"];
 
-/// The text with such characters written as `\u001b`; line feeds and tabs stay. JSON stays the same JSON: it has such
-/// characters within its strings alone, and this is how strings write them.
+/// The text with such characters written as `\u001b`; line feeds and tabs stay. JSON keeps its meaning: it has such
+/// characters only within strings, and this is the escape syntax of its strings.
 pub fn safe(text: &str) -> Cow<'_, str> {
     escaped(text, |character| !matches!(character, '\n' | '\t') && is_obeyed(character))
 }
 
-/// The same for a text that must not begin a line of its own, a name for one.
+/// Like [`safe`], for a text that must stay on one line, such as a name.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_obeyed)
 }

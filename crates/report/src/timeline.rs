@@ -5,14 +5,14 @@
 /// The course of a race.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
-    /// Rounds from the first to the last, those that are missing included.
+    /// Rounds from the first to the last, including missing ones.
     pub rounds: u32,
     /// Rounds that a step stands for; 1 but in long races.
     pub rounds_a_step: u32,
     /// Where a new build of the topologies began, in rounds from the first.
     pub builds: Vec<u32>,
-    /// When each step ended, in seconds from the beginning of the race, each later than the one before; `None` where
-    /// the record does not say it of every step.
+    /// When each step ended, in seconds from the beginning of the race, ascending; `None` if the record lacks the time
+    /// of a step.
     pub ends_s: Option<Vec<f64>>,
     /// One entry a load, in the order of [`crate::Summary::loads`].
     pub loads: Vec<Vec<TimelineRow>>,
@@ -21,14 +21,14 @@ pub struct Timeline {
 /// A quantity over the steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimelineRow {
-    /// What it is.
+    /// The quantity of this row.
     pub quantity: Quantity,
     /// For each candidate, in the order of [`crate::Summary::candidates`], its value at each step; `None` without a
     /// trial that has one.
     pub series: Vec<Vec<Option<f64>>>,
 }
 
-/// What is followed over a race.
+/// A quantity that is followed over a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     /// What a trial got done per second, in the unit of the race's throughput; of several rounds the least.
@@ -41,7 +41,7 @@ pub enum Quantity {
     Unanswered,
     /// Segments that were sent again.
     Retransmits,
-    /// Retransmission time-outs.
+    /// Expired retransmission timers, by trial.
     TimeOuts,
     /// Nanoseconds for which the machine's own hypervisor ran other guests on the nodes' CPUs.
     Stolen,

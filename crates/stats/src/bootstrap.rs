@@ -1,11 +1,11 @@
 //! Intervals of ratios by resampling whole units of a race.
 //!
-//! **The unit is the build.** A race builds its topologies several times, and every build settles at a value of its
-//! own that all its rounds share; so the rounds of a build are no independent witnesses, and resampling them as if they
-//! were gives intervals that are far too narrow. A resample draws as many builds as there are, with replacement, and
-//! takes each with all its rounds, jointly for all candidates, so that the pairing stays. Rounds within a drawn build
-//! are *not* drawn again: the scatter of the builds' values already holds the scatter of their rounds, and a second
-//! draw would count it twice (Davison and Hinkley 1997, *Bootstrap Methods and their Application*, §3.8).
+//! **The unit is the build.** A race builds its topologies several times. Every build settles at its own value, which
+//! all its rounds share. So the rounds of a build are not independent, and resampling them as if they were gives
+//! intervals that are far too narrow. A resample draws as many builds as there are, with replacement, and takes each
+//! with all its rounds, jointly for all candidates, so that the pairing stays. Rounds within a drawn build are *not*
+//! drawn again: the scatter of the builds' values already contains the scatter of their rounds, and a second draw
+//! would count it twice (Davison and Hinkley 1997, *Bootstrap Methods and their Application*, §3.8).
 //!
 //! **Few units.** With B units the resampled values scatter with (B−1)/B of the true variance, and the scatter is itself
 //! known from B values only. So the interval of a ratio r, whose logarithm has the standard deviation s over the
@@ -60,11 +60,11 @@ impl Resamples {
 /// A value with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// The estimate.
+    /// The point estimate, inside the interval.
     pub value: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
@@ -80,7 +80,7 @@ impl Interval {
     }
 }
 
-/// How a ratio scatters over the units of a race; gives an interval at any level.
+/// The scatter of a ratio over the units of a race; yields an interval at any level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     ln_value: f64,
@@ -90,8 +90,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The share of resamples that may be without a value (a percentile among unanswered requests, say) before there
-    /// is no interval.
+    /// The largest share of resamples without a value (for example a percentile that lies among unanswered requests)
+    /// for which an interval is given.
     const MISSING_MAX: f64 = 0.01;
 
     /// From the ratio of all units and the ratios of the resamples, `None` where a resample has none.

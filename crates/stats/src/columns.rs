@@ -13,8 +13,8 @@ pub struct Sparse<'a> {
     pub beyond: u64,
 }
 
-/// Several histograms over the union of their values. A quantile of any weighted merge of them is a binary search over
-/// the running counts, without the merge being made.
+/// Several histograms over the union of their values. A quantile of any weighted merge is a binary search over the
+/// running counts, without computing the merge.
 #[derive(Debug, Clone, Default)]
 pub struct Columns {
     values: Vec<u64>,
@@ -54,8 +54,8 @@ impl Columns {
         weigh(&self.totals, weights)
     }
 
-    /// A percentile of that merge; `None` if it has no sample, or if the percentile is among those beyond. Says nothing
-    /// on whether there are enough samples: [`Percentile::is_valid`] does.
+    /// A percentile of that merge; `None` if it has no sample, or if the percentile lies among the samples beyond the
+    /// range. Does not check that there are enough samples: [`Percentile::is_valid`] does.
     pub fn percentile(&self, percentile: Percentile, weights: &[u64]) -> Option<u64> {
         self.at_rank(percentile.rank(self.count(weights)), weights)
     }
@@ -78,7 +78,7 @@ impl Columns {
     }
 }
 
-/// The sum of the counts, each as often as its weight says.
+/// The sum of the counts, each multiplied by its weight.
 fn weigh(counts: &[u64], weights: &[u64]) -> u64 {
     assert_eq!(counts.len(), weights.len(), "one weight a histogram");
     counts.iter().zip(weights).map(|(count, weight)| count * weight).sum()

@@ -1,9 +1,9 @@
-//! Student's t: how much wider an interval must be when its width is itself known from a few values only.
+//! Student's t: how much wider an interval must be when its width is estimated from a few values only.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-/// From so many degrees of freedom on the quantile is taken as that of so many: it falls by 0.1 % more at 0.05, and an
-/// interval that is that much too wide is an honest one. The sum below has half as many terms.
+/// Above this many degrees of freedom the quantile of this many is used. At 0.05 it is at most 0.1 % too large, which
+/// only makes an interval that much too wide. The sum below has half as many terms.
 const DEGREES_MAX: u32 = 1_000;
 
 /// The value that |t| with `degrees` degrees of freedom exceeds with probability `alpha`: 2.571 for 5 and 0.05.

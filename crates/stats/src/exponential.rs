@@ -1,4 +1,4 @@
-//! Whether samples come from an exponential distribution whose mean is known beforehand: the gaps of Poisson arrivals.
+//! Tests whether samples come from an exponential distribution with a known mean: the gaps of Poisson arrivals.
 
 /// How samples fit a fully specified exponential distribution.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -6,18 +6,18 @@ pub struct ExponentialFit {
     /// The statistic A² of Anderson and Darling: the squared distance of the two distribution functions, weighted so
     /// that both tails count. About 1 where the samples are what they should be.
     pub a_squared: f64,
-    /// The probability of such an A², or a greater one, if the samples are exponential with that mean and independent.
+    /// The probability of this A² or a greater one, if the samples are independent and exponential with that mean.
     pub p: f64,
     /// The greatest distance of the two distribution functions, 0 to 1: the share of samples that lie elsewhere.
     pub distance: f64,
 }
 
-/// Compares samples with the exponential distribution of a mean. Samples must be more than 0. `None` of fewer than five,
-/// for which the limit distribution of A² does not hold.
+/// Compares samples, all above 0, with the exponential distribution of a given mean. `None` for fewer than five
+/// samples, for which the limit distribution of A² does not hold.
 ///
-/// The distribution is fully specified, nothing is estimated from the samples ("case 0" of M. Stephens, *EDF Statistics
-/// for Goodness of Fit and Some Comparisons*, Journal of the American Statistical Association 69, 1974), so the critical
-/// values are 2.492 at 5 % and 3.857 at 1 %, whatever the distribution.
+/// The distribution is fully specified, and no parameter is estimated from the samples ("case 0" of M. Stephens, *EDF
+/// Statistics for Goodness of Fit and Some Comparisons*, Journal of the American Statistical Association 69, 1974). So
+/// the critical values are 2.492 at 5 % and 3.857 at 1 %, whatever the distribution.
 ///
 /// # Panics
 ///

@@ -7,8 +7,8 @@ use std::f64::consts::PI;
 pub struct TwoSamples {
     /// The greatest distance of the two distribution functions, 0 to 1: the statistic D of Kolmogorov and Smirnov.
     pub distance: f64,
-    /// The probability of such a distance, or a greater one, if both sets come from one continuous distribution and all
-    /// samples are independent. With ties the true probability is less.
+    /// The probability of this distance or a greater one, if both sets come from one continuous distribution and all
+    /// samples are independent. With ties the true probability is lower.
     pub p: f64,
 }
 

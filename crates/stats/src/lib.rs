@@ -1,8 +1,8 @@
 //! Pure mathematics: percentiles and when they are valid, intervals, the bootstrap, tests of distributions and of
 //! independence, seeded order, the search for settings that help.
 //!
-//! Works on plain numbers and slices. It knows no histogram format, no clock and no kernel, and the same seed gives
-//! the same result on every machine.
+//! Works on plain numbers and slices. It has no histogram format, no clock and no kernel calls, and a seed gives
+//! identical results on every machine.
 
 mod bootstrap;
 mod columns;

@@ -1,6 +1,6 @@
 //! The middle of a few numbers, untouched by outliers.
 
-/// The median; `None` of nothing. Of an even count it is the middle between the two in the middle.
+/// The median; `None` for an empty slice. For an even count it is the mean of the two middle values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,20 +1,20 @@
-//! Intervals of a quantile from the order of the samples alone, whatever their distribution.
+//! Intervals of a quantile from order statistics alone, whatever the distribution.
 
 /// Ranks of samples in ascending order, from 1, that enclose a quantile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ranks {
-    /// The lower one.
+    /// The lower rank, counted from the smallest sample.
     pub low: u64,
-    /// The upper one.
+    /// The upper rank, counted from the smallest sample.
     pub high: u64,
 }
 
-/// The ranks between which the true `quantile` lies with probability 1 − `alpha` at least; `None` if there are too few
-/// of the `count` samples for such an upper or lower rank.
+/// The ranks between which the true `quantile` lies with a probability of at least 1 − `alpha`; `None` if `count`
+/// samples are too few for such a lower or upper rank.
 ///
-/// The number of samples below the true quantile is binomial, so the interval is exact where samples are independent
-/// (Conover, *Practical Nonparametric Statistics*, §3.2). Latencies of one queue are not: over several trials use the
-/// bootstrap over rounds instead.
+/// The number of samples below the true quantile is binomial, so the interval is exact for independent samples
+/// (Conover, *Practical Nonparametric Statistics*, §3.2). Latencies of one queue are not independent: over several
+/// trials use the bootstrap over rounds instead.
 ///
 /// # Panics
 ///
@@ -30,14 +30,15 @@ pub fn quantile_ranks(count: u64, quantile: f64, alpha: f64) -> Option<Ranks> {
     (low >= 1 && high <= count).then_some(Ranks { low, high })
 }
 
-/// The part of a binomial distribution that holds all but 1e-15 of it.
+/// The part of a binomial distribution that has all but 1e-15 of its probability.
 struct Binomial {
     first: u64,
     shares: Vec<f64>,
 }
 
 impl Binomial {
-    /// Walks from the mode to both sides by the ratio of neighbours, which needs no factorial, until nothing is left.
+    /// Walks from the mode to both sides by the ratio of neighbours, which needs no factorial, until the remaining
+    /// terms vanish.
     fn around_its_mode(count: u64, p: f64) -> Binomial {
         let odds = p / (1.0 - p);
         let mode = (((count + 1) as f64 * p) as u64).min(count);

@@ -3,27 +3,27 @@
 /// A percentile of latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Percentile {
-    /// 50 %.
+    /// The median: half of the samples lie above.
     P50,
-    /// 90 %.
+    /// One sample in 10 lies above.
     P90,
-    /// 95 %.
+    /// One sample in 20 lies above.
     P95,
-    /// 99 %.
+    /// One sample in 100 lies above.
     P99,
-    /// 99.5 %.
+    /// One sample in 200 lies above.
     P99_5,
-    /// 99.9 %.
+    /// One sample in 1000 lies above.
     P99_9,
-    /// 99.99 %.
+    /// One sample in 10 000 lies above.
     P99_99,
-    /// 99.999 %.
+    /// One sample in 100 000 lies above.
     P99_999,
 }
 
 impl Percentile {
-    /// Those that are told everywhere, ascending: the median and a nine more each. The others are told where somebody
-    /// published them.
+    /// The percentiles that every report contains, ascending: the median, then one more nine each. The others appear
+    /// only next to published figures that use them.
     pub const LADDER: &[Percentile] = &[
         Percentile::P50,
         Percentile::P90,
@@ -37,7 +37,7 @@ impl Percentile {
     /// value has a relative standard error of 1/√10, a third: with fewer, the percentile is the luck of single samples.
     pub const BEYOND_MIN: u64 = 10;
 
-    /// One sample in so many lies beyond. An integer, so that ranks are exact: 0.999 is not in binary.
+    /// One sample in this many lies above. It is an integer, so that ranks are exact: 0.999 has no exact binary form.
     pub fn one_in(self) -> u64 {
         match self {
             Percentile::P50 => 2,

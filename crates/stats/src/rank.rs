@@ -1,6 +1,6 @@
 //! Correlation of ranks, and how many independent samples a correlated series is worth.
 
-/// The correlation of a series with itself.
+/// The correlation of a series with itself, shifted by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SerialCorrelation {
     /// Spearman's ρ between each value and the next, −1 to 1.
@@ -10,10 +10,10 @@ pub struct SerialCorrelation {
     pub z: f64,
 }
 
-/// Spearman's rank correlation of a series with itself one step later; equal values have the mean of their ranks.
-/// `None` of fewer than four values, or if all are equal. Values may be infinite and must not be NaN.
+/// Spearman's rank correlation of a series with itself one step later; equal values share the mean of their ranks.
+/// `None` for fewer than four values, or if all are equal. Values may be infinite and must not be NaN.
 ///
-/// Ranks, because latencies have no variance to speak of: one freeze would outweigh all other samples.
+/// Ranks, because the variance of latencies is dominated by extremes: one freeze would outweigh all other samples.
 pub fn serial_correlation(values: &[f64]) -> Option<SerialCorrelation> {
     if values.len() < 4 {
         return None;
@@ -24,10 +24,10 @@ pub fn serial_correlation(values: &[f64]) -> Option<SerialCorrelation> {
     Some(SerialCorrelation { rho, z: rho * ((before.len() - 1) as f64).sqrt() })
 }
 
-/// How many independent samples tell as much about a quantile's place as `count` samples of a series whose neighbours
-/// have the correlation `rho`: count·(1 − ρ)/(1 + ρ), as for a process of first order (G. Bayley and J. Hammersley,
-/// *The "Effective" Number of Independent Observations in an Autocorrelated Time Series*, 1946). A negative correlation
-/// makes it no more than `count`.
+/// How many independent samples locate a quantile as precisely as `count` samples of a series whose neighbours have
+/// the correlation `rho`: count·(1 − ρ)/(1 + ρ), as for a process of first order (G. Bayley and J. Hammersley, *The
+/// "Effective" Number of Independent Observations in an Autocorrelated Time Series*, 1946). For a negative correlation
+/// the result is still at most `count`.
 pub fn effective_samples(count: u64, rho: f64) -> u64 {
     let rho = rho.clamp(0.0, 1.0);
     (count as f64 * (1.0 - rho) / (1.0 + rho)) as u64
@@ -116,7 +116,7 @@ mod tests {
     fn false_alarms_are_as_rare_as_promised() {
         let share = correlated(|random, _| exponential(random));
         assert!((0.001..0.019).contains(&share), "{share}");
-        // Values of a coarse clock: most of them are tied.
+        // Values of a coarse clock, most of them tied.
         let share = correlated(|random, _| (exponential(random) * 3.0).floor());
         assert!((0.001..0.019).contains(&share), "{share}");
     }
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(effective_samples(1_000, -0.5), 1_000);
         assert_eq!(effective_samples(900, 0.5), 300);
         assert_eq!(effective_samples(1_000, 1.0), 0);
-        // The variance of the mean of 100 values with ρ = 0.6 is that of 25 independent ones with the same spread,
-        // 1/(1 − 0.36) each; 4000 means tell a variance to 2 %.
+        // The mean of 100 values with ρ = 0.6 has the variance of a mean of 25 independent values with equal spread,
+        // 1/(1 − 0.36) each; 4000 means estimate a variance to 2 %.
         let mut random = Random::from_seed(14);
         let means: Vec<f64> = (0..4_000)
             .map(|_| {

@@ -1,22 +1,22 @@
-//! The search for the settings that help, with hold-out and ablation; it can answer that nothing does.
+//! Searches for settings that help, with hold-out and ablation; the answer may be that none does.
 //!
-//! What is searched is a [`Space`] of options; what is compared are [`Arm`]s, sets of options, by blocks in which the
-//! incumbent (nothing set) and some arms are visited next to each other. Only differences within a block are looked
-//! at, so that the machine's drift from block to block cancels. In order:
+//! It searches a [`Space`] of options by comparing [`Arm`]s, which are sets of options. The comparison happens in
+//! blocks, in which the incumbent (no option set) and some arms are visited next to each other. Only differences
+//! within a block count, so that the machine's drift from block to block cancels. In order:
 //!
-//! 1. **Calibration**: the incumbent against itself. What it scatters is the noise of everything that follows; is it
-//!    too much, or does the incumbent differ from itself, there is no search.
+//! 1. **Calibration**: the incumbent against itself. Its scatter is the noise of every later stage. If the scatter is
+//!    too large, or the incumbent differs from itself, the search stops.
 //! 2. **Screening**, where there are more combinations than fit into a block: every option alone once, then factorial
 //!    blocks in which half of all options are on at a time, so that every visit has information on every option.
 //! 3. **Race**, where there is more than one option: sequential halving (Karnin, Koren and Somekh 2013) among the best
 //!    options and their combinations.
-//! 4. **Confirmation** of the one winner on blocks that nothing was chosen by. This is what keeps false winners rare:
-//!    the best of a dozen arms that do nothing looks good in nine searches of ten.
-//! 5. **Ablation**: the winner without each of its options, and what is left once more against incumbent and winner, on
-//!    fresh blocks. The smallest set that keeps the gain is the answer.
+//! 4. **Confirmation** of the one winner on fresh blocks, which played no part in choosing it. This is what keeps
+//!    false winners rare: the best of a dozen arms that do nothing looks good in nine searches of ten.
+//! 5. **Ablation**: the winner without each of its options. Then the remaining set is compared with incumbent and
+//!    winner again, on fresh blocks. The smallest set that keeps the gain is the answer.
 //!
-//! It sees logarithms of ratios; how a visit is made is the business of [`Trials`]. What the search promises is
-//! simulated with known truths in `tests/it/search.rs`.
+//! The search works on logarithms of ratios; [`Trials`] makes the visits. `tests/it/search.rs` checks its guarantees
+//! by simulations with known truths.
 
 mod ablation;
 mod calibration;
@@ -42,12 +42,12 @@ use screening::screen;
 /// What a visit of an arm gave, against the incumbent of the same block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Response {
-    /// It counts.
+    /// The visit counts; its figures follow.
     Measured {
         /// How much better the objective was: the logarithm of the ratio, above 0 is better.
         gain: f64,
-        /// How much worse each guarded figure was, likewise: above 0 is worse; `None` where it has no value. The same
-        /// number of them everywhere.
+        /// How much worse each guarded figure was, likewise: above 0 is worse; `None` where it has no value. Every
+        /// response has the same number of them.
         harms: Vec<Option<f64>>,
     },
     /// The visit does not count, through no fault of the arm.
@@ -61,8 +61,8 @@ pub trait Trials {
     /// Why there are no more.
     type Error;
 
-    /// Visits the incumbent and these arms, in an order that favours none, and compares each with that incumbent. The
-    /// incumbent among the arms is visited once more, for itself.
+    /// Visits the incumbent and these arms, in an order that favours none, and compares each with that incumbent. If
+    /// the incumbent is among the arms, it is visited a second time as an arm.
     fn block(&mut self, arms: &[Arm]) -> Result<Vec<Response>, Self::Error>;
 
     /// How many visits there can still be; a block takes one for each of its arms and one for its incumbent. Asked after
@@ -76,10 +76,10 @@ pub trait Trials {
 /// What a search is held to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Of the order of everything.
+    /// Seed of every random order in the search.
     pub seed: u64,
-    /// The smallest gain that must be found with a probability of 80 %, as a logarithm. A search whose budget does not
-    /// resolve it is not begun.
+    /// The smallest gain, as a logarithm, that the search must find with a probability of 80 %. If the budget does not
+    /// resolve it, the search does not start.
     pub resolve_ln: f64,
     /// By how much each guarded figure may get worse, as a logarithm: a proven but negligible difference is no
     /// reason to go without a gain.
@@ -89,35 +89,35 @@ pub struct Rules {
 /// A part of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StageName {
-    /// The incumbent against itself.
+    /// The incumbent is compared with itself.
     Calibration,
-    /// What each option does, by itself and among others.
+    /// The effect of each option, alone and among others.
     Screening,
-    /// Sequential halving.
+    /// Sequential halving among the best options and their combinations.
     Race,
     /// The winner on fresh blocks.
     Confirmation,
     /// The winner without each of its options.
     Ablation,
-    /// What is left of it, on fresh blocks.
+    /// The set that the ablation kept, on fresh blocks.
     Recheck,
 }
 
 /// What a stage found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stage {
-    /// Which.
+    /// The stage's place in the search.
     pub name: StageName,
-    /// Blocks that it took.
+    /// The number of blocks that it used.
     pub blocks: u32,
-    /// Its arms.
+    /// The arms that it visited, with their results.
     pub arms: Vec<Scored>,
 }
 
 /// An arm in a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
-    /// Which.
+    /// The options that were in force.
     pub arm: Arm,
     /// Its gain over the incumbent; in an ablation the loss of the winner without it. Of stages that choose, this is what
     /// they chose by, and flatters the chosen.
@@ -128,24 +128,24 @@ pub struct Scored {
     pub kept: bool,
 }
 
-/// What came out.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// There was no search: the machine is not fit for it, or the budget is too small.
     Unfit(Unfit),
-    /// Nothing helps, as far as this budget resolves.
+    /// No arm helps by as much as this budget resolves.
     Nothing(Nothing),
-    /// This helps.
+    /// A set of options that helps.
     Better {
         /// The smallest set that keeps the gain.
         arm: Arm,
-        /// Its gain, from blocks that it was not chosen by.
+        /// Its gain, from blocks that played no part in choosing it.
         effect: Effect,
         /// What each guarded figure got worse by, likewise; `None` with too few blocks.
         harms: Vec<Option<Effect>>,
-        /// Options that came with the winner and did nothing.
+        /// Options of the winner that had no effect.
         dropped: Vec<usize>,
-        /// Whether there was time to find out what of the winner does anything.
+        /// Whether there was time to find out which of the winner's options have an effect.
         ablated: bool,
     },
 }
@@ -153,44 +153,44 @@ pub enum Answer {
 /// An answer, and how fine it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// What came out.
+    /// The result, or why there is none.
     pub answer: Answer,
-    /// The gain that the hold-out finds with a probability of 80 %, as a logarithm: what is smaller may have been
-    /// missed. `None` where the noise is not known.
+    /// The gain, as a logarithm, that the hold-out finds with a probability of 80 %; a smaller gain may have been
+    /// missed. `None` if the noise is unknown.
     pub resolvable_ln: Option<f64>,
 }
 
-/// Why nothing is said to help.
+/// Why the search found no arm that helps.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Nothing {
     /// No arm was better than the incumbent even where the best one was chosen.
     NoneBetter,
     /// The best arm worked in the race, if there was one, and not afterwards.
     Broke {
-        /// The best arm.
+        /// The best arm of the race, or the only one.
         arm: Arm,
         /// Why it did not.
         why: String,
     },
     /// Too few of the new blocks counted to judge the best arm's gain.
     Untold {
-        /// The best arm.
+        /// The best arm of the race, or the only one.
         arm: Arm,
     },
-    /// The best arm's gain was not there again on fresh blocks, or was no more than the incumbent's difference from itself.
+    /// The best arm's gain did not reappear on fresh blocks, or did not exceed the incumbent's difference from itself.
     NotConfirmed {
-        /// The best arm.
+        /// The best arm of the race, or the only one.
         arm: Arm,
-        /// What was there.
+        /// Its gain on the fresh blocks.
         effect: Effect,
     },
     /// The best arm makes something else worse.
     Harms {
-        /// The best arm.
+        /// The best arm of the race, or the only one.
         arm: Arm,
-        /// Its gain.
+        /// Its gain on the fresh blocks.
         effect: Effect,
-        /// Which guarded figure.
+        /// The index of the guarded figure.
         guard: usize,
         /// By how much that got worse.
         harm: Effect,
@@ -204,23 +204,22 @@ struct Shares {
     confirmation: f64,
 }
 
-/// A fifth to find out which options matter, a quarter to find the best arm, three tenths to confirm it and the rest to
-/// ablate it. In simulations other shares did not find more often what there was to find, as long as race and
-/// confirmation had about as much.
+/// A fifth to find out which options matter, a quarter to find the best arm, three tenths to confirm it and the rest
+/// to ablate it. In simulations other shares found no more, as long as race and confirmation had roughly equal shares.
 const SHARES: Shares = Shares { screening: 0.2, race: 0.25, confirmation: 0.3 };
 
 impl Shares {
-    /// The screening's, of all visits: nothing where all combinations can race.
+    /// The screening's share of all visits: zero where all combinations can race.
     fn of_screening(&self, space: &Space) -> f64 {
         if space.fits_a_block() { 0.0 } else { self.screening }
     }
 
-    /// The race's, of what the screening left: nothing where there is but one arm.
+    /// The race's share of the visits after the screening: zero where there is only one arm.
     fn of_race(&self, space: &Space) -> f64 {
         if space.options() == 1 { 0.0 } else { self.race / (1.0 - self.screening) }
     }
 
-    /// The hold-out's, of what the race left. What would be the ablation's is the hold-out's where there is nothing to
+    /// The hold-out's share of the visits after the race. It includes the ablation's share if there are no options to
     /// take away.
     fn of_hold_out(&self, options: usize) -> f64 {
         if options == 1 { 1.0 } else { self.confirmation / (1.0 - self.screening - self.race) }
@@ -232,10 +231,10 @@ impl Shares {
     }
 }
 
-/// Searches.
+/// Runs all stages on a space of options.
 ///
 /// # Errors
-/// Those of `trials`.
+/// Passes on the errors of `trials`.
 pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result<Found, T::Error> {
     let calibration = calibrate(trials)?;
     let visits = trials.visits_left();
@@ -245,7 +244,7 @@ pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result
         Err(unfit) => Answer::Unfit(unfit),
         Ok(()) => find(space, &calibration, visits, rules, trials)?,
     };
-    // What the hold-out did resolve is better known than what it was to.
+    // The resolution that the hold-out reached is known better than the planned one.
     let resolvable_ln = match &answer {
         Answer::Nothing(Nothing::NotConfirmed { effect, .. }) => Some(effect.resolvable_ln()),
         Answer::Unfit(_) | Answer::Nothing(_) | Answer::Better { .. } => resolvable_ln,
@@ -253,7 +252,7 @@ pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result
     Ok(Found { answer, resolvable_ln })
 }
 
-/// Everything after the calibration.
+/// All stages after the calibration.
 fn find<T: Trials>(
     space: &Space,
     calibration: &Calibration,
@@ -267,7 +266,7 @@ fn find<T: Trials>(
         let mut random = Random::from_seed(rules.seed);
         screen(space, calibration, SHARES.of_screening(space) * visits, &mut random, trials)?
     };
-    // Visits may take longer than they did: every stage has its share of those that are left.
+    // Visits may take longer than before, so every stage gets its share of the remaining ones.
     let for_race = SHARES.of_race(space) * trials.visits_left();
     let winner = if space.options() == 1 { arms.into_iter().next() } else { race(arms, for_race, trials)? };
     let Some(winner) = winner else { return Ok(Answer::Nothing(Nothing::NoneBetter)) };

@@ -1,5 +1,5 @@
-//! Two network cards of a virtual machine of ours, on one switch: one stays in the machine's first namespace, the other
-//! sends to it from a namespace of its own.
+//! Two network cards of one of our virtual machines, on one switch. One card stays in the machine's first namespace;
+//! the other sends to it from a separate namespace.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use linux::{IfName, Netlink, Netns};
 
 use crate::{Flood, World, bound, dear_rules, require_root, shell, skip};
 
-/// The addresses of the two, and a port at which nobody need listen.
+/// The addresses of the two cards, and a port that needs no listener.
 const HOME: &str = "198.51.100.1";
 const AWAY: &str = "198.51.100.2";
 const PORT: u16 = 9;
@@ -33,12 +33,12 @@ pub struct Cards {
     _world: World,
 }
 
-/// The card that a driver has; `None`, with the skip noted, if this is no virtual machine of ours, or has no such card.
+/// The card of a driver; `None`, with the skip noted, outside our virtual machines or without such a card.
 pub fn card(driver: &str) -> Option<IfName> {
     if !require_root() {
         return None;
     }
-    // The machine's own cards are nobody's to play with.
+    // Never touch the cards of a real machine.
     if std::env::var_os("HOSTGAP_VM").is_none() {
         skip("it needs the network cards of a virtual machine of ours");
         return None;
@@ -50,8 +50,8 @@ pub fn card(driver: &str) -> Option<IfName> {
     found
 }
 
-/// Sets a card of ours up and waits for its carrier, without an address: one of IPv6 that comes by itself comes at a time of
-/// its own.
+/// Sets one of our cards up and waits for its carrier. It gets no address: an automatic IPv6 address would appear at
+/// an unpredictable time.
 pub fn set_card_up(card: &IfName) {
     shell(&format!(
         "echo 1 >/proc/sys/net/ipv6/conf/{card}/disable_ipv6
@@ -79,7 +79,7 @@ impl Cards {
         Some(cards)
     }
 
-    /// Waits until a packet comes through: a card takes a second or two until it has a carrier, anew after each change of
+    /// Waits until a packet comes through: a card takes a second or two to get a carrier, again after each change of
     /// its rings.
     pub fn await_way(&self) {
         let (receiver, sender) = (receiver(), self.socket());
@@ -100,13 +100,13 @@ impl Cards {
     pub fn flood(&self) -> Flood {
         dear_rules(&Netns::current().expect("there is always one"), RULES);
         let sockets: Vec<UdpSocket> = (0..FLOWS).map(|_| self.socket()).collect();
-        // Nobody listens; receiving is what costs.
+        // No listener is needed; receiving is the expensive part.
         Flood::from(1, move || {
             sockets.iter().for_each(|socket| drop(socket.send_to(&[0; 100], (HOME, PORT))));
         })
     }
 
-    /// Sends `count` datagrams of 1000 bytes at once, up to 60, and waits until they have come, or no more of them do.
+    /// Sends `count` datagrams of 1000 bytes at once, at most 60, and waits until they have arrived or no more arrive.
     pub fn burst(&self, count: usize) {
         let (receiver, sender) = (receiver(), self.socket());
         segment(&sender);
@@ -122,7 +122,7 @@ fn receiver() -> UdpSocket {
     receiver
 }
 
-/// Moves the sender's card away, and gives both their addresses.
+/// Moves the sender's card to the other namespace, and gives both cards their addresses.
 fn part(home: &IfName, sender: &IfName, away: &Netns) -> linux::Result<()> {
     let netlink = Netlink::open()?;
     netlink.link_move(netlink.index_of(sender)?, away, sender)?;
@@ -140,7 +140,7 @@ fn bring_back(sender: &IfName, away: &Netns) -> linux::Result<()> {
     far.link_move(far.index_of(sender)?, &Netns::current()?, sender)
 }
 
-/// Each send becomes datagrams of so many bytes, which leave together (`UDP_SEGMENT`, udp(7)).
+/// Splits each send into datagrams of a fixed size in bytes, which leave together (`UDP_SEGMENT`, udp(7)).
 fn segment(socket: &UdpSocket) {
     let bytes = libc::c_int::try_from(SEGMENT).expect("it is small");
     let length = libc::socklen_t::try_from(size_of_val(&bytes)).expect("it is small");
@@ -159,7 +159,7 @@ fn segment(socket: &UdpSocket) {
 
 impl Cards {
     fn part_with(&self) {
-        // The kernel brings it back with the end of its namespace, at a time of its own.
+        // The kernel would move it back when its namespace ends, but at an unpredictable time.
         bring_back(&self.sender, &self.away).expect("a card of ours can be moved");
         let home = &self.home;
         shell(&format!(

@@ -1,5 +1,5 @@
-//! Everything in a namespace that a plan may change, as text lines, read by programs that are not ours where there are
-//! some: a reader that shares a mistake with the writer would not see it.
+//! The parts of a namespace that a plan may change, as text lines. Outside programs read them where there are any: a
+//! reader that shares a mistake with the writer would not see it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::judge::run;
 
-/// The state of a namespace without what changes by itself. Equal dumps: nothing was left, nothing is missing.
+/// The state of a namespace without volatile parts. Two equal dumps mean that no change was left and no object is
+/// missing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Dump {
     /// Lines and how often each occurs.
@@ -43,6 +44,9 @@ const VOLATILE: &[&str] = &[
     "topology_change",
     "topology_change_detected",
     "topology_change_timer",
+    // A bridge takes them from its ports, and keeps them when these are gone.
+    "tso_max_segs",
+    "tso_max_size",
     "used",
     "valid_life_time",
 ];
@@ -81,10 +85,10 @@ const PARAMETERS: &[NicParameter] = &[
     NicParameter::Feature(Feature::RxChecksum),
 ];
 
-/// Reads a namespace.
+/// Reads the state of a namespace.
 ///
 /// # Panics
-/// If a program or the kernel refuses; a test cannot go on then.
+/// If a program or the kernel refuses, because a test cannot go on then.
 pub fn dump(netns: &Netns) -> Dump {
     let mut dump = Dump { lines: BTreeMap::new() };
     for link in list(netns, "ip", &["-d", "-j", "address"]) {
@@ -101,7 +105,9 @@ pub fn dump(netns: &Netns) -> Dump {
         ("fdb", "bridge", &["-j", "fdb"]),
         ("qdisc", "tc", &["-j", "qdisc"]),
     ];
-    for (kind, program, arguments) in tables {
+    let has_ipv6 = linux::features::has_ipv6();
+    for (kind, program, arguments) in tables.into_iter().filter(|(kind, ..)| has_ipv6 || !kind.ends_with('6'))
+    {
         for row in list(netns, program, arguments) {
             if is_lasting(kind, &row) {
                 dump.add(format!("{kind} {row}"));
@@ -184,7 +190,7 @@ impl Dump {
         let sysfs = NetSysfs::open(netns).expect("root can mount sysfs");
         for link in sysfs.links().expect("sysfs lists links") {
             for queue in sysfs.queues(&link).expect("a link has queues") {
-                // The only send queue of a link has nothing to choose from and no CPUs.
+                // The only send queue of a link has no CPUs to read.
                 if let Queue::Rx(rx) = queue
                     && let Ok(flows) = sysfs.read_queue_flows(&link, rx)
                 {
@@ -199,7 +205,7 @@ impl Dump {
 }
 
 impl Dump {
-    /// What a card is told, and the files of a link. `ethtool` is not everywhere.
+    /// The settings of a card, and the files of a link. `ethtool` is not installed everywhere.
     fn add_cards(&mut self, netns: &Netns) {
         let sysfs = NetSysfs::open(netns).expect("root can mount sysfs");
         let ethtool = Ethtool::open_in(netns).expect("every kernel has ethtool's netlink");
@@ -265,7 +271,7 @@ impl fmt::Debug for Dump {
     }
 }
 
-/// The rows that a program prints as a JSON array; nothing printed is an empty one.
+/// The rows that a program prints as a JSON array; no output counts as an empty array.
 fn list(netns: &Netns, program: &str, arguments: &[&str]) -> Vec<Value> {
     let text = run(netns, program, arguments);
     if text.trim().is_empty() {
@@ -287,7 +293,7 @@ fn list_nft(netns: &Netns) -> Vec<Value> {
     rows.flat_map(|rows| rows.as_array().cloned().unwrap_or_default()).collect()
 }
 
-/// The value without what is volatile.
+/// The value without its volatile parts.
 fn steady(value: Value) -> Value {
     match value {
         Value::Object(mut fields) => {
@@ -302,10 +308,10 @@ fn steady(value: Value) -> Value {
     }
 }
 
-/// False for what the kernel makes by itself some time later: the local routes of IPv6 when it has looked at an address
-/// (`addrconf_dad_work`, even where duplicates are not looked for), those of a link's own address and of multicast when
-/// the link has its carrier; forwarding entries of multicast groups come and go with addresses, and others are learnt
-/// from packets. An address that is left behind shows among its link's.
+/// False for rows that the kernel creates later on its own: the local routes of IPv6 after it has checked an address
+/// (`addrconf_dad_work`, even where duplicate detection is off), and those of a link's own address and of multicast
+/// when the link gets its carrier. Forwarding entries of multicast groups come and go with addresses, and others are
+/// learnt from packets. An address that was left behind shows among its link's addresses.
 fn is_lasting(kind: &str, row: &Value) -> bool {
     let starts = |field: &str, prefix| row[field].as_str().is_some_and(|text| text.starts_with(prefix));
     match kind {
@@ -315,7 +321,7 @@ fn is_lasting(kind: &str, row: &Value) -> bool {
     }
 }
 
-/// The address that the kernel gives a link of this Ethernet address (RFC 4291, appendix A).
+/// The address that the kernel derives from this Ethernet address (RFC 4291, appendix A).
 fn link_local(mac: &str) -> Option<Ipv6Addr> {
     let Mac([a, b, c, d, e, f]) = mac.parse().ok()?;
     Some(Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
@@ -326,7 +332,7 @@ fn parsed(address: &Value) -> Option<Ipv6Addr> {
 }
 
 /// A value's leaves with their paths, so that a diff shows the one field that differs. Arrays of one link (its
-/// addresses) are rows.
+/// addresses) become rows.
 fn flat(path: &str, value: &Value) -> Vec<(String, String)> {
     match value {
         Value::Object(fields) => {

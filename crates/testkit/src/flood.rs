@@ -17,10 +17,10 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Starts the thread, which has done its first step when this returns: one that is dropped at once has sent something.
+    /// Starts the thread, and returns after its first step: a flood that is dropped at once has still sent one packet.
     ///
     /// # Panics
-    /// If the first step does.
+    /// If the first step panics.
     pub fn from(cpu: u16, mut step: impl FnMut() + Send + 'static) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -42,13 +42,13 @@ impl Drop for Flood {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("it is joined once");
-        // A panic of the thread is told by what the test then does not see.
+        // If the thread panicked, the test fails on the missing packets.
         let _ = thread.join();
     }
 }
 
-/// Rules for packets that arrive in a namespace, none of which fits and each of which is tried: they make receiving dearer
-/// than sending, so that one sender can fill a receiver's CPU. Table `ip hgt` holds them, and nothing else.
+/// Rules for packets that arrive in a namespace. None matches and each is tried, so receiving costs more than sending,
+/// and one sender can fill a receiver's CPU. They are alone in the table `ip hgt`.
 pub fn dear_rules(netns: &Netns, count: u16) {
     let mut script =
         "add table ip hgt\nflush table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();

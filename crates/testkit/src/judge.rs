@@ -5,10 +5,10 @@ use std::process::{Command, Output, Stdio};
 
 use linux::Netns;
 
-/// Runs a program in a namespace and returns what it printed.
+/// Runs a program in a namespace and returns its output.
 ///
 /// # Panics
-/// If it cannot be started or fails; the text says why.
+/// If it cannot be started or fails; the message gives the reason.
 pub fn run(netns: &Netns, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -16,10 +16,10 @@ pub fn run(netns: &Netns, program: &str, arguments: &[&str]) -> String {
     check(&format!("{program} {}", arguments.join(" ")), output.expect("the program can be started"))
 }
 
-/// Feeds a script to `sh -e` in the calling thread's namespace, as a person would who pastes it.
+/// Feeds a script to `sh -e` in the calling thread's namespace, as if a user had pasted it.
 ///
 /// # Panics
-/// If a command of it fails; the text says which.
+/// If one of its commands fails; the message names it.
 pub fn shell(script: &str) -> String {
     let mut child = Command::new("sh")
         .args(["-e", "-x"])

@@ -1,4 +1,4 @@
-//! What tests share: worlds of namespaces, dumps of what is in them, and skips that are counted.
+//! What tests share: worlds of namespaces, dumps of their state, and skips that are counted.
 //!
 //! Tests here work on the real kernel, as root, in namespaces of their own.
 

@@ -12,9 +12,9 @@ const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 /// The tag in `struct tpacket_auxdata` is valid.
 const VLAN_VALID: u32 = 1 << 4;
-/// Room for everything that arrives while a test does something else.
+/// Room for all packets that arrive while a test does something else.
 const BUFFER_BYTES: libc::c_int = 64 << 20;
-/// Longer than any frame, also one that stands for many.
+/// Longer than any frame, including a large one that offloads have merged.
 const LONGEST: usize = 80_000;
 
 /// What goes with a frame of a sender that leaves work to the link: `struct virtio_net_hdr` of the virtio specification.
@@ -59,28 +59,28 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// A socket that sends, and receives nothing.
+    /// A socket that only sends.
     ///
     /// # Panics
-    /// If the namespace has no such link, or this user may not.
+    /// If the namespace has no such link, or the user lacks the privilege.
     pub fn sender(netns: &Netns, link: &IfName) -> PacketSocket {
         PacketSocket::open(netns, link, 0)
     }
 
-    /// A socket that receives what arrives at a link, before any program or rule has it.
+    /// A socket that receives packets as they arrive at a link, before any program or rule sees them.
     ///
     /// # Panics
-    /// As [`PacketSocket::sender`].
+    /// Under the conditions of [`PacketSocket::sender`].
     pub fn receiver(netns: &Netns, link: &IfName) -> PacketSocket {
         let socket = PacketSocket::open(netns, link, libc::ETH_P_ALL as u16);
         socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
         socket
     }
 
-    /// A socket that receives what is sent by a link too.
+    /// A socket that receives the packets that a link sends, too.
     ///
     /// # Panics
-    /// As [`PacketSocket::sender`].
+    /// Under the conditions of [`PacketSocket::sender`].
     pub fn witness(netns: &Netns, link: &IfName) -> PacketSocket {
         PacketSocket::open(netns, link, libc::ETH_P_ALL as u16)
     }
@@ -89,18 +89,18 @@ impl PacketSocket {
         let index = Netlink::open_in(netns).and_then(|netlink| netlink.index_of(link));
         let index = index.expect("the link is there").cast_signed();
         let open = || {
-            // SAFETY: no pointers are given. The protocol is set below, so that nothing of other links comes first.
+            // SAFETY: no pointers are passed. The protocol is set below, so no packet of another link arrives first.
             unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) }
         };
         let socket = netns.run(open).expect("the namespace is there");
         assert!(socket >= 0, "a packet socket: {}", io::Error::last_os_error());
-        // SAFETY: the descriptor was just made and nobody else knows it.
+        // SAFETY: the descriptor was just made and has no other owner.
         let socket = PacketSocket { socket: unsafe { OwnedFd::from_raw_fd(socket) }, link: index };
         socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_BYTES);
         socket.set(libc::SOL_PACKET, PACKET_VNET_HDR, 1);
         socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1);
         let address = socket.address(protocol);
-        // SAFETY: the address is a whole `sockaddr_ll`, whose length is said, and outlives the call.
+        // SAFETY: the address is a whole `sockaddr_ll`, passed with its length, and outlives the call.
         let bound = unsafe {
             libc::bind(socket.socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32)
         };
@@ -109,7 +109,7 @@ impl PacketSocket {
     }
 
     fn set(&self, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
-        // SAFETY: the value is an integer, whose length is said, and outlives the call.
+        // SAFETY: the value is an integer, passed with its length, and outlives the call.
         let result = unsafe {
             libc::setsockopt(
                 self.socket.as_raw_fd(),
@@ -131,10 +131,10 @@ impl PacketSocket {
         address
     }
 
-    /// Sends a frame. `protocol` is what the sender claims it to be, whatever the frame says.
+    /// Sends a frame. `protocol` is the sender's claim, whatever the frame contains.
     ///
     /// # Errors
-    /// The kernel refuses such a frame, or what is said beside it.
+    /// The kernel refuses the frame, its offload or its protocol.
     pub fn send(&self, frame: &[u8], offload: Offload, protocol: u16) -> io::Result<()> {
         let address = self.address(protocol);
         // SAFETY: `Offload` is integers without padding between them.
@@ -198,9 +198,9 @@ impl PacketSocket {
     }
 }
 
-/// Whether a message says that a tag was taken out of its frame.
+/// Whether a message shows that the kernel took a VLAN tag out of its frame.
 fn is_tagged(message: &libc::msghdr) -> bool {
-    // SAFETY: the kernel has filled the message's control buffer, and said how far.
+    // SAFETY: the kernel has filled the message's control buffer and set its length.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
         // SAFETY: it points to a whole header within the buffer.

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 /// How long a child may take from its fork to its program.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens a socket on a port, and waits for one that is still taken: a program that another test starts in that moment holds
-/// this process's closed sockets until it has begun to run.
+/// Opens a socket on a port, and retries while the port is in use: a program that another test starts at that moment
+/// holds copies of this process's closed sockets until it has begun to run.
 ///
 /// # Errors
-/// Those of `open`; the port is in use after some seconds too.
+/// Those of `open`; the port is still in use after some seconds.
 pub fn bound<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let begin = Instant::now();
     loop {

@@ -1,10 +1,10 @@
-//! Tests that cannot run here say so.
+//! Lets a test report that it cannot run here.
 
 use std::io::Write;
 
-/// Notes that the calling test cannot run here, and why. The caller returns right after.
+/// Records that the calling test cannot run here, and why. The caller must return right after.
 ///
-/// With `HOSTGAP_SKIPS` naming a file, a line is appended to it, which the test runner counts and prints.
+/// If `HOSTGAP_SKIPS` names a file, appends a line to it, which the test runner counts and prints.
 ///
 /// # Panics
 /// If that file cannot be written: an uncounted skip would look like a pass.

@@ -1,4 +1,4 @@
-//! Namespaces of one test, and what is pinned for its nodes.
+//! The namespaces of one test, and the programs pinned for its nodes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,8 +12,8 @@ use plan::Place;
 /// Every name begins with this; a number of the process and one of the world follow.
 const PREFIX: &str = "hgt-";
 
-/// A set of named namespaces that nobody else has, with a bpffs for each that is a node with programs; all are removed
-/// when it is dropped, also by a panic, and whoever made them.
+/// A set of named namespaces that no other test uses, with a bpffs for each node with programs. Dropping it removes
+/// all of them, also after a panic, and even those that the test did not make through it.
 #[derive(Debug)]
 pub struct World {
     prefix: String,
@@ -42,10 +42,10 @@ impl World {
         Place::Netns(self.name(short))
     }
 
-    /// Makes a namespace.
+    /// Makes a namespace with a name of this world.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the kernel refuses.
     pub fn add(&self, short: &str) -> Netns {
         Netns::create(&self.name(short)).expect("root can make namespaces")
     }
@@ -63,7 +63,7 @@ impl World {
         with_prefix(&self.prefix)
     }
 
-    /// The nodes of this world that have pinned programs now: those whose name is a namespace's of this world.
+    /// The nodes of this world that have pinned programs now: pins whose name is a namespace of this world.
     pub fn pinned(&self) -> Vec<String> {
         let mut nodes = bpf::pins::nodes();
         nodes.retain(|node| node.starts_with(&self.prefix));
@@ -110,7 +110,7 @@ fn remove(name: &NetnsName) {
     let _ = netns::delete(name);
 }
 
-/// Takes away what is pinned for a node. Errors are left, as above.
+/// Removes the pins of a node. Errors are ignored, as above.
 fn unpin(node: &str) {
     let _ = bpf::pins::remove(&bpf::pins::folder(node));
 }

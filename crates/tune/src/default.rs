@@ -13,8 +13,8 @@ pub type Values = &'static [(Since, &'static str)];
 pub enum ByDefault {
     /// The same on every machine.
     Kernel(Values),
-    /// The same on every machine that has memory for it; the last number is less where there is little, as the words
-    /// say.
+    /// Equal on every machine with enough memory; the last number is lower where memory is short, as the text
+    /// explains.
     Capped(Values, &'static str),
     /// By the machine's memory: the formula in words.
     Memory(&'static str),

@@ -12,35 +12,35 @@ use crate::RssPart;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Kind {
-    /// On or off.
+    /// A switch: `on` or `off`.
     Switch,
     Number {
-        /// The least.
+        /// The least value accepted.
         min: u64,
-        /// The most.
+        /// The greatest value accepted.
         max: u64,
-        /// What is counted; empty for levels, modes and sets of bits.
+        /// The unit; empty for levels, modes and sets of bits.
         unit: &'static str,
     },
     /// A number that may be negative.
     Signed {
-        /// The least.
+        /// The least value accepted.
         min: i64,
-        /// The most.
+        /// The greatest value accepted.
         max: i64,
     },
     /// A power of two, or 0 for none.
     PowerOfTwo {
-        /// The most.
+        /// The greatest value accepted.
         max: u64,
-        /// What is counted.
+        /// The unit of the number.
         unit: &'static str,
     },
-    /// The same, or what is shared out over the receive queues of a link.
+    /// A power of two (or 0) for each queue, or a total that is divided among the receive queues of a link.
     PerQueue {
-        /// The most.
+        /// The greatest value accepted.
         max: u64,
-        /// What is counted.
+        /// The unit of the number.
         unit: &'static str,
     },
     /// Three numbers of bytes, none less than the one before: least, first, most.
@@ -56,7 +56,7 @@ pub enum Kind {
     /// One of these words.
     Choice(&'static [&'static str]),
     Cpus,
-    /// CPUs of several queues: one list for all, or one list for each group of them.
+    /// CPUs of several queues: one list for all, or one list for each group of queues.
     QueueCpus,
     /// What a card hashes flows by.
     Rss(RssPart),
@@ -70,9 +70,9 @@ pub enum Value {
     Number(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// So many over all receive queues of a link together.
+    /// A total for all receive queues of a link.
     Shared(u64),
-    /// Several numbers.
+    /// Several numbers, in order.
     Numbers(Vec<u64>),
     Name(String),
     Cpus(Cpus),
@@ -80,14 +80,14 @@ pub enum Value {
     Rss(Vec<RssHash>),
 }
 
-/// Which CPUs are meant.
+/// A choice of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cpus {
-    /// None: the kernel does as if nothing were set.
+    /// No CPUs: the kernel's default behaviour.
     None,
     /// Those of the node of a race, or on a host those near the card: `Site::cpus`.
     Node,
-    /// These.
+    /// An explicit list of CPUs.
     These(CpuSet),
     /// Several lists, two at least: the queues are shared out over them in blocks, so that of eight queues and two lists
     /// the first four have the first.
@@ -104,10 +104,10 @@ const PER_QUEUE: &str = "/queues";
 const SIZE_MAX: u64 = i32::MAX as u64;
 
 impl Kind {
-    /// Reads a value as it was written.
+    /// Parses a value in its written form.
     ///
     /// # Errors
-    /// What is expected instead, in words.
+    /// The expected form, in words.
     pub fn read(self, asked: &Asked) -> Result<Value, String> {
         let text = asked.to_string();
         let text = text.trim();

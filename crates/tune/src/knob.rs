@@ -13,7 +13,7 @@ use crate::{ByDefault, Kind};
 /// Knobs that belong together, under a heading.
 #[derive(Debug)]
 pub struct Family {
-    /// The heading.
+    /// The heading in docs/knobs.md.
     pub title: &'static str,
     /// What they have in common, in a sentence.
     pub about: &'static str,
@@ -26,11 +26,11 @@ pub struct Family {
 pub struct Knob {
     /// The name by which users call it: that of the kernel or of `ip`, where they have one.
     pub id: &'static str,
-    /// Where it lives.
+    /// The place of the setting in the kernel.
     pub lives: Lives,
-    /// What it takes.
+    /// The values that it accepts.
     pub kind: Kind,
-    /// A value that it takes and that no kernel has by default.
+    /// A valid value that is no kernel's default.
     pub example: &'static str,
     /// The first kernel that has it for each namespace, where that is younger than the oldest supported, 5.15.
     pub since: Option<Since>,
@@ -38,15 +38,15 @@ pub struct Knob {
     pub until: Option<Since>,
     /// Who feels a change.
     pub reaches: Reaches,
-    /// What the change itself interrupts.
+    /// What the change interrupts.
     pub disrupts: Disrupts,
     /// What a bad value can do.
     pub risk: Risk,
     /// Its default, by kernel.
     pub default: ByDefault,
-    /// What it is good for, and when rather not, in a sentence or two.
+    /// Its use, and when to avoid it, in a sentence or two.
     pub why: &'static str,
-    /// Who says so.
+    /// The kernel source or document that supports it.
     pub source: &'static str,
 }
 
@@ -69,7 +69,7 @@ pub enum Lives {
     Nic(&'static [NicParameter]),
     /// The table by which that card spreads flows over its queues.
     Indirection,
-    /// What that card hashes flows by before it looks into the table.
+    /// The input of the card's flow hash, before the lookup in the table.
     Rss(RssPart),
     /// The CPUs of that card's interrupts.
     Interrupts,
@@ -85,7 +85,7 @@ pub enum Lives {
     Module(ModuleParameter),
     /// Nowhere: it has no effect any more, or it is left to others.
     Nowhere {
-        /// What became of it, or why it is left to them.
+        /// What became of it, or why hostgap leaves it to other programs.
         gone: &'static str,
         /// What to do instead.
         instead: &'static str,
@@ -116,11 +116,11 @@ pub enum RssPart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Scope {
-    /// Everything on the machine.
+    /// The whole machine, with all its namespaces.
     Machine,
     /// A network namespace: a pod, or a node.
     Netns,
-    /// A destination.
+    /// The routes to a destination.
     Route,
     /// A queue of a link.
     Queue,
@@ -147,7 +147,7 @@ pub struct Since(pub u32, pub u32);
 /// Who feels a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaches {
-    /// Everything, at once.
+    /// All traffic, at once.
     All,
     /// Connections that begin later.
     NewConnections,
@@ -155,14 +155,14 @@ pub enum Reaches {
     NewListeners,
 }
 
-/// What a change itself interrupts, whatever the value.
+/// What a change interrupts, whatever the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Disrupts {
     Nothing,
     /// Packets that wait in a queue are dropped.
     Queued,
-    /// The link receives and sends nothing for up to a second.
+    /// The link does not receive or send for up to a second.
     Link,
 }
 
@@ -178,7 +178,7 @@ pub enum Risk {
 }
 
 impl Knob {
-    /// For whom one value counts; `None` for one that is gone.
+    /// The scope of one value; `None` for a knob that is gone.
     pub fn scope(&self) -> Option<Scope> {
         match self.lives {
             Lives::Sysctl(_) | Lives::Notrack => Some(Scope::Netns),
@@ -200,7 +200,7 @@ impl Knob {
 }
 
 impl Knob {
-    /// In which races it can be set; `None` for one that is gone.
+    /// The races in which it can be set; `None` for a knob that is gone.
     pub fn races(&self) -> Option<Races> {
         Some(match self.lives {
             Lives::Sysctl(_)

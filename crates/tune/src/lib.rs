@@ -1,10 +1,10 @@
-//! Knobs: what can be set, to what, where and why; pure functions from a setting to a [`plan::Plan`].
+//! Knobs: the available settings, their values, places and reasons; pure functions from a setting to a [`plan::Plan`].
 //!
-//! [`TABLE`] is the one list of knobs. A knob is a row of it: what it is called, where it lives, what it takes, since
-//! when there is one, when a change takes effect, what it is good for, and the sources. Reading a value, the help text,
-//! the page of documentation and the steps all come from the row. Nothing here opens a socket or changes anything.
+//! [`TABLE`] is the one list of knobs. Each row has a knob's name, its place, its values, the first kernel that has
+//! it, when a change takes effect, its use, and the sources. The parser of values, the help text, the page of
+//! documentation and the steps all use the row. This crate opens no socket and changes no setting.
 //!
-//! Each family of knobs is a file below `table`; a new knob is a row there and nothing else.
+//! Each family of knobs is a file below `table`; a new knob only needs a row there.
 
 mod default;
 mod kind;

@@ -1,14 +1,15 @@
-//! Connections that conntrack is not to know: tables of ours that say so of a port.
+//! Connections without conntrack: our own tables exempt a port.
 
 use linux::IfName;
 use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
 
-/// Of nftables' hooks before conntrack looks (`NF_IP_PRI_RAW` in linux/netfilter_ipv4.h; conntrack is at -200).
+/// The priority of an nftables hook before conntrack (`NF_IP_PRI_RAW` in linux/netfilter_ipv4.h; conntrack is at
+/// -200).
 const RAW: i32 = -300;
 
-/// For packets to a TCP port that is served in this namespace, and for the answers from it. Both directions must be named:
-/// one that is tracked alone would be a connection that never answers. Over the loopback both ends are here, and each
-/// packet passes both hooks.
+/// Tables for packets to a TCP port that is served in this namespace, and for its answers. Both directions must be
+/// exempt: if only one is tracked, conntrack sees a connection without answers. Over the loopback both ends are here,
+/// and each packet passes both hooks.
 pub(crate) fn served(port: u16) -> Vec<Table> {
     let lo = || IfName::new("lo").expect("a constant name is valid");
     let (to, from) = (Match::TcpDport(port), Match::TcpSport(port));
@@ -32,6 +33,11 @@ fn chain(name: &str, hook: Hook, rules: Vec<Vec<Match>>) -> Chain {
 }
 
 fn tables(port: u16, chains: &[Chain]) -> Vec<Table> {
-    let table = |family| Table { family, name: format!("hostgap-notrack-{port}"), chains: chains.to_vec() };
+    let table = |family| Table {
+        family,
+        name: format!("hostgap-notrack-{port}"),
+        maps: Vec::new(),
+        chains: chains.to_vec(),
+    };
     [Family::Ip, Family::Ip6].map(table).to_vec()
 }

@@ -3,23 +3,24 @@
 use crate::{Lives, QueueFile, RssPart, Setting, Value};
 
 impl Setting {
-    /// Settings with a lower rank are made first. What resets others comes before these (a new number of queues resets
-    /// nearly all that is set for a queue), what others need comes before they do (the table of flows before the flows of
-    /// a queue), and what can cut the machine off comes last.
+    /// Settings with a lower rank are made first. A setting that resets others comes before them (a new number of
+    /// queues resets nearly all settings of queues). A setting that others need comes before them (the table of flows
+    /// before the flows of a queue). A setting that can cut the machine off comes last.
     ///
-    /// The queueing discipline comes before the number of queues, so that on the way back it goes after that: taking it
-    /// away while there are fewer queues would leave the others another one than the default (`mq_init` in
-    /// net/sched/sch_mq.c gives `pfifo_fast` to queues that are not in use).
+    /// The queueing discipline comes before the number of queues, so that undo removes it after restoring the queues.
+    /// Removing it while there are fewer queues would leave the others with another discipline than the default
+    /// (`mq_init` in net/sched/sch_mq.c gives `pfifo_fast` to queues that are not in use).
     ///
-    /// The fields of the hash come after its key and its table, so that on the way back they go before these: virtio_net
-    /// may only note new fields, and tell them to the device with the next key or table (`virtnet_set_hashflow` in
+    /// The fields of the hash come after its key and its table, so that undo restores them before these: virtio_net
+    /// may only store new fields, and send them to the device with the next key or table (`virtnet_set_hashflow` in
     /// drivers/net/virtio_net.c).
     pub fn rank(&self) -> u8 {
         match self.lives {
             // A discipline that is taken away, and a queue that comes back, leave the default: on the way back that must be
             // the old one already.
             Lives::Machine("net/core/default_qdisc") => 10,
-            // Limits before what they limit, and the machine's table of flows before the queues' parts of it.
+            // A limit comes before the settings that it limits, and the machine's table of flows before the queues'
+            // parts of it.
             Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) => 0,
             Lives::RootQdisc => 1,
             Lives::Nic(_) if self.knob.id == "channels" => 2,
@@ -30,7 +31,8 @@ impl Setting {
             Lives::Queue(QueueFile::RpsCpus) => 7,
             Lives::Queue(QueueFile::XpsCpus) => 8,
             Lives::Attribute(_) | Lives::CpuLatency => 9,
-            // A card that finds its delays by itself takes none from others: it ends that before, and begins it after.
+            // A card with adaptive delays rejects fixed ones: adaptive mode must end before they are set, and begin
+            // after.
             Lives::Nic(_) if self.knob.id.starts_with("coalesce_adaptive_") => {
                 if self.value == Value::Number(0) { 9 } else { 11 }
             }

@@ -1,6 +1,6 @@
-//! Profiles: settings for a purpose, each with its reason, and what is left out on purpose.
+//! Profiles: settings for a purpose, each with its reason, and settings that are deliberately left out.
 //!
-//! A profile is a TOML file. Those of the project are below `profiles` and part of the program.
+//! A profile is a TOML file. The project's own are below `profiles` and built into the program.
 
 use ipnet::IpNet;
 use record::Asked;
@@ -23,7 +23,7 @@ pub const PROFILES: &[(&str, &str)] = &[
 /// Settings for a purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// What it is for, in a sentence or two.
+    /// Its purpose, in a sentence or two.
     pub about: String,
     /// Its settings, as they stand in the file.
     pub wanted: Vec<Wanted>,
@@ -38,7 +38,7 @@ pub struct Wanted {
     pub setting: Setting,
     /// True: a larger value stays. Kernels raise their defaults, and what was more once is less today.
     pub at_least: bool,
-    /// For a property of routes: the destination whose route alone is meant.
+    /// For a property of routes: the destination of the only route to change.
     pub route: Option<IpNet>,
     pub why: String,
 }
@@ -49,7 +49,7 @@ pub struct Wanted {
 pub struct LeftOut {
     /// What guides call it; it need not be a knob.
     pub what: String,
-    /// Why not.
+    /// The reason for leaving it out.
     pub why: String,
 }
 
@@ -57,11 +57,11 @@ pub struct LeftOut {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {what}")]
 pub struct ProfileError {
-    /// From 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// From 1, in characters.
     pub column: usize,
-    /// What is wrong.
+    /// The error, in words.
     pub what: String,
 }
 
@@ -90,11 +90,11 @@ struct Entry {
 }
 
 impl Profile {
-    /// Reads a profile.
+    /// Parses a profile.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place: no TOML, an unknown key, an unknown knob with the nearest one, a
-    /// value that the knob does not take, a knob that is set twice.
+    /// The first error, with its place: invalid TOML, an unknown key, an unknown knob with the most similar one, a
+    /// value that the knob does not accept, a knob that is set twice.
     pub fn read(text: &str) -> Result<Profile, ProfileError> {
         let at = |start: usize, what: String| located(text, start, what);
         let file: File = toml::from_str(text)
@@ -123,10 +123,10 @@ impl Profile {
 }
 
 impl Setting {
-    /// Reads a value for the knob of a name.
+    /// Parses a value for the knob with this name.
     ///
     /// # Errors
-    /// There is no such knob, it is gone, or it does not take the value.
+    /// The knob does not exist, is gone, or does not accept the value.
     pub fn asked(knob: &str, value: &Asked) -> Result<Setting, TuneError> {
         match find(knob) {
             Some(knob) => Setting::read(knob, value),
@@ -161,7 +161,7 @@ impl Wanted {
 
 /// The profile of ours that is nearest to a name in spelling, if one is near.
 pub fn nearest_profile(unknown: &str) -> Option<&'static str> {
-    crate::setting::nearest_of(unknown, PROFILES.iter().map(|(name, _)| *name))
+    record::nearest(unknown, PROFILES.iter().map(|(name, _)| *name))
 }
 
 fn located(text: &str, start: usize, what: String) -> ProfileError {

@@ -13,12 +13,13 @@ pub(crate) const EXPECTED: &str = "\"fq\" (limit N, flow_limit N, quantum BYTES,
 /// As long as a queue of a network card usually is.
 const PFIFO_PACKETS: u32 = 1000;
 const PACKETS: RangeInclusive<u32> = 1..=1_000_000;
-/// What fq_codel takes without making another of it (`fq_codel_change` in net/sched/sch_fq_codel.c).
+/// The quantum that fq_codel accepts unchanged (`fq_codel_change` in net/sched/sch_fq_codel.c).
 const QUANTUM: RangeInclusive<u32> = 256..=1 << 20;
-/// Microseconds.
+/// The range of times in microseconds.
 const TIME: RangeInclusive<u32> = 1..=10_000_000;
 
-/// Parses one; missing options are the kernel's defaults, except the length of a pfifo. `None` for anything else.
+/// Parses a queueing discipline. Missing options have the kernel's defaults, except the length of a pfifo. `None` if
+/// the text is invalid.
 pub(crate) fn read(text: &str) -> Option<Qdisc> {
     let mut words = text.split_ascii_whitespace();
     match words.next()? {

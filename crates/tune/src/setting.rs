@@ -38,10 +38,10 @@ pub struct Settings {
 /// Why a text is no setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TuneError {
-    /// There is no such knob.
+    /// The name belongs to no knob.
     #[error("there is no knob {knob:?}{}; `hostgap tune knobs` lists them", hint(.nearest.as_deref()))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         knob: String,
         /// The knob that is nearest in spelling, if one is near.
         nearest: Option<String>,
@@ -49,15 +49,15 @@ pub enum TuneError {
     /// The knob is set under its own name and under the kernel's.
     #[error("{knob} is set twice, under two of its names")]
     Twice {
-        /// The knob.
+        /// The name of the knob.
         knob: String,
     },
     /// The knob is gone.
     #[error("{knob} cannot be set: {gone}; {instead}")]
     Obsolete {
-        /// The knob.
+        /// The name of the knob.
         knob: String,
-        /// What became of it.
+        /// What became of it, in words.
         gone: String,
         /// What to do instead.
         instead: String,
@@ -65,17 +65,17 @@ pub enum TuneError {
     /// The knob does not take the value.
     #[error("{knob} cannot be {value:?}: {why}")]
     Value {
-        /// The knob.
+        /// The name of the knob.
         knob: String,
-        /// What it was to be.
+        /// The rejected value.
         value: String,
-        /// What is expected.
+        /// The expected form.
         why: String,
     },
 }
 
 fn hint(nearest: Option<&str>) -> String {
-    nearest.map_or_else(String::new, |knob| format!(", did you mean {knob:?}?"))
+    record::did_you_mean(nearest.map(|knob| format!("{knob:?}")))
 }
 
 /// Values by the knobs' own names.
@@ -96,10 +96,10 @@ fn named(asked: &BTreeMap<String, Asked>) -> Result<Named<'_>, TuneError> {
 }
 
 impl Settings {
-    /// Reads what was asked for. A knob that is set for one side has that value there, whatever is set for both.
+    /// Parses the requested settings. A value for one side overrides a value for both sides.
     ///
     /// # Errors
-    /// The first knob that is unknown, set under two of its names, gone, or does not take its value.
+    /// The first knob that is unknown, set under two of its names, gone, or given an invalid value.
     pub fn read(asked: &Tuning) -> Result<Settings, TuneError> {
         let [both, client, server] = [named(&asked.both)?, named(&asked.client)?, named(&asked.server)?];
         let side = |own: &Named<'_>| -> Result<Vec<Setting>, TuneError> {
@@ -111,7 +111,7 @@ impl Settings {
         Ok(Settings { client: side(&client)?, server: side(&server)? })
     }
 
-    /// True if there is nothing to set.
+    /// True if no setting is requested.
     pub fn is_empty(&self) -> bool {
         self.client.is_empty() && self.server.is_empty()
     }
@@ -173,9 +173,10 @@ impl Setting {
         Ok(Setting { knob, value: read, lives: knob.lives })
     }
 
-    /// The same by way of the routes to the other side, for what a namespace may not do and its routes may: algorithms
-    /// that the machine keeps to itself can be the default of its first namespace alone, but a route may name them
-    /// (`tcp_set_default_congestion_control` and `ip_metrics_convert` in the kernel). `None` if there is no such way.
+    /// The equivalent setting on the routes to the other side, for settings that a namespace may not make but its
+    /// routes may. An algorithm reserved by the machine can be the default only in its first namespace, but a route
+    /// may name it (`tcp_set_default_congestion_control` and `ip_metrics_convert` in the kernel). `None` without such
+    /// an equivalent.
     pub fn by_route(&self) -> Option<Setting> {
         match self.lives {
             Lives::Sysctl("net/ipv4/tcp_congestion_control") => {
@@ -185,7 +186,8 @@ impl Setting {
         }
     }
 
-    /// What sets it on one side. Nothing for a route's property where no route leads to the other side.
+    /// The plan that makes the setting on one side. Empty for a route's property where no route leads to the other
+    /// side.
     pub fn plan(&self, site: &Site) -> Plan {
         let mut plan = Plan::new();
         match self.lives {
@@ -251,7 +253,7 @@ impl Setting {
         plan
     }
 
-    /// Why a link with these queues cannot have it: not every list of CPUs would have as many of them.
+    /// Why a link with these queues cannot have it: a list of CPUs may not match their number.
     pub fn refused_by(&self, nic: &Nic) -> Option<String> {
         match &self.value {
             Value::Cpus(Cpus::Groups(lists)) if !usize::from(nic.tx).is_multiple_of(lists.len()) => {
@@ -267,7 +269,7 @@ impl Setting {
         }
     }
 
-    /// The limit on the latency of CPUs that it asks for, in microseconds: no step sets it, a process must hold it.
+    /// The limit on the latency of CPUs that it requests, in microseconds. No step sets it; a process must hold it.
     pub fn cpu_latency_us(&self) -> Option<u32> {
         (self.lives == Lives::CpuLatency).then(|| self.number())
     }
@@ -297,7 +299,7 @@ impl Setting {
         }
     }
 
-    /// The CPUs that are meant; none for a value of another kind.
+    /// The selected CPUs; empty for a value of another kind.
     fn cpus(&self, site: &Site) -> CpuSet {
         match &self.value {
             Value::Cpus(Cpus::Node) => site.cpus.clone(),
@@ -337,7 +339,7 @@ impl Setting {
         }
     }
 
-    /// Of each receive queue. The kernel takes powers of two, so that it is the share of as many queues as the next
+    /// The share of each receive queue. The kernel accepts powers of two, so the number of queues is rounded up to
     /// one.
     fn flows(&self, queues: u16) -> u32 {
         match self.value {
@@ -373,7 +375,7 @@ impl Setting {
         }
     }
 
-    /// A number of a kind whose most fits; a test of the table sees to that.
+    /// A number of a kind whose maximum fits 32 bits; a test of the table checks that.
     fn number(&self) -> u32 {
         match self.value {
             Value::Number(number) => u32::try_from(number).expect("the table keeps it within 32 bits"),
@@ -385,12 +387,5 @@ impl Setting {
 /// The knob that is nearest in spelling, if one is near. Of the kernel's own names the last part counts.
 pub(crate) fn nearest(unknown: &str) -> Option<String> {
     let own = unknown.rsplit(['.', '/']).next().unwrap_or(unknown);
-    nearest_of(own, all().map(|knob| knob.id)).map(str::to_owned)
-}
-
-/// The nearest name: Jaro-Winkler above 0.8, as for keys of a file.
-pub(crate) fn nearest_of(unknown: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    let likeness = |name: &str| strsim::jaro_winkler(unknown, name);
-    let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(best) > 0.8).then_some(best)
+    record::nearest(own, all().map(|knob| knob.id)).map(str::to_owned)
 }

@@ -12,23 +12,23 @@ pub struct Site {
     pub process: Place,
     /// The routes of that namespace that lead to the other side: where each goes, and by which link.
     pub routes: Vec<(IpNet, IfName)>,
-    /// The node's namespace.
+    /// The namespace of the node.
     pub node: Place,
     /// The node's link to the other nodes.
     pub wire: IfName,
-    /// The node's CPUs: in a race those that it was given, on a host those near the card that are not isolated, or all that
-    /// are online where there are none or nothing is known.
+    /// The node's CPUs. In a race: those assigned to it. On a host: those near the card that are not isolated, or all
+    /// that are online if there are none or the card's place is unknown.
     pub cpus: CpuSet,
-    /// What is behind that link.
+    /// The card behind that link.
     pub nic: Nic,
 }
 
 /// The queues of a link, and its interrupts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
-    /// Receive queues.
+    /// The number of receive queues.
     pub rx: u16,
-    /// Send queues.
+    /// The number of send queues.
     pub tx: u16,
     /// The interrupts of its device.
     pub interrupts: Vec<Interrupt>,

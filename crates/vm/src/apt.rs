@@ -1,7 +1,7 @@
-//! A private apt: the host's mirrors and keys, but lists, cache and sources of its own inside our cache.
+//! A private apt: the host's mirrors and keys, but its own lists, cache and sources inside our cache.
 //!
-//! It asks apt two things: which packages would be needed here (a simulated installation), and to download them.
-//! Nothing is installed, and the host's own apt sees no change.
+//! It asks apt which packages would be needed here (a simulated installation), and to download them. It installs no
+//! package and does not touch the host's own apt.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::{Cache, Error, Result, sources};
 /// After this, lists are fetched again: packages of a point release leave the archive when the next one comes.
 const LISTS_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// apt with a configuration of its own.
+/// apt with a private configuration.
 pub(crate) struct Apt {
     folder: PathBuf,
     codename: String,
@@ -58,7 +58,7 @@ impl Apt {
     /// Fetches the lists of packages.
     pub(crate) fn update(&self) -> Result<()> {
         let mut command = self.command();
-        // Any list that cannot be fetched is an error: apt itself would go on with a warning.
+        // A list that cannot be fetched is an error: by default apt would go on with a warning.
         command.args(["update", "-o", "APT::Update::Error-Mode=any"]);
         run("fetch lists of packages", "apt", &mut command)?;
         let stamp = self.stamp();
@@ -142,7 +142,7 @@ pub(crate) fn run(attempt: &str, package: &'static str, command: &mut Command) -
     Err(Error::Failed { attempt: attempt.into(), program, status: output.status.to_string(), stderr })
 }
 
-/// The release's name, if it is one whose packages we know.
+/// The release's name, if it is one whose packages are known here.
 fn codename(os_release: &Path) -> Result<String> {
     let text = fs::read_to_string(os_release).unwrap_or_default();
     let field = |name: &str| {

@@ -1,9 +1,9 @@
 //! The kernel inside a `bzImage`: QEMU starts an uncompressed one about two emulated seconds faster.
 //!
-//! The image's header says where the compressed kernel lies (Linux, Documentation/arch/x86/boot.rst), so nothing has
-//! to be searched. Debian compresses it with zstd, and the cloud's 6.1 with LZ4; it is unpacked by decoders in Rust, since
-//! neither the programs nor their libraries are on every machine, and building the C libraries takes longer than all of
-//! this crate. The 6.1 with all drivers, compressed with XZ, is left to unpack itself.
+//! The image's header gives the offset of the compressed kernel (Linux, Documentation/arch/x86/boot.rst), so no search
+//! is needed. Debian compresses it with zstd, and the cloud's 6.1 with LZ4. It is unpacked by decoders in Rust, since
+//! not every machine has the programs or their libraries, and building the C libraries takes longer than building this
+//! crate. The 6.1 with all drivers, compressed with XZ, unpacks itself.
 
 use std::io::Read;
 
@@ -40,7 +40,7 @@ pub(crate) fn vmlinux(image: &[u8]) -> Result<Option<Vec<u8>>, String> {
     if elf.starts_with(b"\x7fELF") { Ok(Some(elf)) } else { Err("what it unpacks to is no ELF file".into()) }
 }
 
-/// What `uname -r` will say: in a bzImage the header says where it is, in an ELF file it follows a banner.
+/// The release that `uname -r` will print: a bzImage's header gives its offset, in an ELF file it follows a banner.
 pub(crate) fn release(image: &[u8]) -> Result<String, String> {
     const BANNER: &[u8] = b"Linux version ";
     let text = if image.starts_with(b"\x7fELF") {

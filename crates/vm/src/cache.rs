@@ -1,7 +1,7 @@
-//! The folder for what is fetched: outside any checkout, kept between runs, safe for several processes at once.
+//! The folder for downloads: outside any checkout, kept between runs, safe for several processes at once.
 //!
-//! Everything in it appears by rename from a staging folder, so a reader sees it whole or not at all; writers take
-//! the lock first, so that two of them do not download the same hundred megabytes twice.
+//! Every entry appears by rename from a staging folder, so a reader sees it whole or not at all. Writers take the lock
+//! first, so that two of them do not download the same hundred megabytes twice.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -51,7 +51,7 @@ impl Cache {
     pub fn at(root: impl Into<PathBuf>) -> Result<Self> {
         let root = root.into();
         fs::create_dir_all(&root).map_err(Error::file("make", &root))?;
-        // Absolute, because the guest and apt look at it from other working directories.
+        // Absolute, because the guest and apt use it from other working directories.
         let root = fs::canonicalize(&root).map_err(Error::file("resolve", &root))?;
         Ok(Self { root })
     }
@@ -62,8 +62,8 @@ impl Cache {
         &self.root
     }
 
-    /// An error if the file system has too little room for what a fetch may bring. apt itself, out of space, tries again
-    /// and again.
+    /// An error if the file system has too little room for a fetch. Without this check apt, out of space, would retry
+    /// endlessly.
     pub(crate) fn has_room(&self) -> Result<()> {
         let found = rustix::fs::statvfs(&self.root).map_err(Error::file("look at", &self.root))?;
         let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
@@ -106,7 +106,7 @@ impl Cache {
         }
     }
 
-    /// Writes a file so that it is seen whole or not at all.
+    /// Writes a file by rename, so that readers see it whole or not at all.
     pub(crate) fn write(&self, path: &Path, content: &[u8]) -> Result<()> {
         let staging = self.stage()?;
         let draft = staging.path.join("content");
@@ -121,7 +121,7 @@ impl Staging {
         &self.path
     }
 
-    /// Renames the subfolder `name` to `place`; one that is there already is as good and stays.
+    /// Renames the subfolder `name` to `place`; an existing `place` has equal contents and stays.
     pub(crate) fn publish(&self, name: &str, place: &Path) -> Result<()> {
         match fs::rename(self.path.join(name), place) {
             Err(_) if place.is_dir() => Ok(()),
@@ -132,18 +132,18 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What cannot be removed now is removed as abandoned later; nothing depends on it.
+        // A folder that cannot be removed now is removed as abandoned later.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes what killed processes left: nothing is staged for a day.
+/// Removes the leftovers of killed processes: no staging takes a day.
 fn remove_abandoned(folder: &Path) {
     const AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
         if modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > AGE_MAX)) {
-            // Another process may be removing it as well; whatever stays is tried again next time.
+            // Another process may be removing it too; the next run retries.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,7 +1,7 @@
 //! Debian packages, unpacked into the cache and never installed.
 //!
-//! Each package has a folder of its own, named after its version; a request's answer is a list of such folders. It
-//! is remembered until the host's own packages change, because what is missing here depends on what is installed.
+//! Each package gets its own folder, named after its version; the answer to a request is a list of such folders. It is
+//! remembered until the host's own packages change, because they decide which packages are missing.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,13 +16,13 @@ use crate::{Cache, Error, Result};
 /// Which of a release's suites a package comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
-    /// The release itself, with its updates.
+    /// The stable release, with its updates.
     Stable,
     /// Newer versions built for the release.
     Backports,
 }
 
-/// What to fetch.
+/// The packages to fetch, and the parts of them to keep.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Request<'a> {
@@ -31,7 +31,7 @@ pub struct Request<'a> {
     pub packages: &'a [&'a str],
     /// Where they come from, each in its newest version.
     pub suite: Suite,
-    /// Prefixes of the packages to keep; with none, everything that this machine lacks to run them.
+    /// Prefixes of the names of packages to keep; if empty, every package that this machine lacks to run them.
     pub keep: &'a [&'a str],
 }
 
@@ -44,17 +44,17 @@ pub struct Unpacked {
 /// A program from unpacked packages, with the libraries it needs.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where it is.
+    /// Absolute path of the program in the cache.
     pub path: PathBuf,
     /// The value for `LD_LIBRARY_PATH`.
     pub libraries: OsString,
 }
 
-/// Fetches and unpacks what `request` names, or finds it in the cache.
+/// Fetches and unpacks the packages of `request`, or finds them in the cache.
 ///
 /// # Errors
-/// If the machine is no Debian we know, if apt is missing or cannot reach its mirror, or if the cache cannot be
-/// written.
+/// If the machine runs no supported Debian release, if apt is missing or cannot reach its mirror, or if the cache
+/// cannot be written.
 pub fn fetch(cache: &Cache, request: &Request) -> Result<Unpacked> {
     let _lock = cache.lock("fetch")?;
     let deb = cache.folder("deb")?;
@@ -137,17 +137,17 @@ impl Unpacked {
         self.folders.iter().map(move |folder| folder.join(path)).filter(|file| file.exists())
     }
 
-    /// The program at the first of `paths` that is there.
+    /// The program at the first of `paths` that exists.
     ///
     /// # Errors
-    /// [`Error::Absent`] if it is at none of them.
+    /// [`Error::Absent`] if none of them exists.
     pub fn program(&self, paths: &[&str]) -> Result<Program> {
         let found = paths.iter().find_map(|path| self.find(path).next());
         let path = found.ok_or_else(|| self.absent(paths[0]))?;
         Ok(Program { path, libraries: self.libraries() })
     }
 
-    /// The error that says what was not found and where.
+    /// The error for a file that is missing from these packages.
     pub(crate) fn absent(&self, what: &str) -> Error {
         let names =
             self.folders.iter().filter_map(|folder| Some(folder.file_name()?.to_string_lossy().into_owned()));

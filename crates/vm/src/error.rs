@@ -11,9 +11,9 @@ pub enum Error {
     File {
         /// The verb: what was attempted.
         attempt: &'static str,
-        /// On what.
+        /// The file of the failed operation.
         path: PathBuf,
-        /// Why it failed.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// Neither `HOSTGAP_CACHE` nor `HOME` is set.
@@ -25,14 +25,14 @@ pub enum Error {
         path.display(), free_bytes >> 20, needed_bytes >> 20
     )]
     Space {
-        /// The cache.
+        /// The cache's folder.
         path: PathBuf,
         /// What an ordinary user could still write there.
         free_bytes: u64,
         /// What a fetch may take.
         needed_bytes: u64,
     },
-    /// The machine is not one whose packages we know how to use.
+    /// The machine runs a release whose packages are not supported.
     #[error("could not use packages of this machine: it is {found}, and kernel and QEMU come from {needed}")]
     Unsupported {
         /// What the machine is.
@@ -43,7 +43,7 @@ pub enum Error {
     /// A program of the host is missing.
     #[error("could not start {program}: {source}; it is part of Debian's package {package}")]
     Program {
-        /// The program's name.
+        /// The program's name or path.
         program: String,
         /// The Debian package that has it.
         package: &'static str,
@@ -53,9 +53,9 @@ pub enum Error {
     /// A helper program ran and failed.
     #[error("could not {attempt}: {program} ended with {status}: {stderr}")]
     Failed {
-        /// What was attempted.
+        /// The failed step, to follow "could not".
         attempt: String,
-        /// The program.
+        /// The name of the program that failed.
         program: String,
         /// Its exit status, in words.
         status: String,
@@ -73,25 +73,25 @@ pub enum Error {
     /// A name that stands for no kernel.
     #[error("there is no kernel {name:?}: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is instead.
+        /// The known names, in words.
         known: String,
     },
     /// A folder does not hold a kernel's modules.
     #[error("could not use the modules in {}: {reason}", path.display())]
     Modules {
-        /// The folder.
+        /// The folder that was named.
         path: PathBuf,
-        /// What about it.
+        /// Why it cannot be used.
         reason: String,
     },
     /// The kernel image is not one we can unpack.
     #[error("could not unpack kernel {}: {reason}", path.display())]
     Kernel {
-        /// The image.
+        /// The path of the image.
         path: PathBuf,
-        /// What about it.
+        /// Why it cannot be unpacked.
         reason: String,
     },
     /// There is no network namespace for the guest's network card.
@@ -108,17 +108,17 @@ pub enum Error {
     /// The time limit was reached.
     #[error("the guest was ended after {} s; end of its console:\n{console}", limit.as_secs())]
     TimedOut {
-        /// The limit.
+        /// The limit on the whole run.
         limit: Duration,
         /// The end of the guest's console and of QEMU's own messages.
         console: String,
         /// What the command had written to stdout until then.
         stdout: Vec<u8>,
     },
-    /// The guest said nothing for too long.
+    /// The guest wrote no output for too long.
     #[error("the guest was ended after {} s without a word; end of its console:\n{console}", limit.as_secs())]
     Silent {
-        /// The limit.
+        /// The limit on silence.
         limit: Duration,
         /// The end of the guest's console and of QEMU's own messages.
         console: String,
@@ -134,7 +134,7 @@ pub enum Error {
     /// The command wrote more than its limit.
     #[error("the guest was ended because its command wrote more than {limit_bytes} bytes")]
     TooMuchOutput {
-        /// The limit.
+        /// The limit on stdout and stderr.
         limit_bytes: u64,
         /// What the command had written to stdout until then.
         stdout: Vec<u8>,

@@ -8,7 +8,7 @@ use crate::qemu::names;
 use crate::workdir::Workdir;
 use crate::{Kernel, Result};
 
-/// Writes everything the guest reads into the folder of its run.
+/// Writes the guest's input files into the folder of its run.
 pub(crate) fn write(workdir: &Workdir, kernel: &Kernel, command: &Command) -> Result<()> {
     workdir.write(names::INIT, include_bytes!("guest/init.sh"))?;
     workdir.write("stage", include_bytes!("guest/stage.sh"))?;

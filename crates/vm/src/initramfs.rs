@@ -1,9 +1,9 @@
-//! The initramfs of a kernel that has not built in what its root needs.
+//! The initramfs for a kernel that needs modules to mount its root.
 //!
-//! Debian's kernels from 6.12 on have virtio and virtiofs built in and mount the host's `/` themselves; 6.1 has them as
-//! modules. Debian's own initramfs would bring udev and look for disks. This one is a static busybox, those modules in
-//! the order in which they load, and a script of a few lines; it is packed for each run, in a few milliseconds, so
-//! that none in a cache can be of another version than we are.
+//! Debian's kernels from 6.12 on have virtio and virtiofs built in and mount the host's `/` themselves; 6.1 has them
+//! as modules. Debian's own initramfs would bring udev and look for disks. This one is a static busybox, those modules
+//! in load order, and a script of a few lines. It is packed for each run, in a few milliseconds, so that no stale
+//! version stays in a cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub(crate) struct Early {
 }
 
 impl Early {
-    /// What the kernel lacks whose modules are in `folder` (`…/lib/modules/<release>`), or `None` if that is nothing.
+    /// The modules in `folder` (`…/lib/modules/<release>`) that the kernel needs and has not built in, or `None` if it
+    /// needs none.
     pub(crate) fn fetch(cache: &Cache, folder: &Path) -> Result<Option<Self>> {
         let read = |name: &str| {
             let path = folder.join(name);
@@ -67,7 +68,7 @@ impl Early {
     }
 }
 
-/// The files of [`MODULES`] that are not built in, each after those that it needs.
+/// The files of [`MODULES`] that are not built in, each after its dependencies.
 fn load_order<'a>(built_in: &str, index: &'a str) -> std::result::Result<Vec<&'a str>, String> {
     let mut order: Vec<&str> = Vec::new();
     for module in MODULES {

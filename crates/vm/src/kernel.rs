@@ -23,9 +23,9 @@ pub enum Flavour {
 /// A kernel ready to boot.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// What `uname -r` will say.
+    /// The release that `uname -r` will print in the guest.
     pub release: String,
-    /// What QEMU starts: the uncompressed ELF file, or the packaged image where that unpacks itself.
+    /// The file that QEMU boots: the uncompressed ELF file, or the packaged image if that unpacks itself.
     pub image: PathBuf,
     /// The folder that holds `lib/modules/<release>` with the modules and their index.
     pub modules: PathBuf,
@@ -52,7 +52,7 @@ impl Kernel {
             (Suite::Backports, Flavour::Cloud) => "kernel-cloud",
             (Suite::Backports, Flavour::Full) => "kernel-full",
         };
-        // Of what an installation would bring (initramfs tools, udev), only the kernel itself is of use.
+        // An installation would bring more (initramfs tools, udev); only the kernel itself is needed.
         let keep = ["linux-image-"];
         let request = Request { name, packages: &[package], suite, keep: &keep };
         let unpacked = deb::fetch(cache, &request)?;
@@ -63,12 +63,12 @@ impl Kernel {
         Self::make_ready(cache, folder, kmod)
     }
 
-    /// A kernel of the user's own: a bzImage or an ELF file, and the folder of its modules, which is
-    /// `/lib/modules/<release>` or one that has `lib/modules/<release>` in it. Nothing is written there.
+    /// A kernel of the user: a bzImage or an ELF file, and the folder of its modules. That folder is
+    /// `/lib/modules/<release>`, or a folder that contains `lib/modules/<release>`. It is not written to.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if the file is no kernel, [`Error::Modules`] if the folder is not that kernel's, is not indexed,
-    /// or lacks what a guest needs.
+    /// [`Error::Kernel`] if the file is not a kernel, [`Error::Modules`] if the folder does not belong to that kernel,
+    /// is not indexed, or lacks a module that a guest needs.
     pub fn local(cache: &Cache, image: &Path, modules: &Path) -> Result<Self> {
         let content = fs::read(image).map_err(Error::file("read", image))?;
         let bad = |reason: String| Error::Kernel { path: image.to_owned(), reason };
@@ -90,7 +90,7 @@ impl Kernel {
     /// Unpacks the image and indexes the modules, once; the image is written last and so vouches for both.
     fn make_ready(cache: &Cache, folder: &Path, kmod: Program) -> Result<Self> {
         let (release, packaged) = image(&folder.join("boot"))?;
-        // Packages of today say lib/, those of tomorrow usr/lib/.
+        // Current packages use lib/, future ones usr/lib/.
         let moved = folder.join("usr");
         let modules = if moved.join("lib/modules").is_dir() { moved } else { folder.to_owned() };
         let image = folder.join("boot/image");

@@ -1,14 +1,14 @@
 //! Another kernel: runs one command on a Debian kernel in QEMU, over the files of this machine.
 //!
-//! The guest's root is the host's `/`, shared read-only through virtiofs, under an overlay in the guest's memory:
-//! every program and every build product is there at its usual path, and nothing the guest does reaches the host.
-//! There is no disk image and no way to any network: output and status come back over virtio-serial ports, and
-//! network cards, where they are asked for, lead to each other alone.
+//! The guest's root is the host's `/`, shared read-only through virtiofs, under an overlay in the guest's memory.
+//! Every program and every build product is there at its usual path, and the guest cannot change the host. There is no
+//! disk image and no network: output and status come back over virtio-serial ports, and network cards, if requested,
+//! are connected only to each other.
 //!
-//! Kernel, QEMU and what else is missing are fetched as Debian packages and unpacked into a [`Cache`]; nothing is
+//! Kernel, QEMU and other missing programs are fetched as Debian packages and unpacked into a [`Cache`]. No package is
 //! installed, and the host's apt keeps its sources and lists.
 //!
-//! What this crate is not: a manager of machines. A [`Vm`] lives for one command.
+//! This crate does not manage machines. A [`Vm`] lives for one command.
 
 mod apt;
 mod bzimage;

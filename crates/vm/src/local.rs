@@ -29,7 +29,7 @@ pub(crate) fn modules(named: &Path, release: &str) -> Result<PathBuf> {
     Ok(found.clone())
 }
 
-/// The releases whose modules are in a folder.
+/// The releases that have modules in a folder.
 fn releases(named: &Path) -> Vec<String> {
     let folders = [named.join("lib/modules"), named.to_owned()];
     let mut found = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn name(image: &[u8], modules: &Path) -> u64 {
     hasher.finish()
 }
 
-/// Makes `lib/modules/<release>` in a folder of the cache lead to the modules: where a kernel's own programs look.
+/// Links `lib/modules/<release>` in a folder of the cache to the modules, because a kernel's own programs look there.
 pub(crate) fn link(folder: &Path, modules: &Path, release: &str) -> Result<()> {
     let parent = folder.join("lib/modules");
     fs::create_dir_all(&parent).map_err(Error::file("make", &parent))?;

@@ -7,7 +7,7 @@ pub(crate) const MAGIC: [u8; 4] = [0x02, 0x21, 0x4c, 0x18];
 /// The shortest match, which the lengths do not count.
 const MATCH_BYTES_MIN: usize = 4;
 
-/// Unpacks a frame, to `bytes_max` at most, or says why it cannot be.
+/// Unpacks a frame to at most `bytes_max` bytes, or returns the reason why it cannot.
 pub(crate) fn unpack(frame: &[u8], bytes_max: usize) -> Result<Vec<u8>, String> {
     let mut rest = frame.strip_prefix(&MAGIC).ok_or("it does not start as a frame of LZ4")?;
     let mut unpacked = Vec::new();
@@ -44,7 +44,7 @@ fn block(mut packed: &[u8], start: usize, unpacked: &mut Vec<u8>, bytes_max: usi
         if unpacked.len() + count > bytes_max {
             return None;
         }
-        // A match may reach into what it is itself writing: then what was written repeats.
+        // A match may overlap its own output: then the output repeats.
         for at in from..from + count {
             unpacked.push(unpacked[at]);
         }

@@ -15,14 +15,14 @@ use crate::qemu::names;
 use crate::workdir::Workdir;
 use crate::{Cache, Error, Flavour, Kernel, Qemu, Result, guest};
 
-/// How long to sleep between two looks at the guest's output.
+/// How long to sleep between two checks of the guest's output.
 const TICK: Duration = Duration::from_millis(100);
 /// How long the file server may take to listen.
 const SERVER_START_MAX: Duration = Duration::from_secs(10);
 /// How much of the console an error shows.
 const CONSOLE_LINES: usize = 80;
 
-/// How long a kernel may take to boot under KVM and say so. One that hangs there hangs for good.
+/// The time limit for a boot under KVM. A kernel that hangs there never recovers.
 const KVM_TRIAL: Duration = Duration::from_secs(20);
 
 /// A kernel and an emulator, ready to run commands.
@@ -37,9 +37,9 @@ pub struct Vm {
 /// Who executes a guest's instructions in real time. Instructions are always counted by the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The processor itself.
+    /// Hardware virtualisation.
     Kvm,
-    /// QEMU's software emulation, about ten times slower. Times in such a guest mean little.
+    /// QEMU's software emulation, about ten times slower. Durations measured in such a guest mean little.
     Emulation,
 }
 
@@ -70,7 +70,7 @@ pub struct Limits {
     pub time: Duration,
     /// Wall time without a word on stdout or stderr, after which the guest is taken for hung.
     pub silence: Duration,
-    /// Memory, in MiB; three quarters of it at most can be taken by files the guest writes.
+    /// Memory, in MiB; files that the guest writes can take at most three quarters of it.
     pub memory_mib: u32,
     /// How many virtual CPUs, and what their clock counts.
     pub timing: Timing,
@@ -83,15 +83,16 @@ pub struct Limits {
 /// What the guest's clocks count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// The host's time.
+    /// The guest's clock follows the host's.
     RealTime {
-        /// Virtual CPUs.
+        /// The number of virtual CPUs.
         cpus: u32,
     },
-    /// Instructions: one virtual CPU, for which each takes one nanosecond, whatever the host does meanwhile. What the
-    /// guest would sleep is skipped. So a time span is a count of instructions, plus sleep, and the same in each run but
-    /// for traces of the host's in what the guest waits for (files, mostly). Caches, locks and waiting processors cost
-    /// nothing here. A second of it takes three or four of the host's.
+    /// The guest's clock counts instructions: it has one virtual CPU, and each instruction takes one nanosecond,
+    /// whatever load the host has. Time that the guest would sleep is skipped. So a time span is a count of
+    /// instructions, plus sleep. It repeats in each run, except for the host's influence on operations that the guest
+    /// waits for (mostly files). Caches, locks and waiting processors cost no time here. A second of it takes three or
+    /// four seconds of the host's.
     ///
     /// Source: QEMU, docs/devel/tcg-icount.rst.
     Counted,
@@ -100,7 +101,7 @@ pub enum Timing {
 /// What a command left behind.
 #[derive(Debug)]
 pub struct Output {
-    /// The exit status as a shell says it: 128 + n for a death by signal n.
+    /// The exit status as a shell reports it: 128 + n for a death by signal n.
     pub status: u8,
     /// What it wrote to stdout.
     pub stdout: Vec<u8>,
@@ -125,10 +126,10 @@ impl Default for Limits {
 }
 
 impl Vm {
-    /// Fetches, or finds in the cache, everything a guest needs.
+    /// Fetches all parts of a guest, or finds them in the cache.
     ///
     /// # Errors
-    /// If packages cannot be had (see [`deb::fetch`](crate::deb::fetch)) or the kernel cannot be unpacked.
+    /// If packages cannot be fetched (see [`deb::fetch`](crate::deb::fetch)) or the kernel cannot be unpacked.
     pub fn fetch(cache: &Cache, suite: Suite, flavour: Flavour) -> Result<Self> {
         Self::with(cache, Kernel::fetch(cache, suite, flavour)?)
     }
@@ -142,7 +143,7 @@ impl Vm {
         Ok(Self { cache: cache.clone(), kernel, qemu, accelerator: Accelerator::Emulation })
     }
 
-    /// Boots once under KVM and keeps to it if that works. That `/dev/kvm` is there says little: under some hypervisors
+    /// Boots once under KVM, and uses KVM if that works. An existing `/dev/kvm` proves little: under some hypervisors
     /// it opens, and the guest hangs before its first line.
     #[must_use]
     pub fn tried_with_kvm(mut self) -> Self {
@@ -182,10 +183,10 @@ impl Vm {
         self.run_watched(command, limits, &mut |_: &[u8]| {})
     }
 
-    /// Like [`Vm::run`], and hands what the command writes to `watch` while it runs.
+    /// Like [`Vm::run`], and passes the command's output to `watch` while it runs.
     ///
     /// # Errors
-    /// Those of [`Vm::run`], and [`Error::Stopped`] if the watch says so.
+    /// Those of [`Vm::run`], and [`Error::Stopped`] if the watch asks to stop.
     pub fn run_watched(&self, command: &Command, limits: &Limits, watch: &mut dyn Watch) -> Result<Output> {
         let deadline = Instant::now() + limits.time;
         let workdir = Workdir::create(&self.cache, &std::env::temp_dir())?;
@@ -235,7 +236,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Returns when the guest has powered off; whatever else happens is an error.
+    /// Returns when the guest has powered off; any other end is an error.
     fn finish(mut self, watch: &mut dyn Watch) -> Result<()> {
         loop {
             let ended = self.guest.wait(TICK).is_some();
@@ -318,7 +319,7 @@ fn collect(folder: &Path, limits: &Limits) -> Result<Output> {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     match fs::read(path) {
-        // QEMU makes the file when it starts; if it did not start, nothing was written.
+        // QEMU makes the file when it starts; if it did not start, there is no output.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         result => result.map_err(Error::file("read", path)),
     }
@@ -357,7 +358,7 @@ fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The end of the guest's console, and what QEMU and the file server said.
+/// The end of the guest's console, and the messages of QEMU and the file server.
 fn console(folder: &Path) -> String {
     let mut text = String::new();
     for name in [names::CONSOLE, names::LOG] {

@@ -1,7 +1,8 @@
-//! Network cards of a guest, and the switch that they are all on.
+//! Network cards of a guest, and the switch that connects them.
 //!
-//! A card's other end is a tap, made by QEMU in a network namespace of ours, where a bridge joins all taps. So what one
-//! card sends another receives, at the host's speed, and nothing else hears of it. The namespace ends with the guest.
+//! A card's other end is a tap, made by QEMU in a network namespace of ours, where a bridge joins all taps. So a frame
+//! that one card sends reaches the other cards, at the host's speed, and no other device. The namespace ends with the
+//! guest.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,8 +22,8 @@ pub enum Nic {
     /// A virtual one, of the driver `virtio_net`, which spreads flows over its queues. Its rings are as large as they get,
     /// and what they have no room for waits on the host.
     Virtio {
-        /// Pairs of a receive and a send queue, from 1 to 256. The driver uses as many as it has CPUs, and can be told to
-        /// use more.
+        /// Pairs of a receive and a send queue, from 1 to 256. By default the driver uses as many as the guest has
+        /// CPUs; it can be configured to use more.
         queues: u16,
     },
     /// Intel's 82576, of the driver `igb`: rings, queues, a table over which flows are spread and waits before interrupts,
@@ -41,9 +42,9 @@ impl Nic {
         }
     }
 
-    /// The device, as QEMU has it. With virtio each queue has an interrupt of its own in each direction, and there are two
-    /// more, for the card itself and for its control queue; `rss` gives it a table of its own for spreading flows over
-    /// queues, which QEMU works on by itself.
+    /// The device, in QEMU's syntax. With virtio each queue has its own interrupt in each direction, and there are two
+    /// more, for the card itself and for its control queue. `rss` adds a table that spreads flows over queues, which
+    /// QEMU applies itself.
     fn device(self) -> String {
         match self {
             Nic::Virtio { queues } => {
@@ -71,7 +72,7 @@ fn tap(number: usize) -> IfName {
     IfName::new(format!("card{number}")).expect("a short word and a number are a link's name")
 }
 
-/// A bridge in a namespace of its own.
+/// A bridge in a private namespace.
 pub(crate) struct Switch {
     netns: Netns,
     netlink: Netlink,
@@ -85,7 +86,7 @@ impl Switch {
 
     fn build() -> linux::Result<Switch> {
         let netns = Netns::anonymous()?;
-        // Links of a kernel with IPv6 begin to speak as soon as they are up, and a switch has nothing to say.
+        // A link with IPv6 sends packets as soon as it is up; a switch must stay silent.
         let silent = Key::new("net/ipv6/conf/default/disable_ipv6").expect("a constant key is a path");
         netns.run(|| sysctl::read(&silent)?.map_or(Ok(()), |_| sysctl::write(&silent, "1")))??;
         let netlink = Netlink::open_in(&netns)?;
@@ -102,7 +103,7 @@ impl Switch {
         let deadline = Instant::now() + TAPS_MAX;
         for number in 0..taps {
             while !self.plug(number).map_err(Error::Nic)? {
-                // An emulator that ended says why on its own; the run finds out.
+                // If QEMU has ended, the run reports the reason.
                 if guest.wait(Duration::from_millis(10)).is_some() || Instant::now() > deadline {
                     return Ok(guest);
                 }
@@ -111,7 +112,7 @@ impl Switch {
         Ok(guest)
     }
 
-    /// False: there is no such tap yet.
+    /// Returns false while the tap does not exist.
     fn plug(&self, number: usize) -> linux::Result<bool> {
         let Some(tap) = self.netlink.link(&tap(number))? else { return Ok(false) };
         self.netlink.link_set_master(tap.index, Some(self.bridge))?;

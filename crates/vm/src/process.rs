@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::{Error, Result};
 
-/// A running helper.
+/// A running helper program such as QEMU or virtiofsd.
 pub(crate) struct Process {
     child: Child,
     group: Pid,
@@ -22,9 +22,9 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `command` with its output going to `log`.
     ///
-    /// The process dies with the calling *thread* (that is how Linux means `PR_SET_PDEATHSIG`), so the caller stays.
-    /// The signal is set by `setpriv`, which becomes the program: a hook of our own between fork and exec would be
-    /// unsafe code.
+    /// The process dies with the calling *thread* (that is the meaning of `PR_SET_PDEATHSIG` in Linux), so the caller
+    /// must stay. `setpriv` sets the signal and then becomes the program, because a hook between fork and exec would
+    /// need unsafe code.
     pub(crate) fn start(command: &Command, package: &'static str, log: &File) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |source| Error::Program { program: program.clone(), package, source };

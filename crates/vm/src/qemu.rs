@@ -43,7 +43,7 @@ impl Qemu {
     /// Finds QEMU and virtiofsd in the cache, or fetches them.
     ///
     /// # Errors
-    /// Those of [`deb::fetch`].
+    /// Passes on those of [`deb::fetch`].
     pub fn fetch(cache: &Cache) -> Result<Self> {
         let request =
             Request { name: "qemu", packages: &["qemu-system-x86"], suite: Suite::Backports, keep: &[] };
@@ -55,12 +55,12 @@ impl Qemu {
         Ok(Self { emulator, packages, virtiofsd })
     }
 
-    /// The file server that gives the guest the host's `/`.
+    /// The file server that shares the host's `/` with the guest.
     pub(crate) fn file_server(&self, folder: &Path) -> Command {
         let mut command = start(&self.virtiofsd);
         command.arg(joined("--socket-path=", &folder.join(names::SOCKET)));
-        // Everything may be cached: the host's files are taken as they are at the start. The sandbox is for the
-        // server itself; it holds an open root all the same, which is why the guest mounts it read-only.
+        // Full caching is safe: the guest uses the host's files as they are at the start. The sandbox protects only
+        // the server itself; the server still holds the whole root open, which is why the guest mounts it read-only.
         command.args([
             "-o",
             "source=/",

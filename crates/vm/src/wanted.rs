@@ -11,7 +11,7 @@ const DEBIAN: &str = "debian:";
 /// Debian 12's kernels, oldest first, and where they come from.
 const VERSIONS: [(&str, Suite); 2] = [("6.1", Suite::Stable), ("6.12", Suite::Backports)];
 
-/// A requested kernel.
+/// A kernel as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A package of Debian 12.
@@ -21,7 +21,7 @@ pub enum Wanted {
         /// Where it comes from.
         suite: Suite,
     },
-    /// An image somewhere.
+    /// A kernel image of the user.
     Image {
         /// A bzImage or an ELF file.
         image: PathBuf,
@@ -54,11 +54,11 @@ impl Wanted {
         })
     }
 
-    /// Fetches what is missing of the kernel and of QEMU.
+    /// Fetches the missing parts of the kernel and of QEMU.
     ///
     /// # Errors
-    /// If packages cannot be had, if the archive's kernel is no longer of the version asked for, or if image and modules
-    /// do not belong together.
+    /// If packages cannot be fetched, if the archive no longer has the requested version of the kernel, or if image
+    /// and modules do not belong together.
     pub fn fetch(&self, cache: &Cache) -> Result<Vm> {
         match self {
             Self::Debian { version, suite } => {

@@ -12,7 +12,7 @@ use crate::{Cache, Error, Result};
 
 const PREFIX: &str = "hgvm-";
 
-/// A folder that lives as long as this value; a lock on it says that its owner lives.
+/// A folder that lives as long as this value; a lock on it shows that its owner is alive.
 pub(crate) struct Workdir {
     path: PathBuf,
     _owned: File,
@@ -22,7 +22,7 @@ impl Workdir {
     /// Makes a folder below `parent`, which is short: the path of a Unix socket has 107 bytes at most.
     pub(crate) fn create(cache: &Cache, parent: &Path) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Between making a folder and locking it, it looks abandoned; so the lock keeps others out meanwhile.
+        // Between its creation and its locking a folder looks abandoned, so this lock keeps other processes out.
         let _lock = cache.lock("runs")?;
         remove_abandoned(parent);
         let path = loop {
@@ -55,12 +55,12 @@ impl Workdir {
 
 impl Drop for Workdir {
     fn drop(&mut self) {
-        // What stays is found unlocked, and removed, by the next run.
+        // If it cannot be removed, the next run finds it unlocked and removes it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes the folders whose owner is gone.
+/// Removes the folders whose owner has ended.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {

@@ -1,7 +1,7 @@
-//! The parsers of foreign bytes, fed what nobody would write: libFuzzer over the targets in `fuzz/`.
+//! Feeds the parsers of foreign bytes with generated input: libFuzzer over the targets in `fuzz/`.
 //!
-//! The coverage that guides it comes from options that a stable compiler has, the same that `cargo fuzz --sanitizer none`
-//! passes; memory errors are not looked for, as the parsers are safe Rust.
+//! The coverage that guides it comes from options of the stable compiler, those that `cargo fuzz --sanitizer none`
+//! passes. Memory errors are not checked for, as the parsers are safe Rust.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,14 +15,14 @@ use serde_json::Value;
 use crate::native::bounded;
 use crate::{cargo, root};
 
-/// How long `cargo xtask fuzz` runs unless told otherwise.
+/// How long `cargo xtask fuzz` runs by default.
 const TIME: Duration = Duration::from_secs(600);
 /// The fuzz targets, each with the crate whose parser it feeds.
 pub(crate) const TARGETS: [(&str, &str); 4] =
     [("journal", "plan"), ("response", "load"), ("sock_diag", "linux"), ("transaction", "plan")];
 /// Inputs are a few responses or sockets; the limit on heads is reached by repeating them.
 const INPUT_BYTES_MAX: usize = 1024;
-/// An input takes microseconds. One that takes this long loops, however busy the machine is.
+/// An input takes microseconds. If one takes this long, the parser loops, however busy the machine is.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(30);
 /// What the fuzzer may take beyond its time: reading the corpus, and the last input.
 const GRACE: Duration = Duration::from_secs(120);
@@ -33,7 +33,7 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-saniti
 
 /// What a run of a target came to.
 pub(crate) struct Found {
-    /// The target, what it was fed, and for how long.
+    /// The target, its input and its run time.
     pub(crate) line: String,
     /// What ended the run early: the fuzzer's output, which names the file with the input.
     pub(crate) crash: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Why nothing can be fuzzed here.
+/// Why fuzzing is not possible here, if so.
 pub(crate) fn unmet() -> Option<String> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let mut command = Command::new(&compiler);
@@ -109,7 +109,7 @@ pub(crate) fn feed(target: &str, time: Duration, mut show: impl FnMut(&str)) -> 
     Ok(Found { line, crash })
 }
 
-/// The fuzzer's output but its lines on inputs that it added, of which there are thousands.
+/// The fuzzer's output without the thousands of lines about inputs that it added.
 fn without_progress(output: &str) -> String {
     output.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect()
 }
@@ -120,7 +120,7 @@ fn line(target: &str, output: &str, time: Duration) -> String {
     format!("{:<7} {target:<18} {inputs} inputs{edges} ({:.1} s)", "fuzz", time.as_secs_f64())
 }
 
-/// `stat::number_of_executed_units: 1234`
+/// The number in a line `stat::number_of_executed_units: 1234`.
 fn inputs(output: &str) -> Option<u64> {
     output.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:")?.trim().parse().ok())
 }
@@ -147,7 +147,7 @@ fn build(target: &str) -> Result<PathBuf> {
     text.lines().find_map(executable).with_context(|| format!("cargo built no program {target}"))
 }
 
-/// One of cargo's messages, if it tells of a program.
+/// The program that one of cargo's messages names, if any.
 fn executable(line: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(line).ok()?;
     Some(Path::new(message["executable"].as_str()?).to_owned())

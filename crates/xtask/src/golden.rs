@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::tidy::sources;
 use crate::{cargo, check, root};
 
-/// The variable the golden tests look at.
+/// The variable that makes the golden tests accept new output.
 const ACCEPT: &str = "HOSTGAP_ACCEPT";
 
 /// Runs the tests of `packages`, or of all with golden files, so that they rewrite those files.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::ledger::{Counts, Ledger, Verdict, count};
 use crate::libtest::Test;
 
-/// A test that takes longer is named at the end, so that it is seen where the time goes.
+/// A test that takes longer is listed at the end, to show where the time goes.
 const SLOW: Duration = Duration::from_secs(20);
 
 /// How a test went.
@@ -47,7 +47,7 @@ impl<'a> Lane<'a> {
         Self { name, start: Instant::now(), ledger, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Enters how a test went. Shows what failed at once, and a line for its suite if it was the last one of it.
+    /// Records the result of a test. Prints a failure at once, and a line for its suite after the suite's last test.
     pub(crate) fn enter(&self, test: &Test<'_>, ended: Ended) {
         let suite = test.suite.name();
         let Ended { verdict, time, output } = ended;
@@ -89,7 +89,7 @@ impl<'a> Lane<'a> {
         self.changed.notify_all();
     }
 
-    /// The lane's lines at the end: its counts and time, then its slow tests. Nothing if no test ended in it.
+    /// The lane's lines at the end: its counts and time, then its slow tests. Empty if no test ended in it.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut state = self.state();
         let mut counts = Counts::default();

@@ -68,7 +68,7 @@ impl Ledger {
     }
 }
 
-/// Counts verdicts.
+/// The number of tests for each verdict.
 pub(crate) fn count<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Counts {
     let mut counts = Counts::default();
     for verdict in verdicts {

@@ -1,4 +1,4 @@
-//! What a Rust test binary says: its list of tests, and what became of one that it ran alone.
+//! Parses the output of a Rust test binary: its list of tests, and the result of a single test.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ pub(crate) struct Test<'a> {
 }
 
 impl Test<'_> {
-    /// `plan it faults::apply_may_fail`
+    /// Crate, binary and test in one text: `plan it faults::apply_may_fail`.
     pub(crate) fn full_name(&self) -> String {
         format!("{} {}", self.suite.name(), self.name)
     }
@@ -47,7 +47,7 @@ fn listed(text: &str) -> Vec<String> {
 
 /// What became of a test that ran alone, out of the binary's exit status, its output, and the list of skips.
 pub(crate) fn verdict(status: Option<i32>, output: &str, skips: &str) -> Verdict {
-    // A binary that ran nothing ends well, too.
+    // A binary that ran no test also ends with success.
     if status != Some(0) || !output.contains("\ntest result: ok. 1 passed") {
         return Verdict::Failed;
     }

@@ -1,4 +1,4 @@
-//! Everything about the code but its behaviour.
+//! All checks of the code that do not run it.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! The project's own chores: `cargo xtask test | native-test | vm-test | fuzz | lint | tidy | golden | ci`.
 //!
-//! What CI runs is here, so that it can be run before CI does.
+//! All CI jobs are here, so that they can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
 
 mod fuzz;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything, and the closing line of the tests last.
+/// Runs all lanes; the closing line of the tests comes last.
 fn ci() -> Result<()> {
     let before = tree()?;
     lint::run()?;
@@ -84,7 +84,7 @@ fn ci() -> Result<()> {
     summary.close()
 }
 
-/// What git says of the checkout.
+/// The state of the checkout according to git.
 fn tree() -> Result<String> {
     let mut git = Command::new("git");
     git.args(["status", "--porcelain"]).current_dir(root());

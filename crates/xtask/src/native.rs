@@ -1,4 +1,4 @@
-//! The native lane: every test on this machine's own kernel, each in a process of its own.
+//! The native lane: every test on this machine's own kernel, each in a separate process.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -33,7 +33,7 @@ pub(crate) fn run(tests: &[Test<'_>], lane: &Lane<'_>, logs: &Path) -> Result<()
         let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         running.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
-    // However it ended, nobody waits for it any longer.
+    // However it ended, other lanes must not wait for it any longer.
     lane.close();
     let resumed = |ended: thread::Result<_>| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     ended.into_iter().try_for_each(resumed)
@@ -60,7 +60,7 @@ fn run_alone(test: &Test<'_>, logs: &Path) -> Result<Ended> {
     let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
     let verdict = libtest::verdict(status.code(), &output, &fs::read_to_string(&skips)?);
     if verdict != Verdict::Failed {
-        // Thousands of files that say nothing.
+        // Without this, thousands of uninteresting logs would remain.
         fs::remove_file(&log)?;
     }
     fs::remove_file(&skips)?;

@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::cargo;
 
-/// One test binary.
+/// A test binary that cargo has built.
 #[derive(Clone, Debug)]
 pub(crate) struct Suite {
     /// The crate it belongs to.
     pub(crate) package: String,
     /// What of the crate it tests.
     pub(crate) kind: Kind,
-    /// The program.
+    /// Absolute path of the program.
     pub(crate) binary: PathBuf,
     /// The crate's folder, in which tests run.
     pub(crate) folder: PathBuf,
@@ -26,7 +26,7 @@ pub(crate) struct Suite {
 pub(crate) enum Kind {
     /// The tests inside the crate's files.
     Unit,
-    /// Those under `tests/`.
+    /// Built from a folder `tests/`.
     Integration,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn build(packages: &[String]) -> Result<Vec<Suite>> {
     Ok(suites)
 }
 
-/// Says to cargo which packages are meant.
+/// Adds the selected packages to cargo's arguments.
 pub(crate) fn select(command: &mut std::process::Command, packages: &[String]) {
     if packages.is_empty() {
         command.arg("--workspace");
@@ -69,7 +69,7 @@ pub(crate) fn select(command: &mut std::process::Command, packages: &[String]) {
     }
 }
 
-/// One of cargo's messages, if it tells of a test binary.
+/// The test binary that one of cargo's messages names, if any.
 fn parse(line: &str) -> Option<Suite> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {

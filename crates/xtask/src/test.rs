@@ -16,7 +16,7 @@ use crate::libtest::{self, Test};
 use crate::suite::{self, Suite};
 use crate::{fuzz, native};
 
-/// How long a fuzzer is run among the tests: enough to meet again what it met before, not to look for more.
+/// How long each fuzzer runs among the tests: enough to replay known inputs, not to search for new ones.
 const FUZZ_TIME: Duration = Duration::from_secs(10);
 
 /// Which lanes to run.
@@ -40,7 +40,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// `PACKAGE... [-- FILTER...]`
+    /// Parses `PACKAGE... [-- FILTER...]`.
     pub(crate) fn parse(arguments: &[String]) -> Self {
         let mut parts = arguments.splitn(2, |argument| argument == "--");
         let mut part = || parts.next().unwrap_or_default().to_vec();
@@ -48,7 +48,7 @@ impl Selection {
     }
 }
 
-/// What is left to say when everything has run.
+/// The lines to print when all lanes have ended.
 pub(crate) struct Summary {
     counts: Counts,
     /// Something beside a failed test is not as it must be.
@@ -84,7 +84,7 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
     Ok(summary(&ledger.into_inner().unwrap_or_else(PoisonError::into_inner), &report))
 }
 
-/// First the tests for whose skips a guest waits, then those of the longest suite, unit tests last.
+/// First the tests whose skips a guest waits for, then those of the longest suite, unit tests last.
 fn order(test: &Test<'_>) -> (bool, bool, bool) {
     let awaited = guest::ALL.iter().any(|guest| guest.when(test) == When::Skipped);
     let integration = test.suite.kind == suite::Kind::Integration;
@@ -155,7 +155,7 @@ fn guest_lanes(tests: &[Test<'_>], native: Option<&Lane<'_>>, ledger: &Mutex<Led
     })
 }
 
-/// The tests that a guest runs, once it is known which of them could not run natively.
+/// The tests for a guest, once the native skips are known.
 fn of_guest<'a>(
     guest: &Guest,
     tests: &[Test<'a>],
@@ -174,8 +174,8 @@ fn of_guest<'a>(
     tests
 }
 
-/// What is built apart: the examples in doc comments and the fuzz targets of the chosen crates. Nothing of it if only some
-/// tests are wanted.
+/// Targets that are built separately: the examples in doc comments and the fuzz targets of the chosen crates. None if
+/// a filter selects single tests.
 fn compiled_lanes(selection: &Selection, ledger: &Mutex<Ledger>) -> Result<Vec<String>> {
     if !selection.filters.is_empty() {
         return Ok(Vec::new());
@@ -216,7 +216,7 @@ fn fuzz_target(target: &str) -> Result<Verdict> {
     })
 }
 
-/// Everything but the closing line.
+/// The summary without the closing line.
 fn summary(ledger: &Ledger, Report { lines, troubles }: &Report) -> Summary {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
     println!();
@@ -242,7 +242,7 @@ fn summary(ledger: &Ledger, Report { lines, troubles }: &Report) -> Summary {
 }
 
 impl Summary {
-    /// Says the closing line, and whether all is well.
+    /// Prints the closing line, and returns whether all tests passed.
     pub(crate) fn close(self) -> Result<()> {
         println!("{}", self.counts);
         if self.counts.failed > 0 || self.unfit {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::root;
 
-/// Looks at the whole checkout, and prints every offence before it fails.
+/// Checks the whole checkout, and prints every offence before it fails.
 pub(crate) fn run() -> Result<()> {
     let root = root();
     let mut offences = Vec::new();

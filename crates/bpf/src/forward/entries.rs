@@ -7,13 +7,15 @@ use std::path::Path;
 use ipnet::IpNet;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
 use linux::{Mac, Result};
-use rustix::fs::FlockOperation;
 
-use super::{skeleton, words};
-use crate::ffi;
+use super::skeleton::types::size;
+use super::words;
+use crate::{ffi, pins};
 
-/// Places in each of the arrays in which the programs look for a pod first, as `SLOTS` in `forward.h`.
-const SLOTS: u32 = 4096;
+/// Places in each of the arrays in which the programs look for a pod first.
+const SLOTS: u32 = size::SLOTS.0;
+/// The most addresses of pods of a family, and the most links to pods.
+pub const ENDPOINTS_MAX: u32 = size::ENDPOINTS_MAX.0;
 
 /// A pod of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +94,7 @@ pub fn remove_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
 /// # Errors
 /// As for [`add_endpoint`].
 pub fn add_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
-    let _alone = alone(folder)?;
+    let _alone = pins::alone(folder)?;
     tunnel.entry().add(folder)?;
     count_prefixes(folder, tunnel.remote, |prefixes| prefixes + 1).or_else(|error| {
         tunnel.entry().remove(folder)?;
@@ -109,18 +111,9 @@ pub fn has_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<bool> {
 /// Takes the tunnel to a prefix away. Packets to it may take it for one more second. From its other end packets come as
 /// long as another prefix is reached through it.
 pub fn remove_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
-    let _alone = alone(folder)?;
+    let _alone = pins::alone(folder)?;
     tunnel.entry().remove(folder)?;
     count_prefixes(folder, tunnel.remote, |prefixes| prefixes.saturating_sub(1))
-}
-
-/// Holds the node's folder: what is read from a map and written back must not change between the two. The lock goes with
-/// the value, or with its process.
-fn alone(folder: &Path) -> Result<std::fs::File> {
-    let attempted = |error| linux::Error::new(format!("lock {}", folder.display()), error);
-    let open = std::fs::File::open(folder).map_err(attempted)?;
-    rustix::fs::flock(&open, FlockOperation::LockExclusive).map_err(|error| attempted(error.into()))?;
-    Ok(open)
 }
 
 /// Changes how many prefixes are reached through a tunnel's end; one without a prefix is no peer.
@@ -240,20 +233,16 @@ fn full(map: &MapHandle) -> String {
 
 /// As `struct endpoint` lies in memory.
 fn bytes_of_endpoint(link: u32, mac: Mac) -> Vec<u8> {
-    let bytes = [&link.to_ne_bytes()[..], &mac.0, &[0; 2]].concat();
-    assert_eq!(bytes.len(), size_of::<skeleton::types::endpoint>());
-    bytes
+    [&link.to_ne_bytes()[..], &mac.0, &[0; 2]].concat()
 }
 
 /// As `struct prefix` lies in memory.
-fn bytes_of_prefix(prefix: IpNet) -> Vec<u8> {
+pub(super) fn bytes_of_prefix(prefix: IpNet) -> Vec<u8> {
     let (bits, address) = match prefix {
         IpNet::V4(v4) => (96 + u32::from(v4.prefix_len()), v4.network().to_ipv6_mapped()),
         IpNet::V6(v6) => (v6.prefix_len().into(), v6.network()),
     };
-    let bytes = [&bits.to_ne_bytes()[..], &address.octets()].concat();
-    assert_eq!(bytes.len(), size_of::<skeleton::types::prefix>());
-    bytes
+    [&bits.to_ne_bytes()[..], &address.octets()].concat()
 }
 
 /// As `struct tunnel` lies in memory.
@@ -264,9 +253,7 @@ fn bytes_of_tunnel(tunnel: &Tunnel) -> Vec<u8> {
     };
     let family = u32::from(family.as_raw());
     let head = [tunnel.device, family].map(u32::to_ne_bytes).concat();
-    let bytes = [head, words(remote).map(u32::to_ne_bytes).concat()].concat();
-    assert_eq!(bytes.len(), size_of::<skeleton::types::tunnel>());
-    bytes
+    [head, words(remote).map(u32::to_ne_bytes).concat()].concat()
 }
 
 /// An IPv4 address in the first of four words.

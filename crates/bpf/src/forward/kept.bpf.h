@@ -3,10 +3,10 @@
 #ifndef HOSTGAP_KEPT_BPF_H
 #define HOSTGAP_KEPT_BPF_H
 
-/* Whether a route need not yet be looked up again. */
-static __always_inline bool is_fresh(const struct route *route)
+/* Whether what was found out need not yet be looked up again. */
+static __always_inline bool is_fresh(__u64 expires)
 {
-	return (__s64)(route->expires - bpf_jiffies64()) > 0;
+	return (__s64)(expires - bpf_jiffies64()) > 0;
 }
 
 /* Whether a route is good for a packet of this frame. */
@@ -28,24 +28,33 @@ static __always_inline bool leads_to4(const struct way4 *way, __be32 remote)
 	__u32 at = place(way->from, way->to);
 	struct recent4 *recent = bpf_map_lookup_elem(&recent4, &at);
 
-	return recent && recent->way.from == way->from && recent->way.to == way->to && is_fresh(&recent->route) &&
+	return recent && recent->way.from == way->from && recent->way.to == way->to && is_fresh(recent->route.expires) &&
 	       recent->route.tunnel.family == AF_INET && recent->route.tunnel.remote[0] == remote;
 }
 
-/* The fresh route that is known of a way, or NULL. What is found in the map of all CPUs is copied to where this CPU finds
- * it faster the next time; one that has expired here may have been renewed there by another CPU. */
-static __always_inline struct route *find_kept4(const struct way4 *way)
+/* The fresh route of a way that this CPU used lately, or NULL. */
+static __always_inline struct route *find_recent4(const struct way4 *way)
 {
 	__u32 at = place(way->from, way->to);
 	struct recent4 *recent = bpf_map_lookup_elem(&recent4, &at);
-	struct route *route;
 
-	if (!recent)
-		return NULL;
-	if (recent->way.from == way->from && recent->way.to == way->to && is_fresh(&recent->route))
+	if (recent && recent->way.from == way->from && recent->way.to == way->to && is_fresh(recent->route.expires))
 		return &recent->route;
-	route = bpf_map_lookup_elem(&routes4, way);
-	if (!route || !is_fresh(route))
+	return NULL;
+}
+
+/* The same of all CPUs. It is copied to where this CPU finds it faster the next time: what has expired there may have
+ * been renewed here by another CPU. */
+static __always_inline struct route *find_kept4(const struct way4 *way)
+{
+	struct route *route = bpf_map_lookup_elem(&routes4, way);
+	__u32 at = place(way->from, way->to);
+	struct recent4 *recent;
+
+	if (!route || !is_fresh(route->expires))
+		return NULL;
+	recent = bpf_map_lookup_elem(&recent4, &at);
+	if (!recent)
 		return NULL;
 	recent->way = *way;
 	recent->route = *route;
@@ -64,18 +73,26 @@ static __always_inline void keep_route4(const struct way4 *way, const struct rou
 	bpf_map_update_elem(&routes4, way, route, BPF_ANY);
 }
 
-static __always_inline struct route *find_kept6(const struct way6 *way)
+static __always_inline struct route *find_recent6(const struct way6 *way)
 {
 	__u32 at = place(way->from[3], way->to[3] ^ way->to[1]);
 	struct recent6 *recent = bpf_map_lookup_elem(&recent6, &at);
-	struct route *route;
 
-	if (!recent)
-		return NULL;
-	if (same_words(recent->way.from, way->from, 8) && is_fresh(&recent->route))
+	if (recent && same_words(recent->way.from, way->from, 8) && is_fresh(recent->route.expires))
 		return &recent->route;
-	route = bpf_map_lookup_elem(&routes6, way);
-	if (!route || !is_fresh(route))
+	return NULL;
+}
+
+static __always_inline struct route *find_kept6(const struct way6 *way)
+{
+	struct route *route = bpf_map_lookup_elem(&routes6, way);
+	__u32 at = place(way->from[3], way->to[3] ^ way->to[1]);
+	struct recent6 *recent;
+
+	if (!route || !is_fresh(route->expires))
+		return NULL;
+	recent = bpf_map_lookup_elem(&recent6, &at);
+	if (!recent)
 		return NULL;
 	recent->way = *way;
 	recent->route = *route;

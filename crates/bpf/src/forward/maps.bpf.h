@@ -3,11 +3,20 @@
 #ifndef HOSTGAP_MAPS_BPF_H
 #define HOSTGAP_MAPS_BPF_H
 
-#define ENDPOINTS_MAX 16384
+#define PREFIXES_MAX 16384
 #define TUNNELS_MAX 65536
 #define ROUTES_MAX 65536
 
 const volatile struct config config = {};
+const volatile struct lists lists = {};
+
+/* The format of these maps (FORMAT), for whoever replaces the programs. No program reads it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} format SEC(".maps");
 
 /* Pods of this node by address. One map a family: a key of 4 bytes is found faster than one of 16. */
 struct {
@@ -45,6 +54,29 @@ struct {
 	__type(key, __u32);
 	__type(value, struct endpoint);
 } links SEC(".maps");
+
+/* The prefixes of pods: of this node, and of the cluster. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, PREFIXES_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct prefix);
+	__type(value, enum home);
+} prefixes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, RECENT);
+	__type(key, __u32);
+	__type(value, struct home4);
+} homes4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, RECENT);
+	__type(key, __u32);
+	__type(value, struct home6);
+} homes6 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);

@@ -109,22 +109,6 @@ static __always_inline bool is_regular6(const struct __sk_buff *skb, const struc
 	       bpf_ntohs(ip->payload_len) == skb->len - ETH_HLEN - sizeof(*ip);
 }
 
-static __always_inline bool within4(__be32 address, __be32 net, __be32 mask)
-{
-	return (address & mask) == net;
-}
-
-static __always_inline bool within6(const struct in6_addr *address, const volatile __u32 *net,
-				    const volatile __u32 *mask)
-{
-	bool same = true;
-
-#pragma unroll
-	for (int word = 0; word < 4; word++)
-		same &= (address->s6_addr32[word] & mask[word]) == net[word];
-	return same;
-}
-
 static __always_inline bool is_link_local(const struct in6_addr *address)
 {
 	return (address->s6_addr32[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);

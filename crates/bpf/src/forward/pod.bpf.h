@@ -3,25 +3,36 @@
 #ifndef HOSTGAP_POD_BPF_H
 #define HOSTGAP_POD_BPF_H
 
-/* The pod of an address, or NULL. */
-static __always_inline const struct endpoint *pod_at4(__be32 address)
+/* The pod that has the slot of an address and this address, or NULL. */
+static __always_inline const struct endpoint *pod_in_slot4(__be32 address)
 {
 	__u32 at = bpf_ntohl(address) % SLOTS;
 	struct slot4 *slot = bpf_map_lookup_elem(&slots4, &at);
 
-	if (slot && slot->address == address && slot->pod.ifindex)
-		return &slot->pod;
-	return bpf_map_lookup_elem(&endpoints4, &address);
+	return slot && slot->address == address && slot->pod.ifindex ? &slot->pod : NULL;
 }
 
-static __always_inline const struct endpoint *pod_at6(const struct in6_addr *address)
+static __always_inline const struct endpoint *pod_in_slot6(const struct in6_addr *address)
 {
 	__u32 at = bpf_ntohl(address->s6_addr32[3]) % SLOTS;
 	struct slot6 *slot = bpf_map_lookup_elem(&slots6, &at);
 
-	if (slot && same_words(slot->address, address->s6_addr32, 4) && slot->pod.ifindex)
-		return &slot->pod;
-	return bpf_map_lookup_elem(&endpoints6, address);
+	return slot && same_words(slot->address, address->s6_addr32, 4) && slot->pod.ifindex ? &slot->pod : NULL;
+}
+
+/* The pod of an address, or NULL. */
+static __always_inline const struct endpoint *pod_at4(__be32 address)
+{
+	const struct endpoint *pod = pod_in_slot4(address);
+
+	return pod ? pod : bpf_map_lookup_elem(&endpoints4, &address);
+}
+
+static __always_inline const struct endpoint *pod_at6(const struct in6_addr *address)
+{
+	const struct endpoint *pod = pod_in_slot6(address);
+
+	return pod ? pod : bpf_map_lookup_elem(&endpoints6, address);
 }
 
 /* Whether a pod sends with its own Ethernet address, where it uses none of its IP addresses. */

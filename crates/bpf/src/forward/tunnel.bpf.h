@@ -167,6 +167,7 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 	const struct endpoint *pod;
 	struct iphdr *ip;
 	struct way4 back;
+	bool is_answer;
 
 	if (!eth || skb->gso_size)
 		return TC_ACT_UNSPEC;
@@ -181,12 +182,12 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 	ip = (void *)eth + sizeof(*eth) + WRAPPING_BYTES;
 	back.from = ip->daddr;
 	back.to = ip->saddr;
-	/* Most packets answer, and come from where this node sends to. */
-	if (!leads_to4(&back, outer->ip.saddr) && !is_peer4(outer->ip.saddr))
+	/* Most packets answer, and come from where this node sends to: routes are kept to other nodes' pods alone. */
+	is_answer = leads_to4(&back, outer->ip.saddr);
+	if (!is_answer && !is_peer4(outer->ip.saddr))
 		return drop(DROP_TUNNEL_PEER);
-	pod = pod_at4(ip->daddr);
-	if (!pod || !within4(ip->saddr, config.cluster4, config.cluster4_mask) ||
-	    within4(ip->saddr, config.pods4, config.pods4_mask))
+	pod = pod_at4(back.from);
+	if (!pod || (!is_answer && home_of4(back.to) != HOME_THERE))
 		return TC_ACT_UNSPEC;
 	/* What the hardware says of checksums is of the outer packet: the pod's kernel checks for itself. */
 	if (bpf_skb_adjust_room(skb, -(__s32)WRAPPING_BYTES, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))

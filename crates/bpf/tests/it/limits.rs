@@ -2,15 +2,13 @@
 
 use std::net::Ipv4Addr;
 
-use bpf::forward::{Endpoint, Program, add_endpoint, has_endpoint, remove_endpoint};
+use bpf::forward::{ENDPOINTS_MAX, Endpoint, Program, add_endpoint, has_endpoint, remove_endpoint};
 use linux::Mac;
 
 use crate::node::{Node, ONE, TWO, can_run};
 
 /// The kernel's own limit is a million. What comes near this one has a loop unrolled or a way doubled by mistake.
 const INSTRUCTIONS_MAX: u32 = 20_000;
-/// `ENDPOINTS_MAX` of `forward/maps.bpf.h`.
-const ENDPOINTS_MAX: u32 = 16_384;
 
 #[test]
 fn the_verifier_is_soon_through() {

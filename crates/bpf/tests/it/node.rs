@@ -91,10 +91,11 @@ pub(crate) struct Outcome {
 pub(crate) struct Node {
     pub(crate) folder: PathBuf,
     pub(crate) netns: Netns,
+    pub(crate) config: Config,
     pub(crate) verified: Vec<Verified>,
     netlink: Netlink,
     /// Goes last: with it goes everything.
-    _world: World,
+    pub(crate) world: World,
 }
 
 /// False, and noted, where the programs cannot be tried.
@@ -149,13 +150,13 @@ impl Node {
             mtu: MTU,
             gateway: GATEWAY,
             gateway_mac: GATEWAY_MAC,
-            pods: (net("10.244.1.0/24"), net("fd00:1::/64")),
-            cluster: (net("10.244.0.0/16"), net("fd00::/16")),
+            pods: vec![net("10.244.1.0/24"), net("fd00:1::/64")],
+            cluster: vec![net("10.244.0.0/16"), net("fd00::/16")],
             tunnel,
             route_seconds,
         };
         let verified = forward::load(&folder, &config).expect("the kernel takes the programs");
-        let node = Node { folder, netns, verified, netlink, _world: world };
+        let node = Node { folder, netns, config, verified, netlink, world };
         for pod in [ONE, TWO] {
             forward::add_endpoint(&node.folder, &node.endpoint(&pod)).expect("the maps have room");
         }

@@ -1,9 +1,8 @@
 //! A bridge in the node with a veth pair to each pod, and flannel's rules: the classic CNI bridge.
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::LinkKind;
 use linux::features::Feature;
-use plan::{Place, Plan, SetHairpin, SetLinkMaster};
+use plan::{Plan, SetHairpin, SetLinkMaster};
 
 use super::veth::{self, Pair};
 use crate::draft::Draft;
@@ -22,11 +21,11 @@ impl Attach for Bridge {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Veth, Feature::Bridge, Feature::Ipv6, Feature::Nftables]
+        &[Feature::Veth, Feature::Bridge, Feature::Nftables]
     }
 
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
-        let mut draft = Draft::at(&node.place);
+        let mut draft = Draft::at(&node.place, node.families());
         gateway(&mut draft, node, mtu);
         draft.tables(rules::flannel::tables(node));
         Ok(draft.into_plan())
@@ -53,29 +52,28 @@ pub(super) enum Hairpin {
 /// The bridge has an Ethernet address of its own. One that follows its ports (the kernel's default) would change
 /// under the pods' neighbour entries when the port with the lowest address leaves.
 pub(super) fn gateway(draft: &mut Draft<'_>, node: &NodeSpec, mtu: u32) {
-    let bridge = links::bridge();
+    let bridge = links::bridge(&node.network);
     draft.link(&bridge, LinkKind::Bridge, mtu, Some(links::node_mac(node, MacOf::Bridge)));
     draft.up(&bridge);
-    draft.addresses(&bridge, node.gateway().within(node.pods));
+    draft.addresses(&bridge, node.gateways());
     draft.forwarding();
 }
 
 /// A pod's port of the bridge, and the pod's side.
 pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Plan {
-    let mut outside = Draft::at(&node.place);
+    let mut outside = Draft::at(&node.place, node.families());
     let mac = links::pod_mac(node, pod, MacOf::NodeEnd);
     let link = veth::pair(&mut outside, node, pod, mtu, Pair::Veth, mac);
-    outside.step(SetLinkMaster { link: link.clone(), master: links::bridge() });
+    outside.step(SetLinkMaster { link: link.clone(), master: links::bridge(&node.network) });
     if hairpin == Hairpin::On {
         outside.step(SetHairpin { link: link.clone() });
     }
     outside.up(&link);
 
-    let place = Place::Netns(pod.netns.clone());
-    let mut inside = Draft::at(&place);
+    let mut inside = Draft::at(&pod.place, node.families());
     inside.up(&pod.ifname);
-    inside.addresses(&pod.ifname, pod.addresses.within(node.pods));
-    inside.routes_via(&pod.ifname, everywhere(), node.gateway().both());
+    inside.addresses(&pod.ifname, node.addresses_within(&node.pods, pod));
+    inside.routes_via(&pod.ifname, &node.destinations(pod), &node.gateways_of(pod));
 
     let mut plan = outside.into_plan();
     plan.extend(inside.into_plan());
@@ -86,19 +84,14 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
 /// a neighbour they go from port to port.
 pub(super) fn port_traces(node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
     let mut traces = Traces::default();
-    traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
+    traces.outward(&pod.place, &pod.ifname, talk);
     traces.inward(&node.place, &links::node_end(pod), talk);
     match talk.with {
         With::Remote => {
-            traces.inward(&node.place, &links::bridge(), talk);
+            traces.inward(&node.place, &links::bridge(&node.network), talk);
             traces.forwarded(&node.place, Packets::Both);
         }
         With::Neighbour => traces.forwarded(&node.place, Packets::None),
     }
     traces.into_list()
-}
-
-/// The default routes' destinations.
-pub(super) fn everywhere() -> [IpNet; 2] {
-    [Ipv4Net::default().into(), Ipv6Net::default().into()]
 }

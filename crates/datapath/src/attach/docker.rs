@@ -1,11 +1,11 @@
 //! Docker's default network: the bridge of [`super::bridge`] with Docker's rules instead of flannel's.
 
 use linux::features::Feature;
-use plan::Plan;
+use plan::{Plan, Step};
 
 use super::bridge::{self, Hairpin};
 use crate::draft::Draft;
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
+use crate::{Attach, Family, NodeSpec, Pod, SpecError, Talk, Trace, rules};
 
 pub(crate) const DOCKER: Docker = Docker;
 
@@ -19,26 +19,30 @@ impl Attach for Docker {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Veth, Feature::Bridge, Feature::Ipv6, Feature::Nftables, Feature::BridgeNetfilter]
+        &[Feature::Veth, Feature::Bridge, Feature::Nftables, Feature::BridgeNetfilter]
     }
 
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
-        let mut draft = Draft::at(&node.place);
+        let mut draft = Draft::at(&node.place, node.families());
         bridge::gateway(&mut draft, node, mtu);
         // A pod that calls a neighbour by the node's port gets its answer through the bridge alone; conntrack must see
         // that answer to put the node's address back.
-        draft.sysctl("net/bridge/bridge-nf-call-iptables", "1");
-        draft.sysctl("net/bridge/bridge-nf-call-ip6tables", "1");
+        for family in node.families() {
+            match family {
+                Family::V4 => draft.shared("net/bridge/bridge-nf-call-iptables", "1"),
+                Family::V6 => draft.shared("net/bridge/bridge-nf-call-ip6tables", "1"),
+            }
+        }
         draft.tables(rules::docker::node_tables(node));
         Ok(draft.into_plan())
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let mut plan = bridge::port(node, pod, mtu, Hairpin::On);
-        if let Some(published) = pod.published {
-            let mut draft = Draft::at(&node.place);
-            draft.tables(rules::docker::published_tables(pod, published));
-            plan.extend(draft.into_plan());
+        for published in &pod.published {
+            for element in rules::docker::published(node, pod, *published) {
+                plan.push(&node.place, Step::AddNftElement(element));
+            }
         }
         Ok(plan)
     }

@@ -4,16 +4,15 @@
 use bpf::forward::{Program, TunnelEnd};
 use linux::features::Feature;
 use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice};
-use plan::{Place, Plan, Step};
+use plan::{Plan, Step};
 
-use super::ptp::{self, GATEWAY};
+use super::ptp::{self, GATEWAY, GATEWAY_V4};
 use super::veth::Pair;
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::rules::border;
 use crate::trace::{Counter, Packets, Traces};
-use crate::transport::vxlan;
-use crate::{Attach, NodeSpec, Part, Pod, Protocol, SpecError, Talk, Trace, With};
+use crate::{Addresses, Attach, Network, NodeSpec, Part, Pod, Protocol, SpecError, Talk, Trace, With};
 
 /// Veth pairs, to nodes on the same wire.
 pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Beside::Nothing };
@@ -50,35 +49,35 @@ impl Attach for Ebpf {
     fn needs(&self) -> &'static [Feature] {
         match self.pair {
             Pair::Veth if self.beside == Beside::Splice => {
-                &[Feature::Veth, Feature::Ipv6, Feature::Nftables, Feature::BpfTc, Feature::BpfSockets]
+                &[Feature::Veth, Feature::Nftables, Feature::BpfTc, Feature::BpfSockets]
             }
-            Pair::Veth => &[Feature::Veth, Feature::Ipv6, Feature::Nftables, Feature::BpfTc],
-            Pair::Netkit => &[Feature::Netkit, Feature::Ipv6, Feature::Nftables, Feature::BpfTc],
+            Pair::Veth => &[Feature::Veth, Feature::Nftables, Feature::BpfTc],
+            Pair::Netkit => &[Feature::Netkit, Feature::Nftables, Feature::BpfTc],
         }
     }
 
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
-        let mut draft = Draft::at(&node.place);
+        let mut draft = Draft::at(&node.place, node.families());
         draft.forwarding();
         draft.tables(border::tables(node));
-        let tunnel = (self.beside == Beside::Tunnel).then(|| TunnelEnd {
-            local: node.underlay.of(node.outer),
-            vni: vxlan::VNI,
-            port: vxlan::PORT,
-        });
+        let (local, Network { vni, port, .. }) = (node.outer_address(), &node.network);
+        let tunnel = match self.beside {
+            Beside::Tunnel => Some(TunnelEnd { local: local?, vni: *vni, port: *port }),
+            Beside::Nothing | Beside::Splice => None,
+        };
         draft.step(Step::LoadPrograms(Programs {
-            node: links::programs(node),
+            node: node.programs(),
             wire: node.wire.clone(),
             mtu,
-            gateway: GATEWAY.v4,
+            gateway: GATEWAY_V4,
             gateway_mac: links::gateway_mac(),
-            pods: (node.pods.v4.trunc(), node.pods.v6.trunc()),
-            cluster: (node.cluster.v4.trunc(), node.cluster.v6.trunc()),
+            pods: node.pods.iter().collect(),
+            cluster: node.network.prefixes.iter().collect(),
             tunnel,
         }));
         draft.program(node, Program::FromWire, &node.wire);
         if self.beside == Beside::Splice {
-            let splice = Splice { node: links::programs(node) };
+            let splice = Splice { node: node.programs() };
             draft.step(Step::LoadSplice(splice.clone()));
             draft.step(Step::AddCgroup(splice.clone()));
             draft.step(Step::AttachSplice(splice));
@@ -89,7 +88,7 @@ impl Attach for Ebpf {
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let (mut outside, link) = ptp::link(node, pod, mtu, self.pair, links::gateway_mac());
         // The kernel answers neighbour solicitations for an address that a link has; for IPv4 the program does.
-        outside.addresses(&link, [GATEWAY.alone()[1]]);
+        outside.addresses(&link, Addresses { v4: None, ..GATEWAY }.only(node.families()).alone());
         // Before the pod can send: it is bound to its addresses from its first packet.
         let program = match self.pair {
             Pair::Veth => Program::FromPod,
@@ -97,18 +96,18 @@ impl Attach for Ebpf {
         };
         outside.program(node, program, &link);
         outside.step(Step::AddEndpoint(Endpoint {
-            node: links::programs(node),
+            node: node.programs(),
             link: link.clone(),
             mac: links::pod_mac(node, pod, MacOf::Pod),
-            addresses: pod.addresses.both().to_vec(),
+            addresses: pod.addresses.iter().collect(),
         }));
 
         let mut plan = outside.into_plan();
-        plan.extend(ptp::inside(pod, links::gateway_mac()));
+        plan.extend(ptp::inside(node, pod, links::gateway_mac()));
         plan.extend(ptp::routes(node, pod, &link));
         if self.beside == Beside::Splice {
-            let member = Member { node: links::programs(node), addresses: pod.addresses.both().to_vec() };
-            plan.push(&Place::Netns(pod.netns.clone()), Step::AddMember(member));
+            let member = Member { node: node.programs(), addresses: pod.addresses.iter().collect() };
+            plan.push(&pod.place, Step::AddMember(member));
         }
         Ok(plan)
     }
@@ -121,12 +120,11 @@ impl Attach for Ebpf {
         let is_spliced =
             self.beside == Beside::Splice && talk.with == With::Neighbour && talk.protocol == Protocol::Tcp;
         if is_spliced {
-            let splice = Splice { node: links::programs(node) };
+            let splice = Splice { node: node.programs() };
             traces.count(&node.place, Counter::Spliced(splice), Packets::Both);
             return traces.into_list();
         }
-        let inside = Place::Netns(pod.netns.clone());
-        traces.count(&inside, Counter::Sent(pod.ifname.clone()), talk.sent());
+        traces.count(&pod.place, Counter::Sent(pod.ifname.clone()), talk.sent());
         if self.pair == Pair::Veth {
             // The kernel's own path sends by the node's end of the pair, the programs by the pod's.
             traces.count(&node.place, Counter::Sent(links::node_end(pod)), Packets::None);
@@ -156,7 +154,7 @@ impl Attach for Ebpf {
 impl Draft<'_> {
     /// Attaches a program of the node.
     pub(crate) fn program(&mut self, node: &NodeSpec, program: Program, link: &linux::IfName) {
-        let attachment = Attachment { node: links::programs(node), program, link: link.clone() };
+        let attachment = Attachment { node: node.programs(), program, link: link.clone() };
         self.step(Step::AttachProgram(attachment));
     }
 }

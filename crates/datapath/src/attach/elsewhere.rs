@@ -1,7 +1,7 @@
 //! The attach of pods that another program connects, such as a CNI plugin: the node only forwards for them.
 
 use linux::features::Feature;
-use plan::{Place, Plan};
+use plan::Plan;
 
 use crate::draft::Draft;
 use crate::trace::{Counter, Traces};
@@ -12,7 +12,7 @@ pub(crate) const ELSEWHERE: Elsewhere = Elsewhere;
 /// What a node agent does before any plugin is called, and nothing of a pod's own.
 ///
 /// Links that a plugin makes take their settings from `default`: without duplicate address detection, as with every
-/// other attach ([`Draft::up`]), since each prefix is one node's alone.
+/// other attach ([`Draft::without_detection`]), since each prefix is one node's alone.
 pub(crate) struct Elsewhere;
 
 impl Attach for Elsewhere {
@@ -21,28 +21,26 @@ impl Attach for Elsewhere {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Ipv6]
+        &[]
     }
 
     fn node(&self, node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
-        let mut draft = Draft::at(&node.place);
+        let mut draft = Draft::at(&node.place, node.families());
         draft.forwarding();
-        draft.sysctl(NO_DETECTION.0, NO_DETECTION.1);
+        draft.without_detection("default");
         Ok(draft.into_plan())
     }
 
-    fn pod(&self, _node: &NodeSpec, pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
-        let place = Place::Netns(pod.netns.clone());
-        let mut draft = Draft::at(&place);
-        draft.sysctl(NO_DETECTION.0, NO_DETECTION.1);
+    fn pod(&self, node: &NodeSpec, pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
+        let mut draft = Draft::at(&pod.place, node.families());
+        draft.without_detection("default");
         Ok(draft.into_plan())
     }
 
     /// How the node is passed is the plugin's to choose.
     fn traces(&self, _node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
-        let place = Place::Netns(pod.netns.clone());
-        traces.count(&place, Counter::Sent(pod.ifname.clone()), talk.sent());
+        traces.count(&pod.place, Counter::Sent(pod.ifname.clone()), talk.sent());
         traces.into_list()
     }
 
@@ -50,5 +48,3 @@ impl Attach for Elsewhere {
         Some("CNI plugins join the pods of both sides")
     }
 }
-
-const NO_DETECTION: (&str, &str) = ("net/ipv6/conf/default/accept_dad", "0");

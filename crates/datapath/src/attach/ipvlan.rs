@@ -2,9 +2,8 @@
 
 use linux::features::Feature;
 use linux::{IpvlanMode, LinkKind};
-use plan::{Place, Plan, Step};
+use plan::{Plan, Step};
 
-use super::bridge::everywhere;
 use super::macvlan;
 use crate::draft::Draft;
 use crate::links;
@@ -28,8 +27,8 @@ impl Attach for Ipvlan {
 
     fn needs(&self) -> &'static [Feature] {
         match self.mode {
-            IpvlanMode::L2 | IpvlanMode::L3 => &[Feature::Ipvlan, Feature::Ipv6],
-            IpvlanMode::L3s => &[Feature::IpvlanL3s, Feature::Ipv6],
+            IpvlanMode::L2 | IpvlanMode::L3 => &[Feature::Ipvlan],
+            IpvlanMode::L3s => &[Feature::IpvlanL3s],
         }
     }
 
@@ -41,22 +40,21 @@ impl Attach for Ipvlan {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let kind = LinkKind::Ipvlan { parent: node.wire.clone(), mode: self.mode };
-        let mut outside = Draft::at(&node.place);
+        let mut outside = Draft::at(&node.place, node.families());
         let born = links::born(pod);
         // The Ethernet address is the wire's; the kernel refuses another.
         outside.link(&born, kind, mtu, None);
 
-        let place = Place::Netns(pod.netns.clone());
-        outside.step(Step::MoveLink { link: born, to: place.clone(), name: pod.ifname.clone() });
+        outside.step(Step::MoveLink { link: born, to: pod.place.clone(), name: pod.ifname.clone() });
         let mut plan = outside.into_plan();
-        plan.extend(self.inside(&place, node, pod));
+        plan.extend(self.inside(node, pod));
         Ok(plan)
     }
 
     /// The node forwards nothing: the driver hands packets over before the node would.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
-        traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
+        traces.outward(&pod.place, &pod.ifname, talk);
         traces.forwarded(&node.place, Packets::None);
         traces.into_list()
     }
@@ -70,16 +68,18 @@ impl Attach for Ipvlan {
 }
 
 impl Ipvlan {
-    /// L2: a neighbour on the cluster's one Ethernet. L3 and L3s: a single address; the node's table decides about
+    /// L2: a neighbour on the network's one Ethernet. L3 and L3s: a single address; the node's table decides about
     /// everything, and no neighbour is ever asked for.
-    fn inside(&self, place: &Place, node: &NodeSpec, pod: &Pod) -> Plan {
-        let mut inside = Draft::at(place);
+    fn inside(&self, node: &NodeSpec, pod: &Pod) -> Plan {
+        let mut inside = Draft::at(&pod.place, node.families());
         inside.up(&pod.ifname);
         match self.mode {
-            IpvlanMode::L2 => inside.addresses(&pod.ifname, pod.addresses.within(node.cluster)),
+            IpvlanMode::L2 => {
+                macvlan::neighbourhood(&mut inside, node, pod);
+            }
             IpvlanMode::L3 | IpvlanMode::L3s => {
                 inside.addresses(&pod.ifname, pod.addresses.alone());
-                inside.routes_on(&pod.ifname, everywhere());
+                inside.routes_on(&pod.ifname, node.destinations(pod).iter());
             }
         }
         inside.into_plan()

@@ -2,17 +2,17 @@
 
 use linux::features::Feature;
 use linux::{LinkKind, MacvlanMode};
-use plan::{Place, Plan, Step};
+use plan::{Plan, Step};
 
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::{Packets, Traces};
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
+use crate::{Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace};
 
 pub(crate) const MACVLAN: Macvlan = Macvlan;
 
-/// A macvlan link in bridge mode, moved into the pod. All pods of the cluster are neighbours on one Ethernet, so they
-/// have the cluster's prefix length and need no gateway to reach each other.
+/// A macvlan link in bridge mode, moved into the pod. All pods of the network are neighbours on one Ethernet, so they
+/// have the network's prefix length and need no gateway to reach each other.
 pub(crate) struct Macvlan;
 
 impl Attach for Macvlan {
@@ -21,7 +21,7 @@ impl Attach for Macvlan {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Macvlan, Feature::Ipv6]
+        &[Feature::Macvlan]
     }
 
     fn node(&self, _node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
@@ -30,15 +30,14 @@ impl Attach for Macvlan {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let kind = LinkKind::Macvlan { parent: node.wire.clone(), mode: MacvlanMode::Bridge };
-        let mut outside = Draft::at(&node.place);
+        let mut outside = Draft::at(&node.place, node.families());
         let (born, mac) = (links::born(pod), links::pod_mac(node, pod, MacOf::Pod));
         outside.link(&born, kind, mtu, Some(mac));
 
-        let place = Place::Netns(pod.netns.clone());
-        outside.step(Step::MoveLink { link: born, to: place.clone(), name: pod.ifname.clone() });
-        let mut inside = Draft::at(&place);
+        outside.step(Step::MoveLink { link: born, to: pod.place.clone(), name: pod.ifname.clone() });
+        let mut inside = Draft::at(&pod.place, node.families());
         inside.up(&pod.ifname);
-        inside.addresses(&pod.ifname, pod.addresses.within(node.cluster));
+        neighbourhood(&mut inside, node, pod);
 
         let mut plan = outside.into_plan();
         plan.extend(inside.into_plan());
@@ -48,7 +47,7 @@ impl Attach for Macvlan {
     /// The node forwards nothing: the driver hands packets over before the node would.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
-        traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
+        traces.outward(&pod.place, &pod.ifname, talk);
         traces.forwarded(&node.place, Packets::None);
         traces.into_list()
     }
@@ -58,13 +57,23 @@ impl Attach for Macvlan {
     }
 }
 
+/// A pod's addresses, and the network's prefixes on its link: those of all pods on the one Ethernet.
+pub(super) fn neighbourhood(inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod) {
+    let addresses = node.addresses_within(&node.network.prefixes, pod);
+    let others = node.network.prefixes.only(pod.addresses.families());
+    let own: Prefixes = addresses.iter().copied().collect();
+    inside.addresses(&pod.ifname, addresses);
+    // An address brings the route to its own prefix along.
+    inside.routes_on(&pod.ifname, others.iter().filter(|net| !own.iter().any(|own| own == *net)));
+}
+
 /// A pod on the wire and another node as neighbours, though their subnets differ: each finds the other's on its link.
 pub(super) fn neighbours(pod: &Pod, bare: &NodeSpec) -> Plan {
-    let place = Place::Netns(pod.netns.clone());
-    let mut inside = Draft::at(&place);
-    inside.routes_on(&pod.ifname, bare.underlay.alone());
-    let mut outside = Draft::at(&bare.place);
-    outside.routes_on(&bare.wire, bare.cluster.both());
+    let families = pod.addresses.families();
+    let mut inside = Draft::at(&pod.place, families);
+    inside.routes_on(&pod.ifname, bare.underlay.only(families).alone());
+    let mut outside = Draft::at(&bare.place, families);
+    outside.routes_on(&bare.wire, bare.network.prefixes.only(families).iter());
     let mut plan = inside.into_plan();
     plan.extend(outside.into_plan());
     plan

@@ -1,12 +1,11 @@
 //! A routed veth pair to each pod, without a bridge and without netfilter: Calico's way.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use linux::features::Feature;
 use linux::{IfName, Mac};
-use plan::{Place, Plan};
+use plan::Plan;
 
-use super::bridge::everywhere;
 use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
@@ -15,10 +14,12 @@ use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const PTP: Ptp = Ptp;
 
+/// The pods' gateway for IPv4.
+pub(super) const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The pods' gateway. No link needs these addresses: the pod only wants the Ethernet address behind them, which a
 /// permanent neighbour entry has it.
 pub(super) const GATEWAY: Addresses =
-    Addresses { v4: Ipv4Addr::new(169, 254, 1, 1), v6: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1) };
+    Addresses { v4: Some(GATEWAY_V4), v6: Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)) };
 
 /// A point-to-point link with single addresses on it and routes to them.
 ///
@@ -34,11 +35,11 @@ impl Attach for Ptp {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Veth, Feature::Ipv6]
+        &[Feature::Veth]
     }
 
     fn node(&self, node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
-        let mut draft = Draft::at(&node.place);
+        let mut draft = Draft::at(&node.place, node.families());
         draft.forwarding();
         Ok(draft.into_plan())
     }
@@ -47,7 +48,7 @@ impl Attach for Ptp {
         let gateway = links::pod_mac(node, pod, MacOf::NodeEnd);
         let (outside, link) = link(node, pod, mtu, Pair::Veth, gateway);
         let mut plan = outside.into_plan();
-        plan.extend(inside(pod, gateway));
+        plan.extend(inside(node, pod, gateway));
         plan.extend(routes(node, pod, &link));
         Ok(plan)
     }
@@ -55,7 +56,7 @@ impl Attach for Ptp {
     /// To a neighbour, too, all packets are routed.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
-        traces.outward(&Place::Netns(pod.netns.clone()), &pod.ifname, talk);
+        traces.outward(&pod.place, &pod.ifname, talk);
         traces.inward(&node.place, &links::node_end(pod), talk);
         traces.forwarded(&node.place, Packets::Both);
         traces.into_list()
@@ -70,30 +71,29 @@ pub(super) fn link<'a>(
     pair: Pair,
     gateway: Mac,
 ) -> (Draft<'a>, IfName) {
-    let mut outside = Draft::at(&node.place);
+    let mut outside = Draft::at(&node.place, node.families());
     let link = veth::pair(&mut outside, node, pod, mtu, pair, gateway);
     outside.up(&link);
     (outside, link)
 }
 
 /// The pod's addresses, and all its routes by way of the gateway.
-pub(super) fn inside(pod: &Pod, gateway: Mac) -> Plan {
-    let place = Place::Netns(pod.netns.clone());
-    let mut inside = Draft::at(&place);
+pub(super) fn inside(node: &NodeSpec, pod: &Pod, gateway: Mac) -> Plan {
+    let mut inside = Draft::at(&pod.place, node.families());
     inside.up(&pod.ifname);
     inside.addresses(&pod.ifname, pod.addresses.alone());
-    // IPv6 needs no such route: fe80::/64 is on every link.
-    inside.routes_on(&pod.ifname, [IpAddr::from(GATEWAY.v4).into()]);
-    inside.neighbours(&pod.ifname, GATEWAY.both(), gateway);
-    inside.routes_via(&pod.ifname, everywhere(), GATEWAY.both());
+    let gateways = GATEWAY.only(pod.addresses.families());
+    inside.neighbours(&pod.ifname, gateways.iter(), gateway);
+    // No route leads to the gateway itself: a pod's next interface has the same one.
+    inside.routes_via_onlink(&pod.ifname, &node.destinations(pod), &gateways);
     inside.into_plan()
 }
 
 /// The node's routes to the pod. They come when the pod can answer: until then a caller gets "unreachable" and not
 /// silence.
 pub(super) fn routes(node: &NodeSpec, pod: &Pod, link: &IfName) -> Plan {
-    let mut routes = Draft::at(&node.place);
-    routes.neighbours(link, pod.addresses.both(), links::pod_mac(node, pod, MacOf::Pod));
+    let mut routes = Draft::at(&node.place, node.families());
+    routes.neighbours(link, pod.addresses.iter(), links::pod_mac(node, pod, MacOf::Pod));
     routes.routes_on(link, pod.addresses.alone());
     routes.into_plan()
 }

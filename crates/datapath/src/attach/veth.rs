@@ -28,7 +28,7 @@ pub(super) fn pair(
     let name = links::node_end(pod);
     let peer = VethPeer {
         name: pod.ifname.clone(),
-        netns: Some(pod.netns.clone()),
+        netns: pod.place.netns(),
         mtu: Some(mtu),
         mac: Some(links::pod_mac(node, pod, MacOf::Pod)),
     };

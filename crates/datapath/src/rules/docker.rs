@@ -6,35 +6,63 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
-use linux::nft::{Chain, ChainKind, Hook, Match, Table, Verdict};
+use linux::nft::{Chain, ChainKind, Datum, Element, Hook, Map, Match, Part, Rule, Table, Verdict};
 
 use super::{DSTNAT, FILTER, SRCNAT, base, chain, enters_by, from, jump, leaves_by, leaves_by_other_than};
-use super::{not_to, rule, table_family, to};
+use super::{not_to, rule, table_family};
 use crate::{Family, NodeSpec, Pod, Protocol, PublishedPort, links};
 
-/// The tables of a node, IPv4 first.
-pub(crate) fn node_tables(node: &NodeSpec) -> [Table; 2] {
-    Family::BOTH.map(|family| {
-        let mut chains = filter_chains();
-        let leaving = [from(node.pods.of(family)), leaves_by_other_than(&links::bridge())];
-        let rules = vec![rule(leaving, Verdict::Masquerade { random: false })];
-        chains.push(base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, rules));
-        Table { family: table_family(family), name: "hg-docker".to_owned(), chains }
-    })
+/// What leads from a port of the node to a pod's.
+const PORTS: &str = "ports";
+/// What a pod sends to itself by way of a port of the node.
+const OWN: &str = "own";
+/// Asked by what a packet says of its destination, and by that with both addresses.
+const BY_PORT: [Part; 2] = [Part::Protocol, Part::Dport];
+const BY_ENDS: [Part; 4] = [Part::Saddr, Part::Daddr, Part::Protocol, Part::Dport];
+
+/// The tables of a node, IPv4 first. Published ports are elements of their maps.
+pub(crate) fn node_tables(node: &NodeSpec) -> Vec<Table> {
+    let table = |family: &Family| {
+        let mut chains = filter_chains(node);
+        chains.extend(nat_chains(node, *family));
+        let ports =
+            Map { name: PORTS.to_owned(), key: BY_PORT.to_vec(), value: vec![Part::Daddr, Part::Dport] };
+        let own = Map { name: OWN.to_owned(), key: BY_ENDS.to_vec(), value: Vec::new() };
+        Table { family: table_family(*family), name: table_name(node), maps: vec![ports, own], chains }
+    };
+    node.families().iter().map(table).collect()
 }
 
-/// The tables of one published port, IPv4 first. Docker has these rules in the node's tables; here a pod's rules come
-/// and go with the pod. Only the first packet of a connection passes them, so their place costs nothing.
-pub(crate) fn published_tables(pod: &Pod, published: PublishedPort) -> [Table; 2] {
-    Family::BOTH.map(|family| Table {
-        family: table_family(family),
-        name: format!("hg-docker-p{}", pod.id),
-        chains: published_chains(pod, published, family),
-    })
+/// The elements of one published port, IPv4 first.
+pub(crate) fn published(node: &NodeSpec, pod: &Pod, port: PublishedPort) -> Vec<Element> {
+    let protocol = match port.protocol {
+        Protocol::Tcp => Datum::Tcp,
+        Protocol::Udp => Datum::Udp,
+    };
+    let (node_port, pod_port) = (Datum::Port(port.node), Datum::Port(port.pod));
+    let of = |address| {
+        let (family, address) = (table_family(Family::of(address)), Datum::Address(address));
+        let element = |map: &str, key, value| Element {
+            family,
+            table: table_name(node),
+            map: map.to_owned(),
+            key,
+            value,
+        };
+        [
+            element(PORTS, vec![protocol, node_port], vec![address, pod_port]),
+            element(OWN, vec![address, address, protocol, pod_port], Vec::new()),
+        ]
+    };
+    pod.addresses.iter().flat_map(of).collect()
 }
 
-fn filter_chains() -> Vec<Chain> {
-    let bridge = links::bridge();
+fn table_name(node: &NodeSpec) -> String {
+    links::table("docker", &node.network)
+}
+
+fn filter_chains(node: &NodeSpec) -> Vec<Chain> {
+    let bridge = links::bridge(&node.network);
     let isolated = [enters_by(&bridge), leaves_by_other_than(&bridge)];
     let forward = vec![
         rule([], jump("docker-user")),
@@ -60,33 +88,27 @@ fn filter_chains() -> Vec<Chain> {
     ]
 }
 
-fn published_chains(pod: &Pod, published: PublishedPort, family: Family) -> Vec<Chain> {
-    let address = pod.addresses.of(family);
-    let dnat = Verdict::Dnat { to: address, port: published.pod };
-    let arrives_at = match published.protocol {
-        Protocol::Tcp => Match::TcpDport,
-        Protocol::Udp => Match::UdpDport,
+fn nat_chains(node: &NodeSpec, family: Family) -> Vec<Chain> {
+    let bridge = links::bridge(&node.network);
+    let to_local = |conditions: Vec<Match>| {
+        let conditions = [conditions, vec![Match::DaddrIsLocal]].concat();
+        vec![rule(conditions, jump("published"))]
     };
+    let translate = Verdict::DnatBy { parts: BY_PORT.to_vec(), map: PORTS.to_owned() };
+    let leaving =
+        |pods| rule([from(pods), leaves_by_other_than(&bridge)], Verdict::Masquerade { random: false });
+    let mut after: Vec<Rule> = Vec::new();
+    if node.network.masquerade {
+        after.extend(node.pods.of(family).map(leaving));
+    }
     // A pod that calls its own port would otherwise see a packet from itself and answer past the node.
-    let own = [from(address.into()), to(address.into()), arrives_at(published.pod)];
-    let local = vec![rule([not_to(loopback(family)), Match::DaddrIsLocal], jump("docker"))];
+    let own = Match::In { parts: BY_ENDS.to_vec(), set: OWN.to_owned() };
+    after.push(rule([own], Verdict::Masquerade { random: false }));
     vec![
-        chain("docker", vec![rule([arrives_at(published.node)], dnat)]),
-        base(
-            "prerouting",
-            ChainKind::Nat,
-            Hook::Prerouting,
-            DSTNAT,
-            vec![rule([Match::DaddrIsLocal], jump("docker"))],
-        ),
-        base("output", ChainKind::Nat, Hook::Output, DSTNAT, local),
-        base(
-            "postrouting",
-            ChainKind::Nat,
-            Hook::Postrouting,
-            SRCNAT,
-            vec![rule(own, Verdict::Masquerade { random: false })],
-        ),
+        chain("published", vec![rule([], translate)]),
+        base("prerouting", ChainKind::Nat, Hook::Prerouting, DSTNAT, to_local(vec![])),
+        base("output", ChainKind::Nat, Hook::Output, DSTNAT, to_local(vec![not_to(loopback(family))])),
+        base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, after),
     ]
 }
 

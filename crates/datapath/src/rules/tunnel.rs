@@ -8,16 +8,17 @@
 use linux::nft::{ChainKind, Hook, Match, Table, Verdict};
 
 use super::{FILTER, base, enters_by_other_than, rule, table_family};
-use crate::{Family, NodeSpec};
+use crate::{Family, NodeSpec, links};
 
 /// The table of one outer family: tunnel packets come in by the wire, or not at all.
 ///
 /// What comes by the wire fails the rule's first condition, and pays for no more than that.
-pub(crate) fn table(node: &NodeSpec, outer: Family, port: u16) -> Table {
-    let stray = [enters_by_other_than(&node.wire), Match::UdpDport(port)];
+pub(crate) fn table(node: &NodeSpec, outer: Family) -> Table {
+    let stray = [enters_by_other_than(&node.wire), Match::UdpDport(node.network.port)];
     Table {
         family: table_family(outer),
-        name: "hg-tunnel".to_owned(),
+        name: links::table("tunnel", &node.network),
+        maps: Vec::new(),
         chains: vec![base("input", ChainKind::Filter, Hook::Input, FILTER, vec![rule(stray, Verdict::Drop)])],
     }
 }

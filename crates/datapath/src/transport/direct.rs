@@ -28,13 +28,15 @@ impl Transport for Direct {
 
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
+        node.check_underlay_has_families()?;
         Ok(Plan::new())
     }
 
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
-        let mut draft = Draft::at(&node.place);
-        draft.routes_via(&node.wire, peer.pods.both(), peer.underlay.both());
+        peer.check_underlay_has_families_of(node)?;
+        let mut draft = Draft::at(&node.place, node.families());
+        draft.routes_via(&node.wire, &node.reachable(peer), &peer.underlay);
         Ok(draft.into_plan())
     }
 

@@ -8,7 +8,7 @@ use plan::forwarding::Tunnel;
 use plan::{Plan, Step};
 
 use super::vxlan;
-use crate::draft::Draft;
+use crate::draft::{Draft, with_hops};
 use crate::links::{self, MacOf};
 use crate::rules::tunnel;
 use crate::trace::Traces;
@@ -29,7 +29,7 @@ impl Transport for Metadata {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::VxlanExternal, Feature::Ipv6, Feature::BpfTc, Feature::Nftables]
+        &[Feature::VxlanExternal, Feature::BpfTc, Feature::Nftables]
     }
 
     fn overhead_bytes(&self, outer: Family) -> u32 {
@@ -38,12 +38,12 @@ impl Transport for Metadata {
 
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
-        let device = links::vxlan();
+        let device = links::vxlan(&node.network);
         let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
-        let mut draft = Draft::at(&node.place);
+        let mut draft = Draft::at(&node.place, node.families());
         // The device opens its port in both families.
-        draft.tables(Family::BOTH.map(|outer| tunnel::table(node, outer, vxlan::PORT)));
-        let kind = LinkKind::VxlanExternal { port: vxlan::PORT };
+        draft.tables(Family::BOTH.map(|outer| tunnel::table(node, outer)));
+        let kind = LinkKind::VxlanExternal { port: node.network.port };
         draft.link(&device, kind, mtu, Some(links::node_mac(node, MacOf::TunnelEnd)));
         draft.program(node, Program::FromTunnel, &device);
         draft.up(&device);
@@ -53,19 +53,20 @@ impl Transport for Metadata {
 
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
-        let (device, hops) = (links::vxlan(), peer.pods.networks().both());
-        let remote = peer.underlay.of(node.outer);
-        let mut draft = Draft::at(&node.place);
-        draft.neighbours(&device, hops, links::tunnel_end_mac(peer));
-        for (prefix, via) in peer.pods.both().into_iter().zip(hops) {
-            let encap = Some(Encap { id: vxlan::VNI, remote });
+        let device = links::vxlan(&node.network);
+        let reachable = node.reachable(peer);
+        let (hops, remote) = (reachable.networks(), node.outer_address_of(peer)?);
+        let mut draft = Draft::at(&node.place, node.families());
+        draft.neighbours(&device, hops.iter(), links::tunnel_end_mac(peer));
+        for (prefix, via) in with_hops(&reachable, &hops) {
+            let encap = Some(Encap { id: node.network.vni, remote });
             draft.step(Step::AddRoute(Route {
                 onlink: true,
                 encap,
                 ..Route::via(prefix, via, device.clone())
             }));
             draft.step(Step::AddTunnel(Tunnel {
-                node: links::programs(node),
+                node: node.programs(),
                 prefix,
                 device: device.clone(),
                 remote,

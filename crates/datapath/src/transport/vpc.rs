@@ -28,10 +28,11 @@ impl Transport for Vpc {
 
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         let router = router_of(node)?;
-        let mut own = Draft::at(&node.place);
-        own.routes_via(&node.wire, node.cluster.both(), router.addresses.both());
-        let mut table = Draft::at(&router.place);
-        table.routes_via(&router.wire, node.pods.both(), node.underlay.both());
+        let families = node.families();
+        let mut own = Draft::at(&node.place, families);
+        own.routes_via(&node.wire, &node.network.prefixes.only(families), &router.addresses);
+        let mut table = Draft::at(&router.place, families);
+        table.routes_via(&router.wire, &node.pods, &node.underlay);
 
         let mut plan = own.into_plan();
         plan.extend(table.into_plan());
@@ -57,6 +58,7 @@ impl Transport for Vpc {
 
 fn router_of(node: &NodeSpec) -> Result<&Router, SpecError> {
     node.check_underlay_apart()?;
+    node.check_underlay_has_families()?;
     node.router.as_ref().ok_or_else(|| SpecError {
         what: format!("node {}", node.id),
         why: "the vpc transport writes a router's table, and no router is given".to_owned(),

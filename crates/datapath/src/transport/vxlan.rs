@@ -12,10 +12,6 @@ use crate::{Family, NodeSpec, Part, Peer, SpecError, Talk, Trace, Transport};
 
 pub(crate) const VXLAN: Vxlan = Vxlan;
 
-/// flannel's network identifier.
-pub(crate) const VNI: u32 = 1;
-/// Linux's port from before IANA gave VXLAN 4789; flannel keeps it.
-pub(crate) const PORT: u16 = 8472;
 /// Bytes of the outer IPv4 (20), UDP (8), VXLAN (8) and inner Ethernet (14) headers.
 const OVERHEAD_V4: u32 = 50;
 /// The same with an outer IPv6 header of 40 bytes.
@@ -30,7 +26,7 @@ impl Transport for Vxlan {
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Vxlan, Feature::Ipv6]
+        &[Feature::Vxlan]
     }
 
     fn overhead_bytes(&self, outer: Family) -> u32 {
@@ -44,16 +40,16 @@ impl Transport for Vxlan {
     /// pods' prefixes: the peers' next hops, and the source of what the node itself sends to pods.
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
-        let device = links::vxlan();
+        let device = links::vxlan(&node.network);
         let kind = LinkKind::Vxlan(VxlanLink {
-            vni: VNI,
+            vni: node.network.vni,
             parent: node.wire.clone(),
-            local: node.underlay.of(node.outer),
-            port: PORT,
+            local: node.outer_address()?,
+            port: node.network.port,
             learning: false,
         });
         let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
-        let mut draft = Draft::at(&node.place);
+        let mut draft = Draft::at(&node.place, node.families());
         draft.link(&device, kind, mtu, Some(links::node_mac(node, MacOf::TunnelEnd)));
         draft.up(&device);
         draft.addresses(&device, node.pods.networks().alone());
@@ -63,18 +59,19 @@ impl Transport for Vxlan {
     /// The route comes last: when it attracts packets, everything they need is there.
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
-        let device = links::vxlan();
-        let (hops, mac) = (peer.pods.networks().both(), links::tunnel_end_mac(peer));
-        let mut draft = Draft::at(&node.place);
-        draft.neighbours(&device, hops, mac);
-        draft.fdb(&device, mac, peer.underlay.of(node.outer));
-        draft.routes_via_onlink(&device, peer.pods.both(), hops);
+        let device = links::vxlan(&node.network);
+        let reachable = node.reachable(peer);
+        let (hops, mac) = (reachable.networks(), links::tunnel_end_mac(peer));
+        let mut draft = Draft::at(&node.place, node.families());
+        draft.neighbours(&device, hops.iter(), mac);
+        draft.fdb(&device, mac, node.outer_address_of(peer)?);
+        draft.routes_via_onlink(&device, &reachable, &hops);
         Ok(draft.into_plan())
     }
 
     fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
-        traces.outward(&node.place, &links::vxlan(), talk);
+        traces.outward(&node.place, &links::vxlan(&node.network), talk);
         traces.outward(&node.place, &node.wire, talk);
         traces.into_list()
     }

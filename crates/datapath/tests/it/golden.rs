@@ -13,6 +13,26 @@ fn plans_are_as_reviewed() {
     }
 }
 
+/// The kernel may be started with ipv6.disable=1: then it knows no IPv6 address, route or parameter. Rules of nftables for
+/// IPv6 it has all the same.
+#[test]
+fn a_node_without_ipv6_gets_none() {
+    for path in ALL {
+        let shape = Shape { families: &[Family::V4], ..Shape::new("hg", path) };
+        let (node, other) = (shape.node(2), shape.node(1));
+        let pod = shape.pod(&node, 1);
+        let plans = [path.node_plan(&node), path.pod_plan(&node, &pod), path.peer_plan(&node, &peer(&other))];
+        for command in plans.into_iter().flat_map(|plan| plan.expect("a sound specification").commands()) {
+            let is_rule = command.contains("nft -f - <<");
+            assert!(
+                is_rule || !(command.contains("ipv6") || command.contains("::")),
+                "{}: {command}",
+                path.name
+            );
+        }
+    }
+}
+
 #[test]
 fn every_reviewed_plan_belongs_to_a_path() {
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plans")).unwrap();
@@ -25,7 +45,7 @@ fn every_reviewed_plan_belongs_to_a_path() {
 
 /// The plans of node 2, of its first pod and of its peer, node 1; and what node 1 has where it has no pod itself.
 fn rendered(path: &'static DataPath) -> String {
-    let shape = Shape { prefix: "hg".to_owned(), path, outer: Family::V4, mtu: 1500 };
+    let shape = Shape::new("hg", path);
     let (node, other) = (shape.node(2), shape.node(1));
     let mut text = String::new();
     section(&mut text, "node 2", &path.node_plan(&node).expect("a sound node"));

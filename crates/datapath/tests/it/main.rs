@@ -2,8 +2,10 @@
 
 mod accepted;
 mod attack;
+mod crowd;
 mod document;
 mod golden;
+mod networks;
 mod pair;
 mod paths;
 mod probe;

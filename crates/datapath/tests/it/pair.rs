@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use datapath::{Addresses, Between, NodeSpec, Pod, Reach};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use datapath::{Addresses, Between, Family, NodeSpec, Pod, Prefixes, Reach};
+use ipnet::IpNet;
 use linux::{IfName, Link, LinkKind, Netns, NetnsName, Route, VethPeer, sysctl};
 use plan::{ApplyError, Fault, Journal, Kernel, Place, Placed, Plan, SetLinkUp, SetSysctl, Step, Undone};
 use testkit::{Dump, World};
@@ -24,11 +24,16 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Builds everything but the data path.
-    pub(crate) fn new(path: &'static datapath::DataPath, outer: datapath::Family) -> Pair {
+    pub(crate) fn new(path: &'static datapath::DataPath, outer: Family) -> Pair {
+        Pair::of(path, outer, &Family::BOTH)
+    }
+
+    /// With pods and nodes of some families alone.
+    pub(crate) fn of(path: &'static datapath::DataPath, outer: Family, families: &'static [Family]) -> Pair {
         let world = World::new();
         let prefix = world.name("").as_str().trim_end_matches('-').to_owned();
         let journal = std::env::temp_dir().join(format!("{prefix}.journal"));
-        let shape = Shape { prefix, path, outer, mtu: 1500 };
+        let shape = Shape { outer, families, ..Shape::new(&prefix, path) };
         let nodes = [shape.node(1), shape.node(2)];
         let pods = [shape.pod(&nodes[0], 1), shape.pod(&nodes[1], 1), shape.pod(&nodes[1], 2)];
         let kernel = Kernel::new().expect("the test's own namespace can be opened");
@@ -47,7 +52,7 @@ impl Pair {
     pub(crate) fn inside(&self, pod: usize) -> Netns {
         match self.shape.path.reach {
             Reach::Node => self.node(usize::from(pod > 0)),
-            Reach::PublishedPort | Reach::Pod => self.netns(&self.pods[pod].netns),
+            Reach::PublishedPort | Reach::Pod => self.netns(place_name(&self.pods[pod].place)),
         }
     }
 
@@ -77,6 +82,19 @@ impl Pair {
         plan.extend(path.pod_plan(two, &self.pods[1]).expect("a sound pod"));
         plan.extend(path.peer_plan(two, &peer(one)).expect("a sound peer"));
         plan
+    }
+
+    /// Whether another network's programs can be at the wire beside those that are there: as filters they have one place.
+    pub(crate) fn has_room(&self, plan: &Plan) -> bool {
+        let attaches = |placed: &&Placed| matches!(&placed.step, Step::AttachProgram(at) if at.link == self.nodes[0].wire);
+        if !plan.steps.iter().any(|placed| attaches(&placed)) {
+            return true;
+        }
+        let node = self.node(0);
+        let index = linux::Netlink::open_in(&node).and_then(|netlink| netlink.index_of(&self.nodes[0].wire));
+        let index = index.expect("the wire is there");
+        let programs = node.run(|| bpf::programs_at(index)).expect("the namespace can be entered");
+        !programs.expect("root may ask").is_empty()
     }
 
     /// A new journal. Its file does not outlive the test.
@@ -109,7 +127,7 @@ impl Pair {
     /// The namespaces in which [`Pair::one_node_plan`] acts.
     pub(crate) fn one_node(&self) -> Vec<NetnsName> {
         let router = self.nodes[1].router.iter().map(|router| place_name(&router.place).clone());
-        [place_name(&self.nodes[1].place).clone(), self.pods[1].netns.clone()]
+        [place_name(&self.nodes[1].place).clone(), place_name(&self.pods[1].place).clone()]
             .into_iter()
             .chain(router)
             .collect()
@@ -131,9 +149,9 @@ impl Pair {
     fn base(&self) -> Plan {
         let mut plan = Plan::new();
         let router = self.nodes[0].router.as_ref().map(|router| &router.place);
-        let pods = self.pods.iter().map(|pod| Place::Netns(pod.netns.clone())).collect::<Vec<_>>();
+        let pods = self.pods.iter().map(|pod| &pod.place);
         let nodes = self.nodes.iter().map(|node| &node.place).chain(router).collect::<Vec<_>>();
-        for place in nodes.iter().copied().chain(&pods) {
+        for place in nodes.iter().copied().chain(pods) {
             plan.push(place, Step::AddNetns);
         }
         for place in &nodes {
@@ -161,13 +179,17 @@ impl Pair {
             let router = node.router.as_ref().expect("this path has a router");
             let near = (&node.place, &node.wire, node.underlay);
             wire(plan, [near, (&router.place, &router.wire, router.addresses)]);
-            let everywhere: [IpNet; 2] = [Ipv4Net::default().into(), Ipv6Net::default().into()];
-            for (dst, via) in everywhere.into_iter().zip(router.addresses.both()) {
+            let everywhere = Prefixes::everywhere(router.addresses.families());
+            for (dst, via) in everywhere.iter().zip(router.addresses.iter()) {
                 plan.push(&node.place, Step::AddRoute(Route::via(dst, via, node.wire.clone())));
             }
         }
         let router = &self.nodes[0].router.as_ref().expect("this path has a router").place;
-        for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+        for family in self.shape.families {
+            let key = match family {
+                Family::V4 => "net/ipv4/ip_forward",
+                Family::V6 => "net/ipv6/conf/all/forwarding",
+            };
             plan.push(router, set(key, "1"));
         }
     }
@@ -180,28 +202,26 @@ impl Drop for Pair {
 }
 
 fn place_name(place: &Place) -> &NetnsName {
-    match place {
-        Place::Netns(name) => name,
-        Place::Host => panic!("tests keep to namespaces of their own"),
-    }
+    place.name().expect("tests name their nodes")
 }
 
 /// A veth pair with addresses on its ends.
 fn wire(plan: &mut Plan, ends: [(&Place, &IfName, Addresses); 2]) {
     let [(near, name, _), (far, far_name, _)] = ends;
-    let peer =
-        VethPeer { name: far_name.clone(), netns: Some(place_name(far).clone()), mtu: None, mac: None };
+    let peer = VethPeer { name: far_name.clone(), netns: far.netns(), mtu: None, mac: None };
     let kind = LinkKind::Veth { peer };
     plan.push(near, Step::AddLink(Link { name: name.clone(), kind, mtu: None, mac: None }));
-    for (place, link, _) in ends {
-        plan.push(place, set(&format!("net/ipv6/conf/{link}/accept_dad"), "0"));
+    for (place, link, addresses) in ends {
+        if addresses.v6.is_some() {
+            plan.push(place, set(&format!("net/ipv6/conf/{link}/accept_dad"), "0"));
+        }
         plan.push(place, SetLinkUp { link: link.clone() });
     }
     // After both are up: the local route of an address comes later where the link is not ready yet.
     for (place, link, addresses) in ends {
-        let v4 = Ipv4Net::new_assert(addresses.v4, UNDERLAY_PREFIX.0);
-        let v6 = Ipv6Net::new_assert(addresses.v6, UNDERLAY_PREFIX.1);
-        for address in [IpNet::from(v4), IpNet::from(v6)] {
+        for address in addresses.iter() {
+            let length = if address.is_ipv4() { UNDERLAY_PREFIX.0 } else { UNDERLAY_PREFIX.1 };
+            let address = IpNet::new(address, length).expect("a sound length");
             plan.push(place, Step::AddAddress { link: link.clone(), address });
         }
     }

@@ -2,15 +2,19 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use datapath::{Family, NodeSpec, Pod, Protocol, PublishedPort, SpecError, find};
-use ipnet::{Ipv4Net, Ipv6Net};
+use datapath::{Family, NodeSpec, Pod, Prefixes, Protocol, PublishedPort, SpecError, find};
+use ipnet::IpNet;
 use linux::IfName;
-use plan::Plan;
+use plan::{Place, Plan};
 
 use crate::specs::{Shape, peer};
 
 fn shape(path: &'static str) -> Shape {
-    Shape { prefix: "hg".to_owned(), path: find(path).expect("a known path"), outer: Family::V4, mtu: 1500 }
+    Shape::new("hg", find(path).expect("a known path"))
+}
+
+fn prefixes(texts: &[&str]) -> Prefixes {
+    texts.iter().map(|text| text.parse::<IpNet>().expect("a sound prefix")).collect()
 }
 
 #[track_caller]
@@ -43,29 +47,29 @@ fn a_node_must_be_possible() {
     check_node("host", |node| node.id = 0, "ids begin at 1");
     check_node("host", |node| node.wire_mtu = 1279, "1279 bytes is not within 1280 to 65535");
     check_node("host", |node| node.wire_mtu = 65536, "not within");
-    check_node(
-        "ptp+direct",
-        |node| node.pods.v4 = Ipv4Net::new_assert([10, 244, 1, 0].into(), 31),
-        "no room",
-    );
-    check_node("ptp+direct", |node| node.pods.v6 = Ipv6Net::new_assert(node.pods.v6.addr(), 127), "no room");
-    check_node("macvlan", |node| node.pods.v4 = Ipv4Net::new_assert([10, 9, 0, 0].into(), 24), "outside the");
-    check_node("macvlan", |node| node.underlay.v4 = [10, 244, 1, 9].into(), "lies in its pods' prefix");
+    check_node("ptp+direct", |node| node.pods = prefixes(&["10.244.1.0/31"]), "no room");
+    check_node("ptp+direct", |node| node.pods = prefixes(&["fd00:244:0:1::/127"]), "no room");
+    check_node("macvlan", |node| node.pods = prefixes(&["10.9.0.0/24"]), "outside the");
+    check_node("macvlan", |node| node.underlay.v4 = Some([10, 244, 1, 9].into()), "lies in its pods' prefix");
 }
 
 #[test]
 fn routed_pods_must_lie_apart_from_the_underlay() {
     for path in ["bridge+direct", "bridge+vpc", "ptp+vxlan", "ipvlan-l3", "ipvlan-l3s"] {
-        check_node(path, |node| node.underlay.v4 = [10, 244, 9, 1].into(), "lies in the cluster's prefix");
         check_node(
             path,
-            |node| node.underlay.v6 = Ipv6Addr::new(0xfd00, 0x244, 0, 9, 0, 0, 0, 1),
+            |node| node.underlay.v4 = Some([10, 244, 9, 1].into()),
+            "lies in the cluster's prefix",
+        );
+        check_node(
+            path,
+            |node| node.underlay.v6 = Some(Ipv6Addr::new(0xfd00, 0x244, 0, 9, 0, 0, 0, 1)),
             "which is routed",
         );
     }
     let shape = shape("macvlan");
     let mut node = shape.node(1);
-    node.underlay.v4 = [10, 244, 9, 1].into();
+    node.underlay.v4 = Some([10, 244, 9, 1].into());
     assert!(shape.path.node_plan(&node).is_ok(), "on one wire pods and nodes may share a subnet");
 }
 
@@ -92,17 +96,17 @@ fn a_tunnel_must_leave_ipv6_its_smallest_mtu() {
 fn a_pod_must_be_possible() {
     check_pod(|pod| pod.id = 0, "ids begin at 1");
     check_pod(
-        |pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 2, 2),
+        |pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 2, 2)),
         "outside the node's prefix 10.244.1.0/24",
     );
-    check_pod(|pod| pod.addresses.v6 = Ipv6Addr::LOCALHOST, "outside the node's prefix");
-    check_pod(|pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 1, 0), "the network's, the gateway's");
-    check_pod(|pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 1, 1), "the network's, the gateway's");
-    check_pod(|pod| pod.addresses.v4 = Ipv4Addr::new(10, 244, 1, 255), "broadcast");
+    check_pod(|pod| pod.addresses.v6 = Some(Ipv6Addr::LOCALHOST), "outside the node's prefix");
+    check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 0)), "the network's, the gateway's");
+    check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 1)), "the network's, the gateway's");
+    check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 255)), "broadcast");
     check_pod(|pod| pod.ifname = IfName::new("lo").unwrap(), "cannot be called lo");
-    check_pod(|pod| pod.netns = shape("host").netns("n1"), "is the node's own");
+    check_pod(|pod| pod.place = Place::Netns(shape("host").netns("n1")), "is the node's own");
     check_pod(
-        |pod| pod.published = Some(PublishedPort { node: 0, pod: 80, protocol: Protocol::Tcp }),
+        |pod| pod.published = vec![PublishedPort { node: 0, pod: 80, protocol: Protocol::Tcp }],
         "published port of 0",
     );
 }
@@ -119,11 +123,8 @@ fn a_peer_must_stand_beside_the_node() {
     assert!(plan(&|_| ()).is_ok());
     check(plan(&|peer| peer.id = 1), "the node's own id");
     check(plan(&|peer| peer.underlay.v4 = node.underlay.v4), "is the node's own");
-    check(plan(&|peer| peer.pods = node.pods), "overlaps");
-    check(
-        plan(&|peer| peer.pods.v4 = Ipv4Net::new_assert([10, 9, 0, 0].into(), 24)),
-        "outside the cluster's",
-    );
+    check(plan(&|peer| peer.pods = node.pods.clone()), "overlaps");
+    check(plan(&|peer| peer.pods = prefixes(&["10.9.0.0/24"])), "outside the cluster's");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Specifications of two nodes, for all tests of the crate.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
-    Addresses, Between, Cidrs, DataPath, Family, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router,
+    Addresses, Between, DataPath, Family, Network, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort,
+    Router,
 };
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, NetnsName};
 use plan::Place;
 
@@ -25,9 +26,33 @@ pub(crate) struct Shape {
     pub(crate) outer: Family,
     /// The underlay's MTU in bytes.
     pub(crate) mtu: u32,
+    /// The families of pods and underlay.
+    pub(crate) families: &'static [Family],
 }
 
 impl Shape {
+    /// Both families over IPv4, with an MTU of 1500 bytes.
+    pub(crate) fn new(prefix: &str, path: &'static DataPath) -> Shape {
+        Shape { prefix: prefix.to_owned(), path, outer: Family::V4, mtu: 1500, families: &Family::BOTH }
+    }
+
+    /// The network of the pods: 10.244.0.0/16 and fd00:244::/48.
+    pub(crate) fn network(&self) -> Network {
+        let v4 = Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16);
+        let v6 = Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 0), 48);
+        Network { id: 1, prefixes: self.prefixes(v4, v6), vni: 1, port: 8472, mtu: None, masquerade: true }
+    }
+
+    fn prefixes(&self, v4: Ipv4Net, v6: Ipv6Net) -> Prefixes {
+        [IpNet::from(v4), IpNet::from(v6)].into_iter().collect::<Prefixes>().only(self.families)
+    }
+
+    fn underlay(&self, subnet: u8, host: u8) -> Addresses {
+        let v4 = Ipv4Addr::new(192, 168, 100 + subnet, host);
+        let v6 = Ipv6Addr::new(0xfd00, 0x100, 0, subnet.into(), 0, 0, 0, host.into());
+        Addresses::both(v4, v6).only(self.families)
+    }
+
     /// The namespace of a part.
     pub(crate) fn netns(&self, part: &str) -> NetnsName {
         NetnsName::new(format!("{}-{part}", self.prefix)).expect("a sound name")
@@ -42,20 +67,17 @@ impl Shape {
             place: Place::Netns(self.netns(&format!("n{id}"))),
             wire: ifname("eth0"),
             wire_mtu: self.mtu,
-            underlay: underlay(subnet, id),
+            underlay: self.underlay(subnet, id),
             outer: self.outer,
-            pods: Cidrs {
-                v4: Ipv4Net::new_assert(Ipv4Addr::new(10, 244, id, 0), 24),
-                v6: Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, id.into(), 0, 0, 0, 0), 64),
-            },
-            cluster: Cidrs {
-                v4: Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16),
-                v6: Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 0), 48),
-            },
+            pods: self.prefixes(
+                Ipv4Net::new_assert(Ipv4Addr::new(10, 244, id, 0), 24),
+                Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, id.into(), 0, 0, 0, 0), 64),
+            ),
+            network: self.network(),
             router: routed.then(|| Router {
                 place: Place::Netns(self.netns("r")),
                 wire: ifname(&format!("eth{id}")),
-                addresses: underlay(subnet, 254),
+                addresses: self.underlay(subnet, 254),
             }),
         }
     }
@@ -64,30 +86,28 @@ impl Shape {
     pub(crate) fn pod(&self, node: &NodeSpec, id: u8) -> Pod {
         Pod {
             id: id.into(),
-            netns: self.netns(&format!("n{}p{id}", node.id)),
+            place: Place::Netns(self.netns(&format!("n{}p{id}", node.id))),
             ifname: ifname("eth0"),
-            addresses: Addresses {
-                v4: Ipv4Addr::from_bits(node.pods.v4.network().to_bits() + 1 + u32::from(id)),
-                v6: Ipv6Addr::from_bits(node.pods.v6.network().to_bits() + 1 + u128::from(id)),
+            addresses: node.pods.iter().map(|net| nth(net, 1 + id)).collect(),
+            default_route: true,
+            published: match id {
+                1 => vec![PublishedPort { node: 8080, pod: POD_PORT, protocol: Protocol::Tcp }],
+                _ => Vec::new(),
             },
-            published: (id == 1).then_some(PublishedPort {
-                node: 8080,
-                pod: POD_PORT,
-                protocol: Protocol::Tcp,
-            }),
         }
     }
 }
 
 /// A node as its peers know it.
 pub(crate) fn peer(node: &NodeSpec) -> Peer {
-    Peer { id: node.id, underlay: node.underlay, pods: node.pods }
+    Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None }
 }
 
-fn underlay(subnet: u8, host: u8) -> Addresses {
-    Addresses {
-        v4: Ipv4Addr::new(192, 168, 100 + subnet, host),
-        v6: Ipv6Addr::new(0xfd00, 0x100, 0, subnet.into(), 0, 0, 0, host.into()),
+/// An address of a prefix by its number.
+pub(crate) fn nth(net: IpNet, number: u8) -> IpAddr {
+    match net {
+        IpNet::V4(v4) => Ipv4Addr::from_bits(v4.network().to_bits() + u32::from(number)).into(),
+        IpNet::V6(v6) => Ipv6Addr::from_bits(v6.network().to_bits() + u128::from(number)).into(),
     }
 }
 

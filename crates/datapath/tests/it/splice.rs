@@ -10,7 +10,7 @@ use bpf::splice::{self, Counter};
 use datapath::Family;
 use linux::{Cgroup, Netns};
 use plan::forwarding::Splice;
-use plan::{Fault, Journal, Place, Undone};
+use plan::{Fault, Journal, Undone};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
 use testkit::bound;
@@ -38,11 +38,9 @@ impl Node {
         let mut pair = Pair::new(path, Family::V4);
         let (plan, mut journal) = (pair.path_plan(), pair.journal());
         pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-        let Place::Netns(name) = &pair.nodes[1].place else { panic!("a node of a test has a namespace") };
-        let (cgroup, folder) = (
-            Splice { node: name.to_string() }.cgroup().expect("root can do it"),
-            bpf::pins::folder(name.as_str()),
-        );
+        let node = pair.nodes[1].programs();
+        let folder = bpf::pins::folder(&node);
+        let cgroup = Splice { node }.cgroup().expect("root can do it");
         Some(Node { cgroup, folder, pair, journal })
     }
 
@@ -66,7 +64,7 @@ impl Node {
     }
 
     fn address(&self, family: Family) -> SocketAddr {
-        SocketAddr::new(self.pair.pods[1].addresses.of(family), POD_PORT)
+        SocketAddr::new(self.pair.pods[1].addresses.of(family).expect("pods have both"), POD_PORT)
     }
 
     /// Connections from pod 2 to pod 1: the client's end and the server's.
@@ -416,7 +414,7 @@ fn what_is_no_pods_is_left_alone() {
     let netlink = linux::Netlink::open_in(&foreign).unwrap();
     let lo = netlink.index_of(&linux::IfName::new("lo").unwrap()).unwrap();
     for pod in &node.pair.pods[1..] {
-        netlink.address_add(lo, &IpAddr::from(pod.addresses.v4).into()).unwrap();
+        netlink.address_add(lo, &pod.addresses.of(Family::V4).unwrap().into()).unwrap();
     }
     let theirs = node.member(&foreign, || TcpListener::bind(to));
     let near = node.member(&foreign, || TcpStream::connect_timeout(&to, PATIENCE));

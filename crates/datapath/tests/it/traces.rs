@@ -1,6 +1,6 @@
 //! What is to show that packets took a path: every counter is one that the path's packets pass, on both sides.
 
-use datapath::{ALL, CNI, Counter, DataPath, End, Family, NodeSpec, Packets, Part, Pod, Protocol, Trace};
+use datapath::{ALL, CNI, Counter, DataPath, End, NodeSpec, Packets, Part, Pod, Protocol, Trace};
 use linux::{IfName, LinkKind};
 use plan::{Place, Plan, Step};
 
@@ -17,7 +17,7 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn new(path: &'static DataPath, same_node: bool) -> Case {
-        let shape = Shape { prefix: "hg".to_owned(), path, outer: Family::V4, mtu: 1500 };
+        let shape = Shape::new("hg", path);
         let nodes = [shape.node(1), shape.node(2)];
         let homes = if same_node { [0, 0] } else { [0, 1] };
         let server = if same_node { 2 } else { 1 };
@@ -35,7 +35,7 @@ impl Case {
     pub(crate) fn called(&self, place: &Place) -> &'static str {
         if *place == self.nodes[0].place {
             "node"
-        } else if *place == Place::Netns(self.pods[0].netns.clone()) {
+        } else if *place == self.pods[0].place {
             "pod"
         } else if self.nodes[0].router.as_ref().is_some_and(|router| *place == router.place) {
             "router"
@@ -72,7 +72,7 @@ impl Case {
                 Step::AddLink(link) => {
                     if let LinkKind::Veth { peer } | LinkKind::Netkit { peer } = &link.kind {
                         let there = peer.netns.clone().expect("a pod's end is born in the pod");
-                        links.push((Place::Netns(there), peer.name.clone()));
+                        links.push((there.into(), peer.name.clone()));
                     }
                     links.push((placed.place, link.name));
                 }
@@ -153,7 +153,7 @@ fn a_plugins_pod_is_known_by_what_it_sends() {
     let case = Case::new(&CNI, false);
     let traces = case.traces(Protocol::Tcp);
     for (pod, packets) in case.pods.iter().zip([Packets::Requests, Packets::Answers]) {
-        let place = Place::Netns(pod.netns.clone());
+        let place = pod.place.clone();
         let expected = Trace { place, counter: Counter::Sent(pod.ifname.clone()), packets };
         assert!(traces.contains(&expected), "{traces:?}");
     }
@@ -172,7 +172,7 @@ fn one_pod_alone_leaves_the_traces_of_its_own_side() {
             let end = |of: usize| End { node: &case.nodes[of], pod: (of == at).then_some(&case.pods[of]) };
             let alone = path.traces(end(0), end(1), Protocol::Tcp);
             let of_side = |traces: &[Trace], side: usize| -> Vec<Trace> {
-                let places = [case.nodes[side].place.clone(), Place::Netns(case.pods[side].netns.clone())];
+                let places = [case.nodes[side].place.clone(), case.pods[side].place.clone()];
                 traces.iter().filter(|trace| places.contains(&trace.place)).cloned().collect()
             };
             assert_eq!(of_side(&alone, at), of_side(&both, at), "{} {part:?}", path.name);

@@ -38,7 +38,8 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const MIB: u64 = 1 << 20;
-/// Limits that guides lower: the knobs, whose rows have the defaults of every kernel, and which of their numbers.
+/// Limits that guides lower: the knobs, whose rows have the defaults of every kernel, and the position of the number
+/// that limits.
 const LIMITS: &[(&str, usize)] = &[
     ("tcp_rmem", 2),
     ("tcp_wmem", 2),

@@ -132,11 +132,11 @@ enum Kind {
 /// lost only if that is full too, which rx_missed_errors counts (their datasheets, RNBC and MPC).
 const LATE: &str = "rx_no_buffer_count";
 
-/// What mlx5 counts when the memory of its port is full and no pause is asked for (its counters' documentation:
-/// "dropped due to lack of buffers on a physical port").
+/// The counter of mlx5 for packets that arrive while its port's buffer is full and no pause is requested (its
+/// counters' documentation: "dropped due to lack of buffers on a physical port").
 const DISCARDED: &str = "rx_discards_phy";
 
-/// What drivers call it; one star stands for anything. From the drivers' sources and documentation.
+/// The drivers' names for it; a star matches any text. From the drivers' sources and documentation.
 const NAMES: &[(Kind, &[&str])] = &[
     (
         Kind::Overflow,
@@ -224,12 +224,12 @@ fn of_kind(window: &Window<'_>, (before, card): (&Device, &Device), kind: Kind) 
     grew
 }
 
-/// How many packets a card lost for want of a place in its ring, at least (two names may count the same packet).
+/// The least number of packets that a card lost because its ring was full (two names may count one packet).
 pub(super) fn overflowed(window: &Window<'_>, looks: (&Device, &Device)) -> u64 {
     missed(&of_kind(window, looks, Kind::Overflow))
 }
 
-/// Those that were not only late.
+/// Growth without the counters of packets that were only late.
 fn missed(grew: &BTreeMap<String, u64>) -> u64 {
     grew.iter().filter(|(name, _)| *name != LATE).map(|(_, growth)| *growth).max().unwrap_or_default()
 }

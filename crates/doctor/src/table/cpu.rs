@@ -184,7 +184,7 @@ fn governor(window: &Window<'_>) -> Vec<Seen> {
     vec![Seen::information().saw(saw, "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")]
 }
 
-/// A CPU that has no time left and runs at less than seven tenths of its frequency, at both looks.
+/// A CPU without idle time that runs at less than seven tenths of its frequency in both snapshots.
 fn held_back(window: &Window<'_>, cpu: u16) -> Option<Seen> {
     let ticks = *window.cpus().get(&cpu)?;
     let busy = share(ticks.busy(), ticks.total());

@@ -1,4 +1,4 @@
-//! Settings that do nothing any more, that harm, or that are not what files say.
+//! Settings that have no effect any more, that do harm, or that differ from the files that set them.
 
 use tune::Since;
 
@@ -54,7 +54,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-/// Set to something else than its default, these do nothing.
+/// Parameters without effect that differ from their default.
 const OBSOLETE: &[(&str, &str, Since, &str)] = &[
     ("net/ipv4/tcp_low_latency", "0", Since(4, 14), "does nothing since Linux 4.14"),
     ("net/ipv4/tcp_fack", "0", Since(4, 15), "does nothing since Linux 4.15"),
@@ -85,7 +85,7 @@ fn obsolete(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-/// Switches of which one must be on, the knob, and by what one sees that it is felt.
+/// Switches that must be on: the parameter, the knob, and the symptom if it is off.
 const NEEDED: &[(&str, &str, &str)] = &[
     ("net/ipv4/tcp_window_scaling", "tcp_window_scaling", "windows stop at 64 KiB"),
     ("net/ipv4/tcp_sack", "tcp_sack", "one loss is repaired a round trip"),

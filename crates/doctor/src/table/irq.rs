@@ -98,11 +98,11 @@ fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-/// The CPU that is interrupted for nearly everything, though not for one queue alone: where one has the packets,
-/// placing its interrupt elsewhere spreads nothing.
+/// The CPU that serves nearly all interrupts of a card, unless they belong to a single queue: if one queue has all
+/// packets, moving its interrupt does not spread them.
 fn counted(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static str)> {
     let interrupts = window.interrupts(card);
-    // Queues that are alive: an interrupt for changes of the link, say, does not count.
+    // Only queues in use: an interrupt for changes of the link, for example, does not count.
     let by_queue: Vec<u64> =
         interrupts.iter().map(|(_, counts)| counts.values().sum()).filter(|count| *count > 0).collect();
     let (all, alive) = (by_queue.iter().sum::<u64>(), by_queue.len());
@@ -114,8 +114,8 @@ fn counted(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static 
     is_so.then_some((cpu, saw, INTERRUPTS))
 }
 
-/// The CPU that all queues would interrupt and that never catches up: it polls the card, which then has no reason to
-/// interrupt (Documentation/networking/napi.rst).
+/// The CPU that all queues would interrupt and that never catches up: it polls the card, which therefore sends no
+/// interrupts (Documentation/networking/napi.rst).
 fn polled(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static str)> {
     let interrupts = window.interrupts(card);
     // Queues that have been in use.
@@ -129,7 +129,7 @@ fn polled(window: &Window<'_>, card: &Device) -> Option<(u16, String, &'static s
     let cpus: BTreeSet<u16> = used.iter().flat_map(|interrupt| interrupt.affinity.iter()).collect();
     let packets_per_s = packets_per_s(window, card);
     let (&cpu, 1) = (cpus.first()?, cpus.len()) else { return None };
-    // With each of them as dear as a slow CPU makes it, a few hundred are enough to fill it.
+    // If each packet is expensive, as on a slow CPU, a few hundred fill it.
     let is_so = queues.len() >= 2 && packets_per_s >= 100.0 && busy(window, cpu) > 0.5;
     let saw = format!(
         "{packets_per_s:.0} packets a second, and all {} queues may interrupt CPU {cpu} alone",

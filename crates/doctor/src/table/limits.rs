@@ -10,7 +10,7 @@ use crate::rate::{bits_per_s, bytes, millis, percent, share};
 use crate::window::Connection;
 use crate::{Check, Family, Seen, Window};
 
-/// So many findings of one kind; more connections of one service are reported as one.
+/// The most findings of one kind; further connections of one service are reported as one.
 const SERVICES_MAX: usize = 5;
 /// Less than this in a window is no heavy connection.
 const HEAVY_BYTES: u64 = 100_000;
@@ -104,7 +104,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-/// Those that had something to send for a fifth of the window, and carried something.
+/// Connections that had data to send for a fifth of the window, and transferred some.
 fn heavy<'a>(window: &Window<'a>) -> Vec<Connection<'a>> {
     let all = window.connections().into_iter();
     all.filter(|connection| connection.acked() >= HEAVY_BYTES && connection.busy_share() > 0.2).collect()
@@ -171,10 +171,10 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
     })
 }
 
-/// The kernel notices that a send buffer is full only if it could send something at that moment. Else it shows so: all
-/// that the buffer holds is on its way, and the congestion window would let more go. A buffer holds the kernel's own
-/// share of each packet too, which is a third or so of small ones. It shows at both looks, so that it is no moment, if
-/// something was on its way at the first.
+/// The kernel notices a full send buffer only if it could send at that moment. Otherwise a full buffer shows in this
+/// way: all its data is in flight, and the congestion window has room for more. A buffer also holds the kernel's own
+/// share of each packet, about a third for small ones. The condition must hold in both snapshots, so that it is not
+/// momentary, if data was in flight at the first.
 fn is_buffer_full(connection: &Connection<'_>) -> bool {
     let full = |socket: &TcpSocket, tcp: &TcpInfo| {
         let buffer = socket.memory.map_or(0, |memory| memory.send_buffer);
@@ -239,7 +239,7 @@ fn is_loss_limited(connection: &Connection<'_>) -> bool {
     let again = connection.now.total_retrans.saturating_sub(connection.then.total_retrans);
     let loss_based = !connection.socket.congestion.starts_with("bbr");
     let near = mathis(connection) * 0.25..=mathis(connection) * 3.0;
-    // Where a queue stands, what is lost is what did not fit into it: that is the path, and it is full.
+    // In front of a standing queue, loss means that the queue overflowed: the path is full.
     let free = connection.network_share() > 0.5 && !is_buffer_full(connection) && !is_in_a_queue(connection);
     loss_based && again >= 3 && free && near.contains(&connection.goodput())
 }
@@ -308,7 +308,7 @@ fn by_path(window: &Window<'_>) -> Vec<Seen> {
 
 fn by_program(window: &Window<'_>) -> Vec<Seen> {
     let mut all: Vec<Connection<'_>> = window.connections();
-    // What began within the window has not had all of it.
+    // A connection that began within the window was not there for all of it.
     all.retain(|connection| {
         connection.acked() >= HEAVY_BYTES * 10 && connection.then.rtt > 0 && connection.busy_share() < 0.2
     });
@@ -322,8 +322,8 @@ fn by_program(window: &Window<'_>) -> Vec<Seen> {
     all.into_iter().take(SERVICES_MAX).map(seen).collect()
 }
 
-/// Packets wait for twice the path's own round trip, and for fifty milliseconds, which affects all that share the
-/// queue. It must be so at both readings, so that it is a standing queue.
+/// Packets wait for twice the path's own round trip and for at least fifty milliseconds, which affects all traffic in
+/// that queue. It must hold in both snapshots, so that it is a standing queue.
 fn is_in_a_queue(connection: &Connection<'_>) -> bool {
     let (takes, least) = (connection.lasting_rtt(), connection.now.min_rtt.max(1));
     takes / 3 >= least && takes - least >= 50_000

@@ -137,8 +137,8 @@ fn offloads(window: &Window<'_>) -> Vec<Seen> {
     for (_, card) in window.cards() {
         let Some(nic) = window.nic(&card.name) else { continue };
         let off = |name: &str| nic.offloads.get(name) == Some(&false);
-        // Without checksums and scattered packets the card could not do TSO at all; the old calls do not report what it
-        // could do, so that TSO alone is no finding on a card that lacks these.
+        // Without checksums and scattered packets the card could not do TSO at all. The old calls do not report what
+        // it supports, so TSO alone is no finding on a card that lacks these.
         let can_tso = !off("tx-checksum") && !off("scatter-gather");
         let mut missing: Vec<&'static str> = Vec::new();
         missing.extend(["gso", "gro"].into_iter().filter(|name| off(name)));
@@ -206,19 +206,19 @@ fn qdiscs<'a>(window: &Window<'a>) -> Vec<(&'a Device, &'a QdiscCounters, &'a Qd
     window.after.answers.qdiscs.iter().flatten().filter_map(pair).collect()
 }
 
-/// Whether a discipline is a link's root and drops for want of room. mq and classful ones count what their children
-/// dropped; netem drops because it was configured to.
+/// Whether a discipline is a link's root and drops because its queue is full. mq and classful ones only sum up their
+/// children; netem drops because it was configured to.
 fn drops_for_room(qdisc: &QdiscCounters) -> bool {
     qdisc.root && !matches!(qdisc.kind.as_str(), "netem" | "ingress" | "clsact")
 }
 
-/// What the links' queueing disciplines dropped for want of room.
+/// Packets that the links' queueing disciplines dropped because a queue was full.
 pub(super) fn dropped(window: &Window<'_>) -> u64 {
     let roots = qdiscs(window).into_iter().filter(|(_, _, qdisc)| drops_for_room(qdisc));
     roots.map(|(_, before, after)| after.drops_since(before)).sum()
 }
 
-/// How many packets came back to a link's queueing discipline because its driver had stopped the queue
+/// Packets that came back to a link's queueing discipline because its driver had stopped the queue
 /// (`dev_requeue_skb`).
 pub(super) fn came_back(window: &Window<'_>, link: &Device) -> u64 {
     let roots =
@@ -262,7 +262,7 @@ fn standing(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     for (device, before, after) in qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root) {
         let sent = after.bytes.saturating_sub(before.bytes) as f64 / window.seconds();
-        // At both ends, so that it is no burst that was just there.
+        // In both snapshots, so that it is not a single burst.
         let waiting = before.backlog_bytes.min(after.backlog_bytes);
         let wait_us = f64::from(waiting) / sent.max(1.0) * 1e6;
         if sent < 1e5 || wait_us < 5000.0 || keeps_time(window, after) {

@@ -137,7 +137,7 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
 fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
     let overflowing = window.grew("TcpExtListenOverflows") > 0;
     let full = listeners(window).into_iter().filter(|(_, waiting, limit)| {
-        // One of one that waits is on its way to be accepted.
+        // A single waiting connection may be about to be accepted.
         *waiting > 1 && share((*waiting).into(), (*limit).into()) > 0.7
     });
     let seen = |(name, waiting, limit): (String, u32, u32)| {
@@ -173,7 +173,7 @@ fn half_open(window: &Window<'_>) -> Vec<Seen> {
     {
         return vec![seen.set("tcp_max_syn_backlog", limit * 4)];
     }
-    // A listener's limit is the smaller of what its program asked for and somaxconn.
+    // A listener's limit is the smaller of its program's backlog and somaxconn.
     let most = window.number("net/core/somaxconn").unwrap_or_default();
     let is_capped = most > 0 && window.listeners().any(|socket| u64::from(socket.wqueue) >= most);
     vec![if is_capped { seen.set("somaxconn", most * 4) } else { seen }]
@@ -187,7 +187,7 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let failed = window.grew("TcpAttemptFails");
-    // A connection has up to six of them: one program that knocks at one dead address is no trouble of the host's.
+    // A connection sends up to six of them: one program that retries one dead address is not a problem of the host.
     let effect = again >= 10 && begun >= 20;
     let saw =
         format!("{again} handshake packets retransmitted; {begun} connections started, {failed} failed");
@@ -201,8 +201,8 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
     }]
 }
 
-/// The destination that most of those wait for whose first packet was sent again, how many these are, and how many wait
-/// for any destination.
+/// The destination of most connections whose first packet was retransmitted, the number of these, and the number of
+/// such connections to any destination.
 fn unanswered(window: &Window<'_>) -> Option<(SocketAddr, usize, usize)> {
     let again =
         |socket: &&TcpSocket| socket.state == SYN_SENT && socket.tcp.is_some_and(|tcp| tcp.retransmits > 0);
@@ -288,7 +288,7 @@ fn time_wait(window: &Window<'_>) -> Vec<Seen> {
 fn refused(window: &Window<'_>) -> Vec<Seen> {
     let (resets, failed) = (window.grew("TcpOutRsts"), window.grew("TcpAttemptFails"));
     let per_s = resets as f64 / window.seconds();
-    // A reset that follows data in a closed socket is counted too; so many with so few connections are refusals.
+    // A reset for data in a closed socket is counted too; but so many resets with so few connections are refusals.
     if per_s < 10.0 || resets < 2 * window.grew("TcpPassiveOpens") {
         return Vec::new();
     }

@@ -6,9 +6,9 @@ use crate::rate::{percent, share};
 use crate::window::SYN_SENT;
 use crate::{Check, Family, Seen, Window};
 
-/// Where what this host sends is lost on the host itself, which comes before what TCP sees of it. What it loses on
-/// receiving (rings, damaged frames) is sent again by others, and is not among these. A backlog holds what is sent by
-/// veths and by the loopback too.
+/// Findings about packets that this host sends and loses itself, which TCP notices later. Packets lost on reception
+/// (rings, damaged frames) are retransmitted by other hosts and are not among them. A backlog also holds packets sent
+/// over veths and the loopback.
 const LOST_HERE: &[&str] = &["HG002", "HG003", "HG033", "HG034", "HG037", "HG043", "HG048", "HG051"];
 
 pub(super) const FAMILY: Family = Family {
@@ -109,9 +109,9 @@ pub(super) fn sent_again(window: &Window<'_>) -> u64 {
     window.grew("TcpRetransSegs").saturating_sub(window.grew("TcpExtTCPSynRetrans"))
 }
 
-/// Timeouts of data. Who connects from here has timeouts too, one for each first packet that is sent again; the answers
-/// that are sent again to who connects to here are in TCPSynRetrans and in no count of timeouts. The two are not told
-/// apart, so that no more is taken off than those can have had who were connecting.
+/// Timeouts of data. Connecting from here also causes timeouts, one for each retransmitted first packet; retransmitted
+/// answers to peers that connect here are in TCPSynRetrans and in no count of timeouts. The two cannot be separated,
+/// so no more is subtracted than the connecting sockets can have had.
 pub(super) fn timeouts_of_data(window: &Window<'_>) -> u64 {
     let sockets = window.before.answers.sockets.iter().flatten();
     let connecting = sockets.filter(|socket| socket.state == SYN_SENT).count() as u64;

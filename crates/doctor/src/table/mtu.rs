@@ -68,7 +68,7 @@ struct Narrow<'a> {
     read_from: &'static str,
 }
 
-/// What routers said and the kernel has not yet forgotten; of both families.
+/// Path MTUs that routers reported and the kernel still remembers, of both families.
 fn learnt<'a>(window: &Window<'a>) -> Vec<Narrow<'a>> {
     let paths = window.after.answers.path_mtus.iter().flatten();
     let narrow = paths.filter_map(|path| {
@@ -80,8 +80,8 @@ fn learnt<'a>(window: &Window<'a>) -> Vec<Narrow<'a>> {
     narrow.collect()
 }
 
-/// Whether a route has an MTU of its own that is no larger than what passes: then nothing was learnt, since nothing
-/// larger is sent. Which of several tables is asked depends on rules, so that a route of any table counts.
+/// Whether a route has its own MTU that is no larger than the path's: then the kernel learns none, since it sends no
+/// larger packets. Rules decide which table applies, so a route of any table counts.
 fn is_set(window: &Window<'_>, peer: IpAddr, device: &Device, passes: u32) -> bool {
     let mut routes = window.after.answers.route_mtus.iter().flatten();
     routes.any(|route| route.index == device.index && route.dst.contains(&peer) && route.mtu <= passes)

@@ -146,8 +146,8 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
     if of_card { found } else { found.into_iter().chain(no_rps_of_virtual(window)).collect() }
 }
 
-/// The end of a veth has one receive queue, which is worked on where its packets were sent. The one that receives most
-/// is what fills a CPU, if one is full and no card fills it.
+/// The end of a veth has one receive queue, which the sending CPU works on. If a CPU is full and no card fills it, the
+/// veth that receives most does.
 fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
     let (cpu, full) = window.saturated()?;
     let links = window.devices().filter(|(_, device)| {
@@ -223,7 +223,7 @@ fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
         .filter(|device| device.hardware)
         .map(|device| device.rx.len())
         .sum::<usize>();
-    // It was requested and does nothing, but harms nothing either.
+    // It was requested and has no effect, but does no harm either.
     let seen = Seen::with_effect(false, 5.0)
         .saw(format!("rps_sock_flow_entries is {entries}"), RFS_TABLE)
         .saw(format!("the queues track {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt");
@@ -271,7 +271,7 @@ fn few_channels(window: &Window<'_>) -> Vec<Seen> {
             continue;
         }
         let full = window.saturated().filter(|(cpu, _)| interrupted_by(window, card).contains(*cpu));
-        // Above RPS in the order, since the card does it for nothing.
+        // Sorted above RPS, since the card does it without CPU time.
         let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0 + 1.0))
             .on(&card.name)
             .saw(format!("{now} queues in use, {most} there, {cpus} CPUs near the card"), "ETHTOOL_GCHANNELS")

@@ -103,7 +103,7 @@ fn collapsed(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let lost = window.grew("TcpExtRcvPruned") + window.grew("TcpExtOfoPruned");
-    // Without PruneCalled there is none of the others. One socket that is squeezed once is no trouble.
+    // Without PruneCalled the others are zero. One socket that is squeezed once is no problem.
     let squeezed = share(window.grew("TcpExtTCPRcvCollapsed"), window.grew("TcpInSegs"));
     let effect = lost > 0 || squeezed > 0.001;
     vec![Seen::with_effect(effect, 25.0).saw(figures, NETSTAT)]
@@ -198,7 +198,7 @@ fn group_memory(window: &Window<'_>) -> Vec<Seen> {
     let mut found = Vec::new();
     for group in &window.after.groups.tight {
         let (of_sockets, filled) = (share(group.sockets, group.most), share(group.taken, group.most));
-        // Caches of files fill what there is, and are given back.
+        // File caches fill all free memory, and are released on demand.
         if of_sockets < 0.1 || filled < 0.9 {
             continue;
         }

@@ -50,10 +50,10 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-/// Less than this in a window is nothing that a setting helps.
+/// No setting helps a connection that sends fewer bytes than this in a window.
 const BYTES_MIN: u64 = 100_000;
-/// More of its segments sent again than this, and loss is what makes a connection slow. A probe for the last segment of
-/// a burst (TLP) may go out where nothing was lost.
+/// If a larger share of its segments is retransmitted, loss is what makes a connection slow. A probe for the last
+/// segment of a burst (TLP) may be sent without any loss.
 const LOSS_MAX: f64 = 0.005;
 /// On shorter paths a few round trips more are not felt.
 const FAR_US: u32 = 5000;
@@ -62,7 +62,7 @@ const FIRST_WINDOW: u32 = 10;
 /// A threshold that no connection has found yet (`TCP_INFINITE_SSTHRESH`).
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
-/// Those that carried something over a long path without loss to speak of, the largest first.
+/// Connections that transferred data over a long path with little loss, the largest first.
 fn far_without_loss<'a>(window: &Window<'a>) -> Vec<Connection<'a>> {
     let mut all = window.connections();
     all.retain(|connection| {
@@ -73,7 +73,7 @@ fn far_without_loss<'a>(window: &Window<'a>) -> Vec<Connection<'a>> {
     all
 }
 
-/// The one that carried most stands for all.
+/// Reports the connection that transferred most on behalf of all.
 fn on_first(seen: Seen, all: &[Connection<'_>]) -> Vec<Seen> {
     let more = all.len() - 1;
     let subject = all[0].name();
@@ -134,8 +134,8 @@ fn left_early(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let mut all = far_without_loss(window);
-    // Without any loss the threshold is where slow start was left, and the path took much more later. What the peer
-    // says it had already (DSACK) was not lost.
+    // Without any loss the threshold is where slow start ended, and the path took much more later. Segments that the
+    // peer reports as duplicates (DSACK) were not lost.
     all.retain(|connection| {
         let now = connection.now;
         connection.then.rtt == 0
@@ -172,7 +172,7 @@ fn take_turns(window: &Window<'_>) -> Vec<Seen> {
     let mut all = window.connections();
     all.retain(|connection| {
         let now = connection.now;
-        // A piece that is held back though both windows have room for it, behind one that is on its way.
+        // A partial segment that waits behind one in flight although both windows have room for it.
         let held = now.unacked > 0 && (1..now.snd_mss).contains(&now.notsent_bytes);
         let room = now.snd_cwnd > now.unacked && !is_small(now.snd_wnd, now.snd_mss);
         // Some of its round trips are the peer's 40 ms, others the path's.

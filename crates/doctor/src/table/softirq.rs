@@ -93,9 +93,9 @@ fn saturated(window: &Window<'_>) -> Vec<Seen> {
     let rounds = |kind: &str| window.softirqs(kind).get(&cpu).copied().unwrap_or_default();
     let packets = softnet(window).find(|row| row.cpu == cpu).map_or(0, |row| row.processed);
     let per_s = packets as f64 / window.seconds();
-    // The time is not given by kind. Rounds are no measure of it: one may take a microsecond or milliseconds. But a CPU
-    // that hardly receives, or that works for a disk more often, is not meant here. Packets may be so dear that
-    // some tens a second are all that it can take.
+    // The kernel does not report the time by kind, and rounds are no measure of it: one may take a microsecond or
+    // milliseconds. But a CPU that hardly receives, or that works more often for a disk, does not count here. If
+    // packets are expensive, some tens a second can fill it.
     let others_work: u64 = ["BLOCK", "IRQ_POLL", "TASKLET"].iter().map(|kind| rounds(kind)).sum();
     if per_s < 20.0 || rounds("NET_RX") < others_work {
         return Vec::new();
@@ -116,7 +116,7 @@ fn saturated(window: &Window<'_>) -> Vec<Seen> {
 
 fn backlog(window: &Window<'_>) -> Vec<Seen> {
     let (all, processed) = growth(window, |cpu| (cpu.dropped, cpu.processed));
-    // Of all CPUs together, since the one that limits a flow is not the one whose backlog it is.
+    // Summed over all CPUs, since the CPU that limits a flow is not the one that owns the backlog.
     let dropped = all.saturating_sub(growth(window, |cpu| (cpu.flow_limited, 0)).0);
     if dropped == 0 {
         return Vec::new();
@@ -202,7 +202,7 @@ fn growth(window: &Window<'_>, columns: impl Fn(&SoftnetCpu) -> (u64, u64)) -> (
     })
 }
 
-/// What each CPU did in between, for those that were there at both ends.
+/// The counts of each CPU in between, for the CPUs that are in both snapshots.
 fn softnet<'a>(window: &Window<'a>) -> impl Iterator<Item = SoftnetCpu> + use<'a> {
     let (before, after) = (&window.before.softnet, &window.after.softnet);
     let earlier = move |cpu| before.iter().find(|row| row.cpu == cpu);

@@ -146,7 +146,7 @@ fn narrow_slot(window: &Window<'_>) -> Vec<Seen> {
 
 fn waits(window: &Window<'_>) -> Vec<Seen> {
     let near = window.connections().into_iter().filter(|connection| {
-        // Of those that carry something, or a connection at rest would speak for all.
+        // Only connections that transfer data, otherwise an idle one would represent all.
         (1..2000).contains(&connection.now.min_rtt) && connection.acked() + connection.received() >= 10_000
     });
     // One to a container of this host has a shorter way than any card's.

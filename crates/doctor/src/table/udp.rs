@@ -84,7 +84,7 @@ fn receive_buffer(window: &Window<'_>) -> Vec<Seen> {
     }
     let most = window.number("net/core/rmem_max").unwrap_or_default();
     let seen = seen.saw(format!("a program may ask for {most} bytes"), "/proc/sys/net/core/rmem_max");
-    // QUIC and others ask for 7.5 MB and get what is allowed.
+    // QUIC implementations and others request 7.5 MB and get the allowed maximum.
     vec![if most < 7_500_000 && most > 0 {
         seen.set("rmem_max", 7_500_000).remedy(
             "then a program that asks for a larger buffer gets it, started again; one that asks for none has rmem_default, \

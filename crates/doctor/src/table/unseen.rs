@@ -5,9 +5,9 @@ use linux::Device;
 use crate::finding::USUAL;
 use crate::{Check, Family, Seen, Window};
 
-/// Drivers whose host drops packets without a counter for the guest.
+/// Drivers whose hypervisor drops packets without a counter in the guest.
 const PARAVIRTUAL: [&str; 4] = ["virtio_net", "xen_netfront", "vmxnet3", "hv_netvsc"];
-/// Drivers of virtual functions, whose card drops packets without a counter for them.
+/// Drivers of virtual functions, whose card drops packets without a counter for the function.
 const FUNCTIONS: [&str; 5] = ["ixgbevf", "iavf", "igbvf", "hinic_vf", "mana"];
 
 pub(super) const FAMILY: Family = Family {

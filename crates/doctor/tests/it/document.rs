@@ -1,4 +1,4 @@
-//! The page of findings is what the table says.
+//! The page of findings agrees with the table.
 
 use std::path::Path;
 

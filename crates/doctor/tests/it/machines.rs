@@ -1,8 +1,9 @@
-//! Machines of other kernels, as `hostgap collect` saw them: a virtual machine with a virtio card of four queues.
+//! Machines with other kernels, as `hostgap collect` recorded them: a virtual machine with a virtio card of four
+//! queues.
 //!
-//! Each is one file of texts below lines `==> PATH <==`, as `tail -v -n +1` prints them; what was the same at the end
-//! is there once. To make one again, in a guest: collect a tree, delete from `after` what is the same in `before`,
-//! `find . -type f | sort | xargs tail -v -n +1`.
+//! Each is one file of texts below lines `==> PATH <==`, as `tail -v -n +1` prints them; texts that did not change are
+//! included once. To make one again, in a guest: collect a tree, delete from `after` the files that equal those in
+//! `before`, `find . -type f | sort | xargs tail -v -n +1`.
 
 use std::fs;
 use std::path::Path;

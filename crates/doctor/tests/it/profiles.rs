@@ -1,4 +1,4 @@
-//! A machine that was set as one of hostgap's own profiles says has nothing that doctor would find.
+//! On a machine that is set up by one of hostgap's own profiles, doctor has no findings.
 
 use linux::IfName;
 use linux::ethtool::{Feature, NicParameter};
@@ -7,7 +7,7 @@ use tune::{Nic, PROFILES, Profile, Site};
 
 use crate::scene::Scene;
 
-/// The scene's machine, with its first so many queues.
+/// The scene's machine, with its first `queues` queues.
 fn site(queues: u16) -> Site {
     Site {
         process: Place::Host,
@@ -19,7 +19,7 @@ fn site(queues: u16) -> Site {
     }
 }
 
-/// Does to the texts what the step does to the kernel; what no text shows is told as false.
+/// Makes the step's change in the texts; returns false if no text shows it.
 fn set(scene: &mut Scene, step: &Step) -> bool {
     let Step::Set(setting) = step else { panic!("{step:?} is planted nowhere") };
     match setting {
@@ -55,14 +55,14 @@ fn set(scene: &mut Scene, step: &Step) -> bool {
                 }
             });
         }
-        // What routes tell connections is in no text that doctor reads.
+        // Properties of routes are in no text that doctor reads.
         Set::RouteMetric(_) => return false,
         other => panic!("{other:?} is planted nowhere"),
     }
     true
 }
 
-/// The value that stands where a step writes, for what a profile wants at least.
+/// The present value at the place that a step writes, for profiles that require a minimum.
 fn standing(scene: &Scene, step: &Step) -> String {
     let path = match step {
         Step::Set(Set::Sysctl(SetSysctl { key, .. })) => format!("proc/sys/{key}"),

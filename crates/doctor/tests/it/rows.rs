@@ -79,7 +79,7 @@ fn a_planted_fault_is_named_first() {
         if fault.severity == Severity::Warning {
             assert_eq!(order[0].0, fault.code, "{}: {order:?}", fault.name);
         } else {
-            // Worth knowing is no reason to be warned of anything.
+            // A result that needs no action must not cause a warning.
             assert!(
                 order.iter().all(|(_, severity)| *severity == Severity::Information),
                 "{}: {order:?}",
@@ -112,7 +112,7 @@ fn proposals_are_settings_that_knobs_take() {
     }
 }
 
-/// Who does not answer is the first thing that one wants to know.
+/// The destination that does not answer must be named first.
 #[test]
 fn a_destination_that_does_not_answer_is_named() {
     let mut scene = Scene::healthy();
@@ -241,7 +241,7 @@ fn lost_races_are_no_full_table() {
     assert!(proposed([90, 190, 100], "1200"));
 }
 
-/// Whose sockets are whose group's is not known: a quota that another container used up explains no slow reader.
+/// Which group a socket belongs to is unknown: a quota that another container used up explains no slow reader.
 #[test]
 fn a_throttled_group_is_not_the_cause_of_all_that_reads_slowly() {
     let mut scene = Scene::healthy();

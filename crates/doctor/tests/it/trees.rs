@@ -1,4 +1,4 @@
-//! Trees that were collected, and trees that somebody made up.
+//! Trees that were collected, and trees that were forged.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -85,7 +85,7 @@ fn nothing_outside_of_a_tree_is_read() {
     let blind = ["links (sys/class/net)", "the CPUs' backlogs (proc/net/softnet_stat)"];
     assert_eq!(diagnosis.blind, blind);
 
-    // The looks and the head are part of the tree too.
+    // The snapshots and the head are part of the tree too.
     let moved = directory.path().join("moved");
     fs::rename(tree.join("after"), &moved).unwrap();
     symlink(&moved, tree.join("after")).unwrap();
@@ -124,7 +124,7 @@ fn what_stands_where_a_file_belongs_is_named_and_not_waited_for() {
         assert_eq!(diagnosis.unseen.iter().filter(is_named).count(), 1, "{file}: {:#?}", diagnosis.unseen);
     }
     assert_eq!(diagnosis.blind, ["soft interrupts (proc/softirqs)"]);
-    // Without the CPUs nothing can be said at all.
+    // Without the CPUs no judgement is possible.
     mknodat(CWD, emptied("proc/stat"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     let error = open(&tree).unwrap_err().to_string();
     assert!(error.contains("proc/stat: it is a pipe"), "{error}");
@@ -175,7 +175,7 @@ fn a_tree_gets_a_directory_of_its_own() {
     destination(&at("empty")).unwrap();
 }
 
-/// Numbers that no machine counts to: sums, products and differences of them are still figures.
+/// Numbers beyond any real count: sums, products and differences of them must still be figures.
 #[test]
 fn numbers_of_any_size_are_judged() {
     const MOST: &str = "1099511627776";

@@ -4,10 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::load::{Client, Live, Outcome, Run};
+use ::load::{Client, Live, LoadError, Outcome, Run};
 use indicatif::{ProgressBar, ProgressStyle};
-
-use super::job::explain;
 
 /// Runs, shows the progress, and stops when a signal comes.
 pub(super) fn drive(
@@ -15,7 +13,7 @@ pub(super) fn drive(
     run: &Run,
     stop: &AtomicBool,
     what: &str,
-) -> anyhow::Result<Outcome> {
+) -> Result<Outcome, LoadError> {
     let live = Live::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -24,7 +22,6 @@ pub(super) fn drive(
         done.store(true, Ordering::Relaxed);
         outcome
     })
-    .map_err(explain)
 }
 
 fn watch(live: &Live, run: &Run, stop: &AtomicBool, done: &AtomicBool, what: &str) {

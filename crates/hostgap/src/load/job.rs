@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::load::slo::Slo;
 use ::load::{Expect, LoadError, Pool, Run, Schedule, Target, Wait, WhenBusy, plain};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 
 use super::args::{Args, Arrivals, HttpArg, LoadArgs, WaitArg, WhenBusyArg};
-use super::slo::Slo;
-use super::{request, url};
+use super::{request, slo, url};
 use crate::exit::BadInput;
 use crate::units;
 
@@ -73,7 +73,7 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
     fits(&args, &schedules)?;
     let kind = schedules[0];
     let goal = match args.load.slo.as_deref() {
-        Some(text) => Goal::Max(text.parse().map_err(BadInput)?),
+        Some(text) => Goal::Max(slo::read(text).map_err(BadInput)?),
         None => Goal::Rates(schedules),
     };
     let cpus: Vec<u16> = args.generator.cpus.iter().flat_map(CpuSet::iter).collect();

@@ -1,21 +1,21 @@
 //! The result of a run as JSON. docs/json.md describes each field.
 
 use ::load::checks::{Check, Kind, Percentile, told};
-use ::load::{Histogram, Outcome, Overdue, Protocol, Schedule, ThreadCost};
+use ::load::search::{Found, Tried};
+use ::load::slo::Slo;
+use ::load::{Histogram, Judged, Outcome, Overdue, Protocol, Schedule, ThreadCost};
 use serde_json::{Map, Value, json};
 
-use super::Ran;
 use super::job::Job;
-use super::search::{Found, Tried};
-use super::slo::Slo;
-use super::text::wait;
+use super::slo;
+use super::text::{ended, wait};
 
 /// Goes up when a field changes its meaning, its unit or its type, or is removed.
 const SCHEMA: u32 = 2;
 
 /// Times are nanoseconds; unknown values are null.
-pub(super) fn run(job: &Job, ran: &Ran) -> Value {
-    let Ran { schedule, outcome, verdict } = ran;
+pub(super) fn run(job: &Job, ran: &Judged) -> Value {
+    let Judged { schedule, outcome, verdict } = ran;
     let mut value = json!({
         "schema": SCHEMA,
         "url": job.url,
@@ -108,21 +108,21 @@ fn connections(outcome: &Outcome) -> Value {
 }
 
 /// Several rates, one run each.
-pub(super) fn sweep(job: &Job, runs: &[Ran]) -> Value {
+pub(super) fn sweep(job: &Job, runs: &[Judged]) -> Value {
     json!({ "schema": SCHEMA, "runs": runs.iter().map(|ran| run(job, ran)).collect::<Vec<_>>() })
 }
 
 /// The highest rate with its run, and what was tried on the way.
 pub(super) fn found(job: &Job, slo: &Slo, found: &Found) -> Value {
-    let tried = |tried: &Tried| json!({ "rate_rps": tried.rate_per_s, "broken": tried.broken });
+    let tried = |tried: &Tried| json!({ "rate_rps": tried.rate_per_s, "broken": tried.broken.as_ref().map(slo::why) });
     let best = found.best.as_ref();
     json!({
         "schema": SCHEMA,
-        "slo": slo.to_string(),
+        "slo": slo::words(slo),
         "max_rps": best.and_then(|ran| ran.schedule.rate_per_s()),
         "tried": found.tried.iter().map(tried).collect::<Vec<_>>(),
         "run": best.map(|ran| run(job, ran)),
-        "ended": found.ended,
+        "ended": ended(found),
     })
 }
 

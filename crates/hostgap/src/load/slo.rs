@@ -1,76 +1,39 @@
-//! Parsing and checking of response time limits.
+//! Response time limits as they are typed and told.
 
-use std::fmt;
-use std::str::FromStr;
-
-use ::load::Outcome;
+use ::load::slo::{Broken, Limit, Slo};
 
 use crate::units;
 
-/// A service level objective: percentiles of response time, each with its limit.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Slo(Vec<Limit>);
-
-#[derive(Debug, Clone, PartialEq)]
-struct Limit {
-    /// In percent, as typed.
-    percentile: f64,
-    below_ns: u64,
+/// Reads limits with commas between them: `p99<2ms,p99.9<10ms`.
+pub(super) fn read(text: &str) -> Result<Slo, String> {
+    text.split(',').map(limit).collect::<Result<_, _>>().map(Slo::new)
 }
 
-impl Slo {
-    /// The first limit that does not hold; `None`: all hold. Requests without an answer count as slower than all
-    /// others.
-    pub(super) fn broken(&self, outcome: &Outcome) -> Option<String> {
-        if outcome.intended == 0 {
-            return Some("no request was due in so short a time".to_owned());
+fn limit(text: &str) -> Result<Limit, String> {
+    let bad = || format!("`{text}` is not a limit: p99<2ms or p99.9<10ms is expected");
+    let (percentile, time) = text.trim().split_once('<').ok_or_else(bad)?;
+    let percentile = percentile.trim().strip_prefix('p').ok_or_else(bad)?.parse().map_err(|_| bad())?;
+    let below = units::duration(time.trim())?;
+    Limit::new(percentile, below.as_nanos() as u64).ok_or_else(bad)
+}
+
+/// `p99 < 2.00 ms, p99.9 < 10.0 ms`.
+pub(super) fn words(slo: &Slo) -> String {
+    let limit = |limit: &Limit| format!("p{} < {}", limit.percentile(), units::time(limit.below_ns()));
+    slo.limits().iter().map(limit).collect::<Vec<_>>().join(", ")
+}
+
+/// Why the limits did not hold.
+pub(super) fn why(broken: &Broken) -> String {
+    match broken {
+        Broken::NothingDue => "no request was due in so short a time".to_owned(),
+        Broken::Unanswered { unanswered, intended } => {
+            format!("{unanswered} of {intended} requests were not answered as expected")
         }
-        let unanswered = outcome.intended - outcome.answered;
-        self.0.iter().find_map(|limit| {
-            let beyond = (outcome.intended as f64 * (1.0 - limit.percentile / 100.0)) as u64;
-            if unanswered > beyond {
-                let all = outcome.intended;
-                return Some(format!("{unanswered} of {all} requests were not answered as expected"));
-            }
-            // The percentile of all intended requests, with the unanswered ones ranked last.
-            let answered = outcome.answered as f64;
-            let place = (outcome.intended as f64 * limit.percentile / 100.0 / answered).min(1.0);
-            let seen_ns = outcome.response.value_at_quantile(place);
-            (seen_ns >= limit.below_ns).then(|| format!("p{} was {}", limit.percentile, units::time(seen_ns)))
-        })
-    }
-}
-
-impl FromStr for Slo {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Slo, String> {
-        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Slo)
-    }
-}
-
-impl FromStr for Limit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Limit, String> {
-        let bad = || format!("`{text}` is not a limit: p99<2ms or p99.9<10ms is expected");
-        let (percentile, time) = text.trim().split_once('<').ok_or_else(bad)?;
-        let percentile = percentile.trim().strip_prefix('p').ok_or_else(bad)?.parse().map_err(|_| bad())?;
-        let below = units::duration(time.trim())?;
-        if !(0.0..100.0).contains(&percentile) || below.is_zero() {
-            return Err(bad());
+        Broken::Slow { percentile, seen_ns } => format!("p{percentile} was {}", units::time(*seen_ns)),
+        Broken::Unsent { unsent, intended, because } => {
+            format!("{unsent} of {intended} requests could not be sent in time: {because}")
         }
-        Ok(Limit { percentile, below_ns: below.as_nanos() as u64 })
-    }
-}
-
-impl fmt::Display for Slo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, limit) in self.0.iter().enumerate() {
-            let comma = if index > 0 { ", " } else { "" };
-            write!(f, "{comma}p{} < {}", limit.percentile, units::time(limit.below_ns))?;
-        }
-        Ok(())
     }
 }
 
@@ -79,24 +42,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_without_answers_break_any_limit_and_none_at_all_meet_none() {
-        let slo: Slo = "p50<1h".parse().unwrap();
-        let mut outcome = ::load::Outcome::new(Some(1.0), ::load::Protocol::Http);
-        assert_eq!(slo.broken(&outcome).as_deref(), Some("no request was due in so short a time"));
-        (outcome.intended, outcome.sent) = (10, 10);
-        assert_eq!(slo.broken(&outcome).as_deref(), Some("10 of 10 requests were not answered as expected"));
-        outcome.answered = 10;
-        outcome.response.record_n(1_000, 10).unwrap();
-        assert_eq!(slo.broken(&outcome), None);
+    fn limits_are_read_and_told() {
+        let slo = read("p99<2ms, p99.9 < 10ms").unwrap();
+        let limit = |percentile, below_ns| Limit::new(percentile, below_ns).unwrap();
+        assert_eq!(slo, Slo::new(vec![limit(99.0, 2_000_000), limit(99.9, 10_000_000)]));
+        assert_eq!(words(&slo), "p99 < 2.00 ms, p99.9 < 10.0 ms");
+        for text in ["", "p99", "99<2ms", "p99<2", "p100<1s", "p99<0s", "p50<1ms,", "p99>1ms"] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 
     #[test]
-    fn limits_are_read() {
-        let slo: Slo = "p99<2ms, p99.9 < 10ms".parse().unwrap();
-        let limit = |percentile, below_ns| Limit { percentile, below_ns };
-        assert_eq!(slo, Slo(vec![limit(99.0, 2_000_000), limit(99.9, 10_000_000)]));
-        for text in ["", "p99", "99<2ms", "p99<2", "p100<1s", "p99<0s", "p50<1ms,", "p99>1ms"] {
-            assert!(text.parse::<Slo>().is_err(), "{text}");
-        }
+    fn what_does_not_hold_is_told() {
+        assert_eq!(why(&Broken::Slow { percentile: 99.9, seen_ns: 5_000_000 }), "p99.9 was 5.00 ms");
+        let unanswered = Broken::Unanswered { unanswered: 1, intended: 10 };
+        assert_eq!(why(&unanswered), "1 of 10 requests were not answered as expected");
     }
 }

@@ -3,32 +3,54 @@
 use std::fmt::Write;
 
 use ::load::checks::{Kind, Percentile, told};
-use ::load::{Handshakes, Histogram, Outcome, Protocol, Schedule, Split, ThreadCost, Wait, plain};
+use ::load::search::{Ended, Found};
+use ::load::slo::Slo;
+use ::load::{
+    Handshakes, Histogram, Judged, Outcome, Protocol, Schedule, Split, ThreadCost, Verdict, Wait, plain,
+};
 
-use super::Ran;
 use super::job::Job;
-use super::slo::Slo;
-use super::verdict::Verdict;
+use super::slo;
 use crate::units::time;
 
 /// Stands for an unknown value.
 const NONE: &str = "–";
 
 /// The table for stdout.
-pub(super) fn table(job: &Job, ran: &Ran) -> String {
+pub(super) fn table(job: &Job, ran: &Judged) -> String {
     let mut text = String::new();
     lines(&mut text, job, ran).expect("writing to a string does not fail");
     text
 }
 
 /// The result of a search in one line.
-pub(super) fn found(slo: &Slo, ran: &Ran) -> String {
+pub(super) fn found(slo: &Slo, ran: &Judged) -> String {
     let rate_per_s = ran.schedule.rate_per_s().unwrap_or_default();
-    format!("{rate_per_s}/s is the highest rate found that meets {slo}\n")
+    format!("{rate_per_s}/s is the highest rate found that meets {}\n", slo::words(slo))
 }
 
-fn lines(text: &mut String, job: &Job, ran: &Ran) -> std::fmt::Result {
-    let Ran { outcome, verdict, .. } = ran;
+/// Why a search found no rate; `None`: it found one, or was interrupted.
+pub(super) fn ended(found: &Found) -> Option<String> {
+    let with_last = |why: &str| match found.last_broken() {
+        Some(last) => format!("{why}; the last one failed: {}", slo::why(last)),
+        None => why.to_owned(),
+    };
+    Some(match found.ended.as_ref()? {
+        Ended::Gone(error) => {
+            let chain: Vec<String> = anyhow::Chain::new(error).map(ToString::to_string).collect();
+            format!("the server disappeared: {}", chain.join(": "))
+        }
+        Ended::Dead(checks) => {
+            let texts: Vec<&str> = checks.iter().map(|check| check.text.as_str()).collect();
+            format!("no answer of the server was as expected: {}", texts.join("; "))
+        }
+        Ended::NoRate => with_last("no rate of at least one request a second held"),
+        Ended::Unconfirmed => with_last("no full-length run confirmed the rate that short ones had found"),
+    })
+}
+
+fn lines(text: &mut String, job: &Job, ran: &Judged) -> std::fmt::Result {
+    let Judged { outcome, verdict, .. } = ran;
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     writeln!(
         text,
@@ -74,7 +96,7 @@ fn percentile_lines(text: &mut String, outcome: &Outcome, independent: Option<u6
     text.write_str(&row("max", max, ""))
 }
 
-fn rate_line(text: &mut String, ran: &Ran) -> std::fmt::Result {
+fn rate_line(text: &mut String, ran: &Judged) -> std::fmt::Result {
     let outcome = &ran.outcome;
     let asked = match ran.schedule {
         Schedule::Constant { rate_per_s } => {
@@ -117,7 +139,7 @@ fn request_line(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     }
 }
 
-fn connection_lines(text: &mut String, ran: &Ran, is_fresh: bool) -> std::fmt::Result {
+fn connection_lines(text: &mut String, ran: &Judged, is_fresh: bool) -> std::fmt::Result {
     let outcome = &ran.outcome;
     if outcome.strays > 0 {
         writeln!(text, "datagrams {} matched no open request", outcome.strays)?;

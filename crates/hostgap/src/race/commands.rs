@@ -29,6 +29,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             mtu_bytes: experiment.underlay.mtu,
             cpus: cpus.clone(),
             family: ::lab::family(experiment.workload.ipv6),
+            families: &datapath::Family::BOTH,
             steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
             placement: experiment.placement,
             in_container: contender.in_container,
@@ -57,7 +58,7 @@ fn usage(topology: &Topology, body_bytes: u32) -> String {
         Step::LoadPrograms(programs) => Some(format!("hostgap bpf unload {}; ", programs.node)),
         _ => None,
     });
-    let mut groups: Vec<_> = topology.groups().into_iter().flatten().collect();
+    let mut groups: Vec<_> = topology.groups().both().into_iter().flatten().collect();
     groups.dedup();
     let group = |splice: &plan::forwarding::Splice| {
         let path = splice.shell_path();

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
+use host::{Description, Proposal, StoredPlan};
 use plan::{
     Account, Held, Journal, Kernel, Phase, Plan, Standing, Store, TakenBack, TransactionError, Undone, Why,
 };
 
-use super::proposal::Proposal;
-use super::stored_plan::StoredPlan;
-use super::{StateArgs, arrival, description, request, show, watch};
+use super::{StateArgs, request, show, watch};
 use crate::exit::{BadInput, Unprivileged};
-use crate::{speak, units};
+use crate::{input, speak, units};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Err(BadInput("--confirm-within 0s would undo everything at once".to_owned()).into());
     }
     if let Some(most) = args.wait {
-        arrival::wait(&args.asked, most)?;
+        args.asked.request()?.wait_for_objects(most)?;
     }
     let held = args.state.store().hold()?;
     let mut kernel = Kernel::new()?;
@@ -64,19 +64,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The first that stands.
 fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> anyhow::Result<ExitCode> {
     let plan = proposal.plan();
-    let (standing, journal) = held.begin(&plan, proposal.cpu_latency_us(), description::of(proposal))?;
+    let (standing, journal) =
+        held.begin(&plan, proposal.cpu_latency_us(), Description::of(proposal).about())?;
     if let Err(error) = watch::start(held.store()) {
         drop(journal);
         held.forget()?;
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
-    let mut about = carry_on(held, &standing, proposal, kernel)?;
+    let mut description = carry_on(held, &standing, proposal, kernel)?;
     if proposal.host.netns.is_none() {
-        description::note_logins(&mut about);
+        description.note_logins();
     }
     let patience = (!args.confirmed).then_some(args.confirm_within);
-    let standing = held.await_confirmation(Standing { about, ..standing }, patience)?;
+    let standing = held.await_confirmation(Standing { about: description.about(), ..standing }, patience)?;
     match standing.phase {
         Phase::Unconfirmed { .. } => {
             let from = if proposal.host.netns.is_none() { ", from a new login" } else { "" };
@@ -100,7 +101,7 @@ fn add(
     proposal: &Proposal,
     kernel: &mut Kernel,
 ) -> anyhow::Result<ExitCode> {
-    refuse_other(standing, proposal)?;
+    let mut description = Description::read_to_extend(standing, proposal)?;
     let plan = proposal.plan();
     let (standing, journal) = held.extend(&plan)?;
     // A watcher that holds a limit is still running. One that is just ending after a confirmation may be mistaken for
@@ -113,8 +114,8 @@ fn add(
         return Err(error);
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
-    let about = description::together(&standing.about, &carry_on(held, &standing, proposal, kernel)?);
-    let standing = held.await_confirmation(Standing { about, ..standing }, None)?;
+    description.add(carry_on(held, &standing, proposal, kernel)?);
+    let standing = held.await_confirmation(Standing { about: description.about(), ..standing }, None)?;
     let count = proposal.changes.len();
     let settings = if count == 1 { "setting" } else { "settings" };
     speak::result(format_args!("{count} {settings} made again, as part of tuning {}.", standing.id))?;
@@ -127,26 +128,6 @@ fn refuse_beside_unconfirmed(store: &Store) -> anyhow::Result<()> {
         Some(Standing { id, phase: phase @ Phase::Unconfirmed { .. }, .. }) => {
             Err(TransactionError::Stands { id, phase }.into())
         }
-        Some(_) | None => Ok(()),
-    }
-}
-
-/// Refuses an addition in another namespace, or of a limit that the tuning's watcher does not hold.
-fn refuse_other(standing: &Standing, proposal: &Proposal) -> Result<(), BadInput> {
-    let name = |netns: Option<&str>| netns.map_or("this host".to_owned(), |name| format!("namespace {name}"));
-    let (stands, asked) =
-        (standing.about["netns"].as_str(), proposal.host.netns.as_ref().map(linux::NetnsName::as_str));
-    if stands != asked {
-        let (stands, asked) = (name(stands), name(asked));
-        let text = format!("tuning {} is of {stands}, not of {asked}", standing.id);
-        return Err(BadInput(text));
-    }
-    match proposal.cpu_latency_us() {
-        Some(limit_us) if standing.cpu_latency_us != Some(limit_us) => Err(BadInput(format!(
-            "a limit of {limit_us} µs on the latency of CPUs cannot be added to the active tuning {}: \
-             `hostgap tune rollback` comes first",
-            standing.id
-        ))),
         Some(_) | None => Ok(()),
     }
 }
@@ -174,9 +155,10 @@ fn carry_on(
     standing: &Standing,
     first: &Proposal,
     kernel: &mut Kernel,
-) -> anyhow::Result<serde_json::Value> {
+) -> anyhow::Result<Description> {
+    let mut description = Description::of(first);
     if first.later.is_empty() {
-        return Ok(description::of(first));
+        return Ok(description);
     }
     let netns = first.host.netns.as_ref().map(linux::NetnsName::as_str);
     let device = first.host.device.as_ref().map(|device| device.name.as_str());
@@ -184,7 +166,7 @@ fn carry_on(
         Ok(second) => second,
         Err(error) => {
             tell_failure(&held.take_back(kernel, Why::Failed)?);
-            return Err(error);
+            return Err(error.into());
         }
     };
     speak::aside(show::text(&second).trim_end());
@@ -193,7 +175,8 @@ fn carry_on(
         let journal = held.go_on(&plan)?;
         carry_out(held, standing, &plan, journal, kernel)?;
     }
-    Ok(description::together(&description::of(first), &description::of(&second)))
+    description.add(Description::of(&second));
+    Ok(description)
 }
 
 /// Undoes first what a dead command left behind.
@@ -239,8 +222,13 @@ pub(super) fn tell_failure(back: &TakenBack) {
 }
 
 fn proposal(args: &Args) -> anyhow::Result<Proposal> {
-    match &args.plan {
-        Some(path) => StoredPlan::read(path)?.proposal(),
-        None => Proposal::of(&args.asked),
+    let Some(path) = &args.plan else { return args.asked.proposal() };
+    let stored = StoredPlan::parse(path, &input::text("plan", path)?)?;
+    let proposal = stored.proposal(&stored.wishes()?).context("the plan no longer fits")?;
+    let differences = stored.differences(&proposal);
+    if differences.is_empty() {
+        return Ok(proposal);
     }
+    let text = format!("the plan no longer fits; make it again:\n{}", differences.join("\n"));
+    Err(BadInput(text).into())
 }

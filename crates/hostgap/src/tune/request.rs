@@ -1,14 +1,14 @@
-//! The requested settings: a profile, findings, single settings.
+//! The requested settings as they are typed, and the list of profiles.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::record::Asked;
 use ::tune::{PROFILES, Profile, Setting, Wanted};
+use host::{Findings, Proposal, Request};
 use ipnet::IpNet;
 
-use super::findings;
-use crate::exit::BadInput;
+use crate::exit::{BadInput, Unprivileged};
 use crate::speak;
 
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -36,52 +36,27 @@ pub(super) struct RequestArgs {
     pub(super) netns: Option<String>,
 }
 
-/// A requested setting.
-#[derive(Debug, Clone)]
-pub(super) struct Request {
-    pub(super) wanted: Wanted,
-    /// Named by the user: if it cannot be made, that is an error, not a reason to leave it out.
-    pub(super) is_named: bool,
-}
-
-/// All requested settings.
-#[derive(Debug, Default)]
-pub(super) struct Requests {
-    /// In the order in which they are to be made.
-    pub(super) wishes: Vec<Request>,
-    /// The link that the findings are about, where one is named.
-    pub(super) device: Option<String>,
-    /// Proposals of findings that are left out, and why.
-    pub(super) left_out: Vec<(Setting, String)>,
-}
-
 impl RequestArgs {
-    /// Reads it all.
-    pub(super) fn wishes(&self) -> anyhow::Result<Requests> {
-        let mut all = match &self.from_findings {
-            Some(path) => findings::read(path, self)?,
-            None => Requests { device: self.dev.clone(), ..Requests::default() },
-        };
-        let found = std::mem::take(&mut all.wishes);
-        let wish = |wanted: Wanted, is_named| {
-            let route = wanted.route.or(self.route);
-            Request { wanted: Wanted { route, ..wanted }, is_named }
-        };
-        if let Some(profile) = &self.profile {
-            read(profile)?.wanted.into_iter().for_each(|wanted| add(&mut all.wishes, wish(wanted, false)));
-        }
-        found.into_iter().for_each(|found| add(&mut all.wishes, found));
-        for text in &self.set {
-            add(&mut all.wishes, wish(single(text)?, true));
-        }
-        if all.wishes.is_empty() && self.profile.is_none() && self.from_findings.is_none() {
-            let names: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
-            let text =
-                format!("nothing to do: name a profile ({}), or use --set KNOB=VALUE", names.join(", "));
-            return Err(BadInput(text).into());
-        }
-        all.wishes.sort_by_key(|wish| wish.wanted.setting.rank());
-        Ok(all)
+    /// The same with profile and findings read.
+    pub(super) fn request(&self) -> anyhow::Result<Request> {
+        let findings = self.from_findings.as_ref().map(|path| -> anyhow::Result<Findings> {
+            Ok(Findings::parse(path, &crate::input::text("findings", path)?)?)
+        });
+        Ok(Request {
+            findings: findings.transpose()?,
+            all_findings: self.all_findings,
+            profile: self.profile.as_deref().map(read).transpose()?,
+            set: self.set.iter().map(|text| single(text)).collect::<Result<_, _>>()?,
+            device: self.dev.clone(),
+            route: self.route,
+            netns: self.netns.clone(),
+        })
+    }
+
+    /// What the request would change here.
+    pub(super) fn proposal(&self) -> anyhow::Result<Proposal> {
+        linux::process::require_network_admin().map_err(Unprivileged)?;
+        Ok(Proposal::of(&self.request()?)?)
     }
 }
 
@@ -107,12 +82,6 @@ pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A later setting of a knob replaces an earlier one.
-fn add(wishes: &mut Vec<Request>, wish: Request) {
-    wishes.retain(|other| other.wanted.setting.knob != wish.wanted.setting.knob);
-    wishes.push(wish);
-}
-
 fn read(name: &str) -> anyhow::Result<Profile> {
     if let Some((_, text)) = PROFILES.iter().find(|(own, _)| *own == name) {
         return Ok(Profile::read(text).expect("a test reads every profile of ours"));
@@ -129,7 +98,7 @@ fn read(name: &str) -> anyhow::Result<Profile> {
 }
 
 fn did_you_mean(name: &str) -> String {
-    ::tune::nearest_profile(name).map_or_else(String::new, |near| format!(", did you mean {near:?}?"))
+    record::did_you_mean(::tune::nearest_profile(name).map(|near| format!("{near:?}")))
 }
 
 fn single(text: &str) -> anyhow::Result<Wanted> {

@@ -1,13 +1,9 @@
-//! A proposal as text and as JSON.
+//! A proposal as text and as commands.
 
 use std::fmt::Write;
 
-use ::tune::{Disrupts, Setting, Wanted};
-
-use super::proposal::{Change, Proposal};
-
-/// The version of the JSON.
-pub(super) const SCHEMA: u32 = 1;
+use ::tune::{Disrupts, Setting};
+use host::{Change, Proposal};
 
 /// The proposal as text.
 pub(super) fn text(proposal: &Proposal) -> String {
@@ -85,64 +81,6 @@ pub(super) fn commands(proposal: &Proposal) -> Vec<String> {
         lines.push(format!("# {}: left out: {why}", assigned(setting)));
     }
     lines
-}
-
-/// The proposal as JSON; docs/tune.md describes it.
-pub(super) fn json(proposal: &Proposal) -> serde_json::Value {
-    let changes: Vec<_> = proposal.changes.iter().map(change).collect();
-    let skipped: Vec<_> = proposal
-        .skipped
-        .iter()
-        .map(|(setting, why)| {
-            serde_json::json!({ "knob": setting.knob.id, "value": setting.value.to_string(), "why": why })
-        })
-        .collect();
-    serde_json::json!({
-        "schema": SCHEMA,
-        "netns": proposal.host.netns,
-        "device": proposal.host.device,
-        "changes": changes,
-        "later": proposal.later.iter().map(|wish| wanted(&wish.wanted)).collect::<Vec<_>>(),
-        "already": proposal.already.iter().map(|wanted| pair(&wanted.setting)).collect::<Vec<_>>(),
-        "skipped": skipped,
-        "conflicts": proposal.conflicts,
-    })
-}
-
-/// A requested setting in full, as `keep` and `apply --plan` need it.
-pub(super) fn wanted(Wanted { setting, at_least, route, why }: &Wanted) -> serde_json::Value {
-    let mut all = pair(setting);
-    all["at_least"] = (*at_least).into();
-    all["route"] = serde_json::json!(route);
-    all["why"] = why.as_str().into();
-    all
-}
-
-fn change(Change { wanted, steps, held }: &Change) -> serde_json::Value {
-    let knob = wanted.setting.knob;
-    let steps: Vec<_> = steps
-        .iter()
-        .map(|(placed, preview)| {
-            serde_json::json!({ "old": preview.old, "new": preview.new, "command": placed.commands().join("\n") })
-        })
-        .collect();
-    serde_json::json!({
-        "knob": knob.id,
-        "value": wanted.setting.value.to_string(),
-        "at_least": wanted.at_least,
-        "why": wanted.why,
-        "route": wanted.route,
-        "reaches": knob.reaches.to_string(),
-        "disrupts": knob.disrupts.to_string(),
-        "risk": knob.risk.to_string(),
-        "steps": steps,
-        "held": held.as_ref().map(|(old, new)| serde_json::json!({ "old": old, "new": new })),
-    })
-}
-
-/// A setting as files and `--set` have it.
-pub(super) fn pair(setting: &Setting) -> serde_json::Value {
-    serde_json::json!({ "knob": setting.knob.id, "value": setting.value.to_string() })
 }
 
 fn assigned(setting: &Setting) -> String {

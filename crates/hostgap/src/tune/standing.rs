@@ -1,61 +1,30 @@
 //! `hostgap tune status`, `confirm`, `rollback`: the active tuning.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use plan::{
-    Account, Ended, Entry, Held, Intent, Kernel, Phase, Placed, Standing, Store, TransactionError, Undone,
-    Why,
-};
+use host::{Description, KeptFiles, Seen, SeenStep};
+use plan::{Ended, Entry, Held, Kernel, Phase, Standing, Store, TransactionError, Undone, Why};
 use serde_json::json;
 
-use super::{apply, description, keep};
+use super::apply;
 use crate::exit::{self, BadInput};
 use crate::speak;
-
-/// A step of the tuning, and its present state.
-struct Step {
-    placed: Placed,
-    /// What it set, and whether that is still so or what is there instead.
-    now: Result<String, String>,
-    is_so: bool,
-}
-
-/// The contents of a journal.
-#[derive(Default)]
-struct Seen {
-    steps: Vec<Step>,
-    /// Damaged lines, and why they cannot be read.
-    damaged: Vec<(usize, String)>,
-    /// Why the steps may not be complete.
-    doubt: Option<String>,
-    /// The machine was restarted since.
-    is_restarted: bool,
-}
 
 /// `hostgap tune status`.
 pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let standing = store.standing()?;
-    let account = store.account();
-    let seen = match (&standing, &account) {
-        (Some(_), Ok(Account::Stands { .. }) | Err(_)) => seen(store)?,
-        (Some(_) | None, _) => Seen::default(),
-    };
-    let doubt = match &account {
-        Ok(account) => account.doubt().map(str::to_owned),
-        Err(error) => Some(error.to_string()),
-    };
-    let seen =
-        Seen { doubt, is_restarted: account.is_ok_and(|account| account == Account::Restarted), ..seen };
+    let seen = Seen::of(store, standing.as_ref())?;
+    let description = standing.as_ref().map(Description::read).transpose()?;
+    let standing = standing.as_ref().zip(description.as_ref());
     let last = store.last();
     if as_json {
-        let standing = standing.as_ref().map(|standing| object(store, standing, &seen));
+        let standing = standing.map(|(standing, description)| object(store, standing, description, &seen));
         speak::result(json!({ "schema": 1, "standing": standing, "last": last }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    match &standing {
-        Some(standing) => tell(store, standing, &seen)?,
+    match standing {
+        Some((standing, description)) => tell(store, standing, description, &seen)?,
         None if seen.doubt.is_some() => speak::result(format_args!(
             "It is unknown what is set: {} exists without the file that describes its tuning. `hostgap tune rollback` undoes \
              what it says.",
@@ -63,8 +32,8 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
         ))?,
         None => speak::result("No tuning is active.")?,
     }
-    let is_news = |last: &Ended| match &standing {
-        Some(standing) => last.addition && last.id == standing.id,
+    let is_news = |last: &Ended| match standing {
+        Some((standing, _)) => last.addition && last.id == standing.id,
         None => true,
     };
     if let Some(last) = last.filter(is_news) {
@@ -77,7 +46,8 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
 pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCode> {
     let held = hold(store, "confirmed")?;
     if let Some(standing) = store.standing()?.filter(|_| !same_login)
-        && let (Some(left_ns), true) = (standing.left_ns(), description::is_old_login(&standing))
+        && let Some(left_ns) = standing.left_ns()
+        && Description::read(&standing)?.is_old_login()
     {
         let text = format!(
             "this login is older than tuning {} and proves nothing: confirm from a new one within {} s, \
@@ -150,7 +120,7 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
         text += &format!(", {left} left alone because they were changed since");
     }
     speak::result(format_args!("{text}."))?;
-    if keep::is_kept(Path::new("/")) {
+    if KeptFiles::below(Path::new("/")).exist() {
         speak::aside(
             "`keep` applies the settings again at the next start; `hostgap tune keep --forget` ends that.",
         );
@@ -172,47 +142,13 @@ fn taken_back(store: &Store, stood: &Standing) -> Option<Ended> {
     store.last().filter(|last| last.id == stood.id && !last.addition)
 }
 
-/// The steps of the tuning, and the damaged lines of the journal. This only reads; writers hold the lock. A step that
-/// was repeated, for a link that appeared again or because its value had been changed, is listed once.
-fn seen(store: &Store) -> anyhow::Result<Seen> {
-    let path = store.journal_path();
-    if !path.exists() {
-        return Ok(Seen::default());
-    }
-    let mut open: BTreeMap<u64, Intent> = BTreeMap::new();
-    let mut damaged = Vec::new();
-    for plan::Salvaged { line, entry } in plan::salvage(&path)? {
-        match entry {
-            Ok(Entry::Intent(intent)) => drop(open.insert(intent.seq, intent)),
-            Ok(Entry::Undone { seq, outcome, .. }) if outcome.is_final() => {
-                open.remove(&seq);
-            }
-            Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
-            Err(why) => damaged.push((line, why)),
-        }
-    }
-    let placed = open.into_values().map(|intent| intent.placed).collect();
-    let mut kernel = Kernel::new()?;
-    let steps = plan::last_of_each(placed).into_iter().map(|placed| look(placed, &mut kernel)).collect();
-    Ok(Seen { steps, damaged, ..Seen::default() })
-}
-
-fn look(placed: Placed, kernel: &mut Kernel) -> Step {
-    match plan::preview(&placed, kernel) {
-        Ok(Some(preview)) => Step { is_so: preview.is_so, now: Ok(preview.old), placed },
-        Ok(None) => Step { is_so: true, now: Ok(String::new()), placed },
-        Err(error) => Step { is_so: false, now: Err(error.to_string()), placed },
-    }
-}
-
-fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
+fn tell(store: &Store, standing: &Standing, description: &Description, seen: &Seen) -> anyhow::Result<()> {
     if seen.is_restarted {
         let text = "Tuning {} was made before the machine was restarted, which has reset all of it.";
         speak::result(text.replace("{}", &standing.id))?;
         return Ok(());
     }
-    let place =
-        standing.about["netns"].as_str().map_or(String::new(), |name| format!(" in namespace {name}"));
+    let place = description.netns.as_ref().map_or(String::new(), |name| format!(" in namespace {name}"));
     let how = match (standing.phase, standing.left_ns()) {
         (Phase::Unconfirmed { .. }, Some(left)) => format!("unconfirmed, {} s left", left / 1_000_000_000),
         (phase, _) => phase.to_string(),
@@ -232,7 +168,7 @@ fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
         let held = if store.is_watched() { "is held" } else { "is NO LONGER held: the watcher has died" };
         speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
     }
-    for Step { placed, now, is_so } in &seen.steps {
+    for SeenStep { placed, now, is_so } in &seen.steps {
         let what = placed.commands().join("; ");
         match now {
             Ok(_) if *is_so => speak::result(format_args!("  {what}"))?,
@@ -251,11 +187,11 @@ fn tell(store: &Store, standing: &Standing, seen: &Seen) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn object(store: &Store, standing: &Standing, seen: &Seen) -> serde_json::Value {
+fn object(store: &Store, standing: &Standing, description: &Description, seen: &Seen) -> serde_json::Value {
     let steps: Vec<_> = seen
         .steps
         .iter()
-        .map(|Step { placed, now, is_so }| {
+        .map(|SeenStep { placed, now, is_so }| {
             json!({ "command": placed.commands().join("\n"), "now": now.as_ref().ok(), "as_set": is_so })
         })
         .collect();
@@ -267,9 +203,9 @@ fn object(store: &Store, standing: &Standing, seen: &Seen) -> serde_json::Value 
         "watched": store.is_watched(),
         "of_this_boot": !seen.is_restarted,
         "cpu_latency_us": standing.cpu_latency_us,
-        "netns": standing.about["netns"],
-        "device": standing.about["device"],
-        "settings": standing.about["settings"],
+        "netns": description.netns,
+        "device": description.device,
+        "settings": description.settings,
         "steps": steps,
         "damaged_lines": seen.damaged.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
         "doubt": seen.doubt,

@@ -1,6 +1,12 @@
-//! The counters of nodes that have programs.
+//! The counters of nodes that have programs, and other programs in their place.
 
-use crate::turn::{check, json, stdout, turn};
+use std::time::Duration;
+
+use crate::turn::{HOSTGAP, check, json, stdout, turn};
+
+/// Replacements that are killed, each so much later than the one before.
+const KILLS: u32 = 20;
+const KILLED_EVERY: Duration = Duration::from_millis(4);
 
 #[test]
 fn a_node_that_goes_away_meanwhile_is_left_out() {
@@ -26,6 +32,42 @@ fn a_node_that_goes_away_meanwhile_is_left_out() {
     assert!(!names.contains(&"hgt-leaving") && nodes[0]["dropped"].is_object(), "{told}");
     let link = ["bpf", "attach", names[0], "from_pod", "hgt-nolink"];
     check(&turn.hostgap(&link), 2, "hgt-nolink");
+    check(&turn.hostgap(&["lab", "down"]), 0, "");
+    turn.assert_nothing_left();
+}
+
+/// Killed at any point, and then given once more.
+#[test]
+fn a_replacement_that_was_killed_is_completed_by_the_next() {
+    let turn = turn();
+    let facts = linux::features::probe().unwrap();
+    let ebpf = datapath::ALL.iter().find(|path| path.name == "ebpf+direct").unwrap();
+    if let Some(unmet) = ebpf.unmet(&facts).first() {
+        return testkit::skip(&format!("ebpf+direct: {unmet}"));
+    }
+    check(&turn.hostgap(&["lab", "up", "ebpf+direct"]), 0, "");
+    let told = json(&turn.hostgap(&["bpf", "counters", "--json"]));
+    let node = told["nodes"][0]["node"].as_str().unwrap();
+    let netns = node.strip_suffix("-1").unwrap();
+    let arguments = |wire| {
+        format!(
+            "bpf replace --netns {netns} {node} --wire {wire} --mtu 1500 --pods 10.244.1.0/24,fd00:244:0:1::/64 \
+            --cluster 10.244.0.0/16,fd00:244::/48 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00"
+        )
+    };
+    let replace = |arguments: &str| turn.hostgap(&arguments.split(' ').collect::<Vec<_>>());
+    for after in (0..KILLS).map(|kill| KILLED_EVERY * kill) {
+        let mut child = turn.command(HOSTGAP).args(arguments("eth0").split(' ')).spawn().unwrap();
+        std::thread::sleep(after);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let replaced = replace(&arguments("eth0"));
+    check(&replaced, 0, "");
+    // The wire's and the pod's.
+    assert_eq!(stdout(&replaced), format!("the programs of {node} were replaced at 2 links\n"));
+    check(&replace(&arguments("hgt-nolink")), 2, "there is no link hgt-nolink in ");
+    assert!(stdout(&turn.hostgap(&["lab", "list"])).contains("ebpf+direct is up"));
     check(&turn.hostgap(&["lab", "down"]), 0, "");
     turn.assert_nothing_left();
 }

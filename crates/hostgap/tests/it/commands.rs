@@ -30,7 +30,7 @@ fn shown_calls_of_plugins_build_by_hand_too() {
     // A single plugin, and a chain of two.
     for name in ["ptp", "bridge"] {
         let file = crate::cni::scenario(name);
-        if let Some(unmet) = facts.unmet(&::lab::Conflist::read(&file).unwrap().needs()).first() {
+        if let Some(unmet) = facts.unmet(&::lab::Configuration::read(&file).unwrap().needs()).first() {
             testkit::skip(&format!("{name}: {unmet}"));
             continue;
         }

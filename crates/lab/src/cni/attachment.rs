@@ -3,20 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ::cni::{AddResult, Command, Request, Version};
 use datapath::{NodeSpec, Pod};
 use ipnet::IpNet;
-use plan::Place;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::call::{Subject, Verb};
-use super::{Network, Values, result};
-use crate::LabError;
+use super::call::Subject;
+use super::{Network, Values};
+use crate::{LabError, Sides};
 
 /// The file in which a topology that is left standing keeps its attachments.
 const FILE: &str = "cni.json";
-/// From this version on plugins get the result of ADD at DEL.
-const RESULT_AT_DEL: &str = "0.4.0";
 
 /// One pod and the plugins that join it to its node, with the configuration of each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,11 +22,11 @@ pub struct Attachment {
     /// For messages: "the server's pod".
     what: String,
     name: String,
-    version: String,
+    version: Version,
     subject: Subject,
     links: Vec<Link>,
     /// What the last plugin answered at ADD.
-    result: Option<Value>,
+    result: Option<AddResult>,
     /// ADD was tried, so DEL is due.
     begun: bool,
 }
@@ -38,29 +36,27 @@ pub struct Attachment {
 struct Link {
     kind: String,
     program: PathBuf,
-    conf: Map<String, Value>,
+    conf: Request,
 }
 
 impl Attachment {
     /// The attachment of a pod on a node. Nothing is done.
     pub(crate) fn plan(network: &Network, node: &NodeSpec, pod: &Pod, what: &str) -> Attachment {
         let values = Values::of(node);
-        let Place::Netns(netns) = &node.place else {
-            unreachable!("the lab builds its nodes in namespaces of its own")
-        };
-        let list = &network.conflist;
+        let netns = node.place.name().expect("the lab's nodes have names");
+        let list = &network.configuration.list;
         let links = list.plugins.iter().zip(&network.programs).map(|(plugin, program)| Link {
             kind: plugin.kind.clone(),
             program: program.clone(),
-            conf: derived(values.fill(&plugin.conf), &list.name, &list.version, values.pod_cidrs()),
+            conf: Request::new(values.fill(&plugin.conf), list, offered(&values.pod_cidrs())),
         });
         Attachment {
             what: what.to_owned(),
             name: list.name.clone(),
-            version: list.version.clone(),
+            version: list.version,
             subject: Subject {
                 node: netns.clone(),
-                pod: pod.netns.clone(),
+                pod: pod.place.name().expect("the lab's pods have names").clone(),
                 ifname: pod.ifname.clone(),
                 cni_path: network.dirs.to_string(),
             },
@@ -82,15 +78,16 @@ impl Attachment {
         let dir = self.dir(dir);
         let mut previous = None;
         for link in &self.links {
-            let failed = |why| self.failed(candidate, link, Verb::Add, why);
-            let conf = link.conf(previous.as_ref());
-            let printed = self.subject.call(Verb::Add, &link.program, &conf, &dir).map_err(failed)?;
-            previous = Some(result::read(&printed).map_err(failed)?);
+            let failed = |why| self.failed(candidate, link, Command::Add, why);
+            let request = link.conf.after(previous.as_ref());
+            let printed = self.subject.call(Command::Add, &link.program, &request, &dir).map_err(failed)?;
+            previous = Some(AddResult::read(&printed).map_err(|error| failed(error.to_string()))?);
         }
         let last = self.links.last().expect("a network has a plugin");
         let answer = previous.as_ref().expect("a network has a plugin");
-        let addresses = result::addresses(answer, &self.subject.netns_path())
-            .map_err(|why| self.failed(candidate, last, Verb::Add, why))?;
+        let addresses = answer
+            .addresses(&self.subject.netns_path())
+            .map_err(|error| self.failed(candidate, last, Command::Add, error.to_string()))?;
         self.result = previous;
         Ok(addresses)
     }
@@ -101,12 +98,12 @@ impl Attachment {
             return Vec::new();
         }
         let dir = self.dir(dir);
-        let result = self.result.take().filter(|_| newer(&self.version, RESULT_AT_DEL));
+        let result = self.result.take().filter(|_| self.version.hands_result_to_del());
         let mut failures = Vec::new();
         for link in self.links.iter().rev() {
-            let conf = link.conf(result.as_ref());
-            if let Err(why) = self.subject.call(Verb::Del, &link.program, &conf, &dir) {
-                failures.push(self.failed(candidate, link, Verb::Del, why));
+            let request = link.conf.after(result.as_ref());
+            if let Err(why) = self.subject.call(Command::Del, &link.program, &request, &dir) {
+                failures.push(self.failed(candidate, link, Command::Del, why));
             }
         }
         failures
@@ -117,7 +114,7 @@ impl Attachment {
     /// `ip netns exec` begins a mount namespace; with memory over `/var/lib` in it, leases are forgotten with each
     /// call, and to remove the namespaces takes back all that was done.
     pub fn commands(&self) -> Vec<String> {
-        let environment: Vec<String> = self.subject.environment(Verb::Add).iter().map(assignment).collect();
+        let environment = self.subject.environment(Command::Add).map(assignment);
         let call = |link: &Link| {
             format!(
                 "ip netns exec {} env {} sh -c 'mount -t tmpfs none /var/lib && exec \"$0\"' {}",
@@ -128,7 +125,7 @@ impl Attachment {
         };
         let chained = self.links.len() > 1;
         let command = |(index, link): (usize, &Link)| {
-            let text = Value::Object(link.conf.clone()).to_string();
+            let text = link.conf.to_string();
             let call = call(link);
             match index {
                 _ if !chained => format!("{call} <<'EOF'\n{text}\nEOF"),
@@ -146,9 +143,9 @@ impl Attachment {
     }
 
     /// Writes the attachments of a topology down, for another process to take back.
-    pub(crate) fn save(all: &[Attachment], dir: &Path) -> Result<(), LabError> {
+    pub(crate) fn save(all: Sides<&Attachment>, dir: &Path) -> Result<(), LabError> {
         let path = dir.join(FILE);
-        let text = serde_json::to_string(all).expect("texts and JSON values can be written as JSON");
+        let text = serde_json::to_string(&all.both()).expect("texts and JSON values can be written as JSON");
         fs::write(&path, text).map_err(LabError::file("write", &path))
     }
 
@@ -167,52 +164,24 @@ impl Attachment {
         dir.join("cni").join(self.subject.node.as_str())
     }
 
-    fn failed(&self, candidate: &str, link: &Link, verb: Verb, why: String) -> LabError {
+    fn failed(&self, candidate: &str, link: &Link, command: Command, why: String) -> LabError {
         LabError::Plugin {
             candidate: candidate.to_owned(),
-            call: format!("{} of {} for {}", verb, link.kind, self.what),
+            call: format!("{command} of {} for {}", link.kind, self.what),
             why,
         }
     }
 }
 
-impl Link {
-    fn conf(&self, previous: Option<&Value>) -> Value {
-        let mut conf = self.conf.clone();
-        if let Some(previous) = previous {
-            conf.insert("prevResult".to_owned(), previous.clone());
-        }
-        Value::Object(conf)
-    }
+/// Of what a runtime may offer to plugins with a capability for it, a node has its pods' prefixes. Ports, bandwidths
+/// or fixed addresses are never requested.
+fn offered(pod_cidrs: &[&str]) -> Map<String, Value> {
+    let ranges: Vec<Value> = pod_cidrs.iter().map(|cidr| json!([{ "subnet": cidr }])).collect();
+    Map::from_iter([("ipRanges".to_owned(), json!(ranges))])
 }
 
-/// The input of a plugin, from its part of the file (specification, section 3): the network's name and version come
-/// in, and of the capabilities those that the runtime serves become `runtimeConfig`. Of these a node has one to offer,
-/// its pods' prefixes; ports, bandwidths or fixed addresses are never requested.
-fn derived(
-    mut conf: Map<String, Value>,
-    name: &str,
-    version: &str,
-    pod_cidrs: [&str; 2],
-) -> Map<String, Value> {
-    let capabilities = conf.remove("capabilities").unwrap_or_default();
-    if capabilities.get("ipRanges") == Some(&Value::Bool(true)) {
-        let ranges = pod_cidrs.map(|cidr| json!([{ "subnet": cidr }]));
-        conf.insert("runtimeConfig".to_owned(), json!({ "ipRanges": ranges }));
-    }
-    conf.insert("name".to_owned(), name.into());
-    conf.insert("cniVersion".to_owned(), version.into());
-    conf
-}
-
-/// Whether a version is another or later; they are known ones.
-fn newer(version: &str, than: &str) -> bool {
-    let numbers = |text: &str| text.split('.').filter_map(|part| part.parse().ok()).collect::<Vec<u32>>();
-    numbers(version) >= numbers(than)
-}
-
-fn assignment((name, value): &(String, String)) -> String {
-    format!("{name}={}", if value.is_empty() { String::new() } else { word(value) })
+fn assignment((name, value): (&str, String)) -> String {
+    format!("{name}={}", if value.is_empty() { value } else { word(&value) })
 }
 
 /// The text as one word of a POSIX shell.
@@ -228,14 +197,15 @@ fn word(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::{Conflist, PluginDirs};
+    use crate::cni::{Configuration, PluginDirs};
     use crate::{NodeCpus, Shape, Topology, family};
 
     /// A topology of plugins that are never called.
     fn topology(conf: &str) -> Topology {
-        let conflist = Conflist::parse(conf).unwrap();
-        let programs = conflist.plugins.iter().map(|plugin| format!("/opt/c n i/{}", plugin.kind).into());
-        let network = Network { programs: programs.collect(), dirs: PluginDirs::default(), conflist };
+        let configuration = Configuration::parse(conf).unwrap();
+        let programs =
+            configuration.list.plugins.iter().map(|plugin| format!("/opt/c n i/{}", plugin.kind).into());
+        let network = Network { programs: programs.collect(), dirs: PluginDirs::default(), configuration };
         let shape = Shape {
             prefix: "hg-x".to_owned(),
             path: &datapath::CNI,
@@ -245,6 +215,7 @@ mod tests {
             mtu_bytes: 1400,
             cpus: NodeCpus::split(&"0-1".parse().unwrap()),
             family: family(false),
+            families: &datapath::Family::BOTH,
             steered: false,
             wires: crate::Wires::default(),
             settings: tune::Settings::default(),
@@ -259,8 +230,9 @@ mod tests {
             r#"{"cniVersion":"0.4.0","name":"a","plugins":[{"type":"x","mtu":"${MTU}",
                 "capabilities":{"ipRanges":true,"portMappings":true},"ipam":{"subnet":"usePodCidr"}}]}"#,
         );
-        let confs = [0, 1].map(|at| Value::Object(topology.attachments[at].links[0].conf.clone()));
-        for (conf, node) in confs.iter().zip([1, 2]) {
+        let confs =
+            topology.attachments.unwrap().map(|pod| serde_json::to_value(&pod.links[0].conf).unwrap());
+        for (conf, node) in confs.both().iter().zip([1, 2]) {
             let (v4, v6) = (format!("10.244.{node}.0/24"), format!("fd00:244:0:{node}::/64"));
             let ranges = json!([[{"subnet": v4}], [{"subnet": v6}]]);
             let expected = json!({
@@ -276,7 +248,7 @@ mod tests {
         let topology = topology(
             r#"{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"x"},{"type":"y","z":"`$5\\"}]}"#,
         );
-        let shown = topology.attachments[1].commands();
+        let shown = topology.attachments.unwrap().server.commands();
         let call = |plugin: &str| {
             format!(
                 "result=$(ip netns exec hg-x-n2 env CNI_COMMAND=ADD CNI_CONTAINERID=hg-x-server \
@@ -298,18 +270,11 @@ mod tests {
     fn a_file_of_attachments_that_is_damaged_is_named() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Attachment::saved(dir.path()).unwrap(), []);
-        let whole = topology(r#"{"cniVersion":"1.0.0","name":"a","type":"x"}"#).attachments;
-        Attachment::save(&whole, dir.path()).unwrap();
-        assert_eq!(Attachment::saved(dir.path()).unwrap(), whole);
+        let whole = topology(r#"{"cniVersion":"1.0.0","name":"a","type":"x"}"#).attachments.unwrap();
+        Attachment::save(whole.as_ref(), dir.path()).unwrap();
+        assert_eq!(Attachment::saved(dir.path()).unwrap(), whole.both());
         fs::write(dir.path().join(FILE), "[{}]").unwrap();
         let error = Attachment::saved(dir.path()).unwrap_err().to_string();
         assert!(error.contains(FILE) && error.contains("missing field"), "{error}");
-    }
-
-    #[test]
-    fn versions_are_compared_by_number() {
-        for (version, expected) in [("0.3.1", false), ("0.4.0", true), ("1.0.0", true), ("0.10.0", true)] {
-            assert_eq!(newer(version, RESULT_AT_DEL), expected, "{version}");
-        }
     }
 }

@@ -1,29 +1,17 @@
 //! One call of one plugin: where it runs, its input and its output.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::cni::{Call, Command, Failure, Request};
 use linux::process::Spawn;
 use linux::view::{Own, View};
 use linux::{IfName, Netns, NetnsName};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::result;
-
-/// What a plugin is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
-    /// Join the pod to the network.
-    Add,
-    /// Take that back.
-    Del,
-}
-
-/// The environment of a call: which pod a plugin connects to what.
+/// Which pod a plugin connects to what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Subject {
     /// The namespace of the pod's node, in which plugins run.
@@ -48,41 +36,32 @@ const STATE: [(&str, &str, &[&str]); 3] = [
     ("var-log", "/var/log", &["cni"]),
 ];
 
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Verb::Add => "ADD",
-            Verb::Del => "DEL",
-        })
-    }
-}
-
 impl Subject {
     /// The pod's namespace as plugins know it.
     pub(super) fn netns_path(&self) -> String {
         format!("/run/netns/{}", self.pod)
     }
 
-    /// A call's environment, as the specification's section 2 has it. `CNI_ARGS` is empty, lest it be inherited.
-    pub(super) fn environment(&self, verb: Verb) -> Vec<(String, String)> {
-        let pairs = [
-            ("CNI_COMMAND", verb.to_string()),
-            ("CNI_CONTAINERID", self.pod.to_string()),
-            ("CNI_NETNS", self.netns_path()),
-            ("CNI_IFNAME", self.ifname.to_string()),
-            ("CNI_ARGS", String::new()),
-            ("CNI_PATH", self.cni_path.clone()),
-        ];
-        pairs.map(|(name, value)| (name.to_owned(), value)).into()
+    /// A call's environment. There are no arguments of a user.
+    pub(super) fn environment(&self, command: Command) -> [(&'static str, String); 6] {
+        let call = Call {
+            command,
+            container_id: self.pod.to_string(),
+            netns: self.netns_path(),
+            ifname: self.ifname.to_string(),
+            args: String::new(),
+            path: self.cni_path.clone(),
+        };
+        call.environment()
     }
 
     /// Calls a plugin and waits; what it printed, or why it failed, in words. `dir` is the directory of this node's
     /// state, where what was said to the plugin and by it lies too.
     pub(super) fn call(
         &self,
-        verb: Verb,
+        command: Command,
         program: &Path,
-        conf: &Value,
+        request: &Request,
         dir: &Path,
     ) -> Result<String, String> {
         let [input, output, log] = ["conf", "result", "log"].map(|name| dir.join(name));
@@ -95,10 +74,11 @@ impl Subject {
             let state = dir.join(name).join("cni");
             fs::create_dir_all(&state).map_err(failed("create", &state))?;
         }
-        fs::write(&input, conf.to_string()).map_err(failed("write", &input))?;
+        fs::write(&input, request.to_string()).map_err(failed("write", &input))?;
         fs::write(&log, "").map_err(failed("write", &log))?;
 
-        let mut environment = self.environment(verb);
+        let environment = self.environment(command).map(|(name, value)| (name.to_owned(), value));
+        let mut environment = Vec::from(environment);
         // Shells and compilers of rules write there, and all else is read-only.
         environment.push(("TMPDIR".to_owned(), "/run/cni".to_owned()));
         let netns = Netns::open(&self.node).map_err(|error| format!("could not {error}"))?;
@@ -119,7 +99,7 @@ impl Subject {
         let logged = beginning(&log).map_err(failed("read", &log))?;
         match status {
             Some(status) if status.success() => Ok(printed),
-            Some(status) => Err(result::complaint(&printed, &logged, &status.to_string())),
+            Some(status) => Err(complaint(&printed, &logged, &status.to_string())),
             // Dropping the child kills it.
             None => Err(format!("it did not end within {} s", LIMIT.as_secs())),
         }
@@ -134,4 +114,40 @@ fn beginning(path: &PathBuf) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Why a plugin failed: its error object, or else whatever it said.
+fn complaint(printed: &str, log: &str, status: &str) -> String {
+    if let Some(failure) = Failure::read(printed) {
+        return failure.to_string();
+    }
+    match [printed, log].map(str::trim).into_iter().find(|said| !said.is_empty()) {
+        Some(said) => format!("it ended with {status}: {}", ending(said)),
+        None => format!("it ended with {status} and said nothing"),
+    }
+}
+
+/// How much of a program's output an error quotes, in characters.
+const TOLD_CHARS: usize = 300;
+
+/// The last lines, where the reason is.
+fn ending(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let text = lines[lines.len().saturating_sub(3)..].join(" | ");
+    let chars = text.chars().count();
+    text.chars().skip(chars.saturating_sub(TOLD_CHARS)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_object_is_told_whole_and_anything_else_by_its_end() {
+        let status = "exit status: 1";
+        assert_eq!(complaint(r#"{"code":11,"msg":"no range"}"#, "noise", status), "no range (code 11)");
+        assert_eq!(complaint(r#"{"code":7}"#, "", status), r#"it ended with exit status: 1: {"code":7}"#);
+        assert_eq!(complaint("", "a\nb\n\nc\nd\n", status), "it ended with exit status: 1: b | c | d");
+        assert_eq!(complaint(" ", "", status), "it ended with exit status: 1 and said nothing");
+    }
 }

@@ -9,19 +9,18 @@
 
 mod attachment;
 mod call;
-mod conflist;
-mod result;
+mod configuration;
 mod search;
 mod values;
 
 pub use attachment::Attachment;
-pub use conflist::{Conflist, Plugin};
+pub use configuration::Configuration;
 pub use search::PluginDirs;
 pub(crate) use values::Values;
 
 use std::path::{Path, PathBuf};
 
-use linux::features::Feature;
+use ::cni::Plugin;
 
 use crate::LabError;
 
@@ -29,7 +28,7 @@ use crate::LabError;
 #[derive(Debug, Clone)]
 pub struct Network {
     /// What was asked.
-    pub conflist: Conflist,
+    pub configuration: Configuration,
     /// The plugins' executables, in the order of the list.
     pub programs: Vec<PathBuf>,
     /// Where plugins look for those that they call themselves.
@@ -42,43 +41,16 @@ impl Network {
     /// # Errors
     /// [`LabError::Conflist`] for a file that is none, [`LabError::NoPlugin`] for the first plugin that is missing.
     pub fn load(file: &Path, dirs: &PluginDirs) -> Result<Network, LabError> {
-        Network::find(Conflist::read(file)?, dirs)
+        Network::find(Configuration::read(file)?, dirs)
     }
 
     /// Finds the plugins of a configuration, those for addresses too, which the others call.
-    pub fn find(conflist: Conflist, dirs: &PluginDirs) -> Result<Network, LabError> {
-        for ipam in conflist.plugins.iter().filter_map(Plugin::ipam) {
+    pub fn find(configuration: Configuration, dirs: &PluginDirs) -> Result<Network, LabError> {
+        let plugins = &configuration.list.plugins;
+        for ipam in plugins.iter().filter_map(Plugin::ipam) {
             dirs.find(ipam)?;
         }
-        let programs = conflist.plugins.iter().map(|plugin| dirs.find(&plugin.kind));
-        Ok(Network { programs: programs.collect::<Result<_, _>>()?, dirs: dirs.clone(), conflist })
-    }
-}
-
-impl Conflist {
-    /// What it stands for: its plugins.
-    pub fn stands_for(&self) -> String {
-        let mut names: Vec<&str> = Vec::new();
-        for plugin in &self.plugins {
-            names.push(&plugin.kind);
-            names.extend(plugin.ipam());
-        }
-        format!("CNI {}", names.join(" + "))
-    }
-
-    /// What the well-known plugins among its plugins need of the kernel. What others need, they say when they are
-    /// called.
-    pub fn needs(&self) -> Vec<Feature> {
-        let of = |plugin: &Plugin| match plugin.kind.as_str() {
-            "bridge" => vec![Feature::Veth, Feature::Bridge],
-            "ptp" => vec![Feature::Veth],
-            "macvlan" => vec![Feature::Macvlan],
-            "ipvlan" => vec![Feature::Ipvlan],
-            _ => Vec::new(),
-        };
-        let mut needs: Vec<Feature> = self.plugins.iter().flat_map(of).collect();
-        needs.sort_unstable();
-        needs.dedup();
-        needs
+        let programs = plugins.iter().map(|plugin| dirs.find(&plugin.kind));
+        Ok(Network { programs: programs.collect::<Result<_, _>>()?, dirs: dirs.clone(), configuration })
     }
 }

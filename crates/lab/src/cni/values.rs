@@ -1,6 +1,6 @@
 //! What differs from node to node: one configuration serves both, with marks in place of a node's own values.
 
-use datapath::NodeSpec;
+use datapath::{Family, NodeSpec};
 use serde_json::{Map, Value};
 
 /// The marks that may stand in a configuration's texts, as `${NAME}`.
@@ -16,13 +16,14 @@ const CONVENTIONS: [(&str, &str); 2] = [("usePodCidr", "POD_CIDR"), ("usePodCidr
 pub(crate) struct Values([(&'static str, String); NAMES.len()]);
 
 impl Values {
-    /// Those of a node.
+    /// Those of a node; empty texts for a family that it does not have.
     pub(crate) fn of(node: &NodeSpec) -> Values {
-        let [cidr, cidr6] = node.pods.both();
+        let cidr = |family| node.pods.of(family).next().map(|net| net.to_string()).unwrap_or_default();
+        let gateway = node.gateways().find(|net| net.addr().is_ipv4());
         Values([
-            ("POD_CIDR", cidr.to_string()),
-            ("POD_CIDR6", cidr6.to_string()),
-            ("POD_GATEWAY", node.gateway().v4.to_string()),
+            ("POD_CIDR", cidr(Family::V4)),
+            ("POD_CIDR6", cidr(Family::V6)),
+            ("POD_GATEWAY", gateway.map(|net| net.addr().to_string()).unwrap_or_default()),
             ("NODE", node.id.to_string()),
             ("WIRE", node.wire.to_string()),
             ("MTU", node.wire_mtu.to_string()),
@@ -30,8 +31,12 @@ impl Values {
     }
 
     /// The prefixes of the node's pods, IPv4 first.
-    pub(crate) fn pod_cidrs(&self) -> [&str; 2] {
-        [self.get("POD_CIDR"), self.get("POD_CIDR6")]
+    pub(crate) fn pod_cidrs(&self) -> Vec<&str> {
+        ["POD_CIDR", "POD_CIDR6"]
+            .map(|name| self.get(name))
+            .into_iter()
+            .filter(|cidr| !cidr.is_empty())
+            .collect()
     }
 
     /// A plugin's configuration with the values in it.

@@ -17,7 +17,7 @@ impl Standing {
     pub(super) fn take_stock(&mut self) -> Result<(), LabError> {
         let made = Made::of(&self.topology.plan, &mut self.kernel);
         let (made, changes) = made.map_err(|source| self.look_error(source))?;
-        if let Some(change) = changes.first().filter(|_| self.topology.attachments.is_empty()) {
+        if let Some(change) = changes.first().filter(|_| self.topology.attachments.is_none()) {
             return Err(self.broken(&format!("it was built, and yet {change}")));
         }
         self.made = Some(made);

@@ -4,36 +4,31 @@ use datapath::{NodeSpec, Part, Pod, SpecError};
 use plan::Plan;
 use record::{Placement, Side};
 
-use super::{Shape, peer};
+use super::Shape;
+use super::specs::peer;
+use crate::Sides;
 
-/// What the data path does for these pods. `homes` are the nodes of the client's pod and the server's.
-pub(super) fn plan(
-    shape: &Shape,
-    nodes: &[NodeSpec; 2],
-    pods: &[Pod; 2],
-    homes: [usize; 2],
-) -> Result<Plan, SpecError> {
+/// What the data path does for these pods.
+pub(super) fn plan(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) -> Result<Plan, SpecError> {
+    let Sides { client, server } = nodes;
     match shape.in_container {
-        Side::Both => both_sides(shape, nodes, pods, homes),
-        Side::Client => one_side(shape, [&nodes[0], &nodes[1]], &pods[0], Part::Client),
-        Side::Server => one_side(shape, [&nodes[1], &nodes[0]], &pods[1], Part::Server),
+        Side::Both => both_sides(shape, nodes, pods),
+        Side::Client => one_side(shape, [client, server], &pods.client, Part::Client),
+        Side::Server => one_side(shape, [server, client], &pods.server, Part::Server),
     }
 }
 
-fn both_sides(
-    shape: &Shape,
-    nodes: &[NodeSpec; 2],
-    pods: &[Pod; 2],
-    homes: [usize; 2],
-) -> Result<Plan, SpecError> {
+fn both_sides(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) -> Result<Plan, SpecError> {
     let path = shape.path;
+    let homes = shape.homes(nodes);
     let mut plan = Plan::new();
-    for (here, there) in [(0, 1), (1, 0)] {
-        plan.extend(path.node_plan(&nodes[here])?);
-        for (pod, _) in pods.iter().zip(homes).filter(|(_, home)| *home == here) {
-            plan.extend(path.pod_plan(&nodes[here], pod)?);
+    for (here, there) in nodes.as_ref().facing() {
+        plan.extend(path.node_plan(here)?);
+        let at_home = |part: &Part| homes.of(*part).id == here.id;
+        for part in [Part::Client, Part::Server].into_iter().filter(at_home) {
+            plan.extend(path.pod_plan(here, pods.of(part))?);
         }
-        plan.extend(path.peer_plan(&nodes[here], &peer(&nodes[there]))?);
+        plan.extend(path.peer_plan(here, &peer(there))?);
     }
     Ok(plan)
 }
@@ -71,6 +66,7 @@ mod tests {
             mtu_bytes: 1500,
             cpus: NodeCpus::split(&"0-1".parse().unwrap()),
             family: family(false),
+            families: &datapath::Family::BOTH,
             steered: false,
             placement,
             in_container,
@@ -107,7 +103,7 @@ mod tests {
     fn a_node_without_a_pod_has_nothing_of_docker() {
         let commands = topology("docker", Side::Client, Placement::TwoNodes).unwrap().commands();
         let on =
-            |node: &str| commands.iter().filter(|line| line.contains("hgbr0") && line.contains(node)).count();
+            |node: &str| commands.iter().filter(|line| line.contains("hgbr1") && line.contains(node)).count();
         assert!(on("hg-x-n1") > 0 && on("hg-x-n2") == 0, "{}", commands.join("\n"));
         assert!(commands.iter().any(|line| line.contains("masquerade")), "{}", commands.join("\n"));
     }

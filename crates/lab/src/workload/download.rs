@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use datapath::Part;
 use load::download::{self, Downloaded};
 use record::{Carried, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
@@ -44,7 +45,7 @@ impl Workload for Download {
             threads: method.cpus.each_client(),
             scheduling: method.scheduling,
         };
-        let (target, inside) = (standing.target(load.body_bytes), standing.inside(0)?);
+        let (target, inside) = (standing.target(load.body_bytes), standing.inside(Part::Client)?);
         let before = Snapshot::take(&standing.topology)?;
         let downloaded = download::download(&target, &order, &inside.0);
         let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use datapath::Part;
 use load::stream::{self, Carries, Delivered, Flow, Receiver, Sender};
 use load::{LoadError, ThreadCost};
 use record::{Carried, Latencies, Load, Packets, TrialRecord, Void};
@@ -117,7 +118,7 @@ fn flow(standing: &Standing, load: &Load, method: Option<&Method>) -> Flow {
 fn run(standing: &Standing, flow: &Flow, flows: u32, edge: &mut dyn FnMut()) -> Result<Delivered, LabError> {
     let to = standing.topology.address;
     let receiver = receive(standing, flow)?;
-    let sender = standing.inside(0)?.run(|| match flow.carries {
+    let sender = standing.inside(Part::Client)?.run(|| match flow.carries {
         Carries::Segments { .. } => Sender::segments(to, flows as usize, CONNECT),
         Carries::Datagrams { .. } => Sender::datagrams(to, flows as usize),
     })?;
@@ -140,7 +141,7 @@ fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
     let threads = flow.receiver_cpus.len();
     let deadline = Instant::now() + FREED;
     loop {
-        let receiver = standing.inside(1)?.run(|| match flow.carries {
+        let receiver = standing.inside(Part::Server)?.run(|| match flow.carries {
             Carries::Segments { .. } => Receiver::segments(listen),
             Carries::Datagrams { .. } => Receiver::datagrams(listen, threads),
         })?;

@@ -23,6 +23,7 @@ fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
         cni: Some(Arc::new(network)),
         mtu_bytes: 1500,
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
+        families: ::lab::families(),
         family: family(ipv6),
         steered: true,
         wires: lab::Wires::default(),
@@ -68,7 +69,7 @@ fn the_plugins_of_the_scenarios_answer_over_both_families_and_go() {
     for name in ["ptp", "bridge", "macvlan", "ipvlan"] {
         let file = Path::new("../../scenarios/cni").join(name).with_extension("conflist");
         let network = Network::load(&file, &PluginDirs::default()).unwrap();
-        if let Some(unmet) = facts.unmet(&network.conflist.needs()).first() {
+        if let Some(unmet) = facts.unmet(&network.configuration.needs()).first() {
             testkit::skip(&format!("{name}: {unmet}"));
             continue;
         }
@@ -270,9 +271,9 @@ fn addresses_that_cannot_be_called_are_explained() {
 fn what_kernels_lack_for_known_plugins_is_known() {
     let lacks = |feature| Facts { kernel: "6.1".into(), missing: [(feature, "no".to_owned())].into() };
     let scripts = Scripts::new();
-    let conflist = scripts.network(r#"[{"type":"macvlan"},{"type":"bridge"}]"#).conflist;
-    for feature in conflist.needs() {
-        assert_eq!(lacks(feature).unmet(&conflist.needs()).len(), 1);
+    let configuration = scripts.network(r#"[{"type":"macvlan"},{"type":"bridge"}]"#).configuration;
+    for feature in configuration.needs() {
+        assert_eq!(lacks(feature).unmet(&configuration.needs()).len(), 1);
     }
-    assert_eq!(conflist.needs().len(), 3);
+    assert_eq!(configuration.needs().len(), 3);
 }

@@ -29,10 +29,10 @@ fn each_answers_over_both_families_and_goes() {
             let shape = Shape { in_container, ..shape(path, claim.id(), ipv6) };
             let dir = claim.dir().join(lab::slug(path.name));
             let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
-            let nodes = standing.topology.nodes.each_ref().map(|node| node.place.clone());
+            let nodes = standing.topology.nodes.as_ref().map(|node| node.place.clone());
             let of = |name: &linux::NetnsName| plan::Place::Netns(name.clone());
             let [client, server] = [of(&standing.topology.client), of(&standing.topology.server)];
-            let bare = [client == nodes[0], server == nodes[1]];
+            let bare = [client == nodes.client, server == nodes.server];
             assert_eq!(bare, [in_container == Side::Server, in_container == Side::Client], "{}", path.name);
             standing.connect(100, 3).unwrap();
             let schedule = Schedule::Constant { rate_per_s: 1000.0 };
@@ -60,10 +60,10 @@ fn each_answers_over_both_families_and_goes() {
 /// Whether the server's sockets are connected with the client's node.
 fn is_seen_as_its_node(standing: &Standing) -> bool {
     let topology = &standing.topology;
-    let node = topology.nodes[0].underlay.of(topology.shape.family);
+    let node = topology.nodes.client.underlay.of(topology.shape.family);
     let netns = Netns::open(&topology.server).unwrap();
     let sockets = run(&netns, "ss", &["-Htn", "state", "established"]);
-    let peer = SocketAddr::new(node, 0).to_string();
+    let peer = SocketAddr::new(node.unwrap(), 0).to_string();
     sockets.contains(peer.trim_end_matches('0'))
 }
 

@@ -172,11 +172,11 @@ fn check(victim: &str, commands: &str, says: &str) {
 
 #[test]
 fn a_race_knows_that_the_programs_are_gone() {
-    let folder = format!("{}/N2", bpf::pins::ROOT);
+    let folder = format!("{}/N2-1", bpf::pins::ROOT);
     check(
         "ebpf+direct",
         &format!("umount --lazy {folder}"),
-        "n2: the bpffs with the programs of hg-ebpf-direct-n2 is gone",
+        "n2: the bpffs with the programs of hg-ebpf-direct-n2-1 is gone",
     );
     // The bpf link ends with its pin; of a kernel without tcx it is a filter.
     let detach = format!("rm {folder}/link_hgp1 || tc -n N2 qdisc del dev hgp1 clsact");
@@ -186,7 +186,7 @@ fn a_race_knows_that_the_programs_are_gone() {
 
 #[test]
 fn a_race_knows_that_the_program_of_a_netkit_is_gone() {
-    let detach = format!("rm {}/N2/link_hgp1", bpf::pins::ROOT);
+    let detach = format!("rm {}/N2-1/link_hgp1", bpf::pins::ROOT);
     check("netkit+direct", &detach, "n2: program from_netkit is no longer at link hgp1");
 }
 
@@ -197,7 +197,7 @@ fn a_race_knows_that_a_pod_has_left_its_bridge() {
 ip -n N2 link set hgp1 nomaster
 ip -n SERVER neighbour replace 10.244.2.1 lladdr $mac dev eth0
 ip -n N2 route add 10.244.2.2/32 dev hgp1";
-    check("bridge+direct", aside, "n2: link hgp1 is no longer a port of hgbr0 but of none");
+    check("bridge+direct", aside, "n2: link hgp1 is no longer a port of hgbr1 but of none");
 }
 
 #[test]
@@ -214,12 +214,12 @@ ip -n N2 route add 10.244.1.2/32 via 192.168.100.1 dev eth0";
 
 #[test]
 fn a_race_knows_that_rules_are_gone() {
-    let flush = "ip netns exec N2 nft flush chain ip hg-docker forward";
+    let flush = "ip netns exec N2 nft flush chain ip hg-docker-1 forward";
     check("docker", flush, "n2: the nftables rules have changed");
     check(
         "docker",
-        "ip netns exec N2 nft delete table ip hg-docker-p1",
-        "n2: nftables table ip hg-docker-p1 is gone",
+        "ip netns exec N2 nft flush map ip hg-docker-1 ports",
+        "n2: element { tcp . 8080 } of nftables map ip hg-docker-1 ports is gone",
     );
 }
 
@@ -245,8 +245,8 @@ fn a_race_knows_that_a_shared_link_is_otherwise() {
 
 #[test]
 fn a_race_knows_that_a_link_was_slowed_down() {
-    let slow = "tc -n N1 qdisc add dev hgbr0 root handle 7: pfifo limit 50";
-    check("bridge+direct", slow, "n1: queueing discipline pfifo of link hgbr0 is new");
+    let slow = "tc -n N1 qdisc add dev hgbr1 root handle 7: pfifo limit 50";
+    check("bridge+direct", slow, "n1: queueing discipline pfifo of link hgbr1 is new");
 }
 
 /// In the middle of a trial: when its packets have begun to pass.
@@ -259,7 +259,8 @@ fn programs_that_go_under_a_trial_are_missed() {
         ground.run(&mut |event| {
             let Event::Trial { round: 1, name, .. } = event else { return };
             if name == victim && !std::mem::replace(&mut done, true) {
-                let commands = ground.in_namespaces(victim, &format!("umount --lazy {}/N1", bpf::pins::ROOT));
+                let commands =
+                    ground.in_namespaces(victim, &format!("umount --lazy {}/N1-1", bpf::pins::ROOT));
                 let pod = Netns::open(&ground.namespace("ebpf-direct-client")).unwrap();
                 let before = sent(&pod);
                 scope.spawn(move || {
@@ -273,7 +274,7 @@ fn programs_that_go_under_a_trial_are_missed() {
     });
     assert_eq!(finished.unwrap(), Finished::Whole);
     let void = changed(&race);
-    assert!(void[0].1.contains("the bpffs with the programs of hg-ebpf-direct-n1 is gone"), "{void:?}");
+    assert!(void[0].1.contains("the bpffs with the programs of hg-ebpf-direct-n1-1 is gone"), "{void:?}");
     assert!(race.broke(2).is_some());
 }
 

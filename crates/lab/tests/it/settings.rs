@@ -124,7 +124,7 @@ fn one_side_alone_has_what_was_set_for_it() {
 
 /// How many connections the nodes track, and how many of a topology's own there are.
 fn tracked(standing: &Standing) -> [usize; 2] {
-    standing.topology.nodes.each_ref().map(|node| {
+    standing.topology.nodes.as_ref().both().map(|node| {
         let plan::Place::Netns(name) = &node.place else { panic!("{:?}", node.place) };
         // `self` would be the namespace of the process's first thread.
         let table = || std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
@@ -159,7 +159,7 @@ fn each_group_of_queues_has_the_cpus_of_its_list() {
     let facts = probe().unwrap();
     let xps = |queues: &str| tuned("ptp+direct", &[("channels", queues), ("xps_cpus", "1;0")]);
     with_sockets(&proved(&xps("2"), &facts), |standing, _| {
-        for node in &standing.topology.nodes {
+        for node in standing.topology.nodes.as_ref().both() {
             let plan::Place::Netns(name) = &node.place else { panic!("{:?}", node.place) };
             let read =
                 "cat /sys/class/net/eth0/queues/tx-0/xps_cpus /sys/class/net/eth0/queues/tx-1/xps_cpus";

@@ -30,6 +30,7 @@ pub(crate) fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> 
         path,
         mtu_bytes: 1500,
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
+        families: ::lab::families(),
         family: family(ipv6),
         steered: true,
         settings: tune::Settings::default(),

@@ -178,7 +178,7 @@ fn packets_are_cut_where_they_enter_the_wire() {
         let [(whole, _), (cut, bytes)] = [Wire::default(), cut].map(|wire| {
             let mut found = (0, 0);
             let outcome = asked(path, Wires { to_server: wire, to_client: wire }, 65_536, |standing| {
-                found = sent(standing, &standing.topology.nodes[1].place);
+                found = sent(standing, &standing.topology.nodes.server.place);
             });
             assert_eq!(outcome.answered, 20, "{path}");
             found
@@ -203,7 +203,7 @@ fn what_waits_for_the_line_waits_in_the_node() {
         }
         let wires = Wires { to_server: Wire::default(), to_client: line };
         let outcome = asked(path, wires, 65_536, |standing| {
-            let plan::Place::Netns(name) = &standing.topology.nodes[1].place else { unreachable!() };
+            let plan::Place::Netns(name) = &standing.topology.nodes.server.place else { unreachable!() };
             let text = run(&Netns::open(name).unwrap(), "tc", &["-s", "-j", "qdisc", "show", "dev", "eth0"]);
             let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
             let waited = rows[1]["bytes"].as_u64().unwrap();

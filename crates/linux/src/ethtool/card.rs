@@ -1,4 +1,4 @@
-//! A card as a whole, to look at: readable without privilege.
+//! A card as a whole, for reports; readable without privilege.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct Rings {
     pub tx_max: u32,
 }
 
-/// Its queues.
+/// Numbers of queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the numbers now and at most; combined queues receive and send")]
 pub struct Channels {
@@ -34,12 +34,12 @@ pub struct Channels {
     pub combined_max: u32,
 }
 
-/// Waits before interrupts.
+/// How long the card delays interrupts: after a number of microseconds or of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Coalescing {
     /// Microseconds after a packet was received.
     pub rx_usecs: u32,
-    /// Or so many packets.
+    /// Received packets after which it interrupts earlier.
     pub rx_frames: u32,
     /// Microseconds after a packet was sent.
     pub tx_usecs: u32,
@@ -47,7 +47,7 @@ pub struct Coalescing {
     pub adaptive_rx: bool,
 }
 
-/// Work under the name that people know, and the kernel's names for its kinds: it is on if one of them is.
+/// An offload's common name, and the kernel's names of its parts: it is on if one of them is on.
 ///
 /// Source: `netdev_features_strings` and `ethtool_get_feature_mask` in net/ethtool.
 const OFFLOADS: [(&str, &[&str]); 7] = [
@@ -108,7 +108,7 @@ impl Ethtool {
         })
     }
 
-    /// Work that it could take off the CPU, and whether it does; empty if there is no answer.
+    /// The offloads that the card supports, and whether each is on; empty if the driver does not answer.
     pub fn offloads(&self, link: &IfName) -> BTreeMap<String, bool> {
         self.look(link, &Feature::PLACE, offloads).unwrap_or_default()
     }
@@ -119,7 +119,7 @@ impl Ethtool {
     }
 }
 
-/// The kernel leaves out what is nothing.
+/// The kernel leaves out attributes that are zero.
 fn number(answer: Attributes<'_>, attribute: u16) -> u32 {
     answer.number(attribute).unwrap_or_default()
 }

@@ -26,11 +26,11 @@ pub enum Feature {
 
 const WANTED: u16 = 3;
 pub(super) const ACTIVE: u16 = 4;
-/// Those that cannot be switched.
+/// Features that cannot be switched.
 const FIXED: u16 = 5;
-/// Those that the card can do.
+/// Features that the card supports.
 const CAPABLE: u16 = 2;
-/// Within a set of bits: the bits; within these: one; within this: its name, and that it is set.
+/// Nested attributes of a bit set: the bits; within these one bit; within this its name, and that it is set.
 const BITS: u16 = 3;
 const BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
@@ -73,7 +73,7 @@ impl Feature {
     }
 }
 
-/// The names of the bits of a set that stands for itself, without a mask: those that are listed are set.
+/// The names in a bit set without a mask: the bits that are listed are set.
 pub(super) fn names(set: Attributes<'_>) -> impl Iterator<Item = &[u8]> {
     let bits = set.within(BITS).iter().filter(|(number, _)| *number == BIT);
     bits.filter_map(|(_, bit)| Attributes::of(bit).get(BIT_NAME)?.strip_suffix(&[0]))

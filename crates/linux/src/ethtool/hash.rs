@@ -18,15 +18,14 @@ pub enum FlowType {
     Sctp6,
 }
 
-/// The fields of a packet that go into the hash: a set of bits `RXH_…`.
+/// The packet fields that go into the hash, as `RXH_…` bits (include/uapi/linux/ethtool.h).
 ///
-/// It keeps bits that have no name here, so that what was read can be written again.
-/// Source: include/uapi/linux/ethtool.h.
+/// It keeps bits without a name here, so that a value that was read can be written back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HashFields(u64);
 
-/// The key of the hash (Toeplitz), from 1 to [`HashKey::BYTES_MAX`] bytes. A card takes none but those of its own length.
+/// The key of the hash (Toeplitz), from 1 to [`HashKey::BYTES_MAX`] bytes. A card accepts only keys of its own length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HashKey(Vec<u8>);
@@ -37,7 +36,7 @@ pub struct HashKey(Vec<u8>);
 pub struct InvalidHashKey;
 
 impl FlowType {
-    /// All of them.
+    /// All flow types of this enum.
     pub const ALL: [FlowType; 6] =
         [FlowType::Tcp4, FlowType::Udp4, FlowType::Sctp4, FlowType::Tcp6, FlowType::Udp6, FlowType::Sctp6];
 
@@ -77,8 +76,8 @@ const LETTERS: [(char, u64); 7] =
     [('m', 1 << 1), ('v', 1 << 2), ('t', 1 << 3), ('s', 1 << 4), ('d', 1 << 5), ('f', 1 << 6), ('n', 1 << 7)];
 
 impl HashFields {
-    /// The fields of letters of ethtool(8), each at most once: `m`, `v`, `t`, `s`, `d`, `f`, `n`. `None` for others and for
-    /// no letter: `r`, which has the card drop such flows, is no field.
+    /// The fields for letters of ethtool(8), each at most once: `m`, `v`, `t`, `s`, `d`, `f`, `n`. `None` for other
+    /// letters and for an empty text. `r`, which makes the card drop such flows, is not a field.
     pub fn of_letters(letters: &str) -> Option<HashFields> {
         let mut fields = 0;
         for letter in letters.chars() {
@@ -91,7 +90,7 @@ impl HashFields {
         (fields != 0).then_some(HashFields(fields))
     }
 
-    /// True if no field goes into the hash: all such flows share a queue.
+    /// True if the hash uses no field: all such flows share a queue.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -116,8 +115,8 @@ impl HashKey {
         (1..=HashKey::BYTES_MAX).contains(&bytes.len()).then_some(HashKey(bytes))
     }
 
-    /// The key of this length by which both directions of a connection have the same hash: it repeats 16 bits, by which
-    /// addresses and ports can change places. `None` for an odd length and those that no key has.
+    /// The key of this length that hashes both directions of a connection to one value. It repeats 16 bits, so that
+    /// addresses and ports can be swapped. `None` for an odd length and for lengths that no key has.
     ///
     /// Source: S. Woo, K. Park, Scalable TCP Session Monitoring with Symmetric Receive-side Scaling, KAIST 2012.
     pub fn symmetric(length: usize) -> Option<HashKey> {
@@ -125,7 +124,7 @@ impl HashKey {
         HashKey::new(bytes).filter(|_| length.is_multiple_of(HashKey::PAIR.len()))
     }
 
-    /// Its bytes.
+    /// The key's bytes, from 1 to [`HashKey::BYTES_MAX`] of them.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -13,7 +13,7 @@ const SET_KEY: u32 = 0x47;
 /// Where the number of entries of the table stands, that of bytes of the key, and how the card changes its input.
 const TABLE_SIZE: usize = 2;
 const KEY_SIZE: usize = 3;
-/// A byte each: the hash function, how fields are combined before it, and two that are nothing yet.
+/// One byte each: the hash function, the transformation of the input, and two reserved bytes.
 const FUNCTION: usize = 4;
 /// The head of `struct ethtool_rxfh`: six words.
 const KEY_HEAD: usize = 6;
@@ -23,20 +23,21 @@ const SAME_TABLE: u32 = u32::MAX;
 const WORD: usize = size_of::<u32>();
 
 impl Ethtool {
-    /// The fields by which flows of a type are hashed; `None` if the card does not report it, or knows no such flows.
+    /// The fields by which flows of a type are hashed; `None` if the card does not report them or does not know the
+    /// flow type.
     pub fn read_hash_fields(&self, link: &IfName, flow: FlowType) -> Result<Option<HashFields>> {
         let mut request = fields_request(GET_FIELDS, flow, 0);
         match self.ioctl(link, &mut request) {
             Ok(()) => Ok(Some(HashFields::of_bits(fields_of(request)))),
-            // Drivers say one or the other of a flow type that they do not know.
+            // Drivers return one or the other for a flow type that they do not know.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => Ok(None),
             Err(error) => Err(self.failed("read", fields_words(flow), link, error)),
         }
     }
 
-    /// Sets the fields by which flows of a type are hashed. `EOPNOTSUPP` if they cannot be set, `EINVAL` for a flow
-    /// type or a choice of fields that the card does not have: many have the addresses, or these and both ports, and
-    /// nothing else.
+    /// Sets the fields by which flows of a type are hashed. `EOPNOTSUPP` if they cannot be set. `EINVAL` for a flow
+    /// type or a choice of fields that the card lacks: many offer only the addresses, or the addresses with both
+    /// ports.
     pub fn write_hash_fields(&self, link: &IfName, flow: FlowType, fields: HashFields) -> Result<()> {
         let mut request = fields_request(SET_FIELDS, flow, fields.bits());
         let set = self.ioctl(link, &mut request);
@@ -51,7 +52,7 @@ impl Ethtool {
     /// Sets the key of the hash; the table of flows and all else of the hash stay. `EOPNOTSUPP` if there is no key or
     /// it cannot be set, `EINVAL` for a key of another length than the card's.
     pub fn write_hash_key(&self, link: &IfName, key: &HashKey) -> Result<()> {
-        // How fields are combined has to be said again, from Linux 6.8 on: zeros would be another choice.
+        // From Linux 6.8 on the request must repeat the input transformation: zero would change it.
         let now = self.ask_hash_key(link)?.map_or(0, |(now, _)| now);
         let mut request = key_request(SET_KEY, SAME_TABLE, key.bytes());
         request[FUNCTION] = without_function(now);
@@ -102,7 +103,7 @@ fn fields_of(request: [u32; 4]) -> u64 {
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The head, and the key in whole words; what the table is not asked for has no place between them.
+/// The header, then the key in whole words; a table that is not part of the request takes no space between them.
 fn key_request(command: u32, table_size: u32, key: &[u8]) -> Vec<u32> {
     let mut request = vec![0; KEY_HEAD];
     request[0] = command;

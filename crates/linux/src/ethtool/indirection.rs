@@ -9,7 +9,7 @@ const GET: u32 = 0x38;
 const SET: u32 = 0x39;
 /// The command and the number of entries stand before the entries.
 const HEAD: usize = 2;
-/// The longest table of a known driver is a tenth of it; the answer of one that says more is not believed.
+/// Ten times the longest table of a known driver; an answer that claims more is rejected.
 const ENTRIES_MAX: u32 = 1 << 16;
 
 impl Ethtool {

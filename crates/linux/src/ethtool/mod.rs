@@ -38,15 +38,15 @@ pub struct Ethtool {
     place: String,
 }
 
-/// A number that a card has, and the most that it could have.
+/// A setting of a card, and its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Value {
     /// What it has now.
     pub now: u32,
-    /// What was requested: an offload can be requested and stay off, as long as another that it needs is off. All
-    /// else is what it was asked to be.
+    /// The requested value. It differs from the value in force only for an offload that needs another offload which is
+    /// off.
     pub wanted: u32,
-    /// The most that it can have, where the driver says so.
+    /// The maximum, where the driver reports one.
     pub max: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Ethtool {
         Ok(Ethtool { netlink: Generic::open("ethtool")?, socket, place })
     }
 
-    /// One of a card's numbers; `None` if this card, or its driver, has no such number.
+    /// Reads a setting; `None` if this card or its driver does not have it.
     pub fn read(&self, link: &IfName, parameter: NicParameter) -> Result<Option<Value>> {
         let what = parameter.place();
         let asked = self.netlink.call(what.get, &about(link));
@@ -81,8 +81,8 @@ impl Ethtool {
         Ok(attributes.and_then(|attributes| parameter.find(attributes)))
     }
 
-    /// Sets one of a card's numbers; the others stay. `EOPNOTSUPP` if it has no such number, `ERANGE` or `EINVAL` if it
-    /// does not take the value.
+    /// Changes a setting; the others stay. `EOPNOTSUPP` if the card does not have it, `ERANGE` or `EINVAL` if it
+    /// rejects the value.
     pub fn write(&self, link: &IfName, parameter: NicParameter, value: u32) -> Result<()> {
         let mut request = about(link);
         let combined = match parameter {

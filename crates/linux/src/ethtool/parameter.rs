@@ -19,7 +19,7 @@ pub enum NicParameter {
     RingTx,
     /// Queues: pairs of both directions, or as many of each.
     Channels,
-    /// Microseconds that an interrupt for received packets may wait for more of them.
+    /// Microseconds that an interrupt for received packets may be delayed to wait for more packets.
     CoalesceRxUsecs,
     /// The same for packets that were sent.
     CoalesceTxUsecs,
@@ -82,7 +82,7 @@ impl NicParameter {
             NicParameter::Channels => {
                 let rx = plain(CHANNELS_RX, Some(CHANNELS_RX_MAX))?;
                 let tx = plain(CHANNELS_TX, Some(CHANNELS_TX_MAX))?;
-                // One number cannot say two.
+                // One number cannot represent two different values.
                 (rx.now == tx.now).then_some(Value { max: rx.max.min(tx.max), ..rx })
             }
             NicParameter::CoalesceRxUsecs => plain(COALESCE_RX_USECS, None),

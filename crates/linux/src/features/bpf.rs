@@ -1,6 +1,6 @@
-//! Whether eBPF programs can be loaded and attached, tried with the smallest ones there are (bpf(2)).
+//! Whether eBPF programs can be loaded and attached, tried with the smallest possible ones (bpf(2)).
 //!
-//! Structures and numbers are those of include/uapi/linux/bpf.h. What is made here ends with its descriptor.
+//! Structures and numbers are those of include/uapi/linux/bpf.h. Each object made here ends with its descriptor.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-/// Commands of bpf(2).
+/// Commands of bpf(2), from `enum bpf_cmd`.
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
@@ -21,15 +21,15 @@ const REDIRECT_PEER: i32 = 155;
 /// The kinds of programs that a control group's sockets meet, and that a message meets on its way into a socket.
 const BPF_PROG_TYPE_SOCK_OPS: u32 = 13;
 const BPF_PROG_TYPE_SK_MSG: u32 = 16;
-/// How the latter is attached; the kernel wants to know when it is loaded.
+/// The attach type of the latter, which the kernel requires at load time.
 const BPF_SK_MSG_VERDICT: u32 = 7;
 /// A map of sockets by a key of any length.
 const BPF_MAP_TYPE_SOCKHASH: u32 = 18;
 /// The helper `bpf_get_netns_cookie` (for both kinds of programs Linux 5.15).
 const GET_NETNS_COOKIE: i32 = 122;
-/// What the kernel reports of its own structures, in which programs find fields when they are loaded.
+/// The kernel's types (BTF), which programs use to locate fields at load time.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// Enough for what the verifier says of four instructions.
+/// Enough for the verifier's log of four instructions.
 const LOG_BYTES: usize = 4096;
 /// That of the project's programs; some helpers are for programs under the GPL alone.
 const LICENSE: &CStr = c"Dual MIT/GPL";
@@ -80,8 +80,8 @@ struct CreateLink {
     flags: u32,
 }
 
-/// Tries what the data paths need: a program at tc, one that hands packets to a veth's other end, and a filesystem
-/// that keeps programs. The reason if one of them does not work.
+/// Tries what the data paths need: a tc program, a program that redirects packets to a veth's peer, and a filesystem
+/// that keeps programs. Returns the reason if one of them does not work.
 pub(super) fn try_programs() -> Result<(), String> {
     load(BPF_PROG_TYPE_SCHED_CLS, &[set(0, 0), exit()])?;
     let redirect = [set(1, 1), set(2, 0), call(REDIRECT_PEER), exit()];
@@ -90,9 +90,9 @@ pub(super) fn try_programs() -> Result<(), String> {
     Ok(())
 }
 
-/// Tries what splicing two sockets needs: a hierarchy of control groups, the kernel's own types, programs at the
-/// sockets of a group and at messages, both of which are told network namespaces, and maps of sockets. The reason if
-/// one of them is not there.
+/// Tries what splicing two sockets needs: a hierarchy of control groups, the kernel's own types, programs at a group's
+/// sockets and at messages that can both read the network namespace, and maps of sockets. Returns the reason if one of
+/// them is missing.
 pub(super) fn try_sockets() -> Result<(), String> {
     crate::cgroup::hierarchy().map_err(|error| error.reason())?;
     if !std::path::Path::new(TYPES).exists() {
@@ -133,9 +133,9 @@ fn load(kind: u32, instructions: &[Instruction]) -> Result<OwnedFd, String> {
         device: 0,
         attach_type: if kind == BPF_PROG_TYPE_SK_MSG { BPF_SK_MSG_VERDICT } else { 0 },
     };
-    // SAFETY: `LoadProgram` is what this command reads. Its pointers are to the instructions, of which there are as
-    // many as it says, to a string that ends with a zero, and to a buffer that is as long as it says, borrowed by no
-    // one else and written to by the kernel. All live until the call returns.
+    // SAFETY: `LoadProgram` is what this command reads. Its pointers lead to the instructions, whose count it holds,
+    // to a string that ends with a zero, and to a log buffer whose length it holds, which only the kernel writes to
+    // during the call. All live until the call returns.
     let loaded = unsafe { bpf(BPF_PROG_LOAD, &attributes) };
     loaded.map_err(|error| {
         let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
@@ -143,7 +143,7 @@ fn load(kind: u32, instructions: &[Instruction]) -> Result<OwnedFd, String> {
     })
 }
 
-/// The verifier's reason: the last line that it wrote before its count of instructions.
+/// The verifier's reason: the last line of its log before its count of instructions.
 fn verdict(log: &str) -> Option<&str> {
     log.lines().rfind(|line| !line.is_empty() && !line.starts_with("processed "))
 }
@@ -154,7 +154,7 @@ fn verdict(log: &str) -> Option<&str> {
 /// `A` is the part of `union bpf_attr` that the command reads, without padding, and its pointers are valid for what the
 /// command does with them.
 unsafe fn bpf<A>(command: libc::c_int, attributes: &A) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are readable for as many bytes as is said; the caller answers for what is in them.
+    // SAFETY: the attributes are readable for the given number of bytes; the caller is responsible for their contents.
     let answer = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<A>() as libc::c_uint)
     };
@@ -164,7 +164,7 @@ unsafe fn bpf<A>(command: libc::c_int, attributes: &A) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// A filesystem for programs, attached to nothing, so that it leaves nothing behind (`fsopen`, Linux 5.2).
+/// Makes a detached filesystem for programs, so that it leaves no trace (`fsopen`, Linux 5.2).
 fn mount() -> rustix::io::Result<OwnedFd> {
     let filesystem = rustix::mount::fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&filesystem)?;

@@ -14,7 +14,7 @@ use crate::Result;
 /// An address of a link as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AddressInfo {
-    /// The link.
+    /// The index of the link that has the address.
     pub index: u32,
     /// The address with its prefix length.
     pub address: IpNet,
@@ -27,8 +27,8 @@ pub struct AddressInfo {
 }
 
 impl Netlink {
-    /// Gives a link an address; an IPv6 address is usable at once, without duplicate address detection. `EEXIST` if
-    /// the link has it.
+    /// Adds an address to a link. An IPv6 address is usable at once, without duplicate address detection. `EEXIST` if
+    /// the link already has it.
     pub fn address_add(&self, index: u32, address: &IpNet) -> Result<()> {
         let mut message = message(index, address);
         if let IpNet::V6(_) = address {
@@ -51,7 +51,7 @@ impl Netlink {
         Ok(sorted(&answers))
     }
 
-    /// The addresses of one link; none of a link that is not there.
+    /// The addresses of one link; empty if the link does not exist.
     pub fn addresses_of(&self, index: u32) -> Result<Vec<AddressInfo>> {
         let mut question = AddressMessage::default();
         question.header.index = index;
@@ -81,7 +81,7 @@ fn message(index: u32, address: &IpNet) -> AddressMessage {
     message
 }
 
-/// `None` for what is not an IP address.
+/// `None` for an entry that is not an IP address.
 fn read(answer: &Message) -> Option<AddressInfo> {
     let Message::NewAddress(message) = answer else { return None };
     let mut local = None;

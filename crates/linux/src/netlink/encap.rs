@@ -14,16 +14,16 @@ use crate::Encap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EncapInfo {
-    /// A tunnel such as the project makes.
+    /// A tunnel of the form that the project makes.
     Tunnel(Encap),
-    /// Another kind (MPLS, segment routing), or a tunnel with options that ours never have; the kernel's number of
-    /// the kind (`LWTUNNEL_ENCAP_…`).
+    /// Another kind (MPLS, segment routing), or a tunnel with options that the project never sets. The number is the
+    /// kernel's `LWTUNNEL_ENCAP_…`.
     Other(u16),
 }
 
-/// What a message says of a tunnel.
+/// The attributes of a tunnel.
 ///
-/// The kernel takes whether the outer UDP packet has a checksum from here and not from the device. The choice is that
+/// Whether the outer UDP packet has a checksum depends on these attributes, not on the device. The choice matches that
 /// of a device with one fixed tunnel, for the same reasons: none over IPv4, one over IPv6.
 pub(super) fn attributes(encap: &Encap) -> [RouteAttribute; 2] {
     let id = u64::from(encap.id);
@@ -64,8 +64,7 @@ struct Read {
 }
 
 impl Read {
-    /// `None` if there is an option that says something beyond these. The kernel reports every option, those that
-    /// were not given as zero.
+    /// `None` if any other option is set. The kernel reports every option, and zero for those that were not given.
     fn of(options: &[RouteLwTunnelEncap]) -> Option<Read> {
         let mut read = Read::default();
         for option in options {

@@ -17,7 +17,7 @@ use crate::{FdbEntry, Mac, Result};
 pub struct FdbInfo {
     /// The link: the tunnel device, or the bridge port behind which the address is.
     pub index: u32,
-    /// The inner destination.
+    /// The inner destination; all zeros stands for every address without an entry.
     pub mac: Mac,
     /// The outer destination, where the link is a tunnel device.
     pub dst: Option<IpAddr>,
@@ -25,13 +25,13 @@ pub struct FdbInfo {
     pub master: Option<u32>,
     /// The VLAN, where the entry is of one.
     pub vlan: Option<u16>,
-    /// It was configured, or is an address of the link itself; otherwise it was learnt and will be forgotten.
+    /// True if it was configured or is an address of the link itself; false if it was learnt and will expire.
     pub permanent: bool,
 }
 
 impl Netlink {
-    /// Makes a permanent entry of a tunnel device. `EEXIST` if there is one for that address; the all-zero address,
-    /// which stands for every frame without an entry of its own, may have one for each remote.
+    /// Makes a permanent entry of a tunnel device. `EEXIST` if the address already has one. The all-zero address,
+    /// which stands for every frame without an entry of its own, may have one entry for each remote.
     pub fn fdb_add(&self, entry: &FdbEntry) -> Result<()> {
         let index = self.index_of(&entry.dev)?;
         let message = message(entry, index);
@@ -50,7 +50,7 @@ impl Netlink {
     pub fn fdb_del(&self, entry: &FdbEntry) -> Result<()> {
         let index = self.index_of(&entry.dev)?;
         let attempted = format!("delete {}", describe(entry));
-        // Where the address has another remote, the kernel deletes nothing and says nothing (`__vxlan_fdb_delete`).
+        // If the address has another remote, the kernel deletes nothing and reports no error (`__vxlan_fdb_delete`).
         if !self.holds(entry, index)? {
             return Err(self.error(attempted, std::io::Error::from_raw_os_error(libc::ENOENT)));
         }
@@ -67,8 +67,8 @@ impl Netlink {
         Ok(entries)
     }
 
-    /// The entries of a tunnel device for the address of one. The kernel tells the first remote of an address (Linux 5.0),
-    /// and for more of them it must list all entries of all links.
+    /// The entries of a tunnel device for the address of `entry`. The kernel returns only the first remote of an
+    /// address (Linux 5.0); for further ones it must list all entries of all links.
     pub fn fdb_of(&self, entry: &FdbEntry, index: u32) -> Result<Vec<FdbInfo>> {
         let mut question = message(entry, index);
         question.header.state = NeighbourState::None;
@@ -115,8 +115,8 @@ fn describe(entry: &FdbEntry) -> String {
     format!("forwarding entry {} to {} on link {}", entry.mac, entry.dst, entry.dev)
 }
 
-/// The states of entries that were configured. A bridge's static ones have `NUD_NOARP`; those that `bridge fdb` makes
-/// of a tunnel device have that and `NUD_PERMANENT`, which is no [`NeighbourState`] of its own.
+/// The states of configured entries. A bridge's static entries have `NUD_NOARP`. Those that `bridge fdb` makes of a
+/// tunnel device also have `NUD_PERMANENT`; that combination is not a [`NeighbourState`].
 const PERMANENT: u16 = 0x80 | 0x40;
 
 fn read(answer: &Message) -> Option<FdbInfo> {

@@ -19,7 +19,7 @@ const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 /// Bytes of `struct genlmsghdr`: command, version, two of padding.
 const HEADER_BYTES: usize = 4;
-/// Says that an attribute holds attributes (`NLA_F_NESTED`); strict families insist on it.
+/// Marks an attribute that holds attributes (`NLA_F_NESTED`); strict families require it.
 const NESTED: u16 = 0x8000;
 /// The bits of an attribute's type that are its number (`NLA_TYPE_MASK`).
 const NUMBER: u16 = 0x3fff;
@@ -49,7 +49,7 @@ pub(super) struct Packet {
 }
 
 impl Generic {
-    /// A socket of the calling thread's namespace for a family. `ENOENT` if the kernel has none of that name.
+    /// Opens a socket for a family in the calling thread's namespace. `ENOENT` if the kernel does not have the family.
     pub(crate) fn open(family: &str) -> Result<Generic> {
         let attempted = || format!("ask the kernel for the netlink family {family}");
         let mut socket = Socket::open(NETLINK_GENERIC).attempt(attempted)?;
@@ -72,7 +72,7 @@ impl Generic {
 }
 
 impl Request {
-    /// Adds an attribute.
+    /// Appends an attribute, padded to four bytes.
     pub(crate) fn put(&mut self, number: u16, value: &[u8]) {
         let length = u16::try_from(4 + value.len()).expect("our attributes are short");
         self.0.extend(length.to_ne_bytes());
@@ -104,7 +104,7 @@ impl<'a> Attributes<'a> {
         Attributes(bytes)
     }
 
-    /// Number and content of each; what is cut short ends the list.
+    /// Number and content of each attribute; a truncated one ends the list.
     pub(crate) fn iter(self) -> impl Iterator<Item = (u16, &'a [u8])> {
         let mut rest = self.0;
         std::iter::from_fn(move || {

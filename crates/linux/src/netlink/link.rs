@@ -26,7 +26,7 @@ pub struct LinkInfo {
     pub mtu: u32,
     /// The greatest MTU that its driver takes; `None` where it has no limit.
     pub mtu_max: Option<u32>,
-    /// Its Ethernet address; `None` where the link has none of six bytes.
+    /// Its Ethernet address; `None` if the link's address does not have six bytes.
     pub mac: Option<Mac>,
     /// It is administratively up.
     pub up: bool,
@@ -42,11 +42,11 @@ pub struct LinkInfo {
     pub parent_netns: Option<i32>,
     /// Hairpin mode, where it is a port of a bridge.
     pub hairpin: Option<bool>,
-    /// Receive queues.
+    /// The number of receive queues.
     pub rx_queues: u32,
-    /// Send queues.
+    /// The number of send queues.
     pub tx_queues: u32,
-    /// The most segments of a packet that it takes; larger ones are cut into segments before they reach it.
+    /// The most segments in a packet that it accepts; larger packets are segmented before they reach it.
     pub gso_max_segs: u32,
     /// The number of the XDP program that sees its packets first.
     pub xdp: Option<u32>,
@@ -118,8 +118,8 @@ impl Netlink {
         self.change(Message::SetLink(message), 0, format!("set the MTU of link {index} to {mtu}"))
     }
 
-    /// Sets the most segments of a packet that a link takes, from 1; larger ones, of its own namespace or forwarded,
-    /// are cut into segments before they reach it (`gso_features_check` in net/core/dev.c).
+    /// Sets the most segments, at least 1, in a packet that a link accepts. Larger packets, both local and forwarded,
+    /// are segmented before they reach it (`gso_features_check` in net/core/dev.c).
     pub fn link_set_gso_max_segs(&self, index: u32, segments: u32) -> Result<()> {
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::GsoMaxSegs(segments));
@@ -175,7 +175,7 @@ impl Netlink {
             | LinkKind::Macvlan { parent, .. }
             | LinkKind::Ipvlan { parent, .. } => Some(self.index_of(parent)?),
         };
-        let peer_netns = kind.peer().and_then(|peer| peer.netns.as_ref()).map(Netns::open).transpose()?;
+        let peer_netns = kind.peer().and_then(|peer| peer.netns.as_ref()).map(Netns::find).transpose()?;
         Ok(Resolved { lower, peer_netns })
     }
 

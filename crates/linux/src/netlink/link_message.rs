@@ -172,10 +172,10 @@ fn other_end(peer: &VethPeer, found: &Resolved) -> LinkMessage {
 ///
 /// Over IPv4 it is zero, as RFC 7348 recommends and flannel does: the IPv4 header has a checksum of its own, and
 /// network cards that segment tunnels without an outer checksum are the more common ones. Over IPv6 it is sent, which
-/// is the kernel's default: nothing else protects the outer addresses there, and a zero would be dropped by every
-/// receiver that was not told to take it (RFC 6935). It costs next to nothing, since the sum over the inner packet
-/// is already known when the inner checksum is left to the card (local checksum offload). Neither choice takes
-/// segmentation offload away from the inner packets.
+/// is the kernel's default: no other checksum protects the outer addresses there, and a receiver drops a zero unless
+/// it is configured to accept it (RFC 6935). It costs almost nothing, since the sum over the inner packet is already
+/// known when the inner checksum is left to the card (local checksum offload). Both choices keep segmentation offload
+/// for the inner packets.
 fn tunnel(vxlan: &Vxlan, found: &Resolved) -> Vec<InfoVxlan> {
     let mut data =
         vec![InfoVxlan::Id(vxlan.vni), InfoVxlan::Port(vxlan.port), InfoVxlan::Learning(vxlan.learning)];
@@ -191,8 +191,8 @@ fn tunnel(vxlan: &Vxlan, found: &Resolved) -> Vec<InfoVxlan> {
     data
 }
 
-/// Whether an outer UDP checksum is sent is said with each packet here, so the device only says what it takes: over
-/// IPv6 a zero as well. (Over IPv4 it takes both anyway.) It must not learn: its remotes are configured.
+/// Each packet's metadata selects here whether an outer UDP checksum is sent. The device only sets what it accepts:
+/// over IPv6 a zero as well. (Over IPv4 it accepts both anyway.) It must not learn: its remotes are configured.
 fn external_tunnel(port: u16) -> Vec<InfoVxlan> {
     vec![
         InfoVxlan::CollectMetadata(true),

@@ -1,8 +1,8 @@
-//! rtnetlink: links, addresses, routes, neighbours, forwarding entries, policy rules and queueing disciplines, one file a
-//! noun.
+//! rtnetlink: links, addresses, routes, neighbours, forwarding entries, policy rules and queueing disciplines, one
+//! file for each noun.
 //!
-//! Verbs that add refuse what is already there (`EEXIST`); verbs that delete refuse what is not (`ESRCH`, `ENOENT` or
-//! `EADDRNOTAVAIL`, whichever the kernel says). Dumps are complete or an error.
+//! Verbs that add fail if the object exists (`EEXIST`). Verbs that delete fail if it does not (`ESRCH`, `ENOENT` or
+//! `EADDRNOTAVAIL`, as the kernel reports it). Dumps are complete or an error.
 
 mod address;
 mod encap;
@@ -43,12 +43,12 @@ use netlink_packet_route::AddressFamily;
 use crate::{Error, IfName, Netns, Result};
 use socket::Socket;
 
-/// A route socket of one namespace: the one in which it was opened, whatever thread uses it afterwards.
+/// A route socket of the namespace in which it was opened, whichever thread uses it afterwards.
 #[derive(Debug)]
 pub struct Netlink {
     /// One exchange at a time: answers of two would mix.
     socket: Mutex<Socket>,
-    /// For error texts: " in namespace x", or nothing for the caller's own namespace.
+    /// For error texts: " in namespace x", or empty for the caller's own namespace.
     place: String,
 }
 

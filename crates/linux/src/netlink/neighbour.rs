@@ -16,9 +16,9 @@ use crate::{Mac, Neighbour, Result};
 /// A neighbour entry as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NeighbourInfo {
-    /// The link.
+    /// The index of the link on which the neighbour is.
     pub index: u32,
-    /// The neighbour's address.
+    /// The neighbour's IP address.
     pub ip: IpAddr,
     /// Its Ethernet address, where it is known.
     pub mac: Option<Mac>,
@@ -29,8 +29,8 @@ pub struct NeighbourInfo {
 }
 
 impl Netlink {
-    /// Makes a permanent or a proxy entry. `EEXIST` if there is a configured one; what the kernel learnt by itself
-    /// is a cache and gives way.
+    /// Makes a permanent or a proxy entry. `EEXIST` if a configured entry exists; an entry that the kernel learnt is
+    /// only a cache and is replaced.
     pub fn neighbour_add(&self, neighbour: &Neighbour) -> Result<()> {
         let index = self.index_of(&neighbour.dev)?;
         let attempted = format!("add {}", describe(neighbour));

@@ -1,7 +1,7 @@
 //! The generation of a namespace's nftables ruleset. Tables themselves are made and listed by `nft` ([`crate::nft`]).
 //!
-//! The kernel numbers each commit of a namespace's ruleset (`nft_net.base_seq`), so that a reader can tell in one message
-//! that no rule has changed. To list the rules takes a process, and a thousand times as long.
+//! The kernel numbers each commit of a namespace's ruleset (`nft_net.base_seq`), so one message shows whether any rule
+//! has changed. Listing the rules takes a process and a thousand times as long.
 
 use std::sync::Mutex;
 
@@ -40,11 +40,10 @@ impl Nftables {
         Ok(Nftables { socket, place })
     }
 
-    /// A number that is another one after every change of a table, chain, rule or set. `None` if the kernel has no
-    /// nftables.
+    /// A number that differs after every change of a table, chain, rule or set. `None` if the kernel has no nftables.
     ///
     /// # Errors
-    /// This user may not ask.
+    /// The user may not query nftables.
     pub fn generation(&self) -> Result<Option<u32>> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let attempted = || format!("ask for the generation of the nftables rules in {}", self.place);

@@ -1,5 +1,4 @@
-//! Sizes that paths take, of both families: what the kernel learnt of them (`ip route show cache`), and what routes
-//! say.
+//! Path MTUs of both families: those that the kernel learnt (`ip route show cache`), and those set on routes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,21 +12,21 @@ use super::route::ip;
 use super::{Netlink, RouteInfo};
 use crate::Result;
 
-/// A destination to which smaller packets pass than the link takes: a router said so.
+/// A destination whose path MTU is below the link's MTU, as a router reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PathMtu {
-    /// The link's index.
+    /// The index of the link that leads there.
     pub index: u32,
-    /// The destination.
+    /// The destination: one host.
     pub dst: IpAddr,
     /// Bytes of a packet that pass.
     pub mtu: u32,
 }
 
-/// A route with an MTU of its own (`mtu` in `ip route`), set by hand or advertised by a router.
+/// A route with its own MTU (`mtu` in `ip route`), set by hand or advertised by a router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RouteMtu {
-    /// The link's index.
+    /// The index of the route's link.
     pub index: u32,
     /// Where the route leads.
     pub dst: IpNet,

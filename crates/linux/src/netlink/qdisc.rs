@@ -14,13 +14,13 @@ use crate::{Qdisc, Result};
 pub struct QdiscInfo {
     /// The kernel's name of its kind.
     pub kind: String,
-    /// Its number, `1:` in tc's way of writing it; never 0, which is that of those that the kernel chose.
+    /// Its number, `1:` in tc's notation; never 0, which marks those that the kernel chose.
     pub major: u16,
     /// Its options as the kernel reports them.
     pub options: Vec<u8>,
     /// Others stand below it, or filters that send packets to its queues.
     pub branched: bool,
-    /// Kind and options of the one that stands inside it; only a tbf's.
+    /// Kind and options of the inner discipline; only a tbf has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inner: Option<(String, Vec<u8>)>,
 }
@@ -31,7 +31,7 @@ const REPEATABLE: [&str; 7] = ["bfifo", "fq", "fq_codel", "netem", "noqueue", "p
 const TCA_OPTIONS: u16 = 2;
 
 impl QdiscInfo {
-    /// What it is; `None` for a kind, or an option of a kind, that ours never have.
+    /// The discipline; `None` for a kind or an option that the project never sets.
     pub fn qdisc(&self) -> Option<Qdisc> {
         if self.kind != "tbf" {
             return qdisc_message::read(&self.kind, &self.options);
@@ -62,7 +62,7 @@ pub struct FilterInfo {
     pub ingress: bool,
     /// Its place in the order, 1 to 65535.
     pub priority: u16,
-    /// Its number among those of its priority; 0 stands for the priority as such.
+    /// Its number among the filters of its priority; 0 stands for the priority itself.
     pub handle: u32,
 }
 
@@ -71,7 +71,7 @@ const INGRESS: u16 = 0xfff2;
 const EGRESS: u16 = 0xfff3;
 
 impl Netlink {
-    /// The filters of a link's clsact qdisc; none if it has no such qdisc.
+    /// The filters of a link's clsact qdisc; empty if it has no such qdisc.
     pub fn filters(&self, index: u32) -> Result<Vec<FilterInfo>> {
         let mut filters = Vec::new();
         for minor in [INGRESS, EGRESS] {
@@ -112,15 +112,15 @@ impl Netlink {
         let (kind, options) = kind_and_options(root);
         let inner = below.filter(|_| kind == "tbf").map(kind_and_options);
         let mut info = QdiscInfo { kind, major, options, branched: below.is_some(), inner };
-        // The others of those that can be put back have no filters.
+        // The other restorable kinds have no filters.
         if info.kind == "fq_codel" {
             info.branched |= !self.filters_at(index, root.header.handle)?.is_empty();
         }
         Ok(Some(info))
     }
 
-    /// Puts a queueing discipline at the root of a link, in place of whatever is there. It is a new one, without what
-    /// packets or options the old one had, even if that was of the same kind. `ENOENT` if this kernel lacks the kind.
+    /// Puts a queueing discipline at the root of a link and replaces the old one. The new one starts without the old
+    /// one's packets and options, even if both are of one kind. `ENOENT` if this kernel lacks the kind.
     pub fn set_root_qdisc(&self, index: u32, qdisc: &Qdisc) -> Result<()> {
         let attempted = format!("put {qdisc} at the root of link {index}");
         let taken: Vec<u16> = self.qdiscs(index)?.iter().map(|qdisc| qdisc.header.handle.major).collect();
@@ -147,9 +147,8 @@ impl Netlink {
         self.place_qdisc(index, TcHandle::ROOT, old.major, (&old.kind, Some(options)), attempted)
     }
 
-    /// Removes the discipline that was set at the root of a link, so that the kernel's own choice comes back: `noqueue`
-    /// for links without a queue, else what `net.core.default_qdisc` says, one for each send queue. `ENOENT` if nobody
-    /// has.
+    /// Removes the discipline that was set at the root of a link, so that the kernel's default returns: `noqueue` for
+    /// links without a queue, otherwise `net.core.default_qdisc`, one for each send queue. `ENOENT` if none was set.
     pub fn delete_root_qdisc(&self, index: u32) -> Result<()> {
         let attempted = format!("remove the queueing discipline at the root of link {index}");
         self.change(Message::DelQueueDiscipline(at_root(index)), 0, attempted)

@@ -44,7 +44,7 @@ mod tbf {
     pub(super) const RATE: usize = 8;
     /// Where the burst stands, as a time, in a `struct tc_tbf_qopt`.
     pub(super) const BURST_TIME: usize = 28;
-    /// Nanoseconds of a unit of it (`PSCHED_TICKS2NS` in include/net/pkt_sched.h).
+    /// Nanoseconds in one tick (`PSCHED_TICKS2NS` in include/net/pkt_sched.h).
     pub(super) const TICK_NS: u64 = 64;
 }
 
@@ -135,8 +135,8 @@ pub(super) fn read_tbf(options: &[u8]) -> Option<(u64, u32)> {
     Some((rate, u32::try_from(burst_bytes).unwrap_or(u32::MAX)))
 }
 
-/// A queueing discipline without classes as the kernel reports it. `None`: a kind, or an option of a kind, that ours
-/// never have.
+/// A classless queueing discipline as the kernel reports it; `None` for a kind or an option that the project never
+/// sets.
 pub(super) fn read(kind: &str, options: &[u8]) -> Option<Qdisc> {
     match kind {
         "netem" => read_netem(options).map(Qdisc::Netem),
@@ -184,10 +184,10 @@ pub(super) fn is_spread(options: &[u8]) -> bool {
     long(&found, netem::JITTER64) != Some(0) || found.iter().any(|(kind, _)| *kind == netem::SLOT)
 }
 
-/// The options that restore a queueing discipline of the kind to what the kernel reported.
+/// The options that restore a queueing discipline of the kind to the state that the kernel reported.
 ///
-/// CoDel's times are reported rounded down, and would be rounded down once more; one microsecond more is rounded to
-/// what it was. With k the time in its units of 1024 ns, it reports ⌊1.024 k⌋ µs, and ⌊(⌊1.024 k⌋ + 1) / 1.024⌋ is k.
+/// CoDel's times are reported rounded down, and would be rounded down a second time. Adding one microsecond restores
+/// the original. With k the time in its units of 1024 ns, it reports ⌊1.024 k⌋ µs, and ⌊(⌊1.024 k⌋ + 1) / 1.024⌋ is k.
 pub(super) fn repeated(kind: &str, options: &[u8]) -> Vec<u8> {
     let Some(mut found) = attributes(options).filter(|_| kind == "fq_codel") else { return options.to_vec() };
     for (kind, value) in &mut found {
@@ -234,7 +234,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// An attribute's header is its length with itself, then its kind.
+    /// The header of an attribute: its length including the header, then its kind.
     fn nla(kind: u16, value: &[u8]) -> Vec<u8> {
         let length = u16::try_from(4 + value.len()).unwrap();
         [length.to_ne_bytes(), kind.to_ne_bytes()].concat().into_iter().chain(value.iter().copied()).collect()
@@ -331,7 +331,7 @@ mod tests {
                 let _unread = repeated(kind, bytes);
             }
         }
-        // Duplicates are nothing that ours have.
+        // The project never sets duplication.
         let twice = [words(&[0, 1, 0, 0, 77, 0]), nla(10, &[0; 8]), nla(11, &[0; 8])].concat();
         assert_eq!(read("netem", &twice), None);
     }

@@ -11,19 +11,19 @@ use crate::Result;
 /// A queueing discipline and what it counted since it was put there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QdiscCounters {
-    /// The link's index.
+    /// The index of the link whose discipline it is.
     pub index: u32,
     /// The kernel's name of its kind.
     pub kind: String,
     /// It is the link's root; else it stands below another.
     pub root: bool,
-    /// Its number; 0 for those that the kernel chose.
+    /// Its number; 0 if the kernel chose the discipline.
     pub major: u16,
     /// Below which class of its parent it stands; of `mq`, the queue.
     pub minor: u16,
-    /// Bytes sent.
+    /// Bytes sent, in 64 bits.
     pub bytes: u64,
-    /// Packets sent.
+    /// Packets sent; 32 bits that restart at 0 before Linux 5.5.
     pub packets: u64,
     /// Packets dropped, in 32 bits that restart at 0.
     pub drops: u64,
@@ -54,11 +54,11 @@ impl QdiscCounters {
         self.grew(before, |counters| counters.requeues)
     }
 
-    /// Growth of what is 32 bits wide.
+    /// Growth of a 32-bit counter.
     fn grew(&self, before: &QdiscCounters, count: impl Fn(&QdiscCounters) -> u64) -> u64 {
         let grew = count(self).wrapping_sub(count(before)) & u64::from(u32::MAX);
-        // One of the same kind was put in its place: all that it counted is new. No window sees half of what 32 bits
-        // hold.
+        // A new discipline of the same kind replaced the old one, so everything it counted is new. No window is long
+        // enough for half the range of 32 bits.
         let is_new = self.bytes < before.bytes || grew > u64::from(u32::MAX / 2);
         if is_new { count(self) } else { grew }
     }

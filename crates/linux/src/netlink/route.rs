@@ -19,22 +19,22 @@ use crate::{Result, Route};
 pub struct RouteInfo {
     /// The table (254 main, 255 local).
     pub table: u32,
-    /// Where it leads.
+    /// The destination prefix.
     pub dst: IpNet,
     /// The ways: one, or several of equal cost; none for a route that refuses.
     pub next_hops: Vec<NextHop>,
     /// The preferred source address.
     pub src: Option<IpAddr>,
-    /// The path MTU in bytes, where the route has one of its own.
+    /// The route's own path MTU in bytes; `None` if it has none.
     pub mtu: Option<u32>,
     /// Order among routes to the same destination, lowest first (`metric`).
     pub metric: Option<u32>,
     /// The number of who made it (2 kernel, 3 boot, 4 static, 9 a router's announcement).
     pub protocol: u8,
-    /// It ends by itself after a time, as what a router has announced does: also the kernel's own route to the prefix
-    /// of an address that was made so.
+    /// It expires after a time, as routes announced by a router do. So does the kernel's own route to the prefix of an
+    /// address that was announced.
     pub expires: bool,
-    /// The scope's number.
+    /// The number of the scope (0 universe, 253 link, 254 host).
     pub scope: u8,
     /// The number of the kind (1 unicast, 2 local, 3 broadcast, 6 blackhole).
     pub kind: u8,
@@ -43,13 +43,13 @@ pub struct RouteInfo {
 /// One way of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NextHop {
-    /// The link's index.
+    /// The index of the outgoing link.
     pub index: Option<u32>,
-    /// The next hop; `None`: the destination is on the link itself.
+    /// The next hop; `None` if the destination is on the link itself.
     pub via: Option<IpAddr>,
-    /// Reachable on the link though no route says so.
+    /// The next hop counts as reachable on the link even if no route leads to it.
     pub onlink: bool,
-    /// What packets are wrapped in.
+    /// The tunnel in which packets are encapsulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encap: Option<EncapInfo>,
 }
@@ -74,7 +74,8 @@ impl Netlink {
 
     /// Every route of the namespace, of all tables, by table and destination.
     pub fn routes(&self) -> Result<Vec<RouteInfo>> {
-        // One dump of all families: asked for one that the kernel lacks, it would answer with those that it has.
+        // One dump of all families: a request for a family that the kernel lacks would return the families that it
+        // has.
         let answers = self.dump(&Message::GetRoute(RouteMessage::default()), "list routes")?;
         let mut routes: Vec<RouteInfo> = answers.iter().filter_map(read).collect();
         routes.sort_by_key(|route| (route.table, route.dst, route.metric, route.kind));
@@ -87,8 +88,9 @@ impl Netlink {
         Ok(self.rival(route)?.is_some_and(|info| info.is(route, link.index)))
     }
 
-    /// The route of the main table that has the place of another, whatever way it leads: it goes to the same destination
-    /// and has the same metric. All routes are listed only where the kernel's choice of a route does not tell.
+    /// The route of the main table that competes with another one: it has the same destination and the same metric,
+    /// whatever its next hops. All routes are listed only where the kernel's choice of a route does not answer the
+    /// question.
     pub fn rival(&self, route: &Route) -> Result<Option<RouteInfo>> {
         let dst = route.dst.trunc();
         let is_absent = match self.choice(dst)? {
@@ -115,7 +117,7 @@ impl Netlink {
         let mut question = RouteMessage::default();
         question.header.address_family = family_of(dst.addr());
         question.header.destination_prefix_length = dst.max_prefix_len();
-        // Unless it is asked for the table, the kernel says of an IPv4 route that it is of the main one.
+        // Without this flag the kernel reports the main table for every IPv4 route.
         question.header.flags = RouteFlags::FibMatch | RouteFlags::LookupTable;
         question.attributes.push(RouteAttribute::Destination(dst.network().into()));
         let answers = match self.get(Message::GetRoute(question)) {
@@ -124,7 +126,7 @@ impl Netlink {
                 let error = self.error(format!("look for a route to {dst}"), error);
                 return match error.errno() {
                     Some(libc::ENETUNREACH) => Ok(Choice::Nowhere),
-                    // A route may refuse with an error of its own, and not every address can be asked for.
+                    // A route may refuse with an error of its own, and not every address is a valid query.
                     Some(_) => Ok(Choice::Unknown),
                     None => Err(error),
                 };
@@ -136,7 +138,7 @@ impl Netlink {
         }))
     }
 
-    /// Whether the kernel looks into the main table for every packet, and into others only as it does by itself.
+    /// Whether the kernel looks into the main table for every packet, and into others only by its default rules.
     fn has_own_rules(&self, ipv6: bool) -> Result<bool> {
         const OWN: [(u32, u32); 3] = [(0, 255), (32766, RouteInfo::MAIN), (32767, 253)];
         let rules: Vec<_> = self.rules()?.into_iter().filter(|rule| rule.ipv6 == ipv6).collect();
@@ -144,7 +146,7 @@ impl Netlink {
         Ok(rules.iter().all(is_own) && rules.iter().any(|rule| rule.table == RouteInfo::MAIN))
     }
 
-    /// Without carrier the kernel may be told to choose no route by the link (`ignore_routes_with_linkdown`).
+    /// Without carrier, `ignore_routes_with_linkdown` can make the kernel skip the link's routes.
     fn has_carrier(&self, route: &Route) -> Result<bool> {
         Ok(self.link(&route.dev)?.is_some_and(|link| link.carrier))
     }
@@ -152,11 +154,9 @@ impl Netlink {
 
 /// Which route the kernel chooses for an address.
 pub(super) enum Choice {
-    /// This one.
     Route(RouteMessage),
-    /// It has none.
     Nowhere,
-    /// It does not tell.
+    /// The kernel's answer does not settle it.
     Unknown,
 }
 
@@ -164,7 +164,7 @@ impl RouteInfo {
     /// The number of the main table.
     pub const MAIN: u32 = RouteHeader::RT_TABLE_MAIN as u32;
 
-    /// True if it has the place of the route: the kernel tells those of a table apart by destination and metric.
+    /// True if both compete for one place: within a table the kernel distinguishes routes by destination and metric.
     pub fn is_rival(&self, route: &Route) -> bool {
         self.table == RouteInfo::MAIN && self.dst == route.dst.trunc() && self.order() == order(route)
     }
@@ -201,7 +201,7 @@ fn message(route: &Route, index: u32) -> RouteMessage {
     header.destination_prefix_length = route.dst.prefix_len();
     header.table = RouteHeader::RT_TABLE_MAIN;
     header.kind = RouteType::Unicast;
-    // The kernel wants to hear that the destination is on the link; for IPv6 it does not look.
+    // IPv4 requires the scope to show that the destination is on the link; IPv6 ignores it.
     header.scope = if route.via.is_none() { RouteScope::Link } else { RouteScope::Universe };
     header.flags = if route.onlink { RouteFlags::Onlink } else { RouteFlags::empty() };
     let attributes = &mut message.attributes;
@@ -213,7 +213,7 @@ fn message(route: &Route, index: u32) -> RouteMessage {
     message
 }
 
-/// A next hop of the other family has an attribute of its own (IPv4 by way of IPv6, Linux 5.2).
+/// A next hop of the other family needs another attribute (IPv4 via IPv6, Linux 5.2).
 fn gateway(dst: IpNet, via: IpAddr) -> RouteAttribute {
     match (dst, via) {
         (IpNet::V4(_), IpAddr::V6(via)) => RouteAttribute::Via(RouteVia::Inet6(via)),
@@ -227,7 +227,7 @@ fn describe(route: &Route) -> String {
     format!("{}{}{} dev {}", route.dst, encap.unwrap_or_default(), via.unwrap_or_default(), route.dev)
 }
 
-/// `None` for what is not an IP route, and for what the kernel noted by itself (exceptions, path MTUs).
+/// `None` for an entry that is not an IP route, and for the kernel's own notes (exceptions, path MTUs).
 pub(super) fn read(answer: &Message) -> Option<RouteInfo> {
     let Message::NewRoute(message) = answer else { return None };
     let header = &message.header;
@@ -272,7 +272,8 @@ pub(super) fn read(answer: &Message) -> Option<RouteInfo> {
     Some(route)
 }
 
-/// The kernel reports 0 for a route without an end (`rt6_fill_node` in net/ipv6/route.c), and of IPv4 nothing.
+/// The kernel reports 0 for an IPv6 route that does not expire (`rt6_fill_node` in net/ipv6/route.c), and no value for
+/// IPv4.
 pub(super) fn expires(message: &RouteMessage) -> bool {
     let ends = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::CacheInfo(info) if info.expires != 0);
     message.attributes.iter().any(ends)

@@ -1,4 +1,4 @@
-//! Properties of a route that TCP uses: those of an existing route are read and set, the rest of it stays.
+//! Properties of a route that TCP uses. Those of an existing route are read and set; the rest of the route stays.
 
 use std::fmt;
 
@@ -26,8 +26,8 @@ pub enum RouteMetric {
     InitRwnd,
     /// 1: every segment is acknowledged at once.
     QuickAck,
-    /// The least retransmission timeout in milliseconds. The kernel applies it only if it is locked, so it is set
-    /// locked.
+    /// The minimum retransmission timeout in milliseconds. The kernel applies it only if it is locked, so this sets
+    /// the lock.
     RtoMin,
     /// The most bytes of a packet to there. What the kernel learns to be less counts all the same: it is not locked.
     Mtu,
@@ -46,7 +46,7 @@ pub enum MetricValue {
 /// A property as a route has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MetricState {
-    /// `None`: the route says nothing about it.
+    /// `None` if the route does not set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<MetricValue>,
     /// The kernel does not replace it by what it learns (`RTAX_LOCK`).
@@ -128,15 +128,15 @@ impl RouteMetric {
 }
 
 impl Netlink {
-    /// A property of the unicast route of the main table to that destination by that link; `None` without such a route.
-    /// Of several the one that the kernel prefers. Routes with several next hops are skipped.
+    /// A property of the unicast route of the main table to that destination over that link; `None` without such a
+    /// route. Of several routes it reads the one that the kernel prefers. Routes with several next hops are skipped.
     pub fn route_metric(&self, dst: &IpNet, index: u32, metric: RouteMetric) -> Result<Option<MetricState>> {
         let route = self.find_route(dst, index)?;
         Ok(route.map(|route| metric.read(&metrics_of(&route))))
     }
 
-    /// Sets or takes away a property of such a route; everything else of it stays. `ESRCH` without such a route,
-    /// `EINVAL` for an algorithm that the kernel does not have.
+    /// Sets or removes a property of such a route; the rest of the route stays. `ESRCH` without such a route, `EINVAL`
+    /// for an algorithm that the kernel lacks.
     pub fn route_set_metric(
         &self,
         dst: &IpNet,
@@ -182,7 +182,7 @@ impl Netlink {
                 && info.dst == dst.trunc()
                 && matches!(info.next_hops.as_slice(), [hop] if hop.index == Some(index))
         };
-        // The one that the kernel prefers is the one that it chooses, unless a longer prefix or a rule is in between.
+        // The kernel's choice for a packet is its preferred route, unless a longer prefix or a rule comes first.
         if let Choice::Route(route) = self.choice(dst.trunc())?
             && read(&Message::NewRoute(route.clone())).is_some_and(|info| is_it(&info))
         {

@@ -1,4 +1,4 @@
-//! Policy rules, listed so that a namespace can be compared with what it was. Nothing here makes one.
+//! Policy rules, listed so that two states of a namespace can be compared. This module makes none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use crate::Result;
 /// A policy rule as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RuleInfo {
-    /// True for IPv6.
+    /// True for an IPv6 rule, false for IPv4.
     pub ipv6: bool,
     /// Order among rules, lowest first.
     pub priority: u32,
@@ -25,7 +25,7 @@ pub struct RuleInfo {
     pub iifname: Option<String>,
     /// The link by which packets leave.
     pub oifname: Option<String>,
-    /// The firewall mark.
+    /// The firewall mark that packets must have; `None`: any.
     pub fwmark: Option<u32>,
     /// The table that is looked into.
     pub table: u32,

@@ -15,17 +15,17 @@ use crate::error::refusal;
 
 /// The header flag of a dump during which something changed: it may lack entries or name them twice.
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// The header flag of an answer that carries attributes of its own (`NLMSGERR_ATTR_*`).
+/// The header flag of an answer that carries its own attributes (`NLMSGERR_ATTR_*`).
 const NLM_F_ACK_TLVS: u16 = 0x200;
 /// The attribute with the kernel's words.
 const NLMSGERR_ATTR_MSG: u16 = 1;
-/// Bytes of `struct nlmsghdr`, which an error repeats of the request (the rest is capped away).
+/// The size of `struct nlmsghdr`; an error repeats only this much of the request (`NETLINK_CAP_ACK`).
 const HEADER_BYTES: usize = 16;
 /// Message types below are netlink's own: acknowledgements, errors, ends of dumps (`NLMSG_MIN_TYPE`).
 const FIRST_ANSWER_TYPE: u16 = 16;
 /// Bytes of one receive buffer. A dump's messages fill at most 32 KiB (`netlink_dump` in net/netlink/af_netlink.c).
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How long interrupted dumps are asked for again.
+/// How long an interrupted dump is repeated.
 const DUMP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connected socket of one of netlink's protocols.
@@ -58,7 +58,7 @@ impl Netlink {
         self.exchange(message, NLM_F_ACK)
     }
 
-    /// Asks for all there is. A dump during which something changed is asked for again.
+    /// Requests a full dump, and repeats it if a change interrupted it.
     pub(super) fn dump(
         &self,
         message: &RouteNetlinkMessage,
@@ -68,7 +68,7 @@ impl Netlink {
         socket.dump(message).map_err(|error| self.error(attempted, error))
     }
 
-    /// The same, but the kernel checks what the question's header says (Linux 4.20).
+    /// Like `dump`, but the kernel checks the fields of the request's header (Linux 4.20).
     pub(super) fn dump_strictly(
         &self,
         message: &RouteNetlinkMessage,
@@ -160,7 +160,7 @@ impl Socket {
             }
             let mut rest = &self.buffer[..];
             while let Some((header, bytes)) = split(&mut rest)? {
-                // What is left of an exchange that was given up is not ours.
+                // Answers to an earlier, abandoned request are ignored.
                 if header.sequence_number != self.sequence {
                     continue;
                 }
@@ -286,7 +286,7 @@ mod tests {
         RouteNetlinkMessage::GetLink(LinkMessage::default())
     }
 
-    /// A socket at whose other end the given datagrams lie ready.
+    /// A socket whose other end has already sent the given datagrams.
     fn socket_with(datagrams: &[Vec<u8>]) -> (Socket, OwnedFd) {
         let (ours, theirs) = socketpair(Family::UNIX, Type::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         for datagram in datagrams {
@@ -309,7 +309,7 @@ mod tests {
             [link(1, 0, 1), link(2, NLM_F_DUMP_INTR, 1)].concat(),
             done(0, 1),
             done(NLM_F_DUMP_INTR, 2),
-            // What is left of another exchange.
+            // An answer to another request.
             link(9, 0, 2),
             [link(1, 0, 3), link(3, 0, 3), done(0, 3)].concat(),
         ]);

@@ -1,6 +1,6 @@
-//! nftables: a small model of tables, rendered as `nft` text for people and as JSON for the `nft` program, which is
-//! the one external program that changes something on our behalf: the netlink interface of nftables speaks of
-//! registers and byte codes, and `nft` is the one keeper of the way from rules to those.
+//! nftables: a small model of tables in `nft`'s own language. `nft` is the one external program that changes something on
+//! our behalf: the netlink interface of nftables speaks of registers and byte codes, and `nft` is the one keeper of the
+//! way from rules to those.
 
 use std::net::IpAddr;
 
@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::IfName;
 
-mod json;
 mod run;
 mod text;
 
-pub use run::{add, delete, dump, exists, settle};
+pub use run::{add, add_element, delete, delete_element, dump, exists, find_element, settle};
 
 /// A table with all that is in it; it is made and deleted as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +21,10 @@ pub struct Table {
     pub family: Family,
     /// Its name, unique in the family and namespace.
     pub name: String,
-    /// Its chains, those that are jumped to before those that jump.
+    /// Its maps and sets, which are made empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maps: Vec<Map>,
+    /// Its chains; a chain comes before those that jump to it.
     pub chains: Vec<Chain>,
 }
 
@@ -30,10 +32,66 @@ pub struct Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
-    /// IPv4.
+    /// nft's `ip`: IPv4 only.
     Ip,
-    /// IPv6.
+    /// nft's `ip6`: IPv6 only.
     Ip6,
+}
+
+/// A map, or a set if its elements have no value. Elements come and go one by one, while the table stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Map {
+    /// Its name, unique in the table.
+    pub name: String,
+    /// The parts of a packet that form the key.
+    pub key: Vec<Part>,
+    /// What it answers; empty for a set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub value: Vec<Part>,
+}
+
+/// A part of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The source address in the IP header.
+    Saddr,
+    /// The destination address in the IP header.
+    Daddr,
+    /// The transport protocol (`meta l4proto`).
+    Protocol,
+    /// The destination port of TCP or UDP (`th dport`).
+    Dport,
+}
+
+/// An element of a map or a set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Element {
+    /// The family of its table.
+    pub family: Family,
+    /// The name of its table.
+    pub table: String,
+    /// Its map or set.
+    pub map: String,
+    /// One value for each part of [`Map::key`].
+    pub key: Vec<Datum>,
+    /// One value for each part of [`Map::value`]; empty for a set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub value: Vec<Datum>,
+}
+
+/// What a part of a packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Datum {
+    /// An address of the table's family.
+    Address(IpAddr),
+    /// TCP, as a transport protocol.
+    Tcp,
+    /// UDP, as a transport protocol.
+    Udp,
+    /// A port of the transport protocol.
+    Port(u16),
 }
 
 /// A list of rules.
@@ -53,7 +111,7 @@ pub struct Chain {
 pub struct Base {
     /// What kind of work the chain does.
     pub kind: ChainKind,
-    /// Where.
+    /// The hook at which packets enter the chain.
     pub hook: Hook,
     /// Order among the chains of one hook, lowest first (filter 0, dstnat -100, srcnat 100, raw -300).
     pub priority: i32,
@@ -63,17 +121,17 @@ pub struct Base {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChainKind {
-    /// Accept or drop.
+    /// Accepts or drops packets.
     Filter,
     /// Address translation; sees the first packet of a connection.
     Nat,
 }
 
-/// A netfilter hook.
+/// A netfilter hook: a point in a packet's way where chains run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hook {
-    /// Before routing.
+    /// Received, before the routing decision.
     Prerouting,
     /// To one of the node's own addresses.
     Input,
@@ -81,16 +139,16 @@ pub enum Hook {
     Forward,
     /// Made on this node.
     Output,
-    /// After routing.
+    /// About to leave, after the routing decision.
     Postrouting,
 }
 
 /// Conditions, all of which must hold, and what happens then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// The conditions.
+    /// All must hold; an empty list matches every packet.
     pub matches: Vec<Match>,
-    /// What happens.
+    /// What happens to a packet that matches.
     pub then: Verdict,
 }
 
@@ -100,30 +158,30 @@ pub struct Rule {
 pub enum Match {
     /// The source address lies in the prefix.
     Saddr {
-        /// Inverts the condition.
+        /// True: the address is outside the prefix.
         not: bool,
-        /// The prefix.
+        /// The prefix, of the table's family.
         net: IpNet,
     },
     /// The destination address lies in the prefix.
     Daddr {
-        /// Inverts the condition.
+        /// True: the address is outside the prefix.
         not: bool,
-        /// The prefix.
+        /// The prefix, of the table's family.
         net: IpNet,
     },
     /// The packet came in by the link.
     Iifname {
-        /// Inverts the condition.
+        /// True: the packet came in by any other link.
         not: bool,
-        /// The link.
+        /// The link's exact name; it need not exist.
         name: IfName,
     },
     /// The packet leaves by the link.
     Oifname {
-        /// Inverts the condition.
+        /// True: the packet leaves by any other link.
         not: bool,
-        /// The link.
+        /// The link's exact name; it need not exist.
         name: IfName,
     },
     /// TCP to this port.
@@ -132,6 +190,13 @@ pub enum Match {
     TcpSport(u16),
     /// The destination port of a UDP packet.
     UdpDport(u16),
+    /// These parts of the packet are an element of the set.
+    In {
+        /// What the set is asked with.
+        parts: Vec<Part>,
+        /// The set, of the same table.
+        set: String,
+    },
     /// The destination is one of the node's own addresses.
     DaddrIsLocal,
     /// conntrack knows the connection (`ct state established,related`).
@@ -144,7 +209,7 @@ pub enum Match {
 pub enum Verdict {
     /// Let it pass; ends the hook's chain.
     Accept,
-    /// Discard it.
+    /// Discards the packet without an answer.
     Drop,
     /// Back to the calling chain.
     Return,
@@ -159,15 +224,22 @@ pub enum Verdict {
     },
     /// Send it to another address and port.
     Dnat {
-        /// The new destination.
+        /// The new destination address, of the table's family.
         to: IpAddr,
-        /// The new port.
+        /// The new destination port.
         port: u16,
+    },
+    /// Send it to the address and port that the map holds for these parts of it; go on if the map has no such element.
+    DnatBy {
+        /// What the map is asked with.
+        parts: Vec<Part>,
+        /// The map, of the same table; its value is an address and a port.
+        map: String,
     },
 }
 
 impl Family {
-    /// nft's own name of it.
+    /// The keyword in nft's syntax.
     pub fn name(self) -> &'static str {
         match self {
             Family::Ip => "ip",
@@ -177,7 +249,7 @@ impl Family {
 }
 
 impl ChainKind {
-    /// nft's own name of it.
+    /// The keyword in nft's syntax.
     pub fn name(self) -> &'static str {
         match self {
             ChainKind::Filter => "filter",
@@ -187,7 +259,7 @@ impl ChainKind {
 }
 
 impl Hook {
-    /// nft's own name of it.
+    /// The keyword in nft's syntax.
     pub fn name(self) -> &'static str {
         match self {
             Hook::Prerouting => "prerouting",

@@ -1,4 +1,4 @@
-//! The `nft` program: tables are made, deleted and listed in a namespace.
+//! The `nft` program: tables and elements are made, deleted and listed in a namespace.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,28 +8,63 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Family, Table};
+use super::{Element, Family, Table};
 use crate::error::{Attempt, refusal};
 use crate::process::die_with_this_process;
 use crate::{Error, Netns, Result, netns};
 
-/// How long [`settle`] waits.
+/// How long to wait for other processes that work on the same rules.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Makes a table with all that is in it, or nothing. `EEXIST` if there is one of that name.
+/// Makes a table with all its contents, or changes nothing. `EEXIST` if the table exists.
 pub fn add(netns: &Netns, table: &Table) -> Result<()> {
     let Table { family, name, .. } = table;
     let attempted = format!("add nftables table {} {name} in {}", family.name(), netns.describe());
-    feed(netns, &table.to_json(), &attempted)
+    // `table` alone would add to an existing one.
+    let made = format!("create table {} {name}\n{}", family.name(), table.to_text());
+    feed(netns, made, &attempted)
 }
 
-/// Deletes a table with all that is in it. `ENOENT` if there is none of that name.
+/// Deletes a table with all its contents. `ENOENT` if it does not exist.
 pub fn delete(netns: &Netns, family: Family, name: &str) -> Result<()> {
     let attempted = format!("delete nftables table {} {name} in {}", family.name(), netns.describe());
-    let command = json!({"delete": {"table": {"family": family.name(), "name": name}}});
-    feed(netns, &json!({ "nftables": [command] }), &attempted)
+    feed(netns, format!("delete table {} {name}\n", family.name()), &attempted)
+}
+
+/// Adds an element to a map or a set. `EEXIST` if there is one of that key.
+pub fn add_element(netns: &Netns, element: &Element) -> Result<()> {
+    let (place, text) = (element.place(), element.to_text());
+    let attempted = format!("add element {text} to nftables map {place} in {}", netns.describe());
+    feed(netns, format!("create element {place} {text}\n"), &attempted)
+}
+
+/// Deletes an element, whatever its value. `ENOENT` if the key does not exist.
+pub fn delete_element(netns: &Netns, element: &Element) -> Result<()> {
+    let (place, key) = (element.place(), element.key_text());
+    let attempted = format!("delete element {key} of nftables map {place} in {}", netns.describe());
+    feed(netns, format!("delete element {place} {key}\n"), &attempted)
+}
+
+/// The element with this key as nft prints it, in braces; `None` if the element or the map does not exist.
+pub fn find_element(netns: &Netns, element: &Element) -> Result<Option<String>> {
+    let (place, key) = (element.place(), element.key_text());
+    let attempted = format!("read element {key} of nftables map {place} in {}", netns.describe());
+    let deadline = Instant::now() + PATIENCE;
+    let text = loop {
+        let output = nft(netns, &["get", "element", &place, &key], None).attempt(|| attempted.clone())?;
+        match succeeded(&output).attempt(|| attempted.clone()) {
+            Ok(()) => break String::from_utf8_lossy(&output.stdout).into_owned(),
+            Err(error) if error.is(libc::ENOENT) => return Ok(None),
+            // Another process has changed a rule between nft's questions. Where it lists, nft asks again by itself.
+            Err(error) if error.is(libc::EINTR) && Instant::now() < deadline => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let braces = text.split_once("elements = ").and_then(|(_, rest)| Some(rest.split_once('}')?.0));
+    let found = braces.map(|open| format!("{open}}}").split_whitespace().collect::<Vec<_>>().join(" "));
+    found.map(Some).ok_or_else(|| Error::invalid(attempted, format!("nft printed {text:?}")))
 }
 
 /// True if there is a table of that name.
@@ -40,8 +75,9 @@ pub fn exists(netns: &Netns, family: Family, name: &str) -> Result<bool> {
     Ok(tables.iter().any(is_it))
 }
 
-/// Waits until no `nft` runs in the namespace, but only for a few seconds: another program's may stay. Ours dies with
-/// its caller, but only after the kernel has finished the request, whose result is visible only then.
+/// Waits until no `nft` runs in the namespace, but only for a few seconds, because another program's `nft` may keep
+/// running. Ours dies with its caller, but only after the kernel has finished the request, whose result is visible
+/// only then.
 pub fn settle(netns: &Netns) -> Result<()> {
     let inodes = BTreeSet::from([netns.inode()?]);
     let deadline = Instant::now() + PATIENCE;
@@ -55,8 +91,8 @@ fn is_nft(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "nft")
 }
 
-/// Everything that is set up, of all families: nft's own JSON without what differs from one listing to the next
-/// (handles, counters, nft's version). An empty list if there is nothing.
+/// The ruleset of all families: nft's own JSON without the parts that differ between listings (handles, counters,
+/// nft's version). An empty list if there are no rules.
 pub fn dump(netns: &Netns) -> Result<Value> {
     let mut objects = list(netns, "ruleset")?;
     objects.iter_mut().for_each(forget_handles);
@@ -77,8 +113,8 @@ fn list(netns: &Netns, what: &str) -> Result<Vec<Value>> {
     Ok(objects.into_iter().filter(|object| object.get("metainfo").is_none()).collect())
 }
 
-fn feed(netns: &Netns, commands: &Value, attempted: &str) -> Result<()> {
-    let output = nft(netns, &["-j", "-f", "-"], Some(commands.to_string())).attempt(|| attempted)?;
+fn feed(netns: &Netns, commands: String, attempted: &str) -> Result<()> {
+    let output = nft(netns, &["-f", "-"], Some(commands)).attempt(|| attempted)?;
     succeeded(&output).attempt(|| attempted)
 }
 
@@ -87,9 +123,9 @@ fn nft(netns: &Netns, args: &[&str], input: Option<String>) -> io::Result<Output
     let mut command = Command::new("nft");
     command.args(args).env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-    // A Ctrl-C at the terminal goes to the whole process group; what is half done is finished and then undone.
+    // A Ctrl-C at the terminal goes to the whole process group; a started change must finish so that it can be undone.
     command.process_group(0);
-    // A caller that is killed meanwhile undoes what is there; nft must not add to it afterwards.
+    // If the caller is killed meanwhile, its undo runs; nft must not add rules after that.
     die_with_this_process(&mut command)?;
     let started = netns.run(|| command.spawn()).map_err(io::Error::other)?;
     let mut child = started.map_err(|error| match error.kind() {
@@ -97,8 +133,8 @@ fn nft(netns: &Netns, args: &[&str], input: Option<String>) -> io::Result<Output
         _ => error,
     })?;
     if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-        // nft reads all before it writes anything, so neither waits for the other. That it ended before it had read
-        // its own message below is the error.
+        // nft reads all its input before it writes, so neither side waits for the other. If it ended before it had
+        // read all, its own message below is the error.
         let _ = stdin.write_all(input.as_bytes());
     }
     child.wait_with_output()
@@ -117,7 +153,7 @@ fn succeeded(output: &Output) -> io::Result<()> {
     }
 }
 
-/// The lines that say something; the others repeat the input and underline it.
+/// nft's own messages, without the lines that repeat the input and underline it.
 fn own_words(stderr: &str) -> String {
     let said = stderr.lines().filter(|line| line.contains("Error:") || line.contains("error:"));
     let words: Vec<&str> = said.map(str::trim).collect();
@@ -125,7 +161,8 @@ fn own_words(stderr: &str) -> String {
 }
 
 fn errno_in(words: &str) -> Option<i32> {
-    let numbers = [libc::EEXIST, libc::ENOENT, libc::EPERM, libc::EOPNOTSUPP, libc::EBUSY, libc::EINVAL];
+    let numbers =
+        [libc::EEXIST, libc::ENOENT, libc::EPERM, libc::EOPNOTSUPP, libc::EBUSY, libc::EINVAL, libc::EINTR];
     numbers.into_iter().find(|errno| {
         let text = io::Error::from_raw_os_error(*errno).to_string();
         let text = text.split(" (os error").next().unwrap_or_default().to_owned();

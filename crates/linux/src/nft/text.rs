@@ -1,19 +1,29 @@
 //! Tables as a person would type them: the format that `nft list table` prints and `nft -f` reads.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use ipnet::IpNet;
 
-use super::{Base, Chain, Match, Rule, Table, Verdict};
+use super::{Base, Chain, Datum, Element, Family, Map, Match, Part, Rule, Table, Verdict};
 
 impl Table {
     /// The table in nft's language, with a line's end after each line.
     pub fn to_text(&self) -> String {
         let mut text = format!("table {} {} {{\n", self.family.name(), self.name);
-        let chains: Vec<String> = self.chains.iter().map(|chain| self.chain(chain)).collect();
-        text += &chains.join("\n");
+        let maps = self.maps.iter().map(|map| self.map(map));
+        let parts: Vec<String> = maps.chain(self.chains.iter().map(|chain| self.chain(chain))).collect();
+        text += &parts.join("\n");
         text += "}\n";
         text
+    }
+
+    fn map(&self, map: &Map) -> String {
+        let types = |parts: &[Part]| joined(parts.iter().map(|part| part.type_name(self.family)));
+        let (kind, value) = match map.value.as_slice() {
+            [] => ("set", String::new()),
+            value => ("map", format!(" : {}", types(value))),
+        };
+        format!("\t{kind} {} {{\n\t\ttype {}{value}\n\t}}\n", map.name, types(&map.key))
     }
 
     fn chain(&self, chain: &Chain) -> String {
@@ -32,7 +42,7 @@ impl Table {
 
     fn rule(&self, rule: &Rule) -> String {
         let mut words: Vec<String> = rule.matches.iter().map(|condition| self.condition(condition)).collect();
-        words.push(verdict(&rule.then));
+        words.push(self.verdict(&rule.then));
         words.join(" ")
     }
 
@@ -46,10 +56,87 @@ impl Table {
             Match::TcpDport(port) => format!("tcp dport {port}"),
             Match::TcpSport(port) => format!("tcp sport {port}"),
             Match::UdpDport(port) => format!("udp dport {port}"),
+            Match::In { parts, set } => format!("{} @{set}", self.selectors(parts)),
             Match::DaddrIsLocal => "fib daddr type local".to_owned(),
             Match::Established => "ct state established,related".to_owned(),
         }
     }
+}
+
+impl Table {
+    fn verdict(&self, verdict: &Verdict) -> String {
+        match verdict {
+            Verdict::Accept => "accept".to_owned(),
+            Verdict::Drop => "drop".to_owned(),
+            Verdict::Return => "return".to_owned(),
+            Verdict::Notrack => "notrack".to_owned(),
+            Verdict::Jump(chain) => format!("jump {chain}"),
+            Verdict::Masquerade { random: false } => "masquerade".to_owned(),
+            Verdict::Masquerade { random: true } => "masquerade fully-random".to_owned(),
+            Verdict::Dnat { to, port } if to.is_ipv6() => format!("dnat to [{to}]:{port}"),
+            Verdict::Dnat { to, port } => format!("dnat to {to}:{port}"),
+            Verdict::DnatBy { parts, map } => {
+                format!("dnat {} to {} map @{map}", self.family.name(), self.selectors(parts))
+            }
+        }
+    }
+
+    fn selectors(&self, parts: &[Part]) -> String {
+        let family = self.family.name();
+        joined(parts.iter().map(|part| match part {
+            Part::Saddr => format!("{family} saddr"),
+            Part::Daddr => format!("{family} daddr"),
+            Part::Protocol => "meta l4proto".to_owned(),
+            Part::Dport => "th dport".to_owned(),
+        }))
+    }
+}
+
+impl Part {
+    fn type_name(self, family: Family) -> &'static str {
+        match (self, family) {
+            (Part::Saddr | Part::Daddr, Family::Ip) => "ipv4_addr",
+            (Part::Saddr | Part::Daddr, Family::Ip6) => "ipv6_addr",
+            (Part::Protocol, _) => "inet_proto",
+            (Part::Dport, _) => "inet_service",
+        }
+    }
+}
+
+impl Element {
+    /// The element in braces, as in a listing; `{ tcp . 80 : 10.244.1.2 . 8080 }`.
+    pub fn to_text(&self) -> String {
+        match self.value.as_slice() {
+            [] => format!("{{ {} }}", joined(&self.key)),
+            value => format!("{{ {} : {} }}", joined(&self.key), joined(value)),
+        }
+    }
+
+    /// Its key alone, in braces.
+    pub fn key_text(&self) -> String {
+        format!("{{ {} }}", joined(&self.key))
+    }
+
+    /// Its place in nft's syntax: family, table and map.
+    pub fn place(&self) -> String {
+        format!("{} {} {}", self.family.name(), self.table, self.map)
+    }
+}
+
+impl fmt::Display for Datum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Datum::Address(address) => address.fmt(f),
+            Datum::Tcp => f.write_str("tcp"),
+            Datum::Udp => f.write_str("udp"),
+            Datum::Port(port) => port.fmt(f),
+        }
+    }
+}
+
+/// A concatenation of nft.
+fn joined(parts: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    parts.into_iter().map(|part| part.to_string()).collect::<Vec<_>>().join(" . ")
 }
 
 fn unless(not: bool) -> &'static str {
@@ -57,21 +144,7 @@ fn unless(not: bool) -> &'static str {
 }
 
 /// A prefix that is one address is written as that address.
-pub(super) fn prefix(net: &IpNet) -> String {
+fn prefix(net: &IpNet) -> String {
     let net = net.trunc();
     if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
-}
-
-fn verdict(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Accept => "accept".to_owned(),
-        Verdict::Drop => "drop".to_owned(),
-        Verdict::Return => "return".to_owned(),
-        Verdict::Notrack => "notrack".to_owned(),
-        Verdict::Jump(chain) => format!("jump {chain}"),
-        Verdict::Masquerade { random: false } => "masquerade".to_owned(),
-        Verdict::Masquerade { random: true } => "masquerade fully-random".to_owned(),
-        Verdict::Dnat { to, port } if to.is_ipv6() => format!("dnat to [{to}]:{port}"),
-        Verdict::Dnat { to, port } => format!("dnat to {to}:{port}"),
-    }
 }

@@ -40,7 +40,7 @@ const PERF_FLAG_FD_CLOEXEC: c_ulong = 8;
 const IOC_ENABLE: c_ulong = 0x2400;
 const IOC_DISABLE: c_ulong = 0x2401;
 
-/// Where `struct perf_event_mmap_page` has what it says of the buffer; the place is part of the interface since 2.6.31.
+/// The offset of the buffer's fields in `struct perf_event_mmap_page`; part of the interface since 2.6.31.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
@@ -77,7 +77,8 @@ impl Event {
             ..Attr::default()
         };
         let (every_task, no_group): (c_int, c_int) = (-1, -1);
-        // SAFETY: the kernel reads `size` bytes at the first argument, which are there, and keeps none of it.
+        // SAFETY: the kernel reads `size` bytes at the first argument, all of which exist, and keeps no pointer to
+        // them.
         let descriptor = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -122,7 +123,7 @@ impl Event {
     }
 }
 
-/// Why the kernel refused, where its number says too little.
+/// Explains the kernel's refusal where the errno alone is not clear.
 fn refused(error: std::io::Error) -> std::io::Error {
     let why = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {

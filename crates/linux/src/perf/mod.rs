@@ -1,11 +1,12 @@
-//! What CPUs are at, sampled: the kernel stack and the task that a clock tick finds on each of some CPUs.
+//! Samples of CPU activity: the kernel stack and the task that a clock tick finds on each of some CPUs.
 //!
-//! One event a CPU counts time (`cpu-clock`, perf_event_open(2)), whatever task runs, and leaves a sample in a buffer
-//! each time a period is over. Virtual machines have that clock where they have no hardware counters, and its unit is
-//! time, which is what is asked. Nothing is read while samples are taken: a buffer holds a slice.
+//! One event per CPU counts time (`cpu-clock`, perf_event_open(2)), whichever task runs, and leaves a sample in a
+//! buffer at the end of each period. That clock works in virtual machines without hardware counters, and its unit is
+//! time, which is the quantity of interest. Buffers are not read while samples are taken: a buffer holds a whole
+//! slice.
 //!
-//! The clock's tick is an interrupt. What runs with interrupts off is seen when they go on again, at the function that
-//! turns them on.
+//! The clock's tick is an interrupt. Code that runs with interrupts off is sampled when they go on again, at the
+//! function that turns them on.
 
 mod event;
 mod records;
@@ -37,12 +38,13 @@ pub struct Samples {
 }
 
 impl Profiler {
-    /// Prepares to sample all tasks on these CPUs each `period_ns` nanoseconds (10 000 or more: the kernel takes what is
-    /// less for that). Takes nothing yet.
+    /// Prepares to sample all tasks on these CPUs every `period_ns` nanoseconds (at least 10 000: the kernel raises
+    /// lower values to that). Takes no samples yet.
     ///
     /// # Errors
     ///
-    /// The caller lacks `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or the kernel was built or locked down without perf events.
+    /// The caller lacks `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or the kernel was built or locked down without perf
+    /// events.
     pub fn new(cpus: &CpuSet, period_ns: u64) -> Result<Profiler> {
         let events =
             cpus.iter().map(|cpu| Event::open(cpu, period_ns, BUFFER_BYTES)).collect::<Result<_>>()?;
@@ -58,13 +60,13 @@ impl Profiler {
         self.events.iter_mut().try_for_each(Event::enable)
     }
 
-    /// Ends, and gives what was sampled since [`Profiler::start`]. It can be started again.
+    /// Stops, and returns the samples since [`Profiler::start`]. It can be started again.
     ///
     /// # Errors
     ///
-    /// A CPU went off line, or the kernel wrote what cannot be understood.
+    /// A CPU went off line, or the kernel wrote records that cannot be parsed.
     pub fn stop(&mut self) -> Result<Samples> {
-        // All of them, also after an error: none must go on.
+        // Disable every event, also after an error: none may keep running.
         let stopped: Vec<Result<()>> = self.events.iter_mut().map(Event::disable).collect();
         stopped.into_iter().collect::<Result<()>>()?;
         let mut taken = Samples::default();

@@ -1,5 +1,5 @@
-//! Records that the kernel writes into an event's buffer: `struct perf_event_header` and what follows it, as
-//! include/uapi/linux/perf_event.h describes for the fields that are asked for.
+//! Records that the kernel writes into an event's buffer: `struct perf_event_header` and its body, as
+//! include/uapi/linux/perf_event.h describes for the requested fields.
 
 use super::Samples;
 
@@ -24,7 +24,8 @@ const RECORD_LOST_SAMPLES: u32 = 13;
 const CPUMODE_MASK: u16 = 7;
 const CPUMODE_USER: u16 = 2;
 
-/// `PERF_CONTEXT_MAX`: from here on a value in a call chain is no address, but says whose addresses follow.
+/// `PERF_CONTEXT_MAX`: in a call chain, values from here on are not addresses; they mark the kind of the addresses
+/// that follow.
 const CONTEXT_FROM: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 
@@ -40,8 +41,7 @@ pub(super) fn unwrapped(buffer: &[u8], tail: u64, head: u64) -> Vec<u8> {
     bytes
 }
 
-/// Adds the samples of whole records, and how many were lost. Records of other kinds (throttling) say nothing that is
-/// asked for.
+/// Adds the samples of whole records, and the number of lost ones. Records of other kinds (throttling) are skipped.
 pub(super) fn read(mut bytes: &[u8], taken: &mut Samples) -> Result<(), String> {
     while !bytes.is_empty() {
         let kind = word32(bytes, 0).ok_or("a record is cut off")?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::error::Attempt;
 use crate::{Error, Result};
 
-/// Functions by address.
+/// Kernel functions, sorted by start address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Symbols(Vec<(u64, Box<str>)>);
 
@@ -33,7 +33,8 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// From the text of such a file, lines of `address type name [module]`; hidden addresses (0) and data are left out.
+    /// Parses the text of such a file, lines of `address type name [module]`; hidden addresses (0) and data are left
+    /// out.
     pub fn parse(text: &str) -> Symbols {
         let mut symbols: Vec<(u64, Box<str>)> = text.lines().filter_map(function).collect();
         // Stable: of several names of an address, the order of the file is kept.
@@ -56,7 +57,7 @@ impl Symbols {
     }
 }
 
-/// A function's address and its name, without what the compiler adds to copies of it (`.isra.0`, `.cold`).
+/// A function's address and its name, without the compiler's suffixes for copies (`.isra.0`, `.cold`).
 fn function(line: &str) -> Option<(u64, Box<str>)> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok().filter(|address| *address != 0)?;

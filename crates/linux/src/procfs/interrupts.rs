@@ -40,10 +40,10 @@ impl Procfs {
         Ok(interrupts)
     }
 
-    /// The CPUs that take an interrupt from its next time on: those set in the hardware
-    /// (`effective_affinity_list`); or those that were asked for (`smp_affinity_list`), where the kernel does not
-    /// report the first, or has yet to set it in the hardware, which for many happens when the interrupt next comes
-    /// (`irq_move_irq` in kernel/irq/migration.c). Empty if neither is reported.
+    /// The CPUs that will serve an interrupt: the set programmed into the hardware (`effective_affinity_list`), or
+    /// else the requested set (`smp_affinity_list`). The latter applies where the kernel does not report the former,
+    /// or has yet to program the hardware, which for many interrupts happens when the next one arrives (`irq_move_irq`
+    /// in kernel/irq/migration.c). Empty if neither is reported.
     pub fn interrupt_affinity(&self, number: u32) -> Result<CpuSet> {
         let asked = self.interrupt_cpus(number, "smp_affinity_list")?;
         let effective = self.interrupt_cpus(number, "effective_affinity_list")?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Procfs;
 use crate::Result;
 
-/// `/proc/loadavg`.
+/// The contents of `/proc/loadavg`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadAverage {
     /// Runnable and disk-waiting tasks, averaged over about a minute.
@@ -19,7 +19,7 @@ pub struct LoadAverage {
 }
 
 impl Procfs {
-    /// The load average.
+    /// Reads `/proc/loadavg`.
     pub fn load_average(&self) -> Result<LoadAverage> {
         let text = self.required("loadavg")?;
         let parse = || {
@@ -40,7 +40,7 @@ impl Procfs {
         Ok(named.into_iter().find(|(name, _)| *name == "model name").map(|(_, value)| value.to_owned()))
     }
 
-    /// The fields of `/proc/meminfo` in bytes (`MemTotal`, `MemAvailable`, …); those that count pages are left out.
+    /// The fields of `/proc/meminfo` in bytes (`MemTotal`, `MemAvailable`, …); fields that count pages are left out.
     pub fn memory_bytes(&self) -> Result<BTreeMap<String, u64>> {
         let mut fields = BTreeMap::new();
         for line in self.required("meminfo")?.lines() {
@@ -53,8 +53,8 @@ impl Procfs {
         Ok(fields)
     }
 
-    /// How often an allocation had to reclaim memory itself, because none was free (`allocstall_*` of `/proc/vmstat`,
-    /// of all zones together).
+    /// How often an allocation found no free memory and had to reclaim some itself (`allocstall_*` of `/proc/vmstat`,
+    /// summed over all zones).
     pub fn memory_stalls(&self) -> Result<u64> {
         let text = self.read("vmstat")?.unwrap_or_default();
         let counts = text.lines().filter_map(|line| line.strip_prefix("allocstall_")?.split_once(' '));

@@ -1,8 +1,7 @@
-//! Readers of `/proc`. A reader is built with its root, so that a test writes a fake one.
+//! Readers of `/proc`. A reader takes its root directory, so that tests can supply a fake one.
 //!
-//! The files of `net/` are those of the namespace in which the calling thread is: read within
-//! [`Netns::run`](crate::Netns::run). A file that the kernel does not have is `None`; one that cannot be understood is
-//! an error that says which line.
+//! The files of `net/` belong to the calling thread's namespace: read them within [`Netns::run`](crate::Netns::run). A
+//! missing file is `None`; a file that cannot be parsed is an error that names the line.
 
 mod interrupts;
 mod machine;
@@ -36,7 +35,7 @@ pub struct Procfs {
 }
 
 impl Procfs {
-    /// The kernel's.
+    /// The files of the running kernel, below `/proc`.
     pub fn kernel() -> Procfs {
         Procfs::at("/proc")
     }

@@ -16,7 +16,7 @@ pub struct Counters(BTreeMap<String, i64>);
 #[expect(missing_docs, reason = "the names say it")]
 pub struct SoftnetCpu {
     pub cpu: u16,
-    /// Packets handled.
+    /// Packets received by the stack (`__netif_receive_skb_core`).
     pub processed: u64,
     /// Packets dropped, since the backlog was full.
     pub dropped: u64,
@@ -24,8 +24,8 @@ pub struct SoftnetCpu {
     pub squeezed: u64,
     /// How often another CPU asked this one to receive for it (RPS).
     pub received_rps: u64,
-    /// Packets dropped because their flow filled too much of a backlog, by the CPU that handed them on; they are among
-    /// `dropped` of the CPU whose backlog it was.
+    /// Packets dropped because their flow filled too much of a backlog, counted at the CPU that queued them. They are
+    /// also in `dropped` of the CPU that owns the backlog.
     pub flow_limited: u64,
 }
 
@@ -123,14 +123,14 @@ impl Counters {
         self.0.contains_key(name)
     }
 
-    /// All of them, by name.
+    /// All counters, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 }
 
 impl SoftnetCpu {
-    /// What the CPU did since an earlier look at it.
+    /// The CPU's counts since an earlier reading.
     pub fn since(&self, before: &SoftnetCpu) -> SoftnetCpu {
         let grew = |now: u64, then: u64| now.wrapping_sub(then) & u64::from(u32::MAX);
         SoftnetCpu {

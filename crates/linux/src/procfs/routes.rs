@@ -13,13 +13,13 @@ use crate::{IfName, Result};
 pub struct Route {
     /// The link by which packets leave.
     pub link: IfName,
-    /// Where to.
+    /// The destination prefix.
     pub dst: IpNet,
     /// By way of a router.
     pub gateway: bool,
     /// Routes of lower metric come first.
     pub metric: u32,
-    /// A router has announced it, or it expires: what is set at it goes with it.
+    /// A router announced it, or it expires; properties set on it are lost with it.
     pub announced: bool,
 }
 
@@ -31,9 +31,9 @@ const EXPIRES: u32 = 0x40_0000;
 const LOCAL: u32 = 0x8000_0000;
 
 impl Procfs {
-    /// The routes of the calling thread's namespace, those that are up and lead somewhere, of IPv4 first. Of IPv6 those to
-    /// addresses of this host lead to `lo`, and two kinds are left out: routes that are for some senders only, and those to
-    /// link-local and multicast addresses, which every link has.
+    /// The usable routes of the calling thread's namespace, IPv4 first. IPv6 routes to addresses of this host lead to
+    /// `lo`. Two kinds of IPv6 route are left out: those for some senders only, and those to link-local and multicast
+    /// addresses, which every link has.
     pub fn routes(&self) -> Result<Vec<Route>> {
         let mut routes = self.routes_of("route", 1, ipv4)?;
         routes.extend(self.routes_of("ipv6_route", 0, ipv6)?);
@@ -59,11 +59,11 @@ fn hex(text: &str) -> Option<u32> {
     u32::from_str_radix(text, 16).ok()
 }
 
-/// `Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT`; addresses as the kernel keeps them, in the
-/// network's order, printed as a number of the machine's. `Some(None)`: a route that is not up, or leads nowhere (`*`).
+/// `Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT`. Addresses are in network byte order,
+/// printed as a number of the machine. `Some(None)`: a route that is not up, or leads nowhere (`*`).
 ///
-/// What stands below `MTU` is no MTU but the route's advertised MSS and 40 (`fib_route_seq_show` in net/ipv4/fib_trie.c);
-/// [`Netlink::route_mtus`](crate::Netlink::route_mtus) has what the routes say.
+/// The column `MTU` is not the MTU but the route's advertised MSS plus 40 (`fib_route_seq_show` in
+/// net/ipv4/fib_trie.c); [`Netlink::route_mtus`](crate::Netlink::route_mtus) reads the routes' real MTUs.
 fn ipv4(line: &str) -> Option<Option<Route>> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let [link, dst, gateway, flags, _, _, metric, mask, ..] = words[..] else { return None };

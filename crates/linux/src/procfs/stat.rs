@@ -17,19 +17,19 @@ pub struct CpuTicks {
     pub nice: u64,
     /// Kernel mode without interrupts.
     pub system: u64,
-    /// Nothing to do.
+    /// Idle, with no task waiting for a disk.
     pub idle: u64,
-    /// Nothing to do while something waits for a disk.
+    /// Idle while a task waits for a disk.
     pub iowait: u64,
-    /// Hardware interrupts.
+    /// In hardware interrupt handlers.
     pub irq: u64,
-    /// Software interrupts.
+    /// In software interrupts, where most network code runs.
     pub softirq: u64,
     /// Taken by the hypervisor.
     pub steal: u64,
 }
 
-/// `/proc/stat`.
+/// The part of `/proc/stat` that the project uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stat {
     /// Per CPU that is on line.
@@ -64,7 +64,7 @@ impl Stat {
 }
 
 impl CpuTicks {
-    /// The first eight columns; those that follow (guests) are part of the first two.
+    /// The first eight columns; the later ones (guests) are already included in the first two.
     fn parse(columns: &str) -> Option<CpuTicks> {
         let numbers: Vec<u64> =
             columns.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -72,12 +72,12 @@ impl CpuTicks {
         Some(CpuTicks { user, nice, system, idle, iowait, irq, softirq, steal })
     }
 
-    /// Everything together: the time that has passed.
+    /// The sum of all states: the time that has passed.
     pub fn total(&self) -> u64 {
         self.busy() + self.idle + self.iowait + self.steal
     }
 
-    /// Everything but idle and stolen time.
+    /// All time except idle and stolen time.
     pub fn busy(&self) -> u64 {
         self.user + self.nice + self.system + self.irq + self.softirq
     }

@@ -18,7 +18,7 @@ pub struct Pressure {
 /// A packet socket, which sees packets before the stack does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketTap {
-    /// The Ethernet protocol that it wants; 3 (`ETH_P_ALL`) is every packet.
+    /// The Ethernet protocol that it receives; 3 (`ETH_P_ALL`) is every packet.
     pub protocol: u16,
     /// The link's index; 0: all links.
     pub index: u32,
@@ -61,8 +61,8 @@ impl Procfs {
         Ok(Some(pressure))
     }
 
-    /// What a subsystem of the network counts (`/proc/net/stat/nf_conntrack`, `arp_cache`, …), all CPUs together;
-    /// `entries` is the same on each row and returned once. Empty where there is no such file.
+    /// The counters of a network subsystem (`/proc/net/stat/nf_conntrack`, `arp_cache`, …), summed over all CPUs.
+    /// `entries` is a global value that each row repeats, so it is returned once. Empty if the file does not exist.
     pub fn net_stat(&self, name: &str) -> Result<BTreeMap<String, u64>> {
         let file = own_net(&format!("stat/{name}"));
         let text = self.read(&file)?.unwrap_or_default();

@@ -13,7 +13,7 @@ pub struct Task {
 }
 
 impl Procfs {
-    /// A process, or a thread by its own number; `None` if there is none of that number.
+    /// A process, or a thread by its own number; `None` if the number is not in use.
     pub fn task(&self, number: u32) -> Result<Option<Task>> {
         let file = format!("{number}/stat");
         let Some(text) = self.read(&file)? else { return Ok(None) };

@@ -10,7 +10,7 @@ pub struct ThreadTimes {
     pub ran_ns: u64,
     /// Nanoseconds runnable without a CPU.
     pub waited_ns: u64,
-    /// Context switches that it asked for, by waiting.
+    /// Context switches because the thread waited.
     pub voluntary_switches: u64,
     /// Context switches that others forced on it.
     pub involuntary_switches: u64,

@@ -9,11 +9,11 @@ use crate::Result;
 /// A socket for datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpSocket {
-    /// Its own address.
+    /// The address and port to which it is bound.
     pub local: SocketAddr,
     /// Its number, by which `/proc/PID/fd` names it too.
     pub inode: u64,
-    /// Datagrams that it lost on receiving, since it was made: its buffer was full, or a checksum was wrong.
+    /// Received datagrams that it dropped since it was made, because its buffer was full or a checksum was wrong.
     pub drops: u64,
 }
 

@@ -1,11 +1,11 @@
-//! Bytes of `NETLINK_SOCK_DIAG` as sockets. It reads whatever bytes there are: what is cut or claims to be longer than
-//! it is ends the datagram or is zero, and nothing panics (`fuzz/fuzz_targets/sock_diag.rs`).
+//! Parses `NETLINK_SOCK_DIAG` answers into sockets. Any input is accepted: a field that is cut short, or longer than
+//! the data, ends the datagram or reads as zero, without a panic (`fuzz/fuzz_targets/sock_diag.rs`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// A TCP socket.
+/// A TCP socket as `struct inet_diag_msg` and its attributes describe it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct TcpSocket {
@@ -13,7 +13,7 @@ pub struct TcpSocket {
     pub cookie: u64,
     /// Its state, `TCP_ESTABLISHED` = 1 and so on.
     pub state: u8,
-    /// Its own address.
+    /// The local address and port.
     pub local: SocketAddr,
     pub peer: SocketAddr,
     /// Of a listener: connections that wait to be accepted. Else: bytes that wait to be read.
@@ -24,13 +24,13 @@ pub struct TcpSocket {
     pub uid: u32,
     /// The congestion control's name; empty where the kernel reports none.
     pub congestion: String,
-    /// What TCP knows of it; none of a listener or an ended connection.
+    /// TCP's own state; `None` for a listener or an ended connection.
     pub tcp: Option<TcpInfo>,
     pub memory: Option<SocketMemory>,
 }
 
-/// What TCP knows of a connection (`struct tcp_info`): times in microseconds unless the name says otherwise, windows in
-/// segments where they are called `cwnd`, else bytes. All sums count from the connection's beginning.
+/// TCP's state of a connection (`struct tcp_info`). Times are in microseconds unless the name says otherwise; windows
+/// called `cwnd` are in segments, others in bytes. All sums count from the start of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(
@@ -95,7 +95,7 @@ pub struct SocketMemory {
 /// How a datagram ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Another one follows.
+    /// The list goes on in the next datagram.
     Open,
     /// The list is complete.
     Complete,
@@ -106,14 +106,14 @@ pub(crate) enum Ended {
 pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Attributes of an answer, and as `1 << (n - 1)` those that are asked for.
+/// Attributes of an answer; a request selects them as `1 << (n - 1)`.
 pub(super) const INET_DIAG_INFO: u16 = 2;
 pub(super) const INET_DIAG_CONG: u16 = 4;
 pub(super) const INET_DIAG_SKMEMINFO: u16 = 7;
 /// Of `struct nlmsghdr` and of `struct inet_diag_msg`.
 pub(super) const HEADER_BYTES: usize = 16;
 const MESSAGE_BYTES: usize = 72;
-/// `AF_INET`; everything else is IPv6.
+/// `AF_INET`; any other family is IPv6.
 const IPV4: u8 = 2;
 
 /// Reads the messages of a datagram, and adds the sockets in them.

@@ -1,4 +1,4 @@
-//! Files that say what parameters are to be at every start, in the format of sysctl.d(5).
+//! Files that set parameters at every start, in the format of sysctl.d(5).
 //!
 //! Two programs read them, systemd-sysctl and procps' `sysctl --system`. They agree except for `/etc/sysctl.conf`, which
 //! procps reads last and systemd only where a distribution links `99-sysctl.conf` to it.
@@ -8,7 +8,7 @@ use std::ffi::CString;
 
 use crate::{Files, Result};
 
-/// Directories of such files. Of two files of one name the one in the directory that is named first hides the other.
+/// Directories of such files, most important first: a file hides those of the same name in later directories.
 const DIRECTORIES: [&str; 5] =
     ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"];
 const LAST: &str = "etc/sysctl.conf";
@@ -20,11 +20,11 @@ pub struct Assignment {
     pub file: String,
     /// The parameter's path below `/proc/sys`, or a pattern of glob(7) for several.
     pub key: String,
-    /// What it is to be.
+    /// The value as written in the file.
     pub value: String,
 }
 
-/// What the files of a machine say.
+/// The contents of all these files of a machine.
 #[derive(Debug, Clone, Default)]
 pub struct Configured {
     /// In the order in which they are read: of two for one parameter the later one counts.
@@ -33,7 +33,6 @@ pub struct Configured {
     exempt: BTreeSet<String>,
 }
 
-/// What a line says.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Set { key: String, value: String },
@@ -41,10 +40,10 @@ enum Line {
 }
 
 impl Configured {
-    /// Reads them in order: by name, whichever directory each is in, and `/etc/sysctl.conf` last.
+    /// Reads the files in order: by name, whatever their directory, and `/etc/sysctl.conf` last.
     ///
     /// # Errors
-    /// One of them may not be read.
+    /// A file is not readable.
     pub fn read(files: &Files) -> Result<Configured> {
         let mut configured = Configured::default();
         let mut texts = BTreeSet::new();
@@ -75,7 +74,7 @@ impl Configured {
         self.assignments.iter().filter(|line| is_pattern(&line.key) && matches(&line.key, key)).collect()
     }
 
-    /// All lines in order, and in place of each pattern the parameters among `keys` that it sets.
+    /// All assignments in order, with each pattern replaced by the parameters among `keys` that it sets.
     pub fn resolved(&self, keys: &[&str]) -> Vec<Assignment> {
         let by_name = self.assignments.iter().filter(|line| !is_pattern(&line.key)).cloned();
         let by_pattern = keys.iter().flat_map(|key| {
@@ -99,8 +98,8 @@ impl Configured {
     }
 }
 
-/// `None` for an empty line, a comment, and what says nothing. A `-` before an assignment lets errors pass; alone before
-/// a name it keeps patterns from it.
+/// `None` for an empty line, a comment and an invalid line. A `-` before an assignment ignores its errors; before a
+/// name alone it excludes the name from patterns.
 fn line(text: &str) -> Option<Line> {
     let text = text.trim();
     if text.is_empty() || text.starts_with(['#', ';']) {

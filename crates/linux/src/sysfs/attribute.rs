@@ -16,7 +16,7 @@ use crate::{Error, IfName, Result};
 pub enum LinkAttribute {
     /// Nanoseconds after which segments that were put together go on, also without the end of a poll.
     GroFlushTimeout,
-    /// How often a poll that found nothing is repeated before interrupts are let in again (Linux 5.8).
+    /// How often an empty poll is repeated before interrupts are enabled again (Linux 5.8).
     NapiDeferHardIrqs,
     /// 1: packets are received by a kernel thread of each queue, and not in softirqs (Linux 5.12).
     Threaded,
@@ -25,7 +25,7 @@ pub enum LinkAttribute {
 }
 
 impl LinkAttribute {
-    /// The file's name.
+    /// The file's name below `/sys/class/net/LINK`.
     pub fn file(self) -> &'static str {
         match self {
             LinkAttribute::GroFlushTimeout => "gro_flush_timeout",

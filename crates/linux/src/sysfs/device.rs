@@ -1,4 +1,4 @@
-//! What is behind a link: a driver, a device, its interrupts.
+//! The hardware behind a link: driver, device, interrupts.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ impl NetSysfs {
         self.target(&format!("class/net/{link}/device"))
     }
 
-    /// The CPUs near a link's device, those of its NUMA node; `None` where that is not known. Of a virtio device it is known
-    /// of the PCI device that it is.
+    /// The CPUs on the NUMA node of a link's device; `None` if unknown. For a virtio device it is the node of its PCI
+    /// device.
     pub fn local_cpus(&self, link: &IfName) -> Option<CpuSet> {
         let read = |device: &str| self.read(&format!("class/net/{link}/{device}/local_cpulist")).ok();
         let of_pci = || self.is_virtio(link).then(|| read("device/..")).flatten();
@@ -30,8 +30,8 @@ impl NetSysfs {
         self.device(link).is_some_and(|name| name.starts_with("virtio"))
     }
 
-    /// The numbers of a link's interrupts. Those of a virtio device are its PCI device's; those of a link without a device
-    /// are none.
+    /// The numbers of a link's interrupts. A virtio device uses those of its PCI device; a link without a device has
+    /// none.
     pub fn interrupts(&self, link: &IfName) -> Result<BTreeSet<u32>> {
         let device = format!("class/net/{link}/device");
         let parent = format!("{device}/../msi_irqs");

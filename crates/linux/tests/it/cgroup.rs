@@ -12,7 +12,7 @@ use crate::world::Place;
 struct Group(Cgroup);
 
 impl Group {
-    /// `None` where there is no hierarchy of version 2, which is said.
+    /// `None`, with a message, where no hierarchy of version 2 is mounted.
     fn new(name: &str) -> Option<Group> {
         if let Err(error) = cgroup::hierarchy() {
             testkit::skip(&error.to_string());
@@ -42,7 +42,7 @@ fn a_closure_runs_in_the_group_and_the_process_stays() {
     let (place, home, threads) = (Place::new("cgroup"), own(), std::thread::current().id());
     let inside = || {
         let there = (own(), std::process::id(), std::thread::current().id());
-        // What is opened stays open, what is allocated stays allocated, and the namespace can be changed.
+        // Opened files and allocated memory outlive the call, and the namespace can be changed in it.
         let listener = place.netns.run(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
         (there, listener, vec![7_u8; 1 << 20])
     };

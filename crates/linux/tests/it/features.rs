@@ -1,4 +1,4 @@
-//! What is probed is what the machine can do, as `ip` finds it.
+//! The probe agrees with what `ip` can do on this machine.
 
 use linux::features::{Feature, probe, tcx};
 use linux::sysctl;
@@ -24,11 +24,11 @@ fn links_are_probed_as_ip_finds_them() {
     let facts = probe().unwrap();
     for (feature, kind, rest) in [
         (Feature::Veth, "veth", &[][..]),
-        // In L3 mode, since this `ip` may be too old to say l2; the kernel's kind is what is missing or not.
+        // In L3 mode, since this `ip` may be too old for l2; the test is about the kernel's link kind.
         (Feature::Netkit, "netkit", &[]),
         (Feature::Bridge, "bridge", &[]),
         (Feature::Vxlan, "vxlan", &["id", "1", "dev", "p0", "dstport", "4789"]),
-        // The other half of it, a route into a tunnel, is tried in the tests of tunnels.
+        // The tests of tunnels try the other half, a route into a tunnel.
         (Feature::VxlanExternal, "vxlan", &["external", "dstport", "4789"]),
         (Feature::Macvlan, "macvlan", &["mode", "bridge"]),
         (Feature::Ipvlan, "ipvlan", &["mode", "l2"]),

@@ -1,4 +1,4 @@
-//! Each verb: add, dump, delete; and what it says when it is refused.
+//! Each verb: add, dump, delete; and its error when the kernel refuses.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +85,7 @@ fn pair_across_namespaces(kind: impl FnOnce(VethPeer) -> LinkKind) {
     let (here, there) = (Place::new("pair-a"), Place::new("pair-b"));
     let peer = VethPeer {
         name: ifname("eth0"),
-        netns: Some(there.name.clone()),
+        netns: Some(there.name.clone().into()),
         mtu: Some(1450),
         mac: Some(Mac::from_id(7, 8)),
     };
@@ -151,8 +151,8 @@ fn an_ipv6_address_can_be_used_at_once() {
     here.netns.run(bind).unwrap().unwrap();
 }
 
-/// The kernel is asked for one route, and its answer must be what the list of all of them says, whatever is in between:
-/// longer and shorter prefixes, other metrics and tables, rules.
+/// A query for one route must agree with the list of all routes, whatever lies in between: longer and shorter
+/// prefixes, other metrics and tables, rules.
 #[test]
 fn a_route_is_told_as_the_list_tells_it() {
     let (here, there) = (Place::new("rivals-a"), Place::new("rivals-b"));
@@ -317,7 +317,8 @@ fn a_bridge_carries_frames_and_its_ports_have_hairpin() {
     let bridge = node.add("hgbr0", LinkKind::Bridge);
     node.up("hgbr0", &[]);
     for (port, place, address) in [("hgp0", &a, "10.0.0.1/24"), ("hgp1", &b, "10.0.0.2/24")] {
-        let peer = VethPeer { name: ifname("eth0"), netns: Some(place.name.clone()), mtu: None, mac: None };
+        let peer =
+            VethPeer { name: ifname("eth0"), netns: Some(place.name.clone().into()), mtu: None, mac: None };
         let index = node.add(port, LinkKind::Veth { peer });
         node.netlink.link_set_master(index, Some(bridge)).unwrap();
         node.up(port, &[]);
@@ -359,7 +360,7 @@ fn long_dumps_are_whole_while_the_table_changes() {
     for n in 0..1500 {
         place.netlink.route_add(&Route::on_link(dst(n), ifname("lo"))).unwrap();
     }
-    // A table that never rests is told as such after some seconds; this one rests for a few dumps now and then.
+    // If the table keeps changing, that is an error after some seconds; this one rests for a few dumps now and then.
     let begun = Instant::now();
     place.netlink.routes().unwrap();
     let rest = Duration::from_millis(2).max(begun.elapsed() * 4);

@@ -82,6 +82,7 @@ fn everything() -> Table {
     Table {
         family: Family::Ip,
         name: "hostgap".to_owned(),
+        maps: Vec::new(),
         chains: vec![
             chain("published", None, published),
             chain("in", Some((ChainKind::Nat, Hook::Prerouting, -100)), in_),
@@ -96,10 +97,10 @@ fn over_ipv6() -> Table {
     let publish = Verdict::Dnat { to: "fd00::7".parse().expect("a valid address"), port: 80 };
     let rules = vec![rule(vec![daddr, Match::TcpDport(8080)], publish)];
     let chains = vec![chain("in", Some((ChainKind::Nat, Hook::Prerouting, -100)), rules)];
-    Table { family: Family::Ip6, name: "hostgap".to_owned(), chains }
+    Table { family: Family::Ip6, name: "hostgap".to_owned(), maps: Vec::new(), chains }
 }
 
-/// The text is what is expected, and the kernel holds the same when a person feeds it to nft as when we feed JSON.
+/// The text is as expected, and loading it by hand into nft gives the same ruleset as our JSON.
 fn check(table: &Table, text: &str, rules: usize) {
     assert_eq!(table.to_text(), text);
     let (by_json, by_text) = (Place::new("nft-json"), Place::new("nft-text"));
@@ -136,7 +137,7 @@ fn a_table_is_made_once_and_deleted_whole() {
     assert!(error.is(libc::EEXIST), "{error}");
     let start = format!("add nftables table ip hostgap in namespace {}: file exists: ", place.name);
     assert!(error.to_string().starts_with(&start), "{error}");
-    // A refused transaction leaves nothing of itself.
+    // A refused transaction leaves no trace.
     assert_eq!(nft::dump(&place.netns).unwrap(), before);
     nft::delete(&place.netns, Family::Ip, "hostgap").unwrap();
     assert!(!exists());

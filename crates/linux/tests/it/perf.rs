@@ -1,4 +1,4 @@
-//! Samples of this machine's CPUs, while a thread of ours is the one that keeps one of them busy.
+//! Samples of this machine's CPUs, while one of our threads keeps one of them busy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ fn a_busy_thread_is_found_at_its_work_and_only_while_sampled() {
             cpu::pin_current_thread(&only).unwrap();
             read_zeros(&stop);
         });
-        // Others want the CPU, too: ours is looked for until it was found in two slices, as one can be started again.
+        // Other tasks use the CPU too. Repeat until our thread was found in two slices, since a profiler can be
+        // restarted.
         let found = (0..100).filter(|_| is_seen(&mut profiler, &symbols)).take(2).count();
         stop.store(true, Ordering::Relaxed);
         found

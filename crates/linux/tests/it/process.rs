@@ -56,13 +56,13 @@ fn grace_is_given_and_ends() {
     assert_eq!(polite.terminate(Duration::from_secs(20)).unwrap().code(), Some(5));
     let mut stubborn = Spawn::new("sleep");
     stubborn.args = vec!["300".to_owned()];
-    // Process 1 of a PID namespace is deaf to signals that it does not handle.
+    // Process 1 of a PID namespace ignores signals for which it has no handler.
     stubborn.new_pid_namespace = true;
     let mut stubborn = stubborn.start().unwrap();
     assert_eq!(stubborn.terminate(Duration::from_millis(50)).unwrap().signal(), Some(libc::SIGKILL));
 }
 
-/// Not a test of its own: the process that the next test starts and kills.
+/// Not a test: the process that the next test starts and kills.
 #[test]
 #[ignore = "a role that another test starts"]
 fn role_of_a_parent_that_is_killed() {

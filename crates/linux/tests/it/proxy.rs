@@ -1,4 +1,4 @@
-//! Proxy neighbours: a node answers for an address that nobody has, and what it needs for that.
+//! Proxy neighbours: a node answers for an address that no host has, and what it needs for that.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -7,19 +7,19 @@ use linux::{Mac, Neighbour, Route, sysctl};
 
 use crate::world::{Place, eventually, ifname};
 
-/// What nobody has.
+/// Addresses that no host has.
 const GATEWAYS: [&str; 2] = ["169.254.1.1", "fdff::1"];
 
-/// The table of the addresses that a namespace has itself.
+/// The table of a namespace's own addresses.
 const LOCAL: u32 = 255;
 
-/// What a node needs beside the proxy entry, as the kernel's code says (`arp_process` in net/ipv4/arp.c,
+/// What a node needs besides the proxy entry, according to the kernel's code (`arp_process` in net/ipv4/arp.c,
 /// `ndisc_recv_ns` in net/ipv6/ndisc.c).
 #[derive(Clone, Copy)]
 struct Needs {
     /// `forwarding` of the link.
     forwarding: bool,
-    /// IPv4: a route to the address that leads out of another link than the one from which it is asked for.
+    /// IPv4: a route to the address over another link than the one on which the request arrives.
     route_elsewhere: bool,
     /// IPv6: `proxy_ndp` of the link.
     proxy_ndp: bool,
@@ -55,7 +55,7 @@ fn node_and_pod(needs: Needs) -> (Place, Place) {
     let link = ifname(if needs.route_elsewhere { "lo" } else { "hgv0" });
     let route = Route::on_link("169.254.1.1/32".parse().expect("a valid prefix"), link);
     node.netlink.route_add(&route).expect("the route can be added");
-    // Answers come to nobody until the kernel has made this route, a little later (`addrconf_dad_work`).
+    // Answers get lost until the kernel has made this route, a little later (`addrconf_dad_work`).
     let own: IpNet = "fd00::9/128".parse().expect("a valid prefix");
     eventually("the pod's address receives", || {
         let routes = pod.netlink.routes().expect("routes can be listed");
@@ -68,8 +68,8 @@ fn family(gateway: &str) -> &'static str {
     if gateway.contains(':') { "ipv6" } else { "ipv4" }
 }
 
-/// The Ethernet address that the pod learns for an address when it sends something there; `None` if nobody answers.
-/// Where an answer is due the pod goes on asking, so that none need be quick.
+/// The Ethernet address that the pod learns for an address when it sends a packet there; `None` without an answer. If
+/// an answer is expected, the pod keeps asking, so slow answers do no harm.
 fn learnt(pod: &Place, gateway: &str, is_due: bool) -> Option<Mac> {
     if !is_due {
         // No answer is to be soon known as none: one question, 0.3 s.
@@ -85,7 +85,7 @@ fn learnt(pod: &Place, gateway: &str, is_due: bool) -> Option<Mac> {
     eventually(&format!("the question for {gateway} has an end"), || {
         let told = pod.judge("ip", &["neighbour", "show", gateway, "dev", "hgv0"]);
         if told.contains("FAILED") && is_due {
-            // That the question before had no answer may be told here, as an error.
+            // The failure of the previous request may surface here as an error.
             let _ = socket.send_to(b"x", (ip, 9));
         }
         told.contains("lladdr") || (told.contains("FAILED") && !is_due)

@@ -22,7 +22,7 @@ fn with_link() -> (Place, u32) {
     (place, index)
 }
 
-/// What `tc` says of the queueing discipline at the root of a link.
+/// The root queueing discipline of a link as `tc` prints it.
 fn root(place: &Place, link: &str) -> Value {
     let text = place.judge("tc", &["-s", "-j", "qdisc", "show", "dev", link]);
     let rows: Vec<Value> = serde_json::from_str(&text).expect("asked for JSON");
@@ -78,7 +78,7 @@ fn netem_is_put_and_taken() {
     };
     let expected = [("limit", 5000.into()), ("gap", 1.into())];
     check(&Qdisc::Netem(wan.clone()), &Qdisc::Netem(Netem::default()), &expected);
-    // What is not named is not there any more.
+    // Options that are not named are reset.
     let fast = Netem { rate_bytes_per_s: Some(5 << 32), limit: 1, ..Netem::default() };
     check(&Qdisc::Netem(fast), &Qdisc::Netem(wan.clone()), &[("loss-random", Value::Null)]);
     let long = Netem { delay_ns: 3_600_000_000_000, jitter_ns: 1_000_000_000, limit: 1, ..Netem::default() };
@@ -143,7 +143,7 @@ fn a_line_rate_is_put_with_its_queue_and_taken() {
     assert_eq!(found.irretrievable(), Some("others or filters stand below it"));
 }
 
-/// Somebody's own, as `tc` makes it, comes back exactly: number and options.
+/// A discipline that a user made with `tc` is restored exactly: number and options.
 #[track_caller]
 fn check_restored(words: &str) {
     let (place, index) = with_link();
@@ -265,8 +265,8 @@ fn netem_delays() {
     }
 }
 
-/// Of 4000 packets of which each is lost with 20 %, 800 are, give or take six standard deviations (152): all but one in
-/// half a billion runs.
+/// Of 4000 packets, each lost with a probability of 20 %, 800 are lost, within six standard deviations (152): in all
+/// but one of half a billion runs.
 #[test]
 fn netem_loses() {
     if is_missing(Feature::Netem) {
@@ -274,7 +274,7 @@ fn netem_loses() {
     }
     let [near, far] = wire(&Netem { loss: Probability::from_ratio(0.2), limit: 10_000, ..Netem::default() });
     let (ours, theirs) = (bound(&near, "192.0.2.1:0"), bound(&far, "192.0.2.2:0"));
-    // So that nobody has to ask for the neighbour while questions are lost too.
+    // A fixed neighbour entry, because neighbour requests would be lost too.
     let mac = far.netlink.link(&ifname("w0")).unwrap().unwrap().mac.unwrap().to_string();
     near.judge("ip", &["neighbour", "replace", "192.0.2.2", "lladdr", &mac, "dev", "w0"]);
     let counters = || {
@@ -284,12 +284,12 @@ fn netem_loses() {
     let before = counters();
     let address = theirs.local_addr().unwrap();
     for _ in 0..4000 {
-        // The sender is told of a loss here and not on a wire.
+        // Here the sender gets an error for a lost packet; on a real network it does not.
         let _lost = ours.send_to(&[0; 100], address);
     }
     let after = counters();
     let [passed, lost] = [after[0] - before[0], after[1] - before[1]];
-    // The kernel says something of its own now and then.
+    // The kernel sends packets of its own now and then.
     assert!((4000..4020).contains(&(passed + lost)), "{passed} passed and {lost} were lost");
     assert!((648..=952).contains(&lost), "{lost} of {} were lost", passed + lost);
 }

@@ -70,7 +70,8 @@ fn steered_packets_are_received_by_the_cpu_that_was_named() {
             eventually("50 packets interrupt the other CPU", || {
                 for _ in 0..20 {
                     sender.send_to(b"x", target).unwrap();
-                    // One at a time: packets that find the other CPU awake need no interrupt, which is what is counted.
+                    // One at a time: packets that find the other CPU awake need no interrupt, and interrupts are
+                    // counted here.
                     receiver.recv(&mut [0; 8]).unwrap();
                 }
                 steered() - before >= 50
@@ -86,7 +87,7 @@ fn counters_are_those_of_the_place() {
     let before = read();
     let socket = udp(&place);
     for _ in 0..5 {
-        // Nobody listens in a new namespace. The answer to the one before may be told here, as an error.
+        // A new namespace has no listener. The error for the previous packet may surface here.
         let _ = socket.send_to(b"x", (Ipv4Addr::LOCALHOST, 9));
     }
     let since = read().since(&before, "UdpNoPorts");

@@ -1,4 +1,4 @@
-//! A program's own view: what it writes stays in its directories, the rest of the machine is read-only.
+//! A program's private view: its writes stay in its own directories, and the rest of the machine is read-only.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use linux::view::{Own, View};
 
 use crate::world::Place;
 
-/// Runs a script in the view and a namespace; its exit code and what it said.
+/// Runs a script in the view and a namespace; returns its exit code and output.
 fn run(place: &Place, view: &View, script: &str) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let log = directory.path().join("log");

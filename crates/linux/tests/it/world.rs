@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use linux::{IfName, Link, LinkKind, Netlink, Netns, NetnsName, VethPeer, netns};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A namespace with its socket. Its name is gone after the test, whatever the test's end.
+/// A namespace with its socket. Its name is removed after the test, whatever the result.
 pub(crate) struct Place {
     pub(crate) name: NetnsName,
     pub(crate) netns: Netns,
@@ -29,7 +29,8 @@ impl Place {
 
     /// Makes a veth pair from here to another place, both ends up, with an address each.
     pub(crate) fn wire(&self, there: &Place, name: &str, here_address: &str, there_address: &str) {
-        let peer = VethPeer { name: ifname(name), netns: Some(there.name.clone()), mtu: None, mac: None };
+        let peer =
+            VethPeer { name: ifname(name), netns: Some(there.name.clone().into()), mtu: None, mac: None };
         self.add(name, LinkKind::Veth { peer });
         self.up(name, &[here_address]);
         there.up(name, &[there_address]);
@@ -53,7 +54,7 @@ impl Place {
         self.netlink.index_of(&ifname(name)).expect("the link is there")
     }
 
-    /// What an outside program says in this namespace.
+    /// The output of an outside program in this namespace.
     pub(crate) fn judge(&self, program: &str, args: &[&str]) -> String {
         testkit::run(&self.netns, program, args)
     }
@@ -127,7 +128,7 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The processes whose parent is the given one.
+/// The processes whose parent is `pid`.
 pub(crate) fn children_of(pid: u32) -> BTreeSet<u32> {
     let entries = std::fs::read_dir("/proc").expect("/proc can be listed");
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

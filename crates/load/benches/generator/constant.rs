@@ -11,8 +11,8 @@ use crate::{CONNECTIONS, Failure, ROUNDS, SLICE};
 
 const RATE_PER_S: u64 = 36_000;
 
-/// Two floors: one that sleeps until something is to be done, and one that polls without a pause, which is the soonest
-/// that a program can know of an answer and takes all of a CPU.
+/// Two baselines: one that sleeps until there is work, and one that polls without a pause. The latter notices an
+/// answer as early as a program can, and takes a whole CPU.
 pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
     println!("\n{RATE_PER_S}/s, {CONNECTIONS} connections, nginx, {ROUNDS} rounds");
     let mut floors = [

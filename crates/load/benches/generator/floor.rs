@@ -1,5 +1,5 @@
-//! The least that a generator can be: sockets, an epoll, a clock. It looks at no byte of an answer but counts them,
-//! knows of no error that it could survive, and keeps a single histogram, so no honest generator on epoll is faster.
+//! The minimal generator: sockets, an epoll, a clock. It only counts the bytes of answers, treats every error as
+//! fatal, and keeps a single histogram, so no honest generator on epoll is faster.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -31,16 +31,16 @@ struct Loop {
     requests: Vec<u8>,
 }
 
-/// What the loop does when nothing is to be done.
+/// What the loop does when there is no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
     /// It sleeps until the next instant, or until something comes.
     Sleep,
-    /// It asks again.
+    /// Polls again at once.
     Poll,
 }
 
-/// With so many requests open on each connection all the time.
+/// Keeps `depth` requests open on each connection all the time.
 pub(crate) fn saturate(
     address: SocketAddr,
     connections: usize,
@@ -103,7 +103,7 @@ pub(crate) fn constant(
         }
         bare.wait(match idle {
             Idle::Poll => 0,
-            // With nothing free or nothing left to send, only an answer can end the wait.
+            // With no free connection or no request left, only an answer can end the wait.
             Idle::Sleep if free.is_empty() || sent == requests => slice.as_nanos() as u64,
             Idle::Sleep => (start_ns + sent * period_ns).saturating_sub(clock::now_ns()),
         })?;
@@ -157,7 +157,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Reads what an event tells of: the socket, and how many answers that completes.
+    /// Reads the socket of an event; returns its index and the number of answers completed.
     fn answered(&mut self, event: usize) -> Result<(usize, usize), Failure> {
         let socket = { self.events[event].data }.u64() as usize;
         let mut answers = 0;
@@ -170,7 +170,7 @@ impl Loop {
             self.received[socket] += bytes;
             answers += self.received[socket] / self.answer_bytes;
             self.received[socket] %= self.answer_bytes;
-            // The edge is told once, and a full buffer may have left something behind.
+            // An edge is reported once, and a full buffer may have left bytes behind.
             if bytes < self.buffer.len() {
                 return Ok((socket, answers));
             }
@@ -178,7 +178,7 @@ impl Loop {
     }
 }
 
-/// Asks once, and reads until nothing more comes for a while.
+/// Sends one request, and reads until no more bytes come for a while.
 fn learn(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<usize, Failure> {
     socket.write_all(REQUEST)?;
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;

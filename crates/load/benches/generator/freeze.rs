@@ -1,4 +1,4 @@
-//! A server that freezes: what arithmetic says, and what the generator sees.
+//! A server that freezes: the latency that follows by arithmetic, and the one that the generator measures.
 
 use load::proof;
 

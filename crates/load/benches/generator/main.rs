@@ -1,9 +1,10 @@
-//! The generator against others, and against the least that a generator can be, on this machine.
+//! Compares the generator with others, and with the minimal generator, on this machine.
 //!
-//! `cargo bench -p load`; three to five minutes. One client CPU, one server CPU, loopback, 50 connections. All take
-//! turns for a second each, because the machine's drift is slower than that; what counts are the ratios of one round,
-//! and their median. Where the kernel lets us, all of them and the servers run under `SCHED_FIFO`, or the ratios would
-//! be those of other programs' work. Nothing is asserted: figures are for people, and differ by machine and hour.
+//! `cargo bench -p load`; three to five minutes. One client CPU, one server CPU, loopback, 50 connections. The
+//! generators take turns for a second each, because the machine drifts more slowly than that; the results are the
+//! ratios of one round, and their median. Where the kernel permits it, all of them and the servers run under
+//! `SCHED_FIFO`; otherwise the ratios would reflect the work of other programs. The benchmark asserts no figures: they
+//! are for readers, and differ by machine and hour.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 

@@ -11,10 +11,10 @@ use crate::place::Place;
 
 const CONNECTIONS: [usize; 3] = [50, 1000, 10_000];
 
-/// The word by which this program knows that it is to be the client and nothing else.
+/// The argument that makes this program act as the client only.
 const ROLE: &str = "--client-of";
 
-/// Memory is a process's, so the client has one of its own: this program once more.
+/// Memory is counted per process, so the client runs as a second process of this program.
 pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
     println!("\nmost memory of a client, resident");
     for connections in CONNECTIONS {

@@ -18,7 +18,7 @@ pub(crate) fn with_nginx(
     let program = std::env::var_os("HOSTGAP_NGINX").map_or_else(|| PathBuf::from("nginx"), PathBuf::from);
     let dir = std::env::temp_dir().join(format!("hostgap-bench-{}", std::process::id()));
     fs::create_dir_all(&dir)?;
-    // Free now, and taken by nobody else in the next milliseconds.
+    // The port is free now; another program is unlikely to take it in the next milliseconds.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let configuration = dir.join("nginx.conf");
     fs::write(&configuration, self::configuration(address, &dir.display().to_string()))?;

@@ -1,4 +1,4 @@
-//! Where everything runs: a CPU for the client, one for the server, nothing else on either if the kernel lets us.
+//! The CPUs in use: one for the client, one for the server, and no other work on them if the kernel permits it.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;

@@ -46,7 +46,7 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
     Ok(())
 }
 
-/// Our own generator for a slice, with so many requests open on a connection.
+/// Our own generator for a slice, with `depth` requests open on each connection.
 pub(crate) fn ours(place: &Place, address: SocketAddr, depth: usize) -> Result<Slice, Failure> {
     let run = Run { wait: Wait::Sleep, ..Run::new(Schedule::Saturate, SLICE) };
     let outcome = place.ours(address, "/", depth, &run)?;

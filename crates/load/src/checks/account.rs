@@ -10,10 +10,10 @@ const RATE_ERROR_MAX: f64 = 1e-4;
 /// The least share of the requests that is answered as expected.
 const ANSWERED_MIN: f64 = 0.999;
 
-/// Whether requests were sent at the rate that was asked for: those sent before the schedule's end, against those due.
+/// Whether requests were sent at the requested rate: those sent before the schedule's end, against those due.
 ///
-/// The last of the random instants may lie as near to the end as it likes, and a request that is sent a microsecond
-/// after it is not slow; so one may be missing then.
+/// The last of the random instants may lie arbitrarily close to the end, and a request sent a microsecond later is not
+/// slow; so one may be missing then.
 pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
     let (rate_per_s, spare) = match schedule {
         Schedule::Constant { rate_per_s } => (*rate_per_s, 0),
@@ -105,7 +105,7 @@ fn unanswered(outcome: &Outcome) -> String {
     let mut lost = missed.lost;
     let mut unsent = missed.unsent + outcome.dropped.count();
     match Shares::of_unsent(outcome).cause() {
-        // Where no answer is outstanding at the end, those that were waited for were lost.
+        // If no answer is outstanding at the end, the awaited ones were lost.
         Cause::Answers if silent > 0 || lost == 0 => silent += std::mem::take(&mut unsent),
         Cause::Answers | Cause::Connections => lost += std::mem::take(&mut unsent),
         Cause::Generator => {}

@@ -1,5 +1,4 @@
-//! Whether requests left at the instants that the schedule means: by the gaps between those that were sent, not by what
-//! was intended.
+//! Whether requests left at the instants of the schedule, judged by the gaps between the real sending times.
 
 use stats::{ExponentialFit, Percentile, exponential_fit};
 
@@ -13,16 +12,16 @@ const LEVEL: f64 = 0.01;
 /// From a few thousand samples a test finds what does no harm: no generator sends two requests within the microseconds
 /// that one takes, so gaps shorter than that never come out as drawn. A share of gaps above this is a different load.
 const DISTANCE_MAX: f64 = 0.1;
-/// Constant gaps may be off by this share of the period; one that is off by a whole period is a burst.
+/// Constant gaps may deviate by this share of the period; a deviation of a whole period is a burst.
 const DEVIATION_MAX: f64 = 0.5;
 /// Or by this much: two wake-ups from sleep.
 const DEVIATION_NS_MIN: f64 = 10_000.0;
 
-/// Compares the gaps of each thread with the process that was asked for.
+/// Compares the gaps of each thread with the requested process.
 ///
-/// Random arrivals: each thread's gaps are exponential with the mean threads/rate, by the test of Anderson and Darling,
-/// as RFC 2330 (§11.1.3) demands of a Poisson sampler. A constant process has no distribution to test: there the 99th
-/// percentile of |gap − period| is held against the period.
+/// Random arrivals: each thread's gaps are exponential with the mean threads/rate, by the test of Anderson and
+/// Darling, as RFC 2330 (§11.1.3) demands of a Poisson sampler. A constant process has no distribution to test: there
+/// the 99th percentile of |gap − period| is compared with the period.
 pub(super) fn gaps(outcome: &Outcome, schedule: &Schedule) -> Check {
     let mean_ns = |rate_per_s: f64| outcome.series.len() as f64 * 1e9 / rate_per_s;
     let check = match schedule {
@@ -39,7 +38,7 @@ fn constant(outcome: &Outcome, period_ns: f64) -> Option<Check> {
     let mut off: Vec<f64> =
         outcome.series.iter().flat_map(gaps_of).map(|gap_ns| (gap_ns - period_ns).abs()).collect();
     let count = off.len() as u64;
-    // Of the median one would learn nothing about bursts.
+    // The median would not show bursts.
     let percentile = Percentile::P99.or_lower(count).filter(|percentile| *percentile > Percentile::P50)?;
     off.sort_by(f64::total_cmp);
     let off_ns = off[percentile.rank(count) as usize - 1];
@@ -188,7 +187,7 @@ mod tests {
 
     #[test]
     fn one_bad_thread_is_enough() {
-        // Half of the gaps of one thread are gathered, and the rest are twice as long.
+        // Half of the gaps of one thread are closed up, and the others are twice as long.
         let mut turn = false;
         let bad = random_gaps(false, |gap_ns| {
             turn = !turn;

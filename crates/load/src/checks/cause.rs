@@ -1,4 +1,4 @@
-//! Whose doing it is that requests were not sent when they were due.
+//! The cause of requests that were not sent when they were due.
 
 use super::generator::BUSY_MAX;
 use super::words::{connection, connections};
@@ -9,13 +9,13 @@ use crate::{Outcome, Overdue, Protocol, ThreadCost};
 pub(super) enum Cause {
     /// A free connection: they waited for answers.
     Answers,
-    /// A connection at all: they had broken or were being made.
+    /// No connection: they had broken or were being made.
     Connections,
     /// A generator that is fast enough, or that had a CPU.
     Generator,
 }
 
-/// How much each of them has to do with it; together 1.
+/// The share of each cause; together 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shares {
     pub(super) answers: f64,
@@ -24,8 +24,8 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Of the requests that were not sent within the schedule. Those that were dropped have their cause each; of the
-    /// others that of the time since they began to pile up is known.
+    /// Shares of the requests that were not sent within the schedule. Dropped requests have a known cause each. For
+    /// the others, the shares are those of the time since they began to pile up.
     pub(super) fn of_unsent(outcome: &Outcome) -> Shares {
         let dropped = &outcome.dropped;
         let late = outcome.intended.saturating_sub(outcome.sent_in_schedule + dropped.count()) as f64;
@@ -51,7 +51,7 @@ impl Shares {
         Shares { answers: answers / all, connections: connections / all, generator: generator / all }
     }
 
-    /// For programs.
+    /// The shares as named figures, for machine-readable output.
     pub(super) fn figures(&self) -> [(&'static str, f64); 3] {
         [
             ("answers_share", self.answers),
@@ -60,7 +60,7 @@ impl Shares {
         ]
     }
 
-    /// The one that has most to do with it.
+    /// The cause with the largest share.
     pub(super) fn cause(&self) -> Cause {
         if self.generator > self.answers.max(self.connections) {
             Cause::Generator
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(cause([1_000, 100, 800]), Cause::Connections);
         assert_eq!(cause([1_000, 100, 100]), Cause::Generator);
         assert_eq!(cause([0, 0, 0]), Cause::Generator);
-        // Half and half is for the server to answer for: the generator had nothing to do.
+        // An equal split counts against the server: the generator was idle.
         assert_eq!(cause([1_000, 500, 0]), Cause::Answers);
     }
 
@@ -211,7 +211,7 @@ mod tests {
         assert!(Cause::Generator.explained(&outcome).starts_with("the generator was kept from running"));
         outcome.threads[1].cpu_ns = outcome.threads[1].wall_ns;
         assert!(Cause::Generator.explained(&outcome).starts_with("the generator is at its end"));
-        // Half a CPU is all that it had.
+        // It had only half a CPU.
         outcome.threads[1].cpu_ns /= 2;
         assert!(Cause::Generator.explained(&outcome).starts_with("the generator was kept from running"));
         outcome.threads[1].run_queue_ns = outcome.threads[1].wall_ns / 2;

@@ -14,9 +14,9 @@ const LATE_NS_MIN: f64 = 10_000.0;
 const STARVED_MAX: f64 = 0.01;
 /// How often a second a thread may lose its CPU.
 const SWITCHES_PER_S_MAX: f64 = 100.0;
-/// Losing it costs nothing if it comes back at once: 10 µs each time, at the limit above.
+/// Losing the CPU is harmless if it comes back at once: 10 µs each time, at the limit above.
 const SWITCHES_STARVED_MIN: f64 = 0.001;
-/// A thread that is busier than that has nothing left for a moment with more to do.
+/// A busier thread has no reserve for a moment with more work.
 pub(super) const BUSY_MAX: f64 = 0.8;
 /// Half of the requests of a thread that spins are sent sooner after their instant than that; a thread that works all
 /// the time comes to them when it can.
@@ -53,7 +53,7 @@ pub(super) fn late(outcome: &Outcome, schedule: &Schedule) -> Check {
         .figures(&[("late_ns", late_ns), ("response_p50_ns", response_ns), ("limit_ns", limit_ns)])
 }
 
-/// What the kernel's books say of the generator's threads; of several the worst counts.
+/// The kernel's accounts of the generator's threads; the worst thread counts.
 pub(super) fn books(outcome: &Outcome) -> [Check; 3] {
     let threads = &outcome.threads;
     if threads.is_empty() {
@@ -95,8 +95,8 @@ fn switches(threads: &[ThreadCost]) -> Check {
         .figures(&[("involuntary_per_s", per_s), ("limit_per_s", SWITCHES_PER_S_MAX)])
 }
 
-/// Whether threads had time left. A thread that spins is busy all the time and does nothing: what distinguishes it from
-/// one that works all the time is that it sends within a fraction of a microsecond. When saturating, all is on time.
+/// Whether threads had time left. A spinning thread is busy all the time without work. It differs from a thread that
+/// works all the time in that it sends within a fraction of a microsecond. When saturating, every request is on time.
 fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> Check {
     let busy = threads.iter().map(ThreadCost::busy).fold(0.0, f64::max);
     let spins = busy > BUSY_MAX && late_p50_ns <= ON_TIME_NS;

@@ -9,7 +9,7 @@ const ALPHA: f64 = 0.05;
 /// A percentile of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
-    /// In nanoseconds.
+    /// The percentile in nanoseconds.
     pub value_ns: u64,
     /// Its 95 % interval in nanoseconds; `None` if there are too few independent samples for one.
     pub interval_ns: Option<(u64, u64)>,
@@ -17,9 +17,9 @@ pub struct Told {
 
 /// A percentile of a run's times; `None` if fewer than [`Percentile::BEYOND_MIN`] of them lie beyond it.
 ///
-/// The interval is that of order statistics, whatever the distribution. It holds for `independent` samples
-/// ([`independent_samples`](super::independent_samples)), of which the ranks are taken; the values at these ranks are
-/// those of all times, which are more.
+/// The interval comes from order statistics, whatever the distribution. Its ranks are computed for `independent`
+/// samples ([`independent_samples`](super::independent_samples)); the values at these ranks are taken from all times,
+/// which are more.
 pub fn told(times: &Histogram<u64>, percentile: Percentile, independent: Option<u64>) -> Option<Told> {
     if !percentile.is_valid(times.len()) {
         return None;

@@ -24,13 +24,13 @@ const TOO_FEW: &str = "too few answers were sampled";
 pub(super) struct Sampled {
     /// In the order of sending, so far as that is known.
     merged: Vec<f64>,
-    /// One sample stands for so many requests.
+    /// One sample represents this many requests.
     every: u64,
     /// So few that they are independent, or if none are, the fewest that can be judged. `None`: there are too few.
     thinned: Option<Thinned>,
 }
 
-/// Every `step`-th sample.
+/// A series reduced to every `step`-th sample.
 struct Thinned {
     step: usize,
     samples: Vec<f64>,
@@ -72,8 +72,9 @@ impl Sampled {
         Some(effective_samples(thinned.samples.len() as u64, thinned.rho))
     }
 
-    /// Whether a request's time says nothing about the next one's: Spearman's rank correlation at lag 1, at 1 %, of
-    /// ever fewer samples. To need that is no fault, a queue has a memory; to have no end of it is.
+    /// Whether a request's time predicts the next one's: Spearman's rank correlation at lag 1, at 1 %, with fewer and
+    /// fewer samples until it vanishes. Thinning is no fault, since a queue has a memory; a correlation that never
+    /// vanishes is.
     pub(super) fn independence(&self) -> Check {
         let Some(thinned) = &self.thinned else {
             return Check::unjudged("independence", Kind::Doubt, TOO_FEW);
@@ -102,8 +103,8 @@ impl Sampled {
     }
 
     /// Whether the second half of the run was like the first: by the test of Kolmogorov and Smirnov on independent
-    /// samples, and only if median or p90 moved by so much that it matters. A run that goes up, or takes one step, has
-    /// no independent samples; there the test is of the fewest.
+    /// samples, and only if median or p90 moved by a relevant amount. A run that rises steadily, or takes one step,
+    /// has no independent samples; the test then uses the thinnest series.
     pub(super) fn stationarity(&self) -> Check {
         let (first, second) = halves(&self.merged);
         let moved = [Percentile::P50, Percentile::P90]
@@ -225,7 +226,7 @@ mod tests {
     use super::super::made::{good, response_ns as some_ns};
     use super::*;
 
-    /// The good run's series with each sample's response changed: by its thread, its index and what it was.
+    /// The good run's series, with each response changed by a function of its thread, its index and its value.
     fn with_responses(mut change: impl FnMut(usize, usize, u64) -> Option<u64>) -> Sampled {
         let mut series = good().series;
         for (thread, series) in series.iter_mut().enumerate() {

@@ -91,7 +91,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Sends and reads until the socket takes nothing and has nothing, or the call is over.
+    /// Sends and reads until the socket would block in both directions, or the call is over.
     pub(crate) fn poll(&mut self) -> Result<Option<Response>, Fault> {
         loop {
             self.turn();

@@ -1,4 +1,4 @@
-//! A socket as `h2` wants one, and a way to poll it without an executor.
+//! A socket with the interface that `h2` needs, and a way to poll it without an executor.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -76,7 +76,7 @@ impl Turns {
         Context::from_waker(&self.waker)
     }
 
-    /// For what else is polled in a turn that has begun.
+    /// The waker for other polls in a turn that has begun.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }

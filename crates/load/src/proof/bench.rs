@@ -1,4 +1,4 @@
-//! A generator and a responder, each on a CPU of its own.
+//! A generator and a responder, each on its own CPU.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,12 +27,12 @@ pub(super) struct Bench {
     scheduling: Scheduling,
 }
 
-/// What a scene gave, and what is known of the bench.
+/// The result of a scene, and the properties of the bench.
 pub(super) struct Seen {
     pub(super) outcome: Outcome,
     pub(super) served: Served,
     pub(super) rate_per_s: f64,
-    /// The median response time when the server does nothing, in nanoseconds.
+    /// The median response time in nanoseconds when the server adds no delay.
     pub(super) path_ns: f64,
     /// What the server answers when every connection is always busy.
     pub(super) capacity_per_s: f64,
@@ -63,7 +63,7 @@ impl Bench {
         Ok(outcome.answered_per_s())
     }
 
-    /// Runs against a responder with such faults, some time after that has started.
+    /// Runs against a responder with these faults, some time after the responder has started.
     pub(super) fn run(&self, faults: Faults, run: &Run) -> Result<(Outcome, Served), ProofError> {
         let server = Server::bind(&Config { faults, cpus: self.server.clone(), ..Config::default() })?;
         let address = server.addresses()[0];

@@ -1,14 +1,14 @@
-//! What arithmetic says.
+//! The expected latencies, by arithmetic.
 
 use crate::serve::Freeze;
 
 /// The response time in nanoseconds that this share of the requests does not exceed when a server freezes.
 ///
-/// Requests are intended evenly. One that is intended a time x after the beginning of a freeze of length F waits for the
-/// rest of it, F − x, and then behind those intended before it in the same freeze, which the server works off: with a
-/// load ρ, the rate asked for over the rate at which it can answer, that takes ρ·x. So it waits F − x·(1 − ρ), and the
-/// last that waits was intended at x = F / (1 − ρ). Waits are evenly distributed between 0 and F, and meet a share of
-/// F / (P·(1 − ρ)) of all requests, P being the period. `0.0` for those that meet none.
+/// Requests are intended evenly. A request intended a time x after the beginning of a freeze of length F waits for the
+/// rest of it, F − x. Then it waits behind those intended before it in the same freeze, which the server works off:
+/// with a load ρ, the requested rate over the rate at which it can answer, that takes ρ·x. So it waits F − x·(1 − ρ),
+/// and the last that waits was intended at x = F / (1 − ρ). Waits are evenly distributed between 0 and F, and affect a
+/// share of F / (P·(1 − ρ)) of all requests, P being the period. `0.0` for a share that includes no waiting request.
 pub(super) fn frozen_ns(freeze: Freeze, load: f64, quantile: f64) -> f64 {
     let (length_ns, period_ns) = (freeze.length.as_nanos() as f64, freeze.period.as_nanos() as f64);
     let share = length_ns / (period_ns * (1.0 - load));
@@ -28,7 +28,7 @@ mod tests {
         assert!((frozen_ns(freeze, 0.0, 0.99) - 80e6).abs() < 1.0);
         assert!((frozen_ns(freeze, 0.0, 0.999) - 98e6).abs() < 1.0);
         assert_eq!(frozen_ns(freeze, 0.0, 0.5), 0.0);
-        // One that is walked through request by request: 10 000/s, of which it could answer 40 000.
+        // A simulation request by request: 10 000/s, of which the server could answer 40 000.
         let (mut waits, mut free_ns) = (Vec::new(), 0.0_f64);
         for request in 0..20_000 {
             let intended_ns = f64::from(request) * 1e5;

@@ -136,7 +136,7 @@ impl Head {
         Ok(())
     }
 
-    /// A length together with a transfer coding, or no length at all, does not leave a usable connection.
+    /// A length together with a transfer coding, or no length at all, leaves the connection unusable.
     pub(super) fn keep_alive(&self) -> bool {
         self.persistent && !self.close
     }

@@ -5,12 +5,12 @@ use super::{Malformed, Parser, Response};
 /// The greatest head that is learnt, in bytes.
 const LEARNT_BYTES_MAX: usize = 2048;
 
-/// The last head that came whole, and what it meant. A response that starts with the same bytes means the same, and
-/// one comparison shows that: a tenth of the work of reading its lines. Servers change a head once a second, for the
-/// date in it; where every head differs, this costs the copy of each.
+/// The last whole head, and its meaning. A response that starts with identical bytes has that meaning too, and one
+/// comparison shows it: a tenth of the work of reading its lines. Servers change a head once a second, for its date;
+/// where every head differs, this costs the copy of each.
 #[derive(Debug)]
 pub struct Learned {
-    /// Empty: nothing is known yet.
+    /// Empty until a head has been learnt.
     head: Vec<u8>,
     is_head: bool,
     response: Response,
@@ -53,7 +53,7 @@ impl Learned {
         (bytes.len() as u64 >= whole).then_some((whole as usize, self.response))
     }
 
-    /// A response that came whole: its head, if what follows is as long as that says.
+    /// Learns the head of a response that arrived whole, if its body has the declared length.
     fn learn(&mut self, bytes: &[u8], is_head: bool, response: Response) {
         self.head.clear();
         let Some(head_bytes) = (bytes.len() as u64).checked_sub(response.body_bytes) else { return };
@@ -73,8 +73,8 @@ impl Default for Learned {
     }
 }
 
-/// True if the bytes are one head and nothing else: its empty line comes last, and nowhere before. An empty line of a
-/// bare newline counts as one before: behind it, chunks can hold the bytes that end other heads.
+/// True if the bytes are exactly one head: its empty line comes last, and nowhere before. An empty line of a bare
+/// newline counts as an earlier end: behind it, chunks can contain the bytes that end other heads.
 fn is_final_head(bytes: &[u8]) -> bool {
     let end = memchr::memmem::find(bytes, b"\n\r\n");
     end.is_some_and(|at| at + 3 == bytes.len()) && memchr::memmem::find(bytes, b"\n\n").is_none()

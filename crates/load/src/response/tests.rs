@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Feeds the bytes in the given pieces and returns all responses, with what the peer's closing gives.
+/// Feeds the bytes in the given pieces and returns all responses, including the result of the peer's close.
 fn read(pieces: &[&[u8]], close: bool) -> Result<Vec<Response>, Malformed> {
     let mut parser = Parser::default();
     let mut learned = Learned::new();
@@ -63,7 +63,7 @@ fn lengths_chunks_and_ends() {
     check("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 1\r\n\r\nabc", &[(200, 3, false)]);
 }
 
-/// The head ends in a bare newline, and a chunk in what looks like the end of a head.
+/// The head ends in a bare newline, and a chunk ends in bytes like the end of a head.
 #[test]
 fn chunks_are_not_learnt_as_a_head() {
     let start = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\n3\n\r\n\r\n";
@@ -208,7 +208,7 @@ proptest! {
         prop_assert_eq!(read(&cut(&bytes, &places), true), read(&[&bytes], true));
     }
 
-    /// An outside judge of heads: what httparse reads as a head gives its status here too.
+    /// An independent check of heads: a head that httparse accepts gives its status here too.
     #[test]
     fn heads_are_what_httparse_reads((text, expected) in response()) {
         let mut fields = [httparse::EMPTY_HEADER; 16];

@@ -6,8 +6,8 @@ use super::Rate;
 
 /// Instants with independent, exponentially distributed gaps.
 ///
-/// Each thread has a process of its own with its share of the rate, since the sum of independent Poisson processes is
-/// one (Kingman, *Poisson Processes*, §2.2). The instants come from the seed alone, so they are as fixed in advance as
+/// Each thread has its own process with its share of the rate, since the sum of independent Poisson processes is one
+/// (Kingman, *Poisson Processes*, §2.2). The instants come from the seed alone, so they are as fixed in advance as
 /// those of a constant rate.
 #[derive(Debug, Clone)]
 pub(crate) struct Poisson {
@@ -49,7 +49,7 @@ impl Poisson {
         self.next.passed += 1;
     }
 
-    /// As [`super::Pace::due_by`].
+    /// Has the contract of [`super::Pace::due_by`].
     pub(crate) fn due_by(&mut self, elapsed_ns: u64) -> u64 {
         if self.ahead.passed < self.next.passed {
             self.ahead = self.next.clone();

@@ -9,12 +9,12 @@ use super::responder::Responder;
 use super::upload::{Skipped, Upload};
 use crate::target::Sizes;
 
-/// Output that is gathered before it is sent: pipelined requests are answered by one `send`, but a peer that asks for
-/// much and reads nothing does not fill the memory.
+/// Output that is gathered before it is sent: one `send` answers several pipelined requests, but a peer that requests
+/// much and reads nothing cannot fill the memory.
 const OUTPUT_BYTES: usize = 262_144;
 
 impl Responder<'_> {
-    /// Answers the requests in the input, in order, and holds the rest. False: the connection is over.
+    /// Answers the requests in the input, in order, and keeps an incomplete one. False: the connection is over.
     pub(super) fn answer(&mut self, peer: &mut Peer, index: usize, input: &[u8]) -> Result<bool, Errno> {
         let mut used = 0;
         while peer.ending.is_none() {
@@ -110,7 +110,7 @@ impl Responder<'_> {
         Some(input.len())
     }
 
-    /// Answers one request.
+    /// Queues the answer to one request.
     fn reply(&mut self, peer: &mut Peer, reply: Reply) {
         if let Some(work) = &mut self.work {
             work.one();

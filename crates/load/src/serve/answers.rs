@@ -10,7 +10,7 @@ pub const BODY_BYTES_MAX: u32 = 1_048_576;
 /// Different answers that are kept. A client that asks for every size must not fill the memory.
 const KEPT_MAX: usize = 32;
 
-/// What to answer.
+/// The kinds of answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     /// Status 200, and a body of a size, or its head alone.
@@ -27,9 +27,9 @@ pub(super) struct Answers {
     default_bytes: u32,
     /// There are few, and most runs ask for one: a map would cost more than it finds.
     kept: Vec<(Key, Answer)>,
-    /// As long as the longest of them.
+    /// Bytes for raw answers, as long as the longest of them.
     raw: Vec<u8>,
-    /// Seconds since 1970.
+    /// The date in answers, in seconds since 1970.
     now_s: u64,
     started_s: u64,
 }
@@ -55,12 +55,12 @@ impl Answers {
         Answers { default_bytes, kept: Vec::new(), raw, now_s, started_s: now_s }
     }
 
-    /// Looks at the calendar; to be called now and then.
+    /// Updates the date in answers; to be called regularly.
     pub(super) fn tick(&mut self) {
         self.now_s = unix_s();
     }
 
-    /// The size that a path stands for: `None` if it stands for nothing.
+    /// The body size that a path requests; `None` if the path is not found.
     pub(super) fn body_bytes(&self, path: &str) -> Option<u32> {
         match path.strip_prefix('/')? {
             "" => Some(self.default_bytes),
@@ -126,7 +126,7 @@ impl Reply {
         }
     }
 
-    /// What is answered instead when an error is injected. Bytes have no status.
+    /// The replacement for this answer when an error is injected. Raw bytes have no status.
     pub(super) fn as_error(self) -> Reply {
         match self {
             Reply::Page { keep_alive, .. } | Reply::Refusal { keep_alive, .. } => {
@@ -169,8 +169,8 @@ fn connection(keep_alive: bool) -> &'static str {
     if keep_alive { "keep-alive" } else { "close" }
 }
 
-/// By the kernel's last tick, which is near enough for a date and costs no look at the hardware's clock. A calendar
-/// before 1970 is none.
+/// The time of the kernel's last tick, which is exact enough for a date and avoids reading the hardware's clock. Times
+/// before 1970 count as 0.
 fn unix_s() -> u64 {
     u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
 }

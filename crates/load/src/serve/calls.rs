@@ -1,4 +1,4 @@
-//! The responder's side of gRPC: each call is answered by the message that it brought.
+//! The responder's side of gRPC: the answer to each call is its own message.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ use crate::grpc::{
 /// The flow-control window for messages in bytes: more than any message has.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// The greatest message, with its prefix and what is before the body.
+/// The greatest message in bytes, with its prefix and the fields before the body.
 const MESSAGE_BYTES_MAX: usize = GRPC_BODY_BYTES_MAX as usize + PREFIX_BYTES + 8;
 
 /// Calls of one peer at a time.
@@ -41,7 +41,7 @@ enum State {
     Open(Box<Connection<Wire, Bytes>>),
 }
 
-/// A call whose message has not come whole.
+/// A call whose message is incomplete.
 struct Coming {
     known: bool,
     body: RecvStream,
@@ -116,7 +116,7 @@ impl Calls {
         }
     }
 
-    /// A call that can be answered, and the code to answer it with. Those that the peer gave up are forgotten.
+    /// A call that can be answered, and its outcome code. Calls that the peer cancelled are dropped.
     fn next(&mut self) -> Option<(u16, Coming)> {
         let mut cx = Context::from_waker(self.turns.waker());
         let mut index = 0;

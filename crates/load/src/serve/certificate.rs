@@ -12,7 +12,7 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::ServeError;
 
-/// What is offered to clients, and all that is spoken here (RFC 7301).
+/// The only protocol offered and spoken here (RFC 7301).
 const ALPN: &[u8] = b"http/1.1";
 
 /// For whom a self-signed certificate is.

@@ -21,14 +21,14 @@ impl Responder<'_> {
             let received =
                 rustix::net::recvfrom(&self.listeners[listener].socket, &mut head[..], RecvFlags::TRUNC);
             match received {
-                // With TRUNC the second is the datagram's length, and not what there was room for.
+                // With TRUNC the second value is the datagram's length, even if it exceeds the buffer.
                 Ok((head_bytes, length, Some(to))) => {
                     let Ok(to) = SocketAddr::try_from(to) else { continue };
                     let answer_bytes = self.raw.map_or(length, |raw| raw.response_bytes as usize);
                     self.on_datagram(Datagram { listener, to, head, head_bytes, answer_bytes });
                 }
                 Err(Errno::AGAIN) => return,
-                // No datagram, but the error of one that was sent before (udp(7)).
+                // Not a datagram, but the error of an earlier one that was sent (udp(7)).
                 Ok((_, _, None)) | Err(_) => {}
             }
         }

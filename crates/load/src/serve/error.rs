@@ -14,9 +14,9 @@ pub enum ServeError {
     /// The address cannot be served.
     #[error("could not listen on {listen}")]
     Listen {
-        /// Where.
+        /// The address and protocol.
         listen: Listen,
-        /// The kernel's answer.
+        /// The error of the system call.
         source: io::Error,
     },
     /// There is no certificate, or no key that belongs to it.
@@ -24,7 +24,7 @@ pub enum ServeError {
     Certificate {
         /// What was attempted, and with which file.
         attempted: String,
-        /// Why it failed.
+        /// The library's error.
         source: Box<dyn Error + Send + Sync>,
     },
     /// A CPU or timers of the wanted precision could not be had.
@@ -33,14 +33,14 @@ pub enum ServeError {
     /// A system call failed that has no reason to.
     #[error("could not {attempted}")]
     System {
-        /// What was attempted.
+        /// The purpose of the call, to follow "could not".
         attempted: &'static str,
-        /// The kernel's answer.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
-/// For `map_err`: a failed system call, and what it was for.
+/// For `map_err`: names the purpose of a failed system call.
 pub(super) fn system<E: Into<io::Error>>(attempted: &'static str) -> impl FnOnce(E) -> ServeError {
     move |source| ServeError::System { attempted, source: source.into() }
 }

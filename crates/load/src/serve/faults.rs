@@ -6,21 +6,21 @@ use std::time::Duration;
 /// The longest delay, freeze period and pause between pieces.
 pub const DELAY_MAX: Duration = Duration::from_secs(3600);
 
-/// What a responder does beside answering. The default is nothing.
+/// Faults that a responder injects. The default is none.
 ///
-/// A request counts as arrived when it is read. Answers leave a connection in the order of its requests, so one that is
-/// due waits for those before it; datagrams do not wait for each other. Each request takes two numbers of the seeded
-/// sequence of its thread, one for its fate and one for its delay: with one thread, the same requests in the same order
-/// meet the same fate in every run, and a share that is changed leaves the delays as they were.
+/// A request counts as arrived when it is read. Answers leave a connection in the order of its requests, so a due
+/// answer waits for those before it; datagrams do not wait for each other. Each request takes two numbers of its
+/// thread's seeded sequence, one for its fate and one for its delay. With one thread, equal requests in equal order
+/// therefore have an equal fate in every run, and changing a share does not change the delays.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Faults {
     /// Time from the arrival of a request to its answer, at least.
     pub delay: Option<Delay>,
-    /// When nothing is done at all.
+    /// When all threads stop working; `None`: never.
     pub freeze: Option<Freeze>,
     /// The share of HTTP requests that are answered by status 503, 0 to 1.
     pub errors: f64,
-    /// The share of requests at which the connection is closed after half the answer, 0 to 1; such a datagram is not
+    /// The share of requests, 0 to 1, at which the connection is closed after half the answer; a datagram is then not
     /// answered. Together with errors and resets at most 1.
     pub cuts: f64,
     /// The same with a reset instead of a close (on a Unix socket it is a close).
@@ -34,14 +34,14 @@ pub struct Faults {
 /// How long an answer takes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delay {
-    /// Always as long.
+    /// A constant delay.
     Fixed(Duration),
     /// Exponentially distributed, as the service times of the M/M/1 queue are.
     Exponential {
-        /// Its mean.
+        /// The mean of the distribution.
         mean: Duration,
     },
-    /// One of several.
+    /// Randomly one of several delays.
     Mixture(Mixture),
 }
 
@@ -52,11 +52,11 @@ pub struct Mixture {
     parts: Vec<(f64, Duration)>,
 }
 
-/// Times at which all threads do nothing.
+/// Times at which all threads stop working.
 ///
-/// Freeze *k*, from 0, begins `period` · (*k* + 1) after the start of [`super::Server::run`] and lasts `length`. What
-/// is intended evenly over time meets one with probability `length` / `period`, and then waits evenly between 0 and
-/// `length`.
+/// Freeze *k*, from 0, begins `period` · (*k* + 1) after the start of [`super::Server::run`] and lasts `length`. A
+/// request from a schedule that is even in time meets a freeze with probability `length` / `period`, and then waits
+/// for a time that is evenly distributed between 0 and `length`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freeze {
     /// Of each; less than the period.
@@ -69,7 +69,7 @@ pub struct Freeze {
 /// does not move those after it; the pieces of the next answer keep the pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trickle {
-    /// Of one piece.
+    /// The size of one piece.
     pub bytes: NonZeroU32,
     /// From one piece to the next.
     pub every: Duration,
@@ -81,7 +81,7 @@ impl Faults {
         *self != Faults { seed: self.seed, ..Faults::default() }
     }
 
-    /// What is wrong with them.
+    /// Returns the first error in them.
     pub(super) fn check(&self) -> Result<(), String> {
         let shares = [self.errors, self.cuts, self.resets];
         if shares.iter().any(|share| !(0.0..=1.0).contains(share))
@@ -138,7 +138,7 @@ impl Mixture {
     /// Delays with their shares, 0 to 1, in any order.
     ///
     /// # Errors
-    /// If a share is out of range or they do not add up to 1; the text says what they add up to.
+    /// If a share is out of range or they do not add up to 1; the text contains their sum.
     pub fn new(mut parts: Vec<(f64, Duration)>) -> Result<Mixture, String> {
         if parts.iter().any(|(share, _)| !(0.0..=1.0).contains(share)) {
             return Err("a share is 0 to 100 %".to_owned());

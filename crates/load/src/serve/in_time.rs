@@ -11,7 +11,7 @@ use super::peer::{Flushed, Peer, Waits};
 use super::responder::Responder;
 
 impl Responder<'_> {
-    /// Sits a freeze out, and does what is due. Nothing without faults.
+    /// Waits through a freeze, and does the work that is due. Returns at once without faults.
     pub(super) fn keep_time(&mut self, ends: &dyn Fn() -> bool) {
         while let Some(injector) = &mut self.injector {
             let now_ns = injector.sit_out_freeze(ends);
@@ -31,7 +31,8 @@ impl Responder<'_> {
         self.settle(peer, index, on);
     }
 
-    /// Sends what is due, and reads on if the peer had asked for too much at once. False: the connection is over.
+    /// Sends the answers that are due, and continues reading if the peer had pipelined too many requests. False: the
+    /// connection is over.
     fn go_on(&mut self, peer: &mut Peer, index: usize) -> Result<bool, Errno> {
         if peer.waits == Waits::Room {
             // The line goes on when there is room.

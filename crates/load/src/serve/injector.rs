@@ -37,18 +37,18 @@ pub(super) struct Injector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Answer,
-    /// Status 503.
+    /// An answer with status 503.
     Error,
     /// Half an answer, and the connection ends so.
     Half(Ending),
 }
 
-/// What is to be done at an instant.
+/// An action at a given instant.
 #[derive(Debug, Clone)]
 pub(super) enum Due {
     /// Something leaves the line of the peer at this index, if it is still the one with this serial number.
     Peer { index: usize, serial: u64 },
-    /// An answer leaves.
+    /// A delayed datagram is sent.
     Datagram(Datagram),
 }
 
@@ -151,7 +151,7 @@ impl Injector {
         self.timers.insert((at_ns, self.set), due);
     }
 
-    /// Takes what is due.
+    /// Removes and returns the next action that is due.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let first = self.timers.first_entry().filter(|timer| timer.key().0 <= now_ns)?;
         let due = first.remove();

@@ -6,7 +6,7 @@ use super::faults::Trickle;
 
 /// Answers that wait; more requests of the peer are not read. A pipeline of 1000 with a delay is no reason to stop.
 const ANSWERS_MAX: usize = 4096;
-/// Bytes of them.
+/// The most bytes of waiting answers.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Answers that wait, the first to leave first.
@@ -35,7 +35,7 @@ impl Line {
         self.answers.push_back(Timed { due_ns, bytes, sent: 0 });
     }
 
-    /// When something leaves.
+    /// The instant of the next answer or piece.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.answers.front().map(|answer| answer.due_ns)
     }
@@ -49,7 +49,7 @@ impl Line {
         self.answers.len() >= ANSWERS_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// Appends to the output what is due.
+    /// Appends the answers and pieces that are due to the output.
     pub(super) fn release(&mut self, now_ns: u64, trickle: Option<Trickle>, output: &mut Vec<u8>) {
         while let Some(answer) = self.answers.front_mut().filter(|answer| answer.due_ns <= now_ns) {
             let rest = &answer.bytes[answer.sent..];

@@ -17,7 +17,7 @@ use super::ServeError;
 /// Connections that may wait to be accepted. The kernel takes the lesser of this and `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
-/// An address, and what is spoken there. Port 0 takes a free one; an IPv6 address takes IPv6 alone.
+/// An address and the protocol spoken there. Port 0 selects a free one; an IPv6 address accepts only IPv6.
 ///
 /// As text: `ADDRESS:PORT` or `http:ADDRESS:PORT`, `https:ADDRESS:PORT`, `unix:PATH`, `tcp:ADDRESS:PORT`,
 /// `udp:ADDRESS:PORT`, `grpc:ADDRESS:PORT`.
@@ -29,7 +29,7 @@ pub enum Listen {
     Https(SocketAddr),
     /// HTTP/1.1 over a Unix stream socket.
     HttpUnix(PathBuf),
-    /// Requests and responses over TCP that are nothing but sizes ([`super::Raw`]).
+    /// Requests and responses over TCP without content ([`super::Raw`]).
     Tcp(SocketAddr),
     /// The same over UDP.
     Udp(SocketAddr),
@@ -213,7 +213,8 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whether the file is that of a socket whose owner is gone. Connecting to any other file is refused just the same.
+/// Whether the file is a socket whose owner has ended. Connecting to any other kind of file is refused in the same
+/// way.
 fn is_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<bool> {
     let refused = rustix::net::connect(&unix_socket()?, address) == Err(Errno::CONNREFUSED);
     Ok(refused && fs::symlink_metadata(path)?.file_type().is_socket())

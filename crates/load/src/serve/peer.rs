@@ -12,14 +12,14 @@ use super::line::Line;
 use super::session::Session;
 use super::upload::Upload;
 
-/// A peer, and what is under way with it.
+/// A peer, with its pending requests and answers.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) socket: OwnedFd,
     /// No other connection of this thread has it, though one after this may have its place.
     pub(super) serial: u64,
     pub(super) protocol: Protocol,
-    /// TLS, on HTTPS.
+    /// The TLS session, on HTTPS.
     pub(super) session: Option<Box<Session>>,
     pub(super) waits: Waits,
     /// Input that makes no whole request yet, or that waits until the peer takes its answers.
@@ -29,7 +29,7 @@ pub(super) struct Peer {
     /// What the socket did not take yet, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
-    /// How the connection ends when everything is sent; no further request is read.
+    /// How the connection ends after the pending output; no further request is read.
     pub(super) ending: Option<Ending>,
 }
 
@@ -37,15 +37,15 @@ pub(super) struct Peer {
 #[derive(Debug)]
 pub(super) enum Protocol {
     Http {
-        /// The request whose body is coming.
+        /// The request whose body is arriving.
         upload: Option<Upload>,
     },
-    /// gRPC, which reads and writes by itself.
+    /// gRPC, which does its own reading and writing.
     Calls(Box<Calls>),
     Raw {
         /// Bytes of the request that have come.
         partial: usize,
-        /// Bytes of all of it; `None`: that stands at its beginning, which has not come.
+        /// The length of the request; `None` until its first bytes, which contain it, have arrived.
         whole: Option<usize>,
     },
 }
@@ -54,9 +54,9 @@ pub(super) enum Protocol {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waits {
     Input,
-    /// The peer does not read. Nothing is read from it until it does.
+    /// The peer does not read its answers. Its requests are not read until it does.
     Room,
-    /// The next answer is due. Nothing is read, because enough was, or because no more comes.
+    /// The next answer is not due yet. No input is read, because enough is pending or the peer has finished.
     Time,
 }
 
@@ -133,7 +133,7 @@ impl Peer {
         Ok(Flushed::All)
     }
 
-    /// Bytes that came; zero at the end, `None` if nothing is there.
+    /// The number of bytes received; zero at the end, `None` if none are there.
     pub(super) fn receive(&self, input: &mut [u8]) -> Result<Option<usize>, Errno> {
         match rustix::net::recv(&self.socket, input, RecvFlags::empty()) {
             Ok((bytes, _)) => Ok(Some(bytes)),
@@ -142,7 +142,7 @@ impl Peer {
         }
     }
 
-    /// Whether everything was said.
+    /// Whether all output has been sent.
     pub(super) fn is_over(&self) -> bool {
         self.ending.is_some() && self.unsent.is_empty() && self.line.is_empty()
     }

@@ -9,7 +9,7 @@ pub(super) const HEAD_BYTES_MAX: usize = 8192;
 /// Fields that a request may have.
 const FIELDS_MAX: usize = 64;
 
-/// What a request wants.
+/// The parts of a request that decide its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request<'a> {
     /// Bytes of its head.
@@ -24,8 +24,8 @@ pub(super) struct Request<'a> {
     pub(super) expects_continue: bool,
 }
 
-/// The request that was read last, and its answer. Generators send the same bytes again and again, and to compare them
-/// takes a fraction of the time that it takes to understand them.
+/// The last request, and its answer. Generators repeat identical bytes, and comparing them takes a fraction of the
+/// time that parsing takes.
 #[derive(Debug, Default)]
 pub(super) struct Last {
     request: Vec<u8>,
@@ -76,7 +76,8 @@ impl Last {
         self.reply = Some(reply);
     }
 
-    /// Its length and answer, if the input begins with the same. A whole head is one whatever follows it.
+    /// Length and answer of the last request, if the input begins with identical bytes. A whole head is complete
+    /// whatever follows it.
     pub(super) fn repeated(&self, input: &[u8]) -> Option<(usize, Reply)> {
         let reply = self.reply.filter(|_| input.starts_with(&self.request))?;
         Some((self.request.len(), reply))
@@ -102,7 +103,7 @@ impl Request<'_> {
                 false if value.eq_ignore_ascii_case(b"chunked") => Body::CHUNKED,
                 false => return Err(501),
             };
-            // Who says two things of one body may mean another request than we read (RFC 9112, 6.3).
+            // A request with contradictory lengths may be read differently by other programs (RFC 9112, 6.3).
             if self.body.replace(body).is_some_and(|before| before != body) {
                 return Err(400);
             }

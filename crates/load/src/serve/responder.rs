@@ -19,7 +19,7 @@ use super::session::{Opened, Session};
 use super::work::Work;
 use super::{Certificate, Config, DATAGRAM_BYTES_MAX, Raw, ServeError, Served};
 
-/// How often the stop flag is checked when nothing happens.
+/// How often the stop flag is checked when idle.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 const EVENTS: usize = 256;
@@ -37,13 +37,13 @@ pub(super) struct Responder<'a> {
     pub(super) peers: Vec<Option<Peer>>,
     vacant: Vec<usize>,
     pub(super) answers: Answers,
-    /// The request before.
+    /// The previous request, for comparison.
     pub(super) last: Last,
-    /// Bytes of a request and of its answer on raw connections; `None`: as many as the request says.
+    /// Bytes of a request and of its answer on raw connections; `None`: the request declares them.
     pub(super) raw: Option<Raw>,
     input: Box<[u8]>,
     pub(super) output: Vec<u8>,
-    /// What is sent to peers over UDP, except the first bytes.
+    /// The datagram sent to UDP peers, except its first bytes.
     pub(super) datagram: Vec<u8>,
     pub(super) served: Served,
     /// What each request costs beside its answer.
@@ -170,7 +170,7 @@ impl<'a> Responder<'a> {
         }
         let peer = Peer::new(socket, self.served.connections, protocol, session);
         let data = EventData::new_u64(index as u64);
-        // A peer that reads and writes by itself is registered for every change, edge-triggered.
+        // A peer that does its own reading and writing is registered for every change, edge-triggered.
         let both = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let events = if speaks == Speaks::Grpc { both } else { peer.waits.events() };
         epoll::add(&self.epoll, &peer.socket, data, events).ok()?;
@@ -186,7 +186,7 @@ impl<'a> Responder<'a> {
         self.settle(peer, index, on);
     }
 
-    /// Keeps a peer whose connection goes on, and lets the others go.
+    /// Keeps a peer whose connection continues, and drops any other.
     pub(super) fn settle(&mut self, peer: Peer, index: usize, on: Result<bool, Errno>) {
         match on {
             Ok(true) => self.peers[index] = Some(peer),
@@ -216,7 +216,7 @@ impl<'a> Responder<'a> {
                 self.input = input;
                 on
             }
-            // No event was asked for: the connection broke.
+            // No event was requested, so this one means that the connection broke.
             Waits::Time => Ok(false),
         }
     }
@@ -251,7 +251,7 @@ impl<'a> Responder<'a> {
         if on && opened == Opened::Ended { self.on_end(peer, index) } else { Ok(on) }
     }
 
-    /// The peer sends no more, but may still wait for what it asked for.
+    /// The peer has finished sending, but may still wait for answers.
     fn on_end(&mut self, peer: &mut Peer, index: usize) -> Result<bool, Errno> {
         peer.ending = peer.ending.or(Some(Ending::Close));
         if peer.is_over() {

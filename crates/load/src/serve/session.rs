@@ -12,13 +12,13 @@ pub(super) struct Session(ServerConnection);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opened {
     MayGoOn,
-    /// The peer said that it sends no more.
+    /// The peer announced the end of its data.
     Ended,
 }
 
 impl Session {
     pub(super) fn new(mut connection: ServerConnection) -> Session {
-        // The limit on what is unsent is the caller's, who stops reading.
+        // The caller limits unsent data, by not reading more.
         connection.set_buffer_limit(None);
         Session(connection)
     }
@@ -27,7 +27,7 @@ impl Session {
     pub(super) fn open(&mut self, mut records: &[u8], plain: &mut Vec<u8>) -> Result<Opened, rustls::Error> {
         let mut opened = Opened::MayGoOn;
         while !records.is_empty() && opened == Opened::MayGoOn {
-            // The memory is ours, and the session's own buffer is emptied each time, so that it always has room.
+            // The input is in memory, and the session's own buffer is emptied each time, so that it always has room.
             self.0.read_tls(&mut records).map_err(|error| rustls::Error::General(error.to_string()))?;
             self.0.process_new_packets()?;
             match self.0.reader().read_to_end(plain) {

@@ -3,20 +3,20 @@
 use super::answers::Reply;
 use super::request::HEAD_BYTES_MAX;
 
-/// A request whose head was read, and whose body is coming.
+/// A request whose head was read and whose body is arriving.
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) body: Body,
-    /// The answer, when all of it is here.
+    /// The answer to send after the body.
     pub(super) reply: Reply,
 }
 
-/// What is still to come of a body.
+/// The rest of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
-    /// That many bytes.
+    /// This many bytes remain.
     Sized(u64),
-    /// A chunk's head, what is left of the chunk before, with its line end, read away first.
+    /// A chunk's head, after the rest of the previous chunk with its line end.
     Chunks {
         /// Bytes of that rest.
         rest: u64,
@@ -30,7 +30,8 @@ pub(super) enum Body {
 pub(super) enum Skipped {
     /// All, and that many bytes of the input were its end.
     All(usize),
-    /// That many bytes of the input, and more are to come. None: the rest is less than a line and has to be held.
+    /// This many bytes of the input were used, and more are to come. None: the input is less than a line and must be
+    /// kept.
     Part(usize),
 }
 
@@ -81,7 +82,7 @@ impl Body {
     }
 }
 
-/// Takes up to the rest.
+/// Takes input up to the remaining length.
 fn take(rest: &mut u64, input: &[u8]) -> usize {
     let taken = usize::try_from(*rest).map_or(input.len(), |rest| rest.min(input.len()));
     *rest -= taken as u64;

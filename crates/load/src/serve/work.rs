@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use linux::clock;
 
-/// What a request may cost. Below, reading the clock would be the greater part of it; above, a thread would not see for
-/// too long that it is to end.
+/// The range of CPU time for a request. Below it, reading the clock would be most of the cost; above it, a thread
+/// would not notice for too long that it should end.
 pub const CPU_TIME: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(1);
 
-/// Steps between two looks at the clock, at least.
+/// The least number of steps between two clock readings.
 const STEPS_MIN: u64 = 64;
 
-/// Nanoseconds between two looks, at most.
+/// The most nanoseconds between two clock readings.
 const PART_NS_MAX: f64 = 1e6;
 
-/// Work that takes a thread as much CPU time for each request, however long that lasts by the wall's clock.
+/// Work that takes a fixed CPU time for each request, however much wall-clock time passes.
 ///
-/// A look at the clock enters the kernel, and the work is to be user time. So it goes by steps whose speed it knows,
-/// most of the way at once, and looks a few times on the last part.
+/// Reading the CPU clock enters the kernel, and the work should be user time. So it runs in steps of known speed, most
+/// of the way at once, and reads the clock a few times in the last part.
 #[derive(Debug)]
 pub(super) struct Work {
     cost_ns: u64,
@@ -46,7 +46,7 @@ impl Work {
             // In a short part, reading the clock takes too large a share to measure the speed.
             if steps > 16 * STEPS_MIN || self.steps_per_ns < 0.1 {
                 let seen = steps as f64 / (then_ns - now_ns).max(1) as f64;
-                // A clock that stood still has seen nothing.
+                // If the clock stood still, this measurement is invalid.
                 self.steps_per_ns = seen.clamp(self.steps_per_ns / 4.0, self.steps_per_ns * 4.0);
             }
             now_ns = then_ns;

@@ -1,8 +1,8 @@
 //! Datagrams: a thread and a port for each flow at the sender, a thread for each socket at the receiver.
 //!
 //! A datagram begins with 16 bytes: its flow (4), whether it belongs to the measured part (4), its number within the
-//! flow (8), each with the least significant byte first. So loss is counted of exactly those that were sent for the
-//! measured part, however late they arrive.
+//! flow (8), each with the least significant byte first. So loss is counted for exactly the datagrams of the measured
+//! part, however late they arrive.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -93,7 +93,7 @@ fn without_threads(delivered: Result<Delivered, LoadError>) -> Result<Delivered,
     delivered.map(|delivered| Delivered { threads: Vec::new(), ..delivered })
 }
 
-/// A flow's sender.
+/// The sending side of a flow.
 struct Source<'a> {
     socket: &'a UdpSocket,
     window: Window,
@@ -137,7 +137,7 @@ impl Source<'_> {
             }
             now_ns = clock::now_ns();
         }
-        // What was due and could not be sent in time was asked for too.
+        // Datagrams that were due and not sent in time are part of the request too.
         let mut unsent_ns = due_ns(&pace, begin_ns, now_ns);
         while !saturates && unsent_ns < end_ns {
             pace.advance();
@@ -169,7 +169,7 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Receives until everything that was sent has come, or nothing more comes.
+    /// Receives until all datagrams sent have arrived, or no more arrive.
     fn receive(&self, shared: &Shared) -> Result<Delivered, LoadError> {
         let mut delivered = Delivered::default();
         // The number that is expected next of each flow.
@@ -207,7 +207,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Counts one by what it says of itself. False: it is none of ours.
+    /// Counts a datagram by its header. False: it is not ours.
     fn count(&self, packet: &[u8], next: &mut [u64], delivered: &mut Delivered) -> bool {
         let Some(head) = packet.first_chunk::<{ PACKET_BYTES_MIN as usize }>() else { return false };
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

@@ -68,7 +68,7 @@ fn accept(listener: &TcpListener, flows: usize) -> Result<Vec<TcpStream>, LoadEr
     Ok(accepted)
 }
 
-/// Sends until the end of the measured part, and says that no more comes.
+/// Sends until the end of the measured part, then closes its direction.
 fn send(mut stream: &TcpStream, write_bytes: usize, window: Window) -> Result<Delivered, LoadError> {
     let bytes = vec![b'x'; write_bytes];
     let mut delivered = Delivered::default();
@@ -91,7 +91,7 @@ fn receive_on(stream: &TcpStream, window: Window, flow: &Flow) -> Result<Deliver
     Ok(delivered)
 }
 
-/// Receives to the end of the stream, or until nothing has come for too long.
+/// Receives to the end of the stream, or until no bytes have arrived for too long.
 fn receive(mut stream: &TcpStream, window: Window, quiet_ns: u64) -> Result<Delivered, LoadError> {
     let mut buffer = vec![0; READ_BYTES];
     let mut delivered = Delivered::default();

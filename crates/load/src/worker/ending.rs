@@ -4,12 +4,12 @@ use super::Worker;
 use crate::Overdue;
 use crate::outcome::Reason;
 
-/// How many requests a thread has to send when it saturates, and whether anything comes of it.
+/// How many requests a saturating thread still has to send, and whether answers still come.
 #[derive(Debug)]
 pub(super) struct Quota {
     /// `u64::MAX`: the schedule has a length instead.
     requests: u64,
-    /// Those that were given up before they were sent.
+    /// Requests given up before they were sent.
     pub(super) abandoned: u64,
     /// How many answers there were, and since when there are no more.
     silence: (u64, u64),
@@ -31,7 +31,7 @@ impl Worker<'_> {
         self.ordinal < self.quota.requests
     }
 
-    /// The schedule ends now, or has ended already. Nothing more comes due.
+    /// The schedule ends now, or has already ended. No more requests become due.
     pub(super) fn end(&mut self, now_ns: u64) {
         self.end_ns = self.end_ns.min(now_ns).max(self.start_ns);
         if self.quota.is_some() {
@@ -46,8 +46,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A server that is gone would keep a run for ever that ends with its last answer. After some silence what is left
-    /// is given up, and the answers that are missing have been waited for already.
+    /// Without this, a run that ends with its last answer would never end if the server is gone. After some silence
+    /// the rest is given up; the missing answers have been awaited for long enough.
     pub(super) fn give_up_silence(&mut self, now_ns: u64) {
         if !self.quota.is_some() || self.is_heard(now_ns) {
             return;

@@ -1,4 +1,4 @@
-//! What keeps requests that are due: the thread, or the want of a connection.
+//! What delays requests that are due: the thread, or a lack of connections.
 
 use super::Worker;
 use crate::Short;
@@ -8,8 +8,8 @@ use crate::Short;
 const LATE_NS: u64 = 1_000_000;
 
 impl Worker<'_> {
-    /// The thread had nothing to do from one instant until it wanted to wake, and came to itself later. If a request was
-    /// due meanwhile, then for want of a connection.
+    /// The thread was idle from one instant until its planned wake-up, and woke later. A request that became due while
+    /// it was idle lacked a connection.
     pub(super) fn on_idle(&mut self, from_ns: u64, meant_ns: u64, now_ns: u64) {
         self.idle_until_ns = meant_ns.min(now_ns);
         // To wake up sooner would have helped only if something had come.
@@ -34,7 +34,7 @@ impl Worker<'_> {
         self.outcome.overdue.total_ns += self.within(intended_ns.max(self.gone_ns), now_ns);
         self.gone_ns = now_ns;
         let next_ns = self.start_ns.saturating_add(self.pace.next_ns(u64::MAX));
-        // Nothing is overdue any more. What delayed these requests is not what delays those at the schedule's end.
+        // No request is overdue any more. The cause of these delays is not the cause of those at the schedule's end.
         if self.promised == 0 && next_ns > now_ns && now_ns < self.end_ns {
             self.settled = self.outcome.overdue;
         }
@@ -64,7 +64,7 @@ impl Worker<'_> {
         self.outcome.backlog = self.outcome.overdue.since(&self.settled);
     }
 
-    /// The connections, none of which is free. Each that waits for answers has as many requests open as it may.
+    /// The connections, none of which is free. Each one that waits for answers has its maximum of open requests.
     pub(super) fn short(&self) -> Short {
         let promised = self.promised;
         let waiting = (self.open - promised).div_ceil(self.client.limit);

@@ -147,8 +147,7 @@ impl Worker<'_> {
             }
             (Some(_), Ok(None)) => self.on_fault(index, Fault::Closed, now_ns),
             (Some(_), Err(malformed)) => self.on_fault(index, malformed.into(), now_ns),
-            // To close a connection on which nothing is open is a server's right; to do so before the first answer
-            // is a refusal.
+            // A server may close a connection without open requests; closing before the first answer is a refusal.
             (None, _) if connection.answers > 0 => self.reopen(index, now_ns),
             (None, _) => self.on_fault(index, Fault::Closed, now_ns),
         }
@@ -169,7 +168,7 @@ impl Worker<'_> {
                     self.on_room(index, now_ns);
                 }
                 Ok(None) => return now_ns,
-                // To close a connection on which nothing is called is a server's right.
+                // A server may close a connection without open calls.
                 Err(Fault::Closed) if connection.open.is_empty() && connection.answers > 0 => {
                     self.reopen(index, now_ns);
                     return now_ns;

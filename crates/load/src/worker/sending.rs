@@ -8,7 +8,7 @@ use crate::connection::{Open, Phase};
 use crate::run::WhenBusy;
 
 impl Worker<'_> {
-    /// Sends what is due as long as there is room for it. Returns the clock's last reading.
+    /// Sends due requests as long as connections have room. Returns the clock's last reading.
     pub(super) fn send_due(&mut self, mut now_ns: u64) -> u64 {
         while let Some(intended_ns) = self.due(now_ns) {
             match self.client.take() {
@@ -32,7 +32,7 @@ impl Worker<'_> {
         now_ns
     }
 
-    /// Sends one request.
+    /// Sends one request on a connection.
     fn send(&mut self, index: u32, intended_ns: u64) -> u64 {
         let sent_ns = clock::now_ns();
         let ordinal = self.advance();
@@ -132,7 +132,7 @@ impl Worker<'_> {
         self.client.asks.reply == Reply::Datagram
     }
 
-    /// The next request is accounted for. Which one that was.
+    /// Marks the next request as accounted for, and returns its ordinal.
     fn advance(&mut self) -> u64 {
         self.pace.advance();
         self.ordinal += 1;

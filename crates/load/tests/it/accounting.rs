@@ -1,4 +1,4 @@
-//! Every request is accounted for, and at the time at which it was meant.
+//! Every request is accounted for, at its intended time.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -22,7 +22,7 @@ fn a_good_server_answers_everything() {
 
 #[test]
 fn connections_ask_for_something_else() {
-    // A new connection would count from 0 again; the answer's length tells how far this one has come.
+    // A new connection would count from 0 again; the answer's length shows this connection's count.
     let address = serve(|request| {
         let body = "x".repeat(1 + usize::from(request.on_connection >= 100));
         request.answer(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
@@ -72,7 +72,7 @@ fn a_frozen_server_shows_in_response_and_hides_in_service() {
     let ms = |histogram: &hdrhistogram::Histogram<u64>, quantile| {
         histogram.value_at_quantile(quantile) / 1_000_000
     };
-    // Where this machine froze too, everything is later by that.
+    // If this machine froze too, every time is later by that.
     let late = outcome.late.max() / 1_000_000;
     assert!((150..600 + late).contains(&ms(&outcome.response, 0.99)), "{} ms", ms(&outcome.response, 0.99));
     assert!(ms(&outcome.response, 0.95) >= 70, "{} ms", ms(&outcome.response, 0.95));
@@ -96,7 +96,7 @@ fn a_slow_server_is_waited_for_in_order() {
     let outcome = run(&mut clients, &at(1000.0, 200));
     assert_eq!(outcome.answered, 200);
     assert!(outcome.response.max() >= 199_000_000);
-    // The 199 behind the first are all there can be, however long the last of them waits after the schedule's end.
+    // Only the 199 requests behind the first can count, however long the last of them waits after the schedule's end.
     assert!((99..200).contains(&outcome.backlog_max), "{}", outcome.backlog_max);
     assert!(outcome.sent_in_schedule <= 101);
     assert!(outcome.answered_in_schedule <= 100);
@@ -106,7 +106,7 @@ fn a_slow_server_is_waited_for_in_order() {
     assert!(outcome.lag.value_at_quantile(0.5) >= 49_000_000);
     assert!(outcome.late.value_at_quantile(0.5) * 10 < outcome.lag.value_at_quantile(0.5));
 
-    // Without time to drain, those that could not be sent are missed, each with its age.
+    // Without time to drain, unsent requests are missed, each with its age.
     let outcome = run(&mut clients, &Run { drain: Duration::ZERO, ..at(1000.0, 200) });
     assert!(outcome.answered <= 101);
     assert!(outcome.missed.count() >= 99);
@@ -117,7 +117,7 @@ fn a_slow_server_is_waited_for_in_order() {
 #[test]
 fn a_generator_that_cannot_keep_up_is_late_itself() {
     let address = serve(|request| request.answer(OK));
-    // 200 requests meant for 200 ns, and a free connection for each: what they wait for is the 199 system calls.
+    // 200 requests meant for 200 ns, and a free connection for each: they only wait for the 199 system calls.
     let mut clients = [client(address, 200)];
     let outcome = run(&mut clients, &Run { duration: Duration::from_nanos(200), ..at(1e9, 0) });
     assert_eq!(outcome.answered, 200);

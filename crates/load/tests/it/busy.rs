@@ -26,7 +26,7 @@ fn slow(ms: u64) -> SocketAddr {
     })
 }
 
-/// Answers nobody until so many have asked, and then everybody.
+/// Answers only after `many` requests have arrived, and then all of them.
 fn together(many: u64) -> SocketAddr {
     let (asked, all) = (Mutex::new(0), Condvar::new());
     serve(move |request| {
@@ -50,7 +50,7 @@ fn a_dropped_request_is_counted_and_delays_no_other() {
 
 #[test]
 fn a_pipeline_takes_requests_behind_others() {
-    // Nobody is answered until half of them have come, one behind the other.
+    // The first answer comes after half of them have arrived, one behind the other.
     let patient = serve(|request| match request.number {
         0..49 => true,
         49 => (0..50).all(|_| request.answer(OK)),
@@ -67,7 +67,7 @@ fn a_pipeline_takes_requests_behind_others() {
     let outcome = run_with(slow, 8, WhenBusy::Pipeline);
     assert_eq!(outcome.answered, 100);
     assert!(outcome.sent_in_schedule <= 8 + 100 / 5 + 1, "{}", outcome.sent_in_schedule);
-    // Room that is not asked for is not used.
+    // Room that was not requested is not used.
     let outcome = run_with(slow, 8, WhenBusy::Wait);
     assert!(outcome.sent_in_schedule <= 100 / 5 + 1, "{}", outcome.sent_in_schedule);
 }
@@ -87,7 +87,7 @@ fn connections_are_added_for_requests_that_would_wait() {
     let grow = Run { when_busy: WhenBusy::Grow, ..at(1000.0, 40) };
     let mut clients = [pool(together(40), Pool { connections_max: 100, ..of(1) })];
     let outcome = run(&mut clients, &grow);
-    // None is answered before all 40 have come, each on a connection of its own.
+    // The first answer comes after all 40 have arrived, each on its own connection.
     assert_eq!((outcome.answered, outcome.grown), (40, 39));
     assert_eq!(clients[0].connections(), 40);
     assert_eq!(outcome.missed.count(), 0);
@@ -111,7 +111,7 @@ fn an_answer_that_does_not_come_in_time_costs_its_connection() {
         // Every fourth request is never answered.
         request.number % 4 == 3 || request.answer(OK)
     });
-    // Long enough that a server that is kept from running is not taken for one that does not answer.
+    // Long enough that a server without a CPU is not mistaken for one that does not answer.
     let timeout = Some(Duration::from_secs(1));
     let outcome = run(&mut [client(address, 8)], &Run { timeout, ..at(100.0, 400) });
     assert_eq!((outcome.answered, outcome.missed.count()), (30, 10));

@@ -1,4 +1,4 @@
-//! What a run says of requests that were not sent in time, or not answered: whose doing it was.
+//! What a run reports about requests that were not sent in time, or not answered: the cause.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::AtomicU64;
@@ -26,7 +26,7 @@ fn failed(outcome: &Outcome, run: &Run, id: &str) -> String {
 #[track_caller]
 fn waited_for_answers(outcome: &Outcome, connections: u64) {
     let Overdue { total_ns, answers_ns, connections_ns } = outcome.backlog;
-    // What the thread itself took for its few requests is little, however busy the machine is.
+    // The thread's own time for its few requests is small, however busy the machine is.
     assert!(answers_ns * 2 > total_ns && connections_ns == 0, "{outcome:?}");
     assert_eq!(outcome.short, Short { waiting: connections, ..Short::default() });
 }
@@ -86,7 +86,7 @@ fn what_was_made_up_for_is_no_cause() {
 
 #[test]
 fn a_server_that_is_gone_is_the_cause() {
-    // All connections are reset at the same request, and nobody listens any more.
+    // All connections are reset at one request, and the port has no listener any more.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -114,7 +114,7 @@ fn a_server_that_is_gone_is_the_cause() {
 #[test]
 fn a_generator_that_has_too_much_to_do_is_the_cause() {
     let address = serve(|request| request.answer(OK));
-    // A thousand requests meant for a microsecond and a connection free for each: what they wait for is system calls.
+    // A thousand requests meant for one microsecond, each with a free connection: they wait for system calls.
     let beyond = Run { duration: Duration::from_micros(1), ..at(1e9, 0) };
     let outcome = run(&mut [client(address, 1_000)], &beyond);
     assert_eq!((outcome.backlog.answers_ns, outcome.backlog.connections_ns), (0, 0));
@@ -158,7 +158,7 @@ fn errors_alone_are_no_answers_to_judge_by() {
     );
 }
 
-/// A UDP server that does with each datagram what a closure says: the answers to it.
+/// A UDP server; a closure turns each datagram into its answers.
 fn datagrams(answers: impl Fn(u64, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
@@ -208,7 +208,7 @@ fn a_port_that_is_unreachable_is_told_as_one() {
     assert!(!text.contains("onnection"), "{text}");
 }
 
-/// What no run may say, whatever happened in it.
+/// Invariants of the report of every run.
 #[track_caller]
 fn sane(outcome: &Outcome, run: &Run) {
     for check in checks(outcome, &run.schedule) {
@@ -264,7 +264,7 @@ fn runs() -> impl Strategy<Value = (Run, Pool, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every request has one fate, whatever the server does.
+    /// Every request is counted once, whatever the server does.
     #[test]
     fn every_request_is_accounted_for_once(
         (what, pool, threads) in runs(),

@@ -17,7 +17,7 @@ fn with_faults(faults: Faults, ask: impl FnOnce(SocketAddr)) -> Served {
     with_server(&Config { faults, ..Config::default() }, |server| ask(server.addresses()[0]))
 }
 
-/// Asks once on a connection of its own, and reads to the end.
+/// Sends one request on a new connection, and reads to the end.
 fn asked(address: SocketAddr, request: &str) -> (Vec<u8>, io::Result<usize>) {
     let mut stream = connect(address);
     stream.write_all(request.as_bytes()).unwrap();
@@ -236,7 +236,7 @@ fn raw_protocols_have_faults_too() {
     assert_eq!(served.injected, Injected { delays: 1, cuts: 1, ..Injected::default() });
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    // Datagrams do not wait for each other: those that never come do not hold up the others.
+    // Datagrams do not wait for each other: lost ones do not delay the others.
     let served = with_server(&config("udp:127.0.0.1:0", now_or_never()), |server| {
         for number in 0..100_u8 {
             socket.send_to(&[number], server.addresses()[0]).unwrap();

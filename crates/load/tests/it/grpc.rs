@@ -50,7 +50,7 @@ fn the_librarys_own_server_answers_every_call() {
     }
 }
 
-/// A connection has many calls in its life, and each has to give back what it took of the windows.
+/// A connection carries many calls in its life, and each has to return its share of the windows.
 #[test]
 fn windows_do_not_run_dry() {
     let tonic = Tonic::start(|_| Some(Code::Ok));
@@ -81,7 +81,7 @@ fn outcomes_are_counted_by_their_codes() {
     assert!(told.text.contains("25 with code 8, 25 with code 14"), "{}", told.text);
 }
 
-/// The run ends by itself, and tells what was lost with the server and what could not be sent any more.
+/// The run ends by itself, and reports the calls lost with the server and those that could no longer be sent.
 #[test]
 fn a_server_that_dies_is_told() {
     let mut tonic = Tonic::start(|number| (number < 20).then_some(Code::Ok));

@@ -24,7 +24,7 @@ fn connections_are_made_anew_where_the_first_ones_were_made() {
     let outcome = run(std::slice::from_mut(&mut inside), &at(100.0, 300));
     assert_eq!((outcome.answered, outcome.faults.count()), (30, 0));
     assert!(outcome.reconnects >= 28);
-    // The next run makes what is closed anew in there too, from whichever thread.
+    // The next run opens closed connections again in that namespace too, from any thread.
     let outcome = thread::spawn(move || run(&mut [inside], &at(100.0, 100))).join().unwrap();
     assert_eq!((outcome.answered, outcome.faults.count()), (10, 0));
     // And the server is nowhere but in there.

@@ -126,7 +126,7 @@ fn bytes_are_answered_by_bytes() {
     assert_eq!((outcome.sent, outcome.faults.count()), (outcome.answered, 0));
 }
 
-/// Answers datagrams; the closure says how often each, by its count.
+/// Answers datagrams; the closure returns how many times, by their count.
 fn datagrams(times: impl Fn(u64) -> usize + Send + 'static) -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();

@@ -26,7 +26,8 @@ fn run(clients: &mut [Client], run: &Run) -> Outcome {
 #[test]
 fn as_many_are_answered_as_were_asked_for() {
     for (fresh, depth) in [(false, 1), (false, 8), (true, 1)] {
-        // Three threads share what three does not divide, and what leaves some of them without.
+        // Three threads share numbers that three does not divide, and numbers that leave some of them without
+        // requests.
         for requests in [1, 2, 1000] {
             let served = with_server(&Config::default(), |server| {
                 let target = Target::get(server.addresses()[0], "a", "/100", Expect::default());
@@ -64,7 +65,7 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(load::run(&mut fresh, &grow), Err(LoadError::Shape(_))));
 }
 
-/// The run ends, tells what was never sent, and knows whose fault that is.
+/// The run ends, reports the requests never sent, and names the cause.
 #[test]
 fn a_server_that_falls_silent_ends_it() {
     let silent = Arc::new(AtomicBool::new(false));
@@ -92,7 +93,7 @@ fn a_server_that_falls_silent_ends_it() {
     assert!(told.text.contains("the server does not answer"), "{}", told.text);
 }
 
-/// Nobody listens any more, so that the rest cannot even be sent.
+/// The port has no listener any more, so that the rest cannot even be sent.
 #[test]
 fn a_server_that_is_gone_ends_it() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -187,7 +187,7 @@ fn bodies_of_requests_are_read_away() {
             stream.write_all(&[byte]).unwrap();
         }
         assert_eq!(responses(&mut stream, 1), [ok(2)]);
-        // A body that waits to be asked for is asked for.
+        // A client that waits for permission to send its body gets it.
         let head = "POST /5 HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         let mut interim = [0; 25];
@@ -206,7 +206,7 @@ fn bodies_of_requests_are_read_away() {
 fn what_is_asked_again_is_answered_as_itself() {
     with_plain(|address| {
         let mut stream = connect(address);
-        // Heads that begin alike, twice each, and one that is cut where the one before ends.
+        // Heads with a common beginning, twice each, and one that is cut where the previous one ends.
         for (path, bytes) in [("/7", 7), ("/7", 7), ("/77", 77), ("/77", 77), ("/7", 7)] {
             write!(stream, "GET {path} HTTP/1.1\r\n\r\nGET {path} HTTP/1.1\r\nA: b\r\n\r\n").unwrap();
             assert_eq!(responses(&mut stream, 2), [ok(bytes), ok(bytes)], "{path}");

@@ -1,4 +1,5 @@
-//! Servers that behave as no responder of ours does. Each lives on its own port for the rest of the test's process.
+//! Servers with behaviour that our responder does not have. Each keeps its own port for the rest of the test's
+//! process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -32,7 +33,7 @@ impl Request<'_> {
     }
 }
 
-/// Starts a server in the namespace of the calling thread. The handler says whether the connection goes on.
+/// Starts a server in the namespace of the calling thread. The handler returns whether the connection continues.
 pub(crate) fn serve(handle: impl Fn(Request<'_>) -> bool + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -107,7 +108,7 @@ pub(crate) fn check(outcome: &Outcome) {
     let backlog = outcome.backlog;
     assert!(backlog.total_ns <= total_ns && backlog.answers_ns <= answers_ns, "{outcome:?}");
     assert!(backlog.connections_ns <= connections_ns, "{outcome:?}");
-    // A thread is in one state at a time, and connections that are promised are the only ones whose wait overlaps.
+    // A thread is in one state at a time, and only the waits of promised connections overlap.
     let threads = outcome.threads.len() as u64;
     assert!(answers_ns + connections_ns <= threads * outcome.duration.as_nanos() as u64, "{outcome:?}");
     assert!(outcome.grown > 0 || answers_ns + connections_ns <= total_ns, "{outcome:?}");

@@ -24,7 +24,7 @@ fn flow(carries: Carries) -> Flow {
     }
 }
 
-/// A stream in a namespace of its own, and how often it told of an edge.
+/// A stream in a new namespace, and how often it called `edge`.
 fn streamed(carries: Carries, flows: usize, any: SocketAddr) -> Option<(Delivered, u32)> {
     let Ok(netns) = Netns::anonymous() else {
         testkit::skip("a network namespace cannot be made");
@@ -68,7 +68,7 @@ fn datagrams_are_counted_by_what_they_say() {
     for (any, flows) in [("127.0.0.1:0", 1), ("[::1]:0", 4)] {
         let Some((delivered, edges)) = streamed(carries, flows, any.parse().unwrap()) else { return };
         let packets = delivered.packets;
-        // 200 ms of 2000 a second, of which one at either edge may be counted to the other side of it.
+        // 200 ms at 2000 a second, of which one at either edge may be counted to the other side of it.
         assert!((395..=405).contains(&packets.intended), "{packets:?}");
         assert!(packets.sent <= packets.intended, "{packets:?}");
         // Loopback loses none as long as the buffer holds what comes while the receiver has no CPU, and at this rate it

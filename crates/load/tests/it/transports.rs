@@ -1,4 +1,4 @@
-//! The responder on everything that it can listen on.
+//! The responder on every kind of address that it supports.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -60,7 +60,7 @@ fn a_stale_unix_socket_is_replaced_and_nothing_else() {
     fs::write(&path, "mine").unwrap();
     assert_eq!(refused(), io::ErrorKind::AddrInUse);
     assert_eq!(fs::read(&path).unwrap(), b"mine");
-    // A file that somebody put in the place of ours stays.
+    // A file that another program put in place of ours stays.
     fs::remove_file(&path).unwrap();
     let server = Server::bind(&on_unix(&path)).unwrap();
     fs::remove_file(&path).unwrap();
@@ -187,7 +187,7 @@ fn https_is_answered_and_ended_as_it_should_be() {
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).unwrap();
             assert!(rest.ends_with(b"\r\n\r\nxxxx"));
-            // Who says that it ends is told the same.
+            // A peer that announces its end gets the same announcement back.
             let mut stream = tls(&certificate, server);
             write!(stream, "GET /5 HTTP/1.1\r\n\r\n").unwrap();
             stream.conn.send_close_notify();

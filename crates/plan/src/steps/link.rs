@@ -8,7 +8,7 @@ mod typed;
 use std::collections::BTreeMap;
 
 use linux::netlink::LinkInfo;
-use linux::{IfName, Link, netns, sysctl};
+use linux::{IfName, Link, NetnsRef, sysctl};
 
 use super::{Effect, MovedBack, Outcome, Past, absent, existing, mistaken};
 use crate::entry::{After, Before, Undone};
@@ -27,7 +27,7 @@ impl Effect for AddLink<'_> {
         let AddLink(link) = self;
         refuse_taken(kernel, place, &link.name)?;
         if let Some(peer) = link.kind.peer() {
-            let there = peer.netns.clone().map_or_else(|| place.clone(), Place::Netns);
+            let there = peer.netns.clone().map_or_else(|| place.clone(), Place::from);
             refuse_taken(kernel, &there, &peer.name)?;
         }
         Ok(Before::Absent)
@@ -91,8 +91,11 @@ impl Effect for AddLink<'_> {
 
     /// A namespace dies some time after its name; the other end of a pair must not outlive undo elsewhere.
     fn lifetime(&self) -> Lifetime<'_> {
-        let netns = self.0.kind.peer().and_then(|peer| peer.netns.as_ref());
-        netns.map_or(Lifetime::Netns, Lifetime::Both)
+        match self.0.kind.peer().and_then(|peer| peer.netns.as_ref()) {
+            None => Lifetime::Netns,
+            Some(NetnsRef::Name(name)) => Lifetime::Both(name),
+            Some(NetnsRef::Path(_)) => Lifetime::Machine,
+        }
     }
 
     fn is_listed(&self) -> bool {
@@ -149,7 +152,8 @@ impl Effect for MoveLink<'_> {
             return Err(StepError::Refused { why });
         }
         let parameters = here.netns.run(|| own_parameters(link))??;
-        Ok(Before::Placed { index: found.index, kind: found.kind, parameters })
+        let to_cookie = Some(kernel.at(to)?.cookie);
+        Ok(Before::Placed { index: found.index, kind: found.kind, parameters, to_cookie })
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
@@ -165,13 +169,13 @@ impl Effect for MoveLink<'_> {
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
         let MoveLink { link, to, name } = self;
         let (place, before) = (&past.intent.placed.place, &past.intent.before);
-        let Before::Placed { kind, parameters, .. } = before else { return Err(mistaken(before)) };
-        let there = match to {
-            Place::Netns(name) if !netns::exists(name) => None,
-            Place::Host | Place::Netns(_) => match &past.after {
-                Some(After::Link { index }) => kernel.at(to)?.netlink.link_at(moved.now(to, *index))?,
-                _ => kernel.at(to)?.netlink.link(name)?.filter(|found| found.kind == *kind),
-            },
+        let Before::Placed { kind, parameters, to_cookie, .. } = before else { return Err(mistaken(before)) };
+        // The namespace may be gone, and its name or path lead to another.
+        let there = kernel.find(to)?.filter(|there| to_cookie.is_none_or(|cookie| cookie == there.cookie));
+        let there = match (there, &past.after) {
+            (None, _) => None,
+            (Some(there), Some(After::Link { index })) => there.netlink.link_at(moved.now(to, *index))?,
+            (Some(there), _) => there.netlink.link(name)?.filter(|found| found.kind == *kind),
         };
         let undone = if let Some(there) = there {
             let here = kernel.at(place)?.netns.try_clone()?;
@@ -206,7 +210,7 @@ impl Effect for MoveLink<'_> {
     fn lifetime(&self) -> Lifetime<'_> {
         match self.to {
             Place::Netns(to) => Lifetime::Both(to),
-            Place::Host => Lifetime::Machine,
+            Place::Host | Place::Path(_) => Lifetime::Machine,
         }
     }
 
@@ -226,13 +230,10 @@ impl Effect for MoveLink<'_> {
 
 fn refuse_taken(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<(), StepError> {
     let Some(found) = kernel.at(place)?.netlink.link(link)? else { return Ok(()) };
-    let enter = match place {
-        Place::Host => String::new(),
-        Place::Netns(name) => format!("-n {name} "),
-    };
+    let remove = Tool("ip", place).run(&format!("link del {}", word(link)));
     Err(StepError::Exists {
         what: format!("{} in {place}", describe(&found)),
-        remedy: format!("remove it with `ip {enter}link del {link}` if nobody needs it"),
+        remedy: format!("remove it with `{remove}` if nobody needs it"),
     })
 }
 

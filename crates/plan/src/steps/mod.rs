@@ -4,6 +4,7 @@ mod link;
 mod netns;
 mod object;
 mod program;
+mod rules;
 mod share;
 mod splice;
 
@@ -21,6 +22,7 @@ use crate::look::Look;
 use crate::preview::Preview;
 use crate::{Kernel, Place, Step};
 use object::Adds;
+pub use program::replace_programs;
 
 /// What a step does, and all that is to be known of it.
 ///
@@ -107,6 +109,7 @@ impl Step {
             Step::AddNeighbour(neighbour) => Box::new(Adds(neighbour)),
             Step::AddFdb(entry) => Box::new(Adds(entry)),
             Step::AddNftTable(table) => Box::new(Adds(table)),
+            Step::AddNftElement(element) => Box::new(Adds(element)),
             Step::LoadPrograms(programs) => Box::new(program::LoadPrograms(programs)),
             Step::AttachProgram(attachment) => Box::new(program::AttachProgram(attachment)),
             Step::AddEndpoint(endpoint) => Box::new(program::AddEndpoint(endpoint)),

@@ -57,7 +57,7 @@ impl Effect for AddNetns {
 
     /// The name must lead to the namespace that is held open: others would be led elsewhere.
     fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<Look, StepError> {
-        let Place::Netns(name) = place else { return Ok(Look::So) };
+        let name = named(place)?;
         if !netns::exists(name) {
             return Ok(Look::Absent);
         }
@@ -90,6 +90,9 @@ impl Effect for AddNetns {
 fn named(place: &Place) -> Result<&NetnsName, StepError> {
     match place {
         Place::Netns(name) => Ok(name),
-        Place::Host => Err(StepError::Refused { why: "the host's namespace cannot be made".to_owned() }),
+        Place::Host | Place::Path(_) => {
+            let why = format!("{place} cannot be made: only one with a name below /run/netns can");
+            Err(StepError::Refused { why })
+        }
     }
 }

@@ -1,8 +1,8 @@
-//! What is either there or not: addresses, routes, neighbours, forwarding entries, nftables tables.
+//! What is either there or not: addresses, routes, neighbours, forwarding entries.
 
 use ipnet::IpNet;
 use linux::netlink::{EncapInfo, NextHop, RouteInfo};
-use linux::{Encap, FdbEntry, IfName, Mac, Neighbour, Route, nft};
+use linux::{Encap, FdbEntry, IfName, Mac, Neighbour, Route};
 
 use super::{Effect, MovedBack, Outcome, Past, absent, existing};
 use crate::entry::{After, Before, Undone};
@@ -11,7 +11,7 @@ use crate::kernel::Opened;
 use crate::listing::Listing;
 use crate::look::Look;
 use crate::preview::Preview;
-use crate::show::{Tool, inside, word};
+use crate::show::{Tool, word};
 use crate::{Kernel, Place};
 
 /// Something that is made and removed as a whole.
@@ -341,37 +341,5 @@ impl Object for &FdbEntry {
 
     fn removal(&self, place: &Place) -> String {
         Tool("bridge", place).run(&format!("fdb del {} dev {}", self.mac, self.dev))
-    }
-}
-
-impl Object for &nft::Table {
-    /// Its rules are not compared: nft tells them in other words than it takes.
-    fn look(&self, opened: &Opened, _: &Listing, _: u32) -> Result<Look, StepError> {
-        Ok(Look::whether(nft::exists(&opened.netns, self.family, &self.name)?))
-    }
-
-    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
-        Ok(nft::add(&opened.netns, self)?)
-    }
-
-    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
-        Ok(nft::delete(&opened.netns, self.family, &self.name)?)
-    }
-
-    /// Whoever was killed over this step has left an `nft` behind that may yet add the table.
-    fn settle(&self, opened: &Opened) -> Result<(), StepError> {
-        Ok(nft::settle(&opened.netns)?)
-    }
-
-    fn subject(&self) -> String {
-        format!("nftables table {} {}", self.family.name(), self.name)
-    }
-
-    fn command(&self, place: &Place) -> String {
-        inside(place, &format!("nft -f - <<'EOF'\n{}\nEOF", self.to_text().trim_end()))
-    }
-
-    fn removal(&self, place: &Place) -> String {
-        inside(place, &format!("nft delete table {} {}", self.family.name(), self.name))
     }
 }

@@ -34,18 +34,7 @@ impl Effect for LoadPrograms<'_> {
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
-        let programs = self.0;
-        let config = Config {
-            wire: existing(kernel, place, &programs.wire)?.index,
-            mtu: programs.mtu,
-            gateway: programs.gateway,
-            gateway_mac: programs.gateway_mac,
-            pods: programs.pods,
-            cluster: programs.cluster,
-            tunnel: programs.tunnel,
-            route_seconds: forward::ROUTE_SECONDS,
-        };
-        let folder = programs.folder();
+        let (config, folder) = (config(kernel, place, self.0)?, self.0.folder());
         pins::make(&folder)?;
         forward::load(&folder, &config).or_else(|error| pins::remove(&folder).and(Err(error)))?;
         Ok(())
@@ -86,16 +75,45 @@ impl Effect for LoadPrograms<'_> {
 
     fn commands(&self, place: &Place) -> Vec<String> {
         let Programs { node, wire, mtu, gateway, gateway_mac, pods, cluster, tunnel } = self.0;
-        let mut text = format!("--wire {} --mtu {mtu} --pods {},{}", word(wire), pods.0, pods.1);
-        text += &format!(
-            " --cluster {},{} --gateway {gateway} --gateway-mac {gateway_mac}",
-            cluster.0, cluster.1
-        );
+        let mut text = format!("--wire {} --mtu {mtu}", word(wire));
+        for (name, prefixes) in [("pods", pods), ("cluster", cluster)] {
+            let list: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
+            text += &format!(" --{name} {}", list.join(","));
+        }
+        text += &format!(" --gateway {gateway} --gateway-mac {gateway_mac}");
         if let Some(TunnelEnd { local, vni, port }) = tunnel {
             text += &format!(" --tunnel {local} --vni {vni} --port {port}");
         }
         vec![ours(place, "load", node, &text)]
     }
+}
+
+/// Replaces the programs of a node by those of this version, with this configuration, while packets flow: each packet
+/// meets an old program or a new one. Pods, tunnels and counters stay. Nothing is written down, and nothing undoes it:
+/// the undo of the steps that loaded and attached the old programs is that of the new ones too.
+///
+/// # Errors
+/// There is no such wire; or as for [`forward::replace`].
+pub fn replace_programs(
+    kernel: &mut Kernel,
+    place: &Place,
+    programs: &Programs,
+) -> Result<forward::Replaced, StepError> {
+    let config = config(kernel, place, programs)?;
+    Ok(kernel.at(place)?.netns.run(|| forward::replace(&programs.folder(), &config))??)
+}
+
+fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<Config, StepError> {
+    Ok(Config {
+        wire: existing(kernel, place, &programs.wire)?.index,
+        mtu: programs.mtu,
+        gateway: programs.gateway,
+        gateway_mac: programs.gateway_mac,
+        pods: programs.pods.clone(),
+        cluster: programs.cluster.clone(),
+        tunnel: programs.tunnel,
+        route_seconds: forward::ROUTE_SECONDS,
+    })
 }
 
 /// A program of a node at a link.

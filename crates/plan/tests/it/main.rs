@@ -9,6 +9,7 @@ mod killed;
 mod look;
 mod netkit;
 mod outcomes;
+mod path;
 mod programs;
 mod qdisc;
 mod sample;

@@ -11,7 +11,7 @@ use crate::scene::Scene;
 fn netkit(name: &str, peer: &str, netns: Option<&NetnsName>) -> Step {
     let peer = VethPeer {
         name: ifname(peer),
-        netns: netns.cloned(),
+        netns: netns.cloned().map(Into::into),
         mtu: Some(1450),
         mac: Some(Mac::from_id(2, 2)),
     };

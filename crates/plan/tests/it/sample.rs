@@ -55,8 +55,12 @@ pub(crate) fn bridge(name: &str) -> Step {
 }
 
 pub(crate) fn veth(name: &str, peer: &str, netns: Option<&NetnsName>) -> Step {
-    let peer =
-        VethPeer { name: ifname(peer), netns: netns.cloned(), mtu: None, mac: Some(Mac::from_id(2, 2)) };
+    let peer = VethPeer {
+        name: ifname(peer),
+        netns: netns.cloned().map(Into::into),
+        mtu: None,
+        mac: Some(Mac::from_id(2, 2)),
+    };
     let mac = Some(Mac::from_id(2, 1));
     Step::AddLink(Link { name: ifname(name), kind: LinkKind::Veth { peer }, mtu: None, mac })
 }
@@ -91,7 +95,7 @@ pub(crate) fn table(name: &str) -> Table {
     let elsewhere = Match::Daddr { not: true, net: net("10.244.0.0/16") };
     let masquerade = Rule { matches: vec![from_pods, elsewhere], then: Verdict::Masquerade { random: true } };
     let chain = Chain { name: "postrouting".to_owned(), base: Some(postrouting), rules: vec![masquerade] };
-    Table { family: Family::Ip, name: name.to_owned(), chains: vec![chain] }
+    Table { family: Family::Ip, name: name.to_owned(), maps: Vec::new(), chains: vec![chain] }
 }
 
 fn cpus(list: &str) -> linux::CpuSet {
@@ -148,16 +152,14 @@ impl Sample {
 
     /// Loads the programs of `home`, with a link of its own as the wire.
     pub(crate) fn load_programs(&self) -> Step {
-        let net6 = |text: &str| text.parse().expect("a sound prefix");
-        let net4 = |text: &str| text.parse().expect("a sound prefix");
         Step::LoadPrograms(Programs {
             node: self.node(),
             wire: ifname("own0"),
             mtu: 1350,
             gateway: Ipv4Addr::new(169, 254, 1, 1),
             gateway_mac: Mac::from_id(2, 1),
-            pods: (net4("10.244.1.0/24"), net6("fd00:1::/64")),
-            cluster: (net4("10.244.0.0/16"), net6("fd00::/16")),
+            pods: vec![net("10.244.1.0/24"), net("fd00:1::/64")],
+            cluster: vec![net("10.244.0.0/16"), net("fd00::/16")],
             tunnel: Some(TunnelEnd { local: ip("192.0.2.1"), vni: 1, port: 8473 }),
         })
     }

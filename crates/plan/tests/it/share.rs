@@ -18,11 +18,15 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Scene {
+    /// `None`, with the skip noted, without root's rights.
+    fn new() -> Option<Scene> {
+        if !require_root() {
+            return None;
+        }
         let world = World::new();
         world.add("home");
         let name = world.name("home");
-        Scene { world, name, root: tempfile::tempdir().unwrap() }
+        Some(Scene { world, name, root: tempfile::tempdir().unwrap() })
     }
 
     fn unit(&self, id: &str) -> Unit {
@@ -86,10 +90,7 @@ fn left_to(owner: &str) -> Undone {
 
 #[test]
 fn the_first_writes_and_the_last_restores() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let before = dump(&scene.world.open("home"));
     let was = scene.value();
     let (first, second, third) = (scene.unit("first"), scene.unit("second"), scene.unit("third"));
@@ -109,10 +110,7 @@ fn the_first_writes_and_the_last_restores() {
 
 #[test]
 fn who_wants_another_value_is_refused_by_name() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let (first, second) = (scene.unit("first"), scene.unit("second"));
     scene.apply(&first, parameter("2")).unwrap();
     let error = scene.apply(&second, parameter("1")).unwrap_err();
@@ -127,10 +125,7 @@ fn who_wants_another_value_is_refused_by_name() {
 
 #[test]
 fn a_value_that_is_so_already_is_not_written_and_not_restored() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let was = scene.value();
     let (first, second) = (scene.unit("first"), scene.unit("second"));
     scene.apply(&first, parameter(&was)).unwrap();
@@ -148,10 +143,7 @@ fn a_value_that_is_so_already_is_not_written_and_not_restored() {
 
 #[test]
 fn a_bridge_goes_with_the_last_that_uses_it() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let bridge = || {
         Step::AddLink(Link {
             name: IfName::new("br0").unwrap(),
@@ -184,14 +176,11 @@ fn a_bridge_goes_with_the_last_that_uses_it() {
 /// Whoever dies, and when: the next one finds it done or does it, and the last one restores what the first one found.
 #[test]
 fn a_unit_that_dies_is_no_owner_for_long() {
-    if !require_root() {
-        return;
-    }
     for fault in [Fault::BeforeStep(0), Fault::InClaim, Fault::AfterStep(0), Fault::DeadAfterLine(3)] {
-        let scene = Scene::new();
+        let Some(scene) = Scene::new() else { return };
         let was = scene.value();
         let dead = scene.unit("dead");
-        let _ = scene.apply_until(&dead, parameter("2"), fault);
+        scene.apply_until(&dead, parameter("2"), fault).unwrap_err();
         let second = scene.unit("second");
         scene.apply(&second, parameter("2")).unwrap();
         assert_eq!(scene.value(), "2", "{fault:?}");
@@ -208,10 +197,7 @@ fn a_unit_that_dies_is_no_owner_for_long() {
 /// The last unit has put the value back and dies before it gives up its claim.
 #[test]
 fn an_undo_that_dies_is_no_change_by_somebody_else() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let was = scene.value();
     let (first, second) = (scene.unit("first"), scene.unit("second"));
     scene.apply(&first, parameter("2")).unwrap();
@@ -228,10 +214,7 @@ fn an_undo_that_dies_is_no_change_by_somebody_else() {
 /// The host's namespace as one unit sees it has a name for another.
 #[test]
 fn one_namespace_may_have_two_names() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let was = scene.value();
     let (named, inside) = (scene.unit("named"), scene.unit("inside"));
     scene.apply(&named, parameter("2")).unwrap();
@@ -262,10 +245,7 @@ fn one_namespace_may_have_two_names() {
 /// A tuning that is added to may share a value that it shares already.
 #[test]
 fn a_unit_that_shares_twice_gives_up_twice() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let was = scene.value();
     let (twice, once) = (scene.unit("twice"), scene.unit("once"));
     let mut plan = scene.shared(parameter("2"));
@@ -285,10 +265,7 @@ fn a_unit_that_shares_twice_gives_up_twice() {
 /// A unit whose directory somebody has removed by hand wants nothing any more, and what it found is not lost.
 #[test]
 fn a_unit_without_a_journal_wants_nothing() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let was = scene.value();
     let lost = scene.unit("lost");
     scene.apply(&lost, parameter("2")).unwrap();
@@ -303,10 +280,7 @@ fn a_unit_without_a_journal_wants_nothing() {
 
 #[test]
 fn what_somebody_else_changes_is_left_to_them() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let (first, second) = (scene.unit("first"), scene.unit("second"));
     scene.apply(&first, parameter("2")).unwrap();
     let _ = testkit::shell(&format!("ip netns exec {} sysctl -qw {}=1", scene.name, KEY.replace('/', ".")));
@@ -321,10 +295,7 @@ fn what_somebody_else_changes_is_left_to_them() {
 
 #[test]
 fn claims_go_with_their_namespace() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let first = scene.unit("first");
     scene.apply(&first, parameter("2")).unwrap();
     linux::netns::delete(&scene.name).unwrap();
@@ -349,10 +320,7 @@ fn what_cannot_be_shared_is_refused() {
 
 #[test]
 fn damaged_claims_are_named_and_nothing_is_done() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
+    let Some(scene) = Scene::new() else { return };
     let was = scene.value();
     let first = scene.unit("first");
     let directory = scene.root.path().join("claims");

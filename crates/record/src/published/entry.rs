@@ -1,10 +1,10 @@
-//! A published figure as an experiment file writes it: whole, or by the key of one that comes with the program, which
-//! then brings its value, unit and source along.
+//! A published figure in an experiment file: either complete, or the key of a built-in figure, which supplies its
+//! value and unit and its source.
 
 use serde::{Deserialize, Deserializer};
 
 use super::{Direction, Metric, Published, PublishedFact, publications};
-use crate::Rate;
+use crate::{Rate, did_you_mean};
 
 /// All figures of a list, those of a key for each entry that has one.
 pub(crate) fn expanded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Published>, D::Error> {
@@ -102,8 +102,8 @@ impl Entry {
         let facts = publications::find(key);
         match (facts.as_slice(), self.metric) {
             ([], _) => {
-                let near = publications::nearest(key).map(|near| format!("; did you mean `{near}`?"));
-                Err(format!("no published figure has the key `{key}`{}", near.unwrap_or_default()))
+                let near = did_you_mean(publications::nearest(key).map(|near| format!("`{near}`")));
+                Err(format!("no published figure has the key `{key}`{near}"))
             }
             ([fact], Some(metric)) if fact.metric.is_some_and(|of| of != metric) => {
                 Err(format!("`{key}` has no {}", metric.name()))
@@ -200,7 +200,7 @@ mod tests {
     fn a_key_that_is_none_is_told_with_the_nearest() {
         check(
             "path = 'a'\nkey = 'machine-zone/150k-350B/vlxan'",
-            "line 4, column 1: no published figure has the key `machine-zone/150k-350B/vlxan`; did you mean \
+            "line 4, column 1: no published figure has the key `machine-zone/150k-350B/vlxan`, did you mean \
              `machine-zone/150k-350B/vxlan`?",
         );
         check("path = 'a'\nkey = 'q'", "line 4, column 1: no published figure has the key `q`");

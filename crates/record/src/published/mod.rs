@@ -1,8 +1,8 @@
 //! Published figures for the question of an experiment, and what makes them comparable with ours.
 //!
-//! Absolute values of other machines and years cannot agree. What can is how a candidate stands to the reference at the
-//! same load: the published figure ÷ the one published for the reference, beside our ratio; or, where a publication
-//! says no more than who was ahead, on which side of 1 the ratio lies.
+//! Absolute values from other machines and years cannot agree. The relation of a candidate to the reference at one
+//! load can: the published figure ÷ the one published for the reference is compared with our ratio. If a publication
+//! only states which was ahead, the side of 1 on which the ratio lies is compared.
 
 mod entry;
 mod publications;
@@ -20,11 +20,11 @@ pub use publications::{PublishedFact, facts};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// The name of the candidate that it is about; of one without a name of its own, its data path.
+    /// The name of the candidate that it describes, or the data path of a candidate without a name.
     // Records of the first version have `path`, and readers of that time know no other key.
     #[serde(rename = "path", alias = "candidate")]
     pub candidate: String,
-    /// What was measured, where the other keys do not say it: "p99 ms at 150k req/s".
+    /// The quantity measured, where the other keys do not state it: "p99 ms at 150k req/s".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub what: String,
     /// The figure, in `unit`; absent of a direction.
@@ -36,34 +36,34 @@ pub struct Published {
     /// On which side of 1 the ratio to `against` lies, where no more was published; absent of a figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
-    /// The key of the [`PublishedFact`] that it was taken from.
+    /// The key of the [`PublishedFact`] that supplies it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
     /// Where in the source it stands: "slide 31".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,
-    /// What it is compared by.
+    /// The metric for the comparison; `None`: it is not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
     /// Whom it is divided by; absent: the reference of the race.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
-    /// The unit of the value, see [`Metric::units`]; or [`RATIO`], if the figure is such a ratio already.
+    /// The unit of the value, see [`Metric::units`]; or [`RATIO`], if the figure already is such a ratio.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
-    /// The rate of ours that it belongs to, as it stands in the experiment's `rates`; absent: the closed loop.
+    /// Our rate to compare it with, as written in the experiment's `rates`; absent: the closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// The size of ours that it belongs to; absent: the first.
+    /// Our size to compare it with; absent: the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<u32>,
     /// What the figure is rounded to, in its unit; absent: it is taken as exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounded_to: Option<f64>,
-    /// The circumstances that it was measured under: "150,000 requests/s, 30 % of the most".
+    /// The circumstances of the measurement: "150,000 requests/s, 30 % of the most".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub setting: String,
-    /// Why this experiment cannot say anything about it, although it has a metric.
+    /// Why this experiment cannot test it, although it has a metric.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub not_comparable: String,
 }
@@ -90,22 +90,22 @@ pub enum Metric {
     /// 90 % of response times are at most this.
     #[serde(rename = "p90")]
     P90,
-    /// 95 %.
+    /// The 95th percentile of response time.
     #[serde(rename = "p95")]
     P95,
-    /// 99 %.
+    /// The 99th percentile of response time.
     #[serde(rename = "p99")]
     P99,
-    /// 99.5 %.
+    /// The 99.5th percentile of response time.
     #[serde(rename = "p99.5")]
     P99_5,
-    /// 99.9 %.
+    /// The 99.9th percentile of response time.
     #[serde(rename = "p99.9")]
     P99_9,
-    /// 99.99 %.
+    /// The 99.99th percentile of response time.
     #[serde(rename = "p99.99")]
     P99_99,
-    /// 99.999 %.
+    /// The 99.999th percentile of response time.
     #[serde(rename = "p99.999")]
     P99_999,
     /// The greatest response time.
@@ -114,7 +114,7 @@ pub enum Metric {
     /// The mean response time, which is compared where one was published, and is never a headline.
     #[serde(rename = "mean")]
     Mean,
-    /// Answers per second.
+    /// Answers per second, all connections together.
     #[serde(rename = "requests")]
     Requests,
     /// Bits per second that were delivered.
@@ -134,13 +134,13 @@ pub enum Metric {
 /// Units with how many of the base unit each is.
 type Units = &'static [(&'static str, f64)];
 
-/// Base: a nanosecond.
+/// Units of time, in nanoseconds.
 const TIMES: Units = &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
 /// Base: one a second.
 const COUNTS: Units = &[("requests/s", 1.0)];
 /// Base: a bit a second.
 const BITS: Units = &[("Mbit/s", 1e6), ("Gbit/s", 1e9)];
-/// Base: the whole.
+/// Units of shares, as parts of the whole.
 const SHARES: Units = &[("%", 0.01)];
 
 impl Metric {
@@ -171,7 +171,7 @@ impl Metric {
         self.row().0
     }
 
-    /// The units that a figure of it can have, each with how many of the record's base unit it is.
+    /// The valid units of such a figure, each as a multiple of the record's base unit.
     pub fn units(self) -> &'static [(&'static str, f64)] {
         self.row().1
     }
@@ -183,19 +183,18 @@ impl Published {
         self.unit == RATIO
     }
 
-    /// How many of the record's base unit the figure's unit is; `None` without a metric or with a unit that is none of
-    /// its.
+    /// The figure's unit as a multiple of the record's base unit; `None` without a metric or with an invalid unit.
     pub fn scale(&self) -> Option<f64> {
         let units = self.metric?.units();
         units.iter().find(|(unit, _)| *unit == self.unit).map(|(_, scale)| *scale)
     }
 
-    /// Why the figure cannot stand: its key, its value there, and what is expected.
+    /// Why the figure is invalid: its key, its value there, and the expected form.
     pub(crate) fn fault(&self) -> Option<(&'static str, String, String)> {
         let fault = |key, value: &dyn ToString, why: &str| Some((key, value.to_string(), why.to_owned()));
         let value = match (self.value, self.direction) {
             (Some(value), None) => value,
-            // As a ratio that is all that is known of it.
+            // A direction has no value; 1 stands in as a valid ratio.
             (None, Some(_)) => 1.0,
             (Some(value), Some(_)) => {
                 return fault("published.value", &value, "a direction has no value; write two entries");

@@ -1,6 +1,6 @@
-//! The publications whose figures come with the program, one file each in `published/`, and their figures by key.
+//! The publications whose figures are built in, one file each in `published/`, and their figures by key.
 //!
-//! A figure stands there once, in the shape that its publication gives it, so that the two can be compared by eye.
+//! Each figure is there once, in the layout of its publication, so that the two can be compared by eye.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 
 use super::{Direction, Metric};
+use crate::spelling;
 
 /// File name and text of each.
 const FILES: &[(&str, &str)] = &[
@@ -26,9 +27,9 @@ pub struct PublishedFact {
     pub source: &'static str,
     /// Where in the publication it stands.
     pub place: &'static str,
-    /// The circumstances that it was measured under.
+    /// The circumstances of the measurement.
     pub setting: &'static str,
-    /// What was measured, where the metric does not say it.
+    /// The quantity measured, where the metric does not state it.
     pub what: String,
     /// What it can be compared by.
     pub metric: Option<Metric>,
@@ -107,14 +108,14 @@ struct Told {
     setting: String,
     what: String,
     direction: Direction,
-    /// What it is said of; each is a fact of its own.
+    /// The metrics it applies to; each is a separate fact.
     metrics: Vec<Metric>,
 }
 
 /// All facts, in the order of the files.
 ///
 /// # Panics
-/// If a file is not what it should be; all of them are part of the program, and a test reads them.
+/// If a file is invalid; all of them are part of the program, and a test reads them.
 pub fn facts() -> &'static [PublishedFact] {
     static FACTS: OnceLock<Vec<PublishedFact>> = OnceLock::new();
     FACTS.get_or_init(|| {
@@ -135,14 +136,11 @@ pub(super) fn find(key: &str) -> Vec<&'static PublishedFact> {
     facts().iter().filter(is).collect()
 }
 
-/// The key that is nearest in spelling to one that does not exist, as long as it.
+/// The key most similar to an unknown one, cut to as many parts.
 pub(super) fn nearest(key: &str) -> Option<String> {
     let parts = key.split('/').count();
     let cut = |fact: &PublishedFact| fact.key.split('/').take(parts).collect::<Vec<_>>().join("/");
-    let near = facts().iter().map(cut).map(|known| (strsim::jaro_winkler(key, &known), known));
-    near.filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, known)| known)
+    spelling::nearest(key, facts().iter().map(cut))
 }
 
 fn all_of(publication: &'static Publication) -> Result<Vec<PublishedFact>, String> {
@@ -204,7 +202,7 @@ fn cells(publication: &'static Publication, table: &'static Table) -> Result<Vec
 }
 
 impl Publication {
-    /// A fact of this publication that says nothing yet.
+    /// A fact of this publication without a value yet.
     fn fact(&'static self, key: &str) -> PublishedFact {
         PublishedFact {
             key: format!("{}/{key}", self.key),
@@ -259,8 +257,8 @@ mod tests {
         assert_eq!(find("machine-zone/150k-350").len(), 0, "a part of a name is no key");
     }
 
-    /// The shares of a CPU's time add up to the whole, up to the rounding of six figures. With a mistyped digit they do
-    /// not.
+    /// The shares of a CPU's time add up to the whole, up to the rounding of six figures. A mistyped digit breaks
+    /// that.
     #[test]
     fn the_times_of_each_cpu_add_up() {
         let tables = [("iperf-before", 5), ("iperf-after", 5), ("web-before", 17), ("web-after", 17)];
@@ -299,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Where a direction is about a load that has a table, the table says the same.
+    /// If a direction is about a load that has a table, the table agrees with it.
     #[test]
     fn directions_are_those_of_the_tables() {
         let directions = facts().iter().filter_map(|fact| fact.direction.map(|direction| (fact, direction)));

@@ -1,4 +1,4 @@
-//! What a sweep may ask for, and where in the file it asked for what it may not.
+//! The limits of a sweep, and the place in the file of a violation.
 
 use serde::Deserialize;
 use toml::{Spanned, Value};
@@ -44,7 +44,7 @@ impl Experiment {
         })
     }
 
-    /// Whether the sweep has for itself what it sweeps.
+    /// Whether only the sweep sets the swept quantity.
     fn validate_room(&self, sweep: &Sweep) -> Result<(), ExperimentError> {
         let refused = |why: &str| Err(out_of_range("sweep.over", &sweep.over, why));
         if self.exact() {
@@ -176,7 +176,7 @@ pub(crate) fn located(text: &str, error: ExperimentError) -> ExperimentError {
     ExperimentError::Text { line, column, what, nearest: None }
 }
 
-/// Checks what a candidate has of its own besides wire and settings.
+/// Checks a candidate's own properties other than wire and settings.
 pub(crate) fn connections(candidate: &Candidate, most: u32) -> Result<(), ExperimentError> {
     let Some(connections) = candidate.connections else { return Ok(()) };
     if candidate.name.is_none() {

@@ -87,7 +87,7 @@ fn what_is_wrong_has_key_line_and_remedy() {
     let values = |over: &str, values: &str| format!("[sweep]\nover = \"{over}\"\nvalues = [{values}]\n{TWO}");
     check(
         "[sweep]\nover = \"rate\"\nvals = [1]",
-        "line 5, column 1: unknown key `vals`; did you mean `values`?",
+        "line 5, column 1: unknown key `vals`, did you mean `values`?",
     );
     check(
         &values("los", "\"1%\""),

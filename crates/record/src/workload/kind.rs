@@ -13,7 +13,8 @@ pub enum WorkloadKind {
     Connect,
     /// Unary calls of gRPC on connections of HTTP/2 that stay open.
     Grpc,
-    /// Large objects over HTTP/1.1, a new connection for each; a trial is all of them, however long that takes.
+    /// Large objects over HTTP/1.1, a new connection for each; a trial ends when all of them have arrived, however
+    /// long that takes.
     Download,
     /// A request and an answer of as many bytes, over a TCP connection that stays open.
     TcpRr,
@@ -37,7 +38,7 @@ pub enum Measure {
 }
 
 impl WorkloadKind {
-    /// All of them, in display order.
+    /// Every kind, in display order.
     pub const ALL: [WorkloadKind; 8] = [
         WorkloadKind::Http,
         WorkloadKind::Connect,
@@ -63,7 +64,7 @@ impl WorkloadKind {
         }
     }
 
-    /// True for the first of them.
+    /// True for the default kind, the first one.
     pub fn is_usual(&self) -> bool {
         *self == WorkloadKind::Http
     }
@@ -103,7 +104,7 @@ impl WorkloadKind {
         matches!(self, WorkloadKind::Connect | WorkloadKind::Download)
     }
 
-    /// What is carried in datagrams.
+    /// True if the data is carried in datagrams.
     pub fn is_udp(self) -> bool {
         matches!(self, WorkloadKind::UdpRr | WorkloadKind::UdpStream)
     }

@@ -8,7 +8,7 @@ pub enum HttpVersion {
     /// The connection ends with the answer, unasked.
     #[serde(rename = "1.0")]
     Http10,
-    /// The connection stays unless one side wants it closed.
+    /// The connection persists unless one side asks to close it.
     #[default]
     #[serde(rename = "1.1")]
     Http11,
@@ -18,13 +18,13 @@ pub enum HttpVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerKind {
-    /// nginx if it is installed, else our own responder, and the report says which. Of `tcp-rr` and `udp-rr` our own
-    /// responder, of streams a receiver in this process.
+    /// nginx if it is installed, else our own responder; the report names it. For `tcp-rr` and `udp-rr` it is our own
+    /// responder, for streams a receiver in this process.
     #[default]
     Auto,
     /// nginx; an error if it is not installed.
     Nginx,
-    /// Our own responder.
+    /// The responder of the crate `load`.
     Hostgap,
 }
 

@@ -95,7 +95,7 @@ fn cut_at_every_byte_it_holds_every_whole_line() {
     let bytes = written(&lines);
     for length in 0..=bytes.len() {
         let cut = &bytes[..length];
-        // A line is whole with its last brace; the newline after it adds nothing.
+        // A line is complete with its last brace; the newline after it adds no information.
         let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
         let whole = ends.filter(|end| length >= *end).count();
         match read(cut) {
@@ -143,7 +143,7 @@ fn zeros_after_a_loss_of_power_are_a_cut() {
     assert_eq!((race.rounds.len(), race.notes.len()), (1, 1));
 }
 
-/// Rewrites a line's content and gives it its right checksum.
+/// Rewrites a line's content and recomputes its checksum.
 fn rewrite(bytes: &[u8], line: usize, change: impl Fn(String) -> String) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, text) in String::from_utf8(bytes.to_vec()).unwrap().lines().enumerate() {
@@ -241,7 +241,7 @@ fn a_round_that_was_taken_out_is_missed() {
     check(&[5], &["round 2 (counted from 0) is"]);
     check(&[3], &["round 0 (counted from 0) is"]);
     check(&[4, 6, 7], &["rounds 1, 3 to 4 (counted from 0) are"]);
-    // At the end only the end tells: without it the race was cut off, and the rounds did not run.
+    // Only the closing line marks the end: without it the race was cut off, and the rounds did not run.
     check(&[8], &["round 5 (counted from 0) is"]);
     check(&[8, 9], &[]);
     check(&[5, 8, 9], &["round 2 (counted from 0) is"]);
@@ -316,7 +316,7 @@ proptest! {
         let rest = (at + cut).min(bytes.len());
         let mixed = [&bytes[..at], &junk, &bytes[rest..]].concat();
         if let Ok(race) = read(&mixed) {
-            // Whatever came out, it was written by somebody who knew the checksum: a prefix of the race, or all of it.
+            // Any record that is read has valid checksums: it is a prefix of the race, or all of it.
             let lines = made::lines(1);
             prop_assert!(lines_of(&race).iter().all(|line| lines.contains(line)));
         }

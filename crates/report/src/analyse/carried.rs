@@ -10,7 +10,7 @@ pub(super) fn bytes(cell: &Cell<'_>) -> u64 {
     cell.sum(|trial| trial.carried.map_or(0, |carried| carried.bytes))
 }
 
-/// `None` where nothing is carried that would be read by that.
+/// `None` for workloads that are not judged by volume.
 pub(super) fn carried(cell: &Cell<'_>) -> Option<Carried> {
     let first = cell.trials.iter().find_map(|trial| trial.carried)?;
     let seconds = cell.sum(|trial| trial.duration_ns) as f64 / 1e9;

@@ -1,7 +1,7 @@
-//! Everyone against the reference, and the reference against itself.
+//! Compares all candidates with the reference, and the reference with itself.
 //!
-//! All candidates are resampled jointly: the n-th resample draws the same builds for each, so that what a build or a
-//! moment did to all of them cancels in the ratio.
+//! All candidates are resampled jointly: the n-th resample draws the same builds for each, so that an effect of a
+//! build or a moment on all of them cancels in the ratio.
 
 use record::Measure;
 use stats::{Interval, Percentile, Random, Resamples, Spread};
@@ -19,7 +19,7 @@ pub(super) enum Statistic {
     P99_9,
     P99_99,
     P99_999,
-    /// Answers per second.
+    /// Answers per second, or the volume carried.
     Throughput,
 }
 
@@ -72,7 +72,7 @@ impl Statistic {
     }
 }
 
-/// A verdict and what it was taken from.
+/// A verdict and the figures behind it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Judged {
     pub(super) verdict: Option<Verdict>,
@@ -186,8 +186,8 @@ impl Comparisons {
         Spread::new(above.value? / below.value?, resampled, self.units)
     }
 
-    /// A candidate's own figure with its 95 % interval, where it has one: not of who broke, since that raced on fewer
-    /// builds.
+    /// A candidate's own figure with its 95 % interval, if it has one. A broken candidate has none, since it raced on
+    /// fewer builds.
     pub(super) fn own(&self, entrant: usize, load: usize, of: Statistic) -> Option<(f64, Option<Interval>)> {
         let samples = &self.samples.get(entrant * self.loads + load)?[of as usize];
         let value = samples.value.filter(|value| value.is_finite())?;
@@ -201,7 +201,7 @@ impl Comparisons {
         Some(Ratio { value: interval.value, low: interval.low, high: interval.high })
     }
 
-    /// All percentiles' ratios to the reference; none for the reference itself.
+    /// The ratios of all percentiles to the reference's; empty for the reference itself.
     pub(super) fn ratios(&self, entrant: usize, load: usize) -> Ratios {
         if entrant == 0 {
             return Ratios::default();
@@ -216,8 +216,8 @@ impl Comparisons {
         }
     }
 
-    /// What a statistic must differ by, in the logarithm, to be more than noise: half the interval of the reference
-    /// against itself, or the difference between the two if that is more.
+    /// The difference of a statistic, in the logarithm, that exceeds noise: half the interval of the reference against
+    /// itself, or the difference between the two if that is larger.
     pub(super) fn floor(&self, load: usize, of: Statistic) -> Option<f64> {
         self.spread(1, load, of).as_ref().map(noise_floor)
     }
@@ -251,7 +251,7 @@ impl Comparisons {
 
     fn test(&self, entrant: usize, load: usize, of: Statistic, alpha: f64) -> Option<Test> {
         let interval = self.spread(entrant, load, of)?.interval(alpha);
-        // The control is judged by its interval alone: measured by a floor made of itself it could never differ.
+        // The control is judged by its interval alone: against a floor computed from itself it could never differ.
         let floor = if entrant == 1 { 0.0 } else { self.floor(load, of)? };
         let (above, below) = of.verdict_above();
         let verdict = if interval.holds(1.0) || interval.value.ln().abs() <= floor {
@@ -267,17 +267,16 @@ impl Comparisons {
     }
 }
 
-/// A difference, in the logarithm, that is too small to matter even where a race has no noise at all, as in counted
-/// time.
+/// A difference, in the logarithm, that is too small to matter even in a race without noise, as in counted time.
 const NOTHING: f64 = 0.001;
 
-/// The floor that the ratio of the control to the reference gives.
+/// The noise floor from the ratio of the control to the reference.
 pub(super) fn noise_floor(control: &Spread) -> f64 {
     let interval = control.interval(0.05);
     interval.half_width_ln().max(interval.value.ln().abs()).max(NOTHING)
 }
 
-/// One statistic's test.
+/// The test of one statistic.
 struct Test {
     of: Statistic,
     label: &'static str,

@@ -22,7 +22,7 @@ pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
     worst.into_iter().flatten().map(|(trials, _, reason)| VoidReason { reason, trials }).collect()
 }
 
-/// Its kind, how bad it is and what is said of the worst.
+/// Its kind, its severity and the text for the worst case.
 fn told(void: &Void) -> (usize, u64, String) {
     match void {
         Void::GeneratorLate { late_p99_ns, limit_ns } => {

@@ -32,8 +32,7 @@ fn instructions(race: &Race, load: usize) -> Vec<Instructions> {
         let least = runs.iter().copied().fold(f64::INFINITY, f64::min);
         stats::median(runs).map(|median| (most - least) / median)
     };
-    // What the reference differs by from itself, whether from one repetition to the next or from one topology to
-    // another.
+    // The reference's difference from itself, between repetitions or between topologies.
     let again = figure(1).zip(reference).map_or(0.0, |(again, reference)| (again / reference - 1.0).abs());
     let noise = runs.first().and_then(|(_, runs)| spread_of(runs)).unwrap_or(0.0).max(again);
     let of = |(index, (entrant, runs)): (usize, &(&Entrant, Vec<f64>))| {

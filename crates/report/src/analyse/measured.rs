@@ -55,8 +55,8 @@ fn softirq(cpu: &CpuTime) -> (f64, f64) {
     (cpu.softirq_ns as f64, cpu.all_ns() as f64)
 }
 
-/// The CPU of the server's node that spends most in softirq. It is chosen once, of all trials: of each resample by
-/// itself it would be whichever was unlucky.
+/// The CPU of the server's node that spends most time in softirq. It is chosen once, from all trials: chosen for each
+/// resample it would be whichever had bad luck.
 fn busiest(cell: &Cell<'_>) -> Option<u16> {
     let mut spent = BTreeMap::<u16, u64>::new();
     for trial in &cell.trials {
@@ -69,7 +69,7 @@ fn busiest(cell: &Cell<'_>) -> Option<u16> {
 
 /// The sum of the times of objects, or of response times, and how many there are.
 fn mean_time(trial: &TrialRecord) -> (f64, f64) {
-    // Shown exactly if at all: a histogram has three digits.
+    // Only exact values are shown: a histogram has three digits.
     match trial.carried.as_ref().and_then(|carried| carried.objects_ns) {
         Some(sum) => (sum as f64, trial.answered as f64),
         None => response_time(trial),

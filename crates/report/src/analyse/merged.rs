@@ -6,7 +6,7 @@ use hdrhistogram::Histogram as Hdr;
 use record::{Counters, CpuTime, Histogram, Measure, Race, TrialRecord};
 use stats::{Columns, Sparse};
 
-/// What is drawn as a whole when a race is resampled.
+/// The unit of resampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     /// A build with all its rounds.
@@ -43,15 +43,15 @@ impl Units {
     }
 }
 
-/// A trial and the unit that it belongs to.
+/// A trial and the number of its unit.
 type Tried<'a> = (usize, &'a TrialRecord);
 
-/// A candidate at a load: everything of its trials that count.
+/// A candidate at a load, with all its valid trials.
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
-    /// Trials that count.
+    /// The trials that count.
     pub(super) trials: Vec<&'a TrialRecord>,
-    /// The unit of each of them.
+    /// The unit of each trial.
     pub(super) unit_of: Vec<usize>,
     /// Trials that do not.
     pub(super) void: Vec<&'a TrialRecord>,

@@ -22,7 +22,7 @@ use compare::Comparisons;
 use merged::{Cells, Unit, Units};
 pub(crate) use profile::profiles;
 
-/// Says what a race says. The same record gives the same summary on every machine.
+/// Computes the results of a race. A record gives an identical summary on every machine.
 pub fn analyse(race: &Race) -> Summary {
     let units = Units::of(race);
     let cells = Cells::of(race, &units);
@@ -114,7 +114,7 @@ fn candidates(race: &Race, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<
     race.header.entrants.iter().enumerate().map(candidate).collect()
 }
 
-/// The place among the entrants gives the role: see [`record::Header::entrants`].
+/// The index among the entrants determines the role: see [`record::Header::entrants`].
 fn role(index: usize) -> Role {
     match index {
         0 => Role::Reference,

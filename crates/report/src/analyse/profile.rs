@@ -1,9 +1,9 @@
-//! From sampled stacks to time a request by parts.
+//! Turns sampled stacks into time per request, by parts.
 //!
-//! A part's samples are a Poisson count: their variance is their number. (They are taken on a grid, which makes it
-//! smaller, not greater.) Intervals are normal, at a level adjusted for the number of parts (Bonferroni), so that of
-//! all parts of a candidate together one in twenty is wrong. What they do not hold is what slices differ by for other
-//! reasons; so nothing is called a difference that is not greater than what the reference shows against itself.
+//! A part's samples are a Poisson count: their variance equals their number. (They are taken on a grid, which only
+//! makes it smaller.) Intervals are normal, at a level adjusted for the number of parts (Bonferroni), so that one
+//! candidate in twenty has a wrong one. They do not include other differences between slices. So a difference counts
+//! only if it is greater than the reference's difference from itself.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use stats::student_t_quantile;
 
 use crate::profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
 
-/// Student's t of so many degrees is the normal distribution.
+/// With this many degrees of freedom Student's t is the normal distribution.
 const DEGREES: u32 = 1_000;
 
 /// The loads that were sampled, in the order of the record's loads.
@@ -92,7 +92,7 @@ impl Counts {
             let index = Part::ALL.iter().position(|other| *other == part).expect("all parts are in the list");
             parts[index] += samples;
         }
-        // A candidate that answered nothing has no time a request; one answer keeps the figures finite.
+        // A candidate without answers has no time per request; assuming one answer keeps the figures finite.
         Counts { parts, us_per_sample: profile.period_ns as f64 / 1e3 / profile.requests.max(1) as f64 }
     }
 
@@ -110,7 +110,7 @@ impl Counts {
         deviates() * self.variance(samples).sqrt()
     }
 
-    /// Of the time that so many samples stand for. None at all may have been one.
+    /// The variance of the time that the samples represent. Zero samples count as one.
     fn variance(&self, samples: u64) -> f64 {
         samples.max(1) as f64 * self.us_per_sample.powi(2)
     }

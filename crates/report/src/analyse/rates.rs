@@ -8,7 +8,7 @@ use super::merged::{Cell, Cells};
 use super::{by_cpu, carried, describe, tail};
 use crate::summary::{CurvePoint, Need, Precision, Quantiles, RateSummary};
 
-/// ±3 %, the precision that a reader of a race may want.
+/// ±3 %, the precision that readers may want.
 const PRECISION: f64 = 0.03;
 /// More builds than is practical.
 pub(super) const UNITS_MAX: u32 = 200_000;

@@ -8,7 +8,7 @@ use crate::sweep::{Swept, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptP
 /// Rates that were written as the same share are the same to this.
 const SAME: f64 = 1e-6;
 
-/// What a sweep says; `None` where there was none, or its values are none of this hostgap's.
+/// The results of a sweep; `None` without one, or if this hostgap does not know its values.
 pub(super) fn swept(race: &Race, comparisons: &Comparisons) -> Option<Swept> {
     let sweep = race.header.experiment.sweep.as_ref()?;
     let places = sweep.places().ok()?;
@@ -89,7 +89,7 @@ impl Curves<'_> {
         charts
     }
 
-    /// Who belongs to which line, by rising value, in the order in which lines were asked for.
+    /// The candidates of each line, by ascending value; lines are in the order of the experiment.
     fn lines_of_candidates(&self) -> Vec<(String, Vec<(f64, usize)>)> {
         let mut lines: Vec<(String, Vec<(f64, usize)>)> = vec![];
         for candidate in &self.race.header.experiment.candidates {
@@ -110,11 +110,11 @@ impl Curves<'_> {
         lines
     }
 
-    /// The place of a load on the axis; `None` for one that the sweep did not ask for, as the closed loop beside rates.
+    /// The place of a load on the axis; `None` for a load outside the sweep, such as the closed loop beside rates.
     fn place(&self, load: &Load) -> Option<f64> {
         let wanted = match self.sweep.over {
             Over::BodyBytes => f64::from(load.body_bytes),
-            // A record has the share and the rate that it came to; what was asked for is on the axis.
+            // A record has the share and the resulting rate; the axis shows the value that was requested.
             _ => load.of_capacity.map(|share| share * 100.0).or(load.rate_per_s)?,
         };
         self.places.iter().copied().find(|place| (place - wanted).abs() <= SAME * wanted.abs())

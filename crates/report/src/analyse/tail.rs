@@ -1,4 +1,4 @@
-//! What the counters of lost packets say about a tail, and what they do not.
+//! Explains a tail by the counters of lost packets, within their limits.
 
 use record::{Entrant, Histogram, Race, Underlay, WorkloadKind};
 
@@ -7,14 +7,14 @@ use crate::figures::counted;
 
 /// Linux's minimum retransmission time-out (`TCP_RTO_MIN`, 200 ms), less what a clock tick may round off.
 const RTO_MIN_NS: u64 = 190_000_000;
-/// A wire that takes no longer than this for a round trip makes no sample of that length by itself, and adds little to
-/// the 200 ms: the four round trips of a connection in TLS are still less than half of them.
+/// A wire with at most this round-trip time cannot cause a sample of 200 ms by itself, and adds little to one: even
+/// the four round trips of a TLS connection are less than half of it.
 const ROUND_TRIP_NS_MAX: u64 = 20_000_000;
-/// Settings that give TCP another minimum.
+/// Settings that change TCP's minimum retransmission timeout.
 const RTO_KNOBS: [&str; 2] = ["rto_min", "tcp_rto_min_us"];
 
-/// What was sent again, which time-outs expired, and how many answers took as long as one. That an answer took so long
-/// says by itself nothing about why: a wire, a queue or an object may be as long.
+/// Reports retransmissions, expired timers, and how many answers took at least as long as a timeout. A long answer
+/// alone does not prove a timeout: a wire, a queue or an object may take as long.
 pub(super) fn tail(race: &Race, entrant: usize, cell: &Cell<'_>) -> Option<String> {
     let sent_again = cell.sum(|trial| trial.counters.retransmits);
     let expiries = cell.sum(|trial| trial.counters.rto_expiries);
@@ -61,12 +61,12 @@ pub(super) fn tail(race: &Race, entrant: usize, cell: &Cell<'_>) -> Option<Strin
     Some(format!("{told}; {took}{why}"))
 }
 
-/// Whether a sample of 200 ms can be a time-out at all, and not what the workload, the wire or a setting makes of it.
+/// Whether a sample of 200 ms can come from a timeout, as opposed to the workload, the wire or a setting.
 fn shows_time_outs(race: &Race, entrant: &Entrant) -> bool {
     let experiment = &race.header.experiment;
     let one_answer = match experiment.workload.kind {
         WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Grpc | WorkloadKind::TcpRr => true,
-        // An object takes as long as it is large; what is no TCP is not sent again; and streams have no answers.
+        // An object's time depends on its size, UDP is not retransmitted, and streams have no answers.
         WorkloadKind::Download | WorkloadKind::UdpRr | WorkloadKind::TcpStream | WorkloadKind::UdpStream => {
             false
         }
@@ -80,8 +80,8 @@ fn shows_time_outs(race: &Race, entrant: &Entrant) -> bool {
     one_answer && usual_rto && is_short(&underlay)
 }
 
-/// A wire with a rate has a queue of its own, which holds a round trip's worth of packets or 20 ms' in each direction,
-/// and of large packets several times that; the queue before a line rate holds a thousand packets.
+/// A wire with a rate has its own queue, which holds the packets of a round trip or of 20 ms in each direction, and
+/// several times that for large packets; the queue in front of a line rate holds a thousand packets.
 fn is_short(underlay: &Underlay) -> bool {
     let ways = [underlay.to_server(), underlay.to_client()];
     let ns = |of: Option<record::Delay>| of.map_or(0, |delay| delay.ns);

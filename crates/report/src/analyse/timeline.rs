@@ -14,7 +14,7 @@ const STEPS_MAX: u32 = 100;
 /// A figure of a single trial.
 type Figure = fn(&TrialRecord) -> u64;
 
-/// What is counted, by trial; a row that counts nothing is left out.
+/// The counters of a trial; a row that is zero throughout is left out.
 const COUNTS: [(Quantity, Figure); 7] = [
     (Quantity::Void, |trial| u64::from(trial.void.is_some())),
     (Quantity::Unanswered, |trial| trial.missed),
@@ -28,7 +28,7 @@ const COUNTS: [(Quantity, Figure); 7] = [
     }),
 ];
 
-/// The percentiles of a trial, the one that is wanted first.
+/// The percentiles of a trial, in order of preference.
 type OfTrial = fn(&Quantiles) -> Option<u64>;
 const LADDER: [(Percentile, OfTrial); 3] =
     [(Percentile::P99, |of| of.p99), (Percentile::P90, |of| of.p90), (Percentile::P50, |of| of.p50)];
@@ -127,7 +127,7 @@ fn all<'t>(trials: &[&'t TrialRecord]) -> impl Iterator<Item = &'t TrialRecord> 
     trials.iter().copied()
 }
 
-/// Those that count.
+/// The trials that count.
 fn counted<'t>(trials: &[&'t TrialRecord]) -> impl Iterator<Item = &'t TrialRecord> {
     all(trials).filter(|trial| trial.void.is_none())
 }

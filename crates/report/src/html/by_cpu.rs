@@ -1,7 +1,7 @@
-//! The time of each CPU as bars and as a table; nothing where it was not asked for.
+//! The time of each CPU as bars and as a table; empty if it was not requested.
 //!
-//! A panel a candidate, side by side, with the same rows: so one busy CPU in one of them and several half busy ones in
-//! the next are seen at a glance.
+//! One panel for each candidate, side by side, with equal rows. So one busy CPU in one panel and several half busy
+//! ones in the next are visible at a glance.
 
 use super::marks;
 use super::markup::Markup;
@@ -36,7 +36,7 @@ const STACK: [usize; 6] = [0, 1, 2, 3, 5, 4];
 /// A candidate with its rows.
 type Panel<'a> = (usize, &'a Candidate, Vec<CpuRow>);
 
-/// What is drawn: a load of a summary for a frame.
+/// The input of a drawing: a load of a summary, and a frame.
 struct Plot<'a> {
     panels: Vec<Panel<'a>>,
     frame: Frame,
@@ -72,7 +72,7 @@ fn panels(summary: &Summary, load: usize) -> Vec<Panel<'_>> {
     by_cpu::at(summary, load).into_iter().map(panel).collect()
 }
 
-/// Where the parts of a row lie, as part, begin and end; parts that are nothing have no place.
+/// The places of the parts of a row, as part, begin and end; parts of zero length are left out.
 fn segments(row: &CpuRow, scale: &Linear) -> Vec<(usize, f64, f64)> {
     let mut from = 0.0;
     let mut segments = vec![];

@@ -1,5 +1,4 @@
-//! How much goes through at all: answers a second when every connection sends again at once, as a share of the
-//! reference's.
+//! Capacity: answers per second when every connection sends again at once, as a share of the reference's.
 
 use super::marks::{self, key};
 use super::markup::Markup;
@@ -14,7 +13,7 @@ use crate::{Candidate, Ratio, Role, Summary};
 const HEAD: f64 = 14.0;
 const FOOT: f64 = 44.0;
 
-/// Writes the section.
+/// Writes the section on capacity.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "capacity")], |m| {
         m.leaf("h2", &[], "Capacity");

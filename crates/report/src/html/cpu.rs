@@ -1,4 +1,4 @@
-//! CPU time a request, of both nodes, split into softirq and the rest: bars and a table a load.
+//! CPU time per request, of both nodes, split into softirq and the rest: bars and a table for each load.
 
 use super::by_cpu;
 use super::marks::{self, key};
@@ -37,7 +37,7 @@ const SIDES: [Side; 2] = [
     },
 ];
 
-/// What is drawn.
+/// The input of a drawing.
 struct Plot<'a> {
     summary: &'a Summary,
     load: usize,
@@ -46,7 +46,7 @@ struct Plot<'a> {
     most: f64,
 }
 
-/// Writes the section.
+/// Writes the section on CPU time.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "cpu")], |m| {
         let of = carried::subject(carried::measure(summary));

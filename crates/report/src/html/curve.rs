@@ -14,7 +14,7 @@ const LABEL: f64 = 16.0;
 /// The most points of a line: finer is not seen, and the page grows with them.
 const POINTS_MAX: usize = 120;
 
-/// What is drawn: a load of a summary for a frame.
+/// The input of a drawing: a load of a summary, and a frame.
 struct Plot<'a> {
     summary: &'a Summary,
     load: usize,
@@ -25,14 +25,14 @@ struct Plot<'a> {
     y: Log,
 }
 
-/// A candidate's points.
+/// The points of one candidate.
 struct Line<'a> {
     index: usize,
     candidate: &'a Candidate,
     points: Vec<CurvePoint>,
 }
 
-/// Writes the section.
+/// Writes the section on percentiles.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "curves")], |m| {
         m.leaf("h2", &[], "Latency by percentile");
@@ -205,7 +205,7 @@ impl<'a> Plot<'a> {
     }
 }
 
-/// A tick of microseconds, without digits that it does not need.
+/// A tick in microseconds, without superfluous digits.
 fn tick_text(tick: f64) -> String {
     match tick {
         small if small < 10.0 => format!("{}", (small * 1e4).round() / 1e4),

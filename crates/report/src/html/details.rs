@@ -1,4 +1,4 @@
-//! Everything about one data path: how it is built, what it was measured as, what went wrong.
+//! The details of each data path: its construction, its figures and its failures.
 
 use super::marks;
 use super::markup::Markup;
@@ -6,7 +6,7 @@ use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Candidate, Need, RateSummary, Summary, VoidReason};
 
-/// Writes the section.
+/// Writes the section on details.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "paths")], |m| {
         m.leaf("h2", &[], "Each data path");

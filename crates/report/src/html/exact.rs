@@ -12,7 +12,7 @@ use crate::{Candidate, Exact, Instructions, Summary, Verdict};
 const HEAD: f64 = 14.0;
 const FOOT: f64 = 44.0;
 
-/// Writes the section.
+/// Writes the section on counted instructions.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "exact")], |m| {
         m.leaf("h2", &[], "Instructions per request");

@@ -1,7 +1,7 @@
-//! A flame graph: stacks that begin alike lie on one another, and a box is as wide as the samples that went through its
-//! function. Its colours show the part of the kernel, or what the function takes more or less than with the reference.
+//! A flame graph: stacks with a common beginning lie on one another, and a box is as wide as the samples that went
+//! through its function. Its colours show the part of the kernel, or the function's difference from the reference.
 //!
-//! Widths are shares of the window, so that letters keep their size; each box is a drawing of its own, which clips its
+//! Widths are shares of the window, so that letters keep their size. Each box is a separate drawing, which clips its
 //! name. All boxes are there without the script, which adds zooming and searching.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const STEPS: [f64; 3] = [0.002, 0.01, 0.03];
 /// A difference of fewer standard deviations is chance (95 %).
 const DEVIATES: f64 = 1.96;
 
-/// Stacks, and what a sample of them is in microseconds a request.
+/// Stacks, and the value of a sample in microseconds per request.
 #[derive(Clone, Copy)]
 pub(super) struct Stacks<'a> {
     pub(super) stacks: &'a [(String, u64)],
@@ -96,7 +96,7 @@ impl<'a> Node<'a> {
 }
 
 impl Graph<'_> {
-    /// A box and those of the functions that it called, above it.
+    /// Writes a box, with the boxes of the functions that it called above it.
     fn write(&self, m: &mut Markup, (name, node): (&str, &Node), other: Option<&Node>, spot: Spot) {
         self.write_box(m, (name, node), other, spot);
         let mut at = spot.percent;

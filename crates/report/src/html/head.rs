@@ -76,7 +76,7 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
     facts
 }
 
-/// The noise of the race: the difference of the reference from itself.
+/// The noise of the race: the reference's difference from itself.
 fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
     if let Some(reference) = summary.exact.first().and_then(|counts| counts.candidates.first()) {
         let remark = format!("repetitions of {}", marks::reference(summary));

@@ -11,7 +11,7 @@ use crate::{Precision, Summary};
 /// What [`Precision`] is given of, as it is named there.
 const PRECISE: [&str; 3] = ["p50", "p99", "req/s"];
 
-/// Writes the section.
+/// Writes the section on the machine.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "machine")], |m| {
         m.leaf("h2", &[], "Machine and settings");
@@ -33,7 +33,7 @@ pub(super) fn facts(m: &mut Markup, caption: &str, facts: Vec<(String, String)>)
     Table { caption, head: vec!["what".to_owned(), "value".to_owned()], rows }.write(m);
 }
 
-/// What is known of a machine.
+/// The known facts about a machine.
 pub(super) fn of(machine: &Machine) -> Vec<(String, String)> {
     let mut facts = vec![
         ("kernel".to_owned(), machine.kernel.clone()),

@@ -1,5 +1,5 @@
-//! What a candidate and a verdict look like wherever they are drawn: a class for the style, a word, a mark. Nothing is
-//! shown by colour alone.
+//! The marks of candidates and verdicts in all drawings: a class for the style, a word, a sign. Colour is never the
+//! only mark.
 
 use super::svg::{At, Svg, at};
 use crate::{Candidate, RateSummary, Role, Summary, Verdict};
@@ -23,7 +23,7 @@ pub(super) fn line_class(summary: &Summary, index: usize) -> String {
     }
 }
 
-/// The class of a contender's line where so many are before it.
+/// The class of a contender's line, by the number of contenders before it.
 pub(super) fn contender_class(before: usize) -> String {
     let dash = DASHES[before / COLOURS.len() % DASHES.len()];
     format!("{}{dash}", COLOURS[before % COLOURS.len()])
@@ -61,12 +61,12 @@ pub(super) fn mark(svg: &mut Svg, verdict: Option<Verdict>, place: At) {
     svg.path("mark", &points);
 }
 
-/// Those that raced, with their place in the summary.
+/// The candidates that raced, with their index in the summary.
 pub(super) fn runners(summary: &Summary) -> impl Iterator<Item = (usize, &Candidate)> {
     summary.candidates.iter().enumerate().filter(|(_, candidate)| candidate.runnable)
 }
 
-/// Those of them that have figures at a load.
+/// The candidates that raced and have figures at a load.
 pub(super) fn runners_at(
     summary: &Summary,
     load: usize,
@@ -89,7 +89,7 @@ pub(super) fn stands_for(candidate: &Candidate) -> String {
     candidate.stands_for.replace('`', "")
 }
 
-/// A name that fits into `most` letters. What is left out is its middle: names of settings differ at their ends.
+/// A name shortened to at most `most` letters, by leaving out its middle: names of settings differ at their ends.
 pub(super) fn fitting(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();

@@ -1,6 +1,6 @@
-//! A writer of HTML and SVG text that cannot be left unbalanced or unescaped: names of tags and attributes are
-//! constants of this crate, everything else is escaped, and an element is closed by the end of the closure that fills
-//! it. Knows nothing of what is written.
+//! A writer of HTML and SVG text that cannot be left unbalanced or unescaped. Names of tags and attributes are
+//! constants of this crate, all other text is escaped, and an element ends with the closure that fills it. It does not
+//! know the content.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ pub(super) type Attrs<'a> = &'a [(&'static str, &'a str)];
 pub(super) struct Markup(String);
 
 impl Markup {
-    /// Nothing yet.
+    /// Markup without content.
     pub(super) fn new() -> Markup {
         Markup::default()
     }
@@ -40,7 +40,8 @@ impl Markup {
         self.0.push_str("/>");
     }
 
-    /// A text. Characters that HTML forbids, and those that turn the direction of writing around, are shown as `\u202e`.
+    /// Writes a text. Characters that HTML forbids, and those that reverse the direction of writing, are shown as
+    /// `\u202e`.
     pub(super) fn text(&mut self, text: &str) {
         for character in text.chars() {
             match character {
@@ -68,7 +69,7 @@ impl Markup {
         self.0.push_str(&other.0);
     }
 
-    /// The finished text.
+    /// The finished markup.
     pub(super) fn into_string(self) -> String {
         self.0
     }

@@ -6,7 +6,7 @@ use super::text;
 use crate::Summary;
 use record::Experiment;
 
-/// Writes the sections.
+/// Writes the sections on the method.
 pub(super) fn sections(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "method")], |m| {
         m.leaf("h2", &[], "Method");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     proptest! {
-        // What cannot be raced is left out, and is more than half of what is made.
+        // Experiments that cannot be raced are rejected; they are more than half of the generated ones.
         #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::default() })]
 
         #[test]

@@ -1,8 +1,7 @@
-//! The page of a race, or of a search for settings: one HTML file that needs nothing else, for readers who have to rely
-//! on it.
+//! The page of a race, or of a search for settings: one self-contained HTML file, for readers who have to rely on it.
 //!
-//! Every plotted figure also stands in a table; nothing is shown by colour alone; without its script the page is
-//! complete. All text of a record is escaped, wherever it ends up.
+//! Every plotted figure is also in a table, colour is never the only mark, and the page is complete without its
+//! script. All text of a record is escaped, wherever it appears.
 
 mod by_cpu;
 mod capacity;
@@ -58,7 +57,7 @@ pub fn search_page(search: &Search) -> String {
     whole(&search::title(search), Sources { style: "", script: "" }, |m| search::body(m, search))
 }
 
-/// What a page has of its own beside what all have.
+/// The sources of a page besides the common ones.
 #[derive(Clone, Copy)]
 struct Sources {
     style: &'static str,
@@ -87,7 +86,7 @@ fn head(m: &mut Markup, title: &str, style: &'static str) {
     m.empty("meta", &[("charset", "utf-8")]);
     m.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
     m.empty("meta", &[("name", "color-scheme"), ("content", "light dark")]);
-    // The page loads nothing; this keeps it so even if a text of a record should ever slip through.
+    // The page loads no resources; this enforces it even if a text of a record should ever slip through.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
     m.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", policy)]);
     m.leaf("title", &[], &format!("{title} · hostgap"));

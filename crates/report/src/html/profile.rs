@@ -24,7 +24,7 @@ const FIGURE: f64 = 46.0;
 /// Letters of a candidate's name.
 const NAME: usize = 26;
 
-/// Writes the section, if anything was sampled.
+/// Writes the section, if there are samples.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     if summary.profiles.is_empty() {
         return;
@@ -78,7 +78,7 @@ fn cost_text(cost: &Cost) -> String {
     format!("{:.digits$} ±{:.digits$}", cost.us_per_request, cost.half_width_us)
 }
 
-/// Brackets mark what is within the noise.
+/// Parentheses mark a difference within the noise.
 fn difference_text(difference: &Difference) -> String {
     let digits = decimals(difference.half_width_us);
     let text = format!("{} ±{:.digits$}", signed(difference.us, digits), difference.half_width_us);
@@ -93,7 +93,7 @@ fn drawn_parts(load: &ProfiledLoad) -> Vec<usize> {
     (0..Part::ALL.len()).filter(differs).collect()
 }
 
-/// Those that have something to differ from.
+/// The candidates that have a reference to differ from.
 fn compared<'a>(summary: &'a Summary, load: &'a ProfiledLoad) -> impl Iterator<Item = (usize, &'a Profiled)> {
     let compared = load.candidates.iter().filter(|candidate| candidate.total.difference.is_some());
     compared.filter_map(|profiled| Some((place(summary, profiled)?, profiled)))

@@ -28,7 +28,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     });
 }
 
-/// What this run says: the counts, and why the rest was not compared.
+/// The result of this run: the counts, and why the other figures were not compared.
 fn found(m: &mut Markup, summary: &Summary) {
     if let Some(sentence) = &summary.agreement {
         m.leaf("p", &[("class", "lead")], sentence);
@@ -43,7 +43,7 @@ fn found(m: &mut Markup, summary: &Summary) {
     }
 }
 
-/// What the author saw, which says nothing about this run.
+/// The author's observations, which do not describe this run.
 fn authors_run(m: &mut Markup, summary: &Summary) {
     let reading = &summary.experiment.reading;
     if reading.trim().is_empty() {
@@ -71,7 +71,7 @@ fn sources(summary: &Summary) -> Vec<&str> {
     sources
 }
 
-/// `[2]`; nothing where there is but one.
+/// The number of a source, `[2]`; empty if there is only one.
 fn number(figure: &PublishedFigure, sources: &[&str]) -> String {
     let place = sources.iter().position(|source| *source == figure.source);
     place.filter(|_| sources.len() > 1).map_or_else(String::new, |place| format!(" [{}]", place + 1))
@@ -141,7 +141,7 @@ fn block(m: &mut Markup, summary: &Summary, load: &str, figures: &[&PublishedFig
 fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources: &[&str]) -> Row {
     let unit = if figure.unit == record::RATIO { "" } else { &*figure.unit };
     let value = |value: f64| format!("{} {unit}", text::significant_short(value)).trim_end().to_owned();
-    // Who is ahead of whom is what the ratio says.
+    // With a direction, the ratio itself states which is ahead.
     let what = if figure.direction.is_some() { "" } else { &*figure.what };
     let mut name = [figure.metric.unwrap_or_default(), what].join(" ").trim().to_owned();
     if with_setting && !figure.setting.is_empty() {
@@ -150,7 +150,7 @@ fn row(summary: &Summary, figure: &PublishedFigure, with_setting: bool, sources:
     name.push_str(&number(figure, sources));
     let ratio =
         |ratio: &Option<Ratio>| plottable(ratio.as_ref()).map_or_else(|| text::NONE.to_owned(), text::ratio);
-    // What both are divided by goes without saying where it is the reference.
+    // The divisor is not mentioned if it is the reference.
     let divided = match figure.against == marks::reference(summary) {
         true => String::new(),
         false => format!(" ÷ {}", figure.against),

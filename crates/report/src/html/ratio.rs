@@ -1,5 +1,5 @@
-//! Who is slower than the reference, and by how much: p50 and p99 ÷ the reference's with their intervals, the noise of
-//! the reference against itself behind them, the verdict beside them; and the same as a table.
+//! The candidates' slowdown: p50 and p99 ÷ the reference's with their intervals, the noise of the reference against
+//! itself behind them, the verdict beside them. The table contains these figures too.
 
 use record::Measure;
 
@@ -52,7 +52,7 @@ const BANDWIDTH: Statistic = Statistic {
 };
 const PACKETS: Statistic = Statistic { name: "packets/s", ..THROUGHPUT };
 
-/// What is drawn of a load, and given with its interval in the table.
+/// The statistics of a load that are drawn, and given with their intervals in the table.
 fn statistics(summary: &Summary, load: usize) -> &'static [Statistic] {
     match carried::measure(summary) {
         Measure::Latency => {}
@@ -67,7 +67,7 @@ fn statistics(summary: &Summary, load: usize) -> &'static [Statistic] {
     }
 }
 
-/// What is drawn: a load of a summary for a frame.
+/// The input of a drawing: a load of a summary, and a frame.
 struct Plot<'a> {
     summary: &'a Summary,
     load: usize,
@@ -76,7 +76,7 @@ struct Plot<'a> {
     rows: Vec<(usize, &'a Candidate, &'a RateSummary)>,
 }
 
-/// Writes the section.
+/// Writes the section on ratios.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     let reference = marks::reference(summary);
     m.within("section", &[("id", "ratio")], |m| {
@@ -166,7 +166,7 @@ impl<'a> Plot<'a> {
         })
     }
 
-    /// Names left of both panels and verdicts right of them.
+    /// Draws names left of both panels and verdicts right of them.
     fn draw_names(&self, svg: &mut Svg) {
         let whole = Panel { left: 0.0, right: 0.0, top: 0.0 };
         for (row, (index, candidate, rate)) in self.rows.iter().enumerate() {
@@ -263,8 +263,8 @@ pub(super) fn tick_text(tick: f64) -> String {
     text
 }
 
-/// The ends of a panel's axis: everything in it, 1 ± 5 % at least. An interval much wider than the ratios themselves
-/// is cut, since it would press all others together.
+/// The ends of a panel's axis: all ratios, and at least 1 ± 5 %. An interval much wider than the ratios themselves is
+/// cut, since it would compress all others.
 pub(super) fn domain(ratios: &[&Ratio], floor: Option<f64>) -> (f64, f64) {
     let least = ratios.iter().map(|ratio| ratio.value).fold(1.0, f64::min);
     let most = ratios.iter().map(|ratio| ratio.value).fold(1.0, f64::max);

@@ -9,7 +9,7 @@ pub(super) const HEAD: f64 = 34.0;
 /// From the last row to the end of a panel: ticks.
 const FOOT: f64 = 30.0;
 
-/// The part of a drawing that has a scale of its own, with a row for each candidate.
+/// A part of a drawing with a separate scale and a row for each candidate.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
     pub(super) left: f64,
@@ -18,7 +18,7 @@ pub(super) struct Panel {
 }
 
 impl Panel {
-    /// The height of a panel of so many rows.
+    /// The height of a panel of `rows` rows.
     pub(super) fn height(frame: Frame, rows: usize) -> f64 {
         HEAD + height(frame) * rows as f64 + FOOT
     }
@@ -28,18 +28,18 @@ impl Panel {
         middle(frame, self.top + HEAD, row)
     }
 
-    /// From the first row's top to the end of so many rows.
+    /// The span from the first row's top to the end of `rows` rows.
     pub(super) fn span(self, frame: Frame, rows: usize) -> (f64, f64) {
         (self.top + HEAD, self.top + HEAD + height(frame) * rows as f64)
     }
 
-    /// Writes its name.
+    /// Draws the panel's title above its rows.
     pub(super) fn draw_title(self, svg: &mut Svg, title: &str) {
         svg.text("panel", at(self.left, self.top + 18.0), Anchor::Start, title);
     }
 }
 
-/// The height of a row; in narrow frames the name stands above what is drawn.
+/// The height of a row; in narrow frames the name is above the drawing.
 pub(super) fn height(frame: Frame) -> f64 {
     match frame {
         Frame::Wide => 26.0,

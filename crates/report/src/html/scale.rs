@@ -1,7 +1,7 @@
 //! From figures to coordinates: a logarithmic scale for ratios and latencies, HdrHistogram's scale for percentiles,
 //! a linear one from zero for bars, their ticks, and labels that keep a distance from one another.
 
-/// A logarithmic scale.
+/// A scale on which equal ratios have equal lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Log {
     low: f64,

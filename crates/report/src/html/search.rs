@@ -29,7 +29,7 @@ pub(super) fn body(m: &mut Markup, search: &Search) {
     });
 }
 
-/// The page's name.
+/// The title of a search's page.
 pub(super) fn title(search: &Search) -> String {
     format!("{} of {}", search.objective, search.incumbent)
 }
@@ -100,7 +100,7 @@ fn facts(search: &Search) -> [(&'static str, String, String); 5] {
     ]
 }
 
-/// How far the incumbent's interval against itself reaches from 1, in the last calibration.
+/// The distance from 1 of the incumbent's interval against itself, in the last calibration.
 fn noise(search: &Search) -> Option<f64> {
     let calibration = search.stages.iter().rfind(|stage| stage.name == "calibration")?;
     let ratio = calibration.arms.first()?.ratio?;

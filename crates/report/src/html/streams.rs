@@ -1,4 +1,4 @@
-//! What downloads and streams carried, as a table; nothing for races that are read by times.
+//! The data volume of downloads and streams, as a table; empty for races that are judged by times.
 
 use super::marks;
 use super::markup::Markup;

@@ -30,16 +30,16 @@ pub(super) enum Anchor {
 /// For what window a drawing is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// From 900 px.
+    /// For windows of 900 px and more.
     Wide,
-    /// Below.
+    /// For narrower windows.
     Narrow,
 }
 
-/// What a drawing says to those who cannot see it.
+/// The description of a drawing for screen readers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caption<'a> {
-    /// Its name.
+    /// The name of the drawing.
     pub(super) title: &'a str,
     /// What it shows, and where the figures stand as text.
     pub(super) desc: &'a str,
@@ -75,7 +75,7 @@ impl Frame {
 }
 
 impl Svg {
-    /// Nothing yet.
+    /// A drawing without content.
     pub(super) fn new() -> Svg {
         Svg::default()
     }
@@ -106,7 +106,7 @@ impl Svg {
         self.0.leaf("title", &[], text);
     }
 
-    /// A straight line.
+    /// Draws a straight line.
     pub(super) fn line(&mut self, class: &str, from: At, to: At) {
         let (x1, y1, x2, y2) = (number(from.x), number(from.y), number(to.x), number(to.y));
         self.0.empty("line", &[("class", class), ("x1", &x1), ("y1", &y1), ("x2", &x2), ("y2", &y2)]);
@@ -125,7 +125,7 @@ impl Svg {
         self.0.empty("circle", &[("class", class), ("cx", &x), ("cy", &y), ("r", &r)]);
     }
 
-    /// A line through points, or a surface, as the class says.
+    /// Draws a line through points, or a surface, depending on the class.
     pub(super) fn path(&mut self, class: &str, points: &[At]) {
         self.0.empty("path", &[("class", class), ("d", &path_data(points))]);
     }
@@ -148,8 +148,8 @@ impl Svg {
     }
 }
 
-/// A coordinate with one digit after the point, which is below what a screen shows; what is no number is 0, so that a
-/// drawing never becomes unreadable as a whole.
+/// A coordinate with one decimal, which is finer than a screen. An invalid number becomes 0, so that one bad value
+/// does not break the whole drawing.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "0".to_owned();

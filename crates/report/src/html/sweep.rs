@@ -12,7 +12,7 @@ use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Summary, Swept, SweptChart, SweptFigure, SweptLine, carried, figures};
 
-/// Writes the section; nothing where nothing was swept.
+/// Writes the section; empty without a sweep.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     let Some(sweep) = &summary.sweep else { return };
     m.within("section", &[("id", "sweep")], |m| {
@@ -182,7 +182,7 @@ fn table(m: &mut Markup, summary: &Summary, sweep: &Swept, index: usize) {
     Table { caption: &caption, rows: rows.collect(), head }.write(m);
 }
 
-/// A value of the axis as it was asked for: sizes are not rounded.
+/// A value of the axis as requested: sizes are not rounded.
 fn tick(value: f64) -> String {
     if value >= 0.0 && value.fract() == 0.0 {
         text::grouped(value as u64)

@@ -4,7 +4,7 @@ use super::markup::Markup;
 
 /// A table to be written.
 pub(super) struct Table<'a> {
-    /// What it shows.
+    /// The caption above the table.
     pub(super) caption: &'a str,
     /// The heads of the columns, the names' column first.
     pub(super) head: Vec<String>,
@@ -57,7 +57,7 @@ impl Cell {
 }
 
 impl Table<'_> {
-    /// Writes it.
+    /// Writes the table with its caption.
     pub(super) fn write(&self, m: &mut Markup) {
         // A frame that scrolls must be reachable by keyboard, and then needs a name.
         let frame =

@@ -1,5 +1,5 @@
-//! The page as a whole: it can be parsed, brings everything it needs, shows in tables what it draws, and lets nothing
-//! of a record become markup.
+//! The page as a whole: it can be parsed, is self-contained, has tables for its drawings, and no text of a record
+//! becomes markup.
 
 use std::collections::BTreeMap;
 
@@ -234,7 +234,7 @@ fn a_profile_has_a_figure_a_table_and_a_graph_of_each() {
         section.split_once("Flame graph of docker</title>").unwrap().1.split_once("</div>").unwrap().0;
     assert!(docker.contains("f x-netfilter more") && docker.contains(">nf_conntrack_in</text>"));
     assert!(docker.contains("f x-scheduler less"), "what is less has another colour");
-    // What the sampling cannot tell is in brackets in the table, and has a bar without a figure.
+    // Differences within the noise are in parentheses in the table, and have a bar without a figure.
     assert!(section.contains(">(+0.") && section.contains(">(−0."));
     let brackets = section.matches("data-v=\"(").count();
     let (bars, figures) = (section.matches("data-v=").count(), section.matches("class=\"value\"").count());

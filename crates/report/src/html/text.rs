@@ -1,5 +1,4 @@
-//! Figures as a reader wants them: three significant digits, narrow spaces between thousands, the unit's name left to
-//! the head of the column.
+//! Figures for readers: three significant digits, narrow spaces between thousands, and the unit in the column's head.
 
 use record::Placement;
 
@@ -21,7 +20,7 @@ pub(super) fn micros_or_none(ns: Option<u64>) -> String {
     ns.map_or_else(|| NONE.to_owned(), micros)
 }
 
-/// A figure with three significant digits, thousands grouped; [`NONE`] for what is no number.
+/// A figure with three significant digits, thousands grouped; [`NONE`] for an invalid number.
 pub(super) fn significant(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_owned();
@@ -138,7 +137,7 @@ pub(super) fn load(load: &Load) -> String {
     format!("{rate} · {}", bytes(load.body_bytes))
 }
 
-/// The same, as short as a column's head wants it: `50 %`.
+/// The load in short form for a column's head: `50 %`.
 pub(super) fn load_short(load: &Load) -> String {
     match (load.requested_rps, load.of_capacity) {
         (None, _) => format!("{}, {}", unpaced(load.measure), bytes(load.body_bytes)),
@@ -147,7 +146,7 @@ pub(super) fn load_short(load: &Load) -> String {
     }
 }
 
-/// A quantile as the percentile that it is: `p50`, `p99.9`.
+/// A quantile as a percentile: `p50`, `p99.9`.
 pub(super) fn percentile(quantile: f64) -> String {
     let mut text = format!("{:.4}", quantile * 100.0);
     let keep = text.trim_end_matches('0').trim_end_matches('.').len();

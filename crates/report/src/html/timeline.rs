@@ -11,7 +11,7 @@ use super::text;
 use crate::timeline::{Quantity, Timeline, TimelineRow};
 use crate::{Summary, figures};
 
-/// Writes the section; nothing where no round follows another.
+/// Writes the section; empty for fewer than two rounds.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     let Some(timeline) = &summary.timeline else { return };
     m.within("section", &[("id", "timeline")], |m| {
@@ -71,8 +71,7 @@ fn lead(summary: &Summary, timeline: &Timeline) -> String {
     )
 }
 
-/// How long a round took on the average, builds included: a record has the time of the whole race, and not of its
-/// rounds.
+/// The mean duration of a round, builds included: a record has only the time of the whole race.
 fn each_s(summary: &Summary, timeline: &Timeline) -> Option<f64> {
     summary.progress.wall_s.map(|wall_s| wall_s / f64::from(timeline.rounds))
 }

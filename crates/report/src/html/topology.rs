@@ -21,7 +21,7 @@ struct Node<'a> {
     receives: &'static str,
 }
 
-/// Writes the section.
+/// Writes the section on the topology.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "topology")], |m| {
         m.leaf("h2", &[], "Topology");
@@ -89,11 +89,11 @@ fn sentences(summary: &Summary) -> Vec<String> {
     ends.into_iter().filter_map(told).collect()
 }
 
-/// Whether all candidates, some or none have a pod on the client's side (0) or the server's (1). The host has none and
-/// does not count; where nothing is named, all data paths race, and have pods on both sides.
-fn pods(summary: &Summary, at: usize) -> Pods {
+/// Whether all candidates, some or none have a pod on a side, the client's or the server's. The host has none and does
+/// not count; if no paths are named, all data paths race, and have pods on both sides.
+fn pods(summary: &Summary, has: impl Fn(Side) -> bool) -> Pods {
     let contenders = summary.experiment.candidates.iter().filter(|candidate| candidate.path != "host");
-    let have: Vec<bool> = contenders.map(|candidate| candidate.in_container.holds(at)).collect();
+    let have: Vec<bool> = contenders.map(|candidate| has(candidate.in_container)).collect();
     match (have.contains(&true), have.contains(&false)) {
         (_, false) => Pods::All,
         (true, true) => Pods::Some,
@@ -116,7 +116,7 @@ fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
         Some(_) => "the sender's CPUs process received packets",
         None => "",
     };
-    let [of_client, of_server] = [0, 1].map(|at| pods(summary, at));
+    let (of_client, of_server) = (pods(summary, Side::has_client), pods(summary, Side::has_server));
     [
         Node {
             name: "client's node",
@@ -314,7 +314,7 @@ mod tests {
         page(&summary)
     }
 
-    /// What the page says of both sides, and how many data paths its two drawings show.
+    /// Checks the page's text for both sides, and the number of data paths in its two drawings.
     #[track_caller]
     fn check(sides: &[Side], says: &[&str], paths: usize) {
         let page = of(sides);

@@ -13,7 +13,7 @@ pub use parts::Part;
 pub struct ProfiledLoad {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// Requests per second asked for.
+    /// Requests per second requested; `None` without a rate.
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1.
     pub of_capacity: Option<f64>,
@@ -37,7 +37,7 @@ pub struct Profiled {
     pub samples: u64,
     /// Samples that found it idle.
     pub idle: u64,
-    /// Samples that should be there and are not: those that found no room, and those that the kernel left out.
+    /// Missing samples: those that found no room, and those that the kernel left out.
     pub lost: u64,
     /// All parts but other programs.
     pub total: Cost,
@@ -51,9 +51,9 @@ pub struct Profiled {
 /// A part of the kernel, and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PartCost {
-    /// Which.
+    /// The part of the system.
     pub part: Part,
-    /// How long.
+    /// Its time per request.
     #[serde(flatten)]
     pub cost: Cost,
 }
@@ -61,7 +61,7 @@ pub struct PartCost {
 /// CPU time a request.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
-    /// Microseconds.
+    /// The estimate in microseconds.
     pub us_per_request: f64,
     /// Half the interval that holds the truth of all parts of a candidate together with 95 %, as far as sampling goes.
     pub half_width_us: f64,
@@ -76,6 +76,6 @@ pub struct Difference {
     pub us: f64,
     /// Half its interval, as with [`Cost::half_width_us`].
     pub half_width_us: f64,
-    /// It is greater than its half width, and than what the reference differs by from itself.
+    /// It is greater than its half width, and than the reference's difference from itself.
     pub distinguishable: bool,
 }

@@ -22,11 +22,11 @@ pub enum Part {
     Copy,
     /// IP, IPv4 and IPv6.
     Ip,
-    /// Routing and neighbours.
+    /// Routing decisions and neighbour lookups.
     Routing,
     /// Netfilter: hooks, conntrack, NAT, nftables.
     Netfilter,
-    /// Bridges.
+    /// Forwarding by Linux bridges.
     Bridge,
     /// Tunnels: vxlan and what decapsulates.
     Tunnel,
@@ -36,13 +36,13 @@ pub enum Part {
     Device,
     /// From one CPU or context to the next: softirq, backlog, RPS, NAPI, and the receive core that hands packets on.
     Softirq,
-    /// Packets' memory.
+    /// Allocation and release of packets' memory.
     Buffers,
     /// The scheduler: waking, switching, going idle and coming back.
     Scheduler,
-    /// Interrupts and timers.
+    /// Entry and exit of interrupts, and timers.
     Interrupt,
-    /// None of these.
+    /// Functions of no other part.
     Other,
     /// Other programs on the same CPUs: in no sum.
     Foreign,
@@ -97,7 +97,7 @@ impl Part {
     pub fn of(stack: &str) -> Part {
         let mut frames = stack.split(';');
         let who = frames.next().unwrap_or_default();
-        // Received packets are worked on in whatever task is interrupted.
+        // Received packets are processed in whichever task is interrupted.
         let foreign = who.starts_with("other:") && !frames.clone().any(|frame| SOFTIRQ.contains(&frame));
         match foreign {
             true => Part::Foreign,
@@ -112,7 +112,7 @@ const SOFTIRQ: [&str; 4] = ["handle_softirqs", "__do_softirq", "do_softirq", "ru
 /// Names of functions under the parts that they belong to.
 const NAMES: &str = include_str!("parts/names.txt");
 
-/// The part of a function, if it has one of its own: that of the longest name in the table that fits.
+/// The part of a function, if the table has it: the longest matching name decides.
 fn known(function: &str) -> Option<Part> {
     static BY_NAME: LazyLock<HashMap<&str, Part>> = LazyLock::new(|| names().collect());
     let begins = (0..=function.len()).rev().filter_map(|length| function.get(..length));

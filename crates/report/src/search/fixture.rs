@@ -30,7 +30,7 @@ fn blocks(number: usize, arms: &[&[usize]]) -> Vec<SearchBlock> {
     vec![SearchBlock { visits }; number]
 }
 
-/// A search that found two settings of three, and one that cannot be made.
+/// A search that found two helpful settings of three, and one setting that cannot be made.
 pub(crate) fn better() -> Search {
     let mut tune = Tuning::default();
     tune.both.insert("tcp_sack".to_owned(), Asked::Number(0));
@@ -91,7 +91,7 @@ pub(crate) fn better() -> Search {
     }
 }
 
-/// The same where nothing was proven.
+/// That search without a proven result.
 pub(crate) fn nothing() -> Search {
     let mut search = better();
     let answer = search.answer.as_mut().expect("it has one");
@@ -102,7 +102,7 @@ pub(crate) fn nothing() -> Search {
     search
 }
 
-/// One that was cut off in its race.
+/// A search that was cut off in its race.
 pub(crate) fn interrupted() -> Search {
     let mut search = better();
     search.stages.truncate(2);
@@ -111,7 +111,7 @@ pub(crate) fn interrupted() -> Search {
     search
 }
 
-/// One whose texts are markup and whose figures are none.
+/// A search whose texts are markup and whose figures are invalid.
 pub(crate) fn hostile() -> Search {
     let mut search = better();
     let evil = "</script></style><script src=\"http://x.example/\">\u{1b}\0\u{9b}\u{7f}\u{202e}\u{2066}";

@@ -77,7 +77,7 @@ fn figure(ratio: &SearchRatio) -> String {
     format!("× {:.3} ({:.3} to {:.3})", ratio.value, ratio.low, ratio.high)
 }
 
-/// What else is known of the answer: guarded figures, options that did nothing, what may have been missed.
+/// Further facts of the answer: guarded figures, options without effect, gains that may have been missed.
 fn beside(answer: &SearchAnswer, search: &Search) -> String {
     let mut text = String::new();
     for (guard, ratio) in search.guards.iter().zip(&answer.guards) {
@@ -120,12 +120,12 @@ mod tests {
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in\n{shown}");
         }
-        // Rows of an ablation are called after what is left out.
+        // The rows of an ablation are named after the options left out.
         for row in ["  * what tcp_sack=0 adds         × 0.800", "    the winner, whole            × 0.900"]
         {
             assert!(shown.contains(row), "{shown}");
         }
-        // What is printed can be raced.
+        // The printed candidate can be raced.
         let candidate = &shown[shown.find("[[candidates]]").unwrap()..];
         let read = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
         assert_eq!(read.candidates[0].path, "docker");

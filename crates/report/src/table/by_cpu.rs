@@ -5,7 +5,7 @@ use super::grid::{self, Ink, Row};
 use crate::by_cpu::{self, CpuRow};
 use crate::summary::{Role, Summary};
 
-/// The table of a load; nothing where it was not asked for.
+/// The table of a load; empty if it was not requested.
 pub(super) fn block(summary: &Summary, load: usize, style: Style) -> String {
     let told = by_cpu::at(summary, load);
     if told.is_empty() {

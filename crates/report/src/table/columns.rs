@@ -32,8 +32,8 @@ pub(super) enum Column {
 }
 
 impl Column {
-    /// Those of a load, from left to right. Where as many requests go as can, percentiles are the length of the
-    /// client's own queue.
+    /// The columns of a load, from left to right. Without a rate, percentiles only show the length of the client's own
+    /// queue.
     pub(super) fn of(load: &Load, measure: Measure) -> &'static [Column] {
         match (measure, load.requested_rps) {
             (Measure::Bandwidth, _) => &[
@@ -121,7 +121,7 @@ impl Column {
         }
     }
 
-    /// True if it has something to say of a candidate.
+    /// True if it has a value for a candidate.
     pub(super) fn says(self, rate: &RateSummary) -> bool {
         match self {
             Column::Name | Column::Achieved | Column::Verdict => true,

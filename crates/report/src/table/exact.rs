@@ -23,7 +23,7 @@ pub(super) fn block(counts: &Exact, style: Style) -> String {
     format!("{}\n{}", grid::ink(&title, Ink::Bold, style.colour), grid::draw(&rows, &[0, 1, 0, 0, 2], style))
 }
 
-/// The same experiment counted on several kernels: a column each. `None` where nothing was counted.
+/// An experiment counted on several kernels, one column for each. `None` without counts.
 pub fn kernels(summaries: &[Summary], style: Style) -> Option<String> {
     let first = summaries.iter().find(|summary| !summary.exact.is_empty())?;
     let mut text = String::new();

@@ -19,13 +19,13 @@ pub(super) struct Row {
     pub(super) ink: Ink,
 }
 
-/// Spaces between columns.
+/// The number of spaces between columns.
 const GAP: usize = 2;
 
-/// Draws rows with their first and last column to the left and the rest to the right. Columns are left out, the most
-/// dispensable first, until a line fits.
+/// Draws rows with their first and last column left-aligned and the others right-aligned. Columns are left out, the
+/// most dispensable first, until a line fits.
 pub(super) fn draw(rows: &[Row], dispensable: &[usize], style: Style) -> String {
-    // Before they are measured: what is escaped is longer.
+    // Escape before measuring, because escapes are longer.
     let safe =
         |row: &Row| Row { cells: row.cells.iter().map(|cell| line(cell).into()).collect(), ink: row.ink };
     let rows: Vec<Row> = rows.iter().map(safe).collect();

@@ -19,7 +19,7 @@ use columns::Column;
 pub use exact::kernels;
 use grid::{Ink, Row};
 
-/// How to draw.
+/// The width and colours of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// Colours by ANSI escape codes.
@@ -28,13 +28,13 @@ pub struct Style {
     pub width: usize,
 }
 
-/// A summary as text for a terminal. What the record brings is shown as text, whatever characters it has
+/// A summary as text for a terminal. Text from the record is escaped, whatever characters it has
 /// ([`terminal`](crate::terminal)).
 pub fn table(summary: &Summary, style: Style) -> String {
     finished(&drawn(&named(summary), style), style)
 }
 
-/// The text without anything that a terminal would obey, but our colours.
+/// The text without control characters, except our colours.
 fn finished(text: &str, style: Style) -> String {
     if style.colour { terminal::painted(text) } else { terminal::safe(text).into_owned() }
 }
@@ -163,7 +163,7 @@ fn noise_line(noise: &Noise, measure: Measure) -> String {
     format!("  Noise, the host against itself: {}. Less than that is indistinguishable.\n", known.join(", "))
 }
 
-/// What is to be known of single candidates, and how long the race would have to be to show more.
+/// Remarks on single candidates, and the length of a race that would show more.
 fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     let mut text = void(racing);
     for (candidate, rate) in racing {
@@ -204,7 +204,7 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     text
 }
 
-/// A rate is kept if this share of it is answered within the measured time; what is under way at its end is not.
+/// A rate is kept if this share of it is answered within the measured time; requests in flight at its end are not.
 const KEPT: f64 = 0.98;
 
 /// The share of the rate that was answered in time. A stream has no answers.
@@ -224,7 +224,7 @@ fn resumed(handshakes: Handshakes) -> String {
     format!("{} of {} resumed a session", figures::percent(share), counted(all, "TLS handshake"))
 }
 
-/// Whose trials do not count; the page has each reason.
+/// The candidates with void trials; the page has each reason.
 fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
     let void = racing.iter().filter(|(_, rate)| rate.void_trials > 0);
     let told: Vec<String> =
@@ -284,7 +284,7 @@ fn cannot_run(summary: &Summary) -> String {
     list("Cannot run here", &lines)
 }
 
-/// A heading with lines under it; nothing without lines.
+/// A heading with lines under it; empty without lines.
 fn list(heading: &str, lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();

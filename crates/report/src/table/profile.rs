@@ -1,5 +1,5 @@
-//! Where the CPU time goes, on a terminal: of each candidate the parts that differ from the reference, the greatest
-//! first. The page has all of them.
+//! Where the CPU time goes, on a terminal: for each candidate the parts that differ from the reference, the greatest
+//! first. The page has all parts.
 
 use super::Style;
 use super::grid::{self, Ink};

@@ -11,7 +11,7 @@ use crate::published::{self, Agreement, PublishedFigure, Shown, ShownTable};
 use crate::summary::Summary;
 use crate::terminal;
 
-/// All that is said of published figures; nothing without any.
+/// All blocks about published figures; empty without any.
 pub(super) fn blocks(summary: &Summary, style: Style) -> String {
     let mut text = String::new();
     if let Some(sentence) = &summary.agreement {
@@ -36,7 +36,7 @@ pub(super) fn blocks(summary: &Summary, style: Style) -> String {
     text
 }
 
-/// Gives every text of theirs one line, as names have.
+/// Makes every published text a single line, as names are.
 pub(super) fn name(summary: &mut Summary) {
     let figures = summary.published.iter_mut().flat_map(|figure| {
         let PublishedFigure { path, what, unit, source, place, key, setting, against, .. } = figure;
@@ -146,7 +146,7 @@ fn line(figure: &PublishedFigure) -> String {
 }
 
 fn drawn(table: &ShownTable<'_>, style: Style) -> String {
-    // A column of nothing at the end, since the last one stands to the left.
+    // An empty last column, because the last one is left-aligned.
     let ends = |first: &str, cells: Vec<String>| {
         std::iter::once(first.to_owned()).chain(cells).chain([String::new()]).collect::<Vec<String>>()
     };
@@ -164,7 +164,7 @@ fn drawn(table: &ShownTable<'_>, style: Style) -> String {
     format!("\nPublished, {path}: {setting}\n{}  {below}\n", grid::draw(&rows, &dispensable, style))
 }
 
-/// Whose run the reading is about.
+/// The heading of the author's reading: date and machine of that run.
 fn author(summary: &Summary) -> String {
     match &summary.experiment.reading_of {
         Some(run) => format!("The author's run, {}, {}", run.date, run.machine),

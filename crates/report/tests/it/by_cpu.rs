@@ -5,7 +5,7 @@ use report::{Agreement, CpuNode, Style, analyse};
 
 use crate::made::{Plan, Truth, published};
 
-/// A race in which CPU 2 does all of the softirq, and of `spread` CPU 3 half of it.
+/// A race in which CPU 2 does all of the softirq; in the candidate `spread` CPU 3 does half of it.
 fn race() -> Race {
     let mut race = Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("spread", 1.0)]) }.race();
     for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {

@@ -7,8 +7,8 @@ use crate::made::{Plan, Truth};
 
 const STYLE: Style = Style { colour: false, width: 100 };
 
-/// Three repetitions of seven rounds at exactly so many instructions a request, a thousandth apart at most; in each
-/// repetition a slice or two that had something else to do.
+/// Three repetitions of seven rounds with exact instruction counts per request, a thousandth apart at most; in each
+/// repetition one or two slices contain other work.
 fn counted(kernel: &str, truths: &[(&'static str, u64)]) -> Race {
     let contenders = truths[2..].iter().map(|(name, _)| Truth::of(name, 1.0)).collect();
     let plan = Plan { loads: vec![None], builds: 1, rounds_a_build: 21, ..Plan::of(7, contenders) };

@@ -5,7 +5,7 @@ use report::{Style, Summary, analyse, html, json, table};
 
 use crate::made::eventful;
 
-/// Clears the screen, sets the window's title, hides text, turns the direction around, and begins lines of its own.
+/// Clears the screen, sets the window's title, hides text, reverses the direction, and starts new lines.
 const EVIL: &str =
     "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}8m\u{7f}\u{202e}\u{2066}\r\nVerdict: forged.\n\u{1b}[31mred";
 
@@ -42,7 +42,7 @@ fn hostile() -> Summary {
     analyse(&race)
 }
 
-/// What is left of a text that a terminal would obey.
+/// The characters of a text that a terminal would execute.
 fn obeyed(text: &str) -> Vec<char> {
     let is_obeyed = |c: &char| {
         (c.is_control() && *c != '\n') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

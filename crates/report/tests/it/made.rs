@@ -1,5 +1,5 @@
-//! Races with known truth, made by a seeded generator: builds that settle at values of their own, a machine that
-//! drifts, latencies with a tail, and lost packets where they are asked for.
+//! Races with known truth from a seeded generator: builds that settle at different values, a machine that drifts,
+//! latencies with a tail, and lost packets if requested.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Truth {
     pub(crate) name: &'static str,
     /// Latency ÷ the host's.
     pub(crate) factor: f64,
-    /// One request in so many loses a packet; 0: none.
+    /// One request in this many loses a packet; 0: none.
     pub(crate) lost_one_in: u64,
     /// Why it cannot run.
     pub(crate) unmet: Option<&'static str>,
@@ -58,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// Runs the generator.
+    /// Generates the race; equal seeds give equal races.
     pub(crate) fn race(&self) -> Race {
         let mut random = Random::from_seed(self.seed);
         let entrants = self.entrants();
@@ -107,7 +107,7 @@ impl Plan {
             .collect()
     }
 
-    /// Those that race, with their truths.
+    /// The candidates that race, with their true factors.
     fn factors(&self) -> Vec<(usize, f64)> {
         let contenders = self.contenders.iter().enumerate().filter(|(_, truth)| truth.unmet.is_none());
         let contenders = contenders.map(|(index, truth)| (index + 2, truth.factor));
@@ -292,7 +292,7 @@ fn normal(random: &mut Random) -> f64 {
     radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
-/// The race of the goldens: everything that a report has to say, once.
+/// The race of the goldens: every element of a report appears once.
 pub(crate) fn eventful() -> Race {
     let vxlan = Truth { lost_one_in: 4_000, ..Truth::of("bridge+vxlan", 1.45) };
     let ipvlan = Truth {

@@ -1,4 +1,4 @@
-//! Profiles of known truth: what differs is found, and what does not is not claimed.
+//! Profiles with known truth: real differences are found, and no others are claimed.
 
 use std::sync::LazyLock;
 
@@ -106,7 +106,7 @@ fn time_a_request_is_what_it_was_made_with() {
 #[test]
 fn a_difference_that_the_host_shows_against_itself_is_none() {
     let mut race = race(2);
-    // Whatever made the control slower can have made the contender slower.
+    // The cause that slowed the control can also have slowed the contender.
     race.profiles[1].stacks.push((BRIDGE.0.to_owned(), 800));
     let difference = part(profiled(&analyse(&race), "bridge+direct"), Part::Bridge).difference.unwrap();
     assert!(difference.us > difference.half_width_us && !difference.distinguishable, "{difference:?}");

@@ -75,8 +75,8 @@ fn percentiles_beside_published_ones_are_those_of_the_merged_samples() {
     assert_eq!(figure.ours, Some(p95 as f64 / 1e6), "in milliseconds, as published");
 }
 
-/// On a machine whose builds differ by a fifth, three of them give an interval that holds what was published and nearly
-/// anything else.
+/// On a machine whose builds differ by a fifth, three of them give an interval that contains the published value and
+/// almost any other.
 #[test]
 fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
     let of = |builds| Plan {
@@ -107,7 +107,7 @@ fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
         "{rounds}"
     );
 
-    // As many rounds of the same machine tell.
+    // As many rounds of this machine decide it.
     let mut longer = of(u32::try_from(rounds / 2 + 1).unwrap()).race();
     longer.header.experiment.published = race.header.experiment.published;
     let longer = analyse(&longer);
@@ -146,8 +146,8 @@ fn means_and_shares_are_quotients_of_sums() {
     assert!(bandwidth.reason.contains("this race measured no bandwidth"), "{}", bandwidth.reason);
 }
 
-/// Others may be divided by a candidate that is not the reference; its own figure then has nothing to be compared with,
-/// and is no failure.
+/// Figures may be divided by a candidate other than the reference. Its own figure then has no counterpart, which is
+/// not a failure.
 #[test]
 fn what_others_are_divided_by_is_told_as_such() {
     let mut race =
@@ -166,7 +166,7 @@ fn what_others_are_divided_by_is_told_as_such() {
     assert_eq!(told, [Agreement::Reference, Agreement::Agrees]);
 }
 
-/// An experiment may know that it cannot say anything about a figure, whatever is measured.
+/// An experiment can declare that it cannot test a figure, whatever is measured.
 #[test]
 fn what_an_experiment_cannot_say_anything_about_is_not_compared() {
     let mut race = eventful();

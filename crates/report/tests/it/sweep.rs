@@ -5,7 +5,7 @@ use report::{Summary, Swept, SweptChart, analyse, html, json};
 
 use crate::made::{Plan, Truth};
 
-/// A race that was asked for with a sweep, at the loads that it makes.
+/// A race requested with a sweep, at the loads that the sweep makes.
 fn race(contenders: Vec<Truth>, loads: Vec<Option<f64>>, asked: &str) -> Race {
     let mut race = Plan { loads, ..Plan::of(3, contenders) }.race();
     let experiment = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{asked}")).unwrap().swept();

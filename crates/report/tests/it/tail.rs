@@ -1,4 +1,4 @@
-//! What is said of a tail beside the counters of lost packets.
+//! The text about a tail beside the counters of lost packets.
 
 use record::{Delay, Experiment, Race, Setting, Side, WorkloadKind};
 use report::analyse;
@@ -66,7 +66,7 @@ fn more_samples_than_time_outs_have_another_cause_too() {
     );
 }
 
-/// The time of an object is its size; nothing follows from 200 ms of it.
+/// The time of an object depends on its size; 200 ms of it prove nothing.
 #[test]
 fn downloads_have_their_time_outs_counted_and_no_more() {
     let race = changed(|experiment| experiment.workload.kind = WorkloadKind::Download);

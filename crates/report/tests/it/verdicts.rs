@@ -8,7 +8,7 @@ fn verdict(summary: &Summary, name: &str, load: usize) -> Option<Verdict> {
     candidate.rates[load].verdict
 }
 
-/// The shares of races of so many seeds in which the candidates get a verdict.
+/// The shares of the verdicts of each candidate, over races of many seeds.
 fn shares<const N: usize>(
     seeds: u64,
     names: [&str; N],
@@ -45,7 +45,7 @@ fn what_differs_is_found_with_its_sign() {
 
 #[test]
 fn a_difference_smaller_than_the_control_is_noise() {
-    // The control is 8 % off: whatever made it so can have made the contender's 5 %, however sharp its interval is.
+    // The control is 8 % off: its cause can also explain the contender's 5 %, however narrow its interval is.
     let plan = |control_factor| Plan {
         control_factor,
         scatter: (0.0, 0.0),
@@ -135,7 +135,7 @@ fn requests_without_an_answer_are_slower_than_all() {
         (trial.intended, trial.missed, trial.missed_age_max_ns) = (trial.intended + 13, 13, 900_000_000);
     }
     let rate = analyse(&race).candidates[2].rates[0].clone();
-    // 13 of 613 are above everything: two in a hundred, so that p99 is among them and nobody knows it.
+    // 13 of 613 rank above all answers, which is two in a hundred, so p99 is among them and unknown.
     assert_eq!((rate.missed, rate.response_ns.count), (390, 18_390));
     assert!(rate.response_ns.p90.is_some() && rate.response_ns.p99.is_none() && rate.ratio.p99.is_none());
     assert_eq!(rate.response_ns.max, Some(900_000_000));

@@ -1,24 +1,25 @@
-//! What of the winner does anything: taken away one by one, and what is left held against it.
+//! Finds the winner's options that have an effect: each is taken away, and the remaining set is compared with the
+//! winner.
 
 use super::confirmation::{CONTROL, Confirmed, against_both, judge};
 use super::tally::Tally;
 use super::{Arm, Effect, Nothing, Rules, StageName, Trials};
 
-/// What of the winner does anything.
+/// Which of the winner's options have an effect.
 pub(super) enum Ablated {
     /// Unknown: the budget is used up.
     NoTime,
-    /// All of it, as far as can be told.
+    /// All of them, as far as the visits resolve.
     Whole,
-    /// All of it, and fresh blocks say once more what it gains.
+    /// All of them, and fresh blocks gave its gain again.
     Again(Effect),
-    /// On fresh blocks it was no gain at all, harmed, or did not work.
+    /// On fresh blocks the winner had no gain, did harm, or did not work.
     Lost(Nothing),
     /// A smaller set keeps the gain.
     Smaller { arm: Arm, effect: Effect, harms: Vec<Option<Effect>> },
 }
 
-/// The share of what is left after the confirmation that goes into taking options away; the rest is the recheck's.
+/// The ablation's share of the visits after the confirmation; the rest is for the recheck.
 const ABLATION: f64 = 0.5;
 
 /// The fewest blocks of either.
@@ -68,9 +69,9 @@ pub(super) fn ablate<T: Trials>(winner: &Arm, rules: &Rules, trials: &mut T) -> 
     recheck(winner, &idle, rules, trials)
 }
 
-/// Holds smaller sets against incumbent and winner, and takes the smallest that keeps the gain. An option without a likely
-/// loss is not one without a loss: several small ones together may be the gain. So the sets are nested: without all such
-/// options, and without those alone that lost nothing at all.
+/// Compares smaller sets with incumbent and winner, and takes the smallest that keeps the gain. An option without a
+/// proven loss may still contribute: several small losses together may be the gain. So the sets are nested: one
+/// without all such options, and one without only those that showed no loss.
 fn recheck<T: Trials>(
     winner: &Arm,
     idle: &[(usize, f64)],
@@ -83,7 +84,7 @@ fn recheck<T: Trials>(
             .fold(winner.clone(), |arm, (option, _)| arm.without(*option))
     };
     let mut smaller = vec![without(f64::INFINITY), without(0.0)];
-    // Where every option lost too little to be shown, the one that lost most is the best guess at what is not idle.
+    // If no option's loss can be shown, the option with the largest loss is the best guess at one that has an effect.
     if smaller[0].is_incumbent() {
         smaller[0] = Arm::of(idle.last().map(|(option, _)| *option));
     }
@@ -118,8 +119,8 @@ fn recheck<T: Trials>(
     Ok(kept.map_or_else(|| once_more(&tally, rules), |(_, smaller)| smaller))
 }
 
-/// What the recheck says of the winner, where no smaller set keeps its gain. It was confirmed before, with more blocks: that
-/// it is not proven again is no reason to drop it, that nothing of it is seen again is.
+/// The recheck's result for the winner, where no smaller set keeps its gain. The winner was confirmed before, with
+/// more blocks. So a gain that is only unproven here is no reason to drop it, but a gain that vanished is.
 fn once_more(tally: &Tally, rules: &Rules) -> Ablated {
     match judge(tally, WINNER, rules) {
         Confirmed::Yes { effect, .. } => Ablated::Again(effect),

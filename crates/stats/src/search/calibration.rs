@@ -1,4 +1,4 @@
-//! The incumbent against itself, and what follows from it for the search.
+//! The incumbent compared with itself, and what follows for the search.
 
 use super::effect::resolving;
 use super::space::ARMS_MAX;
@@ -9,8 +9,8 @@ use crate::student_t_quantile;
 /// Blocks of the calibration.
 const BLOCKS: u32 = 8;
 
-/// The scatter of a visit, as a logarithm, above which nothing is searched: a gain of a tenth would take some hundred
-/// blocks, and noise of that size has a cause that should be found first.
+/// The scatter of a visit, as a logarithm, above which there is no search: finding a gain of a tenth would take some
+/// hundred blocks, and noise of that size has a cause that should be found first.
 const SCATTER_MAX: f64 = 0.15;
 
 /// The fewest blocks of a hold-out: with fewer the t distribution asks for half as much again.
@@ -19,7 +19,7 @@ pub(super) const HOLD_OUT_MIN: f64 = 8.0;
 /// Visits of a block of the hold-out: the incumbent twice, and the arm.
 pub(super) const HOLD_OUT_VISITS: f64 = 3.0;
 
-/// What the incumbent does against itself.
+/// The scatter and drift of the incumbent compared with itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {
     /// Its difference from itself; `None` if too few blocks counted.
@@ -37,31 +37,31 @@ pub enum Unfit {
     Noisy {
         /// The scatter of a visit, as a logarithm.
         visit_ln: f64,
-        /// The limit.
+        /// The largest scatter accepted, as a logarithm.
         limit_ln: f64,
     },
-    /// The incumbent differs from itself: something that is not the settings makes a difference.
+    /// The incumbent differs from itself: some cause other than the settings makes a difference.
     Unsteady {
-        /// By so much.
+        /// The difference of the incumbent from itself.
         difference: Effect,
     },
     /// The budget does not suffice for all stages.
     Short {
         /// Visits that there were to be.
         visits: f64,
-        /// Visits that it takes at least.
+        /// The least number of visits that it takes.
         needed: f64,
     },
     /// The budget does not resolve what was to be resolved.
     Coarse {
         /// The gain that would be found with a probability of 80 %, as a logarithm.
         resolvable_ln: f64,
-        /// Visits that would resolve what was asked for.
+        /// The number of visits that would resolve the requested gain.
         needed: f64,
     },
 }
 
-/// Calibrates.
+/// Runs the calibration blocks and sums them up.
 pub(super) fn calibrate<T: Trials>(trials: &mut T) -> Result<Calibration, T::Error> {
     let mut tally = Tally::of(vec![Arm::default()]);
     for _ in 0..BLOCKS {
@@ -75,21 +75,21 @@ pub(super) fn calibrate<T: Trials>(trials: &mut T) -> Result<Calibration, T::Err
 }
 
 impl Calibration {
-    /// The gain that a hold-out of so many visits finds with a probability of 80 %, as a logarithm.
+    /// The gain that a hold-out of `visits` visits finds with a probability of 80 %, as a logarithm.
     pub(super) fn resolvable_ln(&self, visits: f64) -> f64 {
         let blocks = (visits / HOLD_OUT_VISITS).floor().max(2.0);
         // Against the mean of two incumbents: three halves of a visit's variance, which is half of a difference's.
         resolving(blocks.min(1e6) as u32) * self.scatter_ln * (0.75 / blocks).sqrt()
     }
 
-    /// Whether there can be a search with so many visits, of which so many are the hold-out's.
+    /// Whether a search with `visits` visits, `hold_out` of them for the hold-out, is possible.
     pub(super) fn fit(&self, space: &Space, hold_out: f64, visits: f64, rules: &Rules) -> Result<(), Unfit> {
         let Some(difference) = self.difference else { return Err(Unfit::Void) };
         let visit_ln = self.scatter_ln / std::f64::consts::SQRT_2;
         if visit_ln > SCATTER_MAX {
             return Err(Unfit::Noisy { visit_ln, limit_ln: SCATTER_MAX });
         }
-        // One search in a hundred is refused although nothing is wrong.
+        // One search in a hundred is refused without a real cause.
         if difference.ln.abs() > student_t_quantile(difference.blocks - 1, 0.01) * difference.ln_error {
             return Err(Unfit::Unsteady { difference });
         }
@@ -124,7 +124,7 @@ fn visits_min(space: &Space) -> f64 {
 }
 
 impl Space {
-    /// The fewest visits that a search of it takes, calibration included.
+    /// The fewest visits that a search of this space takes, calibration included.
     pub fn visits_min(&self) -> f64 {
         visits_min(self)
     }

@@ -1,12 +1,12 @@
-//! The hold-out: is the winner better on blocks that it was not chosen by?
+//! The hold-out: is the winner better on blocks that played no part in choosing it?
 
 use super::calibration::{HOLD_OUT_MIN, HOLD_OUT_VISITS};
 use super::tally::Tally;
 use super::{Arm, Effect, Nothing, Rules, StageName, Trials};
 
-/// What the hold-out says.
+/// The verdict of the hold-out.
 pub(super) enum Confirmed {
-    /// It is better, and nothing that is guarded is worse.
+    /// The arm is better, and no guarded figure is worse.
     Yes {
         effect: Effect,
         harms: Vec<Option<Effect>>,
@@ -14,10 +14,10 @@ pub(super) enum Confirmed {
     No(Nothing),
 }
 
-/// The columns of a hold-out: the incumbent for itself, and what it is compared with.
+/// The columns of a hold-out: the incumbent as a control, and the arm under test.
 pub(super) const CONTROL: usize = 0;
 
-/// Compares the winner with the mean of two incumbents, within such a share of the visits that are left.
+/// Compares the winner with the mean of two incumbents, within the given share of the remaining visits.
 pub(super) fn confirm<T: Trials>(
     winner: &Arm,
     share: f64,
@@ -42,8 +42,8 @@ pub(super) fn confirm<T: Trials>(
     Ok(confirmed)
 }
 
-/// Whether an arm of a stage with a control is better. Two things are asked: that its interval of 95 % lies
-/// above zero, and that the gain is more than the incumbent differed from itself meanwhile.
+/// Whether an arm of a stage with a control is better. It must meet two conditions: its interval of 95 % lies above
+/// zero, and its gain exceeds the incumbent's difference from itself in those blocks.
 pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
     let arm = tally.arms[at].clone();
     if let Some(why) = &tally.broken[at] {

@@ -8,7 +8,8 @@ use crate::Random;
 /// each of the four combinations three times. The twelfth run has everything off, and is the incumbent of the block.
 const GENERATOR: [bool; 11] = [true, true, false, true, true, true, false, false, false, true, false];
 
-/// The most settings of an arm: with more it cannot be found out which of them broke it, nor ablated.
+/// The most settings of an arm: with more, the setting that broke it could not be identified, nor could the arm be
+/// ablated.
 pub(super) const SET_MAX: usize = 8;
 
 /// A block of arms in which about half of the factors are on: Plackett and Burman's runs, with the factors in random
@@ -32,7 +33,7 @@ pub(super) fn factorial(space: &Space, alive: &[usize], random: &mut Random) -> 
         }
     }
     let mut arms: Vec<Arm> = runs.into_iter().map(Arm::of).collect();
-    // Few factors make the same run twice, and a run with nothing on: one visit of each will do.
+    // With few factors a run may appear twice, and one has every option off; one visit of each is enough.
     arms.sort();
     arms.dedup();
     arms.retain(|arm| !arm.is_incumbent());
@@ -47,8 +48,8 @@ pub(super) struct Visit<'a> {
     pub(super) gain: f64,
 }
 
-/// What each option adds, by least squares over visits less the mean of their block; `None` for options that cannot be
-/// told from others. The second figure is the standard error.
+/// The effect of each option, by least squares over visits less the mean of their block; `None` for options that
+/// cannot be separated from others. The second figure is the standard error.
 pub(super) fn main_effects(visits: &[Visit<'_>], options: usize) -> Vec<Option<(f64, f64)>> {
     let rows = centred(visits, options);
     let mut used: Vec<usize> =
@@ -158,7 +159,7 @@ mod tests {
             arms.push((block, Arm::default()));
             arms.extend(factorial(&space, &[0, 1, 2, 3, 4], &mut random).into_iter().map(|arm| (block, arm)));
         }
-        // Every block has an offset of its own, which is no option's effect.
+        // Every block has its own offset, which is not an effect of any option.
         let visits: Vec<Visit<'_>> = arms
             .iter()
             .map(|(block, arm)| Visit {

@@ -2,14 +2,14 @@
 
 use crate::{Interval, student_t_quantile};
 
-/// The mean of what several blocks said, as a logarithm of a ratio.
+/// The mean over several blocks of the logarithm of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effect {
-    /// The mean.
+    /// The mean, as a logarithm; 0 is no effect.
     pub ln: f64,
     /// Its standard error, from the scatter of the blocks.
     pub ln_error: f64,
-    /// How many blocks.
+    /// The number of blocks in the mean.
     pub blocks: u32,
 }
 
@@ -44,7 +44,7 @@ impl Effect {
         resolving(self.blocks) * self.ln_error
     }
 
-    /// True if its interval of 95 % lies above zero: what is shown of a gain is what it is adopted by.
+    /// True if its interval of 95 % lies above zero. The interval that a report shows also decides on adoption.
     pub(super) fn is_proven(&self) -> bool {
         self.at_least(0.025) > 0.0
     }

@@ -6,7 +6,7 @@ use super::{Arm, Effect, StageName, Trials};
 /// The fewest blocks of a round.
 const BLOCKS_MIN: f64 = 2.0;
 
-/// Races the arms within so many visits. `None` if none was better than the incumbent.
+/// Races the arms within `visits` visits. `None` if none was better than the incumbent.
 pub(super) fn race<T: Trials>(arms: Vec<Arm>, visits: f64, trials: &mut T) -> Result<Option<Arm>, T::Error> {
     let mut tally = Tally::of(arms);
     let mut racing: Vec<usize> = (0..tally.arms.len()).collect();
@@ -32,12 +32,12 @@ pub(super) fn race<T: Trials>(arms: Vec<Arm>, visits: f64, trials: &mut T) -> Re
     Ok(winner.map(|at| tally.arms[at].clone()))
 }
 
-/// How many rounds it takes until two are left and told apart.
+/// The number of rounds until two arms are left and separated.
 fn rounds(arms: usize) -> u32 {
     arms.max(2).next_power_of_two().ilog2()
 }
 
-/// The fewest visits of a race of so many arms.
+/// The fewest visits of a race of `arms` arms.
 pub(super) fn visits_min(arms: usize) -> f64 {
     let halves = std::iter::successors(Some(arms), |arms| (*arms > 2).then(|| arms.div_ceil(2)));
     // Every round has as many visits as the first, whose blocks are the largest.

@@ -12,11 +12,11 @@ pub(super) const RACING_MAX: usize = 8;
 /// Of these, the most that are one option alone.
 const ALONE_MAX: usize = 4;
 
-/// An option that alone is worse by so many times the scatter of a difference is not tried among others: half of all arms
-/// would carry the damage, and the smaller effects would drown in it.
+/// An option that alone is worse by this many times the scatter of a difference is not tried among others: half of all
+/// arms would carry the damage, and the smaller effects would drown in it.
 const HARMFUL: f64 = 4.0;
 
-/// An option stands out of the noise if its effect is more than so many standard errors.
+/// An option stands out of the noise if its effect is more than this many standard errors.
 const STANDS_OUT: f64 = 1.3;
 
 /// Factorial visits for each option, at least: fewer do not separate them.
@@ -33,7 +33,7 @@ fn alone(options: usize) -> f64 {
     (options + options.div_ceil(ARMS_MAX)) as f64
 }
 
-/// Screens within so many visits, and says who races.
+/// Screens the options within `visits` visits, and selects the arms for the race.
 pub(super) fn screen<T: Trials>(
     space: &Space,
     calibration: &Calibration,
@@ -97,7 +97,7 @@ impl Seen {
         let visits: Vec<Visit<'_>> =
             self.visits.iter().map(|(block, arm, gain)| Visit { block: *block, arm, gain: *gain }).collect();
         let degrees = visits.len().saturating_sub(options + self.blocks).max(1);
-        // As if of so many blocks that its degrees of freedom are those of the fit.
+        // The number of blocks is set so that the degrees of freedom match those of the fit.
         let blocks = u32::try_from(degrees + 1).unwrap_or(u32::MAX);
         main_effects(&visits, options)
             .into_iter()
@@ -106,9 +106,9 @@ impl Seen {
     }
 }
 
-/// Who races: the best options alone, the best two together, and the best three, four, and so on of those that stand out of
-/// the noise. Two options that do something only together each have half of it as their effect here, and so meet in one of
-/// the sets.
+/// Selects the arms for the race: the best options alone, the best two together, and the best three, four, and so on
+/// of those that stand out of the noise. If two options work only together, each shows half of the effect here, and so
+/// both end up in one of the sets.
 fn racing(space: &Space, alive: &[usize], effects: &[Option<Effect>]) -> Vec<Arm> {
     let mut ranked: Vec<(usize, Effect)> =
         alive.iter().filter_map(|option| Some((*option, effects[*option].filter(|e| e.ln > 0.0)?))).collect();

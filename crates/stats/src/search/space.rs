@@ -1,9 +1,9 @@
-//! What can be tried, and what is tried together.
+//! The options, and which of them can be combined.
 
 /// The most options of a search: each has to be visited alone, and to be separated from all others by a few blocks.
 pub const OPTIONS_MAX: usize = 32;
 
-/// The most arms of a block beside its incumbent. All of them stand at the same time.
+/// The most arms of a block beside its incumbent. All of them exist at once.
 pub(super) const ARMS_MAX: usize = 12;
 
 /// Options by the factor (the knob) that they are values of. No value of a factor is the incumbent's.
@@ -12,12 +12,12 @@ pub struct Space {
     factor_of: Vec<usize>,
 }
 
-/// Options in force together, at most one of each factor, ascending. None at all is the incumbent.
+/// Options in force together, at most one of each factor, ascending. The empty set is the incumbent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Arm(Vec<usize>);
 
 impl Space {
-    /// A space of so many values of each factor. Options are numbered from 0, the first factor's first.
+    /// A space whose factor `i` has `values[i]` values. Options are numbered from 0, the first factor's first.
     ///
     /// # Panics
     ///
@@ -87,7 +87,7 @@ impl Arm {
         Arm(options)
     }
 
-    /// Its options, ascending.
+    /// The numbers of its options, ascending.
     pub fn options(&self) -> &[usize] {
         &self.0
     }
@@ -102,13 +102,13 @@ impl Arm {
         self.0.contains(&option)
     }
 
-    /// With one more.
+    /// This arm with one more option.
     #[must_use]
     pub fn with(&self, option: usize) -> Arm {
         Arm::of(self.0.iter().copied().chain([option]))
     }
 
-    /// Without one.
+    /// This arm without one of its options.
     #[must_use]
     pub fn without(&self, option: usize) -> Arm {
         Arm::of(self.0.iter().copied().filter(|other| *other != option))

@@ -1,4 +1,4 @@
-//! What the blocks of a stage said of each of its arms.
+//! The results of a stage's blocks for each of its arms.
 
 use super::effect::trimmed_mean;
 use super::{Arm, Effect, Response, Scored, Stage, StageName, Trials};
@@ -48,7 +48,7 @@ impl Tally {
         self.combined(&[(at, 1.0)])
     }
 
-    /// A sum of several arms' gains, each with a weight, in all blocks in which all of them counted.
+    /// A weighted sum of several arms' gains, for each block in which all of them counted.
     pub(super) fn combined(&self, weights: &[(usize, f64)]) -> Vec<f64> {
         self.figures(weights, |measured| Some(measured.gain))
     }
@@ -65,7 +65,7 @@ impl Tally {
         self.rows.iter().filter_map(sum).collect()
     }
 
-    /// What arms are ranked by.
+    /// The figure by which arms are ranked.
     pub(super) fn score(&self, at: usize) -> Option<f64> {
         trimmed_mean(&self.gains(at)).filter(|_| self.broken[at].is_none())
     }

@@ -1,16 +1,16 @@
-//! Simulated races with known truth: how often do the intervals hold it?
+//! Simulated races with known truth: how often do the intervals contain it?
 //!
-//! Each race has builds that settle at values of their own, rounds that drift, and latencies with a heavy tail; the
-//! true ratio of every percentile is known because the candidate is the reference times a factor. With 6 000 races
-//! instead of 600 (half a minute, optimised) the intervals at 95 % held the truth in 94.8 % (p50, builds differ) to
-//! 97.0 % (p99) of them.
+//! Each race has builds that settle at different values, rounds that drift, and latencies with a heavy tail. The true
+//! ratio of every percentile is known because the candidate is the reference times a factor. With 6 000 races instead
+//! of 600 (half a minute, optimised) the intervals at 95 % contained the truth in 94.8 % (p50, builds differ) to 97.0
+//! % (p99) of them.
 
 use stats::{Columns, Interval, Percentile, Random, Resamples, Sparse, Spread};
 
 /// How much the logarithm of latency scatters, in standard deviations.
 #[derive(Clone, Copy)]
 struct Scatter {
-    /// From build to build, each candidate for itself.
+    /// Scatter from build to build, independent for each candidate.
     builds: f64,
     /// From round to round, all candidates alike (the machine's drift).
     drift: f64,
@@ -77,7 +77,7 @@ fn spread(columns: &[Columns; 2], percentile: Percentile, resamples: &Resamples)
     Spread::new(value, resamples.iter().map(ratio), resamples.units()).expect("there are several builds")
 }
 
-/// The share of simulated races whose interval at `alpha` holds `factor`, and the mean half-width.
+/// The share of simulated races whose interval at `alpha` contains `factor`, and the mean half-width.
 fn coverage(design: Design, scatter: Scatter, percentile: Percentile, alpha: f64) -> (f64, f64) {
     const RACES: u32 = 600;
     let mut random = Random::from_seed(2024);
@@ -100,7 +100,7 @@ fn check(design: Design, scatter: Scatter, percentile: Percentile, alpha: f64, l
     let (share, width) = coverage(design, scatter, percentile, alpha);
     eprintln!("{percentile:?} at {alpha}: {:.1} % held, ±{:.1} %", share * 100.0, width * 100.0);
     assert!(share >= least, "the interval holds the truth in {share} of all races");
-    // An interval that always holds would be as useless as one that never does.
+    // An interval that always contains the truth would be as useless as one that never does.
     assert!(share < 1.0, "the interval is far too wide");
 }
 

@@ -1,7 +1,8 @@
-//! Simulated searches with known truths: how often is nothing taken for something, and how often is something found?
+//! Simulated searches with known truths: how often does a search report a gain that is not there, and how often does
+//! it find one that is?
 //!
-//! A visit scatters by 5 % for itself, and the machine drifts by another 5 % from visit to visit (an autoregression
-//! with 0.95 from one to the next), as machines do. Worlds differ in what their options do.
+//! A visit scatters by 5 % on its own, and the machine drifts by another 5 % from visit to visit (an autoregression
+//! with 0.95 from one to the next), as machines do. Worlds differ in the effects of their options.
 
 use stats::Random;
 use stats::search::{Answer, Arm, Nothing, Response, Rules, Space, Stage, StageName, Trials, Unfit, search};
@@ -15,13 +16,13 @@ struct World {
     effects: Vec<f64>,
     /// What two options add together.
     pairs: Vec<(usize, usize, f64)>,
-    /// Options with which nothing works.
+    /// Options with which every visit fails.
     broken: Vec<usize>,
-    /// From which share of the visits left on they do not, and how that is told.
+    /// The share of visits left below which they fail, and the response that they then give.
     below: (f64, Response),
     /// What each option adds to the guarded figure.
     harms: Vec<f64>,
-    /// The scatter of a visit for itself.
+    /// The scatter of a single visit.
     noise: f64,
     visits: f64,
     /// The share of visits in which the machine freezes for a moment: a tail on one side.
@@ -177,7 +178,7 @@ fn figures() {
     }
 }
 
-/// 1 500 searches in which nothing helps, of many knobs, of the values of one, and of one alone.
+/// 1 500 searches without any helpful option: of many knobs, of the values of one, and of a single setting.
 #[test]
 fn nothing_is_rarely_taken_for_something() {
     for (values, visits) in [(vec![1; 12], 400.0), (vec![3], 150.0), (vec![1], 60.0)] {
@@ -220,7 +221,7 @@ fn what_helps_is_found_and_what_does_not_is_dropped() {
     assert!(both > 0.8, "{both}");
 }
 
-/// The gain that is told is that of the hold-out: over many searches it is the truth.
+/// The reported gain comes from the hold-out: over many searches its mean is the true gain.
 #[test]
 fn the_told_gain_is_the_true_one() {
     let world = World::of(&USUAL, 800.0);
@@ -236,7 +237,7 @@ fn the_told_gain_is_the_true_one() {
     assert!(f64::from(held) / count > 0.91, "{held} of {count} intervals hold the truth");
 }
 
-/// Where nothing helps, the race has a winner nevertheless, whose score flatters; the hold-out knows nothing of it.
+/// Where no option helps, the race still has a winner, with a flattering score; the hold-out does not use that score.
 #[test]
 fn the_race_flatters_and_the_hold_out_does_not() {
     let world = World::of(&[0.0; 12], 400.0);
@@ -260,20 +261,20 @@ fn the_race_flatters_and_the_hold_out_does_not() {
     assert!((held_out / count).abs() < 0.003, "held out {}", held_out / count);
 }
 
-/// Two options that do something only together, among others that do nothing.
+/// Two options that have an effect only together, among others that have none.
 #[test]
 fn what_works_only_together_is_found() {
     let world = World { pairs: vec![(2, 5, 0.08)], ..World::of(&[0.0; 8], 800.0) };
     let [found, ..] = world.share(150, |answer| adopted(answer) == Some(&Arm::of([2, 5])));
     assert!(found > 0.7, "{found}");
-    // Either gives 8 %, and both together nothing more than one.
+    // Each gives 8 %, and both together no more than one.
     let either = World { pairs: vec![(0, 1, -0.08)], ..World::of(&[0.08, 0.08, 0.0, 0.0, 0.0], 800.0) };
     let [one, ..] = either
         .share(150, |answer| adopted(answer).is_some_and(|arm| arm == &Arm::of([0]) || arm == &Arm::of([1])));
     assert!(one > 0.7, "{one}");
 }
 
-/// Values of one knob never meet, and the best of them is found.
+/// Values of one knob are never combined, and the best of them is found.
 #[test]
 fn the_best_value_of_a_knob_is_found() {
     let world = World { values: vec![3, 1], ..World::of(&[0.02, 0.08, -0.03, 0.0], 500.0) };
@@ -374,14 +375,14 @@ fn visits_that_take_longer_leave_time_to_ablate() {
         let confirmed = machine.stages.iter().find(|stage| stage.name == StageName::Confirmation);
         if confirmed.is_some_and(|stage| stage.arms[1].kept && stage.arms[1].arm.options().len() > 1) {
             together += 1;
-            // Of some the recheck sees nothing again, which takes its time too.
+            // For some the recheck sees no gain, which takes time too.
             ablated += i32::from(!matches!(answer, Answer::Better { ablated: false, .. }));
         }
     }
     assert!(together > 50 && ablated == together, "{ablated} of {together}");
 }
 
-/// A single setting has nobody to race with, and needs few visits.
+/// A single setting has no opponent to race with, and needs few visits.
 #[test]
 fn a_single_setting_is_confirmed_at_once() {
     let world = World::of(&[0.08], 60.0);

@@ -45,7 +45,7 @@ pub fn find(name: &str) -> Option<&'static Knob> {
     })
 }
 
-/// What holds from this kernel holds on every one that is supported.
+/// The oldest supported kernel: a property that begins here holds on all.
 pub(crate) const OLDEST: Since = Since(5, 15);
 
 /// The kernel's own page on its parameters of TCP and IP.
@@ -84,7 +84,7 @@ const fn up_to(max: u64) -> Kind {
     Kind::Number { min: 0, max, unit: "" }
 }
 
-/// So many of something.
+/// A number with a unit and a range.
 const fn from_to(min: u64, max: u64, unit: &'static str) -> Kind {
     Kind::Number { min, max, unit }
 }

@@ -2,7 +2,7 @@
 
 use plan::{Fault, Journal, Kernel, Plan, apply, undo};
 
-/// Applies up to a fault, looks, undoes from the file.
+/// Applies a plan up to a fault, runs `between`, and undoes it from the file.
 pub(crate) fn there_and_back(plan: &Plan, fault: Fault, between: impl FnOnce()) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");

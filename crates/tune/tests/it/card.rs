@@ -11,8 +11,8 @@ use tune::{Nic, Setting, Site};
 
 use crate::back::there_and_back;
 
-/// The card of a driver, up, and what is behind it, with as many queues as there are CPUs; `None`, with the skip noted,
-/// where there is none of ours.
+/// The card of a driver, up, with its hardware, and with as many queues as there are CPUs; `None`, with the skip
+/// noted, if we have no such card.
 fn site(driver: &str) -> Option<Site> {
     let wire = card(driver)?;
     set_card_up(&wire);
@@ -34,7 +34,7 @@ fn plan(site: &Site, asked: &[(&str, &str)]) -> Plan {
     plan
 }
 
-/// Two queues become one, and all that is set for both of them comes back with the second.
+/// Two queues become one, and all settings of both come back with the second.
 #[test]
 fn a_new_number_of_queues_gives_back_what_it_took() {
     let Some(site) = site("virtio_net") else { return };
@@ -95,14 +95,14 @@ fn every_knob_of_a_card_is_set_and_taken_back() {
     }
     there_and_back(&together, Fault::None, || {});
     before.assert_same(&dump(&netns), "after all of them");
-    // A table that counted as somebody's would keep the queues from becoming fewer.
+    // A table that counts as user-defined would prevent a reduction of the queues.
     there_and_back(&plan(&site, &[("channels", "1"), ("rss_indirection", "1")]), Fault::None, || {});
     before.assert_same(&dump(&netns), "after queues and their table");
     there_and_back(&plan(&site, &[("channels", "1")]), Fault::None, || {});
     before.assert_same(&dump(&netns), "after queues");
 }
 
-/// What virtio has not: rings whose size can be set, waits before interrupts, and queues that are set up anew for each of
+/// Features that virtio lacks: rings of variable size, interrupt delays, and queues that are set up again for each of
 /// these.
 #[test]
 fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
@@ -139,8 +139,8 @@ fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
     }
 }
 
-/// Applies what a card is to hash by, looks at the card, and takes it back: whole, and where whoever sets it died behind any
-/// line of the journal.
+/// Sets a card's hash, checks the card, and undoes it: completely, and after apply died behind any line of the
+/// journal.
 fn there_and_back_of_hash(site: &Site, asked: &[(&str, &str)]) {
     let netns = Netns::current().unwrap();
     let ethtool = Ethtool::open_in(&netns).unwrap();
@@ -170,7 +170,7 @@ fn the_key_and_the_fields_of_the_hash_come_back_wherever_apply_died() {
     there_and_back_of_hash(&site, &[("rss_hash_fields", "udp4 sd udp6 sd"), ("rss_hash_key", "symmetric")]);
 }
 
-/// It has no key, and fields that are set in registers of its own.
+/// It has no key, and its fields are in separate registers.
 #[test]
 fn the_fields_of_a_card_without_a_key_come_back_wherever_apply_died() {
     let Some(site) = site("igb") else { return };
@@ -179,7 +179,7 @@ fn the_fields_of_a_card_without_a_key_come_back_wherever_apply_died() {
     there_and_back_of_hash(&site, &[("rss_hash_fields", "udp4 sdfn udp6 sdfn")]);
 }
 
-/// What a card cannot do is said before anything is changed.
+/// Settings that a card does not support are refused before any change.
 #[test]
 fn what_a_card_cannot_do_is_refused() {
     let Some(site) = site("virtio_net") else { return };

@@ -1,5 +1,5 @@
-//! What the table says of kernels, against the one that runs: what nobody has set is the default, what is to be there is
-//! there, and what is no longer heeded is not felt.
+//! Checks the table's statements about kernels against the running one: unset values are the default, promised
+//! parameters exist, and obsolete ones have no effect.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -11,29 +11,29 @@ use tune::{ByDefault, Knob, Lives, Setting, Since, Site, all, find};
 
 use crate::kernel::{Scene, key};
 
-/// A new namespace has these from the first one, where somebody may have set them.
+/// A new namespace inherits these from the first one, where they may have been changed.
 const INHERITED: [&str; 3] = ["tcp_rmem", "tcp_wmem", "tcp_congestion_control"];
 const MIB: u64 = 1 << 20;
 
-/// Parameters that the last kernels of an older version have as well, which their rows say.
+/// Parameters that late releases of an older version also have, as their rows state.
 const BACKPORTED: [(&str, Since); 1] = [("tcp_shrink_window", Since(6, 1))];
 
 fn here() -> Since {
     Since::of_release(&linux::features::release()).unwrap()
 }
 
-/// Whether nobody else has set what this machine shares.
+/// Whether no other program can have changed the shared settings of this machine.
 fn is_ours() -> bool {
     std::env::var_os("HOSTGAP_VM").is_some() || std::env::var_os("CI").is_some()
 }
 
-/// Whether somebody of this machine may have set it.
+/// Whether another program on this machine may have changed it.
 fn is_shared(knob: &Knob) -> bool {
     matches!(knob.lives, Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_))
         || INHERITED.contains(&knob.id)
 }
 
-/// Setting the default changes nothing; the number of rows of which that was seen.
+/// Setting the default changes no value; returns the number of rows for which that was checked.
 fn compare(scene: &Scene, with_shared: bool) -> usize {
     let mut seen = 0;
     for knob in all().filter(|knob| with_shared || !is_shared(knob)) {
@@ -60,7 +60,7 @@ fn may_be_absent(knob: &Knob) -> bool {
         || matches!(knob.lives, Lives::Attribute(linux::sysfs::LinkAttribute::Threaded))
 }
 
-/// What is there instead of a value; nothing if it is that value.
+/// The value found instead; empty if it is the expected value.
 fn as_set(knob: &'static Knob, value: &str, site: &Site) -> Result<String, StepError> {
     let setting = Setting::read(knob, &Asked::Text(value.to_owned())).unwrap();
     let mut kernel = Kernel::new().unwrap();
@@ -87,17 +87,18 @@ fn memory() -> u64 {
     linux::procfs::Procfs::kernel().memory_bytes().unwrap()["MemTotal"]
 }
 
-/// Three sizes, the last of which little memory makes less: `tcp_init` in net/ipv4/tcp.c takes a 128th of what is free.
+/// Three sizes, the last of which is lower with little memory: `tcp_init` in net/ipv4/tcp.c takes a 128th of the free
+/// memory.
 fn capped(knob: &Knob, value: &str, found: &[u64]) {
     let expected: Vec<u64> = value.split_whitespace().map(|word| word.parse().unwrap()).collect();
     assert_eq!(found[..2], expected[..2], "{}", knob.id);
-    // What is free when the kernel looks is most of the memory, and never more than all.
+    // The free memory at that time is most of the memory, and never more than all.
     let (least, most) = (memory() / 256, memory() / 128 * 10 / 9);
     let range = expected[2].min(least)..=expected[2].min(most);
     assert!(range.contains(&found[2]), "{}: Linux {}: {found:?}, not {value}", knob.id, here());
 }
 
-/// The formulas of the rows that say one, held against what the kernel has made of them.
+/// Compares the formulas of rows that have one with the kernel's results.
 fn formulas(scene: &Scene, with_shared: bool) -> usize {
     let mut seen = 0;
     for knob in all().filter(|knob| with_shared || !is_shared(knob)) {
@@ -107,7 +108,7 @@ fn formulas(scene: &Scene, with_shared: bool) -> usize {
             continue;
         };
         let (memory, first) = (memory(), found[0]);
-        // The kernel rounds by all its memory, and tells what it has not kept for itself: at most a tenth less.
+        // The kernel computes with all its memory, and reports it without its own reserve: at most a tenth less.
         let rounded = |each: u64, least: u64, most: u64| {
             let of = |memory: u64| (memory / each).next_power_of_two().clamp(least, most);
             (of(memory)..=of(memory * 10 / 9)).contains(&first)
@@ -136,7 +137,7 @@ fn formulas(scene: &Scene, with_shared: bool) -> usize {
     seen
 }
 
-/// What the whole machine shares is looked at where nobody has set it.
+/// Shared settings are checked only where no other program can have changed them.
 #[test]
 fn what_nobody_has_set_is_the_default() {
     if !require_root() {
@@ -196,7 +197,7 @@ fn what_is_no_longer_heeded_is_not_felt() {
     }
 }
 
-/// The first window of a connection over the loopback of a namespace of its own, with a value of `tcp_adv_win_scale`.
+/// The first window of a connection over the loopback of a new namespace, with a value of `tcp_adv_win_scale`.
 fn first_window(scale: Option<&str>) -> u32 {
     let connect = || {
         testkit::shell("ip link set lo up");

@@ -1,4 +1,4 @@
-//! The page of knobs is what the table says.
+//! The page of knobs agrees with the table.
 
 use std::path::Path;
 

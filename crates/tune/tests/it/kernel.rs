@@ -1,5 +1,5 @@
-//! Every knob on the real kernel: it is where the table says, it touches nothing but its place, and undo brings back
-//! what was, wherever apply stopped.
+//! Every knob on the real kernel: it is at the table's place, it changes only that place, and undo restores the old
+//! value, wherever apply stopped.
 
 use crate::back::there_and_back;
 use linux::ethtool::NicParameter;
@@ -71,7 +71,7 @@ fn of_this_kernel(family: &Family) -> Vec<Setting> {
         match knob.lives {
             Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) => {}
             Lives::CpuLatency | Lives::Nowhere { .. } => {}
-            // A veth has the offloads of a card, and nothing else of it; it is polled only with a program at its peer.
+            // A veth has only the offloads of a card, and it is polled only with a program at its peer.
             Lives::Nic(parameters) if !matches!(parameters[0], NicParameter::Feature(_)) => {}
             Lives::Indirection | Lives::Rss(_) | Lives::Interrupts => {}
             Lives::Nic(_) if knob.id == "rx_gro_hw" => {}
@@ -154,7 +154,7 @@ fn a_parameter_of_the_machine_is_in_no_new_namespace() {
         if path.starts_with("net/") {
             let of_namespace = || match sysctl::read(&key(path)) {
                 Ok(None) => Ok(()),
-                // Some are shown to everybody, and are nobody's to set.
+                // Some are readable here but cannot be set.
                 Ok(Some(value)) => sysctl::write(&key(path), &value),
                 Err(error) => Err(error),
             };
@@ -242,7 +242,7 @@ ip netns exec {0} nft add rule ip own in ct state established accept",
     assert_eq!(tracked(8080), 2, "afterwards it is tracked, beside the other");
 }
 
-/// What is written of a queueing discipline is what the kernel has.
+/// The written form of a queueing discipline matches the kernel's state.
 #[test]
 fn a_qdisc_has_the_options_that_were_asked_for() {
     if !require_root() {
@@ -292,7 +292,7 @@ fn a_number_of_debugfs_is_set_and_taken_back() {
     }
 }
 
-/// The same of parameters of a module; and what somebody else sets meanwhile stays.
+/// Parameters of a module are set and restored; a value that another program sets meanwhile stays.
 #[test]
 fn a_parameter_of_a_module_is_set_and_taken_back() {
     if !require_root() {

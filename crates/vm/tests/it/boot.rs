@@ -21,7 +21,7 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// Runs `test` with the newest kernel, or says why there can be no machine.
+/// Runs `test` with the newest kernel, or reports why no machine can start.
 fn with_vm(test: impl FnOnce(&Vm)) {
     with_kernel(Suite::Backports, test);
 }
@@ -100,7 +100,7 @@ fn links_are_made(vm: &Vm) {
     }
 }
 
-/// Cards with their queues and an interrupt for each, which reach each other and nobody else.
+/// Cards with their queues and an interrupt for each; they reach only each other.
 #[test]
 fn network_cards_reach_each_other_alone() {
     if !testkit::require_root() {
@@ -145,7 +145,7 @@ fn a_kernel_of_one_s_own_boots() {
     });
 }
 
-/// Whoever watches sees both streams, and can end it.
+/// A watch receives both streams and can end the guest.
 #[test]
 fn a_watch_ends_the_guest() {
     struct UntilBoth([bool; 2]);

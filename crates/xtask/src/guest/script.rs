@@ -8,12 +8,12 @@ use crate::libtest::{self, Test};
 
 /// For one test; emulation is about ten times slower than the machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(900);
-/// The cards' drivers, which udev loads elsewhere, in the order in which their links are to be numbered: the first is
-/// `eth0`. One that a kernel has not is left out.
+/// The cards' drivers, which udev would load, in the order in which their links get numbers: the first is `eth0`. A
+/// driver that a kernel lacks is left out.
 const DRIVERS: [&str; 3] = ["virtio_net", "igb", "vmxnet3"];
-/// Loaded before any test. `br_netfilter` is built into many hosts' kernels and loaded by Docker on the others; nothing
-/// loads it by itself. `nf_conntrack` is loaded by the first rule that needs it, and its parameters then appear in every
-/// namespace: between the two looks of a test, that would be a difference.
+/// Loaded before any test. `br_netfilter` is built into many hosts' kernels, and Docker loads it on others; here it
+/// must be loaded explicitly. `nf_conntrack` is loaded by the first rule that needs it, and its parameters then appear
+/// in every namespace: between a test's two dumps, that would be a difference.
 const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
 /// Starts a line that is ours and no test's.
 const MARK: &str = "@@hostgap";
@@ -47,7 +47,7 @@ fn run() -> String {
 
 /// The guest's stdout, taken apart while it comes.
 pub(super) struct Log<'a> {
-    /// Those that have not ended; the first is running.
+    /// The tests that have not ended; the first is running.
     tests: std::slice::Iter<'a, Test<'a>>,
     lane: &'a Lane<'a>,
     line: Vec<u8>,

@@ -10,9 +10,9 @@ use toml::Table;
 const ROWS: [&[&str]; 7] = [
     &["linux", "stats"],
     &["bpf"],
-    &["plan", "record"],
+    &["plan", "record", "cni"],
     &["load", "watch", "datapath", "tune", "vm"],
-    &["lab", "doctor", "cni", "report"],
+    &["lab", "doctor", "host", "report"],
     &["agent"],
     &["hostgap"],
 ];

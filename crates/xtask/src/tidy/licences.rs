@@ -1,11 +1,11 @@
-//! Licences and sources of what we depend on, read from cargo itself.
+//! Licences and sources of our dependencies, as cargo reports them.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::cargo;
 
-/// Licences whose terms a binary under MIT or Apache-2.0 can keep.
+/// Licences that a binary under MIT or Apache-2.0 can comply with.
 const ALLOWED: [&str; 13] = [
     "0BSD",
     "Apache-2.0",

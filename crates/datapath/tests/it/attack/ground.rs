@@ -68,14 +68,18 @@ impl Ground {
         let mut pair = Pair::new(path, Family::V4);
         let (plan, mut journal) = (pair.path_plan(), pair.journal());
         pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-        let inside = pair.netns(&pair.pods[1].netns);
+        let inside = place(&pair, &pair.pods[1].place);
         let link = pair.pods[1].ifname.clone();
         let mtu = path.pod_mtu(&pair.nodes[1]).expect("a sound node");
         let pod = pair.pods[1].addresses;
         let targets = targets(&pair, &inside, &link);
-        let own = Names { mac: mac_of(&inside, &link).expect("an Ethernet link"), v4: pod.v4, v6: pod.v6 };
+        let own = Names {
+            mac: mac_of(&inside, &link).expect("an Ethernet link"),
+            v4: pod.v4.expect("pods have both"),
+            v6: pod.v6.expect("pods have both"),
+        };
         let tunnel = IfName::new("hgvx1").expect("a sound name");
-        let (other, other_link) = (pair.netns(&pair.pods[2].netns), pair.pods[2].ifname.clone());
+        let (other, other_link) = (place(&pair, &pair.pods[2].place), pair.pods[2].ifname.clone());
         Ground {
             path,
             own,
@@ -127,10 +131,7 @@ impl Ground {
 
     /// Where the programs of the attacker's node are pinned.
     pub(crate) fn programs(&self) -> std::path::PathBuf {
-        match &self.pair.nodes[1].place {
-            Place::Netns(name) => bpf::pins::folder(name.as_str()),
-            Place::Host => panic!("tests keep to namespaces of their own"),
-        }
+        bpf::pins::folder(&self.pair.nodes[1].programs())
     }
 
     /// Whether an honest pod's packets come there.
@@ -147,18 +148,15 @@ impl Ground {
     /// The pods to which honest packets go, or the other node where pods are behind ports.
     pub(crate) fn honest_targets(&self) -> Vec<Target> {
         let wanted: Vec<IpAddr> = match self.path.reach {
-            Reach::Pod => [0, 2].into_iter().flat_map(|pod| self.pair.pods[pod].addresses.both()).collect(),
-            Reach::Node | Reach::PublishedPort => self.pair.nodes[0].underlay.both().into(),
+            Reach::Pod => [0, 2].into_iter().flat_map(|pod| self.pair.pods[pod].addresses.iter()).collect(),
+            Reach::Node | Reach::PublishedPort => self.pair.nodes[0].underlay.iter().collect(),
         };
         self.targets.iter().copied().filter(|target| wanted.contains(&target.ip)).collect()
     }
 }
 
-fn place(pair: &Pair, place: &Place) -> Netns {
-    match place {
-        Place::Netns(name) => pair.netns(name),
-        Place::Host => panic!("tests keep to namespaces of their own"),
-    }
+pub(super) fn place(pair: &Pair, place: &Place) -> Netns {
+    pair.netns(place.name().expect("tests name their nodes"))
 }
 
 fn mac_of(netns: &Netns, link: &IfName) -> Option<Mac> {
@@ -175,7 +173,7 @@ fn sights(pair: &Pair, tunnel: &IfName) -> Vec<(Sight, PacketSocket)> {
     let mut sights = vec![(Sight::Wire, PacketSocket::receiver(&far_end, wire))];
     for (sight, pod) in [(Sight::Neighbour, 2), (Sight::Far, 0)] {
         let pod = &pair.pods[pod];
-        sights.push((sight, PacketSocket::receiver(&pair.netns(&pod.netns), &pod.ifname)));
+        sights.push((sight, PacketSocket::receiver(&place(pair, &pod.place), &pod.ifname)));
     }
     for (sight, at) in [(Sight::OwnTunnel, 1), (Sight::FarTunnel, 0)] {
         if mac_of(&node(at), tunnel).is_some() {
@@ -191,12 +189,10 @@ fn targets(pair: &Pair, inside: &Netns, link: &IfName) -> Vec<Target> {
     let [one, two] = &pair.nodes;
     let towards = |ip| Target { ip, mac: next_hop(inside, link, ip) };
     let mut targets: Vec<Target> =
-        [0, 2].iter().flat_map(|pod| pair.pods[*pod].addresses.both()).map(towards).collect();
+        [0, 2].iter().flat_map(|pod| pair.pods[*pod].addresses.iter()).map(towards).collect();
     let gateway = targets[0].mac;
-    let nodes = [one, two].into_iter().flat_map(|node| {
-        let end: [IpAddr; 2] = [node.pods.v4.network().into(), node.pods.v6.network().into()];
-        node.underlay.both().into_iter().chain(end)
-    });
+    let nodes =
+        [one, two].into_iter().flat_map(|node| node.underlay.iter().chain(node.pods.networks().iter()));
     let others = ["10.244.2.99", "fd00:244:0:2::99", "fe80::1", "169.254.1.1"].map(sound);
     targets.extend(nodes.chain(others).map(|ip| Target { ip, mac: gateway }));
     targets.push(Target { ip: sound("255.255.255.255"), mac: Mac([0xff; 6]) });

@@ -103,7 +103,7 @@ fn end_batch(ground: &Ground, id: u32) -> Vec<(Sight, Captured)> {
 }
 
 fn judge(ground: &Ground, outcome: &mut Outcome, sight: Sight, captured: &Captured) {
-    let end = ground.tunnel_mac.map(|_| ground.pair.nodes[1].underlay.v4);
+    let end = ground.tunnel_mac.and(ground.pair.nodes[1].underlay.v4);
     let frame = pods_frame(&captured.bytes, end);
     let Some(mark) = Mark::of(frame).filter(|_| !rule::is_icmp_error(frame)) else { return };
     let Some(packet) = outcome.sent.get(&mark.id) else { return };

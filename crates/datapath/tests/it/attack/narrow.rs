@@ -29,8 +29,8 @@ fn a_lower_mtu_of_the_wire_is_followed() {
 fn followed(path: &'static DataPath) {
     let ground = Ground::new(path);
     let pod = ground.pair.pods[1].clone();
-    let heard = PacketSocket::receiver(&ground.pair.netns(&pod.netns), &pod.ifname);
-    let far = ground.pair.pods[0].addresses.both();
+    let heard = PacketSocket::receiver(&super::ground::place(&ground.pair, &pod.place), &pod.ifname);
+    let far = ground.pair.pods[0].addresses.iter().collect::<Vec<_>>();
     let targets: Vec<Target> =
         ground.targets.iter().copied().filter(|target| far.contains(&target.ip)).collect();
     for target in &targets {

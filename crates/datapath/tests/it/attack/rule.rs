@@ -162,8 +162,8 @@ pub(crate) fn is_icmp_error(frame: &[u8]) -> bool {
 /// Whether a frame is for one of a pod's addresses.
 pub(crate) fn is_to(frame: &[u8], pod: Addresses) -> bool {
     match number(frame, 12) {
-        Some(IPV4) => frame.get(30..34) == Some(&pod.v4.octets()),
-        Some(IPV6) => frame.get(38..54) == Some(&pod.v6.octets()),
+        Some(IPV4) => pod.v4.is_some_and(|own| frame.get(30..34) == Some(&own.octets())),
+        Some(IPV6) => pod.v6.is_some_and(|own| frame.get(38..54) == Some(&own.octets())),
         _ => false,
     }
 }

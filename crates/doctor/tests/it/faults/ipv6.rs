@@ -25,7 +25,7 @@ fn neighbours(scene: &mut Scene, table: &str, entries: u64, growth: [u64; 3]) {
     scene.after.texts.insert(path, text(growth.map(|growth| growth + 7)));
 }
 
-/// A router said that only so much passes to there, by the card.
+/// A router reported a path MTU for a destination behind the card.
 fn learnt(scene: &mut Scene, dst: &str, mtu: u32) {
     let path = PathMtu { index: 2, dst: dst.parse().unwrap(), mtu };
     for look in [&mut scene.before, &mut scene.after] {
@@ -33,7 +33,7 @@ fn learnt(scene: &mut Scene, dst: &str, mtu: u32) {
     }
 }
 
-/// A route by the card has an MTU of its own.
+/// A route over the card has its own MTU.
 pub(super) fn route_mtu(scene: &mut Scene, dst: &str, mtu: u32) {
     let route = RouteMtu { index: 2, dst: dst.parse().unwrap(), mtu };
     for look in [&mut scene.before, &mut scene.after] {

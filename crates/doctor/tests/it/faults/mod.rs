@@ -1,4 +1,4 @@
-//! Faults, planted in a healthy scene: at least one for each check, and what only looks like one.
+//! Faults, planted in a healthy scene: at least one for each check, and some harmless look-alikes.
 
 mod cards;
 mod host;
@@ -14,13 +14,13 @@ use doctor::Severity;
 
 use crate::scene::Scene;
 
-/// A fault.
+/// A planted fault and the finding that it must cause.
 pub(crate) struct Fault {
     /// The check that must find it.
     pub(crate) code: &'static str,
     /// In a few words.
     pub(crate) name: &'static str,
-    /// As what.
+    /// The expected severity.
     pub(crate) severity: Severity,
     pub(crate) plant: fn(&mut Scene),
 }
@@ -45,7 +45,7 @@ pub(crate) fn harmless() -> impl Iterator<Item = &'static Harmless> {
     [HARMLESS, cards::HARMLESS, ipv6::HARMLESS, pace::HARMLESS].into_iter().flatten()
 }
 
-/// Thousands of first packets that nobody answered.
+/// Thousands of first packets without an answer.
 fn handshakes(scene: &mut Scene) {
     scene.count("TcpActiveOpens", 1000);
     for name in ["TcpExtTCPSynRetrans", "TcpExtTCPTimeouts", "TcpRetransSegs"] {

@@ -20,7 +20,7 @@ fn connection(scene: &mut Scene, change: impl Fn(&mut TcpSocket, &mut TcpInfo)) 
     }
 }
 
-/// Bursts over 80 ms with pauses of a second, in windows of so many segments.
+/// Bursts over 80 ms with pauses of a second, in windows of `window` segments.
 fn bursts(scene: &mut Scene, window: u32, congestion: &str) {
     connection(scene, |socket, tcp| {
         (tcp.rtt, tcp.min_rtt, tcp.rto) = (80_000, 80_000, 281_000);
@@ -29,7 +29,7 @@ fn bursts(scene: &mut Scene, window: u32, congestion: &str) {
     });
 }
 
-/// A new connection over 80 ms that left slow start at so many of 400 segments.
+/// A new connection over 80 ms that left slow start at `threshold` of 400 segments.
 fn climbs(scene: &mut Scene, threshold: u32) {
     scene.count("TcpExtTCPHystartTrainDetect", 1);
     scene.count("TcpExtTCPHystartTrainCwnd", threshold.into());
@@ -145,7 +145,7 @@ fn deep_sleep(scene: &mut Scene) {
     });
 }
 
-/// A container of 100 MB that is full, with so much of it in sockets.
+/// A full container of 100 MB, with `sockets` bytes of it in socket buffers.
 fn full_container(scene: &mut Scene, sockets: u64, reached: u64) {
     let at = "sys/fs/cgroup/kube.slice/pod.scope";
     scene.file("sys/fs/cgroup/cgroup.controllers", "cpu memory\n");

@@ -10,7 +10,7 @@ use testkit::{Cards, card};
 use super::machine::watch_here;
 use super::{check_first, check_known, check_quiet, sleep};
 
-/// The interrupts of a card's queues, whose CPUs are as they were when this is dropped.
+/// The interrupts of a card's queues; dropping it restores their CPUs.
 struct Placed {
     interrupts: Interrupts,
     old: Vec<(u32, CpuSet)>,
@@ -39,7 +39,7 @@ impl Drop for Placed {
     }
 }
 
-/// Puts back what a test changed, when this is dropped: the cards are those of the tests that follow, even one that failed.
+/// Undoes a test's change when dropped, also after a failure: later tests use the same cards.
 struct PutBack<F: FnMut() -> linux::Result<()>>(F);
 
 impl<F: FnMut() -> linux::Result<()>> Drop for PutBack<F> {
@@ -48,7 +48,7 @@ impl<F: FnMut() -> linux::Result<()>> Drop for PutBack<F> {
     }
 }
 
-/// The very first of all findings, whatever they tell of.
+/// The first of all findings, whatever their subject.
 #[track_caller]
 fn check_foremost(diagnosis: &Diagnosis, code: &str) {
     check_first(diagnosis, code);

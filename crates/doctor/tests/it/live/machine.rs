@@ -1,4 +1,4 @@
-//! What the whole machine shares: planted in a virtual machine that is nobody else's.
+//! Faults in resources that the whole machine shares, planted in a private virtual machine.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ impl Drop for Changed {
     }
 }
 
-/// Looks at the machine's first namespace before and after something happens.
+/// Takes a snapshot of the machine's first namespace before and after `during`.
 pub(super) fn watch_here(during: impl FnOnce()) -> Diagnosis {
     let (before, _) = Place::here().look().unwrap();
     during();
@@ -93,7 +93,7 @@ fn a_full_table_of_neighbours_is_named() {
     let line = Line::new();
     let keys = ["gc_thresh1", "gc_thresh2", "gc_thresh3"];
     let changed = keys.map(|key| Changed::to(&format!("net/ipv4/neigh/default/{key}"), "8"));
-    // The table is the machine's, and only its first namespace tells of it.
+    // The table belongs to the machine, and only its first namespace reports it.
     let diagnosis = watch_here(|| {
         let socket = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
         (10..80).for_each(|host| drop(socket.send_to(b"x", (format!("10.77.0.{host}"), 9))));
@@ -109,11 +109,11 @@ fn a_backlog_of_two_packets_overflows() {
         return;
     }
     let line = Line::new();
-    // Another CPU than the sender's receives, and its backlog holds next to nothing.
+    // Another CPU than the sender's receives, and its backlog is short.
     let sysfs = NetSysfs::open(&line.server).unwrap();
     sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
     let changed = Changed::to("net/core/netdev_max_backlog", "2");
-    // Nobody listens, so that no reader can be too slow.
+    // Without a listener no reader can be too slow.
     let diagnosis = line.watch("server", || {
         let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
         let flood = move || {
@@ -127,9 +127,10 @@ fn a_backlog_of_two_packets_overflows() {
     drop(changed);
 }
 
-/// Datagrams for the server from CPU 0, each of which passes a list of rules. After each forty the thread rests for so many
-/// times as long as they took, or as three milliseconds: on a slow machine its CPU has the same share of time left. More
-/// rules fill a CPU by fewer packets, and too many leave too few packets on a machine that has other work.
+/// Datagrams for the server from CPU 0, each of which passes a list of rules. After every forty the thread rests for
+/// `rests` times as long as they took, or as three milliseconds: on a slow machine its CPU has an equal share of time
+/// left. With more rules fewer packets fill a CPU, but too many rules leave too few packets on a machine that has
+/// other work.
 fn flood(line: &Line, rests: u32, rules: u16) -> Flood {
     dear_rules(&line.server, rules);
     let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
@@ -162,7 +163,7 @@ fn a_single_queue_without_steering_is_named() {
         return;
     }
     let line = Line::new();
-    // Sending is the same CPU's work, and is to be little of it.
+    // Sending uses the same CPU, and must take little of its time.
     let flood = flood(&line, 0, 3500);
     sleep(500);
     let diagnosis = line.watch("server", || sleep(3000));

@@ -24,7 +24,7 @@ use linux::sysctl::{self, Key};
 use linux::{IfName, Link, LinkKind, Netlink, Netns, Qdisc, VethPeer};
 use testkit::World;
 
-/// Client and server with a bridge between them, each a namespace of its own.
+/// Client and server with a bridge between them, each in its own namespace.
 pub(crate) struct Line {
     pub(crate) world: World,
     pub(crate) client: Netns,
@@ -44,12 +44,16 @@ impl Line {
         let bridge = between.index_of(&ifname("br0")).unwrap();
         for (netns, port, address) in [(&client, "c", CLIENT), (&server, "s", SERVER)] {
             let netlink = Netlink::open_in(netns).unwrap();
-            let peer =
-                VethPeer { name: ifname(port), netns: Some(world.name("middle")), mtu: None, mac: None };
+            let peer = VethPeer {
+                name: ifname(port),
+                netns: Some(world.name("middle").into()),
+                mtu: None,
+                mac: None,
+            };
             netlink.link_add(&link("eth0", LinkKind::Veth { peer })).unwrap();
             let index = netlink.index_of(&ifname("eth0")).unwrap();
             netlink.address_add(index, &format!("{address}/24").parse().unwrap()).unwrap();
-            // Packets as they would be on a wire: a bridge lets larger ones pass whatever its MTU is.
+            // Packets as on a physical network: a bridge forwards larger ones whatever its MTU is.
             netlink.link_set_gso_max_segs(index, 1).unwrap();
             netlink.link_set_up(index, true).unwrap();
             let port = between.index_of(&ifname(port)).unwrap();
@@ -58,7 +62,8 @@ impl Line {
         }
         between.link_set_up(bridge, true).unwrap();
         let line = Line { world, client, server, middle: between };
-        // A bridge forwards some time after its ports are up. Whoever loses a first packet for that has timeouts of seconds.
+        // A bridge forwards some time after its ports are up. A connection that loses its first packet then has
+        // timeouts of seconds.
         let (listener, address) = listen(&line);
         drop((connect(&line, address), listener.accept().unwrap()));
         line
@@ -76,7 +81,7 @@ impl Line {
         self.middle.link_set_mtu(index, mtu).unwrap();
     }
 
-    /// Looks at a namespace before and after something happens.
+    /// Takes a snapshot of a namespace before and after `during`.
     pub(crate) fn watch<T>(&self, name: &str, during: impl FnOnce() -> T) -> Diagnosis {
         let place = Place::netns(&self.world.name(name)).unwrap();
         let (before, _) = place.look().unwrap();
@@ -86,7 +91,8 @@ impl Line {
         diagnose(&Window { before: &before, after: &after })
     }
 
-    /// Looks again and again for what shows at some moments only, for half a minute; the look that has it, or the last.
+    /// Repeats the window for up to half a minute, for a fault that shows only at some moments. Returns the diagnosis
+    /// that has it, or the last one.
     pub(crate) fn watch_for<T>(&self, code: &str, name: &str, mut during: impl FnMut() -> T) -> Diagnosis {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -99,7 +105,7 @@ impl Line {
     }
 }
 
-/// Families and findings that tell of the whole machine, on which others are at work too.
+/// Families and findings about the whole machine, which other programs use too.
 const SHARED: [&str; 5] = ["HG00", "HG01", "HG020", "HG056", "HG13"];
 
 /// The planted cause is the first warning about this namespace.
@@ -188,7 +194,7 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    /// Runs `step` again and again until it says no.
+    /// Repeats `step` until it returns false.
     pub(crate) fn with(mut step: impl FnMut() -> bool + Send + 'static) -> Busy {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -212,7 +218,7 @@ impl Busy {
 
     /// Sends as much as it can.
     pub(crate) fn sending(mut stream: TcpStream) -> Busy {
-        // So that it sees when it is to stop.
+        // So that it notices the request to stop.
         stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         let block = vec![7; 65_536];
         Busy::with(move || {
@@ -230,7 +236,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("it is joined once");
-        // A panic of the thread is told by the test's own assertions.
+        // If the thread panicked, the test's own assertions fail.
         let _ = thread.join();
     }
 }

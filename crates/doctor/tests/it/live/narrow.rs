@@ -15,7 +15,7 @@ struct Road {
     world: World,
     client: Netns,
     server: Netns,
-    /// The server's address.
+    /// The server's address, behind the narrow link.
     far: IpAddr,
 }
 
@@ -40,8 +40,12 @@ impl Road {
                 set(netns, &format!("net/ipv6/conf/{name}/accept_dad"), "0");
             }
             let netlink = Netlink::open_in(end).unwrap();
-            let peer =
-                VethPeer { name: ifname(port), netns: Some(world.name("router")), mtu: None, mac: None };
+            let peer = VethPeer {
+                name: ifname(port),
+                netns: Some(world.name("router").into()),
+                mtu: None,
+                mac: None,
+            };
             netlink.link_add(&link("eth0", LinkKind::Veth { peer })).unwrap();
             let index = netlink.index_of(&ifname("eth0")).unwrap();
             let port = between.index_of(&ifname(port)).unwrap();
@@ -62,7 +66,7 @@ impl Road {
         Place::netns(&self.world.name("client")).unwrap().look().unwrap().0
     }
 
-    /// Sends as much as goes until the kernel has learnt the path's MTU, and tells what doctor says of the client.
+    /// Sends until the kernel has learnt the path's MTU; returns doctor's diagnosis of the client.
     fn learn(&self) -> (Diagnosis, Snapshot) {
         let listener = self.server.run(|| TcpListener::bind((self.far, 0))).unwrap().unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
@@ -113,7 +117,7 @@ fn a_narrow_path_is_told_for_ipv6() {
     }
 }
 
-/// What HG100 advises, done: the route says what passes, and nothing is learnt any more.
+/// Follows the advice of HG100: the route has the path's MTU, and the kernel learns none.
 #[test]
 fn a_narrow_path_with_a_route_that_says_so_is_not_told() {
     if !require_root() {
@@ -159,7 +163,7 @@ fn a_wide_path_is_not_told() {
     check_quiet(&diagnose(&Window { before: &before, after: &after }));
 }
 
-/// The tables count for the whole machine, and tell it in its first namespace alone.
+/// The tables count for the whole machine, but only its first namespace reports them.
 #[test]
 fn neighbours_that_do_not_answer_are_told() {
     if !require_root() {

@@ -53,8 +53,8 @@ fn who_entered_a_namespace_alone_sees_its_links() {
     assert!(snapshot.unseen.is_empty(), "{:?}", snapshot.unseen);
 }
 
-/// Thirty connections to a listener of the server's that nobody accepts from and that may have one waiting, until first
-/// packets have been sent again; and what is said of one side meanwhile.
+/// Makes thirty connections to a listener of the server that never accepts and has a backlog of one, until first
+/// packets have been retransmitted. Returns the diagnosis of one side.
 fn overflowing(side: &str) -> Diagnosis {
     let line = Line::new();
     let address: SocketAddrV4 = format!("{SERVER}:8080").parse().unwrap();

@@ -8,9 +8,10 @@ use testkit::require_root;
 
 use super::{Busy, Line, SERVER, check_first, connect, connections, listen, set, sleep, wait_until};
 
-/// A connection on which the client sends all the time and the server, whose listener is prepared, reads so much, so often.
+/// A connection on which the client sends all the time, and the server, with a prepared listener, reads `bytes` bytes
+/// every `every_ms` milliseconds.
 fn slow(line: &Line, prepare: impl FnOnce(&TcpListener), bytes: usize, every_ms: u64) -> (Busy, Busy) {
-    // One that fills the window, whatever this machine's default is: BBR keeps to the reader's rate.
+    // An algorithm that fills the window, whatever this machine's default is: BBR keeps to the reader's rate.
     set(&line.client, "net/ipv4/tcp_congestion_control", "reno");
     let (listener, address) = listen(line);
     prepare(&listener);
@@ -25,7 +26,7 @@ fn a_slow_reader_is_seen_where_it_reads() {
         return;
     }
     let line = Line::new();
-    // The kernel would let a buffer grow that is found full, for as long as its owner reads at all.
+    // The kernel would grow a full buffer as long as its owner reads at all.
     let fixed = |listener: &_| sockopt::set_socket_recv_buffer_size(listener, 131_072).unwrap();
     let busy = slow(&line, fixed, 32_768, 30);
     wait_until(|| {
@@ -89,7 +90,7 @@ fn datagrams_that_nobody_reads_are_dropped() {
     });
     check_first(&diagnosis, "HG105");
     let told = format!("the socket at {address} ");
-    // Findings that tell of the whole machine may stand before it.
+    // Findings about the whole machine may precede it.
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG105").unwrap();
     let saw = &finding.seen.evidence;
     assert!(saw.iter().any(|seen| seen.saw.starts_with(&told)), "{told}: {saw:?}");

@@ -13,7 +13,7 @@ use testkit::{require_root, skip};
 use super::wan::{can_run, wire};
 use super::{Busy, Line, check_first, check_quiet, connect, counter, ifname, listen, set, sleep};
 
-/// A client that sends a question of 200 bytes in so many writes and reads the answer, again and again.
+/// A client that repeatedly sends a request of 200 bytes in `writes` writes and reads the answer.
 fn questions(line: &Line, writes: usize) -> (Busy, Busy) {
     let (listener, address) = listen(line);
     let mut client = connect(line, address);
@@ -35,7 +35,7 @@ fn two_writes_for_a_question_are_named() {
     let line = Line::new();
     let busy = questions(&line, 2);
     sleep(1500);
-    // A look between two waits misses it.
+    // A snapshot between two waits misses it.
     let diagnosis = line.watch_for("HG089", "client", || sleep(300));
     check_first(&diagnosis, "HG089");
     drop(busy);
@@ -74,11 +74,11 @@ fn bursts_that_begin_anew_are_named() {
     let (accepted, _) = listener.accept().unwrap();
     let reading = Busy::reading(accepted, 65_536, 0);
     burst(&mut stream);
-    // A machine that is busy may still be at it when it looks.
+    // On a busy machine the burst may still be running at the second snapshot.
     let diagnosis = line.watch_for("HG087", "client", || burst(&mut stream));
     check_first(&diagnosis, "HG087");
     set(&line.client, "net/ipv4/tcp_slow_start_after_idle", "0");
-    // One that stood still for longer than an RTO has sent again what was not lost, and tells of that.
+    // A connection that stood still for longer than an RTO has retransmitted data that was not lost, and reports that.
     let mut undisturbed = |_: i32| {
         let before = counter(&line.client, "TcpRetransSegs");
         let diagnosis = line.watch("client", || burst(&mut stream));

@@ -109,7 +109,7 @@ fn a_throttled_group_is_named() {
     drop(group);
 }
 
-/// A control group that may use a twentieth of a CPU, and a process in it that wants all of one.
+/// A control group with a quota of a twentieth of a CPU, and a process in it that would use a whole one.
 struct Group {
     path: PathBuf,
     process: Child,

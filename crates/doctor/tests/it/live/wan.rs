@@ -83,7 +83,7 @@ fn a_small_send_buffer_on_a_long_path_is_named() {
     wire(&line, 80, &Netem::default());
     let busy = stream(&line, |stream| sockopt::set_socket_send_buffer_size(stream, 16_384).unwrap());
     sleep(2000);
-    // At a look the program may just be about to fill it again.
+    // At a snapshot the program may be about to fill it again.
     let diagnosis = line.watch_for("HG081", "client", || sleep(3000));
     check_first(&diagnosis, "HG081");
     drop(busy);
@@ -96,7 +96,7 @@ fn a_long_queue_on_the_path_is_named() {
     }
     let line = Line::new();
     wire(&line, 10, &Netem::default());
-    // A queue of a quarter of a second, and less than the receiver takes from the beginning: nothing else is in the way.
+    // A queue of a quarter of a second, smaller than the receiver's initial window, so that no other limit applies.
     let narrow =
         Netem { delay_ns: 5_000_000, limit: 40, rate_bytes_per_s: Some(250_000), ..Netem::default() };
     line.shape("s", &Qdisc::Netem(narrow));

@@ -1,4 +1,4 @@
-//! What is read at one moment, and how the kernel would write it.
+//! The values read at one moment, in the kernel's format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use linux::nic::{Channels, Coalescing, Nic, Rings};
 
 pub(super) const CPUS: usize = 4;
 
-/// The names of counters, by file and group, as Linux 6.18 has them (those that somebody looks at).
+/// The names of counters, by file and group, as in Linux 6.18 (only those that checks use).
 pub(super) const COUNTERS: [(&str, &str, &str); 7] = [
     (
         "snmp",
@@ -43,7 +43,7 @@ pub(super) const COUNTERS: [(&str, &str, &str); 7] = [
     ("snmp6", "Icmp6", "InPktTooBigs"),
 ];
 
-/// What the kernel would have chosen itself.
+/// Defaults of the kernel.
 const SYSCTLS: [(&str, &str); 33] = [
     ("kernel/osrelease", "6.18.1-amd64"),
     ("net/core/netdev_max_backlog", "1000"),
@@ -80,7 +80,7 @@ const SYSCTLS: [(&str, &str); 33] = [
     ("net/netfilter/nf_conntrack_max", "262144"),
 ];
 
-/// The card.
+/// The statistics of the card's driver.
 const CARD: [(&str, &str); 9] = [
     ("ifindex", "2"),
     ("mtu", "1500"),
@@ -93,14 +93,14 @@ const CARD: [(&str, &str); 9] = [
     ("device/local_cpulist", "0-3"),
 ];
 
-/// One moment.
+/// The machine at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Look {
     /// Files as they are.
     pub(crate) texts: BTreeMap<String, String>,
     /// user nice system idle iowait irq softirq steal of each CPU.
     pub(crate) stat: [[u64; 8]; CPUS],
-    /// Rounds of receiving.
+    /// Rounds of `NET_RX` of each CPU.
     pub(crate) net_rx: [u64; CPUS],
     /// Rounds of work for disks.
     pub(crate) block: [u64; CPUS],
@@ -110,7 +110,7 @@ pub(crate) struct Look {
     pub(crate) interrupts: [[u64; CPUS]; 4],
     /// Counters of the stack under nstat's names.
     pub(crate) counters: BTreeMap<String, u64>,
-    /// What was asked.
+    /// The kernel's answers to queries.
     pub(crate) answers: Answers,
 }
 

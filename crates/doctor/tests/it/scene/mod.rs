@@ -13,10 +13,10 @@ use linux::{Files, IfName};
 
 use look::{COUNTERS, CPUS, Look};
 
-/// Seconds between the looks.
+/// Seconds between the snapshots.
 pub(crate) const SECONDS: u64 = 10;
 
-/// Two moments.
+/// A healthy machine at two moments, in which tests plant faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
     pub(crate) before: Look,
@@ -63,7 +63,7 @@ impl Scene {
         }
     }
 
-    /// One CPU does nothing but receive, the others nothing at all.
+    /// One CPU is fully busy with receiving, the others are idle.
     pub(crate) fn saturate(&mut self, cpu: usize) {
         for other in 0..CPUS {
             self.ticks(other, [20, 0, 10, 960, 0, 0, 10, 0]);
@@ -100,7 +100,7 @@ impl Scene {
         after.statistics.insert(name.to_owned(), 1000 + growth);
     }
 
-    /// What the card's driver says, at both ends.
+    /// The report of the card's driver, in both snapshots.
     pub(crate) fn nics(&mut self) -> [&mut Nic; 2] {
         let card = IfName::new("eth0").unwrap();
         [&mut self.before, &mut self.after].map(|look| look.answers.nics.get_mut(&card).unwrap())
@@ -125,7 +125,7 @@ impl Scene {
         }
     }
 
-    /// A kernel parameter.
+    /// Sets a kernel parameter in both snapshots.
     pub(crate) fn sysctl(&mut self, key: &str, value: &str) {
         self.file(&format!("proc/sys/{key}"), &format!("{value}\n"));
     }
@@ -148,8 +148,8 @@ impl Scene {
             .for_each(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 1 }));
     }
 
-    /// A connection to 10.0.0.9:443 that carried 10 MB over a round trip of 1 ms, was never short of anything, and that
-    /// is now as it is changed to be.
+    /// A connection to 10.0.0.9:443 that transferred 10 MB over a round trip of 1 ms without any shortage; `change`
+    /// then alters its latest state.
     pub(crate) fn connect(&mut self, change: impl FnOnce(&mut TcpSocket)) {
         let cookie = self.after.answers.sockets.as_ref().map_or(0, Vec::len) as u64 + 1;
         let then = TcpInfo {
@@ -193,7 +193,7 @@ impl Scene {
             memory: Some(memory),
         };
         change(&mut socket);
-        // What stands is planted at both looks; what is counted has grown.
+        // States are planted in both snapshots; counters have grown.
         let stood = |now: TcpInfo| TcpInfo {
             rtt: now.rtt,
             min_rtt: now.min_rtt,
@@ -208,7 +208,7 @@ impl Scene {
         self.after.answers.sockets.get_or_insert_default().push(socket);
     }
 
-    /// What TCP knew of the connection that was planted last, at both looks.
+    /// The TCP state of the connection that was planted last, in both snapshots.
     pub(crate) fn tcp(&mut self) -> [&mut TcpInfo; 2] {
         [&mut self.before, &mut self.after].map(|look| {
             let sockets = look.answers.sockets.as_mut().unwrap();
@@ -216,7 +216,7 @@ impl Scene {
         })
     }
 
-    /// A listener on port 80 with so many of so many waiting.
+    /// A listener on port 80 with `waiting` of at most `limit` connections waiting.
     pub(crate) fn listen(&mut self, waiting: u32, limit: u32) {
         self.connect(|socket| {
             socket.state = 10;

@@ -99,7 +99,7 @@ impl Service<http::Request<Body>> for Echo {
     }
 }
 
-/// A server on a thread of its own, until it is ended. Then its connections break.
+/// A server on a separate thread, until it is stopped. Then its connections break.
 pub(super) struct Tonic {
     pub(super) address: SocketAddr,
     pub(super) calls: Arc<AtomicU64>,
@@ -132,7 +132,7 @@ impl Tonic {
 
     pub(super) fn end(&mut self) {
         if let (Some(end), Some(thread)) = (self.end.take(), self.thread.take()) {
-            // It may have ended by itself.
+            // It may already have ended.
             let _ = end.send(());
             thread.join().unwrap();
         }

@@ -32,7 +32,7 @@ fn obstacles(figures: &[PublishedFigure]) -> Vec<Obstacle> {
     obstacles
 }
 
-/// The counts and the largest disagreements. `None` where nothing comparable was published.
+/// The counts and the largest disagreements. `None` without comparable published figures.
 pub(super) fn sentence(race: &Race, figures: &[PublishedFigure]) -> Option<String> {
     let comparisons: Vec<&PublishedFigure> = figures.iter().filter(|figure| figure.is_comparison()).collect();
     if comparisons.is_empty() {

@@ -1,7 +1,7 @@
-//! Published figures beside ours.
+//! Compares published figures with ours.
 //!
-//! What is compared is the ratio to the reference at the same load: theirs to the figure that they published for the
-//! reference, ours to our reference, with its interval. [`rule`] says when the two agree.
+//! Both sides are ratios to the reference at one load: the published figure to the figure published for the reference,
+//! ours to our reference, with its interval. [`rule`] defines agreement.
 
 mod counts;
 mod rule;
@@ -28,16 +28,16 @@ struct Source<'a> {
     known: BTreeMap<(usize, usize, Metric), Result<Ours, String>>,
 }
 
-/// What a race says about the figures that its experiment brought.
+/// The comparison of a race with the figures of its experiment.
 pub(super) struct Compared {
     /// In the experiment's order.
     pub(super) figures: Vec<PublishedFigure>,
     pub(super) agreements: Agreements,
-    /// `None` where nothing comparable was published.
+    /// `None` without comparable published figures.
     pub(super) sentence: Option<String>,
 }
 
-/// Compares all of them.
+/// Compares all published figures of the experiment.
 pub(super) fn compared(race: &Race, cells: &Cells<'_>) -> Compared {
     let figures = figures(race, cells);
     Compared { agreements: counts::agreements(&figures), sentence: counts::sentence(race, &figures), figures }
@@ -155,8 +155,8 @@ impl Source<'_> {
         beside.agreement = judged.agreement;
     }
 
-    /// How many rounds, on as many more builds, would give a resolution; `None` if it is there already, or takes more
-    /// than is practical.
+    /// The rounds, on proportionally more builds, that would give a resolution; `None` if it is already reached, or
+    /// takes an impractical number.
     fn rounds_needed(&self, resolution: f64, wanted: f64) -> Option<u64> {
         let units = u32::try_from(self.cells.units).ok().filter(|units| *units >= 2)?;
         let needed =
@@ -235,7 +235,7 @@ fn published_ratio(figure: &Published, against: &str, all: &[Published]) -> Opti
     valid(Ratio { value: above / below, low, high })
 }
 
-/// Whether a figure is there for others to be divided by, and is itself divided by nothing.
+/// Whether a figure only serves as a divisor of others.
 fn divides(figure: &Published, all: &[Published]) -> bool {
     let by_it = |other: &Published| {
         other.against.as_ref() == Some(&figure.candidate) && is_divisible(other) && same_place(other, figure)
@@ -254,7 +254,7 @@ fn same_place(one: &Published, other: &Published) -> bool {
     of(one) == of(other) && one.source == other.source
 }
 
-/// A ratio that has a logarithm, all of it.
+/// The ratio, if all of it has a logarithm.
 fn valid(ratio: Ratio) -> Option<Ratio> {
     let parts = [ratio.value, ratio.low, ratio.high];
     parts.iter().all(|part| part.is_finite() && *part > 0.0).then_some(ratio)

@@ -1,15 +1,14 @@
-//! When a published ratio and ours agree. docs/method.md argues for each part of the rule; the words there and here are
-//! the same.
+//! When a published ratio and ours agree. docs/method.md argues for each part of the rule, in the words used here.
 //!
-//! All of it is in the logarithm, where a ratio and its inverse are as far from 1.
+//! All computations use the logarithm, where a ratio and its inverse have equal distance from 1.
 
 use record::Direction;
 
 use crate::published::Agreement;
 use crate::summary::Ratio;
 
-/// A published ratio of 1 is met by one that lies within this of it, a twentieth: the least difference that people who
-/// compare data paths act on.
+/// A published ratio of 1 is met by a ratio within this of it, a twentieth: the least difference that matters in a
+/// choice of data path.
 const EQUIVALENCE: f64 = 1.05;
 
 /// Our ratio with its precision.
@@ -26,7 +25,7 @@ pub(super) struct Judged {
     pub(super) agreement: Agreement,
     /// Why, where the figures alone do not show it.
     pub(super) why: String,
-    /// Where this run cannot tell: the resolution at which it could, with what is known now.
+    /// If this run cannot decide: the resolution that would decide, as far as is known now.
     pub(super) resolution_wanted: Option<f64>,
 }
 
@@ -113,7 +112,7 @@ fn effect(theirs: &Ratio, side: i8, ours: Ours<'_>) -> Judged {
     }
 }
 
-/// As a factor, with as many digits as say something.
+/// As a factor, with only significant digits.
 fn factor(ln: f64) -> String {
     let factor = ln.exp();
     if factor < 10.0 { format!("{factor:.2}") } else { format!("{factor:.0}") }
@@ -226,7 +225,7 @@ mod tests {
 
     const DRAWS: u32 = 5_000;
 
-    /// How often each verdict is said of a published ratio where the truth is another, at intervals of 95 %: agrees,
+    /// How often each verdict results for a published ratio and a different true one, at intervals of 95 %: agrees,
     /// same direction, contradicts, cannot tell.
     fn shares(published: f64, truth: f64, half_width: f64) -> [f64; 4] {
         let mut random = stats::Random::from_seed(20_261_123);

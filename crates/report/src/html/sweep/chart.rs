@@ -10,7 +10,7 @@ use crate::{Role, Summary, Swept, SweptChart, SweptLine};
 
 /// Distance of names at the ends of lines.
 const LABEL: f64 = 16.0;
-/// Values of which the greatest is so many times the least are on a logarithmic axis.
+/// The axis is logarithmic if the greatest value is at least this many times the least.
 const LOG_FROM: f64 = 20.0;
 /// Between a border and the first or last value: room for whiskers beside one another.
 const INSET: f64 = 26.0;
@@ -19,7 +19,7 @@ const APART: f64 = 6.0;
 /// How far an interval stretches the axis beyond the figures; what goes farther is cut off at the border.
 const STRETCH: f64 = 3.0;
 
-/// The horizontal axis.
+/// The scale of the horizontal axis.
 enum Across {
     Log(Log),
     Linear(Span),
@@ -31,7 +31,7 @@ enum Upright {
     Linear(Linear),
 }
 
-/// What is drawn: a chart for a frame.
+/// The input of a drawing: a chart, and a frame.
 pub(super) struct Plot<'a> {
     summary: &'a Summary,
     sweep: &'a Swept,

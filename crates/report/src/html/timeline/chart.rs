@@ -19,7 +19,7 @@ const LEGEND: f64 = 20.0;
 /// Below the last row: ticks and the axis' name.
 const FOOT: f64 = 44.0;
 
-/// What is drawn: a load of a race for a frame.
+/// The input of a drawing: a load of a race, and a frame.
 pub(super) struct Plot<'a> {
     summary: &'a Summary,
     timeline: &'a Timeline,

@@ -4,22 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use ::tune::Lives;
 use linux::Files;
 use linux::sysctl::Configured;
 use serde::Serialize;
+use tune::Lives;
 
-use super::proposal::Change;
+use crate::Change;
+use crate::keep::SYSCTL_FILE;
 
 /// A program or file that sets the same knobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Conflict {
+pub struct Conflict {
     /// A program or a file.
-    pub(super) who: String,
+    pub who: String,
     /// The knobs.
-    pub(super) knobs: Vec<String>,
+    pub knobs: Vec<String>,
     /// What it does to them, and what to do about it.
-    pub(super) what: String,
+    pub what: String,
 }
 
 /// A program: its name in `/proc/*/comm`, the knobs it sets, and what to do about it.
@@ -72,7 +73,7 @@ fn is_of_link(change: &Change) -> bool {
 }
 
 /// All programs and files that set one of the changed knobs, on the machine below `root`.
-pub(super) fn conflicts(root: &Path, changes: &[Change]) -> Vec<Conflict> {
+pub(crate) fn conflicts(root: &Path, changes: &[Change]) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     let running = running(&root.join("proc"));
     for manager in MANAGERS.iter().filter(|manager| running.iter().any(|name| name == manager.name)) {
@@ -94,7 +95,7 @@ fn files(root: &Path, changes: &[Change]) -> Vec<Conflict> {
     for change in changes {
         let (Lives::Sysctl(key) | Lives::Machine(key)) = change.wanted.setting.lives else { continue };
         let files: BTreeSet<&str> = configured.of(key).into_iter().map(|line| line.file.as_str()).collect();
-        for file in files.into_iter().filter(|file| !file.ends_with(super::keep::SYSCTL_FILE)) {
+        for file in files.into_iter().filter(|file| !file.ends_with(SYSCTL_FILE)) {
             by_file.entry(file).or_default().push(change.wanted.setting.knob.id.to_owned());
         }
     }
@@ -122,8 +123,8 @@ fn running(proc: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ::record::Asked;
-    use ::tune::{Setting, Wanted};
+    use record::Asked;
+    use tune::{Setting, Wanted};
 
     use super::*;
 

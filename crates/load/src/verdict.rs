@@ -1,46 +1,60 @@
 //! Whether a run is valid, and why not.
 
-use ::load::checks::{self, Check, Kind};
-use ::load::{Outcome, Schedule};
 use linux::CpuSet;
 use linux::procfs::{CpuTicks, Stat};
 
+use crate::checks::{self, Check, Kind};
+use crate::{Outcome, Schedule};
+
+/// A run: what was asked, what it gave and whether that counts.
+#[derive(Debug)]
+pub struct Judged {
+    /// When its requests were intended.
+    pub schedule: Schedule,
+    /// The outcome of the run.
+    pub outcome: Outcome,
+    /// What its checks found.
+    pub verdict: Verdict,
+}
+
 /// The results of a run's checks.
-pub(super) struct Verdict {
-    /// All of them.
-    pub(super) checks: Vec<Check>,
+#[derive(Debug)]
+pub struct Verdict {
+    /// All checks, in fixed order.
+    pub checks: Vec<Check>,
     /// Whether a doubt makes the run fail too.
-    pub(super) strict: bool,
-    /// The basis of the intervals; `None`: there are none.
-    pub(super) independent: Option<u64>,
+    pub strict: bool,
+    /// How many independent samples the intervals are based on; `None`: there are no intervals.
+    pub independent: Option<u64>,
 }
 
 impl Verdict {
-    pub(super) fn new(outcome: &Outcome, schedule: &Schedule, stolen: Option<f64>, strict: bool) -> Verdict {
+    /// Checks a run. `stolen` is the share of the CPUs' time that a hypervisor took ([`stolen`]).
+    pub fn new(outcome: &Outcome, schedule: &Schedule, stolen: Option<f64>, strict: bool) -> Verdict {
         let mut checks = checks::checks(outcome, schedule);
         checks.push(checks::steal(stolen));
         Verdict { checks, strict, independent: checks::independent_samples(outcome) }
     }
 
-    /// Whether the run is what was requested; with --strict also whether it left no doubt.
-    pub(super) fn is_valid(&self) -> bool {
+    /// Whether the run is what was requested; if strict, also whether it left no doubt.
+    pub fn is_valid(&self) -> bool {
         self.complaints().next().is_none()
     }
 
     /// Why it is not.
-    pub(super) fn complaints(&self) -> impl Iterator<Item = &Check> {
+    pub fn complaints(&self) -> impl Iterator<Item = &Check> {
         self.failed().filter(|check| self.strict || check.kind == Kind::Truth)
     }
 
     /// Every check that failed.
-    pub(super) fn failed(&self) -> impl Iterator<Item = &Check> {
+    pub fn failed(&self) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(|check| check.passed == Some(false))
     }
 }
 
-/// The share of the CPUs' time that a hypervisor took between two readings of the kernel's counters; without CPUs, of
-/// all. `None` if fewer than a hundred ticks passed, since one of them would be a per cent.
-pub(super) fn stolen(before: &Stat, after: &Stat, cpus: Option<&CpuSet>) -> Option<f64> {
+/// The share (0 to 1) of the CPUs' time that a hypervisor took between two readings of the kernel's counters; without
+/// `cpus`, of all CPUs. `None` if fewer than a hundred ticks passed, since one of them would be a per cent.
+pub fn stolen(before: &Stat, after: &Stat, cpus: Option<&CpuSet>) -> Option<f64> {
     const TICKS_MIN: u64 = 100;
     let spent: Vec<CpuTicks> = after
         .cpus

@@ -37,7 +37,7 @@ const EXTENSIONS: [&str; 15] = [
 ];
 
 /// What needs connection tracking in a namespace, and how to list it; `None` if nothing does.
-pub(super) fn who_asks(netns: &Netns) -> anyhow::Result<Option<String>> {
+pub(crate) fn who_asks(netns: &Netns) -> Result<Option<String>, linux::Error> {
     let rules = linux::nft::dump(netns)?;
     let text = rules.to_string();
     if WORDS.iter().any(|word| text.contains(word)) {

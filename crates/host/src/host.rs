@@ -1,7 +1,5 @@
 //! The host as its knobs see it: a namespace, a link, the routes over it, the card behind it.
 
-use ::tune::{Lives, Nic, Setting, Site};
-use anyhow::Context;
 use ipnet::IpNet;
 use linux::interrupts::Interrupts;
 use linux::netlink::{RouteInfo, RouteMetric};
@@ -9,8 +7,9 @@ use linux::sysfs::{NetSysfs, Queue};
 use linux::{CpuSet, IfName, Netlink, Netns, NetnsName};
 use plan::Place;
 use serde::{Deserialize, Serialize};
+use tune::{Lives, Nic, Setting, Site};
 
-use crate::exit::BadInput;
+use crate::HostError;
 
 /// The numbers of the kernel's main table and of routes that lead somewhere (linux/rtnetlink.h).
 const MAIN_TABLE: u32 = 254;
@@ -19,36 +18,44 @@ const UNICAST: u8 = 1;
 const ANNOUNCED: u8 = 9;
 
 /// Where settings are made.
-pub(super) struct Host {
+pub struct Host {
     /// The namespace; `None` for the one in which this process is.
-    pub(super) netns: Option<NetnsName>,
+    pub netns: Option<NetnsName>,
     /// The link to the network, where one is known.
-    pub(super) device: Option<Device>,
+    pub device: Option<Device>,
     /// The facts that steps need. If no link is known, its link's name is that of no existing link.
-    pub(super) site: Site,
+    pub site: Site,
     /// The driver's limit for the link's MTU, if it has one.
-    pub(super) mtu_max: Option<u32>,
+    pub mtu_max: Option<u32>,
     /// Destinations of routes that a router has announced: settings on them are lost with the next announcement.
-    pub(super) announced: Vec<IpNet>,
+    pub announced: Vec<IpNet>,
 }
 
 /// Identifies a link: another link may get its name later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Device {
-    pub(super) name: String,
-    pub(super) index: u32,
-    pub(super) mac: Option<String>,
-    pub(super) driver: Option<String>,
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its index, which no other link of the namespace gets later.
+    pub index: u32,
+    /// Its Ethernet address, where it has one.
+    pub mac: Option<String>,
+    /// The driver of its device, or the kind of a virtual link.
+    pub driver: Option<String>,
 }
 
 impl Host {
-    /// Reads the state of the host.
-    pub(super) fn look(netns: Option<&str>, device: Option<&str>) -> anyhow::Result<Host> {
-        let bad = |error: linux::NameError| BadInput(error.to_string());
+    /// Reads the state of the host: of the named namespace, or else of this one; of the named link, or else of that of
+    /// the default route.
+    ///
+    /// # Errors
+    /// [`HostError::Asked`]: there is no such namespace or link. Others: the kernel does not show it.
+    pub fn look(netns: Option<&str>, device: Option<&str>) -> Result<Host, HostError> {
+        let bad = |error: linux::NameError| HostError::Asked(error.to_string());
         let name = netns.map(NetnsName::new).transpose().map_err(bad)?;
         let netns = match &name {
             Some(name) if !linux::netns::exists(name) => {
-                return Err(BadInput(format!("there is no network namespace {name}")).into());
+                return Err(HostError::Asked(format!("there is no network namespace {name}")));
             }
             Some(name) => Netns::open(name)?,
             None => Netns::current()?,
@@ -69,9 +76,9 @@ impl Host {
             return Ok(Host { netns: name, device: None, site, mtu_max: None, announced: Vec::new() });
         };
         let found = netlink.link(&wire)?;
-        let found =
-            found.ok_or_else(|| BadInput(format!("there is no link {wire} in {}", netns.describe())))?;
-        let sysfs = NetSysfs::open(&netns).context("could not read the link's queues")?;
+        let found = found
+            .ok_or_else(|| HostError::Asked(format!("there is no link {wire} in {}", netns.describe())))?;
+        let sysfs = NetSysfs::open(&netns).map_err(HostError::Queues)?;
         let cpus = own_cpus(&online, sysfs.local_cpus(&wire).as_ref(), &isolated);
         let queues = sysfs.queues(&wire)?;
         let rx = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
@@ -93,8 +100,13 @@ impl Host {
         Ok(Host { netns: name, device: Some(device), site, mtu_max: found.mtu_max, announced })
     }
 
+    /// The namespace, opened.
+    pub(crate) fn open(&self) -> Result<Netns, linux::Error> {
+        self.netns.as_ref().map_or_else(Netns::current, Netns::open)
+    }
+
     /// The site with only the routes that a setting applies to.
-    pub(super) fn site_for(&self, setting: &Setting, route: Option<IpNet>) -> Site {
+    pub(crate) fn site_for(&self, setting: &Setting, route: Option<IpNet>) -> Site {
         let mut site = self.site.clone();
         match (route, setting.lives) {
             (Some(route), _) => site.routes.retain(|(dst, _)| *dst == route),
@@ -115,7 +127,7 @@ fn own_cpus(online: &CpuSet, near: Option<&CpuSet>, isolated: &CpuSet) -> CpuSet
 }
 
 /// The link of the default route, IPv4 before IPv6 and the lowest metric first.
-fn by_default_route(netlink: &Netlink) -> anyhow::Result<Option<IfName>> {
+fn by_default_route(netlink: &Netlink) -> Result<Option<IfName>, linux::Error> {
     let mut routes = netlink.routes()?;
     routes.retain(|route| route.table == MAIN_TABLE && route.kind == UNICAST && route.dst.prefix_len() == 0);
     routes.sort_by_key(|route| (route.dst.addr().is_ipv6(), route.metric));
@@ -125,7 +137,7 @@ fn by_default_route(netlink: &Netlink) -> anyhow::Result<Option<IfName>> {
 
 /// The destinations of routes over a link: those that a router has announced, and those on which a property can be set.
 /// For the latter there must be exactly one route to the destination.
-fn routes_over(netlink: &Netlink, index: u32) -> anyhow::Result<(Vec<IpNet>, Vec<IpNet>)> {
+fn routes_over(netlink: &Netlink, index: u32) -> Result<(Vec<IpNet>, Vec<IpNet>), linux::Error> {
     let mut all = netlink.routes()?;
     all.retain(|route| route.table == MAIN_TABLE && route.kind == UNICAST);
     let alone = |dst: &IpNet| all.iter().filter(|route| route.dst == *dst).count() == 1;

@@ -1,0 +1,385 @@
+//! Other programs in the place of a node's, while packets flow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bpf::forward::{
+    Config, Counter, FORMAT, Program, Tunnel, has_endpoint, has_tunnel, replace, set_prefixes,
+};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+use linux::IfName;
+use testkit::run;
+
+use crate::node::{GATEWAY, GATEWAY_MAC, HERE, Node, ONE, THERE, TWO, can_run, far, from_hop};
+use crate::run::Verdict;
+
+const TIMES: u32 = 20;
+/// Datagrams on their way at a time, on each way: a socket has room for them.
+const AHEAD: usize = 16;
+/// So long a datagram may be on its way before it counts as lost: other tests have the same CPUs.
+const LOST: Duration = Duration::from_secs(10);
+const PORT: u16 = 4001;
+
+/// The map's number in the kernel, by the pins' names.
+fn maps(node: &Node) -> BTreeMap<String, u32> {
+    let mut ids = BTreeMap::new();
+    for entry in fs::read_dir(&node.folder).expect("root can do it") {
+        let path = entry.expect("root can do it").path();
+        let name = path.file_name().expect("root can do it").to_str().expect("root can do it").to_owned();
+        // Whatever is pinned can be opened so, and a program has a number too.
+        let is_program = Program::ALL.iter().any(|program| name.contains(program.name()));
+        if let Some(map) =
+            MapHandle::from_pinned_path(&path).ok().filter(|_| !is_program && !name.contains("link_"))
+        {
+            ids.insert(
+                name,
+                libbpf_rs::MapInfo::new(std::os::fd::AsFd::as_fd(&map)).expect("root can do it").info.id,
+            );
+        }
+    }
+    ids
+}
+
+/// The names of all pins, and what the node's programs and maps are.
+#[derive(Debug, PartialEq)]
+struct State {
+    names: Vec<String>,
+    maps: BTreeMap<String, u32>,
+    attached: Vec<(&'static str, u32)>,
+}
+
+fn state(node: &Node) -> State {
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        let name = entry.expect("root can do it").file_name();
+        name.into_string().expect("pins have plain names")
+    };
+    let mut names: Vec<String> = fs::read_dir(&node.folder).expect("root can do it").map(name).collect();
+    names.sort();
+    let attached = node
+        .netns
+        .run(|| bpf::program_ids_at(node.index(ONE.link)).expect("root can do it"))
+        .expect("root can do it");
+    State { names, maps: maps(node), attached }
+}
+
+fn replace_in(node: &Node, config: &Config) -> linux::Result<bpf::forward::Replaced> {
+    node.netns.run(|| replace(&node.folder, config)).expect("root can do it")
+}
+
+/// Gives the pods and the next hop addresses and routes, and attaches the programs to the node's links.
+fn furnish(node: &Node, by_filter: bool) {
+    let pod = |place: &str, address: Ipv4Addr| {
+        for arguments in [
+            format!("address add {address}/32 dev eth0"),
+            format!("neighbour add {GATEWAY} lladdr {GATEWAY_MAC} dev eth0"),
+            format!("route add default via {GATEWAY} dev eth0 onlink"),
+        ] {
+            run(&node.world.open(place), "ip", &arguments.split(' ').collect::<Vec<_>>());
+        }
+    };
+    pod("pod1", ONE.v4);
+    pod("pod2", TWO.v4);
+    let to_pods = format!("route add 10.244.1.0/24 via {HERE}");
+    for arguments in [
+        "link set lo up".to_owned(),
+        format!("address add {THERE}/24 dev wire"),
+        format!("address add {}/32 dev lo", far::DIRECT),
+        to_pods,
+    ] {
+        run(&node.world.open("hop"), "ip", &arguments.split(' ').collect::<Vec<_>>());
+    }
+    attach(node, by_filter);
+}
+
+fn attach(node: &Node, by_filter: bool) {
+    for (program, link) in
+        [(Program::FromPod, ONE.link), (Program::FromPod, TWO.link), (Program::FromWire, "wire")]
+    {
+        let pin = program.link_pin(&node.folder, &IfName::new(link).expect("root can do it"));
+        let index = node.index(link);
+        let program = program.pin(&node.folder);
+        let attached = node.netns.run(|| match by_filter {
+            true => bpf::attach_filter(&program, index),
+            false => bpf::attach(&program, bpf::Hook::Ingress, index, &pin).map(drop),
+        });
+        attached.expect("root can do it").expect("root can do it");
+    }
+}
+
+/// Packets that the node's kernel itself has forwarded.
+fn forwarded(node: &Node) -> u64 {
+    let text = node
+        .netns
+        .run(|| fs::read_to_string("/proc/thread-self/net/snmp").expect("root can do it"))
+        .expect("root can do it");
+    let mut ip = text.lines().filter(|line| line.starts_with("Ip:")).map(|line| line.split(' '));
+    let (mut names, mut values) = (ip.next().expect("root can do it"), ip.next().expect("root can do it"));
+    let at = names.position(|name| name == "ForwDatagrams").expect("root can do it");
+    values.nth(at).expect("root can do it").parse().expect("root can do it")
+}
+
+fn socket(node: &Node, place: &str, address: Ipv4Addr, port: u16) -> UdpSocket {
+    let socket = node
+        .world
+        .open(place)
+        .run(|| UdpSocket::bind((address, port)))
+        .expect("root can do it")
+        .expect("root can do it");
+    socket.set_read_timeout(Some(LOST)).expect("root can do it");
+    socket
+}
+
+/// Sends numbered datagrams to `to`, which sends each back, until told to stop; every one must come back once, with at most
+/// [`AHEAD`] on their way. Nobody promises their order: a sender that changes CPUs changes queues. Counts them.
+fn exchange(here: &UdpSocket, to: SocketAddr, stop: &AtomicBool, count: &AtomicU64) {
+    let mut sent = 0_u64;
+    let mut away = BTreeSet::new();
+    while !stop.load(Ordering::Relaxed) || !away.is_empty() {
+        while away.len() < AHEAD && !stop.load(Ordering::Relaxed) {
+            here.send_to(&sent.to_ne_bytes(), to).expect("root can do it");
+            away.insert(sent);
+            sent += 1;
+        }
+        if !away.is_empty() {
+            let mut number = [0; 8];
+            here.recv(&mut number)
+                .unwrap_or_else(|error| panic!("{to}: of {sent} these are lost: {away:?}: {error}"));
+            assert!(away.remove(&u64::from_ne_bytes(number)), "{to}: {number:?} came twice");
+        }
+    }
+    count.store(sent, Ordering::Relaxed);
+}
+
+fn echo(socket: &UdpSocket, stop: &AtomicBool) {
+    let mut bytes = [0; 8];
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok((_, from)) = socket.recv_from(&mut bytes) {
+            socket.send_to(&bytes, from).expect("root can do it");
+        }
+    }
+}
+
+/// Replaces the programs many times while pods talk to each other and to the next hop.
+fn under_traffic(by_filter: bool) {
+    let node = Node::direct_in_earnest();
+    furnish(&node, by_filter);
+    let ends = [("pod2", TWO.v4), ("hop", far::DIRECT)];
+    let far_ends = ends.map(|(place, address)| socket(&node, place, address, PORT));
+    let near_ends = [4002, 4003].map(|port| socket(&node, "pod1", ONE.v4, port));
+    let (stop, stop_echo) = (AtomicBool::new(false), AtomicBool::new(false));
+    let counts = [AtomicU64::new(0), AtomicU64::new(0)];
+    let before = (node.counters(), forwarded(&node));
+    std::thread::scope(|scope| {
+        for socket in &far_ends {
+            socket.set_read_timeout(Some(Duration::from_millis(100))).expect("root can do it");
+            scope.spawn(|| echo(socket, &stop_echo));
+        }
+        let senders: Vec<_> = near_ends
+            .iter()
+            .zip(ends)
+            .zip(&counts)
+            .map(|((socket, (_, address)), count)| {
+                let stop = &stop;
+                scope.spawn(move || exchange(socket, (address, PORT).into(), stop, count))
+            })
+            .collect();
+        let outcome = (0..TIMES).try_for_each(|_| {
+            let replaced = replace_in(&node, &node.config)?;
+            assert_eq!((replaced.from, replaced.links + replaced.filters), (FORMAT, 3));
+            assert_eq!(replaced.made, [] as [String; 0]);
+            Ok::<_, linux::Error>(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        let ended: Vec<_> = senders.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        stop_echo.store(true, Ordering::Relaxed);
+        outcome.expect("root can do it");
+        assert!(ended.iter().all(Result::is_ok), "a datagram was lost");
+    });
+    assert_eq!((node.counters(), forwarded(&node)), before, "none was dropped, none took the kernel's path");
+    let counts = counts.map(|count| count.load(Ordering::Relaxed));
+    assert!(
+        counts.iter().all(|count| *count > u64::from(TIMES)),
+        "{counts:?} datagrams in {TIMES} replacements"
+    );
+}
+
+#[test]
+fn no_packet_is_lost() {
+    if can_run() {
+        under_traffic(false);
+    }
+}
+
+#[test]
+fn no_packet_is_lost_where_there_are_filters() {
+    if can_run() {
+        under_traffic(true);
+    }
+}
+
+/// Pods, tunnels and counters, and what hangs on links.
+#[test]
+fn what_the_programs_know_stays() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    attach(&node, false);
+    node.send(Program::FromPod, ONE.link, &TWO.to(ONE.v4, b"x"));
+    let State { names, maps: maps_before, .. } = state(&node);
+    let counters = node.counters();
+    let replaced = replace_in(&node, &node.config).unwrap();
+    assert_eq!((replaced.from, replaced.links + replaced.filters), (FORMAT, 3));
+    let State { names: names_after, maps: maps_after, .. } = state(&node);
+    assert_eq!((names_after, maps_after), (names, maps_before), "the same pins, and the very same maps");
+    assert_eq!(node.counters(), counters);
+    for pod in [ONE, TWO] {
+        assert_eq!(has_endpoint(&node.folder, &node.endpoint(&pod)).unwrap(), Some(true));
+    }
+    let prefix = "10.244.2.0/24".parse().unwrap();
+    let tunnel = Tunnel { prefix, device: node.index("tun"), remote: THERE.into() };
+    assert!(has_tunnel(&node.folder, &tunnel).unwrap());
+    let found = node.send(Program::FromPod, ONE.link, &ONE.to(TWO.v4, b"x"));
+    assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]));
+    // The pinned program is the one that packets meet.
+    let index = node.index(ONE.link);
+    let pin = Program::FromPod.pin(&node.folder);
+    let met = node.netns.run(|| bpf::met(&pin, bpf::Hook::Ingress, index)).unwrap().unwrap();
+    assert_eq!(met, Some(0));
+}
+
+#[test]
+fn the_configuration_and_the_prefixes_are_the_new_ones() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let wider: Vec<ipnet::IpNet> = vec!["10.244.0.0/16".parse().unwrap(), "198.51.100.0/24".parse().unwrap()];
+    let config = Config { mtu: 1000, cluster: wider, ..node.config.clone() };
+    replace_in(&node, &config).unwrap();
+    let arrived = node.send(Program::FromWire, "wire", &from_hop(far::OUTSIDE, ONE.v4, b"x"));
+    assert_eq!((arrived.verdict, arrived.counted), (Verdict::Redirect, vec![]));
+    let long = node.send(Program::FromPod, ONE.link, &ONE.to(TWO.v4, &[0; 1000]));
+    assert_eq!(long.counted, [Counter::PassTooBig]);
+}
+
+/// A folder of the first format is one without these two maps and without the two caches that came with them; the
+/// programs in it are of today, so what is shown is what becomes of the maps.
+#[test]
+fn the_first_format_is_migrated() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    attach(&node, false);
+    let kept = |node: &Node| {
+        let mut maps = maps(node);
+        maps.retain(|name, _| !["format", "prefixes", "homes4", "homes6"].contains(&name.as_str()));
+        maps
+    };
+    let before = kept(&node);
+    for gone in ["format", "prefixes", "homes4", "homes6"] {
+        fs::remove_file(node.folder.join(gone)).unwrap();
+    }
+    let mut replaced = replace_in(&node, &node.config).unwrap();
+    replaced.made.sort();
+    assert_eq!((replaced.from, replaced.links + replaced.filters), (1, 3));
+    assert_eq!(replaced.made, ["format", "homes4", "homes6", "prefixes"]);
+    assert_eq!(kept(&node), before);
+    for to in [TWO.v4, far::DIRECT] {
+        let sent = node.send(Program::FromPod, ONE.link, &ONE.to(to, b"x"));
+        assert_eq!((sent.verdict, sent.counted), (Verdict::Redirect, vec![]), "{to}");
+    }
+    assert_eq!(replace_in(&node, &node.config).unwrap().from, FORMAT);
+    set_prefixes(&node.folder, &node.config.pods, &node.config.cluster).unwrap();
+}
+
+#[test]
+fn a_cache_of_another_form_is_made_anew() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    attach(&node, false);
+    pin_instead(&node, "routes4", MapType::LruHash, 8, 64);
+    let replaced = replace_in(&node, &node.config).unwrap();
+    assert_eq!(replaced.made, ["routes4"]);
+    let sent = node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, b"x"));
+    assert_eq!((sent.verdict, sent.counted), (Verdict::Redirect, vec![]));
+    assert!(MapHandle::from_pinned_path(node.folder.join("routes4")).unwrap().max_entries() > 1);
+}
+
+/// Puts a map of another form under the name of one of a node's.
+fn pin_instead(node: &Node, name: &str, kind: MapType, key_bytes: u32, value_bytes: u32) {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        ..Default::default()
+    };
+    let path = node.folder.join(name);
+    fs::remove_file(&path).expect("root can do it");
+    let mut other =
+        MapHandle::create(kind, Some(name), key_bytes, value_bytes, 1, &options).expect("root can do it");
+    other.pin(&path).expect("root can do it");
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused_and_nothing_is_changed() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    attach(&node, false);
+    let refused = |config: &Config, words: &str| {
+        let before = state(&node);
+        let error = replace_in(&node, config).unwrap_err().to_string();
+        assert!(error.contains("replace the programs of") && error.contains(words), "{error}");
+        assert_eq!(state(&node), before, "{words}");
+    };
+    let format = MapHandle::from_pinned_path(node.folder.join("format")).unwrap();
+    let write = |number: u32| format.update(&[0; 4], &number.to_ne_bytes(), MapFlags::ANY).unwrap();
+    for number in [FORMAT + 1, u32::MAX, 0] {
+        write(number);
+        refused(&node.config, &format!("its maps are of format {number}"));
+    }
+    write(FORMAT);
+    pin_instead(&node, "endpoints4", MapType::Hash, 4, 16);
+    refused(&node.config, "its map endpoints4 is a Hash of 1 entries");
+    fs::remove_file(node.folder.join("endpoints4")).unwrap();
+    refused(&node.config, "there is no map endpoints4");
+}
+
+/// Whoever was killed has left pins that nobody uses, or links of which some have the new programs.
+#[test]
+fn what_was_begun_is_completed() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    attach(&node, false);
+    let State { names, .. } = state(&node);
+    // As when somebody is killed before the first pin takes its place: two links have the programs of a folder's next
+    // generation, and the pins those of the last.
+    let old: Vec<_> = Program::ALL.iter().map(|program| node.program(*program)).collect();
+    replace_in(&node, &node.config).unwrap();
+    for (program, old) in Program::ALL.iter().zip(&old) {
+        let pin = program.pin(&node.folder);
+        fs::rename(&pin, node.folder.join(format!("new_{}", program.name()))).unwrap();
+        let name = std::ffi::CString::new(pin.to_str().unwrap()).unwrap();
+        // SAFETY: the string ends with a zero, and the descriptor is open.
+        let pinned = unsafe { libbpf_sys::bpf_obj_pin(std::os::fd::AsRawFd::as_raw_fd(old), name.as_ptr()) };
+        assert_eq!(pinned, 0);
+    }
+    let index = node.index(ONE.link);
+    let met = || {
+        let pin = Program::FromPod.pin(&node.folder);
+        node.netns.run(|| bpf::met(&pin, bpf::Hook::Ingress, index)).unwrap().unwrap()
+    };
+    assert_eq!(met(), Some(0), "another generation of a program is the node's too");
+    let replaced = replace_in(&node, &node.config).unwrap();
+    assert_eq!((replaced.from, replaced.links + replaced.filters), (FORMAT, 3));
+    assert_eq!(state(&node).names, names);
+    assert_eq!(met(), Some(0));
+}

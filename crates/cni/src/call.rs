@@ -1,0 +1,79 @@
+//! A call of a plugin: its environment (section 2, "Parameters").
+
+use std::fmt;
+
+/// What a plugin is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Join the container to the network.
+    Add,
+    /// Take that back.
+    Del,
+}
+
+/// The parameters of a call that are in its environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// What to do: `CNI_COMMAND`.
+    pub command: Command,
+    /// Which container: `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// The path of the container's network namespace: `CNI_NETNS`.
+    pub netns: String,
+    /// What the container's interface shall be called: `CNI_IFNAME`.
+    pub ifname: String,
+    /// The user's own arguments, `A=1;B=2`: `CNI_ARGS`.
+    pub args: String,
+    /// Where plugins look for those that they call, directories with colons: `CNI_PATH`.
+    pub path: String,
+}
+
+impl Call {
+    /// The variables with their values. All are set, the empty ones too, lest a plugin inherit another's.
+    pub fn environment(&self) -> [(&'static str, String); 6] {
+        [
+            ("CNI_COMMAND", self.command.to_string()),
+            ("CNI_CONTAINERID", self.container_id.clone()),
+            ("CNI_NETNS", self.netns.clone()),
+            ("CNI_IFNAME", self.ifname.clone()),
+            ("CNI_ARGS", self.args.clone()),
+            ("CNI_PATH", self.path.clone()),
+        ]
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Command::Add => "ADD",
+            Command::Del => "DEL",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variable_is_set() {
+        let call = Call {
+            command: Command::Del,
+            container_id: "c1".to_owned(),
+            netns: "/run/netns/a".to_owned(),
+            ifname: "eth0".to_owned(),
+            args: String::new(),
+            path: "/opt/cni/bin:/usr/lib/cni".to_owned(),
+        };
+        let lines = call.environment().map(|(name, value)| format!("{name}={value}"));
+        let expected = [
+            "CNI_COMMAND=DEL",
+            "CNI_CONTAINERID=c1",
+            "CNI_NETNS=/run/netns/a",
+            "CNI_IFNAME=eth0",
+            "CNI_ARGS=",
+            "CNI_PATH=/opt/cni/bin:/usr/lib/cni",
+        ];
+        assert_eq!(lines, expected);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a tuning has set, as its journal lists it, and what is there now.
+
+use std::collections::BTreeMap;
+
+use plan::{Account, Entry, Intent, Kernel, Placed, Salvaged, Standing, Store};
+
+use crate::HostError;
+
+/// The contents of a journal, compared with the host.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// In the order in which they were done. A step that was repeated, for a link that appeared again or because its
+    /// value had been changed, is listed once.
+    pub steps: Vec<SeenStep>,
+    /// Damaged lines, and why they cannot be read.
+    pub damaged: Vec<(usize, String)>,
+    /// Why the steps may not be complete.
+    pub doubt: Option<String>,
+    /// The machine was restarted since.
+    pub is_restarted: bool,
+}
+
+/// A step of a tuning, and its present state.
+#[derive(Debug)]
+pub struct SeenStep {
+    /// The step, and where it was done.
+    pub placed: Placed,
+    /// The value that is there now, or why it cannot be read.
+    pub now: Result<String, String>,
+    /// Whether that is what the step has set.
+    pub is_so: bool,
+}
+
+impl Seen {
+    /// Looks at what a store says of `standing`. This only reads; writers hold the lock.
+    ///
+    /// # Errors
+    /// [`HostError::Journal`]: the journal cannot be read. [`HostError::Linux`]: the host cannot be looked at.
+    pub fn of(store: &Store, standing: Option<&Standing>) -> Result<Seen, HostError> {
+        let account = store.account();
+        let mut seen = match (standing, &account) {
+            (Some(_), Ok(Account::Stands { .. }) | Err(_)) => Seen::of_journal(store)?,
+            (Some(_) | None, _) => Seen::default(),
+        };
+        match account {
+            Ok(account) => {
+                seen.doubt = account.doubt().map(str::to_owned);
+                seen.is_restarted = account == Account::Restarted;
+            }
+            Err(error) => seen.doubt = Some(error.to_string()),
+        }
+        Ok(seen)
+    }
+
+    fn of_journal(store: &Store) -> Result<Seen, HostError> {
+        let path = store.journal_path();
+        if !path.exists() {
+            return Ok(Seen::default());
+        }
+        let mut open: BTreeMap<u64, Intent> = BTreeMap::new();
+        let mut damaged = Vec::new();
+        for Salvaged { line, entry } in plan::salvage(&path)? {
+            match entry {
+                Ok(Entry::Intent(intent)) => drop(open.insert(intent.seq, intent)),
+                Ok(Entry::Undone { seq, outcome, .. }) if outcome.is_final() => {
+                    open.remove(&seq);
+                }
+                Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
+                Err(why) => damaged.push((line, why)),
+            }
+        }
+        let placed = open.into_values().map(|intent| intent.placed).collect();
+        let mut kernel = Kernel::new()?;
+        let steps = plan::last_of_each(placed).into_iter().map(|placed| look(placed, &mut kernel)).collect();
+        Ok(Seen { steps, damaged, ..Seen::default() })
+    }
+}
+
+fn look(placed: Placed, kernel: &mut Kernel) -> SeenStep {
+    match plan::preview(&placed, kernel) {
+        Ok(Some(preview)) => SeenStep { is_so: preview.is_so, now: Ok(preview.old), placed },
+        Ok(None) => SeenStep { is_so: true, now: Ok(String::new()), placed },
+        Err(error) => SeenStep { is_so: false, now: Err(error.to_string()), placed },
+    }
+}

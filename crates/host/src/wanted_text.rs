@@ -1,0 +1,44 @@
+//! A wanted setting as files of ours have it.
+
+use ipnet::IpNet;
+use record::Asked;
+use serde::{Deserialize, Serialize};
+use tune::{Setting, Wanted};
+
+use crate::HostError;
+
+/// A wanted setting in words: in a stored plan, beside a tuning's steps, and in the profile that is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedText {
+    /// The knob's name.
+    pub knob: String,
+    /// The value as the knob reads and shows it.
+    pub value: String,
+    /// Whether a larger value stays.
+    #[serde(default)]
+    pub at_least: bool,
+    /// For a property of routes: the destination whose route alone is meant.
+    #[serde(default)]
+    pub route: Option<IpNet>,
+    /// The reason that its source gave.
+    pub why: String,
+}
+
+impl From<&Wanted> for WantedText {
+    fn from(Wanted { setting, at_least, route, why }: &Wanted) -> WantedText {
+        let (knob, value) = (setting.knob.id.to_owned(), setting.value.to_string());
+        WantedText { knob, value, at_least: *at_least, route: *route, why: why.clone() }
+    }
+}
+
+impl WantedText {
+    /// The setting.
+    ///
+    /// # Errors
+    /// [`HostError::Asked`]: there is no such knob, or it does not take the value.
+    pub fn read(&self) -> Result<Wanted, HostError> {
+        let setting = Setting::asked(&self.knob, &Asked::Text(self.value.clone()))
+            .map_err(|error| HostError::Asked(error.to_string()))?;
+        Ok(Wanted { setting, at_least: self.at_least, route: self.route, why: self.why.clone() })
+    }
+}

@@ -1,0 +1,67 @@
+//! The two sides of a race: the client's and the server's.
+
+use datapath::Part;
+
+/// One thing of the client's side and one of the server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sides<T> {
+    /// The client's.
+    pub client: T,
+    /// The server's.
+    pub server: T,
+}
+
+impl<T> Sides<T> {
+    /// Makes the thing of each side, the client's first.
+    pub fn make(mut of: impl FnMut(Part) -> T) -> Sides<T> {
+        let client = of(Part::Client);
+        Sides { client, server: of(Part::Server) }
+    }
+
+    /// The thing of a side.
+    pub fn of(&self, part: Part) -> &T {
+        match part {
+            Part::Client => &self.client,
+            Part::Server => &self.server,
+        }
+    }
+
+    /// References to both.
+    pub fn as_ref(&self) -> Sides<&T> {
+        Sides { client: &self.client, server: &self.server }
+    }
+
+    /// The same of both, the client's first.
+    pub fn map<U>(self, mut make: impl FnMut(T) -> U) -> Sides<U> {
+        let client = make(self.client);
+        Sides { client, server: make(self.server) }
+    }
+
+    /// Each thing with what faces it on the other side, the client's first.
+    pub fn facing(self) -> [(T, T); 2]
+    where
+        T: Copy,
+    {
+        [(self.client, self.server), (self.server, self.client)]
+    }
+
+    /// Both, the client's first.
+    pub fn both(self) -> [T; 2] {
+        [self.client, self.server]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_client_comes_first_and_each_faces_the_other() {
+        let sides = Sides::make(|part| format!("{part:?}"));
+        assert_eq!((sides.of(Part::Client).as_str(), sides.of(Part::Server).as_str()), ("Client", "Server"));
+        let lengths = sides.as_ref().map(String::len);
+        assert_eq!(lengths, Sides { client: 6, server: 6 });
+        assert_eq!(Sides { client: 1, server: 2 }.facing(), [(1, 2), (2, 1)]);
+        assert_eq!(sides.both(), ["Client", "Server"]);
+    }
+}

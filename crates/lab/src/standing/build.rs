@@ -1,0 +1,135 @@
+//! How a topology comes to stand: the plan, what CNI plugins add, the server that answers.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use datapath::{Family, Part};
+use ipnet::IpNet;
+use plan::{Journal, Kernel};
+
+use super::undo::journal_of;
+use super::{Staffing, Standing};
+use crate::cni::Attachment;
+use crate::server::Place;
+use crate::workload::{self, Secret};
+use crate::{LabError, Shape, Topology};
+
+impl Standing {
+    /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
+    /// journal and the server's files. On failure everything that was done is undone before the error is returned.
+    pub fn build(name: &str, shape: Shape, staffing: &Staffing, dir: &Path) -> Result<Standing, LabError> {
+        let topology = Topology::plan(shape)?;
+        std::fs::create_dir_all(dir).map_err(LabError::file("create", dir))?;
+        let journal = Journal::create(&journal_of(dir))?;
+        let mut standing = Standing {
+            name: name.to_owned(),
+            topology,
+            workload: staffing.workload.clone(),
+            tls: None,
+            server: None,
+            pools: Vec::new(),
+            journal: Some(journal),
+            kernel: Kernel::new()?,
+            made: None,
+            dir: dir.to_owned(),
+        };
+        standing.apply()?;
+        standing.attach()?;
+        standing.start_server(staffing)?;
+        standing.take_stock()?;
+        Ok(standing)
+    }
+
+    fn apply(&mut self) -> Result<(), LabError> {
+        let journal =
+            self.journal.as_mut().expect("a standing topology has its journal until it is taken down");
+        plan::apply(&self.topology.plan, journal, &mut self.kernel)
+            .map_err(|source| LabError::Build { candidate: self.name.clone(), source: Box::new(source) })?;
+        Ok(())
+    }
+
+    /// Lets CNI plugins join the pods; the server's address is what they say.
+    fn attach(&mut self) -> Result<(), LabError> {
+        let Some(pods) = &mut self.topology.attachments else { return Ok(()) };
+        let client = pods.client.add(&self.name, &self.dir)?;
+        let server = pods.server.add(&self.name, &self.dir)?;
+        Attachment::save(pods.as_ref(), &self.dir)?;
+        let ip = callable(&client, &server, self.topology.shape.family)
+            .map_err(|what| LabError::Unreachable { candidate: self.name.clone(), what })?;
+        self.topology.address.set_ip(ip);
+        Ok(())
+    }
+
+    fn start_server(&mut self, staffing: &Staffing) -> Result<(), LabError> {
+        let kind = self.workload.kind;
+        let body = self.workload.body_bytes.first().copied().unwrap_or(100);
+        if !workload::of(kind).is_served() {
+            return self.open(body, 1).map_err(|error| self.of_plugins(error));
+        }
+        let secret = self.workload.tls.then(|| self.agree_on_tls()).transpose()?;
+        let place = Place {
+            candidate: &self.name,
+            netns: &self.topology.server,
+            cgroup: self.group(Part::Server)?,
+            cpus: &self.topology.shape.cpus.server,
+            dir: &self.dir,
+            scheduling: staffing.scheduling,
+            connections: staffing.connections,
+            outlives_us: staffing.outlives_us,
+            workload: &self.workload,
+            secret: secret.as_ref(),
+        };
+        self.server = Some(staffing.server.start(&place)?);
+        self.connect(body, 1).map_err(|error| self.of_plugins(error))?;
+        self.pools.clear();
+        Ok(())
+    }
+
+    /// Makes the server's secret, and what clients need to trust it.
+    fn agree_on_tls(&mut self) -> Result<Secret, LabError> {
+        let secret = Secret::make(&self.name, &self.dir)?;
+        let tls = workload::tls(&secret, &self.workload).map_err(|error| self.load_error(error))?;
+        self.tls = Some(tls);
+        Ok(secret)
+    }
+
+    /// The error that clients cannot reach a running server, phrased about the CNI plugins if there are any.
+    fn of_plugins(&self, error: LabError) -> LabError {
+        let LabError::Load { source, .. } = &error else { return error };
+        if self.topology.attachments.is_none() {
+            return error;
+        }
+        let pods = self.topology.nodes.as_ref().map(|node| node.pods.only(&[self.topology.shape.family]));
+        let what = format!(
+            "gave the server's pod {}, where the client cannot call it ({source}); the nodes route {} and {} to \
+             each other, pods of other prefixes must be neighbours on the wire",
+            self.topology.address.ip(),
+            pods.client,
+            pods.server,
+        );
+        LabError::Unreachable { candidate: self.name.clone(), what }
+    }
+}
+
+/// The server's address in a family, if the client's pod has another.
+fn callable(client: &[IpNet], server: &[IpNet], family: Family) -> Result<IpAddr, String> {
+    let told = |addresses: &[IpNet]| match addresses {
+        [] => "none".to_owned(),
+        some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let of_family = |net: &&IpNet| net.addr().is_ipv6() == (family == Family::V6);
+    let found = [client, server].map(|addresses| addresses.iter().find(of_family).map(IpNet::addr));
+    let version = if family == Family::V6 { "IPv6" } else { "IPv4" };
+    match found {
+        [Some(client), Some(server)] if client != server => Ok(server),
+        [Some(_), Some(both)] => Err(format!(
+            "gave both pods the address {both}: each node has leases of its own, so give each a prefix or a range of \
+             its own too, with \"subnet\": \"usePodCidr\" or \"rangeStart\": \"10.244.${{NODE}}.2\""
+        )),
+        [None, _] | [_, None] => Err(format!(
+            "did not give both pods an {version} address (the client's: {}; the server's: {}), but clients connect over {version}",
+            told(client),
+            told(server)
+        )),
+    }
+}

@@ -1,0 +1,100 @@
+//! Nodes and pods of a topology, as the data path's driver gets them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use datapath::{
+    Addresses, Between, Network, NodeSpec, Part, Peer, Pod, Prefixes, Protocol, PublishedPort, Router,
+};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use plan::Place;
+
+use super::{CLIENT_NODE, PUBLISHED_PORT, SERVER_PORT, Shape, ifname, name};
+
+/// 192.168.100.n/24 on one wire; with a router between the nodes each has a subnet of its own, as in a cloud.
+fn underlay(shape: &Shape, node: u16, routed: bool) -> (Addresses, Addresses) {
+    let n = u8::try_from(node).expect("the lab has two nodes");
+    let at = |subnet: u8, host: u8| {
+        let v4 = Ipv4Addr::new(192, 168, 100 + subnet, host);
+        let v6 = Ipv6Addr::new(0xfd00, 0x100 + u16::from(subnet), 0, 0, 0, 0, 0, host.into());
+        Addresses::both(v4, v6).only(shape.families)
+    };
+    if routed { (at(n, 2), at(n, 1)) } else { (at(0, n), at(0, 0)) }
+}
+
+pub(super) fn node(shape: &Shape, id: u16) -> NodeSpec {
+    let routed = shape.path.between == Between::Router;
+    let (own, router) = underlay(shape, id, routed);
+    let n = u8::try_from(id).expect("the lab has two nodes");
+    NodeSpec {
+        id,
+        place: Place::Netns(name(shape, &format!("n{id}"))),
+        wire: ifname("eth0"),
+        wire_mtu: shape.mtu_bytes,
+        underlay: own,
+        outer: shape.family,
+        pods: prefixes(
+            shape,
+            Ipv4Net::new_assert(Ipv4Addr::new(10, 244, n, 0), 24),
+            Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, id, 0, 0, 0, 0), 64),
+        ),
+        network: network(shape),
+        router: routed.then(|| Router {
+            place: Place::Netns(name(shape, "router")),
+            wire: ifname(&format!("eth{id}")),
+            addresses: router,
+        }),
+    }
+}
+
+/// The network of the pods, with flannel's identifier and its port: Linux's from before IANA gave VXLAN 4789.
+fn network(shape: &Shape) -> Network {
+    Network {
+        id: 1,
+        prefixes: prefixes(
+            shape,
+            Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16),
+            Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 0), 48),
+        ),
+        vni: 1,
+        port: 8472,
+        mtu: None,
+        masquerade: true,
+    }
+}
+
+fn prefixes(shape: &Shape, v4: Ipv4Net, v6: Ipv6Net) -> Prefixes {
+    [IpNet::from(v4), IpNet::from(v6)].into_iter().collect::<Prefixes>().only(shape.families)
+}
+
+pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: Part) -> Pod {
+    let netns = match part {
+        Part::Client => name(shape, "client"),
+        Part::Server => name(shape, "server"),
+    };
+    // The second of its node is the server beside its client.
+    let id = if part == Part::Server && node.id == CLIENT_NODE { 2 } else { 1 };
+    Pod {
+        id,
+        place: Place::Netns(netns),
+        ifname: ifname("eth0"),
+        addresses: node.pods.iter().map(|net| pod_address(net, id)).collect(),
+        default_route: true,
+        published: if part == Part::Server { vec![published(shape.protocol)] } else { Vec::new() },
+    }
+}
+
+/// The first addresses are the network's and the gateway's.
+fn pod_address(net: IpNet, id: u16) -> IpAddr {
+    match net {
+        IpNet::V4(v4) => Ipv4Addr::from_bits(v4.network().to_bits() + 1 + u32::from(id)).into(),
+        IpNet::V6(v6) => Ipv6Addr::from_bits(v6.network().to_bits() + 1 + u128::from(id)).into(),
+    }
+}
+
+pub(super) fn peer(node: &NodeSpec) -> Peer {
+    Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None }
+}
+
+fn published(protocol: Protocol) -> PublishedPort {
+    PublishedPort { node: PUBLISHED_PORT, pod: SERVER_PORT, protocol }
+}

@@ -1,0 +1,221 @@
+//! The search for the highest rate at which an objective holds.
+//!
+//! It decides which rate is tried next and when it is over. How a run is made, shown and judged is the caller's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::checks::{self, Check};
+use crate::slo::{Broken, Slo};
+use crate::{Judged, LoadError, Outcome, Run, Schedule, WhenBusy};
+
+/// The search ends when the rate is known to this relative precision.
+const PRECISION: f64 = 0.02;
+
+/// A step takes one part in this many of the whole duration, since there are about ten steps, and at least the minimum
+/// below.
+const STEP_PART: u32 = 5;
+const STEP_MIN: Duration = Duration::from_millis(500);
+
+/// How often the found rate is reduced by [`PRECISION`] when a full-length run does not confirm it.
+const CONFIRMATIONS: u32 = 10;
+
+/// A search, and who makes its runs.
+pub struct Search<'a> {
+    /// The full-length run; its schedule sets the kind of arrivals for the search.
+    pub run: &'a Run,
+    /// What has to hold.
+    pub slo: &'a Slo,
+    /// Ends the search before the next run.
+    pub stop: &'a AtomicBool,
+    /// Runs once, and judges the run.
+    pub measure: &'a mut dyn FnMut(Step, &Run) -> Result<Judged, LoadError>,
+    /// Called after each rate tried.
+    pub tell: &'a mut dyn FnMut(&Tried),
+}
+
+/// What a run of a search is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The throughput with every connection always busy, which no rate can exceed.
+    ClosedLoop,
+    /// A short run at a rate between one that holds and one that does not.
+    Bisection,
+    /// A full-length run at the rate that short ones have found.
+    Confirmation,
+}
+
+/// One rate that was tried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tried {
+    /// The rate in requests per second.
+    pub rate_per_s: f64,
+    /// Why the objective did not hold; `None`: it held.
+    pub broken: Option<Broken>,
+}
+
+/// The result of a search.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Every rate that was tried, in order.
+    pub tried: Vec<Tried>,
+    /// The full-length run at the highest rate that held; `None`: no rate held.
+    pub best: Option<Judged>,
+    /// Why the search found no rate; `None` if it found one, or was stopped.
+    pub ended: Option<Ended>,
+}
+
+/// Why a search found no rate.
+#[derive(Debug)]
+pub enum Ended {
+    /// The server disappeared after it had been loaded.
+    Gone(LoadError),
+    /// No answer was as expected; the checks that failed for that.
+    Dead(Vec<Check>),
+    /// Not even one request a second held.
+    NoRate,
+    /// Short runs found a rate, and no full-length run confirmed it or one a little below.
+    Unconfirmed,
+}
+
+impl Found {
+    /// Why the last rate that did not hold did not.
+    pub fn last_broken(&self) -> Option<&Broken> {
+        self.tried.iter().rev().find_map(|tried| tried.broken.as_ref())
+    }
+}
+
+impl Search<'_> {
+    /// Searches. If the server disappears meanwhile, that is the result.
+    ///
+    /// # Errors
+    /// That of a run that could not take place.
+    pub fn find(mut self) -> Result<Found, LoadError> {
+        let mut found = Found::default();
+        match self.bisect(&mut found) {
+            Err(error) if is_gone(&error) && !found.tried.is_empty() => {
+                found.ended = Some(Ended::Gone(error));
+            }
+            ended => ended?,
+        }
+        Ok(found)
+    }
+
+    /// Bisects between a rate that holds and one that does not. It starts from the throughput with every connection
+    /// always busy, which no rate can exceed. Then a full-length run has to confirm the rate: a short step has too few
+    /// requests beyond a high percentile.
+    fn bisect(&mut self, found: &mut Found) -> Result<(), LoadError> {
+        let step = (self.run.duration / STEP_PART).max(STEP_MIN);
+        let saturate = Run {
+            duration: step,
+            schedule: Schedule::Saturate,
+            when_busy: WhenBusy::Wait,
+            ..self.run.clone()
+        };
+        let most = (self.measure)(Step::ClosedLoop, &saturate)?;
+        if found.end_if_dead(&most) {
+            return Ok(());
+        }
+        // Requests that were sent within the step, whenever they were answered: an answer may take longer than the
+        // step.
+        let most_per_s =
+            most.outcome.answered as f64 / most.outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
+        let (mut holds, mut fails) = (0.0, most_per_s.max(1.0) * (1.0 + PRECISION));
+        while fails - holds > fails * PRECISION && !self.is_stopped() {
+            let rate_per_s = (holds + fails) / 2.0;
+            // Below this rate a search makes no sense.
+            if rate_per_s < 1.0 {
+                found.ended = Some(Ended::NoRate);
+                return Ok(());
+            }
+            let ran = (self.measure)(Step::Bisection, &at(self.run, rate_per_s, step))?;
+            if self.note(found, &ran) {
+                holds = rate_per_s;
+            } else {
+                fails = rate_per_s;
+            }
+            if found.end_if_dead(&ran) {
+                return Ok(());
+            }
+        }
+        self.confirm(found, holds)
+    }
+
+    fn confirm(&mut self, found: &mut Found, mut rate_per_s: f64) -> Result<(), LoadError> {
+        for _ in 0..CONFIRMATIONS {
+            if self.is_stopped() || rate_per_s == 0.0 {
+                return Ok(());
+            }
+            let run = at(self.run, rate_per_s, self.run.duration);
+            let ran = (self.measure)(Step::Confirmation, &run)?;
+            if self.note(found, &ran) {
+                found.best = Some(ran);
+                return Ok(());
+            }
+            if found.end_if_dead(&ran) {
+                return Ok(());
+            }
+            rate_per_s *= 1.0 - PRECISION;
+        }
+        found.ended = Some(Ended::Unconfirmed);
+        Ok(())
+    }
+
+    /// Records the tried rate, and returns whether it held.
+    fn note(&mut self, found: &mut Found, ran: &Judged) -> bool {
+        let broken = unsent(&ran.outcome).or_else(|| self.slo.broken_by(&ran.outcome));
+        let holds = broken.is_none();
+        let tried = Tried { rate_per_s: ran.schedule.rate_per_s().unwrap_or_default(), broken };
+        (self.tell)(&tried);
+        found.tried.push(tried);
+        holds
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Found {
+    /// A server without a single expected answer has no highest rate, and each further step would only end in another
+    /// time-out.
+    fn end_if_dead(&mut self, ran: &Judged) -> bool {
+        let dead = ran.outcome.answered == 0 && ran.outcome.sent > 0;
+        if dead {
+            // The rate does not matter here.
+            let others = ran.verdict.complaints().filter(|check| check.id != "rate");
+            self.ended = Some(Ended::Dead(others.cloned().collect()));
+        }
+        dead
+    }
+}
+
+fn is_gone(error: &LoadError) -> bool {
+    matches!(error, LoadError::Connect { .. } | LoadError::ConnectTimeout { .. })
+}
+
+/// The same kind of arrivals at another rate.
+fn at(run: &Run, rate_per_s: f64, duration: Duration) -> Run {
+    // Four digits are finer than the search's precision.
+    let finer = 10_f64.powf(3.0 - rate_per_s.log10().floor());
+    let rate_per_s = (rate_per_s * finer).round() / finer;
+    let schedule = match run.schedule {
+        Schedule::Poisson { seed, .. } => Schedule::Poisson { rate_per_s, seed },
+        Schedule::Constant { .. } | Schedule::Saturate => Schedule::Constant { rate_per_s },
+    };
+    Run { schedule, duration, ..run.clone() }
+}
+
+/// Why a step's requests could not be sent in time, so that it does not judge its rate.
+fn unsent(outcome: &Outcome) -> Option<Broken> {
+    let intended = outcome.intended;
+    let unsent = intended - outcome.sent_in_schedule;
+    (unsent * 1000 > intended).then(|| Broken::Unsent {
+        unsent,
+        intended,
+        because: checks::unsent_because(outcome),
+    })
+}
+
+#[cfg(test)]
+mod tests;

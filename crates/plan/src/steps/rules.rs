@@ -1,0 +1,74 @@
+//! Tables of nftables, and elements of their maps and sets.
+
+use linux::nft;
+
+use super::object::Object;
+use crate::Place;
+use crate::error::StepError;
+use crate::kernel::Opened;
+use crate::listing::Listing;
+use crate::look::Look;
+use crate::show::inside;
+
+impl Object for &nft::Table {
+    /// Its rules are not compared: nft tells them in other words than it takes.
+    fn look(&self, opened: &Opened, _: &Listing, _: u32) -> Result<Look, StepError> {
+        Ok(Look::whether(nft::exists(&opened.netns, self.family, &self.name)?))
+    }
+
+    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(nft::add(&opened.netns, self)?)
+    }
+
+    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(nft::delete(&opened.netns, self.family, &self.name)?)
+    }
+
+    /// Whoever was killed over this step has left an `nft` behind that may yet add the table.
+    fn settle(&self, opened: &Opened) -> Result<(), StepError> {
+        Ok(nft::settle(&opened.netns)?)
+    }
+
+    fn subject(&self) -> String {
+        format!("nftables table {} {}", self.family.name(), self.name)
+    }
+
+    fn command(&self, place: &Place) -> String {
+        inside(place, &format!("nft -f - <<'EOF'\n{}\nEOF", self.to_text().trim_end()))
+    }
+
+    fn removal(&self, place: &Place) -> String {
+        inside(place, &format!("nft delete table {} {}", self.family.name(), self.name))
+    }
+}
+
+impl Object for &nft::Element {
+    fn look(&self, opened: &Opened, _: &Listing, _: u32) -> Result<Look, StepError> {
+        let Some(found) = nft::find_element(&opened.netns, self)? else { return Ok(Look::Absent) };
+        Ok(Look::of(found == self.to_text(), || format!("element {found}")))
+    }
+
+    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(nft::add_element(&opened.netns, self)?)
+    }
+
+    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+        Ok(nft::delete_element(&opened.netns, self)?)
+    }
+
+    fn settle(&self, opened: &Opened) -> Result<(), StepError> {
+        Ok(nft::settle(&opened.netns)?)
+    }
+
+    fn subject(&self) -> String {
+        format!("element {} of nftables map {}", self.key_text(), self.place())
+    }
+
+    fn command(&self, place: &Place) -> String {
+        inside(place, &format!("nft create element {} '{}'", self.place(), self.to_text()))
+    }
+
+    fn removal(&self, place: &Place) -> String {
+        inside(place, &format!("nft delete element {} '{}'", self.place(), self.key_text()))
+    }
+}
