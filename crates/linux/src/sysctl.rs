@@ -9,8 +9,8 @@ pub use configured::{Assignment, Configured};
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,9 @@ pub struct Key(String);
 pub struct Tree {
     root: PathBuf,
 }
+
+/// Bytes to read a value into; nearly all are shorter.
+const VALUE_LEN: usize = 1024;
 
 /// Reads a parameter in the calling thread's namespace; `None` if the kernel does not have it.
 pub fn read(key: &Key) -> Result<Option<String>> {
@@ -59,8 +62,11 @@ impl Tree {
 
     /// The value without the final newline; `None` if the parameter does not exist.
     pub fn read(&self, key: &Key) -> Result<Option<String>> {
-        match fs::read_to_string(self.root.join(key.as_str())) {
-            Ok(text) => Ok(Some(text.trim_end_matches('\n').to_owned())),
+        // A namespace has a thousand parameters, and the size of each file reads as 0: it is not asked for.
+        let mut text = String::with_capacity(VALUE_LEN);
+        let file = File::open(self.root.join(key.as_str()));
+        match file.and_then(|file| file.take(u64::MAX).read_to_string(&mut text)) {
+            Ok(_) => Ok(Some(text.trim_end_matches('\n').to_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).attempt(|| format!("read sysctl {key}")),
         }
@@ -83,13 +89,17 @@ impl Tree {
     pub fn list(&self, prefix: &str) -> Result<BTreeMap<Key, String>> {
         let first = Key::new(prefix).map_err(|error| Error::invalid("list sysctls", error.to_string()))?;
         let mut found = BTreeMap::new();
-        let mut pending = vec![first];
-        while let Some(key) = pending.pop() {
-            let path = self.root.join(key.as_str());
-            if path.is_dir() {
-                let entries = fs::read_dir(&path).attempt(|| format!("list sysctl {key}"))?;
-                let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-                pending.extend(names.filter_map(|name| Key::new(format!("{key}/{name}")).ok()));
+        let is_directory = self.root.join(first.as_str()).is_dir();
+        let mut pending = vec![(first, is_directory)];
+        while let Some((key, is_directory)) = pending.pop() {
+            if is_directory {
+                let entries = fs::read_dir(self.root.join(key.as_str()));
+                for entry in entries.attempt(|| format!("list sysctl {key}"))?.flatten() {
+                    let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                    let name = entry.file_name().into_string().ok();
+                    let key = name.and_then(|name| Key::new(format!("{key}/{name}")).ok());
+                    pending.extend(key.map(|key| (key, is_directory)));
+                }
             } else if let Ok(Some(value)) = self.read(&key) {
                 found.insert(key, value);
             }

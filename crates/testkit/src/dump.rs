@@ -11,7 +11,7 @@ use linux::sysfs::{LinkAttribute, NetSysfs, Queue};
 use linux::{Mac, Netlink, Netns, sysctl};
 use serde_json::Value;
 
-use crate::judge::run;
+use crate::judge::{run, run_with_input};
 
 /// The state of a namespace without volatile parts. Two equal dumps mean that no change was left and no object is
 /// missing.
@@ -85,35 +85,21 @@ const PARAMETERS: &[NicParameter] = &[
     NicParameter::Feature(Feature::RxChecksum),
 ];
 
+/// For each run of `ip`: its option, and for each line of its batch the kind of rows that it prints.
+const IP_BATCHES: [(&str, &[(&str, &str)]); 3] = [
+    ("-d", &[(LINK, "address"), ("neighbour", "neighbour show nud permanent")]),
+    ("-4", &[("route", "route show table all"), ("rule", "rule"), ("proxy", "neighbour show proxy")]),
+    ("-6", &[("route6", "route show table all"), ("rule6", "rule"), ("proxy6", "neighbour show proxy")]),
+];
+const LINK: &str = "link";
+
 /// Reads the state of a namespace.
 ///
 /// # Panics
 /// If a program or the kernel refuses, because a test cannot go on then.
 pub fn dump(netns: &Netns) -> Dump {
     let mut dump = Dump { lines: BTreeMap::new() };
-    for link in list(netns, "ip", &["-d", "-j", "address"]) {
-        dump.add_link(&link);
-    }
-    let tables: [(&str, &str, &[&str]); 9] = [
-        ("route", "ip", &["-j", "-4", "route", "show", "table", "all"]),
-        ("route6", "ip", &["-j", "-6", "route", "show", "table", "all"]),
-        ("rule", "ip", &["-j", "-4", "rule"]),
-        ("rule6", "ip", &["-j", "-6", "rule"]),
-        ("neighbour", "ip", &["-j", "neighbour", "show", "nud", "permanent"]),
-        ("proxy", "ip", &["-j", "-4", "neighbour", "show", "proxy"]),
-        ("proxy6", "ip", &["-j", "-6", "neighbour", "show", "proxy"]),
-        ("fdb", "bridge", &["-j", "fdb"]),
-        ("qdisc", "tc", &["-j", "qdisc"]),
-    ];
-    let has_ipv6 = linux::features::has_ipv6();
-    for (kind, program, arguments) in tables.into_iter().filter(|(kind, ..)| has_ipv6 || !kind.ends_with('6'))
-    {
-        for row in list(netns, program, arguments) {
-            if is_lasting(kind, &row) {
-                dump.add(format!("{kind} {row}"));
-            }
-        }
-    }
+    dump.add_tables(netns);
     for row in list_nft(netns) {
         dump.add(format!("nft {row}"));
     }
@@ -152,6 +138,32 @@ impl Dump {
 
     fn add(&mut self, line: String) {
         *self.lines.entry(line).or_default() += 1;
+    }
+
+    /// Links, addresses, routes, rules, neighbours, forwarding entries and queues.
+    fn add_tables(&mut self, netns: &Netns) {
+        let has_ipv6 = linux::features::has_ipv6();
+        for (option, commands) in IP_BATCHES.into_iter().filter(|(option, _)| has_ipv6 || *option != "-6") {
+            let batch: String = commands.iter().map(|(_, command)| format!("{command}\n")).collect();
+            let text = run_with_input(netns, "ip", &[option, "-j", "-batch", "-"], &batch);
+            let tables = json_arrays(&text);
+            assert_eq!(tables.len(), commands.len(), "`ip` prints an array for each command: {text}");
+            for ((kind, _), rows) in commands.iter().zip(tables) {
+                self.add_rows(kind, rows);
+            }
+        }
+        self.add_rows("fdb", list(netns, "bridge", &["-j", "fdb"]));
+        self.add_rows("qdisc", list(netns, "tc", &["-j", "qdisc"]));
+    }
+
+    fn add_rows(&mut self, kind: &str, rows: Vec<Value>) {
+        for row in rows {
+            if kind == LINK {
+                self.add_link(&row);
+            } else if is_lasting(kind, &row) {
+                self.add(format!("{kind} {row}"));
+            }
+        }
     }
 
     fn add_link(&mut self, link: &Value) {
@@ -273,18 +285,22 @@ impl fmt::Debug for Dump {
 
 /// The rows that a program prints as a JSON array; no output counts as an empty array.
 fn list(netns: &Netns, program: &str, arguments: &[&str]) -> Vec<Value> {
-    let text = run(netns, program, arguments);
-    if text.trim().is_empty() {
-        return Vec::new();
-    }
-    match serde_json::from_str(&text).expect("asked for JSON") {
-        Value::Array(rows) => rows
-            .into_iter()
-            .map(steady)
-            .filter(|row| *row != Value::Object([].into_iter().collect()))
-            .collect(),
-        row => vec![steady(row)],
-    }
+    json_arrays(&run(netns, program, arguments)).pop().unwrap_or_default()
+}
+
+/// The rows of each JSON array in `text`.
+fn json_arrays(text: &str) -> Vec<Vec<Value>> {
+    let values = serde_json::Deserializer::from_str(text).into_iter();
+    values
+        .map(|value| match value.expect("asked for JSON") {
+            Value::Array(rows) => rows
+                .into_iter()
+                .map(steady)
+                .filter(|row| row.as_object().is_none_or(|fields| !fields.is_empty()))
+                .collect(),
+            row => vec![steady(row)],
+        })
+        .collect()
 }
 
 fn list_nft(netns: &Netns) -> Vec<Value> {
