@@ -91,10 +91,10 @@ impl Line {
         diagnose(&Window { before: &before, after: &after })
     }
 
-    /// Repeats the window for up to half a minute, for a fault that shows only at some moments. Returns the diagnosis
-    /// that has it, or the last one.
+    /// Repeats the window for up to two minutes, for a fault that shows only at some moments. Returns the diagnosis that
+    /// has it, or the last one.
     pub(crate) fn watch_for<T>(&self, code: &str, name: &str, mut during: impl FnMut() -> T) -> Diagnosis {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let diagnosis = self.watch(name, &mut during);
             let mut findings = diagnosis.findings.iter();

@@ -47,7 +47,8 @@ fn a_lossy_long_path_is_limited_by_loss() {
     let busy = stream(&line, |_| ());
     // Until the first losses have ended slow start.
     sleep(5000);
-    let diagnosis = line.watch("client", || sleep(10_000));
+    // While the machine stands still packets wait, and the path is one with a long queue.
+    let diagnosis = line.watch_for("HG082", "client", || sleep(10_000));
     check_first(&diagnosis, "HG082");
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG082").unwrap();
     assert!(finding.remedy().contains("larger buffers cannot help"), "{}", finding.remedy());
