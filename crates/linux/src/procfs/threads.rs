@@ -71,8 +71,7 @@ mod tests {
     fn own_time_passes() {
         let procfs = Procfs::kernel();
         let before = procfs.own_thread().unwrap();
-        let busy: u64 = (0..3_000_000_u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
-        std::hint::black_box(busy);
-        assert!(procfs.own_thread().unwrap().since(&before).ran_ns > 0);
+        // The kernel adds a thread's time at its next tick, or when it leaves the CPU.
+        while procfs.own_thread().unwrap().since(&before).ran_ns == 0 {}
     }
 }
