@@ -56,6 +56,11 @@ impl Progress {
                 found.body_bytes, found.rate_per_s
             )),
             Event::Loads(_) => {}
+            Event::Witness(witness) => {
+                if let Some(cost) = witness.cost {
+                    self.line(&format!("the machine is watched for stalls: {}", report::witness_cost(&cost)));
+                }
+            }
             Event::Trial { round, of, name, done, total } => {
                 if let Some(bar) = &self.bar {
                     bar.set_length(*total);

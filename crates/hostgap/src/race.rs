@@ -123,6 +123,9 @@ pub(crate) struct Args {
     /// Show the time of each CPU, not only the sum of a node's CPUs.
     #[arg(long)]
     by_cpu: bool,
+    /// Do not watch the machine for stalls, and count what was late because of one.
+    #[arg(long)]
+    no_witness: bool,
     /// CPUs to use, as a list (0-3,8): the first half for the client's node, the second for the server's.
     #[arg(long, value_name = "CPUS")]
     cpus: Option<String>,
@@ -289,6 +292,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     experiment.workload.ipv6 |= args.ipv6;
     experiment.profile |= args.profile;
     experiment.by_cpu |= args.by_cpu;
+    experiment.witness &= !args.no_witness;
     if args.same_node {
         experiment.placement = Placement::SameNode;
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use record::{Capacity, Load, Void};
+use record::{Capacity, Load, Void, Witness};
 use serde::{Deserialize, Serialize};
 
 use crate::Chosen;
@@ -56,6 +56,8 @@ pub enum Event {
     Capacity(Capacity),
     /// What will be raced.
     Loads(Vec<Load>),
+    /// The machine is watched for stalls.
+    Witness(Witness),
     /// A trial begins.
     Trial {
         /// The round, from 0.

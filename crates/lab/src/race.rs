@@ -28,6 +28,7 @@ use crate::standing::{Staffing, Standing};
 use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
 use crate::trial::Method;
+use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
 use rounds::{CONTENDERS_FROM, Course, Rounded};
 
@@ -187,8 +188,13 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         let chosen = self.steer(claim)?;
+        let watching = witness(&self.experiment, &self.method);
         let mut header = self.header()?;
         header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        if let Err(why) = &watching {
+            header.machine.facts.insert("witness of stalls".to_owned(), why.clone());
+        }
+        self.method.witness = watching.ok();
         if let Some(guest) = &self.settings.guest {
             header.machine.facts.insert("virtual machine".to_owned(), guest.clone());
         }

@@ -63,6 +63,11 @@ pub struct Experiment {
     /// Record the time of every single CPU, besides that of the nodes as a whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_cpu: bool,
+    /// Watch the machine for stalls, and leave out what was intended near one.
+    ///
+    /// Omitted from records if true, as with [`Experiment::placement`].
+    #[serde(default = "defaults::witness", skip_serializing_if = "is_true")]
+    pub witness: bool,
     /// The seed of the order of trials and of the resampling; chosen and written down when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -190,6 +195,11 @@ pub enum Placement {
     SameNode,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
 /// Defaults that the experiment file's documentation names too.
 mod defaults {
     pub(super) fn rounds() -> u32 {
@@ -203,6 +213,9 @@ mod defaults {
     }
     pub(super) fn warmup_ms() -> u32 {
         20
+    }
+    pub(super) fn witness() -> bool {
+        true
     }
 }
 
@@ -247,6 +260,7 @@ impl Default for Experiment {
             vm: None,
             profile: false,
             by_cpu: false,
+            witness: defaults::witness(),
             seed: None,
             published: Vec::new(),
             reading: String::new(),

@@ -246,6 +246,7 @@ impl Race {
             header,
             capacities: vec![],
             loads: vec![],
+            witness: None,
             rounds: vec![],
             profiles: vec![],
             end: None,
@@ -278,6 +279,10 @@ impl Race {
             Line::Capacity(capacity) => self.capacities.push(capacity),
             Line::Loads(_) if !self.loads.is_empty() => return Err("the loads appear twice".to_owned()),
             Line::Loads(loads) => self.loads = loads,
+            Line::Witness(_) if self.witness.is_some() => {
+                return Err("the witness appears twice".to_owned());
+            }
+            Line::Witness(witness) => self.witness = Some(witness),
             Line::Round(round) => {
                 if self.rounds.last().is_some_and(|last| last.round >= round.round) {
                     return Err(format!("round {} is not later than the one before it", round.round));

@@ -31,7 +31,7 @@ pub use histogram::Histogram;
 pub use profile::Profile;
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
 pub use quick::Quick;
-pub use race::{Broken, Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
+pub use race::{Broken, Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round, Witness, WitnessCost};
 pub use rate::{Rate, RateError};
 pub use search::{
     Search, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchStage, SearchVerdict,
@@ -39,7 +39,9 @@ pub use search::{
 };
 pub use spelling::{did_you_mean, nearest};
 pub use sweep::{AxisUnit, Over, Sweep, SweepValue, Swept, Way, WireKey};
-pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
+pub use trial::{
+    Carried, Counters, CpuTime, Handshakes, Latencies, Packets, Stall, TrialRecord, Void, Witnessed,
+};
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use vm::{Clock, Machines};
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};

@@ -17,6 +17,8 @@ pub enum Line {
     Capacity(Capacity),
     /// What will be raced, once capacity is known.
     Loads(Vec<Load>),
+    /// How the machine is watched for stalls, where it is.
+    Witness(Witness),
     /// A finished round of trials.
     Round(Round),
     /// Where a candidate's time went at a load; after the last round, if requested.
@@ -40,6 +42,8 @@ pub struct Race {
     pub capacities: Vec<Capacity>,
     /// The loads, in the order in which rounds refer to them.
     pub loads: Vec<Load>,
+    /// How the machine was watched for stalls; `None`: it was not.
+    pub witness: Option<Witness>,
     /// The rounds that were completed.
     pub rounds: Vec<Round>,
     /// Where each candidate's time went, if that was asked.
@@ -177,6 +181,40 @@ pub struct Capacity {
     pub rate_per_s: f64,
     /// What single slices reached, in order.
     pub samples_per_s: Vec<f64>,
+}
+
+/// A witness of the machine's stalls: what it took for one, what was left out for it, and what it cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Witness {
+    /// Between two ticks of a CPU, in nanoseconds.
+    pub period_ns: u64,
+    /// A tick that was this much later than that showed a stall, in nanoseconds.
+    pub late_ns: u64,
+    /// So did this much time that the hypervisor took between two ticks, in nanoseconds.
+    pub stolen_ns: u64,
+    /// How long before a stall a window began, in nanoseconds.
+    pub before_ns: u64,
+    /// How long after a stall it ended, in nanoseconds.
+    pub after_ns: u64,
+    /// The reference's median response time with the witness ÷ without, by pairs of slices before the first round.
+    pub cost: Option<WitnessCost>,
+}
+
+/// What a witness costs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WitnessCost {
+    /// The rate at which it was measured, in requests per second.
+    pub rate_per_s: f64,
+    /// The geometric mean of the ratios of the pairs.
+    pub ratio: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end of its 95 % interval.
+    pub high: f64,
+    /// How many pairs there were.
+    pub pairs: u32,
 }
 
 /// Every candidate once at every load, in shuffled order.

@@ -264,6 +264,7 @@ fn trial(
         connection_errors: 0,
         unexpected: 0,
         latencies: Latencies { service: response.clone(), lag: Histogram::from(&lag), response },
+        witnessed: None,
         client_cpu: cpu(duration_ns, samples * 8_000),
         server_cpu: cpu(duration_ns, (samples as f64 * 10_000.0 * shift.exp()) as u64),
         client_by_cpu: BTreeMap::new(),
