@@ -44,8 +44,7 @@ fn spread(columns: &[Columns; 2], percentile: Percentile, resamples: &Resamples)
         let below = reference.percentile(percentile, weights)?;
         Some(candidate.percentile(percentile, weights)? as f64 / below as f64)
     };
-    let all = vec![1; resamples.units()];
-    let value = ratio(&all).expect("there are samples");
+    let value = ratio(&resamples.all()).expect("there are samples");
     Spread::new(value, resamples.iter().map(ratio), resamples.units()).expect("there are several builds")
 }
 

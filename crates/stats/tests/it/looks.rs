@@ -104,7 +104,7 @@ impl Race<'_> {
             let below = reference.percentile(self.percentile, weights)?;
             Some(candidate.percentile(self.percentile, weights)? as f64 / below as f64)
         };
-        let value = ratio(&vec![1; resamples.units()]).expect("there are samples");
+        let value = ratio(&resamples.all()).expect("there are samples");
         Spread::new(value, resamples.iter().map(ratio), resamples.units()).expect("there are several builds")
     }
 }
