@@ -17,6 +17,7 @@ mod sweep;
 mod table;
 pub mod terminal;
 mod timeline;
+mod until;
 
 pub use analyse::analyse;
 pub use by_cpu::{CpuNode, CpuShares};
@@ -25,8 +26,10 @@ pub use profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
 pub use published::{Agreement, Agreements, Obstacle, PublishedFigure};
 pub use summary::{
     Broke, Candidate, Carried, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress,
-    Quantiles, RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
+    Quantiles, RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, VoidReason,
 };
 pub use sweep::{Swept, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint};
 pub use table::{Style, kernels, table};
 pub use timeline::{Quantity, Timeline, TimelineRow};
+pub use until::{Ended, LookTaken, NamedFloor, Pursued, Pursuit};
+pub use verdict::Verdict;

@@ -3,12 +3,14 @@
 
 use record::{Capacity, Counters, Experiment, Handshakes, Machine, Measure, Setting};
 use serde::Serialize;
+use verdict::Verdict;
 
 use crate::by_cpu::CpuShares;
 use crate::profile::ProfiledLoad;
 use crate::published::{Agreements, PublishedFigure};
 use crate::sweep::Swept;
 use crate::timeline::Timeline;
+use crate::until::{NamedFloor, Pursued};
 
 /// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
 pub const SCHEMA: u32 = 2;
@@ -40,6 +42,9 @@ pub struct Summary {
     pub candidates: Vec<Candidate>,
     /// The reference compared with itself, one entry for each load.
     pub noise: Vec<Noise>,
+    /// How the race went, if it was to end for what it sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Pursued>,
     /// Instructions per request, one entry for each load, if a virtual machine's clock counted them; the other figures
     /// of a load are then meaningless.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -247,20 +252,6 @@ pub struct Carried {
     pub gap_max_ns: Option<u64>,
 }
 
-/// The comparison with the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// It is the reference.
-    Reference,
-    /// Faster, beyond the noise.
-    Better,
-    /// Slower, beyond the noise.
-    Worse,
-    /// The difference, if there is one, is smaller than what this race can see.
-    Indistinguishable,
-}
-
 /// Percentiles in nanoseconds; `None` where fewer than ten samples lie beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Quantiles {
@@ -369,6 +360,9 @@ pub struct Noise {
     pub p99_floor: Option<f64>,
     /// What the requests per second must differ by, without a rate.
     pub rps_floor: Option<f64>,
+    /// What the statistic that the race was to know must differ by, where that is none of these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub named_floor: Option<NamedFloor>,
     /// Whether the control differs from the reference, judged by the interval alone. Any value but
     /// [`Verdict::Indistinguishable`] means that the race did not treat all candidates alike.
     pub verdict: Option<Verdict>,

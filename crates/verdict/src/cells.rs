@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use hdrhistogram::Histogram as Hdr;
-use record::{Counters, CpuTime, Histogram, Measure, Race, TrialRecord};
-use stats::{Columns, Sparse};
+use record::{Counters, CpuTime, Histogram, Leaving, Measure, Race, TrialRecord, Until};
+use stats::{Columns, Level, Sparse};
 
 /// The unit of resampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub enum Unit {
     /// A build with all its rounds.
     Build,
     /// A round: the race had one build only.
@@ -17,15 +17,18 @@ pub(super) enum Unit {
 
 /// The units of a race.
 #[derive(Debug)]
-pub(super) struct Units {
-    pub(super) unit: Unit,
-    pub(super) count: usize,
+pub struct Units {
+    /// What they are.
+    pub unit: Unit,
+    /// How many there are.
+    pub count: usize,
     /// The unit of each round of the record.
     of_round: Vec<usize>,
 }
 
 impl Units {
-    pub(super) fn of(race: &Race) -> Units {
+    /// Builds where there are several, else rounds.
+    pub fn of(race: &Race) -> Units {
         let builds = Units::builds(race);
         if builds.len() < 2 {
             let count = race.rounds.len();
@@ -37,9 +40,32 @@ impl Units {
     }
 
     /// The builds that the record has rounds of.
-    pub(super) fn builds(race: &Race) -> Vec<u32> {
+    pub fn builds(race: &Race) -> Vec<u32> {
         let builds: BTreeSet<u32> = race.rounds.iter().map(|round| round.build).collect();
         builds.into_iter().collect()
+    }
+}
+
+/// In how much of a race a candidate was visited at a load: in all of it, unless it left.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// The first so many units.
+    pub units: usize,
+    /// The first so many rounds.
+    pub rounds: usize,
+    /// The level at which it is judged.
+    pub level: Level,
+}
+
+impl Part {
+    /// The probability with which an interval that is shown misses the truth.
+    pub fn alpha(&self) -> f64 {
+        Part::alpha_at(self.level)
+    }
+
+    /// The same at any level.
+    pub(crate) fn alpha_at(level: Level) -> f64 {
+        0.05 * level.share()
     }
 }
 
@@ -48,41 +74,50 @@ type Tried<'a> = (usize, &'a TrialRecord);
 
 /// A candidate at a load, with all its valid trials.
 #[derive(Debug)]
-pub(super) struct Cell<'a> {
+pub struct Cell<'a> {
     /// The trials that count.
-    pub(super) trials: Vec<&'a TrialRecord>,
+    pub trials: Vec<&'a TrialRecord>,
     /// The unit of each trial.
-    pub(super) unit_of: Vec<usize>,
+    pub unit_of: Vec<usize>,
     /// Trials that do not.
-    pub(super) void: Vec<&'a TrialRecord>,
-    pub(super) response: Hdr<u64>,
-    pub(super) service: Hdr<u64>,
-    pub(super) lag: Hdr<u64>,
+    pub void: Vec<&'a TrialRecord>,
+    /// received − intended, in nanoseconds.
+    pub response: Hdr<u64>,
+    /// received − sent, in nanoseconds.
+    pub service: Hdr<u64>,
+    /// sent − intended, in nanoseconds.
+    pub lag: Hdr<u64>,
     /// Requests that are in no histogram of answers: they stand above every answer.
-    pub(super) beyond: u64,
+    pub beyond: u64,
     /// Response times, one column a unit, with what lies beyond.
-    pub(super) columns: Columns,
+    pub columns: Columns,
     /// Expected answers, or what else the race is read by, and measured nanoseconds of each unit.
-    pub(super) answered: Vec<(u64, u64)>,
+    pub answered: Vec<(u64, u64)>,
 }
 
 /// All cells of a race.
 #[derive(Debug)]
-pub(super) struct Cells<'a> {
+pub struct Cells<'a> {
     loads: usize,
-    pub(super) entrants: usize,
-    pub(super) units: usize,
+    /// How many candidates there are, reference and control included.
+    pub entrants: usize,
+    /// How many units the race has.
+    pub units: usize,
+    /// When the race was to end for what it sees.
+    pub until: Option<Until>,
     /// What the trials are compared by.
-    pub(super) measure: Measure,
+    pub measure: Measure,
     /// True where throughput is the question: as many requests go as can, or there are no requests.
-    pub(super) closed: Vec<bool>,
+    pub closed: Vec<bool>,
     /// Who broke, by entrant.
-    pub(super) broke: Vec<bool>,
+    pub broke: Vec<bool>,
+    parts: Vec<Part>,
     cells: Vec<Cell<'a>>,
 }
 
 impl<'a> Cells<'a> {
-    pub(super) fn of(race: &'a Race, units: &Units) -> Cells<'a> {
+    /// Of all trials of a race.
+    pub fn of(race: &'a Race, units: &Units) -> Cells<'a> {
         let (entrants, loads) = (race.header.entrants.len(), race.loads.len());
         let mut trials: Vec<Vec<Tried<'_>>> = vec![vec![]; entrants * loads];
         for (round, unit) in race.rounds.iter().zip(&units.of_round) {
@@ -91,6 +126,15 @@ impl<'a> Cells<'a> {
             }
         }
         let measure = race.header.experiment.workload.kind.measure();
+        let part = |(index, trials): (usize, &Vec<Tried<'_>>)| {
+            let visited = trials.iter().map(|(unit, _)| unit + 1).max().unwrap_or(0);
+            Part {
+                units: visited,
+                rounds: units.of_round.iter().filter(|unit| **unit < visited).count(),
+                level: level(race, index / loads, index % loads),
+            }
+        };
+        let parts = trials.iter().enumerate().map(part).collect();
         let closed = |load: &record::Load| load.rate_per_s.is_none() || measure != Measure::Latency;
         let cell = |(index, trials): (usize, Vec<Tried<'a>>)| {
             Cell::of(&trials, units.count, closed(&race.loads[index % loads]), measure)
@@ -99,19 +143,43 @@ impl<'a> Cells<'a> {
             loads,
             entrants,
             units: units.count,
+            until: race.header.experiment.until,
             measure,
             closed: race.loads.iter().map(closed).collect(),
             broke: (0..entrants).map(|entrant| race.broke(entrant).is_some()).collect(),
+            parts,
             cells: trials.into_iter().enumerate().map(cell).collect(),
         }
     }
 
-    pub(super) fn cell(&self, entrant: usize, load: usize) -> &Cell<'a> {
+    /// A candidate's trials at a load.
+    pub fn cell(&self, entrant: usize, load: usize) -> &Cell<'a> {
         &self.cells[entrant * self.loads + load]
     }
 
-    pub(super) fn loads(&self) -> usize {
+    /// How many loads there are.
+    pub fn loads(&self) -> usize {
         self.loads
+    }
+
+    /// In how much of the race a candidate was visited at a load.
+    pub fn part(&self, entrant: usize, load: usize) -> &Part {
+        &self.parts[entrant * self.loads + load]
+    }
+
+    /// All candidates with all loads.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (entrants, loads) = (self.entrants, self.loads);
+        (0..entrants).flat_map(move |entrant| (0..loads).map(move |load| (entrant, load)))
+    }
+}
+
+/// The level at which a candidate is judged. It is that of a look only if what the look saw made it leave.
+fn level(race: &Race, entrant: usize, load: usize) -> Level {
+    match (race.header.experiment.until, race.left(entrant, load)) {
+        (None, _) => Level::Whole,
+        (Some(_), Some((look, Leaving::Different))) => Level::Early { look: look.number },
+        (Some(_), _) => Level::Last,
     }
 }
 
@@ -153,25 +221,25 @@ impl<'a> Cell<'a> {
     }
 
     /// The sum of a figure over the trials that count.
-    pub(super) fn sum(&self, figure: impl Fn(&TrialRecord) -> u64) -> u64 {
+    pub fn sum(&self, figure: impl Fn(&TrialRecord) -> u64) -> u64 {
         self.trials.iter().map(|trial| figure(trial)).sum()
     }
 
     /// Expected answers per second of measured time.
-    pub(super) fn achieved_rps(&self) -> Option<f64> {
+    pub fn achieved_rps(&self) -> Option<f64> {
         let duration_ns = self.sum(|trial| trial.duration_ns);
         (duration_ns > 0).then(|| self.sum(|trial| trial.answered_in_time) as f64 / duration_ns as f64 * 1e9)
     }
 
     /// The CPU time of a node over the trials that count.
-    pub(super) fn cpu(&self, node: impl Fn(&TrialRecord) -> CpuTime) -> CpuTime {
+    pub fn cpu(&self, node: impl Fn(&TrialRecord) -> CpuTime) -> CpuTime {
         let mut sum = CpuTime::default();
         self.trials.iter().for_each(|trial| sum += node(trial));
         sum
     }
 
     /// What the stacks counted over the trials that count.
-    pub(super) fn counters(&self) -> Counters {
+    pub fn counters(&self) -> Counters {
         self.trials.iter().map(|trial| trial.counters).fold(Counters::default(), |sum, more| Counters {
             retransmits: sum.retransmits + more.retransmits,
             needless_retransmits: sum.needless_retransmits + more.needless_retransmits,

@@ -2,8 +2,8 @@
 
 use record::{Entrant, Histogram, Race, Underlay, WorkloadKind};
 
-use super::merged::Cell;
 use crate::figures::counted;
+use verdict::Cell;
 
 /// Linux's minimum retransmission time-out (`TCP_RTO_MIN`, 200 ms), less what a clock tick may round off.
 const RTO_MIN_NS: u64 = 190_000_000;

@@ -4,7 +4,6 @@ use record::{Histogram, Measure, Race, TrialRecord};
 use stats::Percentile;
 
 use super::rates::quantiles;
-use crate::carried;
 use crate::summary::Quantiles;
 use crate::timeline::{Quantity, Timeline, TimelineRow};
 
@@ -80,7 +79,7 @@ impl<'a> Course<'a> {
     fn rows(&self, race: &Race, load: usize) -> Vec<TimelineRow> {
         let measure = race.header.experiment.workload.kind.measure();
         let closed = race.loads[load].rate_per_s.is_none();
-        let rate = self.row(Quantity::Rate(carried::unit(measure)), |trials| {
+        let rate = self.row(Quantity::Rate(measure.unit()), |trials| {
             trials.iter().filter_map(|trial| rate(trial, measure)).reduce(f64::min)
         });
         let counts = COUNTS.iter().map(|(quantity, figure)| {

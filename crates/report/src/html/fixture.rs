@@ -76,6 +76,7 @@ pub(super) fn race() -> Summary {
             .to_vec(),
         candidates,
         noise: LOADS.map(noise).to_vec(),
+        until: None,
         exact: Vec::new(),
         published: figures::published(),
         agreements: figures::agreements(),
@@ -260,6 +261,8 @@ fn experiment() -> Experiment {
         sweep: None,
         rounds: 30,
         builds: 6,
+        until: None,
+        budget_s: None,
         slice_ms: 100,
         warmup_ms: 20,
         underlay: Underlay::default(),
@@ -313,6 +316,7 @@ fn noise((requested_rps, _, _): (Option<f64>, Option<f64>, [f64; 5])) -> Noise {
         p50_floor: Some(floors.0),
         p99_floor: Some(floors.1),
         rps_floor: requested_rps.is_none().then_some(0.032),
+        named_floor: None,
         verdict: Some(Verdict::Indistinguishable),
     }
 }

@@ -14,7 +14,7 @@ use record::{Handshakes, Measure, Placement};
 use crate::carried;
 use crate::figures::{self, counted, span_s};
 use crate::summary::{Candidate, Load, Noise, Precision, RateSummary, Role, Summary};
-use crate::terminal;
+use crate::{terminal, until};
 use columns::Column;
 pub use exact::kernels;
 use grid::{Ink, Row};
@@ -65,6 +65,9 @@ fn drawn(summary: &Summary, style: Style) -> String {
         }
     }
     summary.profiles.iter().for_each(|profiled| text.push_str(&profile::block(profiled, style)));
+    if let Some(of) = &summary.until {
+        text.push_str(&list(&until::heading(of), &until::sentences(summary)));
+    }
     text.push_str(&cannot_run(summary));
     text.push_str(&published::blocks(summary, style));
     text.push_str(&list("Note", &summary.notes));
@@ -136,7 +139,7 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
 }
 
 fn ink(candidate: &Candidate, rate: &RateSummary) -> Ink {
-    use crate::summary::Verdict;
+    use verdict::Verdict;
     match (candidate.role, rate.verdict) {
         (Role::Reference | Role::Control, _) => Ink::Dim,
         (Role::Contender, Some(Verdict::Better)) => Ink::Green,
@@ -150,11 +153,13 @@ fn noise_line(noise: &Noise, measure: Measure) -> String {
     let floors = match (measure, noise.requested_rps) {
         (Measure::Latency, Some(_)) => vec![("p50", noise.p50_floor), ("p99", noise.p99_floor)],
         (Measure::Latency | Measure::Bandwidth | Measure::Packets, _) => {
-            vec![(carried::unit(measure), noise.rps_floor)]
+            vec![(measure.unit(), noise.rps_floor)]
         }
     };
-    let known: Vec<String> = floors
+    let named = noise.named_floor.map(|named| (named.statistic, Some(named.floor)));
+    let known: Vec<String> = named
         .into_iter()
+        .chain(floors)
         .filter_map(|(label, floor)| Some(format!("{label} ±{}", figures::percent(floor?))))
         .collect();
     if known.is_empty() {
