@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bpf::witness::Witness;
 use load::Outcome;
 use load::witness::{AFTER_NS, BEFORE_NS, watching};
-use record::{Experiment, Load, Stall, Witnessed, WitnessCost};
+use record::{Experiment, Load, Stall, WitnessCost, Witnessed};
 
 use crate::trial::{Method, run};
 use crate::{LabError, Standing, workload};
@@ -34,7 +34,8 @@ pub(crate) fn describe(
 ) -> Result<record::Witness, LabError> {
     let senses = witness.senses();
     let highest = loads.iter().filter(|load| load.rate_per_s.is_some());
-    let highest = highest.max_by(|one, other| one.rate_per_s.partial_cmp(&other.rate_per_s).expect("rates are numbers"));
+    let highest = highest
+        .max_by(|one, other| one.rate_per_s.partial_cmp(&other.rate_per_s).expect("rates are numbers"));
     Ok(record::Witness {
         period_ns: senses.period_ns,
         late_ns: senses.late_ns,

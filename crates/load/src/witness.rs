@@ -72,7 +72,8 @@ impl Windows {
 
     /// How much of the time between two instants lies within windows, in nanoseconds.
     pub fn within(&self, from_ns: u64, to_ns: u64) -> u64 {
-        let part = |(begin_ns, end_ns): &(u64, u64)| (*end_ns).min(to_ns).saturating_sub((*begin_ns).max(from_ns));
+        let part =
+            |(begin_ns, end_ns): &(u64, u64)| (*end_ns).min(to_ns).saturating_sub((*begin_ns).max(from_ns));
         self.0.iter().map(part).sum()
     }
 }
@@ -194,8 +195,7 @@ impl Tally {
     }
 
     fn witnessed(self, cpus: &CpuSet, outcome: &Outcome) -> Witnessed {
-        let end_ns =
-            outcome.started_ns + u64::try_from(outcome.duration.as_nanos()).unwrap_or(u64::MAX / 2);
+        let end_ns = outcome.started_ns + u64::try_from(outcome.duration.as_nanos()).unwrap_or(u64::MAX / 2);
         Witnessed {
             cpus: cpus.clone(),
             intended: self.intended,
@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn stalls_of_several_cpus_are_one_window_where_they_touch() {
-        let windows = Windows::of(&[stall(20 * MS, 21 * MS), stall(10 * MS, 16 * MS), stall(11 * MS, 12 * MS)]);
+        let windows =
+            Windows::of(&[stall(20 * MS, 21 * MS), stall(10 * MS, 16 * MS), stall(11 * MS, 12 * MS)]);
         assert_eq!(windows, Windows(vec![(9 * MS, 24 * MS)]));
     }
 

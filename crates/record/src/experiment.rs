@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, Published, Rate, Share, Side, Sweep, Swept, Tuning, Ways, Wire, Workload,
+    BitRate, Delay, Machines, Published, Rate, Share, Side, Sweep, Swept, Tuning, Until, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -38,6 +38,15 @@ pub struct Experiment {
     /// How often all topologies are torn down and rebuilt within those rounds.
     #[serde(default = "defaults::builds")]
     pub builds: u32,
+    /// When the race ends for what it sees. It then has as many builds as it needs and its budget allows; `rounds` and
+    /// `builds` only say how many rounds each build has.
+    ///
+    /// Omitted from records where it is absent, as with [`Experiment::placement`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+    /// The most seconds of such a race, from its first build on; absent: [`Until::BUDGET_S`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_s: Option<u32>,
     /// The measured part of a trial in milliseconds.
     #[serde(default = "defaults::slice_ms")]
     pub slice_ms: u32,
@@ -253,6 +262,8 @@ impl Default for Experiment {
             sweep: None,
             rounds: defaults::rounds(),
             builds: defaults::builds(),
+            until: None,
+            budget_s: None,
             slice_ms: defaults::slice_ms(),
             warmup_ms: defaults::warmup_ms(),
             underlay: Underlay::default(),

@@ -248,6 +248,7 @@ impl Race {
             loads: vec![],
             witness: None,
             rounds: vec![],
+            looks: vec![],
             profiles: vec![],
             end: None,
             notes,
@@ -287,7 +288,7 @@ impl Race {
                 if self.rounds.last().is_some_and(|last| last.round >= round.round) {
                     return Err(format!("round {} is not later than the one before it", round.round));
                 }
-                if round.round >= self.header.experiment.rounds {
+                if self.header.experiment.until.is_none() && round.round >= self.header.experiment.rounds {
                     let asked = self.header.experiment.rounds;
                     return Err(format!("round {} is none of the {asked} that were asked for", round.round));
                 }
@@ -301,6 +302,10 @@ impl Race {
                     return Err(format!("in round {} a candidate broke that is no entrant", round.round));
                 }
                 self.rounds.push(round);
+            }
+            Line::Look(look) => {
+                look.fits(self)?;
+                self.looks.push(look);
             }
             Line::Profile(profile) => {
                 if profile.entrant >= self.header.entrants.len() || profile.load >= self.loads.len() {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, Profile, Setting, TrialRecord};
+use crate::{Experiment, Look, Profile, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +21,8 @@ pub enum Line {
     Witness(Witness),
     /// A finished round of trials.
     Round(Round),
+    /// What left after a build, and at the end; only in races with [`Experiment::until`].
+    Look(Look),
     /// Where a candidate's time went at a load; after the last round, if requested.
     Profile(Profile),
     /// The race came to its end; a file without it was cut off.
@@ -46,6 +48,8 @@ pub struct Race {
     pub witness: Option<Witness>,
     /// The rounds that were completed.
     pub rounds: Vec<Round>,
+    /// What left the race and when, where it had [`Experiment::until`].
+    pub looks: Vec<Look>,
     /// Where each candidate's time went, if that was asked.
     pub profiles: Vec<Profile>,
     /// How it ended; `None`: the file was cut off.
@@ -68,8 +72,14 @@ impl Race {
         }
         let is_whole = self.end.as_ref().is_some_and(|end| end.stopped.is_none());
         // Profiles are taken after the last round.
-        if (is_whole || !self.profiles.is_empty()) && next < self.header.experiment.rounds {
-            missing.push(next..=self.header.experiment.rounds - 1);
+        let ran = match self.header.experiment.until {
+            // As many as the last look saw.
+            Some(_) => self.looks.last().map_or(0, |look| look.rounds),
+            None if is_whole || !self.profiles.is_empty() => self.header.experiment.rounds,
+            None => 0,
+        };
+        if next < ran {
+            missing.push(next..=ran - 1);
         }
         missing
     }

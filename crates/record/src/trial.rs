@@ -263,8 +263,13 @@ impl TrialRecord {
     pub fn counted(&self) -> (&Histogram, u64) {
         match &self.witnessed {
             Some(seen) => (&seen.response, seen.intended.saturating_sub(seen.response.count())),
-            None => (&self.latencies.response, self.unanswered()),
+            None => self.whole(),
         }
+    }
+
+    /// All response times, and how many requests without an expected answer stand above them.
+    pub fn whole(&self) -> (&Histogram, u64) {
+        (&self.latencies.response, self.unanswered())
     }
 
     /// What it got done, in the unit of its throughput.

@@ -139,10 +139,8 @@ impl Objective {
 /// requests.
 fn percentile_ns(trials: &[&TrialRecord], percentile: Percentile, closed: bool) -> Option<f64> {
     let beyond = |trial: &TrialRecord| if closed { 0 } else { trial.counted().1 };
-    let sparse: Vec<Sparse<'_>> = trials
-        .iter()
-        .map(|trial| Sparse { bins: trial.counted().0.bins(), beyond: beyond(trial) })
-        .collect();
+    let sparse: Vec<Sparse<'_>> =
+        trials.iter().map(|trial| Sparse { bins: trial.counted().0.bins(), beyond: beyond(trial) }).collect();
     let columns = Columns::new(&sparse);
     let all = vec![1; columns.width()];
     let enough = percentile.is_valid(columns.count(&all));

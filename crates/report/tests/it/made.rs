@@ -84,6 +84,7 @@ impl Plan {
             loads: self.loads.iter().map(|rate| load(*rate)).collect(),
             end: Some(End { wall_s: f64::from(self.builds * self.rounds_a_build) * 2.0, stopped: None }),
             rounds,
+            looks: vec![],
             profiles: vec![],
             notes: vec![],
         }

@@ -23,4 +23,6 @@ mod tail;
 #[cfg(test)]
 mod timeline;
 #[cfg(test)]
+mod until;
+#[cfg(test)]
 mod verdicts;
