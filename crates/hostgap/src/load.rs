@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::load::search::{Found, Search, Step, Tried};
 use ::load::slo::Slo;
 use ::load::{Client, Judged, LoadError, Run, Schedule, Verdict};
+use bpf::witness::Witness;
 use linux::procfs::Procfs;
 
 pub(crate) use self::args::Args;
@@ -149,10 +150,18 @@ fn judged(
     what: &str,
 ) -> Result<Judged, LoadError> {
     let before = Procfs::kernel().stat()?;
-    let outcome = drive(clients, run, stop, what)?;
+    let witness = witness(job, run);
+    let outcome = drive(clients, run, stop, what, witness.as_ref())?;
     let stolen = ::load::stolen(&before, &Procfs::kernel().stat()?, job.cpus.as_ref());
     let verdict = Verdict::new(&outcome, &run.schedule, stolen, job.strict);
     Ok(Judged { schedule: run.schedule, outcome, verdict })
+}
+
+/// Watches the machine beside a run at a rate. Where this user may not, the run goes on without, and its result shows
+/// none.
+fn witness(job: &Job, run: &Run) -> Option<Witness> {
+    let cpus = job.watched.as_ref().filter(|_| run.schedule.rate_per_s().is_some())?;
+    ::load::witness::watching(cpus).ok()
 }
 
 fn complain(ran: &Judged) {
@@ -173,7 +182,7 @@ fn connect(job: &Job) -> anyhow::Result<Vec<Client>> {
 fn warm_up(clients: &mut [Client], job: &Job, run: &Run, stop: &AtomicBool) -> anyhow::Result<()> {
     if !job.warmup.is_zero() {
         let run = Run { duration: job.warmup, requests: None, ..run.clone() };
-        drive(clients, &run, stop, "warming up").map_err(explain)?;
+        drive(clients, &run, stop, "warming up", None).map_err(explain)?;
     }
     Ok(())
 }

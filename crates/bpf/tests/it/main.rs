@@ -17,3 +17,4 @@ mod replace;
 mod run;
 mod tunnel;
 mod vlan;
+mod witness;
