@@ -36,7 +36,7 @@ use crate::{report, speak, stop, units};
 #[command(after_help = "Examples:
   hostgap race                              every data path, 30 % and 50 % of capacity, two minutes
   hostgap race --quick                      the same in 40 seconds, with wider intervals
-  hostgap race --until ±3%                  until every p99 is known to 3 % or differs, at most six minutes
+  hostgap race --until ±3%                  until each p99 is known to 3 % or differs
   hostgap race --until p99.9:15% --budget 20m --paths docker,macvlan
   hostgap race --paths docker,macvlan --rate 20k,50%
   hostgap race --body 100,4k --duration 10m
