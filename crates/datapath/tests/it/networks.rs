@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use datapath::{DataPath, Family, Network, NodeSpec, Pod, Prefixes};
 use ipnet::IpNet;
-use linux::IfName;
+use linux::{IfName, sysctl};
 use plan::{Fault, Journal, Plan, Undone};
 
 use crate::pair::Pair;
@@ -76,38 +76,39 @@ fn second_plan(path: &DataPath, pair: &Pair) -> (Plan, Vec<Pod>) {
 /// Pods of the first network and the second talk, each within its own; taken away in either order.
 fn side_by_side(first: &str, other: &str) {
     let (Some(first), Some(other)) = (runnable(first), runnable(other)) else { return };
-    for second_goes_first in [true, false] {
+    for order in [[0, 1], [1, 0]] {
         let mut pair = Pair::new(first, Family::V4);
-        let names = pair.everywhere();
-        let before = pair.dump(&names);
-        let one_plan = pair.path_plan();
         let (two_plan, interfaces) = second_plan(other, &pair);
-        let mut one = pair.journal();
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut two = Journal::create(&directory.path().join("second")).expect("a journal");
-        pair.apply(&one_plan, &mut one, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-        if !pair.has_room(&two_plan) {
-            testkit::skip("two networks of programs need tcx, and this kernel has filters");
-            return;
-        }
-        pair.apply(&two_plan, &mut two, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-
         let addresses = |pod: &Pod| pod.addresses.iter().collect::<Vec<_>>();
-        let firsts: Vec<Vec<IpAddr>> = pair.pods.iter().map(addresses).collect();
-        let seconds: Vec<Vec<IpAddr>> = interfaces.iter().map(addresses).collect();
-        reach_each_other(&pair, &firsts);
-        reach_each_other(&pair, &seconds);
-        let mut order = [(&mut one, &firsts), (&mut two, &seconds)];
-        if second_goes_first {
-            order.reverse();
-        }
-        let [(leaving, _), (staying, left)] = order;
-        // Forwarding is for both, and stays for the one that stays.
-        undo(&mut pair, leaving, |outcome| matches!(outcome, Undone::LeftToOthers { .. }));
-        reach_each_other(&pair, left);
-        undo(&mut pair, staying, |_| false);
-        pair.assert_as(&names, &before, "after both are undone");
+        let addresses: [Vec<_>; 2] =
+            [&pair.pods[..], &interfaces].map(|pods| pods.iter().map(addresses).collect());
+        let plans = [pair.path_plan(), two_plan];
+        come_and_go(&mut pair, &plans, order, |pair, network| {
+            reach_each_other(pair, &addresses[network]);
+        });
     }
+}
+
+/// Makes two networks and takes them away in an order. `works` fails if the network of a number does not.
+fn come_and_go(pair: &mut Pair, plans: &[Plan; 2], order: [usize; 2], works: impl Fn(&Pair, usize)) {
+    let names = pair.everywhere();
+    let before = pair.dump(&names);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut journals =
+        ["first", "second"].map(|name| Journal::create(&directory.path().join(name)).expect("a journal"));
+    pair.apply(&plans[0], &mut journals[0], Fault::None).unwrap_or_else(|error| panic!("{error}"));
+    if !pair.has_room(&plans[1]) {
+        testkit::skip("two networks of programs need tcx, and this kernel has filters");
+        return;
+    }
+    pair.apply(&plans[1], &mut journals[1], Fault::None).unwrap_or_else(|error| panic!("{error}"));
+    [0, 1].iter().for_each(|network| works(pair, *network));
+    let [leaving, staying] = order;
+    // Forwarding is for both, and stays for the one that stays.
+    undo(pair, &mut journals[leaving], |outcome| matches!(outcome, Undone::LeftToOthers { .. }));
+    works(pair, staying);
+    undo(pair, &mut journals[staying], |_| false);
+    pair.assert_as(&names, &before, "after both are undone");
 }
 
 fn undo(pair: &mut Pair, journal: &mut Journal, or: fn(&Undone) -> bool) {
@@ -117,7 +118,7 @@ fn undo(pair: &mut Pair, journal: &mut Journal, or: fn(&Undone) -> bool) {
     }
 }
 
-/// From each pod to each other, by TCP and with a packet of the largest size.
+/// From each pod to each other, by TCP.
 #[track_caller]
 fn reach_each_other(pair: &Pair, addresses: &[Vec<IpAddr>]) {
     for (from, own) in addresses.iter().enumerate() {
@@ -165,6 +166,26 @@ fn a_bridge_beside_macvlan() {
 #[test]
 fn two_ipvlans() {
     side_by_side("ipvlan-l3", "ipvlan-l3");
+}
+
+/// Links that plugins make begin with values of the whole place, which stay as long as one network wants them.
+#[test]
+fn networks_of_plugins_leave_each_other_what_they_share() {
+    if !testkit::require_root() {
+        return;
+    }
+    for order in [[0, 1], [1, 0]] {
+        let mut pair = Pair::new(&datapath::CNI, Family::V4);
+        let plans = [pair.path_plan(), second_plan(&datapath::CNI, &pair).0];
+        let key = sysctl::Key::new("net/ipv6/conf/default/accept_dad").expect("a sound key");
+        come_and_go(&mut pair, &plans, order, |pair, network| {
+            for place in [pair.node(0), pair.node(1), pair.inside(0), pair.inside(1)] {
+                let value = place.run(|| sysctl::read(&key)).expect("the namespace can be entered");
+                let value = value.expect("the parameter can be read");
+                assert_eq!(value.as_deref(), Some("0"), "{} for network {network}", place.describe());
+            }
+        });
+    }
 }
 
 /// The plan of a second network on a node that has one: other names, two prefixes, no masquerading, a peer's own MAC.
