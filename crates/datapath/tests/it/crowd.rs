@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Child, Command};
 
-use datapath::{DataPath, Family, NodeSpec, Pod, Protocol, PublishedPort};
+use datapath::{DataPath, Family, NodeSpec, Pod, Reach};
 use linux::IfName;
 use plan::{Fault, Journal, Kernel, Place, Plan, Step, Undone};
 
 use crate::pair::Pair;
 use crate::paths::runnable;
-use crate::specs::{POD_PORT, Shape};
+use crate::specs::{Shape, published};
 
 const PODS: u16 = 200;
 const PROCESSES: u16 = 4;
@@ -108,6 +108,9 @@ fn pod(shape: &Shape, id: u16) -> Pod {
         ifname: IfName::new("eth0").expect("a sound name"),
         addresses: [IpAddr::from([10, 244, high, low])].into_iter().collect(),
         default_route: true,
-        published: vec![PublishedPort { node: 20_000 + id, pod: POD_PORT, protocol: Protocol::Tcp }],
+        published: match shape.path.reach {
+            Reach::PublishedPort => published(20_000 + id),
+            Reach::Node | Reach::Pod => Vec::new(),
+        },
     }
 }

@@ -9,6 +9,7 @@ mod networks;
 mod pair;
 mod paths;
 mod probe;
+mod published;
 mod reject;
 mod specs;
 mod splice;

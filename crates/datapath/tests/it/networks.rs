@@ -17,7 +17,7 @@ fn prefixes(texts: &[&str]) -> Prefixes {
 }
 
 /// A second network, with two prefixes for each node in one family.
-fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
+pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
     let network = Network {
         id: 2,
         prefixes: prefixes(&["10.20.0.0/16", "10.30.0.0/16", "fd00:20::/48"]),
@@ -36,7 +36,7 @@ fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
 }
 
 /// The second interface of a pod, in the second network: out of the first or the second prefix of IPv4.
-fn interface(node: &NodeSpec, pod: &Pod, prefix: usize) -> Pod {
+pub(crate) fn interface(node: &NodeSpec, pod: &Pod, prefix: usize) -> Pod {
     let v4 = node.pods.of(Family::V4).nth(prefix).expect("two prefixes");
     let v6 = node.pods.of(Family::V6).next().expect("a prefix");
     let id = pod.id + 100;
@@ -111,7 +111,7 @@ fn come_and_go(pair: &mut Pair, plans: &[Plan; 2], order: [usize; 2], works: imp
     pair.assert_as(&names, &before, "after both are undone");
 }
 
-fn undo(pair: &mut Pair, journal: &mut Journal, or: fn(&Undone) -> bool) {
+pub(crate) fn undo(pair: &mut Pair, journal: &mut Journal, or: fn(&Undone) -> bool) {
     for (placed, outcome) in pair.undo(journal) {
         let well = matches!(outcome, Undone::Restored | Undone::AlreadySo) || or(&outcome);
         assert!(well, "{:?} of {}: {outcome:?}", placed.step, placed.place);
