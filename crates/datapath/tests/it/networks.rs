@@ -6,6 +6,7 @@ use datapath::{DataPath, Family, Network, NodeSpec, Pod, Prefixes};
 use ipnet::IpNet;
 use linux::{IfName, sysctl};
 use plan::{Fault, Journal, Plan, Undone};
+use rustix::io::Errno;
 
 use crate::pair::Pair;
 use crate::paths::runnable;
@@ -83,8 +84,11 @@ fn side_by_side(first: &str, other: &str) {
         let addresses: [Vec<_>; 2] =
             [&pair.pods[..], &interfaces].map(|pods| pods.iter().map(addresses).collect());
         let plans = [pair.path_plan(), two_plan];
+        let mtu = |path: &DataPath, node| path.pod_mtu(node).expect("a sound node");
+        let mtus = [mtu(first, &pair.nodes[0]), mtu(other, &second(&pair.nodes)[0])];
+        assert_eq!(mtus[1], 1300, "as the network has it");
         come_and_go(&mut pair, &plans, order, |pair, network| {
-            reach_each_other(pair, &addresses[network]);
+            reach_each_other(pair, &addresses[network], mtus[network]);
         });
     }
 }
@@ -118,9 +122,9 @@ pub(crate) fn undo(pair: &mut Pair, journal: &mut Journal, or: fn(&Undone) -> bo
     }
 }
 
-/// From each pod to each other, by TCP.
+/// From each pod to each other, by TCP and with a packet of the largest size; none is larger.
 #[track_caller]
-fn reach_each_other(pair: &Pair, addresses: &[Vec<IpAddr>]) {
+fn reach_each_other(pair: &Pair, addresses: &[Vec<IpAddr>], mtu: u32) {
     for (from, own) in addresses.iter().enumerate() {
         for (to, theirs) in addresses.iter().enumerate().filter(|(to, _)| *to != from) {
             for (own, there) in own.iter().zip(theirs) {
@@ -128,6 +132,10 @@ fn reach_each_other(pair: &Pair, addresses: &[Vec<IpAddr>]) {
                 let seen = probe::tcp(&server, POD_PORT, &client, SocketAddr::new(*there, POD_PORT));
                 let seen = seen.unwrap_or_else(|error| panic!("no TCP from {own} to {there}: {error}"));
                 assert_eq!(seen, *own, "pods of one network are not translated");
+                let ping = |packet| probe::ping(&client, *there, packet);
+                ping(mtu).unwrap_or_else(|error| panic!("no echo of {mtu} bytes from {there}: {error}"));
+                let refused = ping(mtu + 1).expect_err("a packet above the MTU was sent");
+                assert_eq!(refused.raw_os_error(), Some(Errno::MSGSIZE.raw_os_error()), "{refused}");
             }
         }
     }
