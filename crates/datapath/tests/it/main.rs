@@ -11,6 +11,7 @@ mod paths;
 mod probe;
 mod published;
 mod reject;
+mod replace;
 mod specified;
 mod specs;
 mod splice;
