@@ -150,6 +150,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
             ),
         ),
         Some(LabError::NoTopology(unmet)) => (UNABLE, Some(without(unmet.feature))),
+        Some(LabError::NoIpv6) => {
+            (UNABLE, Some("call by IPv4, without --ipv6, or start the machine without ipv6.disable=1"))
+        }
         Some(LabError::CannotRun { .. }) => {
             (UNABLE, Some("`hostgap paths` lists what each data path needs and what this machine has"))
         }
@@ -186,7 +189,6 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
 /// What to do where the machine lacks what every topology of a race needs.
 fn without(feature: Feature) -> &'static str {
     match feature {
-        Feature::Ipv6 => "IPv6 is switched off on this machine: start it without ipv6.disable=1",
         Feature::Netem => {
             "delay, loss and rate of the wire need netem: load the module (modprobe sch_netem), or race on a kernel \
             that has it, --kernel debian:6.12"

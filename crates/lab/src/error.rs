@@ -13,6 +13,9 @@ pub enum LabError {
     /// The kernel lacks what every topology is made of.
     #[error("this kernel lacks a feature that every topology needs: {0}")]
     NoTopology(Unmet),
+    /// Clients are to call by IPv6 on a kernel without it.
+    #[error("clients cannot call by IPv6: this kernel has none")]
+    NoIpv6,
     /// A candidate that was named cannot run here.
     #[error("{path} cannot run here: {reasons}")]
     CannotRun {

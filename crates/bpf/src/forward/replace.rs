@@ -17,7 +17,7 @@ use linux::{Error, Netlink, Result};
 
 use super::skeleton::types::size;
 use super::{Config, Program, prefixes};
-use crate::{attach, ffi, pins};
+use crate::{attach, ffi, pins, splice};
 
 /// The format of the maps that [`super::load`] makes. `forward.h` has the list of all.
 pub const FORMAT: u32 = size::FORMAT.0;
@@ -30,6 +30,11 @@ const NEW: &str = "new_";
 const CACHES: [&str; 6] = ["routes4", "routes6", "recent4", "recent6", "homes4", "homes6"];
 /// What else the first format did not have.
 const NOT_IN_FIRST: [&str; 2] = [FORMAT_MAP, "prefixes"];
+
+/// Why a node with a splice keeps its programs. The two ends of a stream share its record, and the kernel gives a socket
+/// the programs that the map has when it joins (`sock_map_link`): one end could have programs of another version.
+const NO_SPLICE: &str = "it splices sockets, and those that have joined keep their programs as long as they live; unload \
+                         the node and load it anew";
 
 /// What [`replace`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,13 +57,16 @@ pub struct Replaced {
 /// It can be called again after it was killed or has failed at any point.
 ///
 /// # Errors
-/// Nothing is loaded in the folder; its maps are of a newer format, or a map is of another form than ours and cannot be
+/// Nothing is loaded in the folder, or a splice ([`crate::splice`]) as well; its maps are of a newer format, or a map is of another form than ours and cannot be
 /// emptied; the kernel refuses a program. Until then nothing is changed. Afterwards the kernel may still refuse to
 /// attach a program or to pin it.
 pub fn replace(folder: &Path, config: &Config) -> Result<Replaced> {
     let _alone = pins::alone(folder)?;
     ffi::listen();
     let failed = |error: libbpf_rs::Error| ffi::failed(attempted(folder), &error);
+    if splice::is_loaded(folder) {
+        return Err(refused(folder, NO_SPLICE.to_owned()));
+    }
     let from = format_of(folder)?;
     let mut object = MaybeUninit::uninit();
     let mut open = super::open(&mut object, config).map_err(failed)?;

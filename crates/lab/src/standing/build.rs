@@ -70,6 +70,7 @@ impl Standing {
         let place = Place {
             candidate: &self.name,
             netns: &self.topology.server,
+            families: self.topology.shape.families,
             cgroup: self.group(Part::Server)?,
             cpus: &self.topology.shape.cpus.server,
             dir: &self.dir,
