@@ -84,11 +84,6 @@ impl Register for SetRssHash {
         Ok(self.refused_by(was))
     }
 
-    /// Some drivers stop and start the link even if nothing changes.
-    fn set(&self, at: &At<'_>, was: &RssHash) -> Result<(), StepError> {
-        if self.is_met(was) { Ok(()) } else { self.write(at, &self.wanted(was)) }
-    }
-
     /// A card survives its namespace.
     fn lifetime(&self) -> Lifetime<'_> {
         Lifetime::Machine

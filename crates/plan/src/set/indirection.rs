@@ -53,7 +53,8 @@ impl Register for SetIndirection {
         inside(place, &format!("ethtool -X {} equal {}", word(&self.link), self.queues))
     }
 
-    /// A table that is so already is not written: from then on it would count as set by somebody, see [`write`].
+    /// A table that is so already is not written, or it would count as set by the user from then on. One that is not so
+    /// is written entry by entry, also where the driver would make the same one: see [`write`].
     fn set(&self, at: &At<'_>, was: &Vec<u32>) -> Result<(), StepError> {
         if self.is_met(was) {
             return Ok(());

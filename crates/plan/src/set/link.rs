@@ -111,10 +111,6 @@ impl Register for SetLinkMaster {
         Ok(other.map(why))
     }
 
-    fn set(&self, at: &At<'_>, was: &Option<IfName>) -> Result<(), StepError> {
-        if self.is_met(was) { Ok(()) } else { self.write(at, &self.wanted(was)) }
-    }
-
     fn is_listed(&self) -> bool {
         true
     }

@@ -89,7 +89,7 @@ impl Register for SetNic {
         Ok(rests.then(why))
     }
 
-    /// Some drivers stop and start the link even if nothing changes.
+    /// A feature can be asked for and be off, because another one that it needs is: what counts is what was asked for.
     fn set(&self, at: &At<'_>, was: &Number) -> Result<(), StepError> {
         if was.wanted == self.value { Ok(()) } else { self.write(at, &self.wanted(was)) }
     }

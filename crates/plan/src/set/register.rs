@@ -55,9 +55,10 @@ pub(crate) trait Register: Stored {
         Ok(None)
     }
 
-    /// Does what the step asks for. A register that must not be written without need looks at what it was first.
+    /// Does what the step asks for. A value that is so already is not written: a container's `/proc/sys` may be read-only,
+    /// some drivers stop and start a link even if nothing changes, and older kernels refuse to be asked again.
     fn set(&self, at: &At<'_>, was: &Self::Value) -> Result<(), StepError> {
-        self.write(at, &self.wanted(was))
+        if self.is_met(was) { Ok(()) } else { self.write(at, &self.wanted(was)) }
     }
 
     /// Whether a value is what the step asks for.

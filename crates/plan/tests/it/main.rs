@@ -12,6 +12,7 @@ mod outcomes;
 mod path;
 mod programs;
 mod qdisc;
+mod read_only;
 mod sample;
 mod scene;
 mod share;
