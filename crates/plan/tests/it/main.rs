@@ -4,6 +4,7 @@ mod book;
 mod card;
 mod extended;
 mod faults;
+mod format2;
 mod identity;
 mod killed;
 mod look;
