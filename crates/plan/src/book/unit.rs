@@ -115,8 +115,8 @@ impl Unit {
         Ok(paths)
     }
 
-    /// Takes back the steps of all the unit's journals. What somebody else has changed meanwhile is left alone. A journal
-    /// of which a step failed stays, and so does one that cannot be read.
+    /// Takes back the steps of all the unit's journals. What another program has changed meanwhile is left alone. A
+    /// journal of which a step failed stays, and so does one that cannot be read.
     ///
     /// # Errors
     /// The directory cannot be listed, or a journal that is done with cannot be removed.
@@ -182,7 +182,7 @@ impl Unit {
 impl Drop for Unit {
     fn drop(&mut self) {
         // Reached unsettled only on an error or a panic, whose own message matters more. What could not be undone keeps
-        // its journal and the directory, and whoever looks next finds a dead owner's unit.
+        // its journal and the directory, and the next look finds a dead owner's unit.
         if !self.settled && self.note.is_none() {
             let _ = self.remove();
         }

@@ -12,7 +12,7 @@ use crate::{Place, Queue};
 /// Spread received flows evenly over the first queues of a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetIndirection {
-    /// The link.
+    /// The link of the card.
     pub link: IfName,
     /// How many queues, from 1.
     pub queues: u32,
@@ -72,10 +72,10 @@ impl Register for SetIndirection {
     }
 }
 
-/// Puts a table back. One that is as the driver makes it is left to the driver again: as long as a table counts as set by
-/// somebody, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c). A driver
-/// that makes it in another way than the kernel proposes (igb: the first half of the entries for the first of two queues)
-/// gets the same entries back, which then count as set.
+/// Puts a table back. One that is as the driver makes it is left to the driver again: as long as a table counts as set
+/// by a user, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c). A
+/// driver that makes it in another way than the kernel proposes (igb: the first half of the entries for the first of
+/// two queues) gets the same entries back, which then count as set.
 ///
 /// One that names queues that are not there is left to the driver, too, since the kernel refuses it: in Linux 6.1
 /// virtio_net leaves its table as it is when queues go. It comes back with the queues, see [`super::queues`].
