@@ -17,9 +17,9 @@ use crate::rate::share;
 /// Two snapshots of one machine, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<'a> {
-    /// The earlier snapshot.
+    /// The snapshot at its beginning.
     pub before: &'a Snapshot,
-    /// The later snapshot.
+    /// The snapshot at its end.
     pub after: &'a Snapshot,
 }
 

@@ -9,7 +9,7 @@ pub enum HostError {
     /// What the user named is wrong: there is no such link, or a setting is impossible here.
     #[error("{0}")]
     Asked(String),
-    /// The kernel.
+    /// A call of the kernel failed.
     #[error(transparent)]
     Linux(#[from] linux::Error),
     /// The sysfs of the link's namespace.
@@ -24,11 +24,11 @@ pub enum HostError {
     /// A file that keeps a tuning.
     #[error("could not {attempted} {}", path.display())]
     File {
-        /// "create", "write", …
+        /// A verb: "create", "write", …
         attempted: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// What the kernel answered.
         source: io::Error,
     },
 }

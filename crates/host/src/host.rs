@@ -34,7 +34,7 @@ pub struct Host {
 /// Identifies a link: another link may get its name later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its name.
+    /// The name of the device, as `ip link` shows it.
     pub name: String,
     /// Its index, which no other link of the namespace gets later.
     pub index: u32,

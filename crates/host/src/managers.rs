@@ -17,7 +17,7 @@ use crate::keep::SYSCTL_FILE;
 pub struct Conflict {
     /// A program or a file.
     pub who: String,
-    /// The knobs.
+    /// The ids of the knobs that it sets.
     pub knobs: Vec<String>,
     /// What it does to them, and what to do about it.
     pub what: String,

@@ -28,7 +28,7 @@ pub struct Request {
 /// A requested setting.
 #[derive(Debug, Clone)]
 pub struct Wish {
-    /// The setting.
+    /// The knob with its value.
     pub wanted: Wanted,
     /// Named by the user: if it cannot be made, that is an error, not a reason to leave it out.
     pub is_named: bool,

@@ -199,7 +199,7 @@ fn replace(args: LoadArgs) -> anyhow::Result<()> {
         speak::result(format_args!("  maps of format {from} are now of format {}", ::bpf::forward::FORMAT))?;
     }
     if !made.is_empty() {
-        speak::result(format_args!("  made anew: {}", made.join(", ")))?;
+        speak::result(format_args!("  made again: {}", made.join(", ")))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::journal::JournalError;
 
-/// Where the kernel tells its run from others.
+/// The file with the random id of this run of the kernel.
 pub(crate) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The id of this run of the kernel.

@@ -13,9 +13,9 @@ pub enum ApplyError {
     Step {
         /// The step as the command a person would type.
         command: String,
-        /// Where.
+        /// The namespace in which it was done.
         place: Box<Place>,
-        /// Why.
+        /// What stopped it.
         why: StepError,
     },
     /// A fault was asked for; see [`crate::Fault`].
@@ -32,7 +32,7 @@ pub enum StepError {
     /// The step makes something that is there already; nothing was touched.
     #[error("{what} is there already; {remedy}")]
     Exists {
-        /// What was found.
+        /// The object that was found, in words.
         what: String,
         /// What to do about it.
         remedy: String,
@@ -40,7 +40,7 @@ pub enum StepError {
     /// The step changes a link that is not there.
     #[error("there is no link {link}")]
     NoLink {
-        /// Its name.
+        /// The name that no link has.
         link: String,
     },
     /// There is no such kernel parameter.
@@ -61,22 +61,22 @@ pub enum StepError {
         owners.join(", ")
     )]
     Shared {
-        /// What.
+        /// What is shared, as a phrase.
         what: String,
-        /// The units: `lab/3f2a`.
+        /// The units that share it, by kind and id: `lab/3f2a`.
         owners: Vec<String>,
         /// How they have it, as commands.
         wanted: String,
     },
     /// The kernel took the change and made something else of it.
-    #[error("the kernel made {found} of {wanted}")]
+    #[error("the kernel set {found} instead of {wanted}")]
     NotTaken {
         /// What the step says.
         wanted: String,
         /// What was read back.
         found: String,
     },
-    /// The kernel refused.
+    /// A call of the kernel failed.
     #[error("could not {0}")]
     Kernel(#[from] linux::Error),
 }

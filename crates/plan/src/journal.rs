@@ -2,9 +2,9 @@
 //!
 //! A file of lines, `CRC32 JSON`, that only grows. A crash can cut the last line at any byte, and then the line was
 //! never answered for: its step was not begun, or its result is found again by looking. So a damaged last line counts
-//! as never written. A damaged line further up means that somebody or a disk has changed the file, and undo by half
-//! the truth is worse than none: that is an error. So is a line that is missing (`order`). A journal that lost whole lines
-//! at its end looks like a shorter one; who must tell keeps a [`Seal`] of it.
+//! as never written. A damaged line further up means that a program or a disk has changed the file, and undo by half
+//! the truth is worse than none: that is an error. So is a line that is missing (`order`). A journal that lost whole
+//! lines at its end looks like a shorter one; a [`Seal`] of it shows the difference.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -50,15 +50,15 @@ pub enum JournalError {
     File {
         /// "create", "open", "read", "append to", …
         attempted: &'static str,
-        /// The journal.
+        /// The path of the journal.
         path: PathBuf,
-        /// The system's reason.
+        /// What the kernel answered.
         source: io::Error,
     },
     /// A line in the middle is damaged.
     #[error("journal {path}, line {line} is damaged ({why}); what it held cannot be undone from it")]
     Damaged {
-        /// The journal.
+        /// The path of the journal.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
@@ -68,13 +68,13 @@ pub enum JournalError {
     /// There is no sound first line.
     #[error("{path} is not a journal: it has no sound header")]
     NoHeader {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// It was written by another version.
     #[error("journal {path} has format {found}, this program reads {VERSION}; use the version that wrote it")]
     Version {
-        /// The journal.
+        /// The path of the journal.
         path: PathBuf,
         /// The version in its header.
         found: u32,
@@ -84,7 +84,7 @@ pub enum JournalError {
         "journal {path} of process {pid} is in use; wait until that process, or an undo of it, has ended"
     )]
     InUse {
-        /// The journal.
+        /// The path of the journal.
         path: PathBuf,
         /// The process that made it.
         pid: u32,
@@ -94,7 +94,7 @@ pub enum JournalError {
     BootId {
         /// The file under `/proc`.
         path: PathBuf,
-        /// The system's reason.
+        /// What the kernel answered.
         source: io::Error,
     },
 }
@@ -166,7 +166,7 @@ impl Journal {
         Ok(Journal { path: path.to_owned(), file, header, entries, seal, broken: false })
     }
 
-    /// Where it is.
+    /// The path under which it was made or opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -201,7 +201,7 @@ impl Journal {
         self.seal.steps
     }
 
-    /// What it is so far, to be told later from one that has lost lines or is another.
+    /// Its content so far, as a number: later it shows whether the journal has lost lines or is another one.
     pub(crate) fn seal(&self) -> Seal {
         self.seal
     }

@@ -1,11 +1,11 @@
 //! Steps, journal, apply, undo: the only place that changes a machine.
 //!
-//! Somebody plans: a [`Plan`] is a list of [`Step`]s, each in its [`Place`]. [`apply`] does them, and writes each one
+//! A [`Plan`] is a list of [`Step`]s, each in its [`Place`]. [`apply`] does them, and writes each one
 //! with the old state into a [`Journal`] before it touches the machine. [`undo`] needs nothing but that journal, so it
 //! works in another process, after a crash between any two lines, and twice. [`Plan::commands`] shows a plan as what
 //! a person would type.
 //!
-//! Nobody writes a teardown, and nothing here knows what a plan is for.
+//! There is no teardown to write, and nothing here knows what a plan is for.
 
 mod apply;
 mod book;

@@ -41,7 +41,7 @@ pub enum TuneError {
     /// The name belongs to no knob.
     #[error("there is no knob {knob:?}{}; `hostgap tune knobs` lists them", hint(.nearest.as_deref()))]
     Unknown {
-        /// The requested name.
+        /// The id that no knob has.
         knob: String,
         /// The knob that is nearest in spelling, if one is near.
         nearest: Option<String>,
@@ -67,9 +67,9 @@ pub enum TuneError {
     Value {
         /// The name of the knob.
         knob: String,
-        /// The rejected value.
+        /// The value as it was given.
         value: String,
-        /// The expected form.
+        /// What a value of this knob must look like.
         why: String,
     },
 }

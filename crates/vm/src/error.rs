@@ -25,7 +25,7 @@ pub enum Error {
         path.display(), free_bytes >> 20, needed_bytes >> 20
     )]
     Space {
-        /// The cache's folder.
+        /// The directory that was to be the cache.
         path: PathBuf,
         /// What an ordinary user could still write there.
         free_bytes: u64,
@@ -73,7 +73,7 @@ pub enum Error {
     /// A name that stands for no kernel.
     #[error("there is no kernel {name:?}: {known}")]
     Unknown {
-        /// The requested name.
+        /// The name of the kernel that was requested.
         name: String,
         /// The known names, in words.
         known: String,

@@ -39,7 +39,7 @@ pub struct Vm {
 /// Who executes a guest's instructions in real time. Instructions are always counted by the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// Hardware virtualisation.
+    /// On the processor itself, by KVM.
     Kvm,
     /// QEMU's software emulation, about ten times slower. Durations measured in such a guest mean little.
     Emulation,

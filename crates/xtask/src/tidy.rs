@@ -1,6 +1,7 @@
 //! Style as a test: what can be checked is checked here, so that reviews can talk of design.
 
 mod arrows;
+mod changes;
 mod licences;
 mod pages;
 mod text;

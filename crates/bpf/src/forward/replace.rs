@@ -1,8 +1,9 @@
 //! Other programs in the place of a node's, while packets flow.
 //!
-//! The new programs are loaded with the maps that are there, so that they know what the old ones knew. Then each hook gets
-//! them in one stroke, so that every packet meets an old program or a new one. Whoever dies on the way leaves a node of
-//! which some hooks have the old programs and some the new: both work, and the next [`replace`] finds all of them.
+//! The new programs are loaded with the maps that are there, so that they know what the old ones knew. Then each hook
+//! gets them in one stroke, so that every packet meets an old program or a new one. A process that dies on the way
+//! leaves a node of which some hooks have the old programs and some the new: both work, and the next [`replace`] finds
+//! all of them.
 
 use std::fmt;
 use std::fs;
@@ -26,7 +27,7 @@ const FORMAT_MAP: &str = "format";
 const FIRST_FORMAT: u32 = 1;
 /// What the pin of something begins with before it takes the place of what is pinned.
 const NEW: &str = "new_";
-/// What can be found out again: maps that are made anew if their form has changed.
+/// What can be found out again: maps that are made again if their form has changed.
 const CACHES: [&str; 6] = ["routes4", "routes6", "recent4", "recent6", "homes4", "homes6"];
 /// What else the first format did not have.
 const NOT_IN_FIRST: [&str; 2] = [FORMAT_MAP, "prefixes"];
@@ -165,7 +166,7 @@ fn format_of(folder: &Path) -> Result<u32> {
 enum Fate {
     /// The one that is there is the new programs' too.
     Keep,
-    /// It is made.
+    /// It has no pin yet and is made empty.
     Make,
 }
 
@@ -187,7 +188,7 @@ fn fate(folder: &Path, ours: &OpenMap<'_>, from: u32) -> Result<Fate> {
         false if is_cache => Ok(Fate::Make),
         false => {
             let why = format!("its map {name} is a {theirs}, and the new programs need a {ours}");
-            Err(refused(folder, format!("{why}; unload the node and load it anew")))
+            Err(refused(folder, format!("{why}; unload the node and load it again")))
         }
     }
 }
@@ -276,7 +277,7 @@ fn replace_filters(programs: &[(String, OwnedFd)]) -> Result<usize> {
 fn pin_over(folder: &Path, name: &str, pin: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let (new, place) = (folder.join(format!("{NEW}{name}")), folder.join(name));
     match fs::remove_file(&new) {
-        // It is there if somebody was killed here.
+        // It is there if a process was killed here.
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(Error::new(format!("remove {}", new.display()), error)),

@@ -11,11 +11,11 @@ pub enum BookError {
     /// A file of the book could not be handled.
     #[error("could not {attempted} {path}: {source}")]
     File {
-        /// "create", "lock", …
+        /// A verb: "create", "lock", …
         attempted: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's reason.
+        /// What the kernel answered.
         source: io::Error,
     },
     /// An id of which no name can be made.
@@ -24,35 +24,35 @@ pub enum BookError {
          beginning nor \".lock\" at its end"
     )]
     BadId {
-        /// The id.
+        /// The id as it was given.
         id: String,
     },
     /// There is a unit of that id.
     #[error("{path} is there already; take that unit back first")]
     Exists {
-        /// Its directory.
+        /// The directory of the unit that has it.
         path: PathBuf,
     },
     /// There is no unit of that id.
     #[error("there is no {id:?} in {book}")]
     Unknown {
-        /// The id.
+        /// The id as it was given.
         id: String,
-        /// The book's directory.
+        /// The directory in which it was looked for.
         book: PathBuf,
     },
     /// A living process holds the unit.
     #[error("{path} belongs to process {pid}, which lives; wait until it ends, or end it")]
     Held {
-        /// The unit's directory.
+        /// The directory of the unit that is held.
         path: PathBuf,
-        /// The process.
+        /// The process id of its owner; 0 if that has not written it yet.
         pid: u32,
     },
     /// A unit was to end and still has a journal of steps that stand.
     #[error("{journal} is kept: it says what was not undone")]
     NotUndone {
-        /// The journal.
+        /// The path of the first such journal.
         journal: PathBuf,
     },
     /// A journal of the unit cannot be used.

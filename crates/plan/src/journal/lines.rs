@@ -47,7 +47,7 @@ pub(super) fn line(entry: &Entry) -> String {
 /// What the sound lines of a journal say.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sound {
-    /// Its first line.
+    /// Its first line, with version and boot id.
     pub(crate) header: Header,
     /// All of its lines, the first among them.
     pub(crate) entries: Vec<Entry>,

@@ -11,6 +11,8 @@ mod hostile;
 #[cfg(test)]
 mod made;
 #[cfg(test)]
+mod oldest;
+#[cfg(test)]
 mod profile;
 #[cfg(test)]
 mod published;
