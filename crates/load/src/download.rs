@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
-use linux::cpu::{self, Scheduling};
+use linux::cpu::Scheduling;
 use linux::{CpuSet, Netns, clock};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventFlags};
@@ -22,7 +22,7 @@ use crate::error::system;
 use crate::link::Received;
 use crate::outcome::histogram;
 use crate::response::{Learned, Response};
-use crate::thread::Reading;
+use crate::thread::Placement;
 use crate::{Fault, Handshakes, Histogram, LoadError, Target, ThreadCost};
 
 /// Bytes that one read can take.
@@ -80,15 +80,15 @@ pub fn download(target: &Target, order: &Download, netns: &Netns) -> Result<Down
     let places = if order.threads.is_empty() { &anywhere[..] } else { &order.threads };
     let threads = places.len().min(order.clients);
     let deadline_ns = clock::now_ns().saturating_add(order.limit.as_nanos() as u64);
-    let results: Vec<Result<Downloaded, LoadError>> = thread::scope(|scope| {
+    let results: Vec<Result<(Downloaded, ThreadCost), LoadError>> = thread::scope(|scope| {
         let running: Vec<_> = places[..threads]
             .iter()
             .enumerate()
             .map(|(index, cpus)| {
                 let clients = order.clients / threads + usize::from(index < order.clients % threads);
-                let work =
-                    move || on_cpus(cpus, order, || Clients::new(target, clients, order)?.run(deadline_ns));
-                scope.spawn(move || inside(netns, work))
+                let placement = Placement::on(cpus, order.scheduling);
+                let work = move || Clients::new(target, clients, order)?.run(deadline_ns);
+                scope.spawn(move || inside(netns, || placement.work(work)))
             })
             .collect();
         running
@@ -98,7 +98,9 @@ pub fn download(target: &Target, order: &Download, netns: &Netns) -> Result<Down
     });
     let mut total = Downloaded::new();
     for result in results {
-        total.merge(&result?);
+        let (downloaded, cost) = result?;
+        total.merge(&downloaded);
+        total.threads.push(cost);
     }
     Ok(total)
 }
@@ -109,21 +111,6 @@ fn inside<T>(netns: &Netns, work: impl FnOnce() -> Result<T, LoadError>) -> Resu
         return work();
     }
     netns.try_clone()?.run(work)?
-}
-
-fn on_cpus(
-    cpus: &CpuSet,
-    order: &Download,
-    work: impl FnOnce() -> Result<Downloaded, LoadError>,
-) -> Result<Downloaded, LoadError> {
-    if !cpus.is_empty() {
-        cpu::pin_current_thread(cpus)?;
-    }
-    cpu::set_current_thread_scheduling(order.scheduling)?;
-    let before = Reading::now()?;
-    let mut downloaded = work()?;
-    downloaded.threads.push(before.until(Reading::now()?, Some(cpus.clone())));
-    Ok(downloaded)
 }
 
 /// A client: how many objects it has to fetch yet, and since when it is at this one.
@@ -247,11 +234,7 @@ impl<'a> Clients<'a> {
                 if !client.connection.progress()? {
                     return Ok(());
                 }
-                match client.connection.resumed() {
-                    Some(true) => self.downloaded.handshakes.resumed += 1,
-                    Some(false) => self.downloaded.handshakes.full += 1,
-                    None => {}
-                }
+                self.downloaded.handshakes.count(client.connection.resumed());
                 let bytes = self.asks.kinds[0].bytes.len();
                 client.connection.send(bytes, &self.asks, &mut self.scratch)?;
             }
@@ -389,8 +372,6 @@ impl Downloaded {
         self.bytes += other.bytes;
         self.times.add(&other.times).expect("all histograms have the same bounds");
         self.times_ns += other.times_ns;
-        self.handshakes.full += other.handshakes.full;
-        self.handshakes.resumed += other.handshakes.resumed;
-        self.threads.extend_from_slice(&other.threads);
+        self.handshakes.add(other.handshakes);
     }
 }

@@ -1,6 +1,5 @@
 //! A run: one pinned thread for each client, one schedule for all of them, one outcome.
 
-use std::num::NonZeroU64;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
 use crate::schedule::{Rate, Schedule};
-use crate::thread::Reading;
+use crate::thread::{Placement, Reading};
 use crate::wait::{Place, Wait, Waiting};
 use crate::worker::{Order, Worker};
 use crate::{Client, Live, LoadError, Outcome};
@@ -171,12 +170,7 @@ impl<'a> Plan<'a> {
         }
         let cpus = self.run.threads.get(index).cloned();
         client.make_ready()?;
-        if let Some(cpus) = &cpus {
-            cpu::pin_current_thread(cpus)?;
-        }
-        // Without this every sleep is up to 50 µs late: the kernel gathers wake-ups to save power.
-        clock::set_timer_slack_ns(NonZeroU64::MIN)?;
-        cpu::set_current_thread_scheduling(self.run.scheduling)?;
+        Placement { cpus: cpus.as_ref(), scheduling: Some(self.run.scheduling) }.take()?;
         let mut outcome =
             Outcome::of_thread(self.run.schedule.rate_per_s(), client.target.protocol(), client.stamps());
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live);

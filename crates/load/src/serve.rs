@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use linux::{CpuSet, clock, cpu};
+use linux::{CpuSet, clock};
 
 pub use answers::BODY_BYTES_MAX;
 pub use certificate::Certificate;
@@ -51,6 +51,8 @@ pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
 pub use listen::{Listen, NoListen};
 pub use work::CPU_TIME;
 
+use crate::thread::Placement;
+use injector::Injector;
 use listen::{Listener, SocketFile};
 use responder::Responder;
 
@@ -206,10 +208,8 @@ impl Server {
         ends: &(dyn Fn() -> bool + Sync),
     ) -> Result<Served, ServeError> {
         let place = &self.places[index];
-        if let Some(cpus) = &place.cpus {
-            cpu::pin_current_thread(cpus)?;
-        }
-        let injector = injector::Injector::start(&self.config.faults, index, started_ns)?;
+        Placement { cpus: place.cpus.as_ref(), scheduling: None }.take()?;
+        let injector = Injector::start(&self.config.faults, index, started_ns);
         Responder::new(&place.listeners, &self.config, injector)?.run(ends)
     }
 }

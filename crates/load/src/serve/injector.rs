@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use stats::Random;
 
 use super::faults::{Faults, Trickle};
 use super::peer::Ending;
-use super::{Injected, ServeError};
+use super::Injected;
 
 /// Datagrams that wait for their instant, of one thread. What comes beyond is dropped, as by a full socket.
 const DATAGRAMS_MAX: usize = 65_536;
@@ -66,16 +65,8 @@ pub(super) struct Datagram {
 
 impl Injector {
     /// For the calling thread, which is number `index`; `None` if there are no faults.
-    pub(super) fn start(
-        faults: &Faults,
-        index: usize,
-        started_ns: u64,
-    ) -> Result<Option<Injector>, ServeError> {
-        if !faults.any() {
-            return Ok(None);
-        }
-        clock::set_timer_slack_ns(NonZeroU64::MIN)?;
-        Ok(Some(Injector::new(faults.clone(), index, started_ns)))
+    pub(super) fn start(faults: &Faults, index: usize, started_ns: u64) -> Option<Injector> {
+        faults.any().then(|| Injector::new(faults.clone(), index, started_ns))
     }
 
     fn new(faults: Faults, index: usize, started_ns: u64) -> Injector {

@@ -31,10 +31,7 @@ impl Worker<'_> {
             }
         }
         self.outcome.reconnects += 1;
-        if let Some(resumed) = self.client.connections[index as usize].resumed() {
-            let handshakes = &mut self.outcome.handshakes;
-            *if resumed { &mut handshakes.resumed } else { &mut handshakes.full } += 1;
-        }
+        self.outcome.handshakes.count(self.client.connections[index as usize].resumed());
         self.send_promised(index);
         self.on_room(index, now_ns);
         // A server may have closed or reset it already, and an edge is reported only once.
