@@ -210,7 +210,7 @@ impl Server {
         let place = &self.places[index];
         Placement { cpus: place.cpus.as_ref(), scheduling: None }.take()?;
         let injector = Injector::start(&self.config.faults, index, started_ns);
-        Responder::new(&place.listeners, &self.config, injector)?.run(ends)
+        Ok(Responder::new(&place.listeners, &self.config, injector)?.run(ends))
     }
 }
 

@@ -1,23 +1,24 @@
 //! Answers, and connections that come and go.
 
 use linux::clock;
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll::EventFlags;
 
 use super::Worker;
 use crate::Fault;
 use crate::ask::Reply;
-use crate::connection::{Connection, Open, Phase};
+use crate::connection::{Open, Phase};
 use crate::link::Received;
+use crate::poller::Ready;
 use crate::response::Response;
 use crate::target::Sizes;
 
 impl Worker<'_> {
-    pub(super) fn on_event(&mut self, event: epoll::Event, now_ns: u64) -> u64 {
-        let Some(index) = Connection::of_event(&self.client.connections, event) else { return now_ns };
+    pub(super) fn on_event(&mut self, ready: Ready, now_ns: u64) -> u64 {
+        let Some(index) = self.client.tagged(ready.tag) else { return now_ns };
         match self.client.connections[index as usize].phase {
             Phase::Down => now_ns,
-            Phase::Connecting => self.on_progress(index, event.flags, now_ns),
-            Phase::Up => self.on_ready(index, event.flags, now_ns),
+            Phase::Connecting => self.on_progress(index, ready.flags, now_ns),
+            Phase::Up => self.on_ready(index, ready.flags, now_ns),
         }
     }
 
