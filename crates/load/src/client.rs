@@ -319,10 +319,8 @@ impl Client {
             Fault::System(errno) if *errno == Errno::MFILE.raw_os_error() => {
                 LoadError::Files { wanted: self.connections.len(), limit: process::open_files_max() }
             }
-            Fault::System(errno) => {
-                LoadError::Connect { address, source: io::Error::from_raw_os_error(*errno) }
-            }
-            fault => LoadError::Connect { address, source: io::Error::other(fault.to_string()) },
+            Fault::System(errno) => LoadError::Connect { address, why: io::Error::from_raw_os_error(*errno) },
+            fault => LoadError::Connect { address, why: io::Error::other(fault.to_string()) },
         }
     }
 

@@ -179,7 +179,7 @@ impl Sender {
     pub fn segments(to: SocketAddr, flows: usize, timeout: Duration) -> Result<Sender, LoadError> {
         let connect = |_| TcpStream::connect_timeout(&to, timeout);
         let streams = (0..flows).map(connect).collect::<io::Result<Vec<_>>>();
-        let streams = streams.map_err(|source| LoadError::Connect { address: Address::Tcp(to), source })?;
+        let streams = streams.map_err(|why| LoadError::Connect { address: Address::Tcp(to), why })?;
         Ok(Sender(Source::Segments(streams)))
     }
 
@@ -189,7 +189,7 @@ impl Sender {
     /// If there is no route to the address.
     pub fn datagrams(to: SocketAddr, flows: usize) -> Result<Sender, LoadError> {
         let sockets = (0..flows).map(|_| datagrams::connect(to)).collect::<io::Result<_>>();
-        let sockets = sockets.map_err(|source| LoadError::Connect { address: Address::Udp(to), source })?;
+        let sockets = sockets.map_err(|why| LoadError::Connect { address: Address::Udp(to), why })?;
         Ok(Sender(Source::Datagrams(sockets)))
     }
 }

@@ -9,7 +9,7 @@ pub enum ApplyError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A step could not be done.
-    #[error("{command}\nin {place}: {why}")]
+    #[error("do {command}\nin {place}: {why}")]
     Step {
         /// The step as the command a person would type.
         command: String,
@@ -19,14 +19,14 @@ pub enum ApplyError {
         why: StepError,
     },
     /// A fault was asked for; see [`crate::Fault`].
-    #[error("a fault was injected {at}")]
+    #[error("go on: a fault was injected {at}")]
     Injected {
         /// "before step 3", "after line 7 of the journal".
         at: String,
     },
 }
 
-/// Why one step could not be done, or undone.
+/// The reason why one step could not be done, or undone. It follows what was attempted.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The step makes something that is there already; nothing was touched.
@@ -77,7 +77,7 @@ pub enum StepError {
         found: String,
     },
     /// The kernel refused.
-    #[error("could not {0}")]
+    #[error(transparent)]
     Kernel(#[from] linux::Error),
 }
 
