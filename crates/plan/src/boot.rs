@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::journal::JournalError;
+use crate::error::JournalError;
 
 /// Where the kernel tells its run from others.
 pub(crate) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

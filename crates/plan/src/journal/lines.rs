@@ -3,9 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use super::Seal;
 use super::order::Order;
 use super::v2::Reader;
-use super::{JournalError, Seal};
+use crate::JournalError;
 use crate::entry::{Entry, Header, VERSION};
 
 /// What a line of a damaged journal still proves.
