@@ -67,7 +67,7 @@ impl Client {
     pub fn open(target: &Target, pool: Pool) -> Result<Client, LoadError> {
         pool.check(target)?;
         let connections_max = pool.connections_max.max(pool.connections);
-        let asks = target.asks()?;
+        let asks = Asks::of(target)?;
         let mut connections = Vec::with_capacity(connections_max);
         let wanted = 0..pool.connections as u32;
         connections.extend(wanted.map(|index| Connection::new(index, asks.reply, pool.depth)));
@@ -109,7 +109,7 @@ impl Client {
     pub fn ask_for(&mut self, ask: Ask) -> Result<(), LoadError> {
         let target = Target { ask, ..self.target.clone() };
         self.pool.check(&target)?;
-        let asks = target.asks()?;
+        let asks = Asks::of(&target)?;
         if asks.reply != self.asks.reply {
             return Err(LoadError::Shape("connections keep the kind of answer that they were opened for"));
         }

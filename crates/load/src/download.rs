@@ -149,7 +149,7 @@ struct Clients<'a> {
 
 impl<'a> Clients<'a> {
     fn new(target: &'a Target, clients: usize, order: &Download) -> Result<Clients<'a>, LoadError> {
-        let asks = target.asks()?;
+        let asks = Asks::of(target)?;
         if asks.reply != Reply::Http {
             return Err(LoadError::Shape("objects are fetched over HTTP"));
         }

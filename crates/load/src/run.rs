@@ -7,29 +7,15 @@ use std::time::Duration;
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
+use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
 use crate::thread::{Placement, Reading};
 use crate::wait::{Place, Wait, Waiting};
-use crate::worker::{Order, Worker};
+use crate::worker::Worker;
 use crate::{Client, Live, LoadError, Outcome};
 
 /// From the moment at which all threads are ready to the first intended instant, so that all are waiting for it.
 const LEAD_NS: u64 = 1_000_000;
-
-/// What happens to a request that is due when no connection is free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WhenBusy {
-    /// It waits for one, in order, and keeps its intended time.
-    #[default]
-    Wait,
-    /// It is sent behind others on a connection that has room for it ([`crate::Pool::depth`]), and waits only when none
-    /// has. HTTP answers in order, so it may wait behind a slow one there.
-    Pipeline,
-    /// It gets a new connection ([`crate::Pool::connections_max`]); at the maximum number of connections it waits.
-    Grow,
-    /// It is not sent, but counted. The load is then a gentler one than requested.
-    Drop,
-}
 
 /// The load for the clients' connections.
 #[derive(Debug, Clone, PartialEq)]

@@ -24,6 +24,7 @@ mod calls;
 mod certificate;
 mod datagrams;
 mod date;
+mod ending;
 mod error;
 mod faults;
 mod in_time;

@@ -18,9 +18,9 @@ use std::time::Duration;
 use linux::clock;
 
 use crate::connection::{Open, Phase};
+use crate::order::{Order, WhenBusy};
 use crate::outcome::Reason;
 use crate::poller::EVENTS;
-use crate::run::WhenBusy;
 use crate::schedule::Pace;
 use crate::wait::Waiting;
 use crate::{Client, Fault, FirstFault, Live, Outcome, Overdue};
@@ -31,20 +31,6 @@ const RETRY_NS: u64 = 10_000_000;
 
 /// How often the live counters are updated and the stop flag is checked.
 const LIVE_NS: u64 = 100_000_000;
-
-/// What a thread does, and when.
-#[derive(Debug, Clone)]
-pub(crate) struct Order {
-    pub(crate) pace: Pace,
-    pub(crate) when_busy: WhenBusy,
-    pub(crate) duration: Duration,
-    /// Requests of this thread, if the run ends with those and not after a time.
-    pub(crate) requests: Option<u64>,
-    pub(crate) drain: Duration,
-    /// How long a request is waited for; `None`: until the end.
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) waiting: Waiting,
-}
 
 pub(crate) struct Worker<'a> {
     client: &'a mut Client,

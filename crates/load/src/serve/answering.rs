@@ -3,10 +3,12 @@
 use rustix::io::Errno;
 
 use super::answers::{BODY_BYTES_MAX, Reply};
-use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
+use super::ending::Ending;
+use super::peer::{Flushed, Peer, Protocol, Waits};
 use super::request;
 use super::responder::Responder;
 use super::upload::{Skipped, Upload};
+use crate::grpc::OK;
 use crate::target::Sizes;
 
 /// Output that is gathered before it is sent: one `send` answers several pipelined requests, but a peer that requests
@@ -147,5 +149,33 @@ impl Responder<'_> {
             return Ok(Flushed::Blocked);
         }
         Ok(Flushed::All)
+    }
+
+    /// Does what can be done for a peer that calls. False: the connection is over.
+    pub(super) fn serve_calls(&mut self, peer: &mut Peer) -> Result<bool, Errno> {
+        let Protocol::Calls(calls) = &mut peer.protocol else { return Ok(false) };
+        loop {
+            let mut on = calls.turn();
+            let mut answered = false;
+            while let Some((status, coming)) = calls.next() {
+                if let Some(work) = &mut self.work {
+                    work.one();
+                }
+                let count = if status == OK { &mut self.served.answered } else { &mut self.served.refused };
+                *count += 1;
+                coming.answer(status);
+                answered = true;
+                // An answer that took time to make does not wait for the next one.
+                if self.work.is_some() {
+                    on &= calls.turn();
+                }
+            }
+            if !on {
+                return Ok(false);
+            }
+            if !answered && !calls.goes_on() {
+                return Ok(true);
+            }
+        }
     }
 }

@@ -9,8 +9,8 @@ use linux::clock;
 use stats::Random;
 
 use super::Injected;
+use super::ending::Ending;
 use super::faults::{Faults, Trickle};
-use super::peer::Ending;
 use crate::poller::Tag;
 
 /// Datagrams that wait for their instant, of one thread. What comes beyond is dropped, as by a full socket.

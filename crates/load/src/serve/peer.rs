@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::calls::Calls;
+use super::ending::Ending;
 use super::line::Line;
 use super::session::Session;
 use super::upload::Upload;
@@ -59,16 +60,6 @@ pub(super) enum Waits {
     Room,
     /// The next answer is not due yet. No input is read, because enough is pending or the peer has finished.
     Time,
-}
-
-/// How a connection ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// As the protocol has it.
-    Close,
-    /// In the middle, without a word.
-    Cut,
-    Reset,
 }
 
 /// What became of output.

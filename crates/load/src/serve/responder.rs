@@ -8,10 +8,11 @@ use rustix::net::{SocketFlags, sockopt};
 
 use super::answers::{Answers, BODY_BYTES_MAX};
 use super::calls::Calls;
+use super::ending::Ending;
 use super::error::system;
 use super::injector::Injector;
 use super::listen::{Listener, Speaks};
-use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
+use super::peer::{Flushed, Peer, Protocol, Waits};
 use super::request::Last;
 use super::session::{Opened, Session};
 use super::work::Work;
