@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// Why a host could not be looked at, or a request not be met.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum HostError {
     /// What the user named is wrong: there is no such link, or a setting is impossible here.
     #[error("do what was asked: {0}")]
@@ -26,9 +27,7 @@ pub enum HostError {
     File {
         /// "create", "write", …
         attempted: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         why: io::Error,
     },
 }
