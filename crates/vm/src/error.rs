@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// Why a guest could not be prepared, or a command could not be run in it.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Error {
     /// A file of the cache or of a run.
     #[error("{attempt} {}: {why}", path.display())]
@@ -25,7 +26,6 @@ pub enum Error {
         path.display(), free_bytes >> 20, needed_bytes >> 20
     )]
     Space {
-        /// The cache's folder.
         path: PathBuf,
         /// What an ordinary user could still write there.
         free_bytes: u64,
@@ -73,7 +73,6 @@ pub enum Error {
     /// A name that stands for no kernel.
     #[error("find kernel {name:?}: {known}")]
     Unknown {
-        /// The requested name.
         name: String,
         /// The known names, in words.
         known: String,
