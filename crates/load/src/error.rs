@@ -8,13 +8,13 @@ use crate::target::Address;
 
 /// Why a generator or responder could not do its work.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum LoadError {
     /// The target cannot be asked.
     #[error("make a request with {what} {text:?}: {why}")]
     Target {
         /// The part of the request: "host", "path" and so on.
         what: &'static str,
-        /// The invalid text.
         text: String,
         /// The rule that it breaks.
         why: &'static str,
