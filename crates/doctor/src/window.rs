@@ -16,10 +16,9 @@ use crate::rate::share;
 
 /// Two snapshots of one machine, in order.
 #[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Window<'a> {
-    /// The snapshot at its beginning.
     pub before: &'a Snapshot,
-    /// The snapshot at its end.
     pub after: &'a Snapshot,
 }
 

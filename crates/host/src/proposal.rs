@@ -12,8 +12,8 @@ use crate::obstacle::too_young;
 use crate::{Conflict, Host, HostError, Request, Wish, managers};
 
 /// What would change, and what would not.
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Proposal {
-    /// The host or namespace that is changed.
     pub host: Host,
     /// In the order in which they are made.
     pub changes: Vec<Change>,

@@ -47,7 +47,7 @@ impl Seen {
                 seen.doubt = account.doubt().map(str::to_owned);
                 seen.is_restarted = account == Account::Restarted;
             }
-            Err(error) => seen.doubt = Some(error.to_string()),
+            Err(error) => seen.doubt = Some(format!("could not {error}")),
         }
         Ok(seen)
     }

@@ -141,7 +141,7 @@ fn alone(path: &DataPath, in_container: Side) -> Result<String, LabError> {
 }
 
 fn settings(candidate: &Candidate, name: &str) -> Result<Settings, LabError> {
-    let failed = |source| LabError::Settings { candidate: name.to_owned(), source };
+    let failed = |why| LabError::Settings { candidate: name.to_owned(), why };
     Settings::read(&candidate.tune).map_err(failed)
 }
 
@@ -159,7 +159,7 @@ fn plugins(file: &Path, required: bool, facts: &Facts, dirs: &PluginDirs) -> Res
         Ok(network) => Some(Arc::new(network)),
         Err(error) if required => return Err(error),
         Err(error) => {
-            unmet.push(error.to_string());
+            unmet.push(format!("could not {error}"));
             None
         }
     };
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_named_path_that_cannot_run_is_an_error() {
         let error = resolved(&named(&["ipvlan-l3"]), &without(Feature::Ipvlan)).unwrap_err();
-        assert!(error.to_string().contains("ipvlan-l3 cannot run here"), "{error}");
+        assert!(error.to_string().contains("run ipvlan-l3 here"), "{error}");
     }
 
     #[test]

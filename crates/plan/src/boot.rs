@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::journal::JournalError;
+use crate::error::JournalError;
 
 /// The file with the random id of this run of the kernel.
 pub(crate) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -11,6 +11,6 @@ pub(crate) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub(crate) fn boot_id(path: &Path) -> Result<String, JournalError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_owned()),
-        Err(source) => Err(JournalError::BootId { path: path.to_owned(), source }),
+        Err(why) => Err(JournalError::BootId { path: path.to_owned(), why }),
     }
 }

@@ -37,11 +37,11 @@ pub struct Settings {
 
 /// Why a text is no setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum TuneError {
     /// The name belongs to no knob.
     #[error("there is no knob {knob:?}{}; `hostgap tune knobs` lists them", hint(.nearest.as_deref()))]
     Unknown {
-        /// The id that no knob has.
         knob: String,
         /// The knob that is nearest in spelling, if one is near.
         nearest: Option<String>,
@@ -67,7 +67,6 @@ pub enum TuneError {
     Value {
         /// The name of the knob.
         knob: String,
-        /// The value as it was given.
         value: String,
         /// What a value of this knob must look like.
         why: String,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::load::slo::Slo;
-use ::load::{Address, Expect, LoadError, Pool, Run, Schedule, Target, Wait, WhenBusy, plain};
+use ::load::{Address, Expect, Pool, Run, Schedule, Target, Wait, WhenBusy, plain};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 
@@ -246,23 +246,6 @@ pub(super) fn quoted(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<BadInput>() {
         Ok(BadInput(text)) => BadInput(plain(&text)).into(),
         Err(error) => error,
-    }
-}
-
-/// Marks errors that the user can fix as bad input.
-pub(super) fn explain(error: LoadError) -> anyhow::Error {
-    match error {
-        LoadError::Target { .. }
-        | LoadError::Rate(_)
-        | LoadError::Shape(_)
-        | LoadError::Spin(_)
-        | LoadError::Tls { .. } => BadInput(error.to_string()).into(),
-        LoadError::Connect { .. }
-        | LoadError::ConnectTimeout { .. }
-        | LoadError::Files { .. }
-        | LoadError::Linux(_)
-        | LoadError::Download { .. }
-        | LoadError::System { .. } => error.into(),
     }
 }
 

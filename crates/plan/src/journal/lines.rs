@@ -3,9 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use super::Seal;
 use super::order::Order;
 use super::v2::Reader;
-use super::{JournalError, Seal};
+use crate::JournalError;
 use crate::entry::{Entry, Header, VERSION};
 
 /// What a line of a damaged journal still proves.
@@ -23,10 +24,10 @@ pub struct Salvaged {
 /// # Errors
 /// The file cannot be read.
 pub fn salvage(path: &Path) -> Result<Vec<Salvaged>, JournalError> {
-    let bytes = std::fs::read(path).map_err(|source| JournalError::File {
+    let bytes = std::fs::read(path).map_err(|why| JournalError::File {
         attempted: "read",
         path: path.to_owned(),
-        source,
+        why,
     })?;
     let mut reader = Reader::default();
     let mut entry = |text| {
@@ -61,7 +62,7 @@ impl Sound {
         match std::fs::read(path) {
             Ok(bytes) => Ok(Some((parse(path, &bytes)?, bytes))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(JournalError::File { attempted: "read", path: path.to_owned(), source }),
+            Err(why) => Err(JournalError::File { attempted: "read", path: path.to_owned(), why }),
         }
     }
 }

@@ -309,7 +309,7 @@ impl Held {
 }
 
 fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TransactionError {
-    move |source| TransactionError::File { attempted, path: path.to_owned(), source }
+    move |why| TransactionError::File { attempted, path: path.to_owned(), why }
 }
 
 /// The id of this run of the kernel.
