@@ -10,6 +10,7 @@ pub mod forward;
 pub mod late;
 pub mod pins;
 pub mod splice;
+pub mod witness;
 
 pub use attach::{Attached, Hook, Target, attach, attach_filter, attached, detach, met};
 pub use attach::{is_our_place, program_ids_at, programs_at, remove_qdisc};

@@ -19,6 +19,8 @@ pub(crate) struct Open {
     pub(crate) intended_ns: u64,
     /// [`Open::PROMISED`] while its connection is being made.
     pub(crate) sent_ns: u64,
+    /// Since when its connection had room for it.
+    pub(crate) free_ns: u64,
     /// Which request of its thread it is.
     pub(crate) ordinal: u64,
     /// Which of the target's requests it is.

@@ -221,7 +221,8 @@ impl<'a> Clients<'a> {
         let client = &mut self.clients[index as usize];
         client.since_ns = clock::now_ns();
         client.connection.open(index, &self.epoll, self.target, false)?;
-        let open = Open { intended_ns: client.since_ns, sent_ns: client.since_ns, ordinal: 0, kind: 0 };
+        let since_ns = client.since_ns;
+        let open = Open { intended_ns: since_ns, sent_ns: since_ns, free_ns: since_ns, ordinal: 0, kind: 0 };
         client.connection.open.push_back(open);
         Ok(())
     }

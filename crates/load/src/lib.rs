@@ -29,6 +29,7 @@ mod client;
 mod connection;
 pub mod download;
 mod error;
+mod exchange;
 mod fault;
 mod grpc;
 mod link;
@@ -58,6 +59,7 @@ pub mod target;
 
 pub use client::Client;
 pub use error::LoadError;
+pub use exchange::Exchange;
 pub use fault::{Fault, Faults};
 pub use grpc::GRPC_BODY_BYTES_MAX;
 pub use hdrhistogram::Histogram;
@@ -65,7 +67,7 @@ pub use outcome::{FirstFault, Handshakes, Live, Missed, Outcome, Split, Unexpect
 pub use overdue::{Dropped, Overdue, Short};
 pub use plain::plain;
 pub use pool::Pool;
-pub use run::{Run, WhenBusy, run, run_live};
+pub use run::{Run, WhenBusy, run, run_live, run_logged};
 pub use schedule::Schedule;
 pub use series::{Sample, Series};
 pub use target::{Address, Ask, Expect, Protocol, Request, Sizes, Target, Version};

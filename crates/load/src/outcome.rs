@@ -92,6 +92,8 @@ pub struct Outcome {
     /// The most requests of one thread that were overdue at one instant behind another overdue one. Only requests due
     /// within the schedule count, so it is less than `intended`.
     pub backlog_max: u64,
+    /// Requests that were to be logged and found no room in the log ([`crate::run_logged`]).
+    pub unlogged: u64,
     /// A thinned record of each thread's run.
     pub series: Vec<Series>,
     /// What each thread cost.
@@ -207,6 +209,7 @@ impl Outcome {
             handshakes: Handshakes::default(),
             grown: 0,
             backlog_max: 0,
+            unlogged: 0,
             series: Vec::new(),
             threads: Vec::new(),
         }
@@ -299,6 +302,7 @@ impl Outcome {
         self.handshakes.full += other.handshakes.full;
         self.handshakes.resumed += other.handshakes.resumed;
         self.grown += other.grown;
+        self.unlogged += other.unlogged;
         self.series.extend_from_slice(&other.series);
         self.backlog_max = self.backlog_max.max(other.backlog_max);
         self.threads.extend_from_slice(&other.threads);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
+use crate::exchange::{Exchange, Log, logs};
 use crate::schedule::{Rate, Schedule};
 use crate::thread::Reading;
 use crate::wait::{Place, Wait, Waiting};
@@ -96,16 +97,45 @@ pub fn run(clients: &mut [Client], run: &Run) -> Result<Outcome, LoadError> {
 /// # Errors
 /// Those of [`run`].
 pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcome, LoadError> {
+    start(clients, run, live, None)
+}
+
+/// Like [`run_live`], with every request that was due passed on in blocks, each once, when it has ended. Another
+/// thread, with normal scheduling and on any CPU, calls `sink`; [`Outcome::unlogged`] counts what it was too slow for.
+/// Without a rate nothing is passed on, since no request is due.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_logged(
+    clients: &mut [Client],
+    run: &Run,
+    live: &Live,
+    sink: &mut (dyn FnMut(&[Exchange]) + Send),
+) -> Result<Outcome, LoadError> {
+    start(clients, run, live, Some(sink).filter(|_| run.schedule.rate_per_s().is_some()))
+}
+
+fn start(
+    clients: &mut [Client],
+    run: &Run,
+    live: &Live,
+    sink: Option<&mut (dyn FnMut(&[Exchange]) + Send)>,
+) -> Result<Outcome, LoadError> {
     let plan = Plan::new(clients.len(), run)?;
     let start = Start::new(clients.len());
+    let (mut logs, collector) = if sink.is_some() { logs(clients.len()) } else { logs(0) };
+    logs.reverse();
     let protocol = clients[0].target.protocol();
     let outcomes: Vec<Result<Option<Outcome>, LoadError>> = thread::scope(|scope| {
+        if let Some(sink) = sink {
+            scope.spawn(move || collector.collect(sink));
+        }
         let threads: Vec<_> = clients
             .iter_mut()
             .enumerate()
             .map(|(index, client)| {
-                let (plan, place) = (&plan, start.place());
-                scope.spawn(move || client.in_netns(|client| plan.thread(index, client, place, live))?)
+                let (plan, place, log) = (&plan, start.place(), logs.pop());
+                scope.spawn(move || client.in_netns(|client| plan.thread(index, client, place, live, log))?)
             })
             .collect();
         threads
@@ -163,6 +193,7 @@ impl<'a> Plan<'a> {
         client: &mut Client,
         place: StartingPlace<'_>,
         live: &Live,
+        log: Option<Log>,
     ) -> Result<Option<Outcome>, LoadError> {
         if client.is_fresh() && self.run.when_busy == WhenBusy::Grow {
             return Err(LoadError::Shape(
@@ -179,7 +210,7 @@ impl<'a> Plan<'a> {
         cpu::set_current_thread_scheduling(self.run.scheduling)?;
         let mut outcome =
             Outcome::of_thread(self.run.schedule.rate_per_s(), client.target.protocol(), client.stamps());
-        let worker = Worker::new(client, self.order(index)?, &mut outcome, live);
+        let worker = Worker::new(client, self.order(index)?, &mut outcome, live, log);
         let before = Reading::now()?;
         let Some(start_ns) = place.ready() else { return Ok(None) };
         worker.run(start_ns);

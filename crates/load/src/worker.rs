@@ -20,6 +20,7 @@ use rustix::event::epoll;
 
 use crate::client::EVENTS;
 use crate::connection::{Open, Phase};
+use crate::exchange::{Exchange, Log};
 use crate::outcome::Reason;
 use crate::run::WhenBusy;
 use crate::schedule::Pace;
@@ -55,6 +56,7 @@ pub(crate) struct Worker<'a> {
     waiting: Waiting,
     outcome: &'a mut Outcome,
     live: &'a Live,
+    log: Option<Log>,
     events: Vec<epoll::Event>,
     /// Start and end of the schedule, and all instants below, are those of the clock.
     start_ns: u64,
@@ -92,6 +94,7 @@ impl<'a> Worker<'a> {
         order: Order,
         outcome: &'a mut Outcome,
         live: &'a Live,
+        log: Option<Log>,
     ) -> Worker<'a> {
         client.limit = match (&order.pace, order.when_busy) {
             (Pace::Saturate, _) | (_, WhenBusy::Pipeline) => client.depth(),
@@ -105,6 +108,7 @@ impl<'a> Worker<'a> {
             waiting: order.waiting,
             outcome,
             live,
+            log,
             events: Vec::with_capacity(EVENTS),
             start_ns: 0,
             end_ns: nanoseconds(order.duration),
@@ -196,8 +200,9 @@ impl<'a> Worker<'a> {
     }
 
     /// A request is not answered, and that is settled.
-    fn miss(&mut self, open: Open, reason: Reason, now_ns: u64) {
+    fn miss(&mut self, index: u32, open: Open, reason: Reason, now_ns: u64) {
         self.open -= 1;
+        self.note(Exchange::of(index, open, Exchange::NEVER));
         let promised = open.sent_ns == Open::PROMISED;
         self.promised -= usize::from(promised);
         let reason = if promised { Reason::Unsent } else { reason };
@@ -221,7 +226,7 @@ impl<'a> Worker<'a> {
     /// All that is open on a connection is missed.
     fn give_up(&mut self, index: u32, reason: Reason, now_ns: u64) {
         while let Some(open) = self.client.connections[index as usize].open.pop_front() {
-            self.miss(open, reason, now_ns);
+            self.miss(index, open, reason, now_ns);
         }
     }
 
@@ -277,7 +282,7 @@ impl<'a> Worker<'a> {
                     break;
                 }
                 self.client.connections[index as usize].open.pop_front();
-                self.miss(open, Reason::Expired, now_ns);
+                self.miss(index, open, Reason::Expired, now_ns);
                 self.on_room(index, now_ns);
             }
         }
@@ -292,6 +297,13 @@ impl<'a> Worker<'a> {
         if self.pace.next_ns(u64::MAX) <= elapsed_ns {
             let overdue = self.pace.due_by(elapsed_ns).saturating_sub(from);
             self.outcome.backlog_max = self.outcome.backlog_max.max(overdue);
+        }
+    }
+
+    /// Logs a request that ended, where there is a log. Without a rate there is none: no request is intended.
+    fn note(&mut self, exchange: Exchange) {
+        if let Some(log) = &mut self.log {
+            log.note(exchange);
         }
     }
 
@@ -359,7 +371,7 @@ impl<'a> Worker<'a> {
                     let is_stuck = now_ns.saturating_sub(open.sent_ns) > self.outcome.service.max();
                     self.outcome.missed.stuck += u64::from(is_stuck);
                 }
-                self.miss(open, Reason::Unanswered, now_ns);
+                self.miss(index as u32, open, Reason::Unanswered, now_ns);
             }
         }
         self.note_backlog(now_ns, self.ordinal + 1);
@@ -369,6 +381,7 @@ impl<'a> Worker<'a> {
         {
             oldest_ns = Some(oldest_ns.unwrap_or(u64::MAX).min(intended_ns));
             self.outcome.missed.add(Reason::Unsent, now_ns - intended_ns);
+            self.note(Exchange::unsent(intended_ns));
             self.pace.advance();
             unsent += 1;
         }
@@ -381,6 +394,7 @@ impl<'a> Worker<'a> {
             self.outcome.saturated();
         }
         self.publish();
+        self.outcome.unlogged = self.log.take().map_or(0, Log::close);
         self.client.number += self.ordinal;
         self.client.close_leftovers();
     }

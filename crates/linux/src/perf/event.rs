@@ -1,7 +1,7 @@
 //! One event of perf_event_open(2) with the memory that it shares with the kernel.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,53 +66,19 @@ unsafe impl Send for Memory {}
 impl Event {
     /// Opens the clock of a CPU for all tasks, with a buffer of a power of two bytes.
     pub(super) fn open(cpu: u16, period_ns: u64, buffer_bytes: usize) -> Result<Event> {
+        let file = clock_of(cpu, period_ns, PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN)?;
         let attempted = || format!("sample what CPU {cpu} does (perf_event_open)");
-        let attr = Attr {
-            kind: PERF_TYPE_SOFTWARE,
-            size: size_of::<Attr>() as u32,
-            config: PERF_COUNT_SW_CPU_CLOCK,
-            sample_period: period_ns,
-            sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN,
-            flags: FLAG_DISABLED | FLAG_EXCLUDE_CALLCHAIN_USER,
-            ..Attr::default()
-        };
-        let (every_task, no_group): (c_int, c_int) = (-1, -1);
-        // SAFETY: the kernel reads `size` bytes at the first argument, all of which exist, and keeps no pointer to
-        // them.
-        let descriptor = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attr,
-                every_task,
-                c_int::from(cpu.cast_signed()),
-                no_group,
-                PERF_FLAG_FD_CLOEXEC,
-            )
-        };
-        if descriptor < 0 {
-            return Err(refused(std::io::Error::last_os_error())).attempt(attempted);
-        }
-        // SAFETY: a descriptor that the kernel has just made for us and that no other code has.
-        let file = unsafe { File::from_raw_fd(descriptor as c_int) };
         let memory = Memory::of(&file, buffer_bytes).attempt(attempted)?;
         Ok(Event { cpu, file, memory })
     }
 
     pub(super) fn enable(&mut self) -> Result<()> {
-        self.control(IOC_ENABLE).attempt(|| format!("start sampling CPU {}", self.cpu))
+        control(&self.file, IOC_ENABLE).attempt(|| format!("start sampling CPU {}", self.cpu))
     }
 
     /// After this the kernel writes no more into the buffer: it stops the event on its CPU before it returns.
     pub(super) fn disable(&mut self) -> Result<()> {
-        self.control(IOC_DISABLE).attempt(|| format!("stop sampling CPU {}", self.cpu))
-    }
-
-    fn control(&self, request: c_ulong) -> std::io::Result<()> {
-        // SAFETY: the descriptor is an open event, and these two requests take no argument.
-        match unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, 0) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        }
+        control(&self.file, IOC_DISABLE).attempt(|| format!("stop sampling CPU {}", self.cpu))
     }
 
     /// Moves what the buffer holds to the samples. The event is disabled.
@@ -120,6 +86,88 @@ impl Event {
         let bytes = self.memory.take();
         records::read(&bytes, taken)
             .map_err(|why| Error::invalid(format!("read the samples of CPU {}", self.cpu), why))
+    }
+}
+
+/// The clock of a CPU that ticks for a program, and leaves no samples. It is closed when it is dropped.
+#[derive(Debug)]
+pub struct Ticker {
+    cpu: u16,
+    file: File,
+}
+
+impl Ticker {
+    /// Opens the clock of a CPU for all tasks; it does not tick yet. `period_ns` is at least 10 000: the kernel raises
+    /// lower values to that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`super::Profiler::new`].
+    pub fn open(cpu: u16, period_ns: u64) -> Result<Ticker> {
+        Ok(Ticker { cpu, file: clock_of(cpu, period_ns, 0)? })
+    }
+
+    /// Ticks from now on; the first tick is a period away.
+    ///
+    /// # Errors
+    ///
+    /// The CPU went off line.
+    pub fn start(&mut self) -> Result<()> {
+        control(&self.file, IOC_ENABLE).attempt(|| format!("start the clock of CPU {}", self.cpu))
+    }
+
+    /// Ticks no more.
+    ///
+    /// # Errors
+    ///
+    /// The CPU went off line.
+    pub fn stop(&mut self) -> Result<()> {
+        control(&self.file, IOC_DISABLE).attempt(|| format!("stop the clock of CPU {}", self.cpu))
+    }
+}
+
+impl AsRawFd for Ticker {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Opens the clock of a CPU for all tasks, disabled.
+fn clock_of(cpu: u16, period_ns: u64, sample_type: u64) -> Result<File> {
+    let attempted = || format!("sample what CPU {cpu} does (perf_event_open)");
+    let attr = Attr {
+        kind: PERF_TYPE_SOFTWARE,
+        size: size_of::<Attr>() as u32,
+        config: PERF_COUNT_SW_CPU_CLOCK,
+        sample_period: period_ns,
+        sample_type,
+        flags: FLAG_DISABLED | FLAG_EXCLUDE_CALLCHAIN_USER,
+        ..Attr::default()
+    };
+    let (every_task, no_group): (c_int, c_int) = (-1, -1);
+    // SAFETY: the kernel reads `size` bytes at the first argument, all of which exist, and keeps no pointer to them.
+    let descriptor = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attr,
+            every_task,
+            c_int::from(cpu.cast_signed()),
+            no_group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if descriptor < 0 {
+        return Err(refused(std::io::Error::last_os_error())).attempt(attempted);
+    }
+    // SAFETY: a descriptor that the kernel has just made for us and that no other code has.
+    Ok(unsafe { File::from_raw_fd(descriptor as c_int) })
+}
+
+fn control(event: &File, request: c_ulong) -> std::io::Result<()> {
+    // SAFETY: the descriptor is an open event, and these two requests take no argument.
+    match unsafe { libc::ioctl(event.as_raw_fd(), request as _, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

@@ -12,6 +12,7 @@ mod event;
 mod records;
 mod symbols;
 
+pub use event::Ticker;
 pub use records::Sample;
 pub use symbols::Symbols;
 

@@ -7,6 +7,7 @@ use super::Worker;
 use crate::Fault;
 use crate::ask::Reply;
 use crate::connection::{Connection, Open, Phase};
+use crate::exchange::Exchange;
 use crate::link::Received;
 use crate::response::Response;
 use crate::target::Sizes;
@@ -110,7 +111,7 @@ impl Worker<'_> {
                     used += length;
                     connection.open.pop_front();
                     connection.answers += 1;
-                    if self.on_response(open, response, now_ns) {
+                    if self.on_response(index, open, response, now_ns) {
                         self.split(index, open, now_ns);
                     }
                     if self.client.is_fresh() {
@@ -142,7 +143,7 @@ impl Worker<'_> {
         match (connection.open.front().copied(), connection.end()) {
             (Some(open), Ok(Some(response))) => {
                 connection.open.pop_front();
-                self.on_response(open, response, now_ns);
+                self.on_response(index, open, response, now_ns);
                 self.reopen(index, now_ns);
             }
             (Some(_), Ok(None)) => self.on_fault(index, Fault::Closed, now_ns),
@@ -163,7 +164,7 @@ impl Worker<'_> {
                 Ok(Some(response)) => {
                     connection.answers += 1;
                     if let Some(open) = connection.open.pop_front() {
-                        self.on_response(open, response, now_ns);
+                        self.on_response(index, open, response, now_ns);
                     }
                     self.on_room(index, now_ns);
                 }
@@ -209,7 +210,7 @@ impl Worker<'_> {
         };
         connection.answers += 1;
         let response = Response { status: 200, body_bytes: bytes as u64, keep_alive: true };
-        if self.on_response(open, response, now_ns) {
+        if self.on_response(index, open, response, now_ns) {
             self.split(index, open, now_ns);
         }
         self.on_room(index, now_ns);
@@ -228,7 +229,7 @@ impl Worker<'_> {
     }
 
     /// Counts an answer. Whether it is as expected.
-    fn on_response(&mut self, open: Open, response: Response, now_ns: u64) -> bool {
+    fn on_response(&mut self, index: u32, open: Open, response: Response, now_ns: u64) -> bool {
         self.open -= 1;
         let expect = self.client.asks.kinds[usize::from(open.kind)].expect;
         let unexpected = &mut self.outcome.unexpected;
@@ -248,9 +249,11 @@ impl Worker<'_> {
             }
             self.outcome.service.saturating_record(now_ns - open.sent_ns);
             self.outcome.series_answered(open.ordinal, now_ns - open.intended_ns);
+            self.note(Exchange::of(index, open, now_ns));
             return true;
         }
         unexpected.first.get_or_insert((response.status, response.body_bytes));
+        self.note(Exchange::of(index, open, Exchange::NEVER));
         false
     }
 }

@@ -5,6 +5,7 @@ use linux::clock;
 use super::Worker;
 use crate::ask::Reply;
 use crate::connection::{Open, Phase};
+use crate::exchange::Exchange;
 use crate::run::WhenBusy;
 
 impl Worker<'_> {
@@ -19,6 +20,7 @@ impl Worker<'_> {
                     WhenBusy::Wait | WhenBusy::Pipeline => break,
                     WhenBusy::Drop => {
                         self.advance();
+                        self.note(Exchange::unsent(intended_ns));
                         self.on_dropped(intended_ns, now_ns);
                     }
                     WhenBusy::Grow => {
@@ -38,8 +40,9 @@ impl Worker<'_> {
         let ordinal = self.advance();
         let kind = self.client.asks.kind_of(ordinal);
         self.open += 1;
-        let open = Open { intended_ns, sent_ns, ordinal, kind };
-        self.on_sent(open, self.client.connections[index as usize].since_ns);
+        let free_ns = self.client.connections[index as usize].since_ns;
+        let open = Open { intended_ns, sent_ns, free_ns, ordinal, kind };
+        self.on_sent(open);
         self.client.connections[index as usize].open.push_back(open);
         self.transmit(index, self.client.asks.kinds[usize::from(kind)].bytes.len());
         self.client.offer(index);
@@ -58,7 +61,7 @@ impl Worker<'_> {
             self.outcome.sent_in_schedule += u64::from(sent_ns < self.end_ns);
             self.series_sent(ordinal, sent_ns);
             bytes += self.client.asks.kinds[usize::from(kind)].bytes.len();
-            let open = Open { intended_ns: sent_ns, sent_ns, ordinal, kind };
+            let open = Open { intended_ns: sent_ns, sent_ns, free_ns: sent_ns, ordinal, kind };
             self.client.connections[index as usize].open.push_back(open);
             // Datagrams are not joined: one is sent for each turn, and the next ones in further turns.
             if self.has_datagrams() {
@@ -77,14 +80,15 @@ impl Worker<'_> {
         let ordinal = self.advance();
         let kind = self.client.asks.kind_of(ordinal);
         let intended_ns = if self.saturates { sent_ns } else { intended_ns };
-        let open = Open { intended_ns, sent_ns, ordinal, kind };
+        let free_ns = self.client.connections[index as usize].since_ns;
+        let open = Open { intended_ns, sent_ns, free_ns, ordinal, kind };
         self.open += 1;
         if self.saturates {
             self.outcome.sent += 1;
             self.outcome.sent_in_schedule += u64::from(sent_ns < self.end_ns);
             self.series_sent(ordinal, sent_ns);
         } else {
-            self.on_sent(open, self.client.connections[index as usize].since_ns);
+            self.on_sent(open);
         }
         let started = self.client.reopen(index);
         self.client.connections[index as usize].open.push_back(open);
@@ -103,7 +107,7 @@ impl Worker<'_> {
         self.promised += 1;
         self.on_gone(intended_ns, now_ns);
         self.outcome.grown += 1;
-        let open = Open { intended_ns, sent_ns: Open::PROMISED, ordinal, kind };
+        let open = Open { intended_ns, sent_ns: Open::PROMISED, free_ns: Open::PROMISED, ordinal, kind };
         self.client.connections[index as usize].open.push_back(open);
         if let Err(fault) = started {
             self.on_fault(index, fault, now_ns);
@@ -118,12 +122,13 @@ impl Worker<'_> {
         let promised = open.sent_ns == Open::PROMISED;
         if promised {
             open.sent_ns = clock::now_ns();
+            // The connection was made for it, so all of the wait is the generator's choice and none its lateness.
+            open.free_ns = open.sent_ns;
         }
         let open = *open;
         if promised {
             self.promised -= 1;
-            // The connection was made for it, so all of the wait is the generator's choice and none its lateness.
-            self.on_sent(open, open.sent_ns);
+            self.on_sent(open);
         }
         self.transmit(index, self.client.asks.kinds[usize::from(open.kind)].bytes.len());
     }
@@ -139,11 +144,11 @@ impl Worker<'_> {
         self.ordinal - 1
     }
 
-    fn on_sent(&mut self, open: Open, since_ns: u64) {
+    fn on_sent(&mut self, open: Open) {
         let lag_ns = open.sent_ns - open.intended_ns;
         self.on_gone(open.intended_ns, open.sent_ns);
         self.outcome.lag.saturating_record(lag_ns);
-        self.outcome.late.saturating_record(open.sent_ns - open.intended_ns.max(since_ns));
+        self.outcome.late.saturating_record(open.sent_ns - open.intended_ns.max(open.free_ns));
         self.note_backlog(open.sent_ns, self.ordinal);
         self.outcome.sent += 1;
         self.outcome.sent_in_schedule += u64::from(open.sent_ns < self.end_ns);

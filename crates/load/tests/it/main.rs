@@ -5,6 +5,7 @@
 mod accounting;
 mod busy;
 mod causes;
+mod exchanges;
 mod faults;
 mod fresh;
 mod grpc;

@@ -1,0 +1,227 @@
+//! A witness of the machine's stalls: the times at which it did not run a CPU.
+//!
+//! A timer ticks on each CPU and calls a program in its interrupt; see `witness.bpf.c` for what it sees and why nothing
+//! that the CPU itself does, however long, delays it. Two signs tell a stall, and each stall says which it had:
+//!
+//! - a tick came late: sees any stall that a tick falls into, whatever its reason;
+//! - the hypervisor's own clock of stolen time, as the scheduler last read it: sees also what lies between two ticks,
+//!   but not what a hypervisor below that one took.
+//!
+//! Nothing is pinned: it ends with its owner, also with one that is killed.
+
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::AsRawFd;
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, RingBufferBuilder};
+use linux::perf::Ticker;
+use linux::{CpuSet, Result};
+
+use crate::ffi;
+
+#[expect(
+    unreachable_pub,
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::needless_pass_by_value,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    reason = "it is generated"
+)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/witness.skel.rs"));
+}
+
+use skeleton::types::{sighting, stall};
+
+/// Bytes of a stall in the ring and of a sighting in its map.
+const STALL_BYTES: usize = 40;
+const SIGHTING_BYTES: usize = 32;
+
+const _: () = {
+    assert!(size_of::<stall>() == STALL_BYTES && size_of::<sighting>() == SIGHTING_BYTES, "as they are read");
+    assert!(offset_of!(stall, from_ns) == 0 && offset_of!(stall, to_ns) == 8, "as Stall::of() reads it");
+    assert!(
+        offset_of!(stall, late_ns) == 16 && offset_of!(stall, stolen_ns) == 24,
+        "as Stall::of() reads it"
+    );
+    assert!(offset_of!(stall, cpu) == 32, "as Stall::of() reads it");
+    assert!(offset_of!(sighting, ticks) == 0 && offset_of!(sighting, seen_ns) == 8, "as it is read below");
+    assert!(offset_of!(sighting, lost) == 24, "as it is read below");
+};
+
+/// What a witness takes for a stall. All in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Senses {
+    /// Between two ticks of a CPU; at least 10 000, as perf asks.
+    pub period_ns: u64,
+    /// A tick that comes this much later than a period after the one before shows a stall.
+    pub late_ns: u64,
+    /// So does this much stolen time between two ticks.
+    pub stolen_ns: u64,
+}
+
+/// A CPU stood still for a time between two instants of `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stall {
+    /// Which CPU.
+    pub cpu: u16,
+    /// The tick before it, in nanoseconds.
+    pub from_ns: u64,
+    /// The tick after it, in nanoseconds.
+    pub to_ns: u64,
+    /// How late that tick was, in nanoseconds: the stall was at least as long.
+    pub late_ns: u64,
+    /// What the hypervisor says it took between the two, in nanoseconds; 0 where it does not say.
+    pub stolen_ns: u64,
+}
+
+impl Stall {
+    fn of(bytes: &[u8]) -> Option<Stall> {
+        let words = bytes.get(..STALL_BYTES)?;
+        let word = |at: usize| words[at..].first_chunk().map(|word| u64::from_ne_bytes(*word));
+        Some(Stall {
+            from_ns: word(0)?,
+            to_ns: word(8)?,
+            late_ns: word(16)?,
+            stolen_ns: word(24)?,
+            cpu: u16::from_ne_bytes(*words[32..].first_chunk()?),
+        })
+    }
+}
+
+/// What was seen since a start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// In the order of their ends on each CPU.
+    pub stalls: Vec<Stall>,
+    /// Up to this instant of `CLOCK_MONOTONIC` nothing is unknown of any CPU: the earliest of their last ticks.
+    pub until_ns: u64,
+    /// Ticks on all CPUs.
+    pub ticks: u64,
+    /// Stalls that found no room: more than six thousand since the last look.
+    pub lost: u64,
+}
+
+/// Watches some CPUs.
+#[derive(Debug)]
+pub struct Witness {
+    cpus: CpuSet,
+    senses: Senses,
+    tickers: Vec<Ticker>,
+    /// They hold the program.
+    _links: Vec<Link>,
+    stalls: MapHandle,
+    sightings: MapHandle,
+}
+
+impl Witness {
+    /// Prepares to watch these CPUs. Nothing ticks yet.
+    ///
+    /// # Errors
+    /// The caller lacks `CAP_BPF` and `CAP_PERFMON` (or `CAP_SYS_ADMIN`); the kernel was built or locked down without
+    /// perf events, or has no ring buffers for programs (Linux 5.8), or no perf events as links (5.15).
+    pub fn new(cpus: &CpuSet, senses: Senses) -> Result<Witness> {
+        ffi::listen();
+        let tickers: Vec<Ticker> =
+            cpus.iter().map(|cpu| Ticker::open(cpu, senses.period_ns)).collect::<Result<_>>()?;
+        let (links, stalls, sightings) = load(cpus, senses, &tickers)
+            .map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
+        Ok(Witness { cpus: cpus.clone(), senses, tickers, _links: links, stalls, sightings })
+    }
+
+    /// The CPUs that it watches.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// What it takes for a stall.
+    pub fn senses(&self) -> Senses {
+        self.senses
+    }
+
+    /// Begins to watch; what was seen before is forgotten.
+    ///
+    /// # Errors
+    /// A CPU went off line.
+    pub fn start(&mut self) -> Result<()> {
+        self.drain(&mut Vec::new())?;
+        for cpu in self.cpus.iter() {
+            self.sightings
+                .update(&u32::from(cpu).to_ne_bytes(), &[0; SIGHTING_BYTES], MapFlags::ANY)
+                .map_err(|error| ffi::failed(format!("watch CPU {cpu} for stalls"), &error))?;
+        }
+        self.tickers.iter_mut().try_for_each(Ticker::start)
+    }
+
+    /// Adds what was seen since the last look, while it goes on watching.
+    ///
+    /// # Errors
+    /// The kernel does not let the maps be read.
+    pub fn look(&self, seen: &mut Seen) -> Result<()> {
+        let (mut until_ns, mut ticks, mut lost) = (u64::MAX, 0, 0);
+        for cpu in self.cpus.iter() {
+            let [its_ticks, seen_ns, its_lost] = self.sighting(cpu)?;
+            (until_ns, ticks, lost) = (until_ns.min(seen_ns), ticks + its_ticks, lost + its_lost);
+        }
+        // After the instants: a stall that ended before one of them is in the ring by now.
+        self.drain(&mut seen.stalls)?;
+        (seen.until_ns, seen.ticks, seen.lost) = (until_ns, ticks, lost);
+        Ok(())
+    }
+
+    /// Stops watching.
+    ///
+    /// # Errors
+    /// A CPU went off line.
+    pub fn stop(&mut self) -> Result<()> {
+        let stopped: Vec<Result<()>> = self.tickers.iter_mut().map(Ticker::stop).collect();
+        stopped.into_iter().collect()
+    }
+
+    fn sighting(&self, cpu: u16) -> Result<[u64; 3]> {
+        let attempted = || format!("read what the witness saw of CPU {cpu}");
+        let value = self
+            .sightings
+            .lookup(&u32::from(cpu).to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| ffi::failed(attempted(), &error))?;
+        let word = |at: usize| {
+            let bytes = value.as_deref().and_then(|bytes| bytes.get(at..)?.first_chunk());
+            bytes.map_or(0, |word| u64::from_ne_bytes(*word))
+        };
+        Ok([word(0), word(8), word(24)])
+    }
+
+    fn drain(&self, stalls: &mut Vec<Stall>) -> Result<()> {
+        let mut drained = || -> libbpf_rs::Result<()> {
+            let mut builder = RingBufferBuilder::new();
+            builder.add(&self.stalls, |bytes| {
+                stalls.extend(Stall::of(bytes));
+                0
+            })?;
+            builder.build()?.consume()
+        };
+        drained().map_err(|error| ffi::failed("read the stalls that the witness saw".to_owned(), &error))
+    }
+}
+
+fn load(
+    cpus: &CpuSet,
+    senses: Senses,
+    tickers: &[Ticker],
+) -> libbpf_rs::Result<(Vec<Link>, MapHandle, MapHandle)> {
+    let mut object = MaybeUninit::uninit();
+    let mut open = skeleton::WitnessSkelBuilder::default().open(&mut object)?;
+    let constants = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
+    constants.period_ns = senses.period_ns;
+    constants.late_min_ns = senses.late_ns;
+    constants.stolen_min_ns = senses.stolen_ns;
+    let last = cpus.iter().max().unwrap_or(0);
+    open.maps.sightings.set_max_entries(u32::from(last) + 1)?;
+    let skeleton = open.load()?;
+    let attach = |ticker: &Ticker| skeleton.progs.witness_tick.attach_perf_event(ticker.as_raw_fd());
+    let links = tickers.iter().map(attach).collect::<libbpf_rs::Result<_>>()?;
+    let stalls = MapHandle::try_from(&skeleton.maps.stalls)?;
+    let sightings = MapHandle::try_from(&skeleton.maps.sightings)?;
+    Ok((links, stalls, sightings))
+}
