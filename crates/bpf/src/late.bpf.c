@@ -228,7 +228,8 @@ static __always_inline void finish(struct late_exchange *exchange, const struct 
 	__u64 now = bpf_ktime_get_ns(), from = exchange->sent;
 	struct late_event event = {
 		.until_ns = now, .arrived_ns = exchange->arrived, .read_ns = exchange->read,
-		.answered_ns = exchange->answered, .back_ns = exchange->back, .kind = LATE_EXCHANGED,
+		.answered_ns = exchange->answered, .back_ns = exchange->back,
+		.kind = LATE_EXCHANGED, .detail = exchange->server_cpu,
 		.local_port = end->local_port, .remote_port = end->remote_port,
 	};
 
@@ -250,10 +251,12 @@ int late_receive(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!exchange || (int)ctx->args[1] <= 0)
 		return 0;
-	if (end.server)
-		set_once(&exchange->read);
-	else
+	if (!end.server) {
 		finish(exchange, &end);
+		return 0;
+	}
+	set_once(&exchange->read);
+	exchange->server_cpu = bpf_get_smp_processor_id() + 1;
 	return 0;
 }
 
@@ -326,15 +329,17 @@ int late_drop(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* Whose thread a task is: a kind of event, or LATE_KINDS if it is nobody's. The generator's first thread has another
- * task than to send. */
-static __always_inline __u32 whose(struct task_struct *task, int pid)
+/* Whose thread a task is: a kind of event, or LATE_KINDS if it is nobody's. Those of the generator's threads that send
+ * are in a namespace of ours, its others are not. */
+static __always_inline __u32 whose(struct task_struct *task)
 {
-	int process = BPF_CORE_READ(task, tgid);
+	__u32 is = namespace_is(BPF_CORE_READ(task, nsproxy, net_ns));
 
-	if (process == late_generator)
-		return pid == process ? LATE_KINDS : LATE_CLIENT_WAITED;
-	return namespace_is(BPF_CORE_READ(task, nsproxy, net_ns)) & LATE_SERVER ? LATE_SERVER_WAITED : LATE_KINDS;
+	if (!is)
+		return LATE_KINDS;
+	if (BPF_CORE_READ(task, tgid) == late_generator)
+		return LATE_CLIENT_WAITED;
+	return is & LATE_SERVER ? LATE_SERVER_WAITED : LATE_KINDS;
 }
 
 static __always_inline void is_ready(__u32 pid)
@@ -348,10 +353,9 @@ SEC("raw_tp/sched_waking")
 int late_waking(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
-	int pid = BPF_CORE_READ(task, pid);
 
-	if (whose(task, pid) != LATE_KINDS)
-		is_ready(pid);
+	if (whose(task) != LATE_KINDS)
+		is_ready(BPF_CORE_READ(task, pid));
 	return 0;
 }
 
@@ -367,7 +371,7 @@ static __always_inline void begin_to_run(struct task_struct *task, __u32 pid)
 	bpf_map_delete_elem(&late_ready, &pid);
 	if (event.until_ns - event.from_ns < late_config.wait_ns)
 		return;
-	event.kind = whose(task, pid);
+	event.kind = whose(task);
 	event.cpu = bpf_get_smp_processor_id();
 	if (event.kind != LATE_KINDS)
 		report(&event);
@@ -380,7 +384,7 @@ int late_switch(struct bpf_raw_tracepoint_args *ctx)
 	int from_pid = BPF_CORE_READ(from, pid), to_pid = BPF_CORE_READ(to, pid);
 
 	/* 0 is the idle task. */
-	if (from_pid && whose(from, from_pid) != LATE_KINDS) {
+	if (from_pid && whose(from) != LATE_KINDS) {
 		/* Whoever still wants to run has lost its CPU to another. Else it waits for something else, and if it
 		 * was woken before it even slept, that is over. */
 		if (!BPF_CORE_READ(from, __state))

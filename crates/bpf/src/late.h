@@ -36,6 +36,8 @@ struct late_exchange {
 	__u64 read;          /* the server's call that read them has returned */
 	__u64 answered;      /* the server's call that sent the answer has returned */
 	__u64 back;          /* the client's socket has bytes to read */
+	__u32 server_cpu;    /* where it was read, plus 1 */
+	__u32 unused;
 };
 
 /* Softirq work of a CPU. */
@@ -50,7 +52,7 @@ enum late_kind {
 	LATE_SERVER_WAITED,  /* a thread of the server waited for a CPU; detail: its number */
 	LATE_CLIENT_WAITED,  /* the same of the generator */
 	LATE_SOFTIRQ_RAN,    /* detail: the last vector */
-	LATE_EXCHANGED,      /* an exchange that took long, with its stages */
+	LATE_EXCHANGED,      /* an exchange that took long, with its stages; detail: its server_cpu */
 	LATE_KINDS,
 };
 

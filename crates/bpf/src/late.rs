@@ -298,7 +298,8 @@ fn in_words(config: &Config) -> skeleton::types::late_config {
 /// Attaches a program; `None` if this kernel does not have the tracepoint, or one with fewer arguments.
 fn attach(tracepoint: Tracepoint, program: &OwnedFd) -> Result<Option<OwnedFd>> {
     // SAFETY: the name ends with a zero and lives forever, and the descriptor is open.
-    let link = unsafe { libbpf_sys::bpf_raw_tracepoint_open(tracepoint.c_name().as_ptr(), program.as_raw_fd()) };
+    let link =
+        unsafe { libbpf_sys::bpf_raw_tracepoint_open(tracepoint.c_name().as_ptr(), program.as_raw_fd()) };
     if [Errno::NOENT, Errno::INVAL].iter().any(|errno| link == -errno.raw_os_error()) {
         return Ok(None);
     }

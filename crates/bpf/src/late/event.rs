@@ -40,6 +40,8 @@ pub enum What {
         answered_ns: Option<u64>,
         /// The client's socket had the answer.
         back_ns: Option<u64>,
+        /// Where the server had read the request.
+        server_cpu: Option<u16>,
     },
 }
 
@@ -93,6 +95,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Event> {
             read_ns: seen(raw.read_ns),
             answered_ns: seen(raw.answered_ns),
             back_ns: seen(raw.back_ns),
+            server_cpu: raw.detail.checked_sub(1).and_then(|cpu| u16::try_from(cpu).ok()),
         },
         _ => return None,
     };
@@ -121,14 +124,16 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_header_has_them() {
-        let event = |what| Event { from_ns: 10, until_ns: 90, cpu: 1, local_port: 40_000, remote_port: 80, what };
+        let event =
+            |what| Event { from_ns: 10, until_ns: 90, cpu: 1, local_port: 40_000, remote_port: 80, what };
         let exchanged = What::Exchanged {
             arrived_ns: Some(20),
             read_ns: None,
             answered_ns: Some(40),
             back_ns: Some(50),
+            server_cpu: Some(3),
         };
-        assert_eq!(read(&bytes(late_kind::LATE_EXCHANGED, 0)), Some(event(exchanged)));
+        assert_eq!(read(&bytes(late_kind::LATE_EXCHANGED, 4)), Some(event(exchanged)));
         let probe = What::Retransmitted(Retransmission::Probe);
         assert_eq!(read(&bytes(late_kind::LATE_RETRANSMITTED, 1)), Some(event(probe)));
         assert_eq!(read(&bytes(late_kind::LATE_DROPPED, 7)), Some(event(What::Dropped(7))));

@@ -89,22 +89,34 @@ fn retransmissions(seen: &Seen, port: u16) -> Vec<Retransmission> {
 
 #[test]
 fn an_exchange_has_its_stages_in_order() {
+    let mut read_by_then_ns = 0;
     let mut bench = Bench::new();
     if !bench.has(Tracepoint::Receive) {
         return testkit::skip("this kernel has no tracepoint where a socket is read");
     }
     let before_ns = clock::now_ns();
-    let seen = bench.seen(exchange);
+    let seen = bench.seen(|client, server| {
+        let mut buffer = [0; 64];
+        client.write_all(&[1; 64]).unwrap();
+        server.read_exact(&mut buffer).unwrap();
+        read_by_then_ns = clock::now_ns();
+        server.write_all(&buffer).unwrap();
+        client.read_exact(&mut buffer).unwrap();
+    });
     let after_ns = clock::now_ns();
     let exchanged: Vec<&Event> =
         seen.events.iter().filter(|event| matches!(event.what, What::Exchanged { .. })).collect();
     let [event] = exchanged.as_slice() else { panic!("{:?}", seen.events) };
     assert_eq!((event.local_port, event.remote_port), (bench.port(), PORT));
-    let What::Exchanged { arrived_ns, read_ns, answered_ns, back_ns } = event.what else { panic!() };
+    let What::Exchanged { arrived_ns, read_ns, answered_ns, back_ns, server_cpu } = event.what else {
+        panic!()
+    };
+    assert!(server_cpu.is_some());
     let [arrived, read, answered, back] = [arrived_ns, read_ns, answered_ns, back_ns].map(Option::unwrap);
     assert!(before_ns <= event.from_ns && event.until_ns <= after_ns);
     assert!(event.from_ns <= arrived && arrived <= read, "{event:?}");
-    assert!(read <= answered && read <= back && back <= event.until_ns, "{event:?}");
+    assert!(read <= read_by_then_ns && read_by_then_ns <= answered && read_by_then_ns <= back, "{event:?}");
+    assert!(back <= event.until_ns, "{event:?}");
 }
 
 #[test]
@@ -130,7 +142,8 @@ fn a_dropped_packet_has_its_reason_and_ports() {
     bench.drop_next(1);
     let seen = bench.seen(exchange);
     let reasons = drop_reasons().unwrap();
-    let name = |number: u32| reasons.iter().find(|(known, _)| *known == number).map(|(_, name)| name.as_str());
+    let name =
+        |number: u32| reasons.iter().find(|(known, _)| *known == number).map(|(_, name)| name.as_str());
     let dropped = |event: &Event| match event.what {
         What::Dropped(reason) => Some((event.local_port, event.remote_port, name(reason)?)),
         _ => None,
