@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, Profile, Setting, TrialRecord};
+use crate::{Experiment, Late, Profile, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +21,8 @@ pub enum Line {
     Round(Round),
     /// Where a candidate's time went at a load; after the last round, if requested.
     Profile(Profile),
+    /// Why a candidate's answers were late at a load; after the last round, if requested.
+    Late(Late),
     /// The race came to its end; a file without it was cut off.
     End {
         /// From the first packet to the last, in seconds.
@@ -44,6 +46,8 @@ pub struct Race {
     pub rounds: Vec<Round>,
     /// Where each candidate's time went, if that was asked.
     pub profiles: Vec<Profile>,
+    /// Why each candidate's answers were late, if that was asked.
+    pub late: Vec<Late>,
     /// How it ended; `None`: the file was cut off.
     pub end: Option<End>,
     /// What the reader had to put up with, in words.
@@ -63,8 +67,9 @@ impl Race {
             next = round.round.saturating_add(1);
         }
         let is_whole = self.end.as_ref().is_some_and(|end| end.stopped.is_none());
-        // Profiles are taken after the last round.
-        if (is_whole || !self.profiles.is_empty()) && next < self.header.experiment.rounds {
+        // These are taken after the last round.
+        let is_after = !self.profiles.is_empty() || !self.late.is_empty();
+        if (is_whole || is_after) && next < self.header.experiment.rounds {
             missing.push(next..=self.header.experiment.rounds - 1);
         }
         missing

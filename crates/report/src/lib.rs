@@ -9,6 +9,7 @@ mod carried;
 mod figures;
 pub mod html;
 mod json;
+mod late;
 mod profile;
 mod published;
 pub mod search;
@@ -21,6 +22,7 @@ mod timeline;
 pub use analyse::analyse;
 pub use by_cpu::{CpuNode, CpuShares};
 pub use json::{json, json_of_all};
+pub use late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
 pub use profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
 pub use published::{Agreement, Agreements, Obstacle, PublishedFigure};
 pub use summary::{

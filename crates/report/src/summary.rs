@@ -5,6 +5,7 @@ use record::{Capacity, Counters, Experiment, Handshakes, Machine, Measure, Setti
 use serde::Serialize;
 
 use crate::by_cpu::CpuShares;
+use crate::late::LateLoad;
 use crate::profile::ProfiledLoad;
 use crate::published::{Agreements, PublishedFigure};
 use crate::sweep::Swept;
@@ -53,6 +54,9 @@ pub struct Summary {
     /// Where CPU time went, one entry a sampled load; empty where it was not asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfiledLoad>,
+    /// Why answers were late, one entry a load that was looked at; empty where it was not asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<LateLoad>,
     /// Published figures for the same question.
     pub published: Vec<PublishedFigure>,
     /// How many of those stand how to ours.

@@ -5,6 +5,7 @@ mod carried;
 mod compare;
 mod describe;
 mod exact;
+mod late;
 mod measured;
 mod merged;
 mod profile;
@@ -19,6 +20,7 @@ use record::{Entrant, Race};
 
 use crate::summary::{Broke, Candidate, Load, Noise, Progress, Role, SCHEMA, Summary};
 use compare::Comparisons;
+pub(crate) use late::late;
 use merged::{Cells, Unit, Units};
 pub(crate) use profile::profiles;
 
@@ -62,6 +64,7 @@ pub fn analyse(race: &Race) -> Summary {
             &race.loads,
             race.header.experiment.workload.kind.measure(),
         ),
+        late: late(&race.late, &race.header.entrants, &race.loads),
         published: compared.figures,
     }
 }

@@ -85,6 +85,7 @@ impl Plan {
             end: Some(End { wall_s: f64::from(self.builds * self.rounds_a_build) * 2.0, stopped: None }),
             rounds,
             profiles: vec![],
+            late: vec![],
             notes: vec![],
         }
     }
