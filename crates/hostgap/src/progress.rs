@@ -68,6 +68,12 @@ impl Progress {
                 self.line(&format!("{name} broke in round {} and leaves the race: {why}", round + 1));
             }
             Event::Round { done, of, left } => self.round(*done, *of, *left),
+            Event::Watching { name, done, total } => {
+                if *done == 0 && self.bar.is_none() {
+                    speak::aside("watching for late answers");
+                }
+                self.message(&format!("late answers {}/{total}  {name}", done + 1));
+            }
             Event::Profiling { name, done, total } => {
                 if *done == 0 && self.bar.is_none() {
                     speak::aside("profiling");

@@ -28,7 +28,7 @@ use crate::standing::{Staffing, Standing};
 use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
 use crate::trial::Method;
-use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
+use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, profile, workload};
 use rounds::{CONTENDERS_FROM, Course, Rounded};
 
 /// What a race needs beside its experiment.
@@ -115,6 +115,9 @@ impl Race {
         answers_suffice(&experiment, &server)?;
         if experiment.profile {
             profile::possible(&method.cpus)?;
+        }
+        if experiment.why_late {
+            late::possible(experiment.workload.kind, &method.cpus.all())?;
         }
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let fewer_connections = granted.fewer;
@@ -265,7 +268,7 @@ impl Race {
                 tell(Event::Round { done: ran, of, left });
             }
             let last = build + 1 == self.experiment.builds;
-            if last && self.experiment.profile && !self.profile(&mut course, writer, tell)? {
+            if last && !self.after_rounds(&mut course, writer, tell)? {
                 take_down(course.runners)?;
                 return Ok(Finished::Stopped);
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use linux::cpu::Scheduling;
-use load::{Client, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
+use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::traffic::Work;
@@ -100,6 +100,17 @@ pub(crate) fn run(
     load: &Load,
     duration: Duration,
 ) -> Result<Outcome, LabError> {
+    run_with_log(standing, method, load, duration, None)
+}
+
+/// The same; each request that was due at a rate goes to `log` when it has ended.
+pub(crate) fn run_with_log(
+    standing: &mut Standing,
+    method: &Method,
+    load: &Load,
+    duration: Duration,
+    log: Option<&mut (dyn FnMut(&[Exchange]) + Send)>,
+) -> Result<Outcome, LabError> {
     let schedule = match load.rate_per_s {
         Some(rate_per_s) => Schedule::Constant { rate_per_s },
         None => Schedule::Saturate,
@@ -115,7 +126,10 @@ pub(crate) fn run(
         scheduling: method.scheduling,
         ..Run::new(schedule, duration)
     };
-    let outcome = load::run(clients, &run);
+    let outcome = match log {
+        None => load::run(clients, &run),
+        Some(log) => load::run_logged(clients, &run, &Live::default(), log),
+    };
     match outcome {
         Ok(outcome) => Ok(outcome),
         Err(error) => {
