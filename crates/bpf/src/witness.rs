@@ -144,14 +144,14 @@ impl Witness {
     ///
     /// # Errors
     /// A CPU went off line.
-    pub fn start(&mut self) -> Result<()> {
+    pub fn start(&self) -> Result<()> {
         self.drain(&mut Vec::new())?;
         for cpu in self.cpus.iter() {
             self.sightings
                 .update(&u32::from(cpu).to_ne_bytes(), &[0; SIGHTING_BYTES], MapFlags::ANY)
                 .map_err(|error| ffi::failed(format!("watch CPU {cpu} for stalls"), &error))?;
         }
-        self.tickers.iter_mut().try_for_each(Ticker::start)
+        self.tickers.iter().try_for_each(Ticker::start)
     }
 
     /// Adds what was seen since the last look, while it goes on watching.
@@ -174,8 +174,8 @@ impl Witness {
     ///
     /// # Errors
     /// A CPU went off line.
-    pub fn stop(&mut self) -> Result<()> {
-        let stopped: Vec<Result<()>> = self.tickers.iter_mut().map(Ticker::stop).collect();
+    pub fn stop(&self) -> Result<()> {
+        let stopped: Vec<Result<()>> = self.tickers.iter().map(Ticker::stop).collect();
         stopped.into_iter().collect()
     }
 

@@ -50,24 +50,35 @@ impl Progress {
             }
             Event::Recording { path } => self.line(&format!("record: {}", path.display())),
             Event::Steering { chosen } => self.line(&format!("receive steering: {}", chosen.describe())),
-            Event::Building { build, of } => self.message(&format!("building ({}/{of})", build + 1)),
+            Event::Building { build, of } => self.message(&match of {
+                Some(of) => format!("building ({}/{of})", build + 1),
+                None => format!("building ({})", build + 1),
+            }),
             Event::Capacity(found) => self.line(&format!(
                 "capacity of host with {} B bodies: {:.0} requests/s",
                 found.body_bytes, found.rate_per_s
             )),
             Event::Loads(_) => {}
-            Event::Trial { round, of, name, done, total } => {
-                if let Some(bar) = &self.bar {
-                    bar.set_length(*total);
-                    bar.set_position(*done);
+            Event::Witness(witness) => {
+                if let Some(cost) = witness.cost {
+                    self.line(&format!("the machine is watched for stalls: {}", report::witness_cost(&cost)));
                 }
-                self.message(&format!("round {}/{of}  {name}", round + 1));
+            }
+            Event::Trial { round, of, name, share } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_length(BAR);
+                    bar.set_position((share * BAR as f64) as u64);
+                }
+                self.message(&format!("round {}  {name}", counted(round + 1, *of)));
             }
             Event::Voided { .. } => self.voided += 1,
             Event::Broke { name, round, why } => {
                 self.line(&format!("{name} broke in round {} and leaves the race: {why}", round + 1));
             }
             Event::Round { done, of, left } => self.round(*done, *of, *left),
+            Event::Looked { builds, undecided, comparisons, left } => {
+                self.line(&looked(*builds, undecided, *comparisons, *left));
+            }
             Event::Watching { name, done, total } => {
                 if *done == 0 && self.bar.is_none() {
                     speak::aside("watching for late answers");
@@ -90,14 +101,15 @@ impl Progress {
         }
     }
 
-    fn round(&self, done: u32, of: u32, left: Duration) {
+    fn round(&self, done: u32, of: Option<u32>, left: Duration) {
         let void =
             if self.voided == 0 { String::new() } else { format!(", {} void trials repeated", self.voided) };
-        let text = format!("round {done}/{of} done, {} s left{void}", left.as_secs());
+        let (round, most) = (counted(done, of), if of.is_none() { "at most " } else { "" });
+        let text = format!("round {round} done, {most}{} s left{void}", left.as_secs());
         match &self.bar {
             Some(bar) => bar.set_message(terminal::line(&text).into_owned()),
             // In a log a line now and then is enough; one for each round would be too many.
-            None if done == of || done.is_multiple_of(5) => speak::aside(text),
+            None if Some(done) == of || done.is_multiple_of(5) => speak::aside(text),
             None => {}
         }
     }
@@ -113,5 +125,50 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_message(terminal::line(text).into_owned());
         }
+    }
+}
+
+/// Steps of the bar.
+const BAR: u64 = 1_000;
+
+/// More names than these are counted.
+const NAMES_MAX: usize = 4;
+
+/// "3/30", or "3" where it is not known how many there will be.
+fn counted(done: u32, of: Option<u32>) -> String {
+    of.map_or_else(|| done.to_string(), |of| format!("{done}/{of}"))
+}
+
+/// What is still open after a look.
+fn looked(builds: u32, undecided: &[String], comparisons: usize, left: Duration) -> String {
+    if undecided.is_empty() {
+        return format!("after {builds} builds every comparison is settled");
+    }
+    let names = undecided[..undecided.len().min(NAMES_MAX)].join(", ");
+    let more = match undecided.len().saturating_sub(NAMES_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let comparisons =
+        if comparisons == 1 { "1 comparison".to_owned() } else { format!("{comparisons} comparisons") };
+    format!("after {builds} builds {comparisons} undecided: {names}{more}; at most {} s left", left.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_names_who_is_undecided() {
+        let names: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
+        let left = Duration::from_millis(61_900);
+        let text = "after 8 builds 9 comparisons undecided: a, b, c, d and 1 more; at most 61 s left";
+        assert_eq!(looked(8, &names, 9, left), text);
+        assert_eq!(
+            looked(6, &names[..1], 1, left),
+            "after 6 builds 1 comparison undecided: a; at most 61 s left"
+        );
+        assert_eq!(looked(6, &[], 0, left), "after 6 builds every comparison is settled");
+        assert_eq!((counted(3, Some(30)), counted(3, None)), ("3/30".to_owned(), "3".to_owned()));
     }
 }

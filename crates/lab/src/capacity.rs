@@ -34,7 +34,7 @@ pub(crate) fn capacity(
         if stop() {
             return Ok(None);
         }
-        let outcome = run(standing, method, &saturate, slice)?;
+        let outcome = run(standing, method, &saturate, slice, None)?;
         samples_per_s.push(outcome.answered_per_s());
     }
     let most = stats::median(&samples_per_s).expect("there are samples");
@@ -48,7 +48,7 @@ pub(crate) fn capacity(
         }
         let rate_per_s = most * STEP.powi(step);
         let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
-        let outcome = run(standing, method, &load, slice)?;
+        let outcome = run(standing, method, &load, slice, None)?;
         let in_time = outcome.sent_in_schedule as f64 >= SUSTAINED * outcome.intended as f64;
         if in_time && outcome.missed.count() == 0 {
             return Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use record::{Capacity, Load, Void};
+use record::{Capacity, Load, Void, Witness};
 use serde::{Deserialize, Serialize};
 
 use crate::Chosen;
@@ -49,25 +49,25 @@ pub enum Event {
     Building {
         /// From 0.
         build: u32,
-        /// How many there will be.
-        of: u32,
+        /// How many there will be; `None` where the race ends for what it sees.
+        of: Option<u32>,
     },
     /// Capacity is known for a body size.
     Capacity(Capacity),
     /// What will be raced.
     Loads(Vec<Load>),
+    /// The machine is watched for stalls.
+    Witness(Witness),
     /// A trial begins.
     Trial {
         /// The round, from 0.
         round: u32,
-        /// How many rounds there will be.
-        of: u32,
+        /// How many rounds there will be, if that is known.
+        of: Option<u32>,
         /// The candidate.
         name: String,
-        /// Trials done so far.
-        done: u64,
-        /// Trials to do in all.
-        total: u64,
+        /// How much of the race is done, 0 to 1: of its trials, or of its budget.
+        share: f64,
     },
     /// A trial does not count and is repeated.
     Voided {
@@ -89,9 +89,20 @@ pub enum Event {
     Round {
         /// Rounds done.
         done: u32,
-        /// Rounds to do.
-        of: u32,
-        /// An estimate of what is left.
+        /// Rounds to do, if that is known.
+        of: Option<u32>,
+        /// An estimate of what is left; the most that is left where the race ends for what it sees.
+        left: Duration,
+    },
+    /// All comparisons were looked at.
+    Looked {
+        /// Builds so far.
+        builds: u32,
+        /// The candidates that race on.
+        undecided: Vec<String>,
+        /// At how many loads together.
+        comparisons: usize,
+        /// The most time that is left.
         left: Duration,
     },
     /// A slice begins whose late answers are looked at; the rounds are over.

@@ -245,11 +245,11 @@ impl Listener<'_> {
             match serde_json::from_slice(event) {
                 // The file that it writes there is gone with it.
                 Ok(Event::Recording { .. }) => {}
-                Ok(Event::Round { done, of, .. }) => {
+                Ok(Event::Round { done, of: Some(of), .. }) => {
                     let left = self
                         .racing
                         .map_or(Duration::ZERO, |since| since.elapsed() * (of - done) / done.max(1));
-                    (self.tell)(Event::Round { done, of, left });
+                    (self.tell)(Event::Round { done, of: Some(of), left });
                 }
                 Ok(event) => {
                     if matches!(event, Event::Trial { .. }) {
@@ -329,11 +329,11 @@ mod tests {
         let (theirs, ours) = (dir.path().join("theirs"), dir.path().join("ours"));
         let mut words = b"modprobe: not our business\n".to_vec();
         let mut outward = Outward::new(&theirs);
-        let building = Event::Building { build: 0, of: 3 };
+        let building = Event::Building { build: 0, of: Some(3) };
         outward.tell(&building, &mut words).unwrap();
         let mut writer = Writer::create(&theirs).unwrap();
         writer.append(&header()).unwrap();
-        let round = Event::Round { done: 1, of: 3, left: Duration::from_secs(9) };
+        let round = Event::Round { done: 1, of: Some(3), left: Duration::from_secs(9) };
         outward.tell(&round, &mut words).unwrap();
         writer.append(&Line::Loads(vec![])).unwrap();
         writer.append(&Line::End { wall_s: 1.0, stopped: None }).unwrap();
@@ -341,7 +341,7 @@ mod tests {
 
         let (events, finished, said) = listen(&words, &ours);
         assert_eq!(events[0], building);
-        assert!(matches!(events[1], Event::Round { done: 1, of: 3, .. }));
+        assert!(matches!(events[1], Event::Round { done: 1, of: Some(3), .. }));
         let expected = std::fs::read(&theirs).unwrap();
         let end = expected.split_inclusive(|byte| *byte == b'\n').next_back().unwrap().len();
         assert_eq!(std::fs::read(&ours).unwrap(), expected[..expected.len() - end], "all but the end");

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bpf::late::{Config, Namespace, Programs, Seen, Tracepoint};
-use bpf::witness::{Senses, Stall, Witness};
+use bpf::witness::{Stall, Witness};
 use linux::CpuSet;
 use linux::netns::Netns;
+use load::witness::watching;
 use load::{Client, Exchange, Outcome};
 use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
 use stats::Random;
@@ -39,9 +40,6 @@ const CONFIG: Config = Config {
     exchange: Duration::from_micros(150),
 };
 
-/// A tick each half millisecond costs half a per cent of the median; of a CPU that ran, ticks are not as late as this.
-const SENSES: Senses = Senses { period_ns: 500_000, late_ns: 150_000, stolen_ns: 150_000 };
-
 /// Workloads whose exchanges are known by the connection on which they are: it stays, and has one at a time.
 pub(crate) fn is_for(kind: WorkloadKind) -> bool {
     match kind {
@@ -62,7 +60,7 @@ pub(crate) fn possible(kind: WorkloadKind, cpus: &CpuSet) -> Result<(), LabError
         return Err(LabError::Experiment { what: "why_late".to_owned(), why: why.to_owned() });
     }
     Programs::load(&CONFIG)?;
-    Witness::new(cpus, SENSES)?;
+    watching(cpus)?;
     Ok(())
 }
 
@@ -98,9 +96,9 @@ pub(crate) fn late(
     stop: impl Fn() -> bool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Option<Vec<Late>>, LabError> {
-    let mut watch = Watch {
+    let watch = Watch {
         programs: Programs::load(&CONFIG)?,
-        witness: Witness::new(&method.cpus.all(), SENSES)?,
+        witness: watching(&method.cpus.all())?,
         reasons: bpf::late::drop_reasons()?.into_iter().collect(),
         method,
     };
@@ -134,7 +132,7 @@ pub(crate) fn late(
 impl Watch<'_> {
     /// Two slices of a candidate, watched and not, in a random order.
     fn visit(
-        &mut self,
+        &self,
         standing: &mut Standing,
         load: &Load,
         course: &mut Course,
@@ -156,19 +154,14 @@ impl Watch<'_> {
     /// A slice without the programs; gives its median.
     fn unwatched(&self, standing: &mut Standing, load: &Load, course: &mut Course) -> Result<u64, LabError> {
         let slice = self.warm(standing, load)?;
-        let outcome = run(standing, self.method, load, slice)?;
+        let outcome = run(standing, self.method, load, slice, None)?;
         self.check(standing, load, &outcome)?;
         course.unwatched.add(&outcome.response).expect("all histograms have the same bounds");
         Ok(outcome.response.value_at_quantile(0.5))
     }
 
     /// A slice with the programs; gives its median.
-    fn watched(
-        &mut self,
-        standing: &mut Standing,
-        load: &Load,
-        course: &mut Course,
-    ) -> Result<u64, LabError> {
+    fn watched(&self, standing: &mut Standing, load: &Load, course: &mut Course) -> Result<u64, LabError> {
         let namespaces = namespaces(standing)?;
         // Attached before the warm-up: the kernel patches its code, and the caches fill.
         let watching = self.programs.watch(&namespaces)?;
@@ -176,7 +169,7 @@ impl Watch<'_> {
         self.witness.start()?;
         let mut exchanges = Vec::new();
         let mut log = |block: &[Exchange]| exchanges.extend_from_slice(block);
-        let outcome = run_with_log(standing, self.method, load, slice, Some(&mut log))?;
+        let outcome = run_with_log(standing, self.method, load, slice, &mut log)?;
         self.witness.stop()?;
         let seen = watching.end()?;
         let mut stood = bpf::witness::Seen::default();
@@ -194,7 +187,7 @@ impl Watch<'_> {
     fn warm(&self, standing: &mut Standing, load: &Load) -> Result<Duration, LabError> {
         let patience = standing.topology.shape.wires.patience();
         let before = warmup(patience.warmup(self.method.warmup), load, standing.clients(load.body_bytes));
-        run(standing, self.method, load, before)?;
+        run(standing, self.method, load, before, None)?;
         Ok(patience.slice(SLICE))
     }
 

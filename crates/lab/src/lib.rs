@@ -29,6 +29,7 @@ mod traffic;
 mod trial;
 mod usage;
 mod wire;
+mod witness;
 mod workload;
 
 pub use self::cni::{Attachment, Configuration, Network, PluginDirs};

@@ -99,7 +99,7 @@ fn visit(
     let measure = standing.workload.kind.measure();
     if measure == Measure::Latency {
         let warmup = warmup(method.warmup, load, standing.clients(load.body_bytes));
-        run(standing, method, load, warmup)?;
+        run(standing, method, load, warmup, None)?;
     }
     profiler.start()?;
     let begin_ns = clock::now_ns();
@@ -120,7 +120,7 @@ fn visit(
 }
 
 fn requests(standing: &mut Standing, method: &Method, load: &Load) -> Result<u64, LabError> {
-    let outcome = run(standing, method, load, SLICE)?;
+    let outcome = run(standing, method, load, SLICE, None)?;
     if kept_from_running(load, &outcome).is_none() {
         broken(standing, &outcome)?;
     }

@@ -1,5 +1,7 @@
 //! The race: builds, rounds, trials, in shuffled order, written down round by round.
 
+mod builds;
+mod goal;
 mod loads;
 mod rounds;
 
@@ -13,7 +15,7 @@ use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
 use plan::Unit;
-use record::{Entrant, Experiment, Header, Line, Round, Underlay, Workload, Writer};
+use record::{Entrant, Experiment, Header, Line, Underlay, Workload, Writer};
 use stats::Random;
 
 use crate::candidate::{Contender, contenders, slug};
@@ -21,15 +23,16 @@ use crate::cni::PluginDirs;
 use crate::exclusive::in_turn;
 use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
-use crate::machine::{drifted, machine};
+use crate::machine::machine;
 use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
 use crate::standing::{Staffing, Standing};
 use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
 use crate::trial::Method;
+use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, profile, workload};
-use rounds::{CONTENDERS_FROM, Course, Rounded};
+use goal::Goal;
 
 /// What a race needs beside its experiment.
 #[derive(Debug, Clone)]
@@ -190,17 +193,22 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         let chosen = self.steer(claim)?;
+        let watching = witness(&self.experiment, &self.method);
         let mut header = self.header()?;
         header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        if let Err(why) = &watching {
+            header.machine.facts.insert("witness of stalls".to_owned(), why.clone());
+        }
+        self.method.witness = watching.ok();
         if let Some(guest) = &self.settings.guest {
             header.machine.facts.insert("virtual machine".to_owned(), guest.clone());
         }
         if let Some(fewer) = &self.fewer_connections {
             header.machine.facts.insert("connections".to_owned(), fewer.clone());
         }
-        writer.append(&Line::Header(Box::new(header)))?;
+        writer.append(&Line::Header(Box::new(header.clone())))?;
         tell(Event::Steering { chosen });
-        self.builds(claim, writer, tell)
+        self.builds(&header, claim, writer, tell)
     }
 
     /// Decides whose CPUs work on received packets.
@@ -219,100 +227,18 @@ impl Race {
         Ok(chosen)
     }
 
-    fn builds(
-        &self,
-        claim: &Unit,
-        writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<Finished, LabError> {
-        let mut rng = Random::from_seed(self.seed);
-        let mut loads = Vec::new();
-        let mut broken: BTreeSet<usize> = BTreeSet::new();
-        let facts = machine(&self.method.cpus, self.settings.scheduling)?;
-        let started = Instant::now();
-        let mut done = 0;
-        for build in 0..self.experiment.builds {
-            tell(Event::Building { build, of: self.experiment.builds });
-            let Some(mut runners) = self.stand_up(&broken, claim, &mut rng)? else {
-                return Ok(Finished::Stopped);
-            };
-            if build == 0 {
-                match self.loads(&mut runners, writer, tell)? {
-                    Some(found) => loads = found,
-                    None => {
-                        take_down(runners)?;
-                        return Ok(Finished::Stopped);
-                    }
-                }
-            }
-            let rounds = self.rounds_of(build);
-            let total = u64::from(self.experiment.rounds) * (runners.len() * loads.len()) as u64;
-            let mut course = Course { loads: &loads, runners, rng: rng.clone(), done, total };
-            for round in rounds.clone() {
-                let Some(rounded) = self.round(&mut course, round, tell)? else {
-                    take_down(course.runners)?;
-                    return Ok(Finished::Stopped);
-                };
-                broken.extend(rounded.broken.iter().map(|broken| broken.entrant));
-                let last_to_break = rounded.broken.last().cloned();
-                let mut judged = self.judged(rounded, (round, build), &facts)?;
-                judged.ended_s = Some(started.elapsed().as_secs_f64());
-                writer.append(&Line::Round(judged))?;
-                if let Some(broken) = last_to_break.filter(|_| course.runners.len() <= CONTENDERS_FROM) {
-                    take_down(course.runners)?;
-                    let candidate = self.contenders[broken.entrant].name.clone();
-                    return Err(LabError::Broken { candidate, what: broken.why });
-                }
-                let (ran, of) = (round + 1, self.experiment.rounds);
-                let left = started.elapsed() * (of - ran) / ran;
-                tell(Event::Round { done: ran, of, left });
-            }
-            let last = build + 1 == self.experiment.builds;
-            if last && !self.after_rounds(&mut course, writer, tell)? {
-                take_down(course.runners)?;
-                return Ok(Finished::Stopped);
-            }
-            rng = course.rng;
-            done = course.done;
-            take_down(course.runners)?;
-        }
-        Ok(Finished::Whole)
-    }
-
-    /// A round as it is written down. If a fact of the machine has changed since the race's start, none of it counts.
-    fn judged(
-        &self,
-        rounded: Rounded,
-        (round, build): (u32, u32),
-        facts: &record::Machine,
-    ) -> Result<Round, LabError> {
-        let Rounded { mut trials, broken } = rounded;
-        let now = machine(&self.method.cpus, self.settings.scheduling)?;
-        if let Some(what) = drifted(facts, &now) {
-            for trial in trials.iter_mut().filter(|trial| trial.void.is_none()) {
-                trial.void = Some(record::Void::FactsChanged { what: what.clone() });
-            }
-        }
-        Ok(Round { round, build, ended_s: None, trials, broken })
-    }
-
-    /// The rounds of a build; the first builds get one more where they do not divide evenly.
-    fn rounds_of(&self, build: u32) -> std::ops::Range<u32> {
-        let (rounds, builds) = (self.experiment.rounds, self.experiment.builds);
-        let start = |build: u32| rounds / builds * build + (rounds % builds).min(build);
-        start(build)..start(build + 1)
-    }
-
-    /// Builds all topologies but those of candidates that broke, in shuffled order, so that none is always the first.
-    /// `None` if asked to stop.
+    /// Builds all topologies but those of candidates that broke or left, in shuffled order, so that none is always the
+    /// first. `None` if asked to stop.
     fn stand_up(
         &self,
         broken: &BTreeSet<usize>,
+        goal: &Goal,
         claim: &Unit,
         rng: &mut Random,
     ) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
         let contenders = self.contenders.iter().enumerate();
-        let racing = contenders.filter(|(index, one)| one.unmet.is_empty() && !broken.contains(index));
+        let racing = contenders
+            .filter(|(index, one)| one.unmet.is_empty() && !broken.contains(index) && goal.stands(*index));
         let mut order: Vec<(usize, &Contender)> = racing.collect();
         rng.shuffle(&mut order);
         let mut runners = Vec::with_capacity(order.len());

@@ -62,7 +62,7 @@ pub fn choose(
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..SLICES {
         for (standing, rates) in ways.iter_mut().zip(&mut rates) {
-            rates.push(run(standing, method, &saturate, SLICE)?.answered_per_s());
+            rates.push(run(standing, method, &saturate, SLICE, None)?.answered_per_s());
         }
     }
     for standing in ways {

@@ -1,14 +1,17 @@
 //! One slice of one candidate at one load.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bpf::witness::Witness;
 use linux::cpu::Scheduling;
+use load::witness::{Witnessed, run_witnessed};
 use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::traffic::Work;
 use crate::usage::{Snapshot, Usage, sum};
-use crate::{LabError, NodeCpus, Standing};
+use crate::{LabError, NodeCpus, Standing, witness};
 
 /// How a trial is run.
 #[derive(Debug, Clone)]
@@ -21,12 +24,20 @@ pub struct Method {
     pub cpus: NodeCpus,
     /// Policy of the generator's threads.
     pub scheduling: Scheduling,
+    /// Watches the machine during the measured part of a trial at a rate.
+    pub witness: Option<Arc<Witness>>,
 }
 
 impl Method {
     /// Slices of a tenth of a second after a fifth of that as warm-up.
     pub fn new(cpus: NodeCpus, scheduling: Scheduling) -> Method {
-        Method { warmup: Duration::from_millis(20), slice: Duration::from_millis(100), cpus, scheduling }
+        Method {
+            warmup: Duration::from_millis(20),
+            slice: Duration::from_millis(100),
+            cpus,
+            scheduling,
+            witness: None,
+        }
     }
 }
 
@@ -51,6 +62,10 @@ const BUSY_LIMIT_PERMILLE: u32 = 990;
 /// and a slice of 100 ms one tick is 50.
 const STEAL_LIMIT_PERMILLE: u32 = 25;
 
+/// The limit of the share of a trial that lies within windows around stalls, in permille. What is left is as good as any
+/// other time, but the reference's other trials of the round should not be compared with a handful of requests.
+const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
+
 /// Runs a trial. `entrant` and `load` are the record's indexes.
 pub(crate) fn measure(
     standing: &mut Standing,
@@ -60,10 +75,10 @@ pub(crate) fn measure(
 ) -> Result<TrialRecord, LabError> {
     let asked = standing.topology.shape.wires.patience().warmup(method.warmup);
     let warmup = warmup(asked, load, standing.clients(load.body_bytes));
-    run(standing, method, load, warmup)?;
+    run(standing, method, load, warmup, None)?;
     let before = Snapshot::take(&standing.topology)?;
     let slice = standing.topology.shape.wires.patience().slice(method.slice);
-    let outcome = run(standing, method, load, slice)?;
+    let outcome = run(standing, method, load, slice, method.witness.as_deref())?;
     let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
     standing.check_server()?;
     let detour = standing.detour(&usage.traffic, &Work::exchanges(outcome.answered))?;
@@ -99,18 +114,32 @@ pub(crate) fn run(
     method: &Method,
     load: &Load,
     duration: Duration,
+    witness: Option<&Witness>,
 ) -> Result<Outcome, LabError> {
-    run_with_log(standing, method, load, duration, None)
+    let (run, rate_per_s) = (asked(standing, method, load, duration), load.rate_per_s);
+    let clients = standing.clients(load.body_bytes);
+    let outcome = match witness.filter(|_| rate_per_s.is_some()) {
+        Some(witness) => run_witnessed(clients, &run, &Live::default(), witness),
+        None => load::run(clients, &run),
+    };
+    ran(standing, outcome)
 }
 
-/// The same; each request that was due at a rate goes to `log` when it has ended.
+/// The same; each request that was due goes to `log` when it has ended.
 pub(crate) fn run_with_log(
     standing: &mut Standing,
     method: &Method,
     load: &Load,
     duration: Duration,
-    log: Option<&mut (dyn FnMut(&[Exchange]) + Send)>,
+    log: &mut (dyn FnMut(&[Exchange]) + Send),
 ) -> Result<Outcome, LabError> {
+    let run = asked(standing, method, load, duration);
+    let outcome = load::run_logged(standing.clients(load.body_bytes), &run, &Live::default(), log);
+    ran(standing, outcome)
+}
+
+/// What is asked of the generator.
+fn asked(standing: &mut Standing, method: &Method, load: &Load, duration: Duration) -> Run {
     let schedule = match load.rate_per_s {
         Some(rate_per_s) => Schedule::Constant { rate_per_s },
         None => Schedule::Saturate,
@@ -118,18 +147,18 @@ pub(crate) fn run_with_log(
     let patience = standing.topology.shape.wires.patience();
     let clients = standing.clients(load.body_bytes);
     let connections = clients.iter().map(Client::connections).sum();
-    let run = Run {
+    Run {
         drain: patience.drain(load.body_bytes, connections),
         wait: Wait::Sleep,
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),
         scheduling: method.scheduling,
         ..Run::new(schedule, duration)
-    };
-    let outcome = match log {
-        None => load::run(clients, &run),
-        Some(log) => load::run_logged(clients, &run, &Live::default(), log),
-    };
+    }
+}
+
+/// A run's outcome; its failure in the lab's words.
+fn ran(standing: &mut Standing, outcome: Result<Outcome, LoadError>) -> Result<Outcome, LabError> {
     match outcome {
         Ok(outcome) => Ok(outcome),
         Err(error) => {
@@ -167,8 +196,21 @@ pub(crate) fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), L
     })
 }
 
+/// What was stolen from a witnessed trial is left out of it, so that only much of it makes it void.
 fn void(load: &Load, outcome: &Outcome, usage: &Usage) -> Option<Void> {
-    stolen(usage).or_else(|| kept_from_running(load, outcome))
+    let stood_still = match &outcome.witnessed {
+        Some(seen) => stood_still(seen, outcome.duration),
+        None => stolen(usage),
+    };
+    stood_still.or_else(|| kept_from_running(load, outcome))
+}
+
+/// Void if little is left of a trial without the machine's stalls.
+fn stood_still(seen: &Witnessed, duration: Duration) -> Option<Void> {
+    let share = seen.left_out_ns as f64 / duration.as_nanos().max(1) as f64;
+    let left_out_permille = (share * 1000.0) as u32;
+    (left_out_permille > LEFT_OUT_LIMIT_PERMILLE)
+        .then_some(Void::StoodStill { left_out_permille, limit_permille: LEFT_OUT_LIMIT_PERMILLE })
 }
 
 /// Void if the generator could not do what was asked of it when it was asked.
@@ -180,13 +222,24 @@ pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> 
     if busy_permille > BUSY_LIMIT_PERMILLE {
         return Some(Void::ClientBusy { busy_permille });
     }
-    let starved = outcome.threads.iter().map(ThreadCost::starved).fold(0.0, f64::max);
+    let starved = outcome.threads.iter().map(|thread| starved(thread, outcome)).fold(0.0, f64::max);
     let run_queue_permille = (starved * 1000.0) as u32;
     if run_queue_permille > STARVED_LIMIT_PERMILLE {
         return Some(Void::GeneratorStarved { run_queue_permille, limit_permille: STARVED_LIMIT_PERMILLE });
     }
-    let late_p99_ns = outcome.late.value_at_quantile(0.99);
+    let late = outcome.witnessed.as_ref().map_or(&outcome.late, |seen| &seen.late);
+    let late_p99_ns = late.value_at_quantile(0.99);
     (late_p99_ns > LATE_LIMIT_NS).then_some(Void::GeneratorLate { late_p99_ns, limit_ns: LATE_LIMIT_NS })
+}
+
+/// The share of the time in which a thread was ready to run without a CPU, less the stalls of the CPUs that it may run
+/// on: what became due in those does not count anyway.
+fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
+    let stalls = outcome.witnessed.iter().flat_map(|seen| &seen.stalls);
+    let own = stalls.filter(|stall| thread.cpus.as_ref().is_none_or(|cpus| cpus.contains(stall.cpu)));
+    let stalled_ns: u64 = own.map(|stall| stall.late_ns.max(stall.stolen_ns)).sum();
+    let stalled = stalled_ns as f64 / thread.wall_ns.max(1) as f64;
+    (thread.starved() - stalled).max(0.0)
 }
 
 /// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: who sends as much as
@@ -220,6 +273,7 @@ fn record(
             service: Histogram::from(&outcome.service),
             lag: Histogram::from(&outcome.lag),
         },
+        witnessed: witness::recorded(outcome),
         client_cpu: sum(&usage.client),
         server_cpu: sum(&usage.server),
         client_by_cpu: usage.client.clone(),

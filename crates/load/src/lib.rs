@@ -21,6 +21,7 @@
 //! # }
 //! ```
 //!
+//! [`witness`] watches the machine beside a run, and counts without the times at which it stood still.
 //! [`checks`] judge a run: whether it met its request, and whether its figures are valid. The run itself only counts
 //! and measures. [`search`] finds the highest rate at which an objective ([`slo`]) holds.
 
@@ -56,6 +57,7 @@ pub mod serve;
 pub mod slo;
 pub mod stream;
 pub mod target;
+pub mod witness;
 
 pub use client::Client;
 pub use error::LoadError;

@@ -10,6 +10,7 @@ use crate::overdue::{Dropped, Overdue, Short};
 use crate::series::Series;
 use crate::target::Protocol;
 use crate::thread::ThreadCost;
+use crate::witness::Witnessed;
 
 /// The greatest latency that is recorded: one hour. Greater ones count as one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -94,6 +95,9 @@ pub struct Outcome {
     pub backlog_max: u64,
     /// Requests that were to be logged and found no room in the log ([`crate::run_logged`]).
     pub unlogged: u64,
+    /// The same run without the times at which the machine stood still; `None`: nothing watched
+    /// ([`crate::witness::run_witnessed`]).
+    pub witnessed: Option<Witnessed>,
     /// A thinned record of each thread's run.
     pub series: Vec<Series>,
     /// What each thread cost.
@@ -210,6 +214,7 @@ impl Outcome {
             grown: 0,
             backlog_max: 0,
             unlogged: 0,
+            witnessed: None,
             series: Vec::new(),
             threads: Vec::new(),
         }

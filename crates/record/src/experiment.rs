@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, Published, Rate, Share, Side, Sweep, Swept, Tuning, Ways, Wire, Workload,
+    BitRate, Delay, Machines, Published, Rate, Share, Side, Sweep, Swept, Tuning, Until, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -38,6 +38,15 @@ pub struct Experiment {
     /// How often all topologies are torn down and rebuilt within those rounds.
     #[serde(default = "defaults::builds")]
     pub builds: u32,
+    /// When the race ends for what it sees. It then has as many builds as it needs and its budget allows; `rounds` and
+    /// `builds` only say how many rounds each build has.
+    ///
+    /// Omitted from records where it is absent, as with [`Experiment::placement`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+    /// The most seconds of such a race, from its first build on; absent: [`Until::BUDGET_S`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_s: Option<u32>,
     /// The measured part of a trial in milliseconds.
     #[serde(default = "defaults::slice_ms")]
     pub slice_ms: u32,
@@ -68,6 +77,11 @@ pub struct Experiment {
     /// Record the time of every single CPU, besides that of the nodes as a whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_cpu: bool,
+    /// Watch the machine for stalls, and leave out what was intended near one.
+    ///
+    /// Omitted from records if true, as with [`Experiment::placement`].
+    #[serde(default = "defaults::witness", skip_serializing_if = "is_true")]
+    pub witness: bool,
     /// The seed of the order of trials and of the resampling; chosen and written down when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -195,6 +209,11 @@ pub enum Placement {
     SameNode,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
 /// Defaults that the experiment file's documentation names too.
 mod defaults {
     pub(super) fn rounds() -> u32 {
@@ -208,6 +227,9 @@ mod defaults {
     }
     pub(super) fn warmup_ms() -> u32 {
         20
+    }
+    pub(super) fn witness() -> bool {
+        true
     }
 }
 
@@ -245,6 +267,8 @@ impl Default for Experiment {
             sweep: None,
             rounds: defaults::rounds(),
             builds: defaults::builds(),
+            until: None,
+            budget_s: None,
             slice_ms: defaults::slice_ms(),
             warmup_ms: defaults::warmup_ms(),
             underlay: Underlay::default(),
@@ -253,6 +277,7 @@ impl Default for Experiment {
             profile: false,
             why_late: false,
             by_cpu: false,
+            witness: defaults::witness(),
             seed: None,
             published: Vec::new(),
             reading: String::new(),

@@ -106,6 +106,7 @@ impl Experiment {
         self.validate_wires()?;
         self.validate_candidates()?;
         self.validate_loads()?;
+        self.validate_until()?;
         self.validate_published()
     }
 

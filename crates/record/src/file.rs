@@ -246,7 +246,9 @@ impl Race {
             header,
             capacities: vec![],
             loads: vec![],
+            witness: None,
             rounds: vec![],
+            looks: vec![],
             profiles: vec![],
             late: vec![],
             end: None,
@@ -279,11 +281,15 @@ impl Race {
             Line::Capacity(capacity) => self.capacities.push(capacity),
             Line::Loads(_) if !self.loads.is_empty() => return Err("the loads appear twice".to_owned()),
             Line::Loads(loads) => self.loads = loads,
+            Line::Witness(_) if self.witness.is_some() => {
+                return Err("the witness appears twice".to_owned());
+            }
+            Line::Witness(witness) => self.witness = Some(witness),
             Line::Round(round) => {
                 if self.rounds.last().is_some_and(|last| last.round >= round.round) {
                     return Err(format!("round {} is not later than the one before it", round.round));
                 }
-                if round.round >= self.header.experiment.rounds {
+                if self.header.experiment.until.is_none() && round.round >= self.header.experiment.rounds {
                     let asked = self.header.experiment.rounds;
                     return Err(format!("round {} is none of the {asked} that were asked for", round.round));
                 }
@@ -297,6 +303,10 @@ impl Race {
                     return Err(format!("in round {} a candidate broke that is no entrant", round.round));
                 }
                 self.rounds.push(round);
+            }
+            Line::Look(look) => {
+                look.fits(self)?;
+                self.looks.push(look);
             }
             Line::Profile(profile) => {
                 if profile.entrant >= self.header.entrants.len() || profile.load >= self.loads.len() {

@@ -11,6 +11,7 @@ mod experiment_file;
 mod file;
 mod histogram;
 mod late;
+mod look;
 mod profile;
 mod published;
 mod quick;
@@ -18,9 +19,11 @@ mod race;
 mod rate;
 mod search;
 mod spelling;
+mod statistic;
 mod sweep;
 mod trial;
 mod tuning;
+mod until;
 mod vm;
 mod wire;
 mod workload;
@@ -30,19 +33,26 @@ pub use experiment_file::ExperimentError;
 pub use file::{Record, RecordError, Writer};
 pub use histogram::Histogram;
 pub use late::{Cause, Late, Retransmitted};
+pub use look::{Leaving, Left, Look};
 pub use profile::Profile;
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
 pub use quick::Quick;
-pub use race::{Broken, Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round};
+pub use race::{
+    Broken, Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round, Witness, WitnessCost,
+};
 pub use rate::{Rate, RateError};
 pub use search::{
     Search, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchStage, SearchVerdict,
     SearchVisit,
 };
 pub use spelling::{did_you_mean, nearest};
+pub use statistic::{Statistic, StatisticError};
 pub use sweep::{AxisUnit, Over, Sweep, SweepValue, Swept, Way, WireKey};
-pub use trial::{Carried, Counters, CpuTime, Handshakes, Latencies, Packets, TrialRecord, Void};
+pub use trial::{
+    Carried, Counters, CpuTime, Handshakes, Latencies, Packets, Stall, TrialRecord, Void, Witnessed,
+};
 pub use tuning::{Asked, Setting, Side, Tuning};
+pub use until::{Until, UntilError};
 pub use vm::{Clock, Machines};
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
 pub use workload::{HttpVersion, Measure, ServerKind, Workload, WorkloadKind};

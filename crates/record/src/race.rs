@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, Late, Profile, Setting, TrialRecord};
+use crate::{Experiment, Late, Look, Profile, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,8 +17,12 @@ pub enum Line {
     Capacity(Capacity),
     /// What will be raced, once capacity is known.
     Loads(Vec<Load>),
+    /// How the machine is watched for stalls, where it is.
+    Witness(Witness),
     /// A finished round of trials.
     Round(Round),
+    /// What left after a build, and at the end; only in races with [`Experiment::until`].
+    Look(Look),
     /// Where a candidate's time went at a load; after the last round, if requested.
     Profile(Profile),
     /// Why a candidate's answers were late at a load; after the last round, if requested.
@@ -42,8 +46,12 @@ pub struct Race {
     pub capacities: Vec<Capacity>,
     /// The loads, in the order in which rounds refer to them.
     pub loads: Vec<Load>,
+    /// How the machine was watched for stalls; `None`: it was not.
+    pub witness: Option<Witness>,
     /// The rounds that were completed.
     pub rounds: Vec<Round>,
+    /// What left the race and when, where it had [`Experiment::until`].
+    pub looks: Vec<Look>,
     /// Where each candidate's time went, if that was asked.
     pub profiles: Vec<Profile>,
     /// Why each candidate's answers were late, if that was asked.
@@ -69,8 +77,14 @@ impl Race {
         let is_whole = self.end.as_ref().is_some_and(|end| end.stopped.is_none());
         // These are taken after the last round.
         let is_after = !self.profiles.is_empty() || !self.late.is_empty();
-        if (is_whole || is_after) && next < self.header.experiment.rounds {
-            missing.push(next..=self.header.experiment.rounds - 1);
+        let ran = match self.header.experiment.until {
+            // As many as the last look saw.
+            Some(_) => self.looks.last().map_or(0, |look| look.rounds),
+            None if is_whole || is_after => self.header.experiment.rounds,
+            None => 0,
+        };
+        if next < ran {
+            missing.push(next..=ran - 1);
         }
         missing
     }
@@ -182,6 +196,40 @@ pub struct Capacity {
     pub rate_per_s: f64,
     /// What single slices reached, in order.
     pub samples_per_s: Vec<f64>,
+}
+
+/// A witness of the machine's stalls: what it took for one, what was left out for it, and what it cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Witness {
+    /// Between two ticks of a CPU, in nanoseconds.
+    pub period_ns: u64,
+    /// A tick that was this much later than that showed a stall, in nanoseconds.
+    pub late_ns: u64,
+    /// So did this much time that the hypervisor took between two ticks, in nanoseconds.
+    pub stolen_ns: u64,
+    /// How long before a stall a window began, in nanoseconds.
+    pub before_ns: u64,
+    /// How long after a stall it ended, in nanoseconds.
+    pub after_ns: u64,
+    /// The reference's median response time with the witness ÷ without, by pairs of slices before the first round.
+    pub cost: Option<WitnessCost>,
+}
+
+/// What a witness costs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WitnessCost {
+    /// The rate at which it was measured, in requests per second.
+    pub rate_per_s: f64,
+    /// The geometric mean of the ratios of the pairs.
+    pub ratio: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end of its 95 % interval.
+    pub high: f64,
+    /// How many pairs there were.
+    pub pairs: u32,
 }
 
 /// Every candidate once at every load, in shuffled order.

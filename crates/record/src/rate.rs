@@ -78,7 +78,7 @@ impl fmt::Display for Rate {
 
 /// The shortest text of a percentage that is read back as the same share: 0.07 × 100 is not 7 in binary. Every share
 /// that came from a text has one.
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     (0..=17)
         .map(|digits| format!("{:.digits$}", share * 100.0))
         .find(|text| text.parse::<f64>().is_ok_and(|percent| percent / 100.0 == share))

@@ -35,6 +35,9 @@ pub struct TrialRecord {
     pub unexpected: u64,
     /// Response, service and lag, in nanoseconds.
     pub latencies: Latencies,
+    /// The same response times without the machine's stalls, where a witness watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witnessed: Option<Witnessed>,
     /// What the nodes spent.
     pub client_cpu: CpuTime,
     /// What the nodes spent.
@@ -110,6 +113,37 @@ pub struct Latencies {
     pub service: Histogram,
     /// sent − intended, in nanoseconds.
     pub lag: Histogram,
+}
+
+/// A trial without the times at which the machine did not run one of the nodes' CPUs.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Witnessed {
+    /// Requests whose intended instant lay in the measured part and outside the windows of all stalls.
+    pub intended: u64,
+    /// received − intended of those that were answered as expected, in nanoseconds.
+    pub response: Histogram,
+    /// The part of the measured part that lies within windows, in nanoseconds.
+    pub left_out_ns: u64,
+    /// The stalls that the windows are of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stalls: Vec<Stall>,
+}
+
+/// A time at which a CPU did not run, somewhere between two ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stall {
+    /// Which CPU.
+    pub cpu: u16,
+    /// The tick before it, in nanoseconds from the first intended instant; negative in front of that.
+    pub from_ns: i64,
+    /// The tick after it, likewise.
+    pub to_ns: i64,
+    /// How late that tick was, in nanoseconds: the stall was at least as long.
+    pub late_ns: u64,
+    /// What the hypervisor says it took in between, in nanoseconds; 0 where it does not say.
+    pub stolen_ns: u64,
 }
 
 /// CPU time of one node's CPUs during a trial, in nanoseconds, from `/proc/stat` (a sampling clock: meaningful
@@ -202,6 +236,13 @@ pub enum Void {
         /// The difference, in words.
         what: String,
     },
+    /// The machine stood still for so much of the time that the rest says little.
+    StoodStill {
+        /// Share of the measured part that lies within windows around stalls, in permille.
+        left_out_permille: u32,
+        /// The limit for that share, in permille.
+        limit_permille: u32,
+    },
     /// A fact of the machine changed.
     FactsChanged {
         /// Which, from what, to what.
@@ -215,6 +256,20 @@ impl TrialRecord {
     /// those that were answered.
     pub fn unanswered(&self) -> u64 {
         self.missed.max(self.intended.saturating_sub(self.latencies.response.count()))
+    }
+
+    /// The response times that count, and how many requests without an expected answer stand above them: without the
+    /// machine's stalls where a witness watched, else all.
+    pub fn counted(&self) -> (&Histogram, u64) {
+        match &self.witnessed {
+            Some(seen) => (&seen.response, seen.intended.saturating_sub(seen.response.count())),
+            None => self.whole(),
+        }
+    }
+
+    /// All response times, and how many requests without an expected answer stand above them.
+    pub fn whole(&self) -> (&Histogram, u64) {
+        (&self.latencies.response, self.unanswered())
     }
 
     /// What it got done, in the unit of its throughput.

@@ -5,15 +5,6 @@ use record::{Measure, Workload, WorkloadKind};
 use crate::figures::{counted, percent, three_digits, trimmed};
 use crate::summary::{Carried, Summary};
 
-/// What a candidate's throughput is called and counted in.
-pub(crate) fn unit(measure: Measure) -> &'static str {
-    match measure {
-        Measure::Latency => "req/s",
-        Measure::Bandwidth => "Mbit/s",
-        Measure::Packets => "packets/s",
-    }
-}
-
 /// What CPU time is divided by.
 pub(crate) fn cpu_unit(measure: Measure) -> &'static str {
     match measure {

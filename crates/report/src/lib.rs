@@ -13,11 +13,13 @@ mod late;
 mod profile;
 mod published;
 pub mod search;
+mod stalls;
 mod summary;
 mod sweep;
 mod table;
 pub mod terminal;
 mod timeline;
+mod until;
 
 pub use analyse::analyse;
 pub use by_cpu::{CpuNode, CpuShares};
@@ -25,10 +27,13 @@ pub use json::{json, json_of_all};
 pub use late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
 pub use profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
 pub use published::{Agreement, Agreements, Obstacle, PublishedFigure};
+pub use stalls::{Stalls, witness_cost};
 pub use summary::{
     Broke, Candidate, Carried, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress,
-    Quantiles, RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, Verdict, VoidReason,
+    Quantiles, RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, VoidReason,
 };
 pub use sweep::{Swept, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint};
 pub use table::{Style, kernels, table};
 pub use timeline::{Quantity, Timeline, TimelineRow};
+pub use until::{Ended, LookTaken, NamedFloor, Pursued, Pursuit};
+pub use verdict::Verdict;

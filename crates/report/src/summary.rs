@@ -3,13 +3,16 @@
 
 use record::{Capacity, Counters, Experiment, Handshakes, Machine, Measure, Setting};
 use serde::Serialize;
+use verdict::Verdict;
 
 use crate::by_cpu::CpuShares;
 use crate::late::LateLoad;
 use crate::profile::ProfiledLoad;
 use crate::published::{Agreements, PublishedFigure};
+use crate::stalls::Stalls;
 use crate::sweep::Swept;
 use crate::timeline::Timeline;
+use crate::until::{NamedFloor, Pursued};
 
 /// The version of the JSON that a [`Summary`] becomes; described by `docs/report.schema.json`.
 pub const SCHEMA: u32 = 2;
@@ -41,6 +44,9 @@ pub struct Summary {
     pub candidates: Vec<Candidate>,
     /// The reference compared with itself, one entry for each load.
     pub noise: Vec<Noise>,
+    /// How the race went, if it was to end for what it sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Pursued>,
     /// Instructions per request, one entry for each load, if a virtual machine's clock counted them; the other figures
     /// of a load are then meaningless.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -224,6 +230,9 @@ pub struct RateSummary {
     pub unexpected: u64,
     /// What the stacks counted in those trials.
     pub counters: Counters,
+    /// What a witness of the machine's stalls saw; absent where nothing watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<Stalls>,
     /// What was sent again, which time-outs expired, and how many samples took as long, where a time-out would show.
     pub tail: Option<String>,
     /// Percentiles that are not shown, with what they would need.
@@ -249,20 +258,6 @@ pub struct Carried {
     pub reordered: Option<u64>,
     /// The longest time between two arrivals, in nanoseconds.
     pub gap_max_ns: Option<u64>,
-}
-
-/// The comparison with the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// It is the reference.
-    Reference,
-    /// Faster, beyond the noise.
-    Better,
-    /// Slower, beyond the noise.
-    Worse,
-    /// The difference, if there is one, is smaller than what this race can see.
-    Indistinguishable,
 }
 
 /// Percentiles in nanoseconds; `None` where fewer than ten samples lie beyond.
@@ -373,6 +368,9 @@ pub struct Noise {
     pub p99_floor: Option<f64>,
     /// What the requests per second must differ by, without a rate.
     pub rps_floor: Option<f64>,
+    /// What the statistic that the race was to know must differ by, where that is none of these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub named_floor: Option<NamedFloor>,
     /// Whether the control differs from the reference, judged by the interval alone. Any value but
     /// [`Verdict::Indistinguishable`] means that the race did not treat all candidates alike.
     pub verdict: Option<Verdict>,

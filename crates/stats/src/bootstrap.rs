@@ -26,6 +26,7 @@ use crate::{Random, student_t_quantile};
 #[derive(Debug, Clone)]
 pub struct Resamples {
     units: usize,
+    width: usize,
     weights: Vec<u64>,
 }
 
@@ -35,25 +36,41 @@ impl Resamples {
 
     /// Draws `count` resamples of `units` units.
     pub fn draw(units: usize, count: usize, random: &mut Random) -> Resamples {
-        let mut weights = vec![0; units * count];
+        Resamples::draw_first(units, units, count, random)
+    }
+
+    /// Draws `count` resamples of the first `units` of `width` units; the others have the weight 0. They are those that
+    /// [`Resamples::draw`] gives for so many units.
+    ///
+    /// # Panics
+    ///
+    /// If there are more `units` than `width`.
+    pub fn draw_first(units: usize, width: usize, count: usize, random: &mut Random) -> Resamples {
+        assert!(units <= width, "the first {units} of {width} units");
+        let mut weights = vec![0; width * count];
         if units > 0 {
-            for resample in weights.chunks_exact_mut(units) {
+            for resample in weights.chunks_exact_mut(width) {
                 for _ in 0..units {
                     resample[random.below(units as u64) as usize] += 1;
                 }
             }
         }
-        Resamples { units, weights }
+        Resamples { units, width, weights }
     }
 
-    /// How many units there are.
+    /// How many units are drawn from.
     pub fn units(&self) -> usize {
         self.units
     }
 
     /// The weights of each resample.
     pub fn iter(&self) -> impl Iterator<Item = &[u64]> {
-        self.weights.chunks_exact(self.units.max(1))
+        self.weights.chunks_exact(self.width.max(1))
+    }
+
+    /// The weights with which each of those units counts once.
+    pub fn all(&self) -> Vec<u64> {
+        (0..self.width).map(|unit| u64::from(unit < self.units)).collect()
     }
 }
 
@@ -161,6 +178,16 @@ mod tests {
         let other = Resamples::draw(6, 500, &mut Random::from_seed(2));
         assert!(!resamples.iter().eq(other.iter()));
         assert_eq!(Resamples::draw(0, 500, &mut Random::from_seed(1)).iter().count(), 0);
+    }
+
+    #[test]
+    fn the_first_of_more_units_are_drawn_as_if_there_were_no_others() {
+        let first = Resamples::draw_first(6, 9, 50, &mut Random::from_seed(1));
+        let alone = Resamples::draw(6, 50, &mut Random::from_seed(1));
+        assert!(first.iter().map(|weights| &weights[..6]).eq(alone.iter()));
+        assert!(first.iter().all(|weights| weights[6..] == [0, 0, 0]));
+        assert_eq!((first.units(), first.all()), (6, vec![1, 1, 1, 1, 1, 1, 0, 0, 0]));
+        assert_eq!(Resamples::draw_first(0, 3, 5, &mut Random::from_seed(1)).all(), [0, 0, 0]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Pure mathematics: percentiles and when they are valid, intervals, the bootstrap, tests of distributions and of
-//! independence, seeded order, the search for settings that help.
+//! independence, repeated looks, seeded order, the search for settings that help.
 //!
 //! Works on plain numbers and slices. It has no histogram format, no clock and no kernel calls, and a seed gives
 //! identical results on every machine.
@@ -9,6 +9,7 @@ mod columns;
 mod distribution;
 mod exponential;
 mod kolmogorov;
+mod looks;
 mod median;
 mod order;
 mod percentile;
@@ -21,6 +22,7 @@ pub use columns::{Columns, Sparse};
 pub use distribution::student_t_quantile;
 pub use exponential::{ExponentialFit, exponential_fit};
 pub use kolmogorov::{TwoSamples, two_samples};
+pub use looks::{FIRST_LOOK, Level, PRECISE_FROM, half_width_after, look_due};
 pub use median::median;
 pub use order::{Ranks, quantile_ranks};
 pub use percentile::Percentile;

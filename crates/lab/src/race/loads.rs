@@ -10,7 +10,7 @@ use crate::capacity::{capacity, without_capacity};
 use crate::limits::possible;
 use crate::standing::Standing;
 use crate::trial::run;
-use crate::{Event, LabError, workload};
+use crate::{Event, LabError, witness, workload};
 
 /// Counted time, in which a nanosecond is an instruction.
 const SETTLE: Duration = Duration::from_millis(800);
@@ -54,13 +54,19 @@ impl Race {
                 }
             }));
         }
-        self.announce(loads, writer, tell).map(Some)
+        let loads = self.announce(loads, writer, tell)?;
+        if let Some(watching) = &self.method.witness {
+            let described = witness::describe(watching, &mut runners[0].1, &self.method, &loads)?;
+            writer.append(&Line::Witness(described.clone()))?;
+            tell(Event::Witness(described));
+        }
+        Ok(Some(loads))
     }
 
     /// Load before the first count of instructions. Of a new topology the first ten thousand requests take up to a per
     /// cent more: what the kernel learns and keeps is not there yet.
     fn settle(&self, standing: &mut Standing, load: &Load) -> Result<(), LabError> {
-        run(standing, &self.method, load, SETTLE).map(drop)
+        run(standing, &self.method, load, SETTLE, None).map(drop)
     }
 
     /// Records and reports the loads of the race.

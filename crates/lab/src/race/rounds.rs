@@ -7,6 +7,7 @@ use record::{Broken, Line, Load, TrialRecord, Void, Writer};
 use stats::Random;
 
 use super::Race;
+use super::goal::Goal;
 use crate::late::late;
 use crate::profile::profile;
 use crate::standing::Standing;
@@ -41,14 +42,16 @@ impl Race {
     pub(super) fn round(
         &self,
         course: &mut Course<'_>,
+        goal: &Goal,
         round: u32,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Rounded>, LabError> {
         let mut rounded = Rounded::default();
-        let mut loads: Vec<usize> = (0..course.loads.len()).collect();
+        let mut loads: Vec<usize> = (0..course.loads.len()).filter(|load| goal.is_open(*load)).collect();
         course.rng.shuffle(&mut loads);
         for load in loads {
-            let mut order: Vec<usize> = course.runners.iter().map(|(entrant, _)| *entrant).collect();
+            let runners = course.runners.iter().map(|(entrant, _)| *entrant);
+            let mut order: Vec<usize> = runners.filter(|entrant| goal.visits(*entrant, load)).collect();
             course.rng.shuffle(&mut order);
             for entrant in order {
                 if self.settings.stop.load(Ordering::Relaxed) {
@@ -58,13 +61,8 @@ impl Race {
                 let at = at.expect("a runner is visited once at a load, and breaks on a visit");
                 let standing = &mut course.runners[at].1;
                 let name = standing.name.clone();
-                tell(Event::Trial {
-                    round,
-                    of: self.experiment.rounds,
-                    name,
-                    done: course.done,
-                    total: course.total,
-                });
+                let share = goal.share(course.done, course.total);
+                tell(Event::Trial { round, of: goal.rounds(), name, share });
                 let visited = self.valid_trial(
                     standing,
                     &course.loads[load],

@@ -138,11 +138,9 @@ impl Objective {
 /// long as the oldest of them had waited when its trial ended; to leave out such visits would favour who loses
 /// requests.
 fn percentile_ns(trials: &[&TrialRecord], percentile: Percentile, closed: bool) -> Option<f64> {
-    let beyond = |trial: &TrialRecord| if closed { 0 } else { trial.unanswered() };
-    let sparse: Vec<Sparse<'_>> = trials
-        .iter()
-        .map(|trial| Sparse { bins: trial.latencies.response.bins(), beyond: beyond(trial) })
-        .collect();
+    let beyond = |trial: &TrialRecord| if closed { 0 } else { trial.counted().1 };
+    let sparse: Vec<Sparse<'_>> =
+        trials.iter().map(|trial| Sparse { bins: trial.counted().0.bins(), beyond: beyond(trial) }).collect();
     let columns = Columns::new(&sparse);
     let all = vec![1; columns.width()];
     let enough = percentile.is_valid(columns.count(&all));
@@ -258,6 +256,7 @@ mod tests {
             intended: 1_000,
             answered_in_time: 1_000,
             latencies: record::Latencies { response: Histogram::from(&hdr), ..Default::default() },
+            witnessed: None,
             client_cpu: CpuTime { user_ns: 4_000, idle_ns: 7, ..CpuTime::default() },
             server_cpu: CpuTime { softirq_ns: 6_000, ..CpuTime::default() },
             client_by_cpu: BTreeMap::new(),
@@ -298,6 +297,7 @@ mod tests {
             connection_errors: 0,
             unexpected: 0,
             latencies: record::Latencies::default(),
+            witnessed: None,
             client_cpu: CpuTime::default(),
             server_cpu: CpuTime::default(),
             client_by_cpu: BTreeMap::new(),

@@ -87,6 +87,7 @@ fn record(
         connection_errors: 0,
         unexpected: 0,
         latencies: Latencies { response: times.clone(), service: times, lag: Histogram::new() },
+        witnessed: None,
         client_cpu: sum(&usage.client),
         server_cpu: sum(&usage.server),
         client_by_cpu: usage.client.clone(),

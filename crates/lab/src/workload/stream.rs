@@ -190,6 +190,7 @@ fn record(
         connection_errors: 0,
         unexpected: 0,
         latencies: Latencies::default(),
+        witnessed: None,
         client_cpu: sum(&usage.client),
         server_cpu: sum(&usage.server),
         client_by_cpu: usage.client.clone(),

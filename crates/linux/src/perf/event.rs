@@ -112,7 +112,7 @@ impl Ticker {
     /// # Errors
     ///
     /// The CPU went off line.
-    pub fn start(&mut self) -> Result<()> {
+    pub fn start(&self) -> Result<()> {
         control(&self.file, IOC_ENABLE).attempt(|| format!("start the clock of CPU {}", self.cpu))
     }
 
@@ -121,7 +121,7 @@ impl Ticker {
     /// # Errors
     ///
     /// The CPU went off line.
-    pub fn stop(&mut self) -> Result<()> {
+    pub fn stop(&self) -> Result<()> {
         control(&self.file, IOC_DISABLE).attempt(|| format!("stop the clock of CPU {}", self.cpu))
     }
 }

@@ -37,6 +37,17 @@ pub enum Measure {
     Packets,
 }
 
+impl Measure {
+    /// What a candidate's throughput is called and counted in.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Measure::Latency => "req/s",
+            Measure::Bandwidth => "Mbit/s",
+            Measure::Packets => "packets/s",
+        }
+    }
+}
+
 impl WorkloadKind {
     /// Every kind, in display order.
     pub const ALL: [WorkloadKind; 8] = [

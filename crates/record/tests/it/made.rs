@@ -62,6 +62,7 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         connection_errors: 0,
         unexpected: 0,
         latencies: Latencies { service: response.clone(), lag: Histogram::new(), response },
+        witnessed: None,
         client_cpu: CpuTime { user_ns: 10_000_000, ..CpuTime::default() },
         server_cpu: CpuTime { softirq_ns: 20_000_000, idle_ns: 80_000_000, ..CpuTime::default() },
         client_by_cpu: BTreeMap::new(),

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use record::{Broken, Capacity, Line, Race, RecordError, Void, Writer};
+use record::{Broken, Capacity, Leaving, Left, Line, Look, Race, RecordError, Void, Writer};
 use tempfile::TempDir;
 
 use crate::made;
@@ -29,7 +29,11 @@ fn lines_of(race: &Race) -> Vec<Line> {
     if !race.loads.is_empty() {
         lines.push(Line::Loads(race.loads.clone()));
     }
-    lines.extend(race.rounds.iter().cloned().map(Line::Round));
+    for round in &race.rounds {
+        lines.push(Line::Round(round.clone()));
+        lines
+            .extend(race.looks.iter().filter(|look| look.rounds == round.round + 1).cloned().map(Line::Look));
+    }
     lines.extend(race.late.iter().cloned().map(Line::Late));
     lines.extend(race.profiles.iter().cloned().map(Line::Profile));
     lines.extend(race.end.clone().map(|end| Line::End { wall_s: end.wall_s, stopped: end.stopped }));
@@ -94,6 +98,65 @@ fn a_broken_candidate_is_in_its_round_and_a_whole_race_is_written_as_ever() {
     let race = read(&written(&lines)).unwrap();
     assert_eq!(lines_of(&race), lines);
     assert_eq!((race.broke(1), race.broke(0)), (Some((1, what.as_str())), None));
+}
+
+/// The lines of a race that ends for what it sees, with looks after its second and its last round.
+fn looked_at() -> Vec<Line> {
+    let mut lines = made::lines(3);
+    let Some(Line::Header(header)) = lines.get_mut(0) else { panic!("there is a header") };
+    header.experiment.until = Some("p99:3%".parse().unwrap());
+    header.experiment.rounds = 1;
+    header.experiment.builds = 1;
+    let left = |why| vec![Left { entrant: 1, load: 0, why }];
+    lines.insert(5, Line::Look(Look { number: 1, builds: 2, rounds: 2, left: left(Leaving::Different) }));
+    lines.insert(7, Line::Look(Look { number: 2, builds: 3, rounds: 3, left: vec![] }));
+    lines
+}
+
+#[test]
+fn looks_follow_their_rounds_and_a_race_without_them_is_written_as_ever() {
+    let plain = String::from_utf8(written(&made::lines(3))).unwrap();
+    assert!(!["look", "until", "budget_s"].iter().any(|key| plain.contains(key)), "{plain}");
+    let lines = looked_at();
+    let race = read(&written(&lines)).unwrap();
+    assert_eq!(lines_of(&race), lines);
+    assert_eq!(race.left(1, 0).map(|(look, why)| (look.number, why)), Some((1, Leaving::Different)));
+    assert_eq!((race.left(0, 0), race.notes.len()), (None, 0));
+}
+
+#[test]
+fn a_look_that_does_not_fit_is_refused_and_shows_what_was_taken_out() {
+    let fault = |change: fn(&mut Vec<Line>)| {
+        let mut lines = looked_at();
+        change(&mut lines);
+        read(&written(&lines)).expect_err("it does not fit").to_string()
+    };
+    assert!(fault(|lines| lines.insert(6, lines[5].clone())).contains("look 1 is not later"));
+    assert!(fault(|lines| lines[7] = lines[5].clone()).contains("look 1 is not later"));
+    let unknown = |lines: &mut Vec<Line>| {
+        let left = vec![Left { entrant: 9, load: 0, why: Leaving::Precise }];
+        lines[7] = Line::Look(Look { number: 2, builds: 3, rounds: 3, left });
+    };
+    assert!(fault(unknown).contains("at look 2 an unknown entrant or load left"));
+    let twice = |lines: &mut Vec<Line>| {
+        let left = vec![Left { entrant: 1, load: 0, why: Leaving::Precise }];
+        lines[7] = Line::Look(Look { number: 2, builds: 3, rounds: 3, left });
+    };
+    assert!(fault(twice).contains("left a load for a second time"));
+    let too_early = |lines: &mut Vec<Line>| {
+        lines[7] = Line::Look(Look { number: 2, builds: 3, rounds: 2, left: vec![] });
+    };
+    assert!(fault(too_early).contains("look 2 saw 2 rounds of the 3 before it"));
+    let unasked = |lines: &mut Vec<Line>| {
+        let Line::Header(header) = &mut lines[0] else { panic!("there is a header") };
+        header.experiment.until = None;
+        header.experiment.rounds = 3;
+    };
+    assert!(fault(unasked).contains("was not to end for what it sees"));
+    // The last look says how many rounds there were.
+    let mut without = looked_at();
+    without.remove(6);
+    assert_eq!(read(&written(&without)).unwrap().missing_rounds(), [2..=2]);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use record::{CpuTime, TrialRecord};
 
-use super::merged::Cell;
 use crate::by_cpu::{CpuNode, CpuShares};
+use verdict::Cell;
 
 /// The server's CPUs, then the client's, each in order.
 pub(super) fn by_cpu(cell: &Cell<'_>) -> Vec<CpuShares> {

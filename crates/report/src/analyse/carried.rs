@@ -2,8 +2,8 @@
 
 use record::Handshakes;
 
-use super::merged::Cell;
 use crate::summary::Carried;
+use verdict::Cell;
 
 /// Bytes of content that arrived in the trials that count.
 pub(super) fn bytes(cell: &Cell<'_>) -> u64 {

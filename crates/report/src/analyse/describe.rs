@@ -6,7 +6,7 @@ use crate::figures::duration_ns;
 use crate::summary::VoidReason;
 
 /// The kinds of void, in the order in which they are listed.
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// Why trials are void: each kind once, with its worst figure.
 pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
@@ -43,6 +43,12 @@ fn told(void: &Void) -> (usize, u64, String) {
         Void::Stolen { steal_permille } => {
             let stolen = f64::from(*steal_permille) / 10.0;
             (3, u64::from(*steal_permille), format!("the hypervisor took up to {stolen} % of the CPU time"))
+        }
+        Void::StoodStill { left_out_permille, limit_permille } => {
+            let [left_out, limit] = [left_out_permille, limit_permille].map(|share| f64::from(*share) / 10.0);
+            let words =
+                format!("the machine stood still: up to {left_out} % are left out, the limit is {limit} %");
+            (6, u64::from(*left_out_permille), words)
         }
         Void::PathChanged { what } => (5, 0, format!("the path changed: {what}")),
         Void::FactsChanged { what } => (4, 0, format!("the machine changed: {what}")),

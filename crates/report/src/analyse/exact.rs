@@ -7,7 +7,8 @@
 use record::{Entrant, Experiment, Race, Round};
 
 use crate::figures;
-use crate::summary::{Exact, Instructions, Verdict};
+use crate::summary::{Exact, Instructions};
+use verdict::Verdict;
 
 /// One entry a load; empty where time was measured.
 pub(super) fn exact(race: &Race) -> Vec<Exact> {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use record::{Carried, CpuTime, Metric, TrialRecord};
 use stats::{Percentile, Resamples};
 
-use super::merged::Cell;
 use crate::figures::counted;
+use verdict::Cell;
 
 /// How a metric comes out of a cell.
 enum Formula {
@@ -78,7 +78,7 @@ fn mean_time(trial: &TrialRecord) -> (f64, f64) {
 
 /// From the bins of the histogram.
 fn response_time(trial: &TrialRecord) -> (f64, f64) {
-    let bins = trial.latencies.response.bins().iter();
+    let bins = trial.counted().0.bins().iter();
     bins.fold((0.0, 0.0), |(sum, count), (ns, times)| (sum + (ns * times) as f64, count + *times as f64))
 }
 
@@ -130,7 +130,7 @@ impl Ours {
 
 fn of_percentile(cell: &Cell<'_>, percentile: Percentile, resamples: &Resamples) -> Result<Ours, String> {
     let at = |weights: &[u64]| cell.columns.percentile(percentile, weights).map(|ns| ns as f64);
-    let all = vec![1; resamples.units()];
+    let all = resamples.all();
     let count = cell.columns.count(&all);
     if !percentile.is_valid(count) {
         let needed = percentile.samples_needed();
@@ -146,7 +146,7 @@ fn of_quotient(
     of: impl Fn(&TrialRecord) -> (f64, f64),
     resamples: &Resamples,
 ) -> Result<Ours, String> {
-    let mut by_unit = vec![(0.0, 0.0); resamples.units()];
+    let mut by_unit = vec![(0.0, 0.0); resamples.all().len()];
     for (trial, unit) in cell.trials.iter().zip(&cell.unit_of) {
         let (above, below) = of(trial);
         by_unit[*unit].0 += above;
@@ -158,6 +158,6 @@ fn of_quotient(
             .fold((0.0, 0.0), |sum, (unit, weight)| (sum.0 + unit.0 * weight, sum.1 + unit.1 * weight));
         (below > 0.0).then(|| above / below)
     };
-    let value = at(&vec![1; resamples.units()]).ok_or("nothing was counted")?;
+    let value = at(&resamples.all()).ok_or("nothing was counted")?;
     Ok(Ours { value, resampled: resamples.iter().map(at).collect() })
 }

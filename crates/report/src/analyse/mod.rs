@@ -2,26 +2,26 @@
 
 mod by_cpu;
 mod carried;
-mod compare;
 mod describe;
 mod exact;
 mod late;
 mod measured;
-mod merged;
 mod profile;
 mod published;
 mod rates;
+mod reason;
 mod sentence;
+mod stalls;
 mod sweep;
 mod tail;
 mod timeline;
+mod until;
 
-use record::{Entrant, Race};
+use record::{Entrant, Race, Statistic};
+use verdict::{Cells, Comparisons, Unit, Units};
 
-use crate::summary::{Broke, Candidate, Load, Noise, Progress, Role, SCHEMA, Summary};
-use compare::Comparisons;
+use crate::summary::{Broke, Candidate, Load, Noise, Progress, Ratio, Ratios, Role, SCHEMA, Summary};
 pub(crate) use late::late;
-use merged::{Cells, Unit, Units};
 pub(crate) use profile::profiles;
 
 /// Computes the results of a race. A record gives an identical summary on every machine.
@@ -50,9 +50,10 @@ pub fn analyse(race: &Race) -> Summary {
             [] => sentence::verdict(race, &comparisons),
             counted => exact::sentence(counted),
         },
-        notes: notes(race, &units, &noise),
+        notes: notes(race, &cells, &units, &noise),
         sweep: sweep::swept(race, &comparisons),
         timeline: timeline::timeline(race),
+        until: until::pursued(race, &comparisons),
         exact,
         candidates,
         noise,
@@ -80,10 +81,16 @@ fn load(race: &Race, load: &record::Load) -> Load {
 
 fn progress(race: &Race) -> Progress {
     let trials = || race.rounds.iter().flat_map(|round| &round.trials);
+    let rounds = race.rounds.len() as u32;
+    let rounds_missing = race.missing_rounds().iter().map(|range| range.end() - range.start() + 1).sum();
     Progress {
-        rounds_asked: race.header.experiment.rounds,
-        rounds: race.rounds.len() as u32,
-        rounds_missing: race.missing_rounds().iter().map(|range| range.end() - range.start() + 1).sum(),
+        // A race that ends for what it sees was asked for as many as it took.
+        rounds_asked: match race.header.experiment.until {
+            Some(_) => rounds + rounds_missing,
+            None => race.header.experiment.rounds,
+        },
+        rounds,
+        rounds_missing,
         builds: Units::builds(race).len() as u32,
         wall_s: race.end.as_ref().map(|end| end.wall_s),
         stopped: race.end.as_ref().and_then(|end| end.stopped.clone()),
@@ -130,20 +137,40 @@ fn noise(race: &Race, comparisons: &Comparisons) -> Vec<Noise> {
     let entry = |(index, load): (usize, &record::Load)| Noise {
         body_bytes: load.body_bytes,
         requested_rps: load.rate_per_s,
-        ratio: comparisons.ratios(1, index),
-        p50_floor: comparisons.floor(index, compare::Statistic::P50).map(f64::exp_m1),
-        p99_floor: comparisons.floor(index, compare::Statistic::P99).map(f64::exp_m1),
+        ratio: ratios(comparisons, 1, index),
+        p50_floor: comparisons.floor(index, Statistic::P50).map(f64::exp_m1),
+        p99_floor: comparisons.floor(index, Statistic::P99).map(f64::exp_m1),
         rps_floor: comparisons
-            .floor(index, compare::Statistic::Throughput)
+            .floor(index, Statistic::Throughput)
             .filter(|_| comparisons.is_closed(index))
             .map(f64::exp_m1),
-        verdict: comparisons.judged(1, index).verdict,
+        named_floor: until::named_floor(race, comparisons, index),
+        verdict: comparisons.judged(1, index).verdict(),
     };
     race.loads.iter().enumerate().map(entry).collect()
 }
 
+/// The ratio to the reference with its interval.
+fn ratio(comparisons: &Comparisons, entrant: usize, load: usize, of: Statistic) -> Option<Ratio> {
+    let interval = comparisons.interval(entrant, load, of)?;
+    Some(Ratio { value: interval.value, low: interval.low, high: interval.high })
+}
+
+/// The ratios of all percentiles to the reference's; empty for the reference itself.
+fn ratios(comparisons: &Comparisons, entrant: usize, load: usize) -> Ratios {
+    let ratio = |of: Statistic| ratio(comparisons, entrant, load, of);
+    Ratios {
+        p50: ratio(Statistic::P50),
+        p90: ratio(Statistic::P90),
+        p99: ratio(Statistic::P99),
+        p99_9: ratio(Statistic::P99_9),
+        p99_99: ratio(Statistic::P99_99),
+        p99_999: ratio(Statistic::P99_999),
+    }
+}
+
 /// What a reader must know to believe the figures.
-fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
+fn notes(race: &Race, cells: &Cells<'_>, units: &Units, noise: &[Noise]) -> Vec<String> {
     let mut notes = race.notes.clone();
     notes.extend(race.header.machine.facts.get("connections").map(|fewer| format!("connections: {fewer}")));
     if race.end.is_none() {
@@ -170,9 +197,8 @@ fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
         }
         (Unit::Build, _) => {}
     }
-    let differs = |noise: &&Noise| {
-        noise.verdict.is_some_and(|verdict| verdict != crate::summary::Verdict::Indistinguishable)
-    };
+    let differs =
+        |noise: &&Noise| noise.verdict.is_some_and(|verdict| verdict != verdict::Verdict::Indistinguishable);
     let loads = noise.iter().filter(differs).count();
     if loads > 0 {
         notes.push(format!(
@@ -181,5 +207,6 @@ fn notes(race: &Race, units: &Units, noise: &[Noise]) -> Vec<String> {
             noise.len()
         ));
     }
+    notes.extend(stalls::notes(race, cells));
     notes
 }

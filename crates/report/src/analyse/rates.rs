@@ -1,12 +1,11 @@
 //! One candidate at every load.
 
-use record::{CpuTime, Measure, Race};
+use record::{CpuTime, Measure, Race, Statistic};
 use stats::Percentile;
 
-use super::compare::{Comparisons, Statistic};
-use super::merged::{Cell, Cells};
-use super::{by_cpu, carried, describe, tail};
+use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
 use crate::summary::{CurvePoint, Need, Precision, Quantiles, RateSummary};
+use verdict::{Cell, Cells, Comparisons};
 
 /// ±3 %, the precision that readers may want.
 const PRECISION: f64 = 0.03;
@@ -20,12 +19,17 @@ pub(super) fn rates(
     comparisons: &Comparisons,
     entrant: usize,
 ) -> Vec<RateSummary> {
-    (0..race.loads.len())
-        .map(|load| rate(race, cells.cell(entrant, load), comparisons, entrant, load))
-        .collect()
+    (0..race.loads.len()).map(|load| rate(race, cells, comparisons, entrant, load)).collect()
 }
 
-fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize, load: usize) -> RateSummary {
+fn rate(
+    race: &Race,
+    cells: &Cells<'_>,
+    comparisons: &Comparisons,
+    entrant: usize,
+    load: usize,
+) -> RateSummary {
+    let cell = cells.cell(entrant, load);
     let of = &race.loads[load];
     let judged = comparisons.judged(entrant, load);
     let server = cell.cpu(|trial| trial.server_cpu);
@@ -42,17 +46,17 @@ fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize,
         requested_rps: of.rate_per_s,
         of_capacity: of.of_capacity,
         achieved_rps: cell.achieved_rps().filter(|_| measure != Measure::Bandwidth),
-        verdict: judged.verdict.filter(|_| !cell.trials.is_empty()),
+        verdict: judged.verdict().filter(|_| !cell.trials.is_empty()),
         verdict_reason: if cell.trials.is_empty() {
             "no trial counts".to_owned()
         } else {
-            judged.reason.clone()
+            reason::reason(judged, measure)
         },
         response_ns: response(cell),
         service_ns: quantiles(&cell.service, cell.beyond),
         lag_ns: quantiles(&cell.lag, 0),
-        ratio: comparisons.ratios(entrant, load),
-        rps_ratio: if closed { comparisons.ratio(entrant, load, Statistic::Throughput) } else { None },
+        ratio: ratios(comparisons, entrant, load),
+        rps_ratio: if closed { ratio(comparisons, entrant, load, Statistic::Throughput) } else { None },
         carried: carried::carried(cell),
         handshakes: carried::handshakes(cell),
         curve: curve(cell),
@@ -72,9 +76,10 @@ fn rate(race: &Race, cell: &Cell<'_>, comparisons: &Comparisons, entrant: usize,
         connection_errors: cell.sum(|trial| trial.connection_errors),
         unexpected: cell.sum(|trial| trial.unexpected),
         counters: cell.counters(),
+        stalls: stalls::stalls(race, cells, entrant, load),
         tail: tail::tail(race, entrant, cell),
         // Where as many go as can, percentiles are not of interest.
-        needs: if closed { vec![] } else { needs(cell, race.rounds.len()) },
+        needs: if closed { vec![] } else { needs(cell, comparisons.part(entrant, load).rounds) },
         precision: precision(race, comparisons, entrant, load),
     }
 }
@@ -158,13 +163,15 @@ fn needs(cell: &Cell<'_>, rounds: usize) -> Vec<Need> {
 }
 
 fn precision(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize) -> Vec<Precision> {
-    if entrant == 0 {
+    // A race that ends for what it sees has a forecast instead.
+    if entrant == 0 || race.header.experiment.until.is_some() {
         return vec![];
     }
-    let rounds = race.rounds.len() as f64;
+    let part = comparisons.part(entrant, load);
+    let rounds = part.rounds as f64;
     let entry = |of: Statistic| {
-        let half_width_ln = comparisons.spread(entrant, load, of)?.interval(0.05).half_width_ln();
-        let units = comparisons.units() as u32;
+        let half_width_ln = comparisons.spread(entrant, load, of)?.interval(part.alpha()).half_width_ln();
+        let units = part.units as u32;
         let times = stats::units_needed(units, half_width_ln, PRECISION.ln_1p(), UNITS_MAX)
             .map(|needed| f64::from(needed) / f64::from(units));
         let wall_s = race.end.as_ref().map(|end| end.wall_s);

@@ -1,11 +1,13 @@
 //! The race in a sentence: which candidates are indistinguishable from the reference, which is nearest, which costs
 //! most.
 
-use record::{Entrant, Race};
+use record::{Entrant, Race, Statistic};
+use verdict::Comparisons;
 
-use super::compare::{Comparisons, Statistic};
+use super::{ratio, reason};
 use crate::figures;
-use crate::summary::{Ratio, Verdict};
+use crate::summary::Ratio;
+use verdict::Verdict;
 
 /// More names than these are counted.
 const NAMES_MAX: usize = 4;
@@ -74,8 +76,8 @@ struct Contender {
 /// The contenders that were judged, the best first.
 fn field(race: &Race, comparisons: &Comparisons, load: usize, of: Statistic) -> Vec<Contender> {
     let contender = |entrant: usize| {
-        let ratio = comparisons.ratio(entrant, load, of)?;
-        Some(Contender { entrant, ratio, verdict: comparisons.judged(entrant, load).verdict? })
+        let ratio = ratio(comparisons, entrant, load, of)?;
+        Some(Contender { entrant, ratio, verdict: comparisons.judged(entrant, load).verdict()? })
     };
     let mut field: Vec<Contender> = (2..race.header.entrants.len()).filter_map(contender).collect();
     field.sort_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
@@ -102,7 +104,7 @@ fn detail(comparisons: &Comparisons, contender: &Contender, load: usize, of: Sta
     let mut parts = vec![format!("{} {}", comparisons.label(of), figures::change_within(&contender.ratio))];
     if of == Statistic::P50
         && comparisons.judged(contender.entrant, load).by(Statistic::P99) == Some(contender.verdict)
-        && let Some(p99) = comparisons.ratio(contender.entrant, load, Statistic::P99)
+        && let Some(p99) = ratio(comparisons, contender.entrant, load, Statistic::P99)
     {
         parts.push(format!("p99 {}", figures::change_within(&p99)));
     }
@@ -116,8 +118,7 @@ fn nobody(race: &Race, comparisons: &Comparisons, load: usize, reference: &str) 
     if contenders == 0 {
         return format!("only {reference} could run here");
     }
-    let reason = &comparisons.judged(2, load).reason;
-    let reason = if reason.is_empty() { "no trial counts" } else { reason };
+    let reason = reason::reason(comparisons.judged(2, load), race.header.experiment.workload.kind.measure());
     format!("nothing can be said yet: {reason}")
 }
 

@@ -1,8 +1,8 @@
 //! The lines of a sweep out of the cells that a race has: of loads, or of candidates that know their place.
 
-use record::{Load, Measure, Over, Race, Sweep};
+use record::{Load, Measure, Over, Race, Statistic, Sweep};
+use verdict::Comparisons;
 
-use super::compare::{Comparisons, Statistic};
 use crate::sweep::{Swept, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint, unit};
 
 /// Rates that were written as the same share are the same to this.
@@ -49,7 +49,7 @@ impl Curves<'_> {
         let mut charts = vec![];
         for (common, mut loads) in groups {
             loads.sort_by(|a, b| a.0.total_cmp(&b.0));
-            for of in Statistic::drawn(common.closed) {
+            for of in drawn(common.closed) {
                 let line = |entrant: usize| {
                     let cells = loads.iter().map(|(value, load)| (*value, entrant, *load));
                     SweptLine { name: self.name(entrant), points: self.points(cells, *of) }
@@ -73,7 +73,7 @@ impl Curves<'_> {
                 of_capacity: load.of_capacity,
                 closed,
             };
-            for of in Statistic::drawn(closed) {
+            for of in drawn(closed) {
                 let line = |(name, cells): &(String, Vec<(f64, usize)>)| {
                     let cells = cells.iter().map(|(value, entrant)| (*value, *entrant, index));
                     SweptLine { name: name.clone(), points: self.points(cells, *of) }
@@ -172,9 +172,7 @@ impl Curves<'_> {
     }
 }
 
-impl Statistic {
-    /// What a sweep is drawn of: tails, then medians; where as many go as can, how many went.
-    fn drawn(closed: bool) -> &'static [Statistic] {
-        if closed { &[Statistic::Throughput] } else { &[Statistic::P99, Statistic::P50] }
-    }
+/// What a sweep is drawn of: tails, then medians; where as many go as can, how many went.
+fn drawn(closed: bool) -> &'static [Statistic] {
+    if closed { &[Statistic::Throughput] } else { &[Statistic::P99, Statistic::P50] }
 }

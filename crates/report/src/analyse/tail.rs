@@ -2,8 +2,8 @@
 
 use record::{Entrant, Histogram, Race, Underlay, WorkloadKind};
 
-use super::merged::Cell;
 use crate::figures::counted;
+use verdict::Cell;
 
 /// Linux's minimum retransmission time-out (`TCP_RTO_MIN`, 200 ms), less what a clock tick may round off.
 const RTO_MIN_NS: u64 = 190_000_000;
@@ -29,7 +29,8 @@ pub(super) fn tail(race: &Race, entrant: usize, cell: &Cell<'_>) -> Option<Strin
     if !shows_time_outs(race, &race.header.entrants[entrant]) {
         return (expiries > 0).then_some(told);
     }
-    let response = Histogram::from(&cell.response);
+    // The counters are of all of the time, so the samples are too.
+    let response = Histogram::from(cell.whole.as_ref().map_or(&cell.response, |whole| &whole.response));
     let late: u64 = response.bins().iter().filter(|(ns, _)| *ns >= RTO_MIN_NS).map(|(_, count)| count).sum();
     if sent_again == 0 || (expiries == 0 && late == 0) {
         return None;

@@ -4,7 +4,6 @@ use record::{Histogram, Measure, Race, TrialRecord};
 use stats::Percentile;
 
 use super::rates::quantiles;
-use crate::carried;
 use crate::summary::Quantiles;
 use crate::timeline::{Quantity, Timeline, TimelineRow};
 
@@ -80,7 +79,7 @@ impl<'a> Course<'a> {
     fn rows(&self, race: &Race, load: usize) -> Vec<TimelineRow> {
         let measure = race.header.experiment.workload.kind.measure();
         let closed = race.loads[load].rate_per_s.is_none();
-        let rate = self.row(Quantity::Rate(carried::unit(measure)), |trials| {
+        let rate = self.row(Quantity::Rate(measure.unit()), |trials| {
             trials.iter().filter_map(|trial| rate(trial, measure)).reduce(f64::min)
         });
         let counts = COUNTS.iter().map(|(quantity, figure)| {
@@ -99,8 +98,9 @@ impl<'a> Course<'a> {
         }
         let of_trial = |trial: &TrialRecord| {
             let mut response = Histogram::empty_hdr();
-            trial.latencies.response.add_to(&mut response);
-            quantiles(&response, if closed { 0 } else { trial.unanswered() })
+            let (times, beyond) = trial.counted();
+            times.add_to(&mut response);
+            quantiles(&response, if closed { 0 } else { beyond })
         };
         let known: Vec<Vec<Vec<Quantiles>>> = self
             .trials

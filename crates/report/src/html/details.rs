@@ -4,7 +4,7 @@ use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Candidate, Need, RateSummary, Summary, VoidReason};
+use crate::{Candidate, Need, RateSummary, Stalls, Summary, VoidReason, figures};
 
 /// Writes the section on details.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
@@ -133,8 +133,10 @@ fn times(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
     let mut head = vec!["load and time".to_owned()];
     head.extend(text::quantile_columns(&crate::Quantiles::default()).map(|(name, _)| name.to_owned()));
     let rows = loads(summary, candidate).flat_map(|(load, rate)| {
-        [("response", rate.response_ns), ("service", rate.service_ns), ("lag", rate.lag_ns)].map(
-            |(time, quantiles)| {
+        let with_stalls = rate.stalls.as_ref().map(|stalls| ("response, with stalls", stalls.response_ns));
+        let times = [("response", rate.response_ns), ("service", rate.service_ns), ("lag", rate.lag_ns)];
+        times.into_iter().take(1).chain(with_stalls).chain(times.into_iter().skip(1)).map(
+            move |(time, quantiles)| {
                 let figures =
                     text::quantile_columns(&quantiles).map(|(_, ns)| Cell::figure(text::micros_or_none(ns)));
                 Row { name: format!("{load}: {time}"), candidate: None, cells: figures.into() }
@@ -146,12 +148,16 @@ fn times(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
 }
 
 /// What was counted at a load, in the order of the table.
-fn counted(rate: &RateSummary) -> [(&'static str, String); 16] {
+fn counted(rate: &RateSummary) -> [(&'static str, String); 19] {
     let counters = &rate.counters;
+    let stalls = |figure: fn(&Stalls) -> String| rate.stalls.as_ref().map_or("–".to_owned(), figure);
     [
         ("trials that count", text::grouped(rate.trials)),
         ("void trials", text::grouped(rate.void_trials)),
         ("time measured", text::duration(rate.measured_s)),
+        ("of this left out for stalls", stalls(|stalls| figures::percent(stalls.left_out_share))),
+        ("stalls of the nodes' CPUs", stalls(|stalls| text::grouped(stalls.stalls))),
+        ("the longest stall", stalls(|stalls| figures::duration_ns(stalls.longest_ns))),
         ("retransmits", text::grouped(counters.retransmits)),
         ("of these, unnecessary", text::grouped(counters.needless_retransmits)),
         ("segments out of order", text::grouped(counters.out_of_order)),

@@ -76,6 +76,7 @@ pub(super) fn race() -> Summary {
             .to_vec(),
         candidates,
         noise: LOADS.map(noise).to_vec(),
+        until: None,
         exact: Vec::new(),
         published: figures::published(),
         agreements: figures::agreements(),
@@ -254,6 +255,8 @@ fn experiment() -> Experiment {
         sweep: None,
         rounds: 30,
         builds: 6,
+        until: None,
+        budget_s: None,
         slice_ms: 100,
         warmup_ms: 20,
         underlay: Underlay::default(),
@@ -262,6 +265,7 @@ fn experiment() -> Experiment {
         profile: false,
         why_late: false,
         by_cpu: false,
+        witness: true,
         seed: None,
         published: Vec::new(),
         reading: String::new(),
@@ -308,6 +312,7 @@ fn noise((requested_rps, _, _): (Option<f64>, Option<f64>, [f64; 5])) -> Noise {
         p50_floor: Some(floors.0),
         p99_floor: Some(floors.1),
         rps_floor: requested_rps.is_none().then_some(0.032),
+        named_floor: None,
         verdict: Some(Verdict::Indistinguishable),
     }
 }
@@ -424,6 +429,7 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
             client_runqueue_ns: 41_000_000,
             ..Counters::default()
         },
+        stalls: None,
         tail: (of_capacity == Some(0.5))
             .then(|| "2 requests near 204 ms: Linux's minimum RTO, a lost packet".to_owned()),
         needs: vec![need("p99.999", 1_000_000, 72)],
@@ -462,6 +468,7 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         connection_errors: 0,
         unexpected: 0,
         counters: Counters::default(),
+        stalls: None,
         tail: None,
         needs: Vec::new(),
         precision: Vec::new(),

@@ -5,7 +5,7 @@ use record::Measure;
 use super::marks;
 use super::markup::Markup;
 use super::text;
-use crate::{Noise, Summary, carried};
+use crate::{Noise, Summary, carried, until};
 
 /// Writes the head of the page.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
@@ -29,10 +29,21 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                 });
             }
         });
+        ended(m, summary);
         warnings(m, summary);
         absent(m, summary);
     });
     contents(m, summary);
+}
+
+/// How a race that ends for what it sees came to its end.
+fn ended(m: &mut Markup, summary: &Summary) {
+    if let Some(of) = &summary.until {
+        m.leaf("h2", &[("id", "until")], &until::heading(of));
+        m.within("ul", &[], |m| {
+            until::sentences(summary).iter().for_each(|line| m.leaf("li", &[], line));
+        });
+    }
 }
 
 /// Kernel, date and server in a line.
@@ -84,7 +95,7 @@ fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
     }
     let measure = carried::measure(summary);
     if measure != Measure::Latency {
-        let remark = format!("of {}; smaller differences do not count", carried::unit(measure));
+        let remark = format!("of {}; smaller differences do not count", measure.unit());
         return vec![("noise floor", floors(summary, |noise| noise.rps_floor), remark)];
     }
     vec![

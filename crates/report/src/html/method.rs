@@ -48,17 +48,29 @@ fn method(summary: &Summary) -> Vec<String> {
             Some(steering) => format!("Receive steering, the same for all data paths: {steering}."),
             None => "Receive steering is the same for all data paths.".to_owned(),
         },
+        if experiment.witness && !experiment.exact() {
+            "At a rate a witness watches the nodes' CPUs. What was due from 1 ms before the machine did not run one of them \
+            until 3 ms after is left out, whatever became of it; the tables show the figures with it too. A CPU that is \
+            busy does not count as one that did not run."
+                .to_owned()
+        } else {
+            "Nothing watched the machine for stalls: what was late because of one counts.".to_owned()
+        },
         "Percentiles are those of the merged histograms; one is shown if at least ten samples lie beyond it.".to_owned(),
         format!(
-            "Intervals are 95 %, from a bootstrap that draws whole {}, the same for all, so that effects on all cancel.",
-            if summary.progress.builds < 2 { "rounds" } else { "builds" }
+            "Intervals are 95 %, from a bootstrap that draws whole {}, the same for all, so that effects on all cancel.{}",
+            if summary.progress.builds < 2 { "rounds" } else { "builds" },
+            match summary.until {
+                Some(_) => " The race was looked at while it ran, and they are wider for that.",
+                None => "",
+            }
         ),
         format!(
             "A candidate is better or worse if its interval, widened for the number of tests, excludes 1 and the difference \
             exceeds that of {reference} from itself. p99 is tested first, then p50; in a closed loop, answers per second. \
             Otherwise it is indistinguishable."
         ),
-        "A trial is void if the generator was late, its CPU had no headroom, the hypervisor took CPU time, its path was no \
+        "A trial is void if the generator was late, its CPU had no headroom, the machine stood still for half of it, its path was no \
         longer the one that was built, or the machine changed. Void trials are counted and shown, and are in no figure."
             .to_owned(),
     ]
@@ -167,6 +179,7 @@ mod tests {
         fn experiments()(
             workload in workloads(), wire in wires(), candidates in prop::collection::vec(candidates(), 0..4),
             description in "[ -~\n\"\u{7f}<]{0,40}", flags in any::<[bool; 5]>(), rate in 1_u32..100,
+            until in 0_usize..6, budget_s in prop::option::of(1_u32..10_000),
         ) -> Experiment {
             let [same_node, exact, by_cpu, swept, has_vm] = flags;
             let mut asked = fixture::race().experiment;
@@ -186,6 +199,8 @@ mod tests {
             let clock = if exact { Clock::Real } else { Clock::Counted };
             asked.vm = has_vm.then(|| Machines { kernels, exact, clock, ..Machines::default() });
             let values = [1, 8].map(SweepValue::Number).to_vec();
+            asked.until = ["±3%", "p50:0.5%", "p99.9:12.5%", "req/s:1%"].get(until).and_then(|text| text.parse().ok());
+            asked.budget_s = budget_s.filter(|_| asked.until.is_some());
             asked.sweep = swept.then(|| Sweep { over: "connections".parse().expect("it can be swept over"), values });
             asked
         }

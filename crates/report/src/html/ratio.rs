@@ -84,7 +84,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         m.leaf("h2", &[], &format!("{} relative to {reference}", subject(measure)));
         m.within("p", &[("class", "lead")], |m| {
             if measure != Measure::Latency {
-                let unit = carried::unit(measure);
+                let unit = measure.unit();
                 return m.text(&format!(
                     "{unit} that arrived ÷ that of {reference}; right of 1 is faster. Marks are ratios, whiskers their \
                     95 % intervals. The shaded band is the noise floor: the difference of {reference} from itself."

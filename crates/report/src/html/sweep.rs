@@ -103,7 +103,7 @@ fn title(summary: &Summary, sweep: &Swept, chart: &SweptChart) -> String {
     match (chart.of_capacity, chart.requested_rps) {
         (Some(share), _) => parts.push(format!("{} of capacity", text::percent(share))),
         (None, Some(rps)) => {
-            parts.push(format!("{} {}", text::per_second(rps), carried::unit(carried::measure(summary))));
+            parts.push(format!("{} {}", text::per_second(rps), carried::measure(summary).unit()));
         }
         (None, None) => {
             let has_rates = matches!(sweep.axis, AxisUnit::PercentOfCapacity | AxisUnit::PerSecond);

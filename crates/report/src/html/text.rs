@@ -3,7 +3,7 @@
 use record::Placement;
 
 use crate::figures::unpaced;
-use crate::{Load, Quantiles, Ratio, carried};
+use crate::{Load, Quantiles, Ratio};
 
 /// Between groups of three digits: U+202F, narrow and never broken.
 const GROUP: char = '\u{202f}';
@@ -129,7 +129,7 @@ pub(super) fn date(unix_s: u64) -> String {
 pub(super) fn load(load: &Load) -> String {
     let rate = match (load.requested_rps, load.of_capacity) {
         (None, _) => unpaced(load.measure).to_owned(),
-        (Some(rps), None) => format!("{} {}", per_second(rps), carried::unit(load.measure)),
+        (Some(rps), None) => format!("{} {}", per_second(rps), load.measure.unit()),
         (Some(rps), Some(share)) => {
             format!("{:.0}{GROUP}% of capacity · {} req/s", share * 100.0, per_second(rps))
         }

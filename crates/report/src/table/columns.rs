@@ -4,7 +4,8 @@ use record::Measure;
 
 use crate::carried;
 use crate::figures::{self, duration_ns};
-use crate::summary::{Candidate, Load, Quantiles, RateSummary, Verdict};
+use crate::summary::{Candidate, Load, Quantiles, RateSummary};
+use verdict::Verdict;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
@@ -81,7 +82,7 @@ impl Column {
 
     pub(super) fn title(self) -> String {
         let fixed = match self {
-            Column::ThroughputRatio(measure) => return format!("{} × host", carried::unit(measure)),
+            Column::ThroughputRatio(measure) => return format!("{} × host", measure.unit()),
             Column::Cpu(measure) => return format!("CPU µs/{}", carried::cpu_unit(measure)),
             Column::Name => "candidate",
             Column::Achieved => "req/s",

@@ -3,7 +3,8 @@
 use super::grid::{self, Ink, Row};
 use super::{Style, finished, list, sentence};
 use crate::figures;
-use crate::summary::{Exact, Instructions, Summary, Verdict};
+use crate::summary::{Exact, Instructions, Summary};
+use verdict::Verdict;
 
 /// The table of one body size.
 pub(super) fn block(counts: &Exact, style: Style) -> String {

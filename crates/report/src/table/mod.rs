@@ -14,8 +14,9 @@ use record::{Handshakes, Measure, Placement};
 
 use crate::carried;
 use crate::figures::{self, counted, span_s};
+use crate::stalls::Stalls;
 use crate::summary::{Candidate, Load, Noise, Precision, RateSummary, Role, Summary};
-use crate::terminal;
+use crate::{terminal, until};
 use columns::Column;
 pub use exact::kernels;
 use grid::{Ink, Row};
@@ -69,6 +70,9 @@ fn drawn(summary: &Summary, style: Style) -> String {
     }
     summary.late.iter().for_each(|load| text.push_str(&late::block(load, style)));
     summary.profiles.iter().for_each(|profiled| text.push_str(&profile::block(profiled, style)));
+    if let Some(of) = &summary.until {
+        text.push_str(&list(&until::heading(of), &until::sentences(summary)));
+    }
     text.push_str(&cannot_run(summary));
     text.push_str(&published::blocks(summary, style));
     text.push_str(&list("Note", &summary.notes));
@@ -134,13 +138,14 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
     if let Some(noise) = summary.noise.get(index) {
         text.push_str(&noise_line(noise, measure));
     }
+    text.push_str(&stalls(&racing));
     text.push_str(&remarks(&racing));
     text.push_str(&by_cpu::block(summary, index, style));
     text
 }
 
 fn ink(candidate: &Candidate, rate: &RateSummary) -> Ink {
-    use crate::summary::Verdict;
+    use verdict::Verdict;
     match (candidate.role, rate.verdict) {
         (Role::Reference | Role::Control, _) => Ink::Dim,
         (Role::Contender, Some(Verdict::Better)) => Ink::Green,
@@ -154,17 +159,36 @@ fn noise_line(noise: &Noise, measure: Measure) -> String {
     let floors = match (measure, noise.requested_rps) {
         (Measure::Latency, Some(_)) => vec![("p50", noise.p50_floor), ("p99", noise.p99_floor)],
         (Measure::Latency | Measure::Bandwidth | Measure::Packets, _) => {
-            vec![(carried::unit(measure), noise.rps_floor)]
+            vec![(measure.unit(), noise.rps_floor)]
         }
     };
-    let known: Vec<String> = floors
+    let named = noise.named_floor.map(|named| (named.statistic, Some(named.floor)));
+    let known: Vec<String> = named
         .into_iter()
+        .chain(floors)
         .filter_map(|(label, floor)| Some(format!("{label} ±{}", figures::percent(floor?))))
         .collect();
     if known.is_empty() {
         return String::new();
     }
     format!("  Noise, the host against itself: {}. Less than that is indistinguishable.\n", known.join(", "))
+}
+
+/// How much of the time is left out for stalls of the machine, and what p99 would be with it.
+fn stalls(racing: &[(&Candidate, &RateSummary)]) -> String {
+    let seen: Vec<&Stalls> = racing.iter().filter_map(|(_, rate)| rate.stalls.as_ref()).collect();
+    let share = |stalls: &&&Stalls| stalls.left_out_share;
+    let least = seen.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
+    let (Some(least), Some(most)) = (least, seen.iter().max_by(|a, b| share(a).total_cmp(&share(b)))) else {
+        return String::new();
+    };
+    let [least, most] = [least, most].map(|stalls| figures::percent(stalls.left_out_share));
+    let p99 = racing.first().and_then(|(candidate, rate)| {
+        let with = rate.stalls.as_ref()?.response_ns.p99?;
+        Some(format!("; with it the p99 of {} is {}", candidate.name, figures::duration_ns(with)))
+    });
+    let range = if least == most { least } else { format!("{least} to {most}") };
+    format!("  Left out around stalls of the machine: {range} of the time{}.\n", p99.unwrap_or_default())
 }
 
 /// Remarks on single candidates, and the length of a race that would show more.

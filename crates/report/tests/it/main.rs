@@ -25,4 +25,6 @@ mod tail;
 #[cfg(test)]
 mod timeline;
 #[cfg(test)]
+mod until;
+#[cfg(test)]
 mod verdicts;

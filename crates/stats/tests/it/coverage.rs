@@ -7,33 +7,13 @@
 
 use stats::{Columns, Interval, Percentile, Random, Resamples, Sparse, Spread};
 
-/// How much the logarithm of latency scatters, in standard deviations.
-#[derive(Clone, Copy)]
-struct Scatter {
-    /// Scatter from build to build, independent for each candidate.
-    builds: f64,
-    /// From round to round, all candidates alike (the machine's drift).
-    drift: f64,
-    /// From trial to trial.
-    trials: f64,
-}
+use crate::machine::{Scatter, bins, latency_ns, normal};
 
 #[derive(Clone, Copy)]
 struct Design {
     builds: usize,
     rounds_a_build: usize,
     samples: usize,
-}
-
-fn normal(random: &mut Random) -> f64 {
-    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * random.unit()).cos()
-}
-
-/// A latency in nanoseconds: a body, and one in fifty much slower.
-fn latency_ns(random: &mut Random, ln_shift: f64) -> u64 {
-    let slow = if random.unit() < 0.02 { 1.5 } else { 0.0 };
-    (50_000.0 * (ln_shift + slow + 0.25 * normal(random)).exp()) as u64
 }
 
 /// A race of a reference and a candidate that is `factor` times as slow: one column a build.
@@ -58,22 +38,13 @@ fn race(design: Design, scatter: Scatter, factor: f64, random: &mut Random) -> [
     })
 }
 
-/// Bins of half a per cent.
-fn bins(samples: &[u64]) -> Vec<(u64, u64)> {
-    let mut values: Vec<u64> =
-        samples.iter().map(|ns| (((*ns as f64).ln() * 200.0).round() / 200.0).exp() as u64).collect();
-    values.sort_unstable();
-    values.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u64)).collect()
-}
-
 fn spread(columns: &[Columns; 2], percentile: Percentile, resamples: &Resamples) -> Spread {
     let [reference, candidate] = columns;
     let ratio = |weights: &[u64]| {
         let below = reference.percentile(percentile, weights)?;
         Some(candidate.percentile(percentile, weights)? as f64 / below as f64)
     };
-    let all = vec![1; resamples.units()];
-    let value = ratio(&all).expect("there are samples");
+    let value = ratio(&resamples.all()).expect("there are samples");
     Spread::new(value, resamples.iter().map(ratio), resamples.units()).expect("there are several builds")
 }
 

@@ -3,4 +3,8 @@
 #[cfg(test)]
 mod coverage;
 #[cfg(test)]
+mod looks;
+#[cfg(test)]
+mod machine;
+#[cfg(test)]
 mod search;

@@ -11,7 +11,7 @@ const ROWS: [&[&str]; 7] = [
     &["linux", "stats"],
     &["bpf"],
     &["plan", "record", "cni"],
-    &["load", "watch", "datapath", "tune", "vm"],
+    &["load", "watch", "datapath", "tune", "vm", "verdict"],
     &["lab", "doctor", "host", "report"],
     &["agent"],
     &["hostgap"],
@@ -19,7 +19,8 @@ const ROWS: [&[&str]; 7] = [
 /// What serves the project and not the product: no row, and no product crate uses it outside tests.
 const TOOLS: [&str; 2] = ["testkit", "xtask"];
 /// Crates that may use less than their row allows.
-const NARROWER: [(&str, &[&str]); 1] = [("report", &["record", "stats"])];
+const NARROWER: [(&str, &[&str]); 2] =
+    [("report", &["record", "stats", "verdict"]), ("verdict", &["record", "stats"])];
 
 /// The offences of all crates in a folder.
 pub(crate) fn check(crates: &Path) -> Result<Vec<String>> {
@@ -107,7 +108,11 @@ mod tests {
             "[dev-dependencies]\ntestkit.workspace = true\nxtask.workspace = true\n",
             &["xtask"],
         );
-        check_one("report", "plan.workspace = true\nrecord.workspace = true\n", &["only record, stats"]);
+        check_one(
+            "report",
+            "plan.workspace = true\nrecord.workspace = true\n",
+            &["only record, stats, verdict"],
+        );
         check_one("cloud", "", &["no row"]);
         check_one("xtask", "lab.workspace = true\n", &[]);
     }

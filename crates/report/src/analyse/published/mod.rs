@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 
 use record::{Metric, Published, Race, Rate};
 use stats::{Random, Resamples, Spread};
+use verdict::{Cells, Part, noise_floor};
 
-use super::compare::noise_floor;
 use super::measured::Ours;
-use super::merged::Cells;
 use super::rates::UNITS_MAX;
 use crate::figures;
 use crate::published::{Agreement, Agreements, PublishedFigure, side};
@@ -23,9 +22,10 @@ use crate::summary::Ratio;
 struct Source<'a> {
     race: &'a Race,
     cells: &'a Cells<'a>,
-    resamples: Resamples,
-    /// Computed once for each candidate, load and metric.
-    known: BTreeMap<(usize, usize, Metric), Result<Ours, String>>,
+    /// The same as everywhere in the report, by the number of units.
+    resamples: BTreeMap<usize, Resamples>,
+    /// Computed once for each candidate, load, metric and number of units.
+    known: BTreeMap<(usize, usize, Metric, usize), Result<Ours, String>>,
 }
 
 /// The comparison of a race with the figures of its experiment.
@@ -44,10 +44,7 @@ pub(super) fn compared(race: &Race, cells: &Cells<'_>) -> Compared {
 }
 
 fn figures(race: &Race, cells: &Cells<'_>) -> Vec<PublishedFigure> {
-    // The same resamples as everywhere in the report.
-    let mut random = Random::from_seed(race.header.seed);
-    let resamples = Resamples::draw(cells.units, Resamples::COUNT, &mut random);
-    let mut source = Source { race, cells, resamples, known: BTreeMap::new() };
+    let mut source = Source { race, cells, resamples: BTreeMap::new(), known: BTreeMap::new() };
     let all = &race.header.experiment.published;
     all.iter().map(|figure| source.beside(figure, all)).collect()
 }
@@ -85,11 +82,12 @@ impl Source<'_> {
             beside.published_ratio = published_ratio(figure, &against, all);
         }
         if let (Ok(entrant), Some(load)) = (&entrants[0], load) {
-            let known = self.known(*entrant, load, metric).as_ref().ok();
+            let units = self.cells.part(*entrant, load).units;
+            let known = self.known(*entrant, load, metric, units).as_ref().ok();
             beside.ours = known.zip(figure.scale()).map(|(ours, scale)| ours.value / scale);
         }
         if let ([Ok(entrant), Ok(against)], Some(load), false) = (&entrants, load, is_divisor) {
-            beside.ratio = self.ratio([*entrant, *against], load, metric).map(|spread| ratio(&spread));
+            beside.ratio = self.ratio([*entrant, *against], load, metric);
         }
         if is_divisor {
             beside.agreement = Agreement::Reference;
@@ -124,7 +122,8 @@ impl Source<'_> {
         }
         for entrant in entrants {
             let name = self.race.header.entrants[entrant].name.clone();
-            if let Err(why) = self.known(entrant, load, metric) {
+            let units = self.cells.part(entrant, load).units;
+            if let Err(why) = self.known(entrant, load, metric, units) {
                 return Some(format!("{why}, {name}"));
             }
         }
@@ -135,7 +134,7 @@ impl Source<'_> {
     fn judge(&mut self, beside: &mut PublishedFigure, metric: Metric) {
         let (Some(ratio), Some(load)) = (beside.ratio, beside.load) else { return };
         // Against the control: what the race cannot distinguish from noise.
-        let floor = self.ratio([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
+        let floor = self.spread([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
         let ours = rule::Ours { ratio: &ratio, floor };
         let judged = match (beside.direction, beside.published_ratio) {
             (Some(direction), _) => rule::direction(direction, ours),
@@ -165,24 +164,37 @@ impl Source<'_> {
         Some(rounds.ceil() as u64)
     }
 
-    fn known(&mut self, entrant: usize, load: usize, metric: Metric) -> &Result<Ours, String> {
-        let (cells, resamples) = (self.cells, &self.resamples);
+    fn known(&mut self, entrant: usize, load: usize, metric: Metric, units: usize) -> &Result<Ours, String> {
+        let (cells, seed) = (self.cells, self.race.header.seed);
+        let resamples = self.resamples.entry(units).or_insert_with(|| {
+            Resamples::draw_first(units, cells.units, Resamples::COUNT, &mut Random::from_seed(seed))
+        });
         self.known
-            .entry((entrant, load, metric))
+            .entry((entrant, load, metric, units))
             .or_insert_with(|| Ours::of(cells.cell(entrant, load), metric, resamples))
     }
 
     /// The ratio of our figures of two candidates.
-    fn ratio(&mut self, entrants: [usize; 2], load: usize, metric: Metric) -> Option<Spread> {
+    fn ratio(&mut self, entrants: [usize; 2], load: usize, metric: Metric) -> Option<Ratio> {
+        let spread = self.spread(entrants, load, metric)?;
+        let alphas = entrants.map(|entrant| self.cells.part(entrant, load)).map(Part::alpha);
+        let interval = spread.interval(alphas[0].min(alphas[1]));
+        Some(Ratio { value: interval.value, low: interval.low, high: interval.high })
+    }
+
+    /// The scatter of that ratio, over the units that both have.
+    fn spread(&mut self, entrants: [usize; 2], load: usize, metric: Metric) -> Option<Spread> {
+        let units = entrants.map(|entrant| self.cells.part(entrant, load).units);
+        let units = units[0].min(units[1]);
         for entrant in entrants {
-            let _computed = self.known(entrant, load, metric);
+            let _computed = self.known(entrant, load, metric, units);
         }
-        let of = |entrant: usize| self.known.get(&(entrant, load, metric))?.as_ref().ok();
+        let of = |entrant: usize| self.known.get(&(entrant, load, metric, units))?.as_ref().ok();
         let [above, below] = entrants.map(of);
         let (above, below) = (above?, below?);
         let resampled =
             above.resampled.iter().zip(&below.resampled).map(|(above, below)| Some((*above)? / (*below)?));
-        Spread::new(above.value / below.value, resampled, self.cells.units)
+        Spread::new(above.value / below.value, resampled, units)
     }
 
     /// The place of a candidate that raced; otherwise why it is not there.
@@ -258,11 +270,6 @@ fn same_place(one: &Published, other: &Published) -> bool {
 fn valid(ratio: Ratio) -> Option<Ratio> {
     let parts = [ratio.value, ratio.low, ratio.high];
     parts.iter().all(|part| part.is_finite() && *part > 0.0).then_some(ratio)
-}
-
-fn ratio(spread: &Spread) -> Ratio {
-    let interval = spread.interval(0.05);
-    Ratio { value: interval.value, low: interval.low, high: interval.high }
 }
 
 /// The two ratios and the noise.

@@ -1,0 +1,151 @@
+//! The builds of a race: topologies are made, raced for some rounds, and taken down.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use plan::Unit;
+use record::{Header, Line, Load, Round, Writer};
+use stats::Random;
+
+use super::goal::Goal;
+use super::rounds::{CONTENDERS_FROM, Course, Rounded};
+use super::{Finished, Race, take_down};
+use crate::machine::{drifted, machine};
+use crate::{Event, LabError};
+
+/// What outlives a build.
+struct UnderWay {
+    goal: Goal,
+    loads: Vec<Load>,
+    broken: BTreeSet<usize>,
+    rng: Random,
+    /// Trials done.
+    done: u64,
+    /// The machine when the race began.
+    facts: record::Machine,
+    started: Instant,
+}
+
+impl Race {
+    /// Build after build, until the goal is reached.
+    pub(super) fn builds(
+        &self,
+        header: &Header,
+        claim: &Unit,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Finished, LabError> {
+        let mut under_way = UnderWay {
+            goal: Goal::of(header),
+            loads: Vec::new(),
+            broken: BTreeSet::new(),
+            rng: Random::from_seed(self.seed),
+            done: 0,
+            facts: machine(&self.method.cpus, self.settings.scheduling)?,
+            started: Instant::now(),
+        };
+        for build in 0.. {
+            if !under_way.goal.goes_on(build) {
+                break;
+            }
+            if !self.build(build, &mut under_way, claim, writer, tell)? {
+                return Ok(Finished::Stopped);
+            }
+            if let Some(look) = under_way.goal.look() {
+                let (undecided, comparisons) = under_way.goal.undecided();
+                let left = under_way.goal.left().unwrap_or_default();
+                tell(Event::Looked { builds: look.builds, undecided, comparisons, left });
+                writer.append(&Line::Look(look))?;
+            }
+        }
+        under_way.goal.last_look().map_or(Ok(()), |look| writer.append(&Line::Look(look)))?;
+        Ok(Finished::Whole)
+    }
+
+    /// One build with its rounds. `false` if asked to stop.
+    fn build(
+        &self,
+        build: u32,
+        under_way: &mut UnderWay,
+        claim: &Unit,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        under_way.goal.begin();
+        tell(Event::Building { build, of: under_way.goal.builds() });
+        let stood = self.stand_up(&under_way.broken, &under_way.goal, claim, &mut under_way.rng)?;
+        let Some(mut runners) = stood else { return Ok(false) };
+        if build == 0 {
+            let Some(found) = self.loads(&mut runners, writer, tell)? else {
+                take_down(runners)?;
+                return Ok(false);
+            };
+            under_way.goal.announce(&found);
+            under_way.loads = found;
+        }
+        let loads = under_way.loads.clone();
+        let total = u64::from(self.experiment.rounds) * (runners.len() * loads.len()) as u64;
+        let (rng, done) = (under_way.rng.clone(), under_way.done);
+        let mut course = Course { loads: &loads, runners, rng, done, total };
+        for round in under_way.goal.rounds_of(build) {
+            if !self.recorded_round(&mut course, under_way, (round, build), writer, tell)? {
+                take_down(course.runners)?;
+                return Ok(false);
+            }
+        }
+        let last = under_way.goal.builds() == Some(build + 1);
+        if last && !self.after_rounds(&mut course, writer, tell)? {
+            take_down(course.runners)?;
+            return Ok(false);
+        }
+        (under_way.rng, under_way.done) = (course.rng, course.done);
+        take_down(course.runners)?;
+        Ok(true)
+    }
+
+    /// One round, judged and written down. `false` if asked to stop.
+    fn recorded_round(
+        &self,
+        course: &mut Course<'_>,
+        under_way: &mut UnderWay,
+        (round, build): (u32, u32),
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        let Some(rounded) = self.round(course, &under_way.goal, round, tell)? else { return Ok(false) };
+        under_way.broken.extend(rounded.broken.iter().map(|broken| broken.entrant));
+        let last_to_break = rounded.broken.last().cloned();
+        let mut judged = self.judged(rounded, (round, build), &under_way.facts)?;
+        let elapsed = under_way.started.elapsed();
+        judged.ended_s = Some(elapsed.as_secs_f64());
+        under_way.goal.add(&judged);
+        writer.append(&Line::Round(judged))?;
+        let alone = course.runners.len() <= CONTENDERS_FROM && !under_way.goal.anyone_left();
+        if let Some(broken) = last_to_break.filter(|_| alone) {
+            take_down(std::mem::take(&mut course.runners))?;
+            let candidate = self.contenders[broken.entrant].name.clone();
+            return Err(LabError::Broken { candidate, what: broken.why });
+        }
+        let (ran, of) = (round + 1, under_way.goal.rounds());
+        let left = under_way.goal.left().or_else(|| Some(elapsed * (of? - ran) / ran));
+        tell(Event::Round { done: ran, of, left: left.unwrap_or(Duration::ZERO) });
+        Ok(true)
+    }
+
+    /// A round as it is written down. If a fact of the machine has changed since the race's start, none of it counts.
+    fn judged(
+        &self,
+        rounded: Rounded,
+        (round, build): (u32, u32),
+        facts: &record::Machine,
+    ) -> Result<Round, LabError> {
+        let Rounded { mut trials, broken } = rounded;
+        let now = machine(&self.method.cpus, self.settings.scheduling)?;
+        if let Some(what) = drifted(facts, &now) {
+            for trial in trials.iter_mut().filter(|trial| trial.void.is_none()) {
+                trial.void = Some(record::Void::FactsChanged { what: what.clone() });
+            }
+        }
+        Ok(Round { round, build, ended_s: None, trials, broken })
+    }
+}

@@ -1,0 +1,116 @@
+//! Watching the nodes' CPUs for stalls of the machine, and what that costs.
+
+use std::sync::Arc;
+
+use bpf::witness::Witness;
+use load::Outcome;
+use load::witness::{AFTER_NS, BEFORE_NS, watching};
+use record::{Experiment, Load, Stall, WitnessCost, Witnessed};
+
+use crate::trial::{Method, run};
+use crate::{LabError, Standing, workload};
+
+/// Slices with the witness, and as many without, before the first round. Twelve pairs of 0.1 s know the median to about
+/// one per cent on a shared virtual machine.
+const PAIRS: u32 = 12;
+
+/// A witness of the nodes' CPUs. `Err` says why there is none, in words.
+pub(crate) fn witness(experiment: &Experiment, method: &Method) -> Result<Arc<Witness>, String> {
+    if !experiment.witness {
+        return Err("none: not wanted".to_owned());
+    }
+    if experiment.exact() || !workload::of(experiment.workload.kind).has_capacity() {
+        return Err("none: no request of this workload is due at an instant".to_owned());
+    }
+    watching(&method.cpus.all()).map(Arc::new).map_err(|error| format!("none: {error:#}"))
+}
+
+/// What it takes for a stall and leaves out for one, with its cost at the highest rate; without a rate it has none.
+pub(crate) fn describe(
+    witness: &Witness,
+    reference: &mut Standing,
+    method: &Method,
+    loads: &[Load],
+) -> Result<record::Witness, LabError> {
+    let senses = witness.senses();
+    let highest = loads.iter().filter(|load| load.rate_per_s.is_some());
+    let highest = highest
+        .max_by(|one, other| one.rate_per_s.partial_cmp(&other.rate_per_s).expect("rates are numbers"));
+    Ok(record::Witness {
+        period_ns: senses.period_ns,
+        late_ns: senses.late_ns,
+        stolen_ns: senses.stolen_ns,
+        before_ns: BEFORE_NS,
+        after_ns: AFTER_NS,
+        cost: highest.map_or(Ok(None), |load| cost(witness, reference, method, load))?,
+    })
+}
+
+/// The reference's median with the witness ÷ without. Each pair begins with the other one than the pair before.
+fn cost(
+    witness: &Witness,
+    reference: &mut Standing,
+    method: &Method,
+    load: &Load,
+) -> Result<Option<WitnessCost>, LabError> {
+    let mut logarithms = Vec::new();
+    for pair in 0..PAIRS {
+        let mut medians = [0.0; 2];
+        let watched_first = pair % 2 == 0;
+        for watched in [watched_first, !watched_first] {
+            let outcome = run(reference, method, load, method.slice, watched.then_some(witness))?;
+            medians[usize::from(watched)] = outcome.response.value_at_quantile(0.5) as f64;
+        }
+        if medians.iter().all(|median| *median > 0.0) {
+            logarithms.push((medians[1] / medians[0]).ln());
+        }
+    }
+    Ok(summed_up(&logarithms, load.rate_per_s.unwrap_or(0.0)))
+}
+
+/// The mean of the pairs with Student's interval; `None` of fewer than two.
+fn summed_up(logarithms: &[f64], rate_per_s: f64) -> Option<WitnessCost> {
+    let count = logarithms.len();
+    if count < 2 {
+        return None;
+    }
+    let mean = logarithms.iter().sum::<f64>() / count as f64;
+    let variance = logarithms.iter().map(|ln| (ln - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
+    let half = stats::student_t_quantile(count as u32 - 1, 0.05) * (variance / count as f64).sqrt();
+    let [ratio, low, high] = [mean, mean - half, mean + half].map(f64::exp);
+    Some(WitnessCost { rate_per_s, ratio, low, high, pairs: count as u32 })
+}
+
+/// What the witness saw of a trial, for the record.
+pub(crate) fn recorded(outcome: &Outcome) -> Option<Witnessed> {
+    let seen = outcome.witnessed.as_ref()?;
+    let begin_ns = outcome.started_ns.cast_signed();
+    let stall = |stall: &bpf::witness::Stall| Stall {
+        cpu: stall.cpu,
+        from_ns: stall.from_ns.cast_signed() - begin_ns,
+        to_ns: stall.to_ns.cast_signed() - begin_ns,
+        late_ns: stall.late_ns,
+        stolen_ns: stall.stolen_ns,
+    };
+    Some(Witnessed {
+        intended: seen.intended,
+        response: record::Histogram::from(&seen.response),
+        left_out_ns: seen.left_out_ns,
+        stalls: seen.stalls.iter().map(stall).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_the_mean_of_its_pairs() {
+        let cost = summed_up(&[0.01, 0.03, 0.02], 5e4).unwrap();
+        assert_eq!((cost.pairs, cost.rate_per_s), (3, 5e4));
+        assert!((cost.ratio - 0.02_f64.exp()).abs() < 1e-12);
+        // Student's t of two degrees of freedom is 4.3027; the standard error is 0.01 / √3.
+        assert!((cost.high.ln() - 0.02 - 4.3027 * 0.01 / 3.0_f64.sqrt()).abs() < 1e-5);
+        assert!(summed_up(&[0.01], 5e4).is_none());
+    }
+}

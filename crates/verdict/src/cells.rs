@@ -1,0 +1,315 @@
+//! The trials of a record, merged by candidate and load; void ones stand aside.
+
+use std::collections::BTreeSet;
+
+use hdrhistogram::Histogram as Hdr;
+use record::{Counters, CpuTime, Histogram, Leaving, Measure, Race, TrialRecord, Until};
+use stats::{Columns, Interval, Level, Random, Resamples, Sparse, Spread};
+
+/// The unit of resampling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// A build with all its rounds.
+    Build,
+    /// A round: the race had one build only.
+    Round,
+}
+
+/// The units of a race.
+#[derive(Debug)]
+pub struct Units {
+    /// What they are.
+    pub unit: Unit,
+    /// How many there are.
+    pub count: usize,
+    /// The unit of each round of the record.
+    of_round: Vec<usize>,
+}
+
+impl Units {
+    /// Builds where there are several, else rounds.
+    pub fn of(race: &Race) -> Units {
+        let builds = Units::builds(race);
+        if builds.len() < 2 {
+            let count = race.rounds.len();
+            return Units { unit: Unit::Round, count, of_round: (0..count).collect() };
+        }
+        let place = |build| builds.iter().position(|other| *other == build).expect("every build is listed");
+        let of_round = race.rounds.iter().map(|round| place(round.build)).collect();
+        Units { unit: Unit::Build, count: builds.len(), of_round }
+    }
+
+    /// The builds that the record has rounds of.
+    pub fn builds(race: &Race) -> Vec<u32> {
+        let builds: BTreeSet<u32> = race.rounds.iter().map(|round| round.build).collect();
+        builds.into_iter().collect()
+    }
+}
+
+/// In how much of a race a candidate was visited at a load: in all of it, unless it left.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// The first so many units.
+    pub units: usize,
+    /// The first so many rounds.
+    pub rounds: usize,
+    /// The level at which it is judged.
+    pub level: Level,
+}
+
+impl Part {
+    /// The probability with which an interval that is shown misses the truth.
+    pub fn alpha(&self) -> f64 {
+        Part::alpha_at(self.level)
+    }
+
+    /// The same at any level.
+    pub(crate) fn alpha_at(level: Level) -> f64 {
+        0.05 * level.share()
+    }
+}
+
+/// A trial and the number of its unit.
+type Tried<'a> = (usize, &'a TrialRecord);
+
+/// A candidate at a load, with all its valid trials.
+#[derive(Debug)]
+pub struct Cell<'a> {
+    /// The trials that count.
+    pub trials: Vec<&'a TrialRecord>,
+    /// The unit of each trial.
+    pub unit_of: Vec<usize>,
+    /// Trials that do not.
+    pub void: Vec<&'a TrialRecord>,
+    /// received − intended, in nanoseconds; without the machine's stalls, where a witness watched.
+    pub response: Hdr<u64>,
+    /// received − sent, in nanoseconds.
+    pub service: Hdr<u64>,
+    /// sent − intended, in nanoseconds.
+    pub lag: Hdr<u64>,
+    /// Requests that are in no histogram of answers: they stand above every answer.
+    pub beyond: u64,
+    /// Response times that count, one column a unit, with what lies beyond.
+    pub columns: Columns,
+    /// Where a witness watched, the same with the machine's stalls; else `None`.
+    pub whole: Option<Whole>,
+    /// Expected answers, or what else the race is read by, and measured nanoseconds of each unit.
+    pub answered: Vec<(u64, u64)>,
+}
+
+/// All response times of a cell, those beside the machine's stalls included.
+#[derive(Debug)]
+pub struct Whole {
+    /// received − intended, in nanoseconds.
+    pub response: Hdr<u64>,
+    /// Requests without an expected answer.
+    pub beyond: u64,
+    /// Response times, one column a unit, with what lies beyond.
+    pub columns: Columns,
+    /// Time left out for stalls and measured time of each unit, in nanoseconds.
+    pub left_out: Vec<(u64, u64)>,
+}
+
+/// All cells of a race.
+#[derive(Debug)]
+pub struct Cells<'a> {
+    loads: usize,
+    /// How many candidates there are, reference and control included.
+    pub entrants: usize,
+    /// How many units the race has.
+    pub units: usize,
+    /// When the race was to end for what it sees.
+    pub until: Option<Until>,
+    /// What the trials are compared by.
+    pub measure: Measure,
+    /// True where throughput is the question: as many requests go as can, or there are no requests.
+    pub closed: Vec<bool>,
+    /// Who broke, by entrant.
+    pub broke: Vec<bool>,
+    parts: Vec<Part>,
+    cells: Vec<Cell<'a>>,
+}
+
+impl<'a> Cells<'a> {
+    /// Of all trials of a race.
+    pub fn of(race: &'a Race, units: &Units) -> Cells<'a> {
+        let (entrants, loads) = (race.header.entrants.len(), race.loads.len());
+        let mut trials: Vec<Vec<Tried<'_>>> = vec![vec![]; entrants * loads];
+        for (round, unit) in race.rounds.iter().zip(&units.of_round) {
+            for trial in &round.trials {
+                trials[trial.entrant * loads + trial.load].push((*unit, trial));
+            }
+        }
+        let measure = race.header.experiment.workload.kind.measure();
+        let part = |(index, trials): (usize, &Vec<Tried<'_>>)| {
+            let visited = trials.iter().map(|(unit, _)| unit + 1).max().unwrap_or(0);
+            Part {
+                units: visited,
+                rounds: units.of_round.iter().filter(|unit| **unit < visited).count(),
+                level: level(race, index / loads, index % loads),
+            }
+        };
+        let parts = trials.iter().enumerate().map(part).collect();
+        let closed = |load: &record::Load| load.rate_per_s.is_none() || measure != Measure::Latency;
+        let cell = |(index, trials): (usize, Vec<Tried<'a>>)| {
+            Cell::of(&trials, units.count, closed(&race.loads[index % loads]), measure)
+        };
+        Cells {
+            loads,
+            entrants,
+            units: units.count,
+            until: race.header.experiment.until,
+            measure,
+            closed: race.loads.iter().map(closed).collect(),
+            broke: (0..entrants).map(|entrant| race.broke(entrant).is_some()).collect(),
+            parts,
+            cells: trials.into_iter().enumerate().map(cell).collect(),
+        }
+    }
+
+    /// A candidate's trials at a load.
+    pub fn cell(&self, entrant: usize, load: usize) -> &Cell<'a> {
+        &self.cells[entrant * self.loads + load]
+    }
+
+    /// How many loads there are.
+    pub fn loads(&self) -> usize {
+        self.loads
+    }
+
+    /// In how much of the race a candidate was visited at a load.
+    pub fn part(&self, entrant: usize, load: usize) -> &Part {
+        &self.parts[entrant * self.loads + load]
+    }
+
+    /// All candidates with all loads.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (entrants, loads) = (self.entrants, self.loads);
+        (0..entrants).flat_map(move |entrant| (0..loads).map(move |load| (entrant, load)))
+    }
+}
+
+/// The level at which a candidate is judged. It is that of a look only if what the look saw made it leave.
+fn level(race: &Race, entrant: usize, load: usize) -> Level {
+    match (race.header.experiment.until, race.left(entrant, load)) {
+        (None, _) => Level::Whole,
+        (Some(_), Some((look, Leaving::Different))) => Level::Early { look: look.number },
+        (Some(_), _) => Level::Last,
+    }
+}
+
+impl<'a> Cell<'a> {
+    fn of(all: &[Tried<'a>], units: usize, closed: bool, measure: Measure) -> Cell<'a> {
+        let (void, counted): (Vec<Tried<'a>>, Vec<Tried<'a>>) =
+            all.iter().partition(|(_, trial)| trial.void.is_some());
+        let mut answered = vec![(0, 0); units];
+        let (mut service, mut lag) = (Histogram::empty_hdr(), Histogram::empty_hdr());
+        for (unit, trial) in &counted {
+            trial.latencies.service.add_to(&mut service);
+            trial.latencies.lag.add_to(&mut lag);
+            answered[*unit].0 += trial.work(measure);
+            answered[*unit].1 += trial.duration_ns;
+        }
+        let (response, beyond, columns) = merged(&counted, units, closed, TrialRecord::counted);
+        Cell {
+            columns,
+            beyond,
+            whole: whole(&counted, units, closed),
+            unit_of: counted.iter().map(|(unit, _)| *unit).collect(),
+            trials: counted.into_iter().map(|(_, trial)| trial).collect(),
+            void: void.into_iter().map(|(_, trial)| trial).collect(),
+            response,
+            service,
+            lag,
+            answered,
+        }
+    }
+
+    /// The ratio of a figure to another cell's of the same race, over the first units, with the interval that misses the
+    /// truth with probability `alpha`. The figure is of units that count so and so often.
+    pub fn ratio(
+        &self,
+        below: &Cell<'_>,
+        units: usize,
+        seed: u64,
+        alpha: f64,
+        figure: impl Fn(&Cell<'_>, &[u64]) -> Option<f64>,
+    ) -> Option<Interval> {
+        let width = self.columns.width();
+        let resamples = Resamples::draw_first(units, width, Resamples::COUNT, &mut Random::from_seed(seed));
+        let ratio = |weights: &[u64]| Some(figure(self, weights)? / figure(below, weights)?);
+        let spread = Spread::new(ratio(&resamples.all())?, resamples.iter().map(ratio), units)?;
+        Some(spread.interval(alpha))
+    }
+
+    /// The sum of a figure over the trials that count.
+    pub fn sum(&self, figure: impl Fn(&TrialRecord) -> u64) -> u64 {
+        self.trials.iter().map(|trial| figure(trial)).sum()
+    }
+
+    /// Expected answers per second of measured time.
+    pub fn achieved_rps(&self) -> Option<f64> {
+        let duration_ns = self.sum(|trial| trial.duration_ns);
+        (duration_ns > 0).then(|| self.sum(|trial| trial.answered_in_time) as f64 / duration_ns as f64 * 1e9)
+    }
+
+    /// The CPU time of a node over the trials that count.
+    pub fn cpu(&self, node: impl Fn(&TrialRecord) -> CpuTime) -> CpuTime {
+        let mut sum = CpuTime::default();
+        self.trials.iter().for_each(|trial| sum += node(trial));
+        sum
+    }
+
+    /// What the stacks counted over the trials that count.
+    pub fn counters(&self) -> Counters {
+        self.trials.iter().map(|trial| trial.counters).fold(Counters::default(), |sum, more| Counters {
+            retransmits: sum.retransmits + more.retransmits,
+            needless_retransmits: sum.needless_retransmits + more.needless_retransmits,
+            out_of_order: sum.out_of_order + more.out_of_order,
+            rto_expiries: sum.rto_expiries + more.rto_expiries,
+            softnet_drops: sum.softnet_drops + more.softnet_drops,
+            udp_errors: sum.udp_errors + more.udp_errors,
+            wire_drops: sum.wire_drops + more.wire_drops,
+            client_involuntary_switches: sum.client_involuntary_switches + more.client_involuntary_switches,
+            client_switches: sum.client_switches + more.client_switches,
+            client_runqueue_ns: sum.client_runqueue_ns + more.client_runqueue_ns,
+        })
+    }
+}
+
+/// The response times of trials and what lies beyond, all together and one column a unit.
+fn merged(
+    trials: &[Tried<'_>],
+    units: usize,
+    closed: bool,
+    of: impl for<'t> Fn(&'t TrialRecord) -> (&'t Histogram, u64),
+) -> (Hdr<u64>, u64, Columns) {
+    let mut by_unit: Vec<(Hdr<u64>, u64)> = vec![(Histogram::empty_hdr(), 0); units];
+    for (unit, trial) in trials {
+        let (response, beyond) = &mut by_unit[*unit];
+        let (times, unanswered) = of(trial);
+        times.add_to(response);
+        *beyond += if closed { 0 } else { unanswered };
+    }
+    let mut response = Histogram::empty_hdr();
+    by_unit.iter().for_each(|(unit, _)| response.add(unit).expect("all have the same bounds"));
+    let bins: Vec<_> = by_unit.iter().map(|(unit, _)| Histogram::from(unit)).collect();
+    let sparse: Vec<Sparse<'_>> = bins
+        .iter()
+        .zip(&by_unit)
+        .map(|(bins, (_, beyond))| Sparse { bins: bins.bins(), beyond: *beyond })
+        .collect();
+    (response, by_unit.iter().map(|(_, beyond)| beyond).sum(), Columns::new(&sparse))
+}
+
+/// With the machine's stalls; `None` where nothing watched.
+fn whole(trials: &[Tried<'_>], units: usize, closed: bool) -> Option<Whole> {
+    trials.iter().find(|(_, trial)| trial.witnessed.is_some())?;
+    let (response, beyond, columns) = merged(trials, units, closed, TrialRecord::whole);
+    let mut left_out = vec![(0, 0); units];
+    for (unit, trial) in trials {
+        left_out[*unit].0 += trial.witnessed.as_ref().map_or(0, |seen| seen.left_out_ns);
+        left_out[*unit].1 += trial.duration_ns;
+    }
+    Some(Whole { response, beyond, columns, left_out })
+}

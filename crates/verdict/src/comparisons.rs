@@ -1,0 +1,203 @@
+//! Compares all candidates with the reference, and the reference with itself.
+//!
+//! All candidates are resampled jointly: the n-th resample draws the same builds for each, so that an effect of a
+//! build or a moment on all of them cancels in the ratio. A candidate that left a race that ends for what it sees is
+//! compared over the builds that it raced in, with the same builds of the reference and of the control, and at the level
+//! of the look at which it left.
+
+use std::collections::BTreeMap;
+
+use record::{Measure, Statistic, Until};
+use stats::{Interval, Level, Random, Resamples, Spread};
+
+use crate::judged::{Judged, Test, noise_floor};
+use crate::samples::Samples;
+use crate::{Cells, Part};
+
+/// The error that a race may make about a candidate.
+const ALPHA: f64 = 0.05;
+
+/// All comparisons of a race.
+#[derive(Debug)]
+pub struct Comparisons {
+    loads: usize,
+    units: usize,
+    measure: Measure,
+    until: Option<Until>,
+    closed: Vec<bool>,
+    /// Who broke. They raced on fewer builds than the reference, and what a build did to both cancels no more.
+    broke: Vec<bool>,
+    /// By candidate and load.
+    parts: Vec<Part>,
+    /// By candidate, load and units: those of each candidate over its own, of reference and control over all that a
+    /// candidate has.
+    samples: BTreeMap<(usize, usize, usize), [Samples; 7]>,
+    /// Ratios to the reference, by candidate, load and statistic.
+    spreads: Vec<[Option<Spread>; 7]>,
+    judged: Vec<Judged>,
+}
+
+impl Comparisons {
+    /// Of all statistics. A seed gives the same resamples on every machine.
+    pub fn of(cells: &Cells<'_>, seed: u64) -> Comparisons {
+        Comparisons::of_those(cells, seed, &Statistic::ALL)
+    }
+
+    /// Of some statistics alone; the others are as if there were too few samples.
+    pub(crate) fn of_those(cells: &Cells<'_>, seed: u64, wanted: &[Statistic]) -> Comparisons {
+        let mut comparisons = Comparisons {
+            loads: cells.loads(),
+            units: cells.units,
+            measure: cells.measure,
+            until: cells.until,
+            closed: cells.closed.clone(),
+            broke: cells.broke.clone(),
+            parts: cells.pairs().map(|(entrant, load)| *cells.part(entrant, load)).collect(),
+            samples: samples(cells, seed, wanted),
+            spreads: vec![],
+            judged: vec![],
+        };
+        let against_reference = |(entrant, load)| {
+            let units = comparisons.part(entrant, load).units;
+            Statistic::ALL.map(|of| comparisons.ratio_over(units, entrant, load, of))
+        };
+        comparisons.spreads = cells.pairs().map(against_reference).collect();
+        let judge = |(entrant, load): (usize, usize)| {
+            comparisons.judged_at(entrant, load, comparisons.part(entrant, load).level)
+        };
+        comparisons.judged = cells.pairs().map(judge).collect();
+        comparisons
+    }
+
+    /// The verdict on a candidate at a load.
+    pub fn judged(&self, entrant: usize, load: usize) -> &Judged {
+        // A record without a control has no noise, and a load without candidates has none to judge.
+        self.judged.get(entrant * self.loads + load).unwrap_or(&Judged::Unknown)
+    }
+
+    /// What a statistic is called in this race.
+    pub fn label(&self, of: Statistic) -> &'static str {
+        of.label(self.measure)
+    }
+
+    /// True where throughput is the question.
+    pub fn is_closed(&self, load: usize) -> bool {
+        self.closed[load]
+    }
+
+    /// In how much of the race a candidate was visited at a load.
+    pub fn part(&self, entrant: usize, load: usize) -> &Part {
+        &self.parts[entrant * self.loads + load]
+    }
+
+    /// The ratio to the reference; `None` where it has no interval, and for the reference itself.
+    pub fn spread(&self, entrant: usize, load: usize, of: Statistic) -> Option<Spread> {
+        self.spreads.get(entrant * self.loads + load).and_then(|spreads| spreads[of as usize])
+    }
+
+    /// A candidate's own figure with its interval, if it has one. A broken candidate has none, since it raced on fewer
+    /// builds.
+    pub fn own(&self, entrant: usize, load: usize, of: Statistic) -> Option<(f64, Option<Interval>)> {
+        let part = self.parts.get(entrant * self.loads + load)?;
+        let samples = &self.samples.get(&(entrant, load, part.units))?[of as usize];
+        let value = samples.value.filter(|value| value.is_finite())?;
+        let spread = samples.spread(part.units).filter(|_| !self.broke[entrant]);
+        Some((value, spread.map(|spread| spread.interval(part.alpha()))))
+    }
+
+    /// The ratio to the reference with the interval that holds the truth in 95 % of all races, looks or not.
+    pub fn interval(&self, entrant: usize, load: usize, of: Statistic) -> Option<Interval> {
+        Some(self.spread(entrant, load, of)?.interval(self.part(entrant, load).alpha()))
+    }
+
+    /// The difference of a statistic, in the logarithm, that exceeds noise: half the interval of the reference against
+    /// itself, or the difference between the two if that is larger.
+    pub fn floor(&self, load: usize, of: Statistic) -> Option<f64> {
+        self.spread(1, load, of).as_ref().map(noise_floor)
+    }
+
+    /// What verdicts at a load are taken from, the first that decides: what the race was to know, if a statistic was
+    /// named; then p99, because tails are what users wait for, then p50, which resolves smaller differences. Where as
+    /// many requests go as can, latency is the length of the queue that the client keeps, and throughput is the question.
+    pub fn deciding(&self, load: usize) -> Vec<Statistic> {
+        let closed = self.closed[load];
+        let usual: &[Statistic] =
+            if closed { &[Statistic::Throughput] } else { &[Statistic::P99, Statistic::P50] };
+        let named = self.until.and_then(|until| until.statistic_at(closed));
+        let others = usual.iter().copied().filter(|of| Some(*of) != named);
+        named.into_iter().chain(others).collect()
+    }
+
+    /// The verdict at a level.
+    pub(crate) fn judged_at(&self, entrant: usize, load: usize, level: Level) -> Judged {
+        if entrant == 0 {
+            return Judged::Reference;
+        }
+        if self.broke[entrant] {
+            return Judged::Broke;
+        }
+        let units = self.part(entrant, load).units;
+        let alpha = ALPHA * level.share() / self.tests(entrant).max(1) as f64;
+        let test = |of: Statistic| {
+            let spread = self.spread(entrant, load, of)?;
+            // The control is judged by its interval alone: against a floor computed from itself it could never differ.
+            let floor = match entrant {
+                1 => 0.0,
+                _ => noise_floor(&self.ratio_over(units, 1, load, of)?),
+            };
+            Some(Test::of(of, &spread, alpha, floor))
+        };
+        let tests: Vec<Test> = self.deciding(load).into_iter().filter_map(test).collect();
+        match tests.as_slice() {
+            [] if self.units < 2 => Judged::OneUnit,
+            [] => Judged::Unknown,
+            [..] => Judged::Tested(tests),
+        }
+    }
+
+    /// The ratio to the reference over the first units of the race.
+    fn ratio_over(&self, units: usize, entrant: usize, load: usize, of: Statistic) -> Option<Spread> {
+        if entrant == 0 || self.broke[entrant] || self.broke[0] {
+            return None;
+        }
+        let samples = |entrant: usize| Some(&self.samples.get(&(entrant, load, units))?[of as usize]);
+        samples(entrant)?.over(samples(0)?, units)
+    }
+
+    /// How many tests a candidate undergoes; its intervals are adjusted for that (Bonferroni), so that of all verdicts
+    /// on a candidate that does not differ, 95 % are right together.
+    fn tests(&self, entrant: usize) -> usize {
+        let tested = |load: usize| {
+            // While a race is looked at the number must not depend on what it has so far: a verdict would change when a
+            // later load has enough samples.
+            let counts = |of: &Statistic| self.until.is_some() || self.spread(entrant, load, *of).is_some();
+            self.deciding(load).into_iter().filter(counts).count()
+        };
+        (0..self.loads).map(tested).sum()
+    }
+}
+
+/// The samples that comparisons need.
+fn samples(
+    cells: &Cells<'_>,
+    seed: u64,
+    wanted: &[Statistic],
+) -> BTreeMap<(usize, usize, usize), [Samples; 7]> {
+    let mut resamples: BTreeMap<usize, Resamples> = BTreeMap::new();
+    let mut samples = BTreeMap::new();
+    for (entrant, load) in cells.pairs() {
+        let units = cells.part(entrant, load).units;
+        let drawn = resamples.entry(units).or_insert_with(|| {
+            Resamples::draw_first(units, cells.units, Resamples::COUNT, &mut Random::from_seed(seed))
+        });
+        for of in [entrant, 0, 1].into_iter().filter(|of| *of < cells.entrants) {
+            samples.entry((of, load, units)).or_insert_with(|| {
+                Statistic::ALL.map(|statistic| match wanted.contains(&statistic) {
+                    true => Samples::of(cells.cell(of, load), statistic, drawn),
+                    false => Samples::default(),
+                })
+            });
+        }
+    }
+    samples
+}

@@ -1,0 +1,129 @@
+//! A verdict, and the tests that it rests on.
+
+use record::Statistic;
+use serde::Serialize;
+use stats::{Interval, Spread};
+
+/// The comparison with the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is the reference.
+    Reference,
+    /// Faster, beyond the noise.
+    Better,
+    /// Slower, beyond the noise.
+    Worse,
+    /// The difference, if there is one, is smaller than what this race can see.
+    Indistinguishable,
+}
+
+/// The test of one statistic.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Test {
+    /// What was compared.
+    pub of: Statistic,
+    /// What this statistic alone says.
+    pub verdict: Verdict,
+    /// The ratio to the reference with the interval at `alpha`.
+    pub interval: Interval,
+    /// The probability with which the interval misses the truth.
+    pub alpha: f64,
+    /// What the ratio must differ from 1 by, in the logarithm; 0 for the control.
+    pub floor: f64,
+}
+
+impl Test {
+    /// Of a ratio; the floor is 0 where there is no second rule.
+    pub(crate) fn of(of: Statistic, spread: &Spread, alpha: f64, floor: f64) -> Test {
+        let interval = spread.interval(alpha);
+        let (above, below) = verdict_above(of);
+        let verdict = if interval.holds(1.0) || interval.value.ln().abs() <= floor {
+            Verdict::Indistinguishable
+        } else if interval.value > 1.0 {
+            above
+        } else {
+            below
+        };
+        Test { of, verdict, interval, alpha, floor }
+    }
+
+    /// True if the interval alone says that there is a difference.
+    pub fn excludes_one(&self) -> bool {
+        !self.interval.holds(1.0)
+    }
+
+    /// True if it found a difference.
+    pub fn differs(&self) -> bool {
+        self.verdict != Verdict::Indistinguishable
+    }
+}
+
+/// The verdicts on a ratio above 1 and below.
+fn verdict_above(of: Statistic) -> (Verdict, Verdict) {
+    match of {
+        Statistic::Throughput => (Verdict::Better, Verdict::Worse),
+        Statistic::P50
+        | Statistic::P90
+        | Statistic::P99
+        | Statistic::P99_9
+        | Statistic::P99_99
+        | Statistic::P99_999 => (Verdict::Worse, Verdict::Better),
+    }
+}
+
+/// The verdict on a candidate at a load, and what it rests on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Judged {
+    /// All others are divided by it.
+    Reference,
+    /// It broke, and raced in only some of the rounds.
+    Broke,
+    /// A single round gives no interval.
+    OneUnit,
+    /// There are too few samples, or no control for the noise.
+    Unknown,
+    /// The tests in their order: the first that finds a difference decides.
+    Tested(Vec<Test>),
+}
+
+impl Judged {
+    /// The verdict, where there is one.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Judged::Reference => Some(Verdict::Reference),
+            Judged::Broke | Judged::OneUnit | Judged::Unknown => None,
+            Judged::Tested(_) => {
+                Some(self.decisive().map_or(Verdict::Indistinguishable, |decisive| decisive.verdict))
+            }
+        }
+    }
+
+    /// The test that decided; `None` if none found a difference.
+    pub fn decisive(&self) -> Option<&Test> {
+        self.tests().iter().find(|test| test.differs())
+    }
+
+    /// The tests in their order.
+    pub fn tests(&self) -> &[Test] {
+        match self {
+            Judged::Tested(tests) => tests,
+            Judged::Reference | Judged::Broke | Judged::OneUnit | Judged::Unknown => &[],
+        }
+    }
+
+    /// The verdict of one statistic.
+    pub fn by(&self, statistic: Statistic) -> Option<Verdict> {
+        self.tests().iter().find(|test| test.of == statistic).map(|test| test.verdict)
+    }
+}
+
+/// A difference, in the logarithm, that is too small to matter even in a race without noise, as in counted time.
+const NOTHING: f64 = 0.001;
+
+/// The noise floor, in the logarithm, from the ratio of the control to the reference: half of its 95 % interval, or its
+/// distance from 1 if that is more.
+pub fn noise_floor(control: &Spread) -> f64 {
+    let interval = control.interval(0.05);
+    interval.half_width_ln().max(interval.value.ln().abs()).max(NOTHING)
+}

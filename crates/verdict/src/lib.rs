@@ -1,0 +1,15 @@
+//! From the trials of a record to comparisons and verdicts.
+//!
+//! One place, because two ask: `lab` while a race runs, for whether a candidate is decided and may leave; `report`
+//! afterwards, for what came out. From the same record both get the same. It renders nothing and measures nothing.
+
+mod cells;
+mod comparisons;
+mod judged;
+mod looks;
+mod samples;
+
+pub use cells::{Cell, Cells, Part, Unit, Units};
+pub use comparisons::Comparisons;
+pub use judged::{Judged, Test, Verdict, noise_floor};
+pub use looks::{last_look, look, undecided};

@@ -1,0 +1,71 @@
+//! Looks at a race that runs: what is decided and may leave.
+
+use record::{Leaving, Left, Look, Race, Statistic, Until};
+use stats::{Level, PRECISE_FROM, look_due};
+
+use crate::{Cells, Comparisons, Part, Units};
+
+/// The look that is due after the builds that a race has, with what leaves at it; `None` if none is due.
+pub fn look(race: &Race) -> Option<Look> {
+    let until = race.header.experiment.until?;
+    let builds = Units::builds(race).len() as u32;
+    let number = look_due(builds)?;
+    let units = Units::of(race);
+    let cells = Cells::of(race, &units);
+    let comparisons = Comparisons::of_those(&cells, race.header.seed, &asked(&until));
+    let leaves = |(entrant, load): (usize, usize)| {
+        let why = leaving(&comparisons, &until, (entrant, load), (number, builds))?;
+        Some(Left { entrant, load, why })
+    };
+    let left = undecided(race).into_iter().filter_map(leaves).collect();
+    Some(Look { number, builds, rounds: race.rounds.len() as u32, left })
+}
+
+/// The look at the end: all that is left leaves undecided.
+pub fn last_look(race: &Race) -> Look {
+    let number = race.looks.last().map_or(0, |look| look.number) + 1;
+    let builds = Units::builds(race).len() as u32;
+    let left = |(entrant, load)| Left { entrant, load, why: Leaving::Ended };
+    let left = undecided(race).into_iter().map(left).collect();
+    Look { number, builds, rounds: race.rounds.len() as u32, left }
+}
+
+/// The contenders that race on, each with its load. Where there are none at all it is the control that is to be known.
+pub fn undecided(race: &Race) -> Vec<(usize, usize)> {
+    let entrants = race.header.entrants.iter().enumerate();
+    let racing = |entrant: usize| race.broke(entrant).is_none();
+    let contenders: Vec<usize> = entrants
+        .skip(2)
+        .filter(|(entrant, one)| one.unmet.is_empty() && racing(*entrant))
+        .map(|(entrant, _)| entrant)
+        .collect();
+    let those = if contenders.is_empty() { vec![1] } else { contenders };
+    let pairs = those.into_iter().flat_map(|entrant| (0..race.loads.len()).map(move |load| (entrant, load)));
+    pairs.filter(|(entrant, load)| race.left(*entrant, *load).is_none()).collect()
+}
+
+/// What a look is about: the statistic of each load.
+fn asked(until: &Until) -> Vec<Statistic> {
+    [true, false].into_iter().filter_map(|closed| until.statistic_at(closed)).collect()
+}
+
+/// Whether a candidate leaves a load, and why. A difference of another statistic is no reason: it would end the race
+/// before what was asked is known.
+fn leaving(
+    comparisons: &Comparisons,
+    until: &Until,
+    (entrant, load): (usize, usize),
+    (number, builds): (u32, u32),
+) -> Option<Leaving> {
+    let Some(of) = until.statistic_at(comparisons.is_closed(load)) else { return Some(Leaving::NotAsked) };
+    let spread = comparisons.spread(entrant, load, of)?;
+    // Being precise is asked first: its level is the milder one.
+    let last = Part::alpha_at(Level::Last);
+    if builds >= PRECISE_FROM && spread.interval(last).half_width_ln() <= until.half_width_ln() {
+        return Some(Leaving::Precise);
+    }
+    let judged = comparisons.judged_at(entrant, load, Level::Early { look: number });
+    let found = judged.tests().iter().any(|test| test.of == of && test.differs());
+    // The control is there for the noise of all the others, and stays.
+    (found && entrant > 1).then_some(Leaving::Different)
+}
