@@ -7,6 +7,7 @@
 mod attach;
 mod ffi;
 pub mod forward;
+pub mod late;
 pub mod pins;
 pub mod splice;
 pub mod witness;

@@ -79,6 +79,12 @@ impl Progress {
             Event::Looked { builds, undecided, comparisons, left } => {
                 self.line(&looked(*builds, undecided, *comparisons, *left));
             }
+            Event::Watching { name, done, total } => {
+                if *done == 0 && self.bar.is_none() {
+                    speak::aside("watching for late answers");
+                }
+                self.message(&format!("late answers {}/{total}  {name}", done + 1));
+            }
             Event::Profiling { name, done, total } => {
                 if *done == 0 && self.bar.is_none() {
                     speak::aside("profiling");

@@ -129,6 +129,10 @@ pub(crate) struct Args {
     /// rate.
     #[arg(long)]
     profile: bool,
+    /// After the race, find out why the answers beyond p99 are late (docs/late.md): eight seconds each, at the highest
+    /// rate.
+    #[arg(long)]
+    why_late: bool,
     /// Show the time of each CPU, not only the sum of a node's CPUs.
     #[arg(long)]
     by_cpu: bool,
@@ -318,6 +322,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     args.wire.change(&mut experiment.underlay);
     experiment.workload.ipv6 |= args.ipv6;
     experiment.profile |= args.profile;
+    experiment.why_late |= args.why_late;
     experiment.by_cpu |= args.by_cpu;
     experiment.witness &= !args.no_witness;
     if args.same_node {

@@ -189,6 +189,7 @@ impl LabError {
             LabError::Record(error) => error.remedy(),
             LabError::Privileges(_)
             | LabError::NoTopology(_)
+            | LabError::NoIpv6
             | LabError::CannotRun { .. }
             | LabError::UnknownPath { .. }
             | LabError::Settings { .. }

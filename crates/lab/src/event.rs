@@ -105,6 +105,15 @@ pub enum Event {
         /// The most time that is left.
         left: Duration,
     },
+    /// A slice begins whose late answers are looked at; the rounds are over.
+    Watching {
+        /// The candidate.
+        name: String,
+        /// Visits done so far.
+        done: usize,
+        /// Visits to do in all.
+        total: usize,
+    },
     /// A slice of a profile begins; the rounds are over.
     Profiling {
         /// The candidate.

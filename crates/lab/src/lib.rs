@@ -12,6 +12,7 @@ mod event;
 mod exclusive;
 mod guest;
 mod home;
+mod late;
 mod limits;
 mod machine;
 mod profile;

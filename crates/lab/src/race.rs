@@ -31,7 +31,7 @@ use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
 use crate::trial::Method;
 use crate::witness::witness;
-use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, profile, workload};
+use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, profile, workload};
 use goal::Goal;
 
 /// What a race needs beside its experiment.
@@ -118,6 +118,9 @@ impl Race {
         answers_suffice(&experiment, &server)?;
         if experiment.profile {
             profile::possible(&method.cpus)?;
+        }
+        if experiment.why_late {
+            late::possible(experiment.workload.kind, &method.cpus.all())?;
         }
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let fewer_connections = granted.fewer;

@@ -114,6 +114,7 @@ impl Search {
         }
         experiment.candidates = vec![Candidate { required: true, ..sought.candidate.clone() }];
         experiment.profile = false;
+        experiment.why_late = false;
         let mut found = contenders(&experiment.candidates, facts, &settings.plugins)?;
         // The reference and its control come first; the host as it is is the reference.
         found.remove(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bpf::witness::Witness;
 use linux::cpu::Scheduling;
 use load::witness::{Witnessed, run_witnessed};
-use load::{Client, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
+use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::traffic::Work;
@@ -116,6 +116,30 @@ pub(crate) fn run(
     duration: Duration,
     witness: Option<&Witness>,
 ) -> Result<Outcome, LabError> {
+    let (run, rate_per_s) = (asked(standing, method, load, duration), load.rate_per_s);
+    let clients = standing.clients(load.body_bytes);
+    let outcome = match witness.filter(|_| rate_per_s.is_some()) {
+        Some(witness) => run_witnessed(clients, &run, &Live::default(), witness),
+        None => load::run(clients, &run),
+    };
+    ran(standing, outcome)
+}
+
+/// The same; each request that was due goes to `log` when it has ended.
+pub(crate) fn run_with_log(
+    standing: &mut Standing,
+    method: &Method,
+    load: &Load,
+    duration: Duration,
+    log: &mut (dyn FnMut(&[Exchange]) + Send),
+) -> Result<Outcome, LabError> {
+    let run = asked(standing, method, load, duration);
+    let outcome = load::run_logged(standing.clients(load.body_bytes), &run, &Live::default(), log);
+    ran(standing, outcome)
+}
+
+/// What is asked of the generator.
+fn asked(standing: &mut Standing, method: &Method, load: &Load, duration: Duration) -> Run {
     let schedule = match load.rate_per_s {
         Some(rate_per_s) => Schedule::Constant { rate_per_s },
         None => Schedule::Saturate,
@@ -123,18 +147,18 @@ pub(crate) fn run(
     let patience = standing.topology.shape.wires.patience();
     let clients = standing.clients(load.body_bytes);
     let connections = clients.iter().map(Client::connections).sum();
-    let run = Run {
+    Run {
         drain: patience.drain(load.body_bytes, connections),
         wait: Wait::Sleep,
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),
         scheduling: method.scheduling,
         ..Run::new(schedule, duration)
-    };
-    let outcome = match witness.filter(|_| load.rate_per_s.is_some()) {
-        Some(witness) => run_witnessed(clients, &run, &Live::default(), witness),
-        None => load::run(clients, &run),
-    };
+    }
+}
+
+/// A run's outcome; its failure in the lab's words.
+fn ran(standing: &mut Standing, outcome: Result<Outcome, LoadError>) -> Result<Outcome, LabError> {
     match outcome {
         Ok(outcome) => Ok(outcome),
         Err(error) => {

@@ -129,6 +129,11 @@ impl Client {
         self.connections.len()
     }
 
+    /// The local port of each connection; `None` where it has no socket, or one without ports.
+    pub fn local_ports(&self) -> Vec<Option<u16>> {
+        self.connections.iter().map(Connection::local_port).collect()
+    }
+
     /// Whether the kernel stamps packets.
     pub(crate) fn stamps(&self) -> bool {
         self.pool.stamps

@@ -236,6 +236,11 @@ impl Connection {
             }
     }
 
+    /// The local port of its socket.
+    pub(crate) fn local_port(&self) -> Option<u16> {
+        self.link.as_ref()?.local_port()
+    }
+
     /// Whether the connection resumed a session; `None` without TLS, and before its handshake is done.
     pub(crate) fn resumed(&self) -> Option<bool> {
         self.link.as_ref()?.resumed()

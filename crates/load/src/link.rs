@@ -58,6 +58,12 @@ pub(crate) enum Received {
 }
 
 impl Link {
+    /// The port that the kernel has chosen for this end.
+    pub(crate) fn local_port(&self) -> Option<u16> {
+        let address = rustix::net::getsockname(&*self.socket).ok()?;
+        Some(SocketAddr::try_from(address).ok()?.port())
+    }
+
     /// Starts a connection without waiting for it. Its socket is registered once, edge-triggered, for both directions:
     /// so a request costs one `send` and one `recv` and no `epoll_ctl`, but a reader must read until it is empty.
     pub(crate) fn open(target: &Target, stamps: bool, poller: &Poller, tag: Tag) -> Result<Link, Fault> {

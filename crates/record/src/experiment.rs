@@ -69,6 +69,11 @@ pub struct Experiment {
     /// Omitted from records if false, as with [`Experiment::placement`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub profile: bool,
+    /// After the rounds, find out why the answers beyond p99 are late.
+    ///
+    /// Omitted from records if false, as with [`Experiment::placement`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub why_late: bool,
     /// Record the time of every single CPU, besides that of the nodes as a whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_cpu: bool,
@@ -270,6 +275,7 @@ impl Default for Experiment {
             placement: Placement::default(),
             vm: None,
             profile: false,
+            why_late: false,
             by_cpu: false,
             witness: defaults::witness(),
             seed: None,

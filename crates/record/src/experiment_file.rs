@@ -233,6 +233,7 @@ warmup_ms = 30
 seed = 7
 placement = "same_node"
 profile = true
+why_late = true
 
 [workload]
 body_bytes = [100, 4096]
@@ -283,6 +284,7 @@ builds = 3
         assert_eq!((cni.path.as_str(), cni.cni.as_deref()), ("", Some("ptp.conflist")));
         assert_eq!((experiment.underlay.mtu, experiment.seed), (9001, Some(7)));
         assert_eq!((experiment.placement, experiment.profile), (crate::Placement::SameNode, true));
+        assert!(experiment.why_late);
         let again = toml::to_string(&experiment).unwrap();
         let without_quick = Experiment { quick: None, ..experiment };
         assert_eq!(Experiment::from_toml(&again).unwrap(), without_quick, "{again}");
@@ -307,6 +309,7 @@ builds = 3
         let written = toml::to_string(&experiment).unwrap();
         assert!(experiment.placement.is_usual() && !written.contains("placement"));
         assert!(!experiment.profile && !written.contains("profile"));
+        assert!(!experiment.why_late && !written.contains("why_late"));
         assert!(experiment.rates.is_empty() && experiment.candidates.is_empty() && experiment.seed.is_none());
     }
 

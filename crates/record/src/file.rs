@@ -258,6 +258,7 @@ impl Race {
             rounds: vec![],
             looks: vec![],
             profiles: vec![],
+            late: vec![],
             end: None,
             notes,
         };
@@ -325,6 +326,16 @@ impl Race {
                     return Err("a profile appears twice".to_owned());
                 }
                 self.profiles.push(profile);
+            }
+            Line::Late(late) => {
+                if late.entrant >= self.header.entrants.len() || late.load >= self.loads.len() {
+                    return Err("late answers are of an unknown entrant or load".to_owned());
+                }
+                let same = |other: &crate::Late| (other.entrant, other.load) == (late.entrant, late.load);
+                if self.late.iter().any(same) {
+                    return Err("late answers of an entrant at a load appear twice".to_owned());
+                }
+                self.late.push(late);
             }
             Line::End { wall_s, stopped } => self.end = Some(End { wall_s, stopped }),
         }

@@ -10,6 +10,7 @@ mod experiment;
 mod experiment_file;
 mod file;
 mod histogram;
+mod late;
 mod look;
 mod profile;
 mod published;
@@ -31,6 +32,7 @@ pub use experiment::{AuthorsRun, Candidate, Experiment, Placement, Steering, Und
 pub use experiment_file::ExperimentError;
 pub use file::{Record, RecordError, Writer};
 pub use histogram::Histogram;
+pub use late::{Cause, Late, Retransmitted};
 pub use look::{Leaving, Left, Look};
 pub use profile::Profile;
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};

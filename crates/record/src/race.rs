@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, Look, Profile, Setting, TrialRecord};
+use crate::{Experiment, Late, Look, Profile, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub enum Line {
     Look(Look),
     /// Where a candidate's time went at a load; after the last round, if requested.
     Profile(Profile),
+    /// Why a candidate's answers were late at a load; after the last round, if requested.
+    Late(Late),
     /// The race came to its end; a file without it was cut off.
     End {
         /// From the first packet to the last, in seconds.
@@ -52,6 +54,8 @@ pub struct Race {
     pub looks: Vec<Look>,
     /// Where each candidate's time went, if that was asked.
     pub profiles: Vec<Profile>,
+    /// Why each candidate's answers were late, if that was asked.
+    pub late: Vec<Late>,
     /// How it ended; `None`: the file was cut off.
     pub end: Option<End>,
     /// What the reader had to put up with, in words.
@@ -71,11 +75,12 @@ impl Race {
             next = round.round.saturating_add(1);
         }
         let is_whole = self.end.as_ref().is_some_and(|end| end.stopped.is_none());
-        // Profiles are taken after the last round.
+        // These are taken after the last round.
+        let is_after = !self.profiles.is_empty() || !self.late.is_empty();
         let ran = match self.header.experiment.until {
             // As many as the last look saw.
             Some(_) => self.looks.last().map_or(0, |look| look.rounds),
-            None if is_whole || !self.profiles.is_empty() => self.header.experiment.rounds,
+            None if is_whole || is_after => self.header.experiment.rounds,
             None => 0,
         };
         if next < ran {

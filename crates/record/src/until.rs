@@ -134,6 +134,11 @@ impl Experiment {
                        without `until`";
             return Err(out_of_range("until", until, why));
         }
+        if self.why_late {
+            let why = "late answers are looked at for all candidates after the last build, and they leave before; ask \
+                       in a race without `until`";
+            return Err(out_of_range("until", until, why));
+        }
         Ok(())
     }
 }
@@ -197,6 +202,7 @@ mod tests {
         assert!(error("budget_s = 90").contains("without that, set `rounds`"));
         assert!(error("until = \"3%\"\nbudget_s = 0").contains("`budget_s` is 0: 1 to 604800"));
         assert!(error("until = \"3%\"\nprofile = true").contains("profile in a race without"));
+        assert!(error("until = \"3%\"\nwhy_late = true").contains("ask in a race without"));
         let stream = "until = \"p99:3%\"\n[workload]\nkind = \"tcp-stream\"\nbody_bytes = [1000]";
         assert!(error(stream).contains("compared by Mbit/s"), "{}", error(stream));
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use verdict::Verdict;
 
 use crate::by_cpu::CpuShares;
+use crate::late::LateLoad;
 use crate::profile::ProfiledLoad;
 use crate::published::{Agreements, PublishedFigure};
 use crate::stalls::Stalls;
@@ -59,6 +60,9 @@ pub struct Summary {
     /// Where CPU time went, one entry a sampled load; empty where it was not asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfiledLoad>,
+    /// Why answers were late, one entry a load that was looked at; empty where it was not asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<LateLoad>,
     /// Published figures for the same question.
     pub published: Vec<PublishedFigure>,
     /// How many of those stand how to ours.

@@ -3,6 +3,7 @@
 
 mod arp;
 mod frame;
+mod late;
 mod limits;
 mod links;
 mod mounts;

@@ -94,7 +94,7 @@ impl Race {
             }
         }
         let last = under_way.goal.builds() == Some(build + 1);
-        if last && self.experiment.profile && !self.profile(&mut course, writer, tell)? {
+        if last && !self.after_rounds(&mut course, writer, tell)? {
             take_down(course.runners)?;
             return Ok(false);
         }

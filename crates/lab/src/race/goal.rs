@@ -51,6 +51,7 @@ impl Goal {
             rounds: vec![],
             looks: vec![],
             profiles: vec![],
+            late: vec![],
             end: None,
             notes: vec![],
         };

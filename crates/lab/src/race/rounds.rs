@@ -1,4 +1,4 @@
-//! A round: each candidate once at each load, shuffled; and after the last the samples of a profile.
+//! A round: each candidate once at each load, shuffled; and after the last what was asked beside.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -8,6 +8,7 @@ use stats::Random;
 
 use super::Race;
 use super::goal::Goal;
+use crate::late::late;
 use crate::profile::profile;
 use crate::standing::Standing;
 use crate::{Event, LabError, workload};
@@ -115,8 +116,35 @@ impl Race {
         Ok(())
     }
 
+    /// What was asked beside the rounds, on the last build. `false` if asked to stop.
+    pub(super) fn after_rounds(
+        &self,
+        course: &mut Course<'_>,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        if self.experiment.why_late && !self.late(course, writer, tell)? {
+            return Ok(false);
+        }
+        Ok(!self.experiment.profile || self.profile(course, writer, tell)?)
+    }
+
+    /// Watches all candidates for the causes of late answers and writes them down. `false` if asked to stop.
+    fn late(
+        &self,
+        course: &mut Course<'_>,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        let stop = || self.settings.stop.load(Ordering::Relaxed);
+        let found = late(&mut course.runners, course.loads, &self.method, &mut course.rng, stop, tell)?;
+        let Some(found) = found else { return Ok(false) };
+        found.into_iter().try_for_each(|late| writer.append(&Line::Late(late)))?;
+        Ok(true)
+    }
+
     /// Samples all candidates and writes it down. `false` if asked to stop.
-    pub(super) fn profile(
+    fn profile(
         &self,
         course: &mut Course<'_>,
         writer: &mut Writer,

@@ -4,6 +4,7 @@
 
 mod cni;
 mod home;
+mod late;
 mod one_side;
 mod path;
 mod paths;

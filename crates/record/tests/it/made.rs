@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use record::{
-    Candidate, Capacity, Counters, CpuTime, Entrant, Experiment, Header, Histogram, Latencies, Line, Load,
-    Machine, Profile, Rate, Round, SCHEMA, TrialRecord, Void, Workload,
+    Candidate, Capacity, Cause, Counters, CpuTime, Entrant, Experiment, Header, Histogram, Late, Latencies,
+    Line, Load, Machine, Profile, Rate, Retransmitted, Round, SCHEMA, TrialRecord, Void, Workload,
 };
 
 fn entrant(name: &str, unmet: &[&str]) -> Entrant {
@@ -100,6 +100,30 @@ pub(crate) fn profile(entrant: usize) -> Profile {
         lost: 0,
         idle: 3_700,
         stacks: stacks.map(|(stack, samples)| (stack.to_owned(), samples)).to_vec(),
+    }
+}
+
+/// Late answers of an entrant: a time-out and two that nothing explains.
+pub(crate) fn late(entrant: usize) -> Late {
+    let histogram = |values: &[(u64, u64)]| {
+        let mut hdr = Histogram::empty_hdr();
+        values.iter().for_each(|(ns, count)| hdr.record_n(*ns, *count).unwrap());
+        Histogram::from(&hdr)
+    };
+    let causes =
+        [(Cause::TimeOut, histogram(&[(204_000_000, 1)])), (Cause::Unknown, histogram(&[(900_000, 2)]))];
+    Late {
+        entrant,
+        load: 0,
+        unwatched: histogram(&[(60_000, 290), (700_000, 3)]),
+        watched: histogram(&[(61_000, 290), (900_000, 2), (204_000_000, 1)]),
+        medians_ns: vec![(60_000, 61_000), (60_500, 60_400)],
+        causes: causes.into_iter().collect(),
+        retransmitted: Retransmitted { time_outs: 1, probes: 0, fast: 0 },
+        drops: [("CPU_BACKLOG".to_owned(), 1)].into(),
+        lost_events: 0,
+        lost_answers: 0,
+        missing: vec!["sk_data_ready".to_owned()],
     }
 }
 

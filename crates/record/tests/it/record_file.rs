@@ -34,6 +34,7 @@ fn lines_of(race: &Race) -> Vec<Line> {
         lines
             .extend(race.looks.iter().filter(|look| look.rounds == round.round + 1).cloned().map(Line::Look));
     }
+    lines.extend(race.late.iter().cloned().map(Line::Late));
     lines.extend(race.profiles.iter().cloned().map(Line::Profile));
     lines.extend(race.end.clone().map(|end| Line::End { wall_s: end.wall_s, stopped: end.stopped }));
     lines
@@ -60,6 +61,29 @@ fn profiles_follow_the_rounds_and_a_race_without_them_is_written_as_ever() {
     lines.insert(4, Line::Profile(made::profile(0)));
     lines.insert(5, Line::Profile(made::profile(1)));
     assert_eq!(lines_of(&read(&written(&lines)).unwrap()), lines);
+}
+
+#[test]
+fn late_answers_follow_the_rounds_and_a_race_without_them_is_written_as_ever() {
+    let mut lines = made::lines(1);
+    let plain = String::from_utf8(written(&lines)).unwrap();
+    assert!(!plain.contains("late\":{") && !plain.contains("why_late"), "{plain}");
+    lines.insert(4, Line::Late(made::late(0)));
+    lines.insert(5, Line::Late(made::late(1)));
+    assert_eq!(lines_of(&read(&written(&lines)).unwrap()), lines);
+    let of = |entrants: &[usize]| {
+        let late = entrants.iter().map(|entrant| Line::Late(made::late(*entrant)));
+        written(&lines[..3].iter().cloned().chain(late).collect::<Vec<_>>())
+    };
+    check_error(
+        &of(&[3]),
+        "line 4 of race.jsonl does not fit: late answers are of an unknown entrant or load",
+    );
+    check_error(
+        &of(&[0, 0]),
+        "line 5 of race.jsonl does not fit: late answers of an entrant at a load appear twice",
+    );
+    assert_eq!(read(&of(&[0])).unwrap().missing_rounds(), [0..=0], "they come after all rounds");
 }
 
 #[test]

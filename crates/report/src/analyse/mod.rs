@@ -4,6 +4,7 @@ mod by_cpu;
 mod carried;
 mod describe;
 mod exact;
+mod late;
 mod measured;
 mod profile;
 mod published;
@@ -20,6 +21,7 @@ use record::{Entrant, Race, Statistic};
 use verdict::{Cells, Comparisons, Unit, Units};
 
 use crate::summary::{Broke, Candidate, Load, Noise, Progress, Ratio, Ratios, Role, SCHEMA, Summary};
+pub(crate) use late::late;
 pub(crate) use profile::profiles;
 
 /// Computes the results of a race. A record gives an identical summary on every machine.
@@ -63,6 +65,7 @@ pub fn analyse(race: &Race) -> Summary {
             &race.loads,
             race.header.experiment.workload.kind.measure(),
         ),
+        late: late(&race.late, &race.header.entrants, &race.loads),
         published: compared.figures,
     }
 }

@@ -88,19 +88,13 @@ pub(super) fn race() -> Summary {
         sweep: None,
         timeline: None,
         profiles: vec![],
+        late: vec![],
         verdict:
             "macvlan and ptp+direct come closest to the host: p50 at 50 % of capacity differs by −1.8 % and \
                   +8.1 %. bridge+vxlan costs 36 % of p50 and 41 % of capacity."
                 .to_owned(),
         notes: vec!["6 builds: intervals between builds rest on few values.".to_owned()],
     }
-}
-
-/// The default race, sampled: stacks of a real kernel in numbers of which some differ from the host's.
-pub(super) fn profiled() -> Summary {
-    let mut summary = race();
-    summary.profiles = super::sampled::profiles(&summary);
-    summary
 }
 
 /// The host alone with its control.

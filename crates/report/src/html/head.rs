@@ -173,6 +173,7 @@ fn contents(m: &mut Markup, summary: &Summary) {
     let published = has_published.then_some(("#published", "Published figures"));
     let sampled: &[(&str, &str)] =
         if summary.profiles.is_empty() { &[] } else { &[("#profile", "Where it goes")] };
+    let late = (!summary.late.is_empty()).then_some(("#late", "Late answers"));
     let course = summary.timeline.is_some().then_some(("#timeline", "Course"));
     let parts = [
         ("#topology", "Topology"),
@@ -184,7 +185,14 @@ fn contents(m: &mut Markup, summary: &Summary) {
     let streams = carried::measure(summary) != Measure::Latency;
     m.within("nav", &[("aria-label", "Parts of this page")], |m| {
         let absent: &[&str] = if streams { &["#curves", "#capacity"] } else { &[] };
-        let all = published.iter().chain(&swept).chain(figures).chain(sampled).chain(&course).chain(&parts);
+        let all = published
+            .iter()
+            .chain(&swept)
+            .chain(figures)
+            .chain(&late)
+            .chain(sampled)
+            .chain(&course)
+            .chain(&parts);
         for (place, name) in all.filter(|(place, _)| !absent.contains(place)) {
             m.leaf("a", &[("href", place)], name);
             m.text(" ");

@@ -13,7 +13,10 @@ mod exact;
 mod fixture;
 mod flame;
 mod head;
+mod late;
 mod machine;
+#[cfg(test)]
+mod made_late;
 mod marks;
 mod markup;
 mod method;
@@ -112,6 +115,7 @@ fn body(m: &mut Markup, summary: &Summary) {
         ratio::section(m, summary);
         cpu::section(m, summary);
     }
+    late::section(m, summary);
     profile::section(m, summary);
     timeline::section(m, summary);
     topology::section(m, summary);

@@ -7,8 +7,15 @@ use crate::{Part, ProfiledLoad, Summary};
 /// Lines of a part and a stack.
 const STACKS: &str = include_str!("../profile/parts/stacks.txt");
 
+/// The default race, sampled: stacks of a real kernel in numbers of which some differ from the host's.
+pub(super) fn race() -> Summary {
+    let mut summary = super::fixture::race();
+    summary.profiles = profiles(&summary);
+    summary
+}
+
 /// A profile of all that ran, at the last load.
-pub(super) fn profiles(summary: &Summary) -> Vec<ProfiledLoad> {
+fn profiles(summary: &Summary) -> Vec<ProfiledLoad> {
     let loads: Vec<record::Load> = summary
         .loads
         .iter()

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{STYLE, fixture, page, search_page};
+use super::{STYLE, fixture, made_late, page, sampled, search_page};
 use crate::Summary;
 use crate::search::fixture as searches;
 
@@ -18,7 +18,7 @@ struct Tag {
 }
 
 /// All scenes under which the page must be good.
-fn scenes() -> [(&'static str, Summary); 12] {
+fn scenes() -> [(&'static str, Summary); 13] {
     [
         ("race", fixture::race()),
         ("same-node", fixture::same_node()),
@@ -28,7 +28,8 @@ fn scenes() -> [(&'static str, Summary); 12] {
         ("short", fixture::short()),
         ("interrupted", fixture::interrupted()),
         ("hostile", fixture::hostile()),
-        ("profiled", fixture::profiled()),
+        ("profiled", sampled::race()),
+        ("late", made_late::race()),
         ("swept", fixture::swept()),
         ("by-cpu", fixture::by_cpu()),
         ("course", fixture::course()),
@@ -224,8 +225,25 @@ fn drawn_points(html: &str, load: usize) -> usize {
 }
 
 #[test]
+fn late_answers_have_a_curve_a_table_and_their_time_outs_a_name() {
+    let (plain, html) = (page(&fixture::race()), page(&made_late::race()));
+    assert!(!plain.contains("id=\"late\""));
+    let section = html.split_once("id=\"late\"").unwrap().1.split_once("</section>").unwrap().0;
+    for word in
+        ["retransmission time-out", "tail loss probe", "long softirq", "queue at the server", "unknown"]
+    {
+        assert!(section.contains(&format!("</i>{word}</span>")), "{word} is in the legend");
+    }
+    assert_eq!(section.matches("<svg").count(), 2, "one for wide windows, one for narrow ones");
+    assert!(section.contains("30 answers took 190 ms or more, 30 of them because of TCP"), "{section}");
+    assert!(section.contains("about 200, 600 or 1400 ms"));
+    let paths = made_late::race().late[0].candidates.len();
+    assert_eq!(section.matches(">p99.9<").count(), paths * 3, "on the axis of each panel, and in the table");
+}
+
+#[test]
 fn a_profile_has_a_figure_a_table_and_a_graph_of_each() {
-    let (plain, html) = (page(&fixture::race()), page(&fixture::profiled()));
+    let (plain, html) = (page(&fixture::race()), page(&sampled::race()));
     assert!(!plain.contains("flame") && !plain.contains("id=\"profile\""));
     let section = html.split_once("id=\"profile\"").unwrap().1.split_once("</section>").unwrap().0;
     assert_eq!(section.matches("<div class=\"flame by-part\">").count(), 1, "of the host");
@@ -246,7 +264,7 @@ fn a_profile_has_a_figure_a_table_and_a_graph_of_each() {
 
 #[test]
 fn stacks_of_a_record_stay_texts() {
-    let mut summary = fixture::profiled();
+    let mut summary = sampled::race();
     let evil = "other:</script><b>&quot;;</title>".to_owned();
     summary.profiles[0].candidates[0].stacks = vec![(evil, 10)];
     let html = page(&summary);

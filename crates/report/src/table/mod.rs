@@ -4,6 +4,7 @@ mod by_cpu;
 mod columns;
 mod exact;
 mod grid;
+mod late;
 mod profile;
 mod published;
 
@@ -43,12 +44,14 @@ fn finished(text: &str, style: Style) -> String {
 /// The summary with names of one line each.
 fn named(summary: &Summary) -> Summary {
     let mut summary = summary.clone();
+    let late = summary.late.iter_mut().flat_map(|load| &mut load.candidates);
     let profiled = summary.profiles.iter_mut().flat_map(|load| &mut load.candidates);
     let (experiment, machine) = (&mut summary.experiment, &mut summary.machine);
     let names = [&mut experiment.name, &mut machine.kernel, &mut summary.server, &mut summary.verdict]
         .into_iter()
         .chain(summary.candidates.iter_mut().map(|candidate| &mut candidate.name))
-        .chain(profiled.map(|candidate| &mut candidate.name));
+        .chain(profiled.map(|candidate| &mut candidate.name))
+        .chain(late.map(|candidate| &mut candidate.name));
     for name in names {
         *name = terminal::line(name).into_owned();
     }
@@ -65,6 +68,7 @@ fn drawn(summary: &Summary, style: Style) -> String {
             None => text.push_str(&block(summary, index, load, style)),
         }
     }
+    summary.late.iter().for_each(|load| text.push_str(&late::block(load, style)));
     summary.profiles.iter().for_each(|profiled| text.push_str(&profile::block(profiled, style)));
     if let Some(of) = &summary.until {
         text.push_str(&list(&until::heading(of), &until::sentences(summary)));

@@ -66,14 +66,14 @@ fn signed(us: f64) -> String {
     format!("{}{:.digits$}", if us < 0.0 { '−' } else { '+' }, us.abs())
 }
 
-fn separated(mut parts: Vec<String>) -> Vec<String> {
+pub(super) fn separated(mut parts: Vec<String>) -> Vec<String> {
     let last = parts.len().saturating_sub(1);
     parts.iter_mut().take(last).for_each(|part| part.push(','));
     parts
 }
 
 /// Texts after a name, in as many lines as it takes, under each other.
-fn wrapped(name: &str, texts: &[String], width: usize) -> String {
+pub(super) fn wrapped(name: &str, texts: &[String], width: usize) -> String {
     let (mut lines, mut line) = (String::new(), name.to_owned());
     let indent = name.chars().count();
     for text in texts {

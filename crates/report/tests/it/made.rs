@@ -84,8 +84,10 @@ impl Plan {
             loads: self.loads.iter().map(|rate| load(*rate)).collect(),
             end: Some(End { wall_s: f64::from(self.builds * self.rounds_a_build) * 2.0, stopped: None }),
             rounds,
+            witness: None,
             looks: vec![],
             profiles: vec![],
+            late: vec![],
             notes: vec![],
         }
     }

@@ -9,6 +9,8 @@ mod goldens;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod late;
+#[cfg(test)]
 mod made;
 #[cfg(test)]
 mod oldest;

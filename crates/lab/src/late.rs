@@ -1,0 +1,297 @@
+//! Why answers are late: slices of their own after the rounds, in which programs in the kernel watch, while the last
+//! build still stands. Half of the slices are not watched, so that the cost of watching is measured and not believed.
+
+mod cause;
+mod evidence;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bpf::late::{Config, Namespace, Programs, Seen, Tracepoint};
+use bpf::witness::{Stall, Witness};
+use linux::CpuSet;
+use linux::netns::Netns;
+use load::witness::watching;
+use load::{Client, Exchange, Outcome};
+use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
+use stats::Random;
+
+use crate::profile::highest;
+use crate::topology::SERVER_PORT;
+use crate::trial::{Method, broken, kept_from_running, run, run_with_log, warmup};
+use crate::{Event, LabError, Standing};
+use cause::{Answer, Usual, causes};
+use evidence::{Evidence, Interval, count, count_drops, is_loss};
+
+/// A slice: long enough that a retransmission time-out of 200 ms and its answer lie within most of them.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// How often each candidate is visited, each time for a slice that is watched and one that is not: four seconds of each.
+/// At 20,000 requests/s 800 answers are then beyond p99, and 8 beyond p99.99.
+const VISITS: usize = 8;
+
+/// What is reported. Half of the answers of a fast path take longer than the first, but a cause has to explain most of
+/// an answer's time beyond p99, which is several times as long.
+const CONFIG: Config = Config {
+    server_port: SERVER_PORT,
+    wait: Duration::from_micros(30),
+    softirq: Duration::from_micros(50),
+    gap: Duration::from_micros(5),
+    exchange: Duration::from_micros(150),
+};
+
+/// Workloads whose exchanges are known by the connection on which they are: it stays, and has one at a time.
+pub(crate) fn is_for(kind: WorkloadKind) -> bool {
+    match kind {
+        WorkloadKind::Http | WorkloadKind::Grpc | WorkloadKind::TcpRr => true,
+        WorkloadKind::Connect
+        | WorkloadKind::Download
+        | WorkloadKind::UdpRr
+        | WorkloadKind::TcpStream
+        | WorkloadKind::UdpStream => false,
+    }
+}
+
+/// An error if this workload has no late answers, or this kernel cannot be watched, before anything was changed.
+pub(crate) fn possible(kind: WorkloadKind, cpus: &CpuSet) -> Result<(), LabError> {
+    if !is_for(kind) {
+        let why =
+            "it is for workloads whose connections stay and carry one request at a time: http, grpc, tcp-rr";
+        return Err(LabError::Experiment { what: "why_late".to_owned(), why: why.to_owned() });
+    }
+    Programs::load(&CONFIG)?;
+    watching(cpus)?;
+    Ok(())
+}
+
+/// A watched slice of a candidate at a load.
+struct Slice {
+    answers: Vec<Answer>,
+    evidence: Evidence,
+}
+
+/// All slices of a candidate at a load.
+struct Course {
+    late: Late,
+    watched: load::Histogram<u64>,
+    unwatched: load::Histogram<u64>,
+    slices: Vec<Slice>,
+}
+
+/// What stays the same for all slices.
+struct Watch<'a> {
+    programs: Programs,
+    witness: Witness,
+    reasons: BTreeMap<u32, String>,
+    method: &'a Method,
+}
+
+/// Visits all candidates, in shuffled order, several times, at the highest rate of each body size. `None` if asked to
+/// stop.
+pub(crate) fn late(
+    runners: &mut [(usize, Standing)],
+    loads: &[Load],
+    method: &Method,
+    rng: &mut Random,
+    stop: impl Fn() -> bool,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Option<Vec<Late>>, LabError> {
+    let watch = Watch {
+        programs: Programs::load(&CONFIG)?,
+        witness: watching(&method.cpus.all())?,
+        reasons: bpf::late::drop_reasons()?.into_iter().collect(),
+        method,
+    };
+    // Without a rate no request is due, and so none is late.
+    let loads_at: Vec<usize> =
+        highest(loads).into_iter().filter(|load| loads[*load].rate_per_s.is_some()).collect();
+    let total = VISITS * loads_at.len() * runners.len();
+    let mut courses: BTreeMap<(usize, usize), Course> = BTreeMap::new();
+    let mut done = 0;
+    for _ in 0..VISITS {
+        for load in &loads_at {
+            let mut order: Vec<usize> = (0..runners.len()).collect();
+            rng.shuffle(&mut order);
+            for at in order {
+                if stop() {
+                    return Ok(None);
+                }
+                let (entrant, standing) = &mut runners[at];
+                tell(Event::Watching { name: standing.name.clone(), done, total });
+                let course = courses
+                    .entry((*load, *entrant))
+                    .or_insert_with(|| Course::new(*entrant, *load, watch.programs.missing()));
+                watch.visit(standing, &loads[*load], course, rng)?;
+                done += 1;
+            }
+        }
+    }
+    Ok(Some(courses.into_values().map(Course::finish).collect()))
+}
+
+impl Watch<'_> {
+    /// Two slices of a candidate, watched and not, in a random order.
+    fn visit(
+        &self,
+        standing: &mut Standing,
+        load: &Load,
+        course: &mut Course,
+        rng: &mut Random,
+    ) -> Result<(), LabError> {
+        let mut order = [true, false];
+        rng.shuffle(&mut order);
+        let mut medians_ns = (0, 0);
+        for watched in order {
+            match watched {
+                true => medians_ns.1 = self.watched(standing, load, course)?,
+                false => medians_ns.0 = self.unwatched(standing, load, course)?,
+            }
+        }
+        course.late.medians_ns.push(medians_ns);
+        Ok(())
+    }
+
+    /// A slice without the programs; gives its median.
+    fn unwatched(&self, standing: &mut Standing, load: &Load, course: &mut Course) -> Result<u64, LabError> {
+        let slice = self.warm(standing, load)?;
+        let outcome = run(standing, self.method, load, slice, None)?;
+        self.check(standing, load, &outcome)?;
+        course.unwatched.add(&outcome.response).expect("all histograms have the same bounds");
+        Ok(outcome.response.value_at_quantile(0.5))
+    }
+
+    /// A slice with the programs; gives its median.
+    fn watched(&self, standing: &mut Standing, load: &Load, course: &mut Course) -> Result<u64, LabError> {
+        let namespaces = namespaces(standing)?;
+        // Attached before the warm-up: the kernel patches its code, and the caches fill.
+        let watching = self.programs.watch(&namespaces)?;
+        let slice = self.warm(standing, load)?;
+        self.witness.start()?;
+        let mut exchanges = Vec::new();
+        let mut log = |block: &[Exchange]| exchanges.extend_from_slice(block);
+        let outcome = run_with_log(standing, self.method, load, slice, &mut log)?;
+        self.witness.stop()?;
+        let seen = watching.end()?;
+        let mut stood = bpf::witness::Seen::default();
+        self.witness.look(&mut stood)?;
+        self.check(standing, load, &outcome)?;
+        course.watched.add(&outcome.response).expect("all histograms have the same bounds");
+        let answers = answers(&exchanges, standing.clients(load.body_bytes), self.method);
+        course.late.lost_answers += outcome.unlogged;
+        course.late.lost_events += stood.lost;
+        course.take(answers, &seen, &stood.stalls, self);
+        Ok(outcome.response.value_at_quantile(0.5))
+    }
+
+    /// Load before a slice; gives the length of the slice.
+    fn warm(&self, standing: &mut Standing, load: &Load) -> Result<Duration, LabError> {
+        let patience = standing.topology.shape.wires.patience();
+        let before = warmup(patience.warmup(self.method.warmup), load, standing.clients(load.body_bytes));
+        run(standing, self.method, load, before, None)?;
+        Ok(patience.slice(SLICE))
+    }
+
+    fn check(&self, standing: &mut Standing, load: &Load, outcome: &Outcome) -> Result<(), LabError> {
+        standing.check_server()?;
+        if kept_from_running(load, outcome).is_none() {
+            broken(standing, outcome)?;
+        }
+        match standing.changed()? {
+            Some(what) => Err(standing.path_broken(&what)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Course {
+    fn new(entrant: usize, load: usize, missing: &[Tracepoint]) -> Course {
+        Course {
+            late: Late {
+                entrant,
+                load,
+                unwatched: Histogram::new(),
+                watched: Histogram::new(),
+                medians_ns: Vec::new(),
+                causes: BTreeMap::new(),
+                retransmitted: Retransmitted::default(),
+                drops: BTreeMap::new(),
+                lost_events: 0,
+                lost_answers: 0,
+                missing: missing.iter().map(|tracepoint| tracepoint.name().to_owned()).collect(),
+            },
+            watched: Histogram::empty_hdr(),
+            unwatched: Histogram::empty_hdr(),
+            slices: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, answers: Vec<Answer>, seen: &Seen, stalls: &[Stall], watch: &Watch<'_>) {
+        count(seen, &mut self.late.retransmitted);
+        count_drops(seen, &watch.reasons, &mut self.late.drops);
+        self.late.lost_events += seen.lost;
+        let cpus = watch.method.cpus.all();
+        let lost = |reason: u32| watch.reasons.get(&reason).is_some_and(|name| is_loss(name));
+        let mut evidence = Evidence::of(seen, |cpu| cpus.contains(cpu), lost);
+        evidence.stalls = stalls.iter().map(stood_still).collect();
+        self.slices.push(Slice { answers, evidence });
+    }
+
+    /// Puts the late answers to their causes, now that it is known which are late.
+    fn finish(self) -> Late {
+        let usual = Usual {
+            median_ns: self.watched.value_at_quantile(0.5),
+            limit_ns: self.watched.value_at_quantile(0.99),
+        };
+        let mut by_cause: BTreeMap<Cause, load::Histogram<u64>> = BTreeMap::new();
+        for slice in &self.slices {
+            for (answer, cause) in causes(&slice.answers, usual, &slice.evidence) {
+                let histogram = by_cause.entry(cause).or_insert_with(Histogram::empty_hdr);
+                histogram.saturating_record(answer.response_ns());
+            }
+        }
+        Late {
+            unwatched: Histogram::from(&self.unwatched),
+            watched: Histogram::from(&self.watched),
+            causes: by_cause.iter().map(|(cause, histogram)| (*cause, Histogram::from(histogram))).collect(),
+            ..self.late
+        }
+    }
+}
+
+/// The time in which a CPU stood still, as far as it is known: it ended before the tick that came late, and was at least
+/// as long as that was late, or as the hypervisor says.
+fn stood_still(stall: &Stall) -> Interval {
+    let length_ns = stall.late_ns.max(stall.stolen_ns).min(stall.to_ns - stall.from_ns);
+    Interval { cpu: stall.cpu, from_ns: stall.to_ns - length_ns, until_ns: stall.to_ns }
+}
+
+/// The namespaces of a topology by their inodes, and which of them is the server's.
+fn namespaces(standing: &Standing) -> Result<Vec<(u64, Namespace)>, LabError> {
+    let topology = &standing.topology;
+    let found = topology.namespaces().into_iter().map(|name| {
+        let what = if name == topology.server { Namespace::Server } else { Namespace::OnTheWay };
+        Ok((Netns::open(&name)?.inode()?, what))
+    });
+    found.collect()
+}
+
+/// The answers among some requests, each with the port of its connection and the CPU of its thread.
+fn answers(exchanges: &[Exchange], clients: &[Client], method: &Method) -> Vec<Answer> {
+    let ports: Vec<Vec<Option<u16>>> = clients.iter().map(Client::local_ports).collect();
+    let cpus: Vec<u16> = method.cpus.client.iter().collect();
+    let answered = exchanges.iter().filter(|exchange| exchange.received_ns != Exchange::NEVER);
+    let answer = |exchange: &Exchange| {
+        let client = exchange.client as usize;
+        let port =
+            ports.get(client).and_then(|ports| ports.get(exchange.connection as usize).copied().flatten());
+        Answer {
+            intended_ns: exchange.intended_ns,
+            sent_ns: exchange.sent_ns,
+            received_ns: exchange.received_ns,
+            free_ns: exchange.free_ns,
+            port: port.unwrap_or(0),
+            cpu: cpus[client],
+        }
+    };
+    answered.map(answer).collect()
+}
