@@ -146,7 +146,20 @@ impl Sample {
         self.addresses_and_routes(&mut plan);
         self.tunnel_and_settings(&mut plan);
         self.programs(&mut plan);
+        self.elements(&mut plan);
         plan
+    }
+
+    /// Of a map and of a set. Last, since each takes several starts of nft, and tests of faults apply what comes before a
+    /// step once for each later one.
+    fn elements(&self, plan: &mut Plan) {
+        let home = self.home();
+        plan.push(&home, Step::AddNftTable(ports()));
+        plan.push(
+            &home,
+            Step::AddNftElement(element("ports", vec![Datum::Address(ip("10.244.1.2")), Datum::Port(80)])),
+        );
+        plan.push(&home, Step::AddNftElement(element("taken", Vec::new())));
     }
 
     /// Those of its steps that a shell can do without the binary that is built from this crate.
@@ -277,12 +290,6 @@ impl Sample {
         plan.push(&made, sysctl_step("net/ipv4/ip_forward", "1"));
         plan.push(&home, Step::AddNftTable(table("hostgap")));
         plan.push(&made, Step::AddNftTable(table("hostgap")));
-        plan.push(&home, Step::AddNftTable(ports()));
-        plan.push(
-            &home,
-            Step::AddNftElement(element("ports", vec![Datum::Address(ip("10.244.1.2")), Datum::Port(80)])),
-        );
-        plan.push(&home, Step::AddNftElement(element("taken", Vec::new())));
         let queue = |link: &str, queue, list| {
             Step::from(SetQueueCpus { link: ifname(link), queue, cpus: cpus(list) })
         };
