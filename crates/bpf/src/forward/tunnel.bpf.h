@@ -145,7 +145,7 @@ static __always_inline int wrap(struct __sk_buff *skb, const struct route *route
 	outer->ip.saddr = config.tunnel4;
 	outer->ip.daddr = route->tunnel.remote[0];
 	outer->ip.check = ip_checksum(&outer->ip);
-	/* Each flow has a port of its own, so that the underlay can spread them (RFC 7348, section 5). */
+	/* The port follows from the flow, so that the underlay can spread flows (RFC 7348, section 5). */
 	outer->udp.source = bpf_htons(49152 | (bpf_get_hash_recalc(skb) & 0x3fff));
 	outer->udp.dest = config.tunnel_port;
 	outer->udp.len = bpf_htons(bytes - sizeof(struct iphdr));

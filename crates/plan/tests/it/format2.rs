@@ -1,5 +1,7 @@
 //! What a program with the journal's format 2 has done is undone by this one.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
 use std::fmt::Write;
 
 use linux::{Netlink, Netns};
@@ -9,10 +11,12 @@ use testkit::{World, dump, require_root, shell};
 
 use crate::sample::ifname;
 
-/// What was there before that program.
+/// What was there before that program. A link that was up once keeps the queueing discipline that it got then.
 const BEFORE: &str = "ip -n HOME link add own0 address 02:aa:00:00:00:01 type veth peer name own1
 ip -n HOME link add port0 address 02:aa:00:00:00:03 type veth peer name port1
 ip -n HOME link add follower link own0 address 02:aa:00:00:00:02 type macvlan
+ip -n HOME link set own0 up
+ip -n HOME link set own0 down
 ip netns exec HOME sysctl -qw net.ipv4.ip_forward=1
 ip netns exec HOME sysctl -qw net.ipv4.ip_forward=0";
 /// What it did, in the order of [`lines`].

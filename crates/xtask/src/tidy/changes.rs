@@ -11,8 +11,8 @@ const PROVING: &[&str] = &["crates/lab/src/proving.rs"];
 const NIC: &[&str] = &["crates/vm/src/nic.rs"];
 const PLAN: &[&str] = &[];
 
-/// Every function of `linux` and `bpf` that changes a machine, as it is called, and the files beside [`EVERYTHING`] that
-/// may call it. A method with a general name is listed with what it is called on.
+/// Every function of `linux` and `bpf` that changes a machine, as it is called, and the files beside [`EVERYTHING`]
+/// that may call it. A method with a general name is listed with what it is called on.
 const CHANGES: &[(&str, &[&str])] = &[
     ("Netns::create(", PLAN),
     ("Netns::anonymous(", UNNAMED),
