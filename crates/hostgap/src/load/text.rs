@@ -37,10 +37,7 @@ pub(super) fn ended(found: &Found) -> Option<String> {
         None => why.to_owned(),
     };
     Some(match found.ended.as_ref()? {
-        Ended::Gone(error) => {
-            let chain: Vec<String> = anyhow::Chain::new(error).map(ToString::to_string).collect();
-            format!("the server disappeared: {}", chain.join(": "))
-        }
+        Ended::Gone(error) => format!("the server disappeared: could not {error}"),
         Ended::Dead(checks) => {
             let texts: Vec<&str> = checks.iter().map(|check| check.text.as_str()).collect();
             format!("no answer of the server was as expected: {}", texts.join("; "))
