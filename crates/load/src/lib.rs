@@ -75,7 +75,7 @@ pub use outcome::{FirstFault, Live, Missed, Outcome, Split, Unexpected};
 pub use overdue::{Dropped, Overdue, Short};
 pub use plain::plain;
 pub use pool::Pool;
-pub use run::{Run, run, run_live, run_logged};
+pub use run::{Run, Sink, run, run_live, run_logged};
 pub use schedule::Schedule;
 pub use series::{Sample, Series};
 pub use target::{Address, Ask, Expect, Protocol, Request, Sizes, Target, Version};

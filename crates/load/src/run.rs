@@ -85,6 +85,9 @@ pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcom
     start(clients, run, live, None)
 }
 
+/// Takes blocks of requests that ended, on another thread.
+pub type Sink<'a> = dyn FnMut(&[Exchange]) + Send + 'a;
+
 /// Like [`run_live`], with every request that was due passed on in blocks, each once, when it has ended. Another
 /// thread, with normal scheduling and on any CPU, calls `sink`; [`Outcome::unlogged`] counts what it was too slow for.
 /// Without a rate nothing is passed on, since no request is due.
@@ -95,7 +98,7 @@ pub fn run_logged(
     clients: &mut [Client],
     run: &Run,
     live: &Live,
-    sink: &mut (dyn FnMut(&[Exchange]) + Send),
+    sink: &mut Sink<'_>,
 ) -> Result<Outcome, LoadError> {
     start(clients, run, live, Some(sink).filter(|_| run.schedule.rate_per_s().is_some()))
 }
@@ -104,7 +107,7 @@ fn start(
     clients: &mut [Client],
     run: &Run,
     live: &Live,
-    sink: Option<&mut (dyn FnMut(&[Exchange]) + Send)>,
+    sink: Option<&mut Sink<'_>>,
 ) -> Result<Outcome, LoadError> {
     let plan = Plan::new(clients.len(), run)?;
     let start = Start::new(clients.len());
