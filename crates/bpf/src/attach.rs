@@ -92,7 +92,7 @@ impl Hook {
 /// The place of our filter among others'.
 const HANDLE: u32 = 1;
 const PRIORITY: u32 = 1;
-/// Where a link can have programs in a list.
+/// The hooks at which a link has a list of programs, as we call them and as the kernel does.
 const HOOKS: [(&str, libbpf_sys::bpf_attach_type); 4] = [
     ("tcx ingress", libbpf_sys::BPF_TCX_INGRESS),
     ("tcx egress", libbpf_sys::BPF_TCX_EGRESS),
@@ -122,7 +122,7 @@ pub fn attach<'t>(program: &Path, hook: Hook, at: impl Into<Target<'t>>, pin: &P
         return add_filter(&program, ifindex.cast_signed()).map(|()| Attached::Filter);
     }
     let link = ffi::check(link, || format!("attach a program to {at}"))?;
-    // SAFETY: the descriptor was just made and nobody else knows it.
+    // SAFETY: the descriptor was just made and has no other owner.
     let link = unsafe { OwnedFd::from_raw_fd(link) };
     ffi::pin(&link, pin)?;
     Ok(Attached::Link)
@@ -155,8 +155,8 @@ pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attac
     Ok(is_ours.then_some(Attached::Filter))
 }
 
-/// Whether what passes a hook meets a pinned program there, and how many others by bpf links. The kernel is asked: a pin
-/// remains when the bpf link behind it was detached.
+/// Whether what passes a hook meets a pinned program there, and how many others by bpf links. The kernel is asked: a
+/// pin remains when the bpf link behind it was detached.
 ///
 /// # Errors
 /// This user may not ask, or there is no such target. That nothing is pinned is no error.
@@ -182,13 +182,14 @@ pub fn met<'t>(program: &Path, hook: Hook, at: impl Into<Target<'t>>) -> Result<
 /// The number of the program in the filter in our place, if there is one.
 fn in_filter(ifindex: u32) -> Option<u32> {
     let (place, mut filter) = (clsact(ifindex.cast_signed()), filter());
-    // SAFETY: both structures tell their length and outlive the call. An error says that there is no such filter.
+    // SAFETY: both structures contain their length and outlive the call. An error says that there is no such filter.
     let found = unsafe { libbpf_sys::bpf_tc_query(&raw const place, &raw mut filter) };
     (found == 0).then_some(filter.prog_id)
 }
 
-/// Puts one of these programs into the filter of a link, in the place of an earlier one of the same function and maps, in
-/// one stroke: a packet meets the one or the other (`cls_bpf_change` swaps the two in its list). False: there is none.
+/// Puts one of these programs into the filter of a link, in the place of an earlier one of the same function and maps,
+/// in one stroke: a packet meets the one or the other (`cls_bpf_change` swaps the two in its list). False: there is
+/// none.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -207,8 +208,8 @@ pub(crate) fn replace_filter<'p>(
     Ok(false)
 }
 
-/// Takes a program off a link. `with_qdisc`: the clsact qdisc was made for it and holds nothing else, and they go in one
-/// stroke.
+/// Takes a program off a link. `with_qdisc`: the clsact qdisc was made for it and holds nothing else, and they go in
+/// one stroke.
 pub fn detach(how: Attached, ifindex: u32, pin: &Path, with_qdisc: bool) -> Result<()> {
     match how {
         Attached::Link => ffi::end_link(pin),
@@ -216,7 +217,7 @@ pub fn detach(how: Attached, ifindex: u32, pin: &Path, with_qdisc: bool) -> Resu
         Attached::Filter => {
             ffi::listen();
             let (hook, filter) = (clsact(ifindex.cast_signed()), filter());
-            // SAFETY: both structures tell their length and outlive the call.
+            // SAFETY: both structures contain their length and outlive the call.
             let result = unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const filter) };
             ffi::check(result, || format!("remove the filter of link {ifindex}")).map(drop)
         }
@@ -229,7 +230,7 @@ pub fn is_our_place(filter: FilterInfo) -> bool {
     ingress && u32::from(priority) == PRIORITY && [0, HANDLE].contains(&handle)
 }
 
-/// The programs that hang on a link of the calling thread's namespace by tcx or netkit, whoever attached them: hook and
+/// The programs that hang on a link of the calling thread's namespace by tcx or netkit, ours and others': hook and
 /// name of each, in the order in which packets meet them. None on a kernel that has neither.
 ///
 /// # Errors
@@ -268,14 +269,14 @@ pub fn remove_qdisc(ifindex: u32) -> Result<()> {
     let mut hook = clsact(ifindex.cast_signed());
     // Both directions: that is the qdisc itself.
     hook.attach_point = libbpf_sys::BPF_TC_INGRESS | libbpf_sys::BPF_TC_EGRESS;
-    // SAFETY: the structure tells its length and outlives the call.
+    // SAFETY: the structure contains its length and outlives the call.
     let result = unsafe { libbpf_sys::bpf_tc_hook_destroy(&raw mut hook) };
     ffi::check(result, || format!("remove the clsact qdisc of link {ifindex}")).map(drop)
 }
 
 fn add_filter(program: &OwnedFd, ifindex: i32) -> Result<()> {
     let mut hook = clsact(ifindex);
-    // SAFETY: the structure tells its length and outlives the call.
+    // SAFETY: the structure contains its length and outlives the call.
     let made = unsafe { libbpf_sys::bpf_tc_hook_create(&raw mut hook) };
     if made != -rustix::io::Errno::EXIST.raw_os_error() {
         ffi::check(made, || format!("make a clsact qdisc on link {ifindex}"))?;
@@ -286,7 +287,7 @@ fn add_filter(program: &OwnedFd, ifindex: i32) -> Result<()> {
 fn put_filter(program: &OwnedFd, ifindex: i32, flags: u32) -> Result<()> {
     let hook = clsact(ifindex);
     let mut filter = libbpf_sys::bpf_tc_opts { prog_fd: program.as_raw_fd(), flags, ..filter() };
-    // SAFETY: both structures tell their length and outlive the call; the descriptor is open.
+    // SAFETY: both structures contain their length and outlive the call; the descriptor is open.
     let result = unsafe { libbpf_sys::bpf_tc_attach(&raw const hook, &raw mut filter) };
     ffi::check(result, || format!("put a filter into the clsact qdisc of link {ifindex}")).map(drop)
 }

@@ -14,8 +14,8 @@ use linux::{Error, Result};
 use rustix::io::Errno;
 
 thread_local! {
-    /// What libbpf said last, so that an error can tell it: the verifier's complaint is worth more than an error number.
-    /// It speaks on the thread that called it, and what it says to another's call is none of ours.
+    /// What libbpf said last, so that an error can repeat it: the verifier's complaint is worth more than an error
+    /// number. It speaks on the thread that called it, and what it says to another's call is none of ours.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 /// Bytes of it that are kept.
@@ -65,13 +65,13 @@ pub(crate) fn c_string(path: &Path) -> Result<CString> {
         .map_err(|_| Error::new(format!("use {} as a path", path.display()), io::ErrorKind::InvalidInput))
 }
 
-/// Opens something pinned.
+/// Opens a pinned program, map or link.
 pub(crate) fn open(path: &Path) -> Result<OwnedFd> {
     let name = c_string(path)?;
     // SAFETY: the string ends with a zero and outlives the call.
     let fd = unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) };
     let fd = check(fd, || format!("open {}", path.display()))?;
-    // SAFETY: the descriptor was just made and nobody else knows it.
+    // SAFETY: the descriptor was just made and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> Result<()> {
 }
 
 /// Ends a pinned bpf link and removes its pin. With its last name it would end too, but some time after
-/// (`bpf_link_free` leaves it to RCU and a worker), and nobody could say when the program sees its last packet.
+/// (`bpf_link_free` leaves it to RCU and a worker), and when the program sees its last packet would be unknown.
 pub(crate) fn end_link(pin: &Path) -> Result<()> {
     let link = open(pin)?;
     // SAFETY: the descriptor is open.
@@ -96,7 +96,7 @@ pub(crate) fn end_link(pin: &Path) -> Result<()> {
     std::fs::remove_file(pin).map_err(|error| Error::new(format!("remove {}", pin.display()), error))
 }
 
-/// What the kernel tells of a program.
+/// What the kernel reports about a program.
 pub(crate) fn program_info(program: impl AsFd) -> Result<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut bytes = u32::try_from(size_of_val(&info)).expect("a structure of a few hundred bytes");
@@ -118,8 +118,8 @@ pub(crate) fn program_of_link(link: &OwnedFd) -> Result<u32> {
     Ok(info.prog_id)
 }
 
-/// Puts another program into a bpf link, in one stroke: a packet meets the one or the other. False: what it was attached
-/// to is gone, and no packet meets it any more.
+/// Puts another program into a bpf link, in one stroke: a packet meets the one or the other. False: what it was
+/// attached to is gone, and no packet meets it any more.
 pub(crate) fn update_link(link: &OwnedFd, program: &OwnedFd, pin: &Path) -> Result<bool> {
     // SAFETY: both descriptors are open; no options are given.
     let result = unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) };
@@ -142,7 +142,7 @@ fn maps_of(program: impl AsFd) -> Result<Vec<u32>> {
     };
     let mut bytes = u32::try_from(size_of_val(&info)).expect("a structure of a few hundred bytes");
     let fd = program.as_fd().as_raw_fd();
-    // SAFETY: the structure is as long as is said and tells the array's length; both outlive the call.
+    // SAFETY: the structure is as long as is said and contains the array's length; both outlive the call.
     let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut bytes) };
     check(result, || "ask for a program's maps".to_owned())?;
     Ok(ids[..(info.nr_map_ids as usize).min(MAPS_MAX)].to_vec())
@@ -165,8 +165,8 @@ pub(crate) fn is_generation_of(program: &OwnedFd, id: u32) -> Result<bool> {
 /// Programs of one kind at a link; more than anyone stacks there.
 const PROGRAMS_MAX: usize = 64;
 
-/// The programs at a hook of a target, by their numbers: of a link by its index, of a control group by its descriptor. A
-/// kernel or a link without that hook has none.
+/// The programs at a hook of a target, by their numbers: of a link by its index, of a control group by its descriptor.
+/// A kernel or a link without that hook has none.
 pub(crate) fn query(
     target: i32,
     hook: libbpf_sys::bpf_attach_type,
@@ -179,7 +179,7 @@ pub(crate) fn query(
         ..Default::default()
     };
     options.__bindgen_anon_1.count = u32::try_from(ids.len()).expect("a few dozen");
-    // SAFETY: the structure tells its length, and the array's is in it; both outlive the call.
+    // SAFETY: the structure contains its length, and the array's is in it; both outlive the call.
     let result = unsafe { libbpf_sys::bpf_prog_query_opts(target, hook, &raw mut options) };
     // INVAL: no such hook in this kernel; NXIO and ACCES: no netkit link, or its inner end.
     let without = [Errno::INVAL, Errno::NXIO, Errno::ACCESS].map(|errno| -errno.raw_os_error());
@@ -200,7 +200,7 @@ fn open_program(id: u32) -> Result<Option<OwnedFd>> {
         return Ok(None);
     }
     let fd = check(fd, || format!("open program {id}"))?;
-    // SAFETY: the descriptor was just made and nobody else knows it.
+    // SAFETY: the descriptor was just made and has no other owner.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 

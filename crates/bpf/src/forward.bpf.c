@@ -222,7 +222,7 @@ static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 	return drop(has_own_mac(skb, eth) ? DROP_PROTOCOL : DROP_SPOOFED_MAC);
 }
 
-/* To a pod of this node, from another pod. Whoever else sends to a pod may be masqueraded or translated on the way
+/* To a pod of this node, from another pod. Other senders to a pod may be masqueraded or translated on the way
  * back, and so on the way in as well: the kernel's connection tracking must see both. */
 static __always_inline int deliver4(struct __sk_buff *skb, const struct iphdr *ip)
 {
@@ -331,7 +331,7 @@ int from_tunnel(struct __sk_buff *skb)
 		return drop(DROP_TUNNEL_PEER);
 	if (skb->vlan_present)
 		return drop(DROP_VLAN);
-	/* A pod's frame is for the gateway, which to this device is somebody else. */
+	/* A pod's frame is for the gateway, whose address is not this device's. */
 	bpf_skb_change_type(skb, PACKET_HOST);
 	protocol = protocol_of(skb);
 	if (protocol == bpf_htons(ETH_P_IPV6))

@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 /* How many; and which of the forms that maps have had. FORMAT goes up with every change by which programs of before and of
- * after would read the same bytes as something else, or would miss a map of the other's: then replace.rs is told what to
+ * after would read the same bytes as something else, or would miss a map of the other's: then replace.rs says what to
  * do with a folder of before.
  *
  * 1: without `format` and `prefixes`; prefixes were constants of the programs.
@@ -39,7 +39,7 @@ struct endpoint {
 	__u16 unused;
 };
 
-/* The same by the lowest bits of the address, which tell the pods of most nodes apart: found without a hash. Who has no
+/* The same by the lowest bits of the address, by which the pods of most nodes differ: found without a hash. Who has no
  * slot, because another pod of these bits came first, is found in the map. Empty: ifindex 0. */
 struct slot4 {
 	struct endpoint pod;

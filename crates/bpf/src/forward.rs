@@ -69,7 +69,7 @@ pub struct Config {
 /// A node's end of a VXLAN tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelEnd {
-    /// Its address.
+    /// The address of this end in the underlay.
     pub local: IpAddr,
     /// The network's identifier, 24 bits.
     pub vni: u32,
@@ -92,7 +92,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Every program.
+    /// Every program, as they are listed for people.
     pub const ALL: &[Program] =
         &[Program::FromPod, Program::FromNetkit, Program::FromWire, Program::FromTunnel];
 
@@ -132,7 +132,7 @@ impl Program {
 /// What the verifier said of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// Which.
+    /// The program that was loaded.
     pub program: Program,
     /// Instructions that it looked at, over all ways through the program; 0 before Linux 5.16.
     pub instructions: u32,
@@ -201,7 +201,7 @@ fn in_words(config: &Config) -> skeleton::types::config {
     }
 }
 
-/// The frequency of the kernel's clock (`CONFIG_HZ`): its coarse clocks advance with each tick, and tell by how much.
+/// The frequency of the kernel's clock (`CONFIG_HZ`): its coarse clocks advance with each tick, by one period.
 fn ticks_per_second() -> u32 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     u32::try_from(1_000_000_000 / tick.tv_nsec.max(1)).unwrap_or(1)

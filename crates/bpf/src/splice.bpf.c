@@ -73,7 +73,7 @@ struct {
 } splice_streams SEC(".maps");
 
 /* The pods of this node: an address and the cookie of the network namespace that has it. A socket with a pod's address
- * in another namespace is somebody else's. */
+ * in another namespace is another's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MEMBERS_MAX);
@@ -153,7 +153,7 @@ static __always_inline bool is_read(struct tcp_sock *tcp)
 	__u64 queue = data + bpf_core_field_offset(struct sk_psock, ingress_msg);
 	__u64 first = 0;
 
-	/* Without the queue there is nothing to tell: TCP's own limits hold. */
+	/* Without the queue there is nothing to report: TCP's own limits hold. */
 	if (!data || bpf_probe_read_kernel(&first, sizeof(first), (void *)queue))
 		return false;
 	return first == queue;
@@ -189,7 +189,7 @@ static __always_inline void join(struct bpf_sock_ops *ops, bool calling)
 		return;
 	}
 	connection = find(&end, &far);
-	/* The caller's socket is none of this group: there is nobody to splice with. */
+	/* The caller's socket is none of this group: there is no socket to splice with. */
 	if (!connection)
 		return;
 	incoming = half_of(connection, !side(&end));
@@ -198,7 +198,7 @@ static __always_inline void join(struct bpf_sock_ops *ops, bool calling)
 		count(SPLICE_UNJOINED);
 		return;
 	}
-	/* From here on it can be told of its end. */
+	/* From here on it can be notified of its end. */
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
 	half_of(connection, side(&end))->joined = 1;
 	count(SPLICE_JOINED);

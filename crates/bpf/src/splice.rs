@@ -1,4 +1,4 @@
-//! The short cut of TCP between two pods of a node: loaded, attached to a cgroup, told of its members.
+//! The short cut of TCP between two pods of a node: loaded, attached to a cgroup, and given its members.
 //!
 //! [`load`] pins programs and maps beside the forwarding programs of the node ([`crate::pins`]), under names that begin
 //! with [`PREFIX`]; everything after that finds them there. Which sockets are looked at is decided by the cgroup of the
@@ -187,8 +187,8 @@ pub fn is_attached(folder: &Path) -> bool {
     folder.join(LINK).exists()
 }
 
-/// Whether sockets that tasks in a cgroup open are looked at. The kernel is asked: a pin remains when the bpf link behind
-/// it was detached.
+/// Whether sockets that tasks in a cgroup open are looked at. The kernel is asked: a pin remains when the bpf link
+/// behind it was detached.
 ///
 /// # Errors
 /// There is no such cgroup, or this user may not ask. That nothing is loaded is no error.

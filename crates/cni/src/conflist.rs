@@ -6,8 +6,8 @@ use crate::{UnknownVersion, Version};
 
 /// A network configuration, checked as far as it can be without its plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Conflist {
-    /// The network's name.
     pub name: String,
     /// The version of the specification in which plugins are spoken to.
     pub version: Version,
@@ -93,8 +93,8 @@ pub enum PluginError {
 /// A value that should be a text.
 #[derive(Debug, thiserror::Error)]
 #[error("`{key}` is {found}, and a text is expected")]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct NoText {
-    /// Its key.
     pub key: &'static str,
     /// What it is.
     pub found: Value,

@@ -13,6 +13,7 @@ pub struct AddResult(Map<String, Value>);
 
 /// Why a result cannot be understood.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum ResultError {
     /// There is none.
     #[error("it said that it worked and printed no result")]
@@ -20,7 +21,6 @@ pub enum ResultError {
     /// The text is no JSON.
     #[error("its result is no JSON ({source}): {printed}")]
     Json {
-        /// Why.
         source: serde_json::Error,
         /// How the text begins.
         printed: String,
@@ -31,7 +31,6 @@ pub enum ResultError {
     /// Interfaces or addresses are no list.
     #[error("`{key}` of its result is {found}, and a list is expected")]
     NoList {
-        /// Which.
         key: &'static str,
         /// What is there.
         found: Value,

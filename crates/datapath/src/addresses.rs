@@ -7,19 +7,17 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Family {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
 /// An IPv4 address, an IPv6 address, or one of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Addresses {
-    /// IPv4.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6.
     pub v6: Option<Ipv6Addr>,
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::addresses::gateway_in;
-use crate::{Addresses, Family, Network, NodeSpec, Peer, Pod, SpecError};
+use crate::{Addresses, Family, Network, NodeSpec, Peer, Pod, PublishedPort, SpecError};
 
 /// The smallest MTU in bytes that IPv6 allows on a link (RFC 8200, section 5). Below it the kernel takes IPv6 off.
 pub(crate) const MTU_MIN: u32 = 1280;
@@ -127,7 +127,19 @@ impl Pod {
             })?;
         }
         let ports = self.published.iter().all(|port| port.node > 0 && port.pod > 0);
-        require(ports, what, || "a published port of 0 is none".to_owned())
+        require(ports, what, || "a published port of 0 is none".to_owned())?;
+        self.check_ports_differ(what)
+    }
+
+    /// Refuses a port of the node that leads to two of the pod's.
+    fn check_ports_differ(&self, what: impl FnOnce() -> String) -> Result<(), SpecError> {
+        let of_node = |port: &PublishedPort| (port.node, port.protocol);
+        let twice = self.published.iter().enumerate().find(|(at, port)| {
+            self.published.iter().take(*at).any(|earlier| of_node(earlier) == of_node(port))
+        });
+        twice.map_or(Ok(()), |(_, port)| {
+            Err(SpecError { what: what(), why: format!("it publishes port {} twice", port.node) })
+        })
     }
 }
 

@@ -33,30 +33,35 @@ impl<'a> Draft<'a> {
         self.step(Step::AddLink(Link { name: name.clone(), kind, mtu: Some(mtu), mac }));
     }
 
-    /// Brings a link up with IPv6 addresses that are usable at once.
-    pub(crate) fn up(&mut self, link: &IfName) {
-        self.without_detection(link.as_str());
-        self.step(SetLinkUp { link: link.clone() });
-    }
-
-    /// Switches duplicate address detection off for a link, or for `default`.
+    /// Brings a link up with IPv6 addresses that are usable at once, by switching duplicate address detection off for it.
     ///
     /// It would keep the link-local address from use for one to two seconds, and a node that forwards has no other source
     /// address for its neighbour solicitations: the first packets would be lost. The addresses are derived from unique
     /// ids, so there is nothing to detect.
-    pub(crate) fn without_detection(&mut self, link: &str) {
+    pub(crate) fn up(&mut self, link: &IfName) {
         if self.families.contains(&Family::V6) {
-            self.sysctl(&format!("net/ipv6/conf/{link}/accept_dad"), "0");
+            let key = accept_dad(link.as_str());
+            self.step(parameter(&key, "0"));
+        }
+        self.step(SetLinkUp { link: link.clone() });
+    }
+
+    /// The same for links that another program makes here: they begin with the value of `default`, which is the whole
+    /// place's.
+    pub(crate) fn later_links_without_detection(&mut self) {
+        if self.families.contains(&Family::V6) {
+            self.shared(&accept_dad("default"), "0");
         }
     }
 
-    fn sysctl(&mut self, key: &str, value: &str) {
-        self.step(parameter(key, value));
+    /// Does a step for the whole place, which other networks may want as well: it stays done as long as one does.
+    pub(crate) fn share(&mut self, step: Step) {
+        self.step(Step::Share(Box::new(step)));
     }
 
-    /// Sets a parameter of the whole place, which other networks may want as well: it stays as long as one does.
+    /// Sets a parameter of the whole place, as [`Draft::share`].
     pub(crate) fn shared(&mut self, key: &str, value: &str) {
-        self.step(Step::Share(Box::new(parameter(key, value))));
+        self.share(parameter(key, value));
     }
 
     /// Lets the place forward packets.
@@ -112,6 +117,10 @@ impl<'a> Draft<'a> {
             self.step(Step::AddNftTable(table));
         }
     }
+}
+
+fn accept_dad(link: &str) -> String {
+    format!("net/ipv6/conf/{link}/accept_dad")
 }
 
 fn parameter(key: &str, value: &str) -> Step {

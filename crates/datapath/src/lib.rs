@@ -38,6 +38,10 @@ pub trait Attach: Sync {
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError>;
     /// What a pod's packets leave at counters of the pod and its node, up to the wire.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace>;
+    /// Whether it can lead ports of the node to a pod's ([`Pod::published`]).
+    fn publishes_ports(&self) -> bool {
+        false
+    }
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
     /// attach's; `None`: it can.
     fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {

@@ -34,6 +34,9 @@ pub(crate) fn table(kind: &str, network: &Network) -> String {
     format!("hg-{kind}-{}", network.id)
 }
 
+/// The nftables table of a node's published ports, in which ever of its networks the pods are.
+pub(crate) const PORTS_TABLE: &str = "hg-ports";
+
 /// The node's end of a pod's veth pair.
 pub(crate) fn node_end(pod: &Pod) -> IfName {
     valid(format!("hgp{}", pod.id))

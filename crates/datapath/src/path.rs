@@ -182,7 +182,24 @@ impl DataPath {
     pub fn pod_plan(&self, node: &NodeSpec, pod: &Pod) -> Result<Plan, SpecError> {
         node.check()?;
         pod.check(node)?;
+        self.check_published(node, pod)?;
         self.attach.pod(node, pod, self.pod_mtu(node)?)
+    }
+
+    /// Refuses ports that its attach could not publish.
+    fn check_published(&self, node: &NodeSpec, pod: &Pod) -> Result<(), SpecError> {
+        match pod.published.first() {
+            Some(port) if !self.attach.publishes_ports() => Err(SpecError {
+                what: format!("pod {} of node {}", pod.id, node.id),
+                why: format!(
+                    "it publishes port {}, and the attach {} of {} publishes no ports",
+                    port.node,
+                    self.attach.name(),
+                    self.name
+                ),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// What is done on a node for each other node.

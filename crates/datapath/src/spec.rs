@@ -30,6 +30,7 @@ pub struct Network {
 
 /// A node: the namespace that plays the host, its place on the underlay and its part of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct NodeSpec {
     /// 1 to 65535, unique in the network.
     pub id: u16,
@@ -45,7 +46,6 @@ pub struct NodeSpec {
     pub outer: Family,
     /// The prefixes from which its pods get addresses. The first host address of each is the node's own in it (gateway).
     pub pods: Prefixes,
-    /// The network.
     pub network: Network,
     /// The cloud's router, where the underlay has one.
     pub router: Option<Router>,
@@ -92,18 +92,18 @@ pub struct PublishedPort {
 
 /// What a port is one of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Protocol {
     /// TCP.
     #[default]
     Tcp,
-    /// UDP.
     Udp,
 }
 
 /// Another node, as seen from one.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Peer {
-    /// Its [`NodeSpec::id`].
     pub id: u16,
     /// Its addresses on the underlay.
     pub underlay: Addresses,

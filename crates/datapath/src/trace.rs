@@ -12,10 +12,9 @@ use crate::{NodeSpec, Pod, Protocol};
 
 /// What a counter has to show of the packets between two pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Trace {
-    /// Where.
     pub place: Place,
-    /// Which counter.
     pub counter: Counter,
     /// What it counts of them.
     pub packets: Packets,

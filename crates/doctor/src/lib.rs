@@ -43,7 +43,7 @@ pub enum DoctorError {
     #[error("{0}")]
     Unread(linux::Error),
     /// A file of a collected tree has invalid contents.
-    #[error("{} is no part of a collected tree: {why}", path.display())]
+    #[error("read {}: it is no part of a collected tree: {why}", path.display())]
     Tree {
         /// The file's path below the tree.
         path: PathBuf,
@@ -51,11 +51,18 @@ pub enum DoctorError {
         why: String,
     },
     /// There is something where a tree is to be written.
-    #[error("{} {what}; a collected tree gets a directory of its own", path.display())]
+    #[error("write a collected tree: {} {what}", path.display())]
     Occupied {
         /// The path that the user named.
         path: PathBuf,
         /// Its state, in words: "is not empty".
         what: &'static str,
     },
+}
+
+impl DoctorError {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        matches!(self, DoctorError::Occupied { .. }).then_some("give the tree a directory of its own")
+    }
 }

@@ -16,10 +16,9 @@ use crate::rate::share;
 
 /// Two snapshots of one machine, in order.
 #[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Window<'a> {
-    /// The earlier snapshot.
     pub before: &'a Snapshot,
-    /// The later snapshot.
     pub after: &'a Snapshot,
 }
 

@@ -17,7 +17,7 @@ pub struct Description {
     pub device: Option<Device>,
     /// What fits into one profile: it is for one link, with one value for each knob.
     pub settings: Vec<WantedText>,
-    /// What does not.
+    /// The other settings, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_kept: Vec<NotKept>,
     /// The newest login before the tuning; within, `None` if the kernel does not count logins. `None` for settings that
@@ -29,10 +29,10 @@ pub struct Description {
 /// A setting that cannot be kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotKept {
-    /// The setting.
+    /// The knob and its value.
     #[serde(flatten)]
     pub setting: WantedText,
-    /// The reason.
+    /// Why it does not fit, in words.
     #[serde(rename = "not_kept")]
     pub why: String,
 }

@@ -5,30 +5,43 @@ use std::path::PathBuf;
 
 /// Why a host could not be looked at, or a request not be met.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum HostError {
     /// What the user named is wrong: there is no such link, or a setting is impossible here.
-    #[error("{0}")]
+    #[error("do what was asked: {0}")]
     Asked(String),
-    /// The kernel.
+    /// A call of the kernel failed.
     #[error(transparent)]
     Linux(#[from] linux::Error),
     /// The sysfs of the link's namespace.
-    #[error("could not read the link's queues")]
-    Queues(#[source] linux::Error),
+    #[error("read the link's queues: {0}")]
+    Queues(linux::Error),
     /// The description of a tuning that stands.
-    #[error("could not read the tuning's settings")]
-    Description(#[source] serde_json::Error),
+    #[error("read the tuning's settings: {0}")]
+    Description(serde_json::Error),
     /// The journal of a tuning that stands.
     #[error(transparent)]
     Journal(#[from] plan::JournalError),
     /// A file that keeps a tuning.
-    #[error("could not {attempted} {}", path.display())]
+    #[error("{attempted} {}: {why}", path.display())]
     File {
-        /// "create", "write", …
+        /// A verb: "create", "write", …
         attempted: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
+        why: io::Error,
     },
+}
+
+impl HostError {
+    /// What to try, where the journal knows it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            HostError::Journal(error) => error.remedy(),
+            HostError::Asked(_)
+            | HostError::Linux(_)
+            | HostError::Queues(_)
+            | HostError::Description(_)
+            | HostError::File { .. } => None,
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::{HostError, Request, Wish, Wishes};
 /// The output of a diagnosis, read from a file.
 #[derive(Debug)]
 pub struct Findings {
-    /// For messages.
+    /// The file from which they were read, for messages.
     path: PathBuf,
     document: Document,
 }
@@ -162,7 +162,10 @@ fn against(
         finding.because_of.contains(&other.code) && is_taken(other, request) && !other.proposals.is_empty()
     };
     if let Some(cause) = document.findings.iter().find(is_cause) {
-        return Some(format!("probably a consequence of {}: fix that first, and diagnose again", cause.code));
+        return Some(format!(
+            "probably caused by {}: fix that first, then run `hostgap doctor` again",
+            cause.code
+        ));
     }
     let of_link = matches!(setting.knob.scope(), Some(Scope::Link | Scope::Queue));
     match (&finding.device, &wishes.device) {

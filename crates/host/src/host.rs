@@ -33,8 +33,8 @@ pub struct Host {
 
 /// Identifies a link: another link may get its name later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Device {
-    /// Its name.
     pub name: String,
     /// Its index, which no other link of the namespace gets later.
     pub index: u32,

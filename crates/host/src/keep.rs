@@ -217,7 +217,7 @@ impl KeptFiles {
 }
 
 fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
-    move |source| HostError::File { attempted, path: path.to_owned(), source }
+    move |why| HostError::File { attempted, path: path.to_owned(), why }
 }
 
 /// A setting as a kernel parameter and its value, if it is one.

@@ -14,10 +14,10 @@ use crate::keep::SYSCTL_FILE;
 
 /// A program or file that sets the same knobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Conflict {
     /// A program or a file.
     pub who: String,
-    /// The knobs.
     pub knobs: Vec<String>,
     /// What it does to them, and what to do about it.
     pub what: String,

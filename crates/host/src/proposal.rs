@@ -12,8 +12,8 @@ use crate::obstacle::too_young;
 use crate::{Conflict, Host, HostError, Request, Wish, managers};
 
 /// What would change, and what would not.
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Proposal {
-    /// Where.
     pub host: Host,
     /// In the order in which they are made.
     pub changes: Vec<Change>,
@@ -30,7 +30,7 @@ pub struct Proposal {
 
 /// A setting to be made.
 pub struct Change {
-    /// What was requested.
+    /// The request from which the change comes.
     pub wanted: Wanted,
     /// Each step with its old and new value, except those that would change nothing.
     pub steps: Vec<(Placed, Preview)>,

@@ -27,8 +27,8 @@ pub struct Request {
 
 /// A requested setting.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Wish {
-    /// The setting.
     pub wanted: Wanted,
     /// Named by the user: if it cannot be made, that is an error, not a reason to leave it out.
     pub is_named: bool,

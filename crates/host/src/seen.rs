@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plan::{Account, Entry, Intent, Kernel, Placed, Salvaged, Standing, Store};
+use plan::{Account, Entry, Intent, Kernel, Look, Placed, Salvaged, Standing, Store};
 
 use crate::HostError;
 
@@ -25,10 +25,10 @@ pub struct Seen {
 pub struct SeenStep {
     /// The step, and where it was done.
     pub placed: Placed,
-    /// The value that is there now, or why it cannot be read.
-    pub now: Result<String, String>,
-    /// Whether that is what the step has set.
-    pub is_so: bool,
+    /// How what it made stands, or why that cannot be read.
+    pub look: Result<Look, String>,
+    /// The value that is there now, of a step that sets one.
+    pub now: Option<String>,
 }
 
 impl Seen {
@@ -47,7 +47,7 @@ impl Seen {
                 seen.doubt = account.doubt().map(str::to_owned);
                 seen.is_restarted = account == Account::Restarted;
             }
-            Err(error) => seen.doubt = Some(error.to_string()),
+            Err(error) => seen.doubt = Some(format!("could not {error}")),
         }
         Ok(seen)
     }
@@ -77,9 +77,7 @@ impl Seen {
 }
 
 fn look(placed: Placed, kernel: &mut Kernel) -> SeenStep {
-    match plan::preview(&placed, kernel) {
-        Ok(Some(preview)) => SeenStep { is_so: preview.is_so, now: Ok(preview.old), placed },
-        Ok(None) => SeenStep { is_so: true, now: Ok(String::new()), placed },
-        Err(error) => SeenStep { is_so: false, now: Err(error.to_string()), placed },
-    }
+    let look = plan::look(&placed, kernel).map_err(|error| error.to_string());
+    let now = plan::preview(&placed, kernel).ok().flatten().map(|preview| preview.old);
+    SeenStep { placed, look, now }
 }

@@ -59,7 +59,7 @@ pub(crate) fn who_asks(netns: &Netns) -> Result<Option<String>, linux::Error> {
         if let Some(name) = table.extensions.iter().find(|name| EXTENSIONS.contains(&name.as_str())) {
             return Ok(Some(format!(
                 "rules of this namespace need connection tracking for {name} in table {0} of {program} (`{program} -t {0} -S` \
-                 shows them): take them out first, if nobody needs them",
+                 shows them): take them out first, if they are not needed",
                 table.name
             )));
         }

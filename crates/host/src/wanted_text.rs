@@ -9,8 +9,8 @@ use crate::HostError;
 
 /// A wanted setting in words: in a stored plan, beside a tuning's steps, and in the profile that is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct WantedText {
-    /// The knob's name.
     pub knob: String,
     /// The value as the knob reads and shows it.
     pub value: String,

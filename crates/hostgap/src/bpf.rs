@@ -166,13 +166,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Command::Splice { node, attach: None } => by_hand(None, Step::LoadSplice(Splice { node }))?,
         Command::Splice { node, attach: Some(cgroup) } => {
-            ::bpf::splice::attach(&known(&node)?, &cgroup).context("could not attach")?;
+            ::bpf::splice::attach(&known(&node)?, &cgroup).context("attach")?;
         }
         Command::Member { at, addresses } => {
             by_hand_of(at, |node| Step::AddMember(Member { node, addresses }))?;
         }
         Command::Unload { node } => {
-            ::bpf::pins::remove(&known(&node)?).context("could not unload")?;
+            ::bpf::pins::remove(&known(&node)?).context("unload")?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -190,7 +190,7 @@ fn replace(args: LoadArgs) -> anyhow::Result<()> {
     let replaced =
         plan::replace_programs(&mut Kernel::new()?, &place, &programs).map_err(|error| match error {
             StepError::NoLink { link } => BadInput(format!("there is no link {link} in {place}")).into(),
-            error => anyhow::Error::from(error).context("could not replace"),
+            error => anyhow::Error::from(error).context("replace"),
         })?;
     let ::bpf::forward::Replaced { from, links, filters, made } = replaced;
     let at = links + filters;
@@ -199,7 +199,7 @@ fn replace(args: LoadArgs) -> anyhow::Result<()> {
         speak::result(format_args!("  maps of format {from} are now of format {}", ::bpf::forward::FORMAT))?;
     }
     if !made.is_empty() {
-        speak::result(format_args!("  made anew: {}", made.join(", ")))?;
+        speak::result(format_args!("  made again: {}", made.join(", ")))?;
     }
     Ok(())
 }
@@ -283,7 +283,7 @@ fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
             Err(error) if error.source.kind() == ErrorKind::NotFound => {
                 return Err(BadInput(format!("node {node:?} has no counters: could not {error}")).into());
             }
-            Err(error) => return Err(anyhow::Error::from(error).context("could not show the counters")),
+            Err(error) => return Err(anyhow::Error::from(error).context("show the counters")),
         }
     }
     if json {

@@ -76,7 +76,7 @@ fn window(text: &str) -> Result<Duration, String> {
 /// `hostgap doctor`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (before, after) = match &args.from {
-        Some(directory) => ::doctor::open(directory).context("could not diagnose")?,
+        Some(directory) => ::doctor::open(directory).context("diagnose")?,
         None => match look_twice(args.netns.as_ref(), args.time)? {
             Some(((before, _), (after, _))) => (before, after),
             None => return Ok(ExitCode::from(exit::INTERRUPTED)),
@@ -140,16 +140,16 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 /// `hostgap collect`.
 pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
     // Before the readings, so that no time is lost if the directory cannot be written.
-    let tree = ::doctor::destination(&args.directory).context("could not collect")?;
+    let tree = ::doctor::destination(&args.directory).context("collect")?;
     let looks = look_twice(args.netns.as_ref(), args.time);
     let (before, after) = match looks {
         Ok(Some(looks)) => looks,
         nothing => {
-            tree.discard().context("could not collect")?;
+            tree.discard().context("collect")?;
             return nothing.map(|_| ExitCode::from(exit::INTERRUPTED));
         }
     };
-    ::doctor::collect(tree, &before, &after).context("could not collect")?;
+    ::doctor::collect(tree, &before, &after).context("collect")?;
     speak::aside(format_args!("diagnose it with: hostgap doctor --from {}", args.directory.display()));
     Ok(ExitCode::SUCCESS)
 }
@@ -158,14 +158,14 @@ pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
 fn look_twice(netns: Option<&NetnsName>, time: Duration) -> anyhow::Result<Option<(Taken, Taken)>> {
     let place = match netns {
         None => Place::here(),
-        Some(name) => Place::netns(name).context("could not look")?,
+        Some(name) => Place::netns(name).context("look")?,
     };
     let stop = stop::on_signals()?;
-    let before = place.look().context("could not look")?;
+    let before = place.look().context("look")?;
     if !wait(time, &stop) {
         return Ok(None);
     }
-    Ok(Some((before, place.look().context("could not look")?)))
+    Ok(Some((before, place.look().context("look")?)))
 }
 
 /// False if it was interrupted.

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ::lab::LabError;
+use ::load::LoadError;
 use host::HostError;
 use linux::features::Feature;
 use plan::{Phase, TransactionError};
@@ -50,7 +51,7 @@ pub(crate) struct Unprivileged(pub linux::Error);
 
 impl std::fmt::Display for Unprivileged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "could not {}", self.0)
+        self.0.fmt(f)
     }
 }
 
@@ -71,53 +72,31 @@ pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     if is_unheard(error) {
         return ExitCode::SUCCESS;
     }
-    speak::aside(format_args!("hostgap: {}", causes(error)));
+    speak::aside(format_args!("hostgap: {}", sentence(error)));
     let (code, hint) = judge(error);
-    if let Some(hint) = hint {
+    if let Some(hint) = hint.or_else(|| remedy(error)) {
         speak::aside(format_args!("hint: {hint}"));
     }
     ExitCode::from(code)
 }
 
-/// The chain of causes in one line, without words that a cause repeats from its effect.
-fn causes(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let attempt = is_attempt(cause);
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            if attempt && !text.ends_with("could not ") {
-                text.push_str("could not ");
-            }
-            text.push_str(&cause);
-        }
-    }
-    text
+/// The message in one line. Every failure is the rest of "could not"; what is wrong with the input is a sentence.
+fn sentence(error: &anyhow::Error) -> String {
+    let attempts: Vec<String> = error.chain().map(ToString::to_string).collect();
+    let verb = if error.is::<BadInput>() { "" } else { "could not " };
+    format!("{verb}{}", attempts.join(": "))
 }
 
-/// Whether the text of an error only names what was attempted: "read record x: no such file".
-fn is_attempt(error: &(dyn std::error::Error + 'static)) -> bool {
-    use ::doctor::DoctorError;
-    use ::record::RecordError;
-    let record = |error: &RecordError| {
-        matches!(error, RecordError::Unread { .. } | RecordError::Io { .. } | RecordError::Unwritable { .. })
-    };
-    let look =
-        |error: &DoctorError| !matches!(error, DoctorError::Tree { .. } | DoctorError::Occupied { .. });
-    if let Some(error) = error.downcast_ref::<LabError>() {
-        return match error {
-            LabError::Privileges(_) | LabError::Linux(_) => true,
-            LabError::Record(error) => record(error),
-            _ => false,
-        };
-    }
-    error.is::<linux::Error>()
-        || matches!(error.downcast_ref(), Some(HostError::Linux(_)))
-        || error.downcast_ref::<DoctorError>().is_some_and(look)
-        || error.downcast_ref::<RecordError>().is_some_and(record)
+/// What to try, if the error itself knows.
+fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+    None.or_else(|| error.downcast_ref().and_then(LabError::remedy))
+        .or_else(|| error.downcast_ref().and_then(TransactionError::remedy))
+        .or_else(|| error.downcast_ref().and_then(plan::JournalError::remedy))
+        .or_else(|| error.downcast_ref().and_then(plan::BookError::remedy))
+        .or_else(|| error.downcast_ref().and_then(::record::RecordError::remedy))
+        .or_else(|| error.downcast_ref().and_then(LoadError::remedy))
+        .or_else(|| error.downcast_ref().and_then(::doctor::DoctorError::remedy))
+        .or_else(|| error.downcast_ref().and_then(HostError::remedy))
 }
 
 fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
@@ -132,6 +111,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     }
     if let Some(error) = error.downcast_ref::<::record::RecordError>() {
         return record(error);
+    }
+    if let Some(error) = error.downcast_ref::<LoadError>() {
+        return (load(error), None);
     }
     if error.is::<Unprivileged>() {
         return (
@@ -150,6 +132,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
             ),
         ),
         Some(LabError::NoTopology(unmet)) => (UNABLE, Some(without(unmet.feature))),
+        Some(LabError::NoIpv6) => {
+            (UNABLE, Some("call by IPv4, without --ipv6, or start the machine without ipv6.disable=1"))
+        }
         Some(LabError::CannotRun { .. }) => {
             (UNABLE, Some("`hostgap paths` lists what each data path needs and what this machine has"))
         }
@@ -186,7 +171,6 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
 /// What to do where the machine lacks what every topology of a race needs.
 fn without(feature: Feature) -> &'static str {
     match feature {
-        Feature::Ipv6 => "IPv6 is switched off on this machine: start it without ipv6.disable=1",
         Feature::Netem => {
             "delay, loss and rate of the wire need netem: load the module (modprobe sch_netem), or race on a kernel \
             that has it, --kernel debian:6.12"
@@ -211,6 +195,23 @@ fn record(error: &::record::RecordError) -> (u8, Option<&'static str>) {
         | RecordError::NoSearch { .. }
         | RecordError::Inconsistent { .. } => (BAD_INPUT, None),
         RecordError::Io { .. } | RecordError::Unwritable { .. } => (FAILURE, None),
+    }
+}
+
+/// Whether the command line is the cause.
+fn load(error: &LoadError) -> u8 {
+    match error {
+        LoadError::Target { .. }
+        | LoadError::Rate(_)
+        | LoadError::Shape(_)
+        | LoadError::Spin(_)
+        | LoadError::Tls { .. } => BAD_INPUT,
+        LoadError::Connect { .. }
+        | LoadError::ConnectTimeout { .. }
+        | LoadError::Files { .. }
+        | LoadError::Linux(_)
+        | LoadError::Download { .. }
+        | LoadError::System { .. } => FAILURE,
     }
 }
 
@@ -261,9 +262,7 @@ fn machine(error: &vm::Error) -> (u8, Option<&'static str>) {
     match error {
         Error::Unknown { .. } | Error::Modules { .. } | Error::Kernel { .. } => (BAD_INPUT, None),
         Error::Space { .. } => (FAILURE, Some(SPACE)),
-        Error::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-            (FAILURE, Some(SPACE))
-        }
+        Error::File { why, .. } if why.kind() == std::io::ErrorKind::StorageFull => (FAILURE, Some(SPACE)),
         Error::Unsupported { .. } | Error::Program { .. } | Error::Failed { .. } | Error::Absent { .. } => (
             UNABLE,
             Some("QEMU and Debian's kernels come from Debian 12's archive, by apt; no package is installed"),

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
-    let wires = wires(args)?;
+    let wires = wires(args).context("make such a wire")?;
     let facts = linux::features::probe()?;
     wires.possible(&facts)?;
     let contender = contender(args, &facts)?;
@@ -116,10 +116,12 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         let why = "the receiver of a stream is part of the race, so there is no server to keep up";
         return Err(BadInput(format!("--workload {}: {why}", workload.kind.name())).into());
     }
-    ::record::Experiment { workload: workload.clone(), ..::record::Experiment::default() }.validate()?;
+    ::record::Experiment { workload: workload.clone(), ..::record::Experiment::default() }
+        .validate()
+        .context("serve such a workload")?;
     let realtime = !args.no_realtime && linux::cpu::can_realtime();
     let stop = stop::on_signals()?;
-    let own = std::env::current_exe().context("could not find this executable")?;
+    let own = std::env::current_exe().context("find this executable")?;
     let staffing = Staffing {
         server: ::lab::ServerChoice::of(&workload, args.nginx.as_deref(), &own)?,
         scheduling: if realtime { Scheduling::Fifo(10) } else { Scheduling::Normal },

@@ -17,12 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::load::search::{Found, Search, Step, Tried};
 use ::load::slo::Slo;
 use ::load::{Client, Judged, LoadError, Run, Schedule, Verdict};
+use bpf::witness::Witness;
 use linux::procfs::Procfs;
 
 pub(crate) use self::args::Args;
 use self::drive::drive;
 use self::hlog::Hlog;
-use self::job::{Goal, Job, explain};
+use self::job::{Goal, Job};
 use crate::{exit, speak, stop};
 
 /// `hostgap load`.
@@ -96,7 +97,7 @@ fn rate(
     if stop.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    judged(clients, job, &run, stop, "").map(Some).map_err(explain)
+    Ok(Some(judged(clients, job, &run, stop, "")?))
 }
 
 /// Finds the highest rate at which the limits hold, and prints the run at it.
@@ -107,7 +108,7 @@ fn highest(
     stop: &AtomicBool,
 ) -> anyhow::Result<Option<Judged>> {
     warm_up(clients, job, &Run { schedule: Schedule::Saturate, ..job.run.clone() }, stop)?;
-    let found = search(clients, job, slo, stop).map_err(explain)?;
+    let found = search(clients, job, slo, stop)?;
     if job.json {
         print(&format!("{}\n", json::found(job, slo, &found)))?;
     } else {
@@ -149,10 +150,18 @@ fn judged(
     what: &str,
 ) -> Result<Judged, LoadError> {
     let before = Procfs::kernel().stat()?;
-    let outcome = drive(clients, run, stop, what)?;
+    let witness = witness(job, run);
+    let outcome = drive(clients, run, stop, what, witness.as_ref())?;
     let stolen = ::load::stolen(&before, &Procfs::kernel().stat()?, job.cpus.as_ref());
     let verdict = Verdict::new(&outcome, &run.schedule, stolen, job.strict);
     Ok(Judged { schedule: run.schedule, outcome, verdict })
+}
+
+/// Watches the machine beside a run at a rate. Where this user may not, the run goes on without, and its result shows
+/// none.
+fn witness(job: &Job, run: &Run) -> Option<Witness> {
+    let cpus = job.watched.as_ref().filter(|_| run.schedule.rate_per_s().is_some())?;
+    ::load::witness::watching(cpus).ok()
 }
 
 fn complain(ran: &Judged) {
@@ -167,13 +176,13 @@ fn print(text: &str) -> anyhow::Result<()> {
 
 fn connect(job: &Job) -> anyhow::Result<Vec<Client>> {
     linux::process::raise_open_files()?;
-    job.pools.iter().map(|pool| Client::open(&job.target, *pool)).collect::<Result<_, _>>().map_err(explain)
+    Ok(job.pools.iter().map(|pool| Client::open(&job.target, *pool)).collect::<Result<_, _>>()?)
 }
 
 fn warm_up(clients: &mut [Client], job: &Job, run: &Run, stop: &AtomicBool) -> anyhow::Result<()> {
     if !job.warmup.is_zero() {
         let run = Run { duration: job.warmup, requests: None, ..run.clone() };
-        drive(clients, &run, stop, "warming up").map_err(explain)?;
+        drive(clients, &run, stop, "warming up", None)?;
     }
     Ok(())
 }

@@ -23,9 +23,9 @@ pub(crate) struct CompletionsArgs {
 
 /// `hostgap man DIR`.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
-    std::fs::create_dir_all(&args.dir).with_context(|| format!("could not create {}", args.dir.display()))?;
+    std::fs::create_dir_all(&args.dir).with_context(|| format!("create {}", args.dir.display()))?;
     clap_mangen::generate_to(crate::command(), &args.dir)
-        .with_context(|| format!("could not write man pages to {}", args.dir.display()))?;
+        .with_context(|| format!("write man pages to {}", args.dir.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

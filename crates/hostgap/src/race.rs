@@ -36,7 +36,7 @@ use crate::{report, speak, stop, units};
 #[command(after_help = "Examples:
   hostgap race                              every data path, 30 % and 50 % of capacity, two minutes
   hostgap race --quick                      the same in 40 seconds, with wider intervals
-  hostgap race --until ±3%                  until every p99 is known to 3 % or differs, at most six minutes
+  hostgap race --until ±3%                  until each p99 is known to 3 % or differs
   hostgap race --until p99.9:15% --budget 20m --paths docker,macvlan
   hostgap race --paths docker,macvlan --rate 20k,50%
   hostgap race --body 100,4k --duration 10m
@@ -201,7 +201,7 @@ fn race(
     let settings = Settings {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
-        own: std::env::current_exe().context("could not find this executable")?,
+        own: std::env::current_exe().context("find this executable")?,
         plugins: args.plugins.dirs(),
         cpus: cpus_of(args.cpus.as_deref())?,
         scheduling: scheduling_of(args.no_realtime),
@@ -248,7 +248,7 @@ fn finish(
             shown.map(|_| ExitCode::from(exit::INTERRUPTED))
         }
         // An error about the page would hide the cause.
-        Err(error) => Err(anyhow::Error::from(error).context(format!("the race ended early ({kept})"))),
+        Err(error) => Err(anyhow::Error::from(error).context(format!("finish the race ({kept})"))),
     }
 }
 
@@ -329,20 +329,21 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         experiment.placement = Placement::SameNode;
     }
     args.vm.apply(&mut experiment);
-    experiment.validate()?;
+    experiment.validate().context("use the experiment")?;
     Ok(experiment.swept())
 }
 
 /// The experiment of a file.
 pub(crate) fn read_experiment(path: &Path) -> anyhow::Result<Experiment> {
     let text = crate::input::text("experiment", path)?;
-    let experiment = Experiment::from_toml(&text).with_context(|| path.display().to_string())?;
+    let experiment =
+        Experiment::from_toml(&text).with_context(|| format!("use experiment {}", path.display()))?;
     Ok(with_files_beside(experiment, path))
 }
 
 /// The quick form: the file's `[quick]` table, or fewer rounds.
 fn quick(experiment: Experiment) -> anyhow::Result<Experiment> {
-    match experiment.quick()? {
+    match experiment.quick().context("use the experiment")? {
         Some(quick) => Ok(quick),
         None => {
             let (rounds, builds) = QUICK;
@@ -373,7 +374,7 @@ fn rate(text: &str) -> Result<Rate, BadInput> {
 
 /// The CPUs to use: those of `--cpus`, otherwise all that this process may use.
 pub(crate) fn cpus_of(asked: Option<&str>) -> anyhow::Result<CpuSet> {
-    let allowed = linux::cpu::allowed().context("could not read the CPUs that this process may use")?;
+    let allowed = linux::cpu::allowed().context("read the CPUs that this process may use")?;
     let Some(text) = asked else { return Ok(allowed) };
     let asked: CpuSet = text.parse().map_err(|error: linux::NameError| BadInput(error.to_string()))?;
     Ok(among(asked, &allowed)?)
@@ -418,7 +419,7 @@ pub(crate) fn steering(text: &str) -> Result<Steering, String> {
 
 /// Makes a directory of a new name, even if another race starts in the same second.
 pub(crate) fn fresh_dir(out: &Path, experiment: &str) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(out).with_context(|| format!("could not create {}", out.display()))?;
+    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
     let first = dir_name(experiment);
     let mut dir = out.join(&first);
     for number in 2.. {
@@ -427,7 +428,7 @@ pub(crate) fn fresh_dir(out: &Path, experiment: &str) -> anyhow::Result<PathBuf>
                 dir = out.join(format!("{first}-{number}"));
             }
             created => {
-                created.with_context(|| format!("could not create {}", dir.display()))?;
+                created.with_context(|| format!("create {}", dir.display()))?;
                 break;
             }
         }

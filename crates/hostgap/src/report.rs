@@ -80,7 +80,7 @@ fn write_page(page: &Path, text: &str) -> anyhow::Result<()> {
         Ok(found) if !found.is_file() => std::fs::write(page, text),
         _ => replace(page, text),
     };
-    written.with_context(|| format!("could not write {}", page.display()))
+    written.with_context(|| format!("write {}", page.display()))
 }
 
 fn replace(page: &Path, text: &str) -> std::io::Result<()> {

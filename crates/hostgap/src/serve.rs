@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Only once the server is known to start.
     if let (Some(file), Some(certificate)) = (&args.tls.tls_cert_out, &config.certificate) {
         fs::write(file, certificate.chain_pem())
-            .with_context(|| format!("could not write the certificate to {}", file.display()))?;
+            .with_context(|| format!("write the certificate to {}", file.display()))?;
     }
     for listen in server.listening() {
         speak::aside(format_args!("listening on {}", shown(listen)));
@@ -133,7 +133,7 @@ fn certificate(args: &TlsArgs) -> anyhow::Result<Option<Certificate>> {
     match (&args.tls_cert, &args.tls_key) {
         (Some(chain), Some(key)) => {
             let certificate = Certificate::from_files(chain, key).map_err(anyhow::Error::from);
-            Ok(Some(certificate.map_err(|error| BadInput(format!("{error:#}")))?))
+            Ok(Some(certificate.map_err(|error| BadInput(format!("could not {error}")))?))
         }
         _ if args.tls_self_signed => Ok(Some(Certificate::self_signed()?)),
         _ => Ok(None),

@@ -50,7 +50,7 @@ impl From<std::io::Error> for Unspoken {
 
 impl Display for Unspoken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "could not write the result to standard output: {}", self.0)
+        write!(f, "write the result to standard output: {}", self.0)
     }
 }
 

@@ -15,7 +15,7 @@ const SAME_WISH: Duration = Duration::from_secs(1);
 /// The flag. A signal a second or more after the first ends the process at once; the next start removes what it leaves.
 pub(crate) fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("could not handle signals")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("handle signals")?;
     let flag = Arc::clone(&stop);
     let listen = move || {
         let mut first = None;
@@ -29,6 +29,6 @@ pub(crate) fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(listen)
-        .context("could not start the thread that waits for signals")?;
+        .context("start the thread that waits for signals")?;
     Ok(stop)
 }

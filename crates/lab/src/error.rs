@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 
 use linux::features::Unmet;
 
-/// A failure of the lab. The text fits after "could not race: ".
+/// A failure of the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The process may not build namespaces.
     #[error(transparent)]
     Privileges(linux::Error),
     /// The kernel lacks what every topology is made of.
-    #[error("this kernel lacks a feature that every topology needs: {0}")]
+    #[error("build a topology: this kernel lacks a feature that every one needs: {0}")]
     NoTopology(Unmet),
+    /// Clients are to call by IPv6 on a kernel without it.
+    #[error("clients cannot call by IPv6: this kernel has none")]
+    NoIpv6,
     /// A candidate that was named cannot run here.
-    #[error("{path} cannot run here: {reasons}")]
+    #[error("run {path} here: {reasons}")]
     CannotRun {
         /// Its name.
         path: String,
@@ -22,7 +25,7 @@ pub enum LabError {
         reasons: String,
     },
     /// No such data path.
-    #[error("there is no data path {name:?}{}", record::did_you_mean(nearest.as_ref().map(|path| format!("{path:?}"))))]
+    #[error("find data path {name:?}: there is none{}", record::did_you_mean(nearest.as_ref().map(|path| format!("{path:?}"))))]
     UnknownPath {
         /// What was asked.
         name: String,
@@ -30,15 +33,15 @@ pub enum LabError {
         nearest: Option<String>,
     },
     /// A candidate asks for a setting that there is not.
-    #[error("the settings of {candidate}: {source}")]
+    #[error("use the settings of {candidate}: {why}")]
     Settings {
         /// Whose.
         candidate: String,
         /// Which, and why.
-        source: tune::TuneError,
+        why: tune::TuneError,
     },
     /// A file is no network configuration.
-    #[error("could not use the CNI configuration {}: {why}", file.display())]
+    #[error("use the CNI configuration {}: {why}", file.display())]
     Conflist {
         /// The file.
         file: PathBuf,
@@ -46,7 +49,7 @@ pub enum LabError {
         why: String,
     },
     /// A plugin is not there.
-    #[error("the CNI plugin {plugin:?} is in none of the directories {dirs}")]
+    #[error("find a CNI plugin: {plugin:?} is in none of the directories {dirs}")]
     NoPlugin {
         /// The name of its executable.
         plugin: String,
@@ -54,7 +57,7 @@ pub enum LabError {
         dirs: String,
     },
     /// A plugin failed, or its answer cannot be parsed.
-    #[error("{call} failed in {candidate}: {why}")]
+    #[error("do {call} in {candidate}: {why}")]
     Plugin {
         /// Whose.
         candidate: String,
@@ -64,7 +67,7 @@ pub enum LabError {
         why: String,
     },
     /// The plugins succeeded, but clients cannot reach the server.
-    #[error("the CNI plugins of {candidate} {what}")]
+    #[error("go on: the CNI plugins of {candidate} {what}")]
     Unreachable {
         /// Whose.
         candidate: String,
@@ -72,7 +75,7 @@ pub enum LabError {
         what: String,
     },
     /// The experiment asks for something impossible.
-    #[error("{what}: {why}")]
+    #[error("race as asked: {what}: {why}")]
     Experiment {
         /// The setting.
         what: String,
@@ -80,13 +83,13 @@ pub enum LabError {
         why: String,
     },
     /// nginx was asked for and is not there.
-    #[error("nginx was requested but is not installed ({why})")]
+    #[error("start a server: nginx was requested but is not installed ({why})")]
     NoNginx {
         /// What was tried.
         why: String,
     },
     /// A server ended or never answered.
-    #[error("the server of {candidate} {what}{}", if log.is_empty() { String::new() } else { format!(": {log}") })]
+    #[error("go on: the server of {candidate} {what}{}", if log.is_empty() { String::new() } else { format!(": {log}") })]
     Server {
         /// Whose server.
         candidate: String,
@@ -96,7 +99,7 @@ pub enum LabError {
         log: String,
     },
     /// A data path stopped carrying traffic.
-    #[error("data path {candidate} broke: {what}")]
+    #[error("go on: data path {candidate} broke: {what}")]
     Broken {
         /// Which.
         candidate: String,
@@ -107,7 +110,7 @@ pub enum LabError {
     #[error(transparent)]
     Vm(#[from] vm::Error),
     /// The race in a virtual machine ended with an error of its own.
-    #[error("the race on Linux {release}: {said}")]
+    #[error("race on Linux {release}: {said}")]
     Guest {
         /// The guest's kernel.
         release: String,
@@ -117,7 +120,7 @@ pub enum LabError {
         said: String,
     },
     /// Something could not be taken down; its journal is kept.
-    #[error("could not take down {candidate}: {failures}")]
+    #[error("take down {candidate}: {failures}")]
     NotUndone {
         /// Which.
         candidate: String,
@@ -125,33 +128,33 @@ pub enum LabError {
         failures: String,
     },
     /// A file of ours could not be handled.
-    #[error("could not {verb} {path}: {source}")]
+    #[error("{verb} {path}: {why}")]
     File {
         /// "create", "write", …
         verb: &'static str,
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// The specification of a topology is not sound.
-    #[error(transparent)]
-    Spec(#[from] datapath::SpecError),
+    #[error("plan a topology: {0}")]
+    Spec(datapath::SpecError),
     /// A topology could not be built.
-    #[error("could not build {candidate}: {source}")]
+    #[error("build {candidate}: {why}")]
     Build {
         /// Whose.
         candidate: String,
         /// Why.
-        source: Box<plan::ApplyError>,
+        why: Box<plan::ApplyError>,
     },
     /// It cannot be checked whether a topology is still what was built.
-    #[error("could not check the path of {candidate}: {source}")]
+    #[error("check the path of {candidate}: {why}")]
     Look {
         /// Whose.
         candidate: String,
         /// Why.
-        source: Box<plan::StepError>,
+        why: Box<plan::StepError>,
     },
     /// A journal could not be written or read.
     #[error(transparent)]
@@ -163,12 +166,12 @@ pub enum LabError {
     #[error(transparent)]
     Linux(#[from] linux::Error),
     /// The generator could not run.
-    #[error("could not load {candidate}: {source}")]
+    #[error("load {candidate}: {why}")]
     Load {
         /// Through which data path.
         candidate: String,
         /// Why.
-        source: Box<load::LoadError>,
+        why: Box<load::LoadError>,
     },
     /// The record file could not be written.
     #[error(transparent)]
@@ -176,9 +179,47 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// What to try, where one of the crates below knows it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            LabError::Vm(error) => error.remedy(),
+            LabError::Journal(error) => error.remedy(),
+            LabError::Book(error) => error.remedy(),
+            LabError::Load { why, .. } => why.remedy(),
+            LabError::Record(error) => error.remedy(),
+            LabError::Privileges(_)
+            | LabError::NoTopology(_)
+            | LabError::NoIpv6
+            | LabError::CannotRun { .. }
+            | LabError::UnknownPath { .. }
+            | LabError::Settings { .. }
+            | LabError::Conflist { .. }
+            | LabError::NoPlugin { .. }
+            | LabError::Plugin { .. }
+            | LabError::Unreachable { .. }
+            | LabError::Experiment { .. }
+            | LabError::NoNginx { .. }
+            | LabError::Server { .. }
+            | LabError::Broken { .. }
+            | LabError::Guest { .. }
+            | LabError::NotUndone { .. }
+            | LabError::File { .. }
+            | LabError::Spec(_)
+            | LabError::Build { .. }
+            | LabError::Look { .. }
+            | LabError::Linux(_) => None,
+        }
+    }
+
     /// An error maker for a file: `fs::read(&path).map_err(LabError::file("read", &path))`.
     pub(crate) fn file(verb: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> LabError {
         let path = path.to_owned();
-        move |source| LabError::File { verb, path, source }
+        move |why| LabError::File { verb, path, why }
+    }
+}
+
+impl From<datapath::SpecError> for LabError {
+    fn from(error: datapath::SpecError) -> LabError {
+        LabError::Spec(error)
     }
 }

@@ -90,7 +90,7 @@ impl GuestRace<'_> {
         let stopped = match &finished {
             Ok(Finished::Whole) => None,
             Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
-            Err(error) => Some(error.to_string().lines().next().unwrap_or_default().to_owned()),
+            Err(error) => Some(format!("could not {error}").lines().next().unwrap_or_default().to_owned()),
         };
         let ended = close(listener.writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
         let finished = finished?;

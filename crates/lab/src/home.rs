@@ -10,7 +10,7 @@ mod sweep;
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linux::{NetnsName, netns};
 use plan::{Book, BookError, Found, Kernel, Unit, UnitState, lock};
@@ -21,11 +21,11 @@ use crate::LabError;
 
 /// Locked by the race that measures.
 const RACE_LOCK: &str = "race.lock";
-/// Between two attempts to get it.
-const RACE_PAUSE: Duration = Duration::from_millis(100);
-/// Between two looks at an owner that another process cleans up, and for how long.
-const CLEANING_PAUSE: Duration = Duration::from_millis(10);
-const CLEANING_TIME_MAX: Duration = Duration::from_secs(60);
+/// For the end of another race, however long it takes.
+const RACE_WAIT: lock::Wait = lock::Wait { patience: None, pause: Duration::from_millis(100) };
+/// For another process that cleans up an owner.
+const CLEANING_WAIT: lock::Wait =
+    lock::Wait { patience: Some(Duration::from_secs(60)), pause: Duration::from_millis(10) };
 
 /// The lab's part of this machine.
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ impl Home {
         fs::create_dir_all(root).map_err(LabError::file("create", root))?;
         let path = root.join(RACE_LOCK);
         let mut announced = false;
-        loop {
+        RACE_WAIT.until(stop, || {
             if let Some(mut lock) = lock::try_exclusive(&path).map_err(LabError::file("lock", &path))? {
                 let noted = lock
                     .set_len(0)
@@ -99,9 +99,6 @@ impl Home {
                 noted.map_err(LabError::file("write", &path))?;
                 return Ok(Some(lock));
             }
-            if stop() {
-                return Ok(None);
-            }
             if !announced {
                 let mut holder = String::new();
                 let read = File::open(&path).and_then(|mut file| file.read_to_string(&mut holder));
@@ -109,8 +106,8 @@ impl Home {
                 waiting(holder.trim().parse().unwrap_or(0));
                 announced = true;
             }
-            std::thread::sleep(RACE_PAUSE);
-        }
+            Ok(None)
+        })
     }
 
     /// Everything that any owner has here.
@@ -143,16 +140,16 @@ impl Home {
 
     /// Takes over what a dead owner left. Waits while another process cleans it up; `None` if nothing is left then.
     fn dead(&self, id: &str) -> Result<Option<Unit>, LabError> {
-        let deadline = Instant::now() + CLEANING_TIME_MAX;
-        loop {
-            match self.book.take_over_dead(id) {
-                Err(BookError::Held { .. }) if Instant::now() < deadline => {
-                    std::thread::sleep(CLEANING_PAUSE);
-                }
-                Err(BookError::Held { .. } | BookError::Unknown { .. }) => return Ok(None),
-                taken => return Ok(taken?),
-            }
-        }
+        // Of the two options, the outer one says that the waiting is over.
+        let taken = CLEANING_WAIT.until(
+            || false,
+            || match self.book.take_over_dead(id) {
+                Err(BookError::Held { .. }) => Ok(None),
+                Err(BookError::Unknown { .. }) => Ok(Some(None)),
+                taken => taken.map(Some),
+            },
+        )?;
+        Ok(taken.flatten())
     }
 
     /// What lies here and is no owner's: nothing takes it away.

@@ -176,7 +176,7 @@ impl Race {
         let stopped = match &result {
             Ok(Finished::Whole) => None,
             Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(format!("could not {error}")),
         };
         let ended = close(writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
         // Reports the first error: the others follow from it.

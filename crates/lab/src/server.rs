@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use datapath::Family;
 use linux::cpu::Scheduling;
 use linux::process::{Child, Spawn};
 use linux::{Cgroup, CpuSet, NetnsName, netns::Netns};
@@ -49,6 +50,8 @@ pub struct Place<'a> {
     pub candidate: &'a str,
     /// The namespace.
     pub netns: &'a NetnsName,
+    /// The families by which clients may call.
+    pub families: &'static [Family],
     /// The control group, if it is to be in one.
     pub cgroup: Option<Cgroup>,
     /// One worker a CPU.
@@ -200,8 +203,10 @@ fn own_args(place: &Place<'_>) -> Vec<String> {
     if let Some(cpu_us) = place.workload.cpu_us {
         args.extend(["--cpu-us".to_owned(), cpu_us.to_string()]);
     }
-    args.extend(listen("0.0.0.0"));
-    args.extend(listen("[::]"));
+    args.extend(place.families.iter().flat_map(|family| match family {
+        Family::V4 => listen("0.0.0.0"),
+        Family::V6 => listen("[::]"),
+    }));
     args.extend(["--cpus".to_owned(), place.cpus.to_string()]);
     args
 }

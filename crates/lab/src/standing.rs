@@ -114,7 +114,7 @@ impl Standing {
     }
 
     /// A generator's error in the lab's words.
-    pub fn load_error(&self, source: LoadError) -> LabError {
-        LabError::Load { candidate: self.name.clone(), source: Box::new(source) }
+    pub fn load_error(&self, why: LoadError) -> LabError {
+        LabError::Load { candidate: self.name.clone(), why: Box::new(why) }
     }
 }

@@ -8,7 +8,7 @@ mod wires;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use datapath::{DataPath, End, Family, NodeSpec, Part, Pod, Protocol, Reach, SpecError, Trace};
+use datapath::{DataPath, End, Family, NodeSpec, Part, Pod, Protocol, Reach, Trace};
 use linux::{IfName, NetnsName};
 use plan::forwarding::Splice;
 use plan::{Place, Plan, Step};
@@ -17,7 +17,7 @@ use record::{Placement, Side};
 use self::specs::{node, pod};
 use self::wires::wan;
 use crate::cni::{Attachment, Network};
-use crate::{NodeCpus, Sides, Wires, side_settings};
+use crate::{LabError, NodeCpus, Sides, Wires, side_settings};
 
 /// The port on which the server answers in its pod.
 pub const SERVER_PORT: u16 = 80;
@@ -83,11 +83,10 @@ pub struct Topology {
 
 impl Topology {
     /// Makes the plan. Nothing is changed.
-    pub fn plan(shape: Shape) -> Result<Topology, SpecError> {
+    pub fn plan(shape: Shape) -> Result<Topology, LabError> {
         let shape = side_settings::with_its_mtu(shape)?;
         if !shape.families.contains(&shape.family) {
-            let why = "IPv6 is switched off on this machine: start it without ipv6.disable=1".to_owned();
-            return Err(SpecError { what: "clients that call by IPv6".to_owned(), why });
+            return Err(LabError::NoIpv6);
         }
         let nodes = Sides { client: node(&shape, CLIENT_NODE), server: node(&shape, SERVER_NODE) };
         let homes = shape.homes(&nodes);

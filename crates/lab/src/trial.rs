@@ -166,9 +166,7 @@ fn ran(standing: &mut Standing, outcome: Result<Outcome, LoadError>) -> Result<O
             Err(match error {
                 // The connections were there before and the server lives: the way between them is gone.
                 LoadError::Connect { .. } | LoadError::ConnectTimeout { .. } => {
-                    let why =
-                        std::error::Error::source(&error).map_or(String::new(), |why| format!(": {why}"));
-                    LabError::Broken { candidate: standing.name.clone(), what: format!("{error}{why}") }
+                    LabError::Broken { candidate: standing.name.clone(), what: format!("could not {error}") }
                 }
                 error => standing.load_error(error),
             })

@@ -8,6 +8,7 @@ use linux::qdisc::{Netem, Probability, Tbf};
 use record::{BitRate, Underlay, Wire};
 
 use crate::LabError;
+use crate::sides::Sides;
 
 /// Both directions of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,9 +64,9 @@ impl Wires {
         facts.unmet(&needs).into_iter().next().map_or(Ok(()), |unmet| Err(LabError::NoTopology(unmet)))
     }
 
-    /// What netem does to packets on their way to the server and to the client, if anything. `mtu_bytes` is the wire's.
-    pub fn netem(&self, mtu_bytes: u32) -> [Option<Netem>; 2] {
-        [self.to_server, self.to_client].map(|wire| {
+    /// What netem does to packets on their way to a side, if anything. `mtu_bytes` is the wire's.
+    pub fn netem(&self, mtu_bytes: u32) -> Sides<Option<Netem>> {
+        Sides { client: self.to_client, server: self.to_server }.map(|wire| {
             let share = |share: Option<record::Share>| {
                 Probability::from_ratio(share.unwrap_or_default().billionths as f64 / 1e9)
             };
@@ -181,8 +182,8 @@ mod tests {
 
     #[track_caller]
     fn check_limit(to_server: Wire, to_client: Wire, expected: u32) {
-        let [there, _] = Wires { to_server, to_client }.netem(1486);
-        assert_eq!(there.unwrap().limit, expected);
+        let netem = Wires { to_server, to_client }.netem(1486);
+        assert_eq!(netem.server.unwrap().limit, expected);
     }
 
     #[test]
@@ -201,10 +202,10 @@ mod tests {
         let lossy = Wire { loss: Some(Share { billionths: 2_000_000 }), ..wire(40, Some(100)) };
         let wires = Wires { to_server: lossy, to_client: Wire::default() };
         assert!(wires.is_shaped());
-        let [there, back] = wires.netem(1500);
-        let there = there.unwrap();
+        let Sides { client, server } = wires.netem(1500);
+        let there = server.unwrap();
         assert_eq!((there.delay_ns, there.rate_bytes_per_s), (40_000_000, Some(12_500_000)));
-        assert_eq!((there.loss.to_string().as_str(), back), ("0.2%", None));
+        assert_eq!((there.loss.to_string().as_str(), client), ("0.2%", None));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod attribute;
 mod device;
+mod stack;
 
 pub use attribute::LinkAttribute;
 

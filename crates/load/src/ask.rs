@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::LoadError;
 use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
-use crate::target::{Expect, Request, Sizes, Version};
+use crate::target::{Address, Ask, Expect, Request, Sizes, Target, Version};
 
 /// The greatest length of a request in bytes, so that one write of a whole pipeline fits in memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +47,24 @@ pub(crate) enum Reply {
 }
 
 impl Asks {
-    pub(crate) fn http(requests: &[Request]) -> Result<Asks, LoadError> {
+    /// What is sent to a target.
+    pub(crate) fn of(target: &Target) -> Result<Asks, LoadError> {
+        match (&target.ask, &target.address) {
+            (Ask::Http(_), Address::Udp(_)) => Err(LoadError::Shape("HTTP does not run over UDP")),
+            (Ask::Grpc { .. }, Address::Udp(_) | Address::Unix(_)) => {
+                Err(LoadError::Shape("calls of gRPC are made over TCP"))
+            }
+            (Ask::Raw(_) | Ask::Grpc { .. }, _) if target.tls.is_some() => {
+                Err(LoadError::Shape("TLS is for HTTP alone"))
+            }
+            (Ask::Http(requests), _) => Asks::http(requests),
+            (Ask::Grpc { body_bytes }, _) => Asks::grpc(*body_bytes),
+            (Ask::Raw(sizes), Address::Udp(_)) => Asks::datagrams(*sizes),
+            (Ask::Raw(sizes), _) => Asks::raw(*sizes),
+        }
+    }
+
+    fn http(requests: &[Request]) -> Result<Asks, LoadError> {
         if requests.is_empty() {
             return Err(LoadError::Shape("there is nothing to ask"));
         }
@@ -59,7 +76,7 @@ impl Asks {
         Ok(Asks { kinds, reply: Reply::Http, weights: weights.collect(), message: Bytes::new() })
     }
 
-    pub(crate) fn raw(sizes: Sizes) -> Result<Asks, LoadError> {
+    fn raw(sizes: Sizes) -> Result<Asks, LoadError> {
         if sizes.request_bytes == 0 || sizes.response_bytes == 0 {
             return Err(LoadError::Shape("a request and its answer have at least one byte each"));
         }
@@ -73,7 +90,7 @@ impl Asks {
         Ok(asks)
     }
 
-    pub(crate) fn datagrams(sizes: Sizes) -> Result<Asks, LoadError> {
+    fn datagrams(sizes: Sizes) -> Result<Asks, LoadError> {
         let possible = Sizes::NUMBER_BYTES as u32..=DATAGRAM_BYTES_MAX;
         if !possible.contains(&sizes.request_bytes) || !possible.contains(&sizes.response_bytes) {
             return Err(LoadError::Shape("datagrams of 8 to 65507 bytes are possible"));
@@ -87,7 +104,7 @@ impl Asks {
         Asks { kinds: vec![kind], reply, weights: vec![1], message: Bytes::new() }
     }
 
-    pub(crate) fn grpc(body_bytes: u32) -> Result<Asks, LoadError> {
+    fn grpc(body_bytes: u32) -> Result<Asks, LoadError> {
         if body_bytes > GRPC_BODY_BYTES_MAX {
             return Err(LoadError::Shape("a call with a body of at most 1048576 bytes is possible"));
         }

@@ -2,19 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use linux::netns::Netns;
 use linux::{clock, process};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::time::Timespec;
 
 use crate::ask::{Asks, Reply};
 use crate::connection::{Connection, Phase};
 use crate::error::system;
+use crate::poller::{Poller, Tag};
 use crate::response::Learned;
 use crate::{Ask, Fault, LoadError, Pool, Target};
 
@@ -23,9 +20,6 @@ const BUFFER_BYTES: usize = 65_536;
 
 /// How often it is tried again to get a place in a queue of connections that is full.
 const QUEUE_WAIT_NS: u64 = 1_000_000;
-
-/// Events fetched at once.
-pub(crate) const EVENTS: usize = 256;
 
 /// Permanent connections to one target, kept open from run to run, for one thread at a time.
 ///
@@ -51,7 +45,7 @@ pub struct Client {
     pub(crate) number: u64,
     /// Requests that may be open on one connection in this run.
     pub(crate) limit: usize,
-    epoll: OwnedFd,
+    pub(crate) poller: Poller,
     netns: Netns,
     pool: Pool,
 }
@@ -73,9 +67,10 @@ impl Client {
     pub fn open(target: &Target, pool: Pool) -> Result<Client, LoadError> {
         pool.check(target)?;
         let connections_max = pool.connections_max.max(pool.connections);
-        let asks = target.asks()?;
+        let asks = Asks::of(target)?;
         let mut connections = Vec::with_capacity(connections_max);
-        connections.resize_with(pool.connections, || Connection::new(asks.reply, pool.depth));
+        let wanted = 0..pool.connections as u32;
+        connections.extend(wanted.map(|index| Connection::new(index, asks.reply, pool.depth)));
         let mut scratch = Vec::with_capacity(asks.longest().saturating_mul(pool.depth));
         if let Reply::Datagram = asks.reply {
             scratch.extend_from_slice(&asks.kinds[0].bytes);
@@ -92,7 +87,7 @@ impl Client {
             learned: Learned::new(),
             number: 0,
             limit: 1,
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll"))?,
+            poller: Poller::new().map_err(system("create an epoll"))?,
             netns: Netns::current()?,
             pool: Pool { connections_max, ..pool },
         };
@@ -114,7 +109,7 @@ impl Client {
     pub fn ask_for(&mut self, ask: Ask) -> Result<(), LoadError> {
         let target = Target { ask, ..self.target.clone() };
         self.pool.check(&target)?;
-        let asks = target.asks()?;
+        let asks = Asks::of(&target)?;
         if asks.reply != self.asks.reply {
             return Err(LoadError::Shape("connections keep the kind of answer that they were opened for"));
         }
@@ -171,16 +166,16 @@ impl Client {
             self.connections.iter_mut().for_each(Connection::close);
         } else {
             let deadline_ns = self.deadline_ns();
-            let mut events = Vec::with_capacity(EVENTS);
             while !self.start_all()? {
                 let now_ns = clock::now_ns();
                 if now_ns >= deadline_ns {
                     return Err(self.late());
                 }
-                self.established(&mut events, deadline_ns.min(now_ns + QUEUE_WAIT_NS))?;
+                self.established(deadline_ns.min(now_ns + QUEUE_WAIT_NS))?;
             }
             self.wait_until_up(deadline_ns)?;
         }
+        self.poller.clear();
         self.idle.clear();
         self.roomy.clear();
         for (index, connection) in self.connections.iter_mut().enumerate() {
@@ -214,13 +209,12 @@ impl Client {
 
     /// Waits until all connections in progress are established.
     fn wait_until_up(&mut self, deadline_ns: u64) -> Result<(), LoadError> {
-        let mut events = Vec::with_capacity(EVENTS);
         let mut missing = self.count(|connection| connection.phase == Phase::Connecting);
         while missing > 0 {
             if clock::now_ns() >= deadline_ns {
                 return Err(self.late());
             }
-            missing -= self.established(&mut events, deadline_ns)?;
+            missing -= self.established(deadline_ns)?;
         }
         Ok(())
     }
@@ -236,7 +230,7 @@ impl Client {
 
     /// Starts to connect again; the connection is usable after an event.
     pub(crate) fn reopen(&mut self, index: u32) -> Result<(), Fault> {
-        self.connections[index as usize].open(index, &self.epoll, &self.target, self.pool.stamps)
+        self.connections[index as usize].open(&self.poller, &self.target, self.pool.stamps)
     }
 
     /// Starts a connection more, if there may be one.
@@ -245,7 +239,7 @@ impl Client {
             return None;
         }
         let index = self.connections.len() as u32;
-        self.connections.push(Connection::new(self.asks.reply, self.pool.depth));
+        self.connections.push(Connection::new(index, self.asks.reply, self.pool.depth));
         Some((index, self.reopen(index)))
     }
 
@@ -302,27 +296,18 @@ impl Client {
         self.idle.len() == self.connections.len()
     }
 
-    /// Fetches as many events as there is room for, and waits for the first at most for a time. Being interrupted by
-    /// a signal is like no event.
-    pub(crate) fn poll(&self, events: &mut Vec<epoll::Event>, timeout_ns: u64) {
-        let timeout = Timespec {
-            tv_sec: (timeout_ns / 1_000_000_000) as i64,
-            tv_nsec: (timeout_ns % 1_000_000_000) as i64,
-        };
-        events.clear();
-        match epoll::wait(&self.epoll, spare_capacity(events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => panic!("an epoll of our own, a valid buffer and a valid timeout: {errno}"),
-        }
+    /// The index of the connection with a tag, unless it has another socket since.
+    pub(crate) fn tagged(&self, tag: Tag) -> Option<u32> {
+        self.connections.get(tag.index as usize)?.is_tagged(tag).then_some(tag.index)
     }
 
     /// Waits once for events and counts the connections that are established now.
-    fn established(&mut self, events: &mut Vec<epoll::Event>, until_ns: u64) -> Result<usize, LoadError> {
+    fn established(&mut self, until_ns: u64) -> Result<usize, LoadError> {
         let now_ns = clock::now_ns();
         let mut established = 0;
-        self.poll(events, until_ns.saturating_sub(now_ns));
-        for event in events {
-            let Some(index) = Connection::of_event(&self.connections, *event) else { continue };
+        self.poller.wait(until_ns.saturating_sub(now_ns));
+        for event in 0..self.poller.len() {
+            let Some(index) = self.tagged(self.poller.ready(event).tag) else { continue };
             let connection = &mut self.connections[index as usize];
             if connection.phase == Phase::Connecting {
                 connection.since_ns = now_ns;
@@ -339,10 +324,8 @@ impl Client {
             Fault::System(errno) if *errno == Errno::MFILE.raw_os_error() => {
                 LoadError::Files { wanted: self.connections.len(), limit: process::open_files_max() }
             }
-            Fault::System(errno) => {
-                LoadError::Connect { address, source: io::Error::from_raw_os_error(*errno) }
-            }
-            fault => LoadError::Connect { address, source: io::Error::other(fault.to_string()) },
+            Fault::System(errno) => LoadError::Connect { address, why: io::Error::from_raw_os_error(*errno) },
+            fault => LoadError::Connect { address, why: io::Error::other(fault.to_string()) },
         }
     }
 

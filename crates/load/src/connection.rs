@@ -1,15 +1,14 @@
 //! One permanent connection: its socket, and the requests that are open on it.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
-use rustix::event::epoll::{Event, EventData};
 use rustix::io::Errno;
 
 use crate::Fault;
 use crate::ask::{Asks, Reply};
 use crate::link::{Link, Received};
+use crate::poller::{Poller, Tag};
 use crate::response::{Learned, Malformed, Parser, Response};
 use crate::target::{Sizes, Target};
 
@@ -71,13 +70,13 @@ pub(crate) struct Connection {
     /// True while its index stands in the queue of idle connections, or in that of those with room.
     pub(crate) in_idle: bool,
     pub(crate) in_roomy: bool,
-    /// Increases with every new socket, so that late events of an old one are recognised.
-    generation: u32,
+    /// Another one with every new socket.
+    tag: Tag,
 }
 
 impl Connection {
-    /// With room for a number of open requests.
-    pub(crate) fn new(reply: Reply, depth: usize) -> Connection {
+    /// At an index of its owner's, with room for a number of open requests.
+    pub(crate) fn new(index: u32, reply: Reply, depth: usize) -> Connection {
         let reader = match reply {
             Reply::Http => Reader::Http(Parser::default()),
             Reply::Stream(whole) => Reader::Stream { got: 0, whole },
@@ -94,36 +93,22 @@ impl Connection {
             since_ns: 0,
             in_idle: false,
             in_roomy: false,
-            generation: 0,
+            tag: Tag { index, generation: 0 },
         }
     }
 
     /// Starts a new socket towards the target without waiting for it.
-    pub(crate) fn open(
-        &mut self,
-        index: u32,
-        epoll: &OwnedFd,
-        target: &Target,
-        stamps: bool,
-    ) -> Result<(), Fault> {
+    pub(crate) fn open(&mut self, poller: &Poller, target: &Target, stamps: bool) -> Result<(), Fault> {
         self.close();
-        self.generation = self.generation.wrapping_add(1);
-        let data = EventData::new_u64(u64::from(self.generation) << 32 | u64::from(index));
-        self.link = Some(Link::open(target, stamps, epoll, data)?);
+        self.tag = self.tag.next();
+        self.link = Some(Link::open(target, stamps, poller, self.tag)?);
         self.phase = Phase::Connecting;
         Ok(())
     }
 
-    /// The index of the connection that an event is for, if it is its socket's.
-    pub(crate) fn of_event(connections: &[Connection], event: Event) -> Option<u32> {
-        let data = { event.data }.u64();
-        let index = data as u32;
-        connections.get(index as usize)?.is_of(event).then_some(index)
-    }
-
-    /// Whether an event is for this socket, and not for one before it.
-    pub(crate) fn is_of(&self, event: Event) -> bool {
-        self.generation == ({ event.data }.u64() >> 32) as u32 && self.link.is_some()
+    /// Whether an event with this tag is for its socket, and not for one before it.
+    pub(crate) fn is_tagged(&self, tag: Tag) -> bool {
+        self.tag == tag && self.link.is_some()
     }
 
     /// Closes the socket and drops its open requests.

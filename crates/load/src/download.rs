@@ -5,29 +5,25 @@
 //! waits until another has all of its object.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
-use linux::cpu::{self, Scheduling};
+use linux::cpu::Scheduling;
 use linux::{CpuSet, Netns, clock};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, EventFlags};
-use rustix::io::Errno;
-use rustix::time::Timespec;
+use rustix::event::epoll::EventFlags;
 
 use crate::ask::{Asks, Reply};
 use crate::connection::{Connection, Open, Phase};
 use crate::error::system;
 use crate::link::Received;
 use crate::outcome::histogram;
+use crate::poller::{Poller, Ready};
 use crate::response::{Learned, Response};
-use crate::thread::Reading;
+use crate::thread::Placement;
 use crate::{Fault, Handshakes, Histogram, LoadError, Target, ThreadCost};
 
 /// Bytes that one read can take.
 const BUFFER_BYTES: usize = 262_144;
-const EVENTS: usize = 256;
 /// The longest sleep, after which the time limit is checked.
 const LOOK_NS: u64 = 50_000_000;
 
@@ -80,15 +76,15 @@ pub fn download(target: &Target, order: &Download, netns: &Netns) -> Result<Down
     let places = if order.threads.is_empty() { &anywhere[..] } else { &order.threads };
     let threads = places.len().min(order.clients);
     let deadline_ns = clock::now_ns().saturating_add(order.limit.as_nanos() as u64);
-    let results: Vec<Result<Downloaded, LoadError>> = thread::scope(|scope| {
+    let results: Vec<Result<(Downloaded, ThreadCost), LoadError>> = thread::scope(|scope| {
         let running: Vec<_> = places[..threads]
             .iter()
             .enumerate()
             .map(|(index, cpus)| {
                 let clients = order.clients / threads + usize::from(index < order.clients % threads);
-                let work =
-                    move || on_cpus(cpus, order, || Clients::new(target, clients, order)?.run(deadline_ns));
-                scope.spawn(move || inside(netns, work))
+                let placement = Placement::on(cpus, order.scheduling);
+                let work = move || Clients::new(target, clients, order)?.run(deadline_ns);
+                scope.spawn(move || inside(netns, || placement.work(work)))
             })
             .collect();
         running
@@ -98,7 +94,9 @@ pub fn download(target: &Target, order: &Download, netns: &Netns) -> Result<Down
     });
     let mut total = Downloaded::new();
     for result in results {
-        total.merge(&result?);
+        let (downloaded, cost) = result?;
+        total.merge(&downloaded);
+        total.threads.push(cost);
     }
     Ok(total)
 }
@@ -109,21 +107,6 @@ fn inside<T>(netns: &Netns, work: impl FnOnce() -> Result<T, LoadError>) -> Resu
         return work();
     }
     netns.try_clone()?.run(work)?
-}
-
-fn on_cpus(
-    cpus: &CpuSet,
-    order: &Download,
-    work: impl FnOnce() -> Result<Downloaded, LoadError>,
-) -> Result<Downloaded, LoadError> {
-    if !cpus.is_empty() {
-        cpu::pin_current_thread(cpus)?;
-    }
-    cpu::set_current_thread_scheduling(order.scheduling)?;
-    let before = Reading::now()?;
-    let mut downloaded = work()?;
-    downloaded.threads.push(before.until(Reading::now()?, Some(cpus.clone())));
-    Ok(downloaded)
 }
 
 /// A client: how many objects it has to fetch yet, and since when it is at this one.
@@ -153,7 +136,7 @@ impl<E: Into<Fault>> From<E> for Stop {
 struct Clients<'a> {
     target: &'a Target,
     asks: Asks,
-    epoll: OwnedFd,
+    poller: Poller,
     clients: Vec<Fetching>,
     readable: VecDeque<u32>,
     busy: usize,
@@ -166,12 +149,12 @@ struct Clients<'a> {
 
 impl<'a> Clients<'a> {
     fn new(target: &'a Target, clients: usize, order: &Download) -> Result<Clients<'a>, LoadError> {
-        let asks = target.asks()?;
+        let asks = Asks::of(target)?;
         if asks.reply != Reply::Http {
             return Err(LoadError::Shape("objects are fetched over HTTP"));
         }
-        let fetching = |_| Fetching {
-            connection: Connection::new(Reply::Http, 1),
+        let fetching = |index| Fetching {
+            connection: Connection::new(index, Reply::Http, 1),
             left: order.objects,
             since_ns: 0,
             queued: false,
@@ -179,8 +162,8 @@ impl<'a> Clients<'a> {
         Ok(Clients {
             target,
             asks,
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll"))?,
-            clients: (0..clients).map(fetching).collect(),
+            poller: Poller::new().map_err(system("create an epoll"))?,
+            clients: (0..clients as u32).map(fetching).collect(),
             readable: VecDeque::with_capacity(clients),
             busy: clients,
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
@@ -196,16 +179,15 @@ impl<'a> Clients<'a> {
         for index in 0..self.clients.len() as u32 {
             self.begin(index).map_err(|stop| self.failed(&stop))?;
         }
-        let mut events = Vec::with_capacity(EVENTS);
         while self.busy > 0 {
             let now_ns = clock::now_ns();
             if now_ns >= deadline_ns {
                 return Err(self.failed(&Stop::Late));
             }
             let patience_ns = if self.readable.is_empty() { LOOK_NS.min(deadline_ns - now_ns) } else { 0 };
-            self.poll(&mut events, patience_ns)?;
-            for event in &events {
-                self.on_event(*event).map_err(|stop| self.failed(&stop))?;
+            self.poller.wait(patience_ns);
+            for event in 0..self.poller.len() {
+                self.on_event(self.poller.ready(event)).map_err(|stop| self.failed(&stop))?;
             }
             for _ in 0..self.readable.len() {
                 let Some(index) = self.readable.pop_front() else { break };
@@ -220,26 +202,16 @@ impl<'a> Clients<'a> {
     fn begin(&mut self, index: u32) -> Result<(), Stop> {
         let client = &mut self.clients[index as usize];
         client.since_ns = clock::now_ns();
-        client.connection.open(index, &self.epoll, self.target, false)?;
+        client.connection.open(&self.poller, self.target, false)?;
         let since_ns = client.since_ns;
         let open = Open { intended_ns: since_ns, sent_ns: since_ns, free_ns: since_ns, ordinal: 0, kind: 0 };
         client.connection.open.push_back(open);
         Ok(())
     }
 
-    fn poll(&self, events: &mut Vec<epoll::Event>, patience_ns: u64) -> Result<(), LoadError> {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: patience_ns.min(LOOK_NS) as i64 };
-        events.clear();
-        match epoll::wait(&self.epoll, spare_capacity(events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(system("wait for a download")(errno)),
-        }
-    }
-
-    fn on_event(&mut self, event: epoll::Event) -> Result<(), Stop> {
-        let at = ({ event.data }.u64() & u64::from(u32::MAX)) as usize;
-        let Some(client) = self.clients.get_mut(at) else { return Ok(()) };
-        if !client.connection.is_of(event) {
+    fn on_event(&mut self, Ready { tag, flags }: Ready) -> Result<(), Stop> {
+        let Some(client) = self.clients.get_mut(tag.index as usize) else { return Ok(()) };
+        if !client.connection.is_tagged(tag) {
             return Ok(());
         }
         match client.connection.phase {
@@ -248,20 +220,16 @@ impl<'a> Clients<'a> {
                 if !client.connection.progress()? {
                     return Ok(());
                 }
-                match client.connection.resumed() {
-                    Some(true) => self.downloaded.handshakes.resumed += 1,
-                    Some(false) => self.downloaded.handshakes.full += 1,
-                    None => {}
-                }
+                self.downloaded.handshakes.count(client.connection.resumed());
                 let bytes = self.asks.kinds[0].bytes.len();
                 client.connection.send(bytes, &self.asks, &mut self.scratch)?;
             }
-            Phase::Up if { event.flags }.contains(EventFlags::OUT) => {
+            Phase::Up if flags.contains(EventFlags::OUT) => {
                 client.connection.send_rest(&self.asks, &mut self.scratch)?;
             }
             Phase::Up => {}
         }
-        self.queue(at as u32);
+        self.queue(tag.index);
         Ok(())
     }
 
@@ -390,8 +358,6 @@ impl Downloaded {
         self.bytes += other.bytes;
         self.times.add(&other.times).expect("all histograms have the same bounds");
         self.times_ns += other.times_ns;
-        self.handshakes.full += other.handshakes.full;
-        self.handshakes.resumed += other.handshakes.resumed;
-        self.threads.extend_from_slice(&other.threads);
+        self.handshakes.add(other.handshakes);
     }
 }

@@ -8,28 +8,28 @@ use crate::target::Address;
 
 /// Why a generator or responder could not do its work.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum LoadError {
     /// The target cannot be asked.
-    #[error("no request can be made with {what} {text:?}: {why}")]
+    #[error("make a request with {what} {text:?}: {why}")]
     Target {
         /// The part of the request: "host", "path" and so on.
         what: &'static str,
-        /// The invalid text.
         text: String,
         /// The rule that it breaks.
         why: &'static str,
     },
     /// The rate is out of range.
-    #[error(transparent)]
-    Rate(#[from] RateError),
+    #[error("run a load: {0}")]
+    Rate(RateError),
     /// A run needs a client with at least one connection for each thread, and CPUs for all threads or for none.
-    #[error("a run cannot have this shape: {0}")]
+    #[error("run a load of this shape: {0}")]
     Shape(&'static str),
     /// Busy waiting was requested where it would stop the load instead of making it precise.
-    #[error("the generator cannot spin here: {0}; wait hybrid instead")]
+    #[error("spin here: {0}")]
     Spin(&'static str),
     /// TLS cannot be spoken as asked.
-    #[error("TLS with {name} is not possible: {why}")]
+    #[error("speak TLS with {name}: {why}")]
     Tls {
         /// The server's name in its certificate.
         name: String,
@@ -37,10 +37,7 @@ pub enum LoadError {
         why: String,
     },
     /// The process may not have as many open files as it needs sockets.
-    #[error(
-        "a socket for each of {wanted} connections is more than the {limit} files that this process may have open; \
-         `ulimit -n` and the service manager's LimitNOFILE raise that"
-    )]
+    #[error("open a socket for each of {wanted} connections: this process may have {limit} files open")]
     Files {
         /// Connections of this thread.
         wanted: usize,
@@ -48,15 +45,15 @@ pub enum LoadError {
         limit: u64,
     },
     /// A connection was refused or reset.
-    #[error("could not connect to {address}")]
+    #[error("connect to {address}: {why}")]
     Connect {
         /// The address of the server.
         address: Address,
         /// The error of the system call.
-        source: io::Error,
+        why: io::Error,
     },
     /// Connections were not there in time.
-    #[error("could not connect to {address}: {connected} of {wanted} connections are there after {} ms", waited.as_millis())]
+    #[error("connect to {address}: {connected} of {wanted} connections are there after {} ms", waited.as_millis())]
     ConnectTimeout {
         /// The address of the server.
         address: Address,
@@ -68,7 +65,7 @@ pub enum LoadError {
         waited: Duration,
     },
     /// Some objects were not fetched.
-    #[error("could not fetch all of {wanted} objects from {address}, {objects} are there: {why}")]
+    #[error("fetch all of {wanted} objects from {address}, {objects} are there: {why}")]
     Download {
         /// The address of the server.
         address: Address,
@@ -83,16 +80,43 @@ pub enum LoadError {
     #[error(transparent)]
     Linux(#[from] linux::Error),
     /// A system call failed that has no reason to.
-    #[error("could not {attempted}")]
+    #[error("{attempted}: {why}")]
     System {
         /// The purpose of the call, to follow "could not".
         attempted: &'static str,
         /// The error of the system call.
-        source: io::Error,
+        why: io::Error,
     },
+}
+
+impl LoadError {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            LoadError::Spin(_) => Some("wait hybrid instead"),
+            LoadError::Files { .. } => {
+                Some("`ulimit -n` and the service manager's LimitNOFILE raise the number of open files")
+            }
+            LoadError::Target { .. }
+            | LoadError::Rate(_)
+            | LoadError::Shape(_)
+            | LoadError::Tls { .. }
+            | LoadError::Connect { .. }
+            | LoadError::ConnectTimeout { .. }
+            | LoadError::Download { .. }
+            | LoadError::Linux(_)
+            | LoadError::System { .. } => None,
+        }
+    }
+}
+
+impl From<RateError> for LoadError {
+    fn from(error: RateError) -> LoadError {
+        LoadError::Rate(error)
+    }
 }
 
 /// For `map_err`: names the purpose of a failed system call.
 pub(crate) fn system<E: Into<io::Error>>(attempted: &'static str) -> impl FnOnce(E) -> LoadError {
-    move |source| LoadError::System { attempted, source: source.into() }
+    move |why| LoadError::System { attempted, why: why.into() }
 }

@@ -7,14 +7,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use linux::stamps::Stamp;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::Fault;
 use crate::grpc::calls::Calls;
+use crate::poller::{Poller, Tag};
+use crate::socket::{receive, send};
 use crate::target::{Address, Ask, Target};
 use crate::tls::Session;
 
@@ -66,12 +66,7 @@ impl Link {
 
     /// Starts a connection without waiting for it. Its socket is registered once, edge-triggered, for both directions:
     /// so a request costs one `send` and one `recv` and no `epoll_ctl`, but a reader must read until it is empty.
-    pub(crate) fn open(
-        target: &Target,
-        stamps: bool,
-        epoll: &OwnedFd,
-        data: EventData,
-    ) -> Result<Link, Fault> {
+    pub(crate) fn open(target: &Target, stamps: bool, poller: &Poller, tag: Tag) -> Result<Link, Fault> {
         let socket = socket(&target.address)?;
         if stamps {
             linux::stamps::enable(socket.as_fd()).map_err(|error| error_fault(&error.source))?;
@@ -83,7 +78,7 @@ impl Link {
             Err(errno) => return Err(errno.into()),
         };
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(epoll, &socket, data, interest)?;
+        poller.add(&socket, tag, interest)?;
         let tls = target.tls.as_ref().map(Session::new).transpose()?;
         let (socket, calls) = match (&target.ask, &target.address) {
             (Ask::Grpc { .. }, address) => {
@@ -120,7 +115,7 @@ impl Link {
     /// Sends as much as the socket takes. What a TLS session is given it takes, and sends later.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         match &mut self.tls {
-            None => Ok(send(&self.socket, bytes)?),
+            None => Ok(send(&*self.socket, bytes)?),
             Some(session) => session.send(&self.socket, bytes).map(|()| Some(bytes.len())),
         }
     }
@@ -153,7 +148,7 @@ impl Link {
     }
 
     fn receive_plain(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
-        let Some(came) = &mut self.came else { return Ok(receive(&self.socket, buffer)?) };
+        let Some(came) = &mut self.came else { return Ok(receive(&*self.socket, buffer)?) };
         match linux::stamps::receive(self.socket.as_fd(), buffer) {
             Ok((bytes, stamp)) => {
                 *came = stamp;
@@ -213,30 +208,6 @@ fn connect(socket: &OwnedFd, address: &Address) -> Result<(), Errno> {
     match address {
         Address::Tcp(address) | Address::Udp(address) => rustix::net::connect(socket, address),
         Address::Unix(path) => rustix::net::connect(socket, &SocketAddrUnix::new(path)?),
-    }
-}
-
-/// Returns `None` if the socket's buffer is full.
-pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>, Errno> {
-    loop {
-        match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
-            Ok(sent) => return Ok(Some(sent)),
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-}
-
-/// Returns `None` if no bytes are there.
-pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
-    loop {
-        match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
-            Ok((bytes, _)) => return Ok(Some(bytes)),
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
     }
 }
 

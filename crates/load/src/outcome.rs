@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::fault::{Fault, Faults};
+use crate::handshakes::Handshakes;
 use crate::overdue::{Dropped, Overdue, Short};
 use crate::series::Series;
 use crate::target::Protocol;
@@ -111,15 +112,6 @@ pub struct Split {
     pub wire: Histogram<u64>,
     /// The rest, in nanoseconds: the client's own stack in both directions, and the wait until the generator read.
     pub client: Histogram<u64>,
-}
-
-/// How connections in TLS began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Handshakes {
-    /// With certificates and keys.
-    pub full: u64,
-    /// By a session of before.
-    pub resumed: u64,
 }
 
 /// Requests without an answer.
@@ -304,8 +296,7 @@ impl Outcome {
             self.first_fault = Some(other.clone());
         }
         self.reconnects += other.reconnects;
-        self.handshakes.full += other.handshakes.full;
-        self.handshakes.resumed += other.handshakes.resumed;
+        self.handshakes.add(other.handshakes);
         self.grown += other.grown;
         self.unlogged += other.unlogged;
         self.series.extend_from_slice(&other.series);

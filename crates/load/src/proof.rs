@@ -15,6 +15,7 @@ use bench::Bench;
 
 /// One figure that was put to the proof.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Proof {
     /// What was done, the same for figures of one run.
     pub scene: &'static str,
@@ -22,7 +23,6 @@ pub struct Proof {
     pub figure: String,
     /// What it has to be.
     pub truth: f64,
-    /// The measured value.
     pub seen: f64,
     /// How far both may be apart.
     pub tolerance: f64,

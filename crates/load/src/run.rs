@@ -1,6 +1,5 @@
 //! A run: one pinned thread for each client, one schedule for all of them, one outcome.
 
-use std::num::NonZeroU64;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -9,29 +8,15 @@ use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
 use crate::exchange::{Exchange, Log, logs};
+use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
-use crate::thread::Reading;
+use crate::thread::{Placement, Reading};
 use crate::wait::{Place, Wait, Waiting};
-use crate::worker::{Order, Worker};
+use crate::worker::Worker;
 use crate::{Client, Live, LoadError, Outcome};
 
 /// From the moment at which all threads are ready to the first intended instant, so that all are waiting for it.
 const LEAD_NS: u64 = 1_000_000;
-
-/// What happens to a request that is due when no connection is free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WhenBusy {
-    /// It waits for one, in order, and keeps its intended time.
-    #[default]
-    Wait,
-    /// It is sent behind others on a connection that has room for it ([`crate::Pool::depth`]), and waits only when none
-    /// has. HTTP answers in order, so it may wait behind a slow one there.
-    Pipeline,
-    /// It gets a new connection ([`crate::Pool::connections_max`]); at the maximum number of connections it waits.
-    Grow,
-    /// It is not sent, but counted. The load is then a gentler one than requested.
-    Drop,
-}
 
 /// The load for the clients' connections.
 #[derive(Debug, Clone, PartialEq)]
@@ -202,12 +187,7 @@ impl<'a> Plan<'a> {
         }
         let cpus = self.run.threads.get(index).cloned();
         client.make_ready()?;
-        if let Some(cpus) = &cpus {
-            cpu::pin_current_thread(cpus)?;
-        }
-        // Without this every sleep is up to 50 µs late: the kernel gathers wake-ups to save power.
-        clock::set_timer_slack_ns(NonZeroU64::MIN)?;
-        cpu::set_current_thread_scheduling(self.run.scheduling)?;
+        Placement { cpus: cpus.as_ref(), scheduling: Some(self.run.scheduling) }.take()?;
         let mut outcome =
             Outcome::of_thread(self.run.schedule.rate_per_s(), client.target.protocol(), client.stamps());
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live, log);

@@ -56,8 +56,8 @@ impl Schedule {
 /// A rate that cannot be scheduled.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("a rate of {rate_per_s} requests/s is not possible: 0.000001 to 1000000000 are")]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct RateError {
-    /// The rejected rate.
     pub rate_per_s: f64,
 }
 

@@ -24,6 +24,7 @@ mod calls;
 mod certificate;
 mod datagrams;
 mod date;
+mod ending;
 mod error;
 mod faults;
 mod in_time;
@@ -42,7 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use linux::{CpuSet, clock, cpu};
+use linux::{CpuSet, clock};
 
 pub use answers::BODY_BYTES_MAX;
 pub use certificate::Certificate;
@@ -51,6 +52,8 @@ pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
 pub use listen::{Listen, NoListen};
 pub use work::CPU_TIME;
 
+use crate::thread::Placement;
+use injector::Injector;
 use listen::{Listener, SocketFile};
 use responder::Responder;
 
@@ -206,11 +209,9 @@ impl Server {
         ends: &(dyn Fn() -> bool + Sync),
     ) -> Result<Served, ServeError> {
         let place = &self.places[index];
-        if let Some(cpus) = &place.cpus {
-            cpu::pin_current_thread(cpus)?;
-        }
-        let injector = injector::Injector::start(&self.config.faults, index, started_ns)?;
-        Responder::new(&place.listeners, &self.config, injector)?.run(ends)
+        Placement { cpus: place.cpus.as_ref(), scheduling: None }.take()?;
+        let injector = Injector::start(&self.config.faults, index, started_ns);
+        Ok(Responder::new(&place.listeners, &self.config, injector)?.run(ends))
     }
 }
 

@@ -14,16 +14,16 @@ mod segments;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use linux::{CpuSet, clock, cpu};
+use linux::cpu::Scheduling;
+use linux::{CpuSet, clock};
 
 use crate::error::system;
 use crate::schedule::{Pace, Schedule};
-use crate::thread::Reading;
+use crate::thread::Placement;
 use crate::{Address, LoadError, ThreadCost};
 
 pub use datagrams::PACKET_BYTES_MIN;
@@ -179,7 +179,7 @@ impl Sender {
     pub fn segments(to: SocketAddr, flows: usize, timeout: Duration) -> Result<Sender, LoadError> {
         let connect = |_| TcpStream::connect_timeout(&to, timeout);
         let streams = (0..flows).map(connect).collect::<io::Result<Vec<_>>>();
-        let streams = streams.map_err(|source| LoadError::Connect { address: Address::Tcp(to), source })?;
+        let streams = streams.map_err(|why| LoadError::Connect { address: Address::Tcp(to), why })?;
         Ok(Sender(Source::Segments(streams)))
     }
 
@@ -189,7 +189,7 @@ impl Sender {
     /// If there is no route to the address.
     pub fn datagrams(to: SocketAddr, flows: usize) -> Result<Sender, LoadError> {
         let sockets = (0..flows).map(|_| datagrams::connect(to)).collect::<io::Result<_>>();
-        let sockets = sockets.map_err(|source| LoadError::Connect { address: Address::Udp(to), source })?;
+        let sockets = sockets.map_err(|why| LoadError::Connect { address: Address::Udp(to), why })?;
         Ok(Sender(Source::Datagrams(sockets)))
     }
 }
@@ -275,18 +275,13 @@ impl Delivered {
     }
 }
 
-/// A thread of an end: on its CPUs, with exact timers; a sender's thread reports its cost.
+/// A thread of an end, which reports its cost.
 fn on_cpus(
     cpus: &CpuSet,
     work: impl FnOnce() -> Result<Delivered, LoadError>,
 ) -> Result<Delivered, LoadError> {
-    if !cpus.is_empty() {
-        cpu::pin_current_thread(cpus)?;
-    }
-    clock::set_timer_slack_ns(NonZeroU64::MIN)?;
-    let before = Reading::now()?;
-    let mut delivered = work()?;
-    delivered.threads.push(before.until(Reading::now()?, Some(cpus.clone())));
+    let (mut delivered, cost) = Placement::on(cpus, Scheduling::Normal).work(work)?;
+    delivered.threads.push(cost);
     Ok(delivered)
 }
 

@@ -4,8 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::ask::Asks;
-use crate::{LoadError, Tls, plain};
+use crate::{Tls, plain};
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,23 +162,6 @@ impl Target {
             (Ask::Grpc { .. }, _) => Protocol::Grpc,
             (Ask::Raw(_), Address::Udp(_)) => Protocol::Datagrams,
             (Ask::Raw(_), Address::Tcp(_) | Address::Unix(_)) => Protocol::Stream,
-        }
-    }
-
-    /// The requests' bytes, made once before the first packet.
-    pub(crate) fn asks(&self) -> Result<Asks, LoadError> {
-        match (&self.ask, &self.address) {
-            (Ask::Http(_), Address::Udp(_)) => Err(LoadError::Shape("HTTP does not run over UDP")),
-            (Ask::Grpc { .. }, Address::Udp(_) | Address::Unix(_)) => {
-                Err(LoadError::Shape("calls of gRPC are made over TCP"))
-            }
-            (Ask::Raw(_) | Ask::Grpc { .. }, _) if self.tls.is_some() => {
-                Err(LoadError::Shape("TLS is for HTTP alone"))
-            }
-            (Ask::Http(requests), _) => Asks::http(requests),
-            (Ask::Grpc { body_bytes }, _) => Asks::grpc(*body_bytes),
-            (Ask::Raw(sizes), Address::Udp(_)) => Asks::datagrams(*sizes),
-            (Ask::Raw(sizes), _) => Asks::raw(*sizes),
         }
     }
 }

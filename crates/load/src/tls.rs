@@ -19,7 +19,7 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, RootCertStore, SignatureScheme,
 };
 
-use crate::link::{receive, send};
+use crate::socket::{receive, send};
 use crate::tickets::Tickets;
 use crate::{Fault, LoadError};
 

@@ -16,13 +16,12 @@ mod sending;
 use std::time::Duration;
 
 use linux::clock;
-use rustix::event::epoll;
 
-use crate::client::EVENTS;
 use crate::connection::{Open, Phase};
 use crate::exchange::{Exchange, Log};
+use crate::order::{Order, WhenBusy};
 use crate::outcome::Reason;
-use crate::run::WhenBusy;
+use crate::poller::EVENTS;
 use crate::schedule::Pace;
 use crate::wait::Waiting;
 use crate::{Client, Fault, FirstFault, Live, Outcome, Overdue};
@@ -34,20 +33,6 @@ const RETRY_NS: u64 = 10_000_000;
 /// How often the live counters are updated and the stop flag is checked.
 const LIVE_NS: u64 = 100_000_000;
 
-/// What a thread does, and when.
-#[derive(Debug, Clone)]
-pub(crate) struct Order {
-    pub(crate) pace: Pace,
-    pub(crate) when_busy: WhenBusy,
-    pub(crate) duration: Duration,
-    /// Requests of this thread, if the run ends with those and not after a time.
-    pub(crate) requests: Option<u64>,
-    pub(crate) drain: Duration,
-    /// How long a request is waited for; `None`: until the end.
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) waiting: Waiting,
-}
-
 pub(crate) struct Worker<'a> {
     client: &'a mut Client,
     pace: Pace,
@@ -57,7 +42,6 @@ pub(crate) struct Worker<'a> {
     outcome: &'a mut Outcome,
     live: &'a Live,
     log: Option<Log>,
-    events: Vec<epoll::Event>,
     /// Start and end of the schedule, and all instants below, are those of the clock.
     start_ns: u64,
     end_ns: u64,
@@ -109,7 +93,6 @@ impl<'a> Worker<'a> {
             outcome,
             live,
             log,
-            events: Vec::with_capacity(EVENTS),
             start_ns: 0,
             end_ns: nanoseconds(order.duration),
             drain_ns: nanoseconds(order.drain),
@@ -170,21 +153,21 @@ impl<'a> Worker<'a> {
     }
 
     fn poll(&mut self, asleep_ns: u64, timeout_ns: u64) -> u64 {
-        self.client.poll(&mut self.events, timeout_ns);
+        self.client.poller.wait(timeout_ns);
         let mut now_ns = clock::now_ns();
         let awake_ns = asleep_ns.saturating_add(timeout_ns);
         if timeout_ns > 0 {
-            if self.events.is_empty() {
+            if self.client.poller.is_empty() {
                 self.waiting.woke(awake_ns, now_ns);
             }
             self.on_idle(asleep_ns, awake_ns, now_ns);
-        } else if self.events.is_empty() {
+        } else if self.client.poller.is_empty() {
             self.on_idle(asleep_ns, now_ns, now_ns);
         }
         // Requests that are due now must not wait behind the answers read meanwhile.
         now_ns = self.send_due(now_ns);
-        for event in 0..self.events.len() {
-            now_ns = self.on_event(self.events[event], now_ns);
+        for event in 0..self.client.poller.len() {
+            now_ns = self.on_event(self.client.poller.ready(event), now_ns);
             // Between two answers there is time to be late in: see whether a request is due.
             now_ns = self.send_due(now_ns);
         }
@@ -326,7 +309,7 @@ impl<'a> Worker<'a> {
     fn read_all(&mut self, mut now_ns: u64) -> u64 {
         for _ in 0..=self.client.connections.len() / EVENTS {
             now_ns = self.poll(now_ns, 0);
-            if self.events.len() < EVENTS {
+            if self.client.poller.len() < EVENTS {
                 break;
             }
         }

@@ -1,8 +1,9 @@
 //! What a step of a plan costs, by the number of steps: apply, look and undo must not cost more for each in a long plan.
 //!
-//! `cargo bench -p plan`; about a minute, as root. A node in a namespace of its own gets peers, each with a route, a
-//! permanent neighbour and a forwarding entry of a vxlan device. The journal lies in memory, since the time of a disk is
-//! none of ours. Nothing is asserted: figures are for people; what counts is that a column stays as it is.
+//! `cargo bench -p plan`; two minutes, as root. A node in a namespace of its own gets peers, each with a route, a
+//! permanent neighbour and a forwarding entry of a vxlan device. Then it gets links, MTUs of links, routes that units
+//! share, and elements of a map of nftables, each by itself. The journal lies in memory, since the time of a disk is none
+//! of ours. Nothing is asserted: figures are for people; what counts is that a column stays as it is.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 
@@ -12,14 +13,47 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use linux::nft::{self, Datum, Element, Map, Part, Table};
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, VethPeer, Vxlan};
-use plan::{Journal, Kernel, Look, Made, Place, Plan, SetLinkUp, Step, Undone, apply, look, undo};
+use plan::{
+    Journal, Kernel, Look, Made, Place, Plan, SetLinkMtu, SetLinkUp, Step, Undone, apply, look, undo,
+};
 use testkit::World;
 
-const PEERS: [u32; 3] = [100, 1_000, 10_000];
-const STEPS_OF_PEER: u32 = 3;
-
 type Failure = Box<dyn Error>;
+
+/// Plans of one kind, of several sizes.
+struct Case {
+    name: &'static str,
+    /// How many peers, links, … a plan has.
+    sizes: &'static [u32],
+    /// What stands in the namespace before a plan of this size.
+    ground: fn(&Place, u32) -> Result<Plan, Failure>,
+    plan: fn(&Place, u32) -> Result<Plan, Failure>,
+}
+
+const PEERS: &[u32] = &[100, 1_000, 10_000];
+/// Of what the kernel needs a millisecond for, or a program that is started.
+const FEWER: &[u32] = &[30, 100, 300];
+
+const CASES: [Case; 6] = [
+    Case {
+        name: "peers, IPv4",
+        sizes: PEERS,
+        ground: node,
+        plan: |place, peers| peers_of(place, Family::Ipv4, peers),
+    },
+    Case {
+        name: "peers, IPv6",
+        sizes: PEERS,
+        ground: node,
+        plan: |place, peers| peers_of(place, Family::Ipv6, peers),
+    },
+    Case { name: "links", sizes: FEWER, ground: node, plan: links },
+    Case { name: "MTUs", sizes: FEWER, ground: links, plan: mtus },
+    Case { name: "shared routes", sizes: FEWER, ground: node, plan: shared },
+    Case { name: "nft elements", sizes: FEWER, ground: map, plan: elements },
+];
 
 fn main() -> Result<(), Failure> {
     // Cargo runs this program among the tests as well, and then without the word.
@@ -28,17 +62,17 @@ fn main() -> Result<(), Failure> {
     }
     println!("microseconds for each step");
     println!(
-        "{:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        "peers", "family", "apply", "look", "all", "read", "undo"
+        "{:>16} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "plan", "size", "apply", "look", "all", "read", "undo"
     );
-    for family in [Family::Ipv4, Family::Ipv6] {
-        for peers in PEERS {
-            let Figures { apply, look, all, read, undo } = measure(family, peers)?;
-            let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(peers * STEPS_OF_PEER);
+    for case in CASES {
+        for size in case.sizes {
+            let Figures { steps, apply, look, all, read, undo } = measure(&case, *size)?;
+            let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(steps);
             let [apply, look, all, read, undo] = [apply, look, all, read, undo].map(each);
             println!(
-                "{peers:>8} {:>8} {apply:>8.1} {look:>8.1} {all:>8.1} {read:>8.1} {undo:>8.1}",
-                format!("{family:?}")
+                "{:>16} {size:>8} {apply:>8.1} {look:>8.1} {all:>8.1} {read:>8.1} {undo:>8.1}",
+                case.name
             );
         }
     }
@@ -53,6 +87,7 @@ enum Family {
 
 /// How long a plan took.
 struct Figures {
+    steps: u32,
     apply: Duration,
     /// Each step by itself.
     look: Duration,
@@ -63,16 +98,16 @@ struct Figures {
     undo: Duration,
 }
 
-fn measure(family: Family, peers: u32) -> Result<Figures, Failure> {
+fn measure(case: &Case, size: u32) -> Result<Figures, Failure> {
     let world = World::new();
     world.add("node");
     let place = world.place("node");
     let directory = tempfile::tempdir_in("/dev/shm")?;
-    let mut kernel = Kernel::new()?;
+    let mut kernel = Kernel::new()?.with_claims(directory.path().join("claims"));
     let ground = directory.path().join("ground");
-    apply(&node(&place)?, &mut Journal::create(&ground)?, &mut kernel)?;
+    apply(&(case.ground)(&place, size)?, &mut Journal::create(&ground)?, &mut kernel)?;
 
-    let (plan, path) = (plan(&place, family, peers)?, directory.path().join("journal"));
+    let (plan, path) = ((case.plan)(&place, size)?, directory.path().join("journal"));
     let (apply, applied) =
         timed(|| apply(&plan, &mut Journal::create(&path)?, &mut kernel).map_err(Failure::from));
     applied?;
@@ -88,7 +123,7 @@ fn measure(family: Family, peers: u32) -> Result<Figures, Failure> {
         return Err("the plan was not done, or not undone".into());
     }
     take_apart(&ground, &mut kernel)?;
-    Ok(Figures { apply, look, all, read, undo })
+    Ok(Figures { steps: u32::try_from(plan.steps.len())?, apply, look, all, read, undo })
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
@@ -103,7 +138,7 @@ fn take_apart(journal: &Path, kernel: &mut Kernel) -> Result<(), Failure> {
 }
 
 /// A wire and the tunnel device on it.
-fn node(place: &Place) -> Result<Plan, Failure> {
+fn node(place: &Place, _: u32) -> Result<Plan, Failure> {
     let mut plan = Plan::new();
     let wire = IfName::new("wire")?;
     let peer = VethPeer { name: IfName::new("far")?, netns: None, mtu: None, mac: None };
@@ -125,7 +160,7 @@ fn tunnel() -> Result<IfName, Failure> {
     Ok(IfName::new("vxlan1")?)
 }
 
-fn plan(place: &Place, family: Family, peers: u32) -> Result<Plan, Failure> {
+fn peers_of(place: &Place, family: Family, peers: u32) -> Result<Plan, Failure> {
     let mut plan = Plan::new();
     for peer in 0..peers {
         let (dst, via): (IpNet, IpAddr) = match family {
@@ -143,6 +178,70 @@ fn plan(place: &Place, family: Family, peers: u32) -> Result<Plan, Failure> {
         plan.push(place, Step::AddRoute(Route { onlink: true, ..Route::via(dst, via, tunnel()?) }));
         plan.push(place, Step::AddNeighbour(Neighbour { dev: tunnel()?, ip: via, mac: Some(mac) }));
         plan.push(place, Step::AddFdb(FdbEntry { dev: tunnel()?, mac, dst: remote }));
+    }
+    Ok(plan)
+}
+
+fn link(number: u32) -> Result<IfName, Failure> {
+    Ok(IfName::new(format!("link{number}"))?)
+}
+
+fn links(place: &Place, count: u32) -> Result<Plan, Failure> {
+    let mut plan = Plan::new();
+    for number in 0..count {
+        let (name, mac) = (link(number)?, Some(Mac::from_id(8, number)));
+        plan.push(place, Step::AddLink(Link { name, kind: LinkKind::Bridge, mtu: None, mac }));
+    }
+    Ok(plan)
+}
+
+fn mtus(place: &Place, count: u32) -> Result<Plan, Failure> {
+    let mut plan = Plan::new();
+    for number in 0..count {
+        plan.push(place, SetLinkMtu { link: link(number)?, mtu: 1400 });
+    }
+    Ok(plan)
+}
+
+fn shared(place: &Place, count: u32) -> Result<Plan, Failure> {
+    let mut plan = Plan::new();
+    for number in 0..count {
+        let net = Ipv4Addr::from((10 << 24) + (number << 8));
+        let route = Route::via(IpNet::new(net.into(), 24)?, net.into(), tunnel()?);
+        let step = Step::AddRoute(Route { onlink: true, ..route });
+        plan.push(place, Step::Share(Box::new(step)));
+    }
+    Ok(plan)
+}
+
+const TABLE: &str = "bench";
+const MAP: &str = "ports";
+
+/// A table with the map of published ports, as a node of `docker` has it.
+fn map(place: &Place, _: u32) -> Result<Plan, Failure> {
+    let map = Map {
+        name: MAP.to_owned(),
+        key: vec![Part::Protocol, Part::Dport],
+        value: vec![Part::Daddr, Part::Dport],
+    };
+    let table =
+        Table { family: nft::Family::Ip, name: TABLE.to_owned(), maps: vec![map], chains: Vec::new() };
+    let mut plan = Plan::new();
+    plan.push(place, Step::AddNftTable(table));
+    Ok(plan)
+}
+
+fn elements(place: &Place, count: u32) -> Result<Plan, Failure> {
+    let mut plan = Plan::new();
+    for number in 0..count {
+        let element = Element {
+            family: nft::Family::Ip,
+            table: TABLE.to_owned(),
+            map: MAP.to_owned(),
+            key: vec![Datum::Tcp, Datum::Port(u16::try_from(number + 1)?)],
+            value: vec![Datum::Address(Ipv4Addr::new(10, 0, 0, 2).into()), Datum::Port(80)],
+        };
+        plan.push(place, Step::AddNftElement(element));
     }
     Ok(plan)
 }

@@ -7,7 +7,7 @@ use crate::entry::{Entry, Intent, Owner, Undone};
 use crate::error::{ApplyError, StepError};
 use crate::{Fault, Journal, Kernel, Placed, Plan, Step};
 
-/// What was done.
+/// What [`apply`] has done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The numbers of its steps in the journal.
@@ -63,7 +63,7 @@ fn apply_step(
     }
     if let Err(why) = effect.act(kernel, place, &before) {
         if why.is_exists() {
-            // Somebody was faster: what is there now must not be taken for ours.
+            // Another program was faster: what is there now must not be taken for ours.
             write(journal, kernel.fault, Entry::Undone { seq, outcome: Undone::AlreadySo, index: None })?;
         }
         return Err(in_step(why));

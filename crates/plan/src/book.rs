@@ -7,7 +7,7 @@
 //! the file says that it was left standing on purpose.
 //!
 //! Each unit is taken back by its own journals, without any other. A unit is begun, looked at and removed under one
-//! short lock of its book, so that nobody sees one that is half there; while it is built or taken back only its own
+//! short lock of its book, so that none is seen half-made; while it is built or taken back only its own
 //! lock is held, and processes work on different units at the same time.
 //!
 //! `/run` is memory: after a restart of the machine nothing is left of it, neither here nor in the kernel.
@@ -15,6 +15,7 @@
 mod error;
 mod unit;
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -38,8 +39,8 @@ const OWNER: &str = "owner";
 /// The most bytes of an id, so that names can be made of it.
 const ID_BYTES_MAX: usize = 128;
 /// A child that a dead owner had just forked holds the lock, too, until it has loaded its program.
-const FORK_PAUSE: Duration = Duration::from_millis(2);
-const FORK_PAUSES: u32 = 100;
+const FORK_WAIT: lock::Wait =
+    lock::Wait { patience: Some(Duration::from_millis(200)), pause: Duration::from_millis(2) };
 
 /// The units of one kind.
 #[derive(Debug, Clone)]
@@ -50,7 +51,7 @@ pub struct Book {
 /// A unit as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its id.
+    /// The name of its directory.
     pub id: String,
     /// The process that holds it, or held it last; 0 if that process died before it could say so.
     pub pid: u32,
@@ -232,16 +233,16 @@ impl Book {
 
 /// Whether a process holds the owner's lock. Where the owner is gone, the lock is given a moment to go as well.
 fn is_held(file: &File, pid: u32) -> bool {
-    for _ in 0..FORK_PAUSES {
-        if !lock::is_held(file) {
-            return false;
-        }
-        if Path::new("/proc").join(pid.to_string()).exists() {
-            return true;
-        }
-        std::thread::sleep(FORK_PAUSE);
-    }
-    true
+    let proc = Path::new("/proc").join(pid.to_string());
+    let known = FORK_WAIT.until(
+        || false,
+        || match (lock::is_held(file), proc.exists()) {
+            (true, false) => Ok::<_, Infallible>(None),
+            (held, _) => Ok(Some(held)),
+        },
+    );
+    let Ok(known) = known;
+    known.unwrap_or(true)
 }
 
 fn is_id(id: &str) -> bool {

@@ -1,11 +1,11 @@
 //! What several units share: a kernel parameter, a bridge, a set of programs.
 //!
-//! A step that is shared ([`crate::Step::Share`]) is done by the first unit that wants it, found done by the later ones,
-//! and taken back by the last that leaves. Who wants it stands in a claim, next to the state that the first one found.
-//! A unit is named by its journal, so one whose journal is gone wants nothing any more.
+//! A step that is shared ([`crate::Step::Share`]) is done by the first unit that wants it, found done by the later
+//! ones, and taken back by the last that leaves. The units that share it are listed in a claim, next to the state that
+//! the first one found. A unit is named by its journal, so one whose journal is gone wants nothing any more.
 //!
 //! The claims of one network namespace are one file, called by the namespace's cookie, under `/run/hostgap/claims`. One
-//! lock is held while a shared step is done or taken back: whoever finds a claim finds the step done, unless the process
+//! lock is held while a shared step is done or taken back: a claim means that the step is done, unless the process
 //! that did it has died of it.
 
 use std::collections::BTreeMap;
@@ -45,20 +45,20 @@ struct ClaimsFile {
 /// A step that units share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
-    /// The step. Its place is that of whoever looks: one namespace may have several names.
+    /// The step, without a place: one namespace may have several names.
     pub(crate) step: Step,
     /// What the first unit found; `None`: it was so already, and nothing was done.
     pub(crate) before: Option<Before>,
     /// What was read back; `None`: it may have happened or not.
     pub(crate) after: Option<After>,
-    /// Who wants it.
+    /// The units that share it, first come first.
     pub(crate) owners: Vec<Owner>,
 }
 
 impl Claims {
     /// Waits until no other process is about to change a claim.
     pub(crate) fn lock(directory: &Path, cookie: u64) -> Result<Claims, StepError> {
-        // Only root may hold its lock: whoever can read a file can lock it.
+        // Only root may hold its lock: a process that can read a file can lock it.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(unusable("create", directory))?;
         let path = directory.join(LOCK);
@@ -90,7 +90,7 @@ impl Claims {
         self.write()
     }
 
-    /// Nobody wants it any more.
+    /// Its last unit has left.
     pub(crate) fn remove(&mut self, step: &Step) -> Result<(), StepError> {
         self.file.claims.remove(&key(step));
         self.write()

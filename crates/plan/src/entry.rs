@@ -26,16 +26,16 @@ pub enum Entry {
     Intent(Intent),
     /// A step was done and read back.
     Done {
-        /// The intent's number.
+        /// The number of the intent that it answers.
         seq: u64,
         /// What was read back.
         after: After,
     },
     /// A step was undone, or there was nothing to undo.
     Undone {
-        /// The intent's number.
+        /// The number of the intent that it answers.
         seq: u64,
-        /// How it went.
+        /// How undoing the step went.
         outcome: Undone,
         /// The index of a link that was moved back: the kernel may have given it a new one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct Header {
     pub version: u32,
     /// `/proc/sys/kernel/random/boot_id`: what the steps changed does not outlive it.
     pub boot_id: String,
-    /// The process that made the journal, for messages: whether it lives is told by its lock.
+    /// The process that made the journal, for messages: whether it lives, its lock shows.
     pub pid: u32,
 }
 
@@ -69,13 +69,13 @@ pub struct Header {
 pub struct Intent {
     /// The number of the step in the journal, from 0.
     pub seq: u64,
-    /// The step.
+    /// The step, with its place.
     pub placed: Placed,
     /// The kernel's cookie of the step's namespace, so that a later one of the same name is not taken for it.
     /// `None` for a namespace that is about to be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns_cookie: Option<u64>,
-    /// What was there.
+    /// What the step found, to be put back by undo.
     pub before: Before,
 }
 
@@ -101,21 +101,21 @@ pub enum Before {
     Was(State),
     /// A link that gets a program.
     Unattached {
-        /// The link's index.
+        /// The index of the link, by which undo finds it under any name.
         index: u32,
-        /// It has a clsact qdisc, for somebody's filters.
+        /// It has a clsact qdisc, for other programs' filters.
         clsact: bool,
     },
     /// A step that several units share: what it found stands in a claim.
     Shared {
         /// The directory of claims.
         claims: PathBuf,
-        /// Who wants it.
+        /// The unit and its step.
         owner: Owner,
     },
     /// A link of which an entry of a map will speak.
     Unlisted {
-        /// The link's index.
+        /// The index of the link, by which undo finds it under any name.
         index: u32,
     },
 }
@@ -123,7 +123,7 @@ pub enum Before {
 /// A step of a unit that wants something shared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The unit's journal.
+    /// The absolute path of the unit's journal.
     pub journal: PathBuf,
     /// The number of the step in it.
     pub seq: u64,
@@ -142,7 +142,7 @@ pub enum After {
     },
     /// A link was made, or moved to its new namespace.
     Link {
-        /// Its index there.
+        /// Its index in the namespace where it is now.
         index: u32,
     },
     /// What the register of a setting holds.
@@ -155,21 +155,21 @@ pub enum After {
 pub enum Undone {
     /// What was there before is there again.
     Restored,
-    /// It was as before already: the step never happened, or somebody else has undone it.
+    /// It was as before already: the step never happened, or another program has undone it.
     AlreadySo,
-    /// Somebody else has changed it since; it was left alone.
+    /// Another program has changed it since; it was left alone.
     ChangedByOther {
         /// What is there now.
         found: String,
     },
     /// Other units share it, the last of which takes it back.
     LeftToOthers {
-        /// The units: `lab/3f2a`.
+        /// Those that still share it, by kind and id: `lab/3f2a`.
         owners: Vec<String>,
     },
     /// What the step made or changed is gone.
     Gone,
-    /// The machine was started anew since, so that nothing of it is left.
+    /// The machine was restarted since, so that nothing of it is left.
     Rebooted,
     /// It could not be undone; undo may be run again.
     Failed {

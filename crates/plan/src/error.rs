@@ -1,6 +1,10 @@
-//! Why a plan was not applied.
+//! Why a plan was not applied, and why a journal could not be used.
 
-use crate::{JournalError, Place};
+use std::io;
+use std::path::PathBuf;
+
+use crate::Place;
+use crate::entry::VERSION;
 
 /// Why apply stopped. What was done until then is in the journal and can be undone.
 #[derive(Debug, thiserror::Error)]
@@ -9,30 +13,30 @@ pub enum ApplyError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A step could not be done.
-    #[error("{command}\nin {place}: {why}")]
+    #[error("do {command}\nin {place}: {why}")]
     Step {
         /// The step as the command a person would type.
         command: String,
-        /// Where.
+        /// The namespace in which it was done.
         place: Box<Place>,
-        /// Why.
+        /// What stopped it.
         why: StepError,
     },
     /// A fault was asked for; see [`crate::Fault`].
-    #[error("a fault was injected {at}")]
+    #[error("go on: a fault was injected {at}")]
     Injected {
         /// "before step 3", "after line 7 of the journal".
         at: String,
     },
 }
 
-/// Why one step could not be done, or undone.
+/// The reason why one step could not be done, or undone. It follows what was attempted.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The step makes something that is there already; nothing was touched.
     #[error("{what} is there already; {remedy}")]
     Exists {
-        /// What was found.
+        /// The object that was found, in words.
         what: String,
         /// What to do about it.
         remedy: String,
@@ -40,7 +44,7 @@ pub enum StepError {
     /// The step changes a link that is not there.
     #[error("there is no link {link}")]
     NoLink {
-        /// Its name.
+        /// The name that no link has.
         link: String,
     },
     /// There is no such kernel parameter.
@@ -61,15 +65,15 @@ pub enum StepError {
         owners.join(", ")
     )]
     Shared {
-        /// What.
+        /// What is shared, as a phrase.
         what: String,
-        /// The units: `lab/3f2a`.
+        /// The units that share it, by kind and id: `lab/3f2a`.
         owners: Vec<String>,
         /// How they have it, as commands.
         wanted: String,
     },
     /// The kernel took the change and made something else of it.
-    #[error("the kernel made {found} of {wanted}")]
+    #[error("the kernel set {found} instead of {wanted}")]
     NotTaken {
         /// What the step says.
         wanted: String,
@@ -77,7 +81,7 @@ pub enum StepError {
         found: String,
     },
     /// The kernel refused.
-    #[error("could not {0}")]
+    #[error(transparent)]
     Kernel(#[from] linux::Error),
 }
 
@@ -97,6 +101,75 @@ impl StepError {
             | StepError::Refused { .. }
             | StepError::Shared { .. }
             | StepError::NotTaken { .. } => false,
+        }
+    }
+}
+
+/// Why a journal could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file could not be made, read or written.
+    #[error("{attempted} journal {path}: {why}")]
+    File {
+        /// "create", "open", "read", "append to", …
+        attempted: &'static str,
+        /// The journal.
+        path: PathBuf,
+        /// The system's reason.
+        why: io::Error,
+    },
+    /// A line in the middle is damaged.
+    #[error("read journal {path}: line {line} is damaged ({why}), and what it held cannot be undone from it")]
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no sound first line.
+    #[error("read journal {path}: it has no sound header")]
+    NoHeader {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It was written by another version.
+    #[error("read journal {path}: it has format {found}, this program reads {VERSION}")]
+    Version {
+        /// The journal.
+        path: PathBuf,
+        /// The version in its header.
+        found: u32,
+    },
+    /// Another process has it open.
+    #[error("open journal {path}: it is in use, and process {pid} made it")]
+    InUse {
+        /// The journal.
+        path: PathBuf,
+        /// The process that made it.
+        pid: u32,
+    },
+    /// In which run of the kernel this is could not be read.
+    #[error("read {path} for the header of a journal: {why}")]
+    BootId {
+        /// The file under `/proc`.
+        path: PathBuf,
+        /// The system's reason.
+        why: io::Error,
+    },
+}
+
+impl JournalError {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            JournalError::Version { .. } => Some("use the version of hostgap that wrote it"),
+            JournalError::InUse { .. } => Some("wait until that process, or an undo of it, has ended"),
+            JournalError::File { .. }
+            | JournalError::Damaged { .. }
+            | JournalError::NoHeader { .. }
+            | JournalError::BootId { .. } => None,
         }
     }
 }

@@ -35,9 +35,9 @@ pub struct Programs {
 pub struct Attachment {
     /// The node: the name of its folder.
     pub node: String,
-    /// Which program.
+    /// The program of the node.
     pub program: Program,
-    /// Where.
+    /// The link at which it sees packets.
     pub link: IfName,
 }
 
@@ -61,7 +61,7 @@ pub struct Tunnel {
     pub node: String,
     /// The other node's pods.
     pub prefix: IpNet,
-    /// The tunnel's device.
+    /// The external vxlan device that encapsulates.
     pub device: IfName,
     /// The tunnel's other end.
     pub remote: IpAddr,

@@ -2,9 +2,9 @@
 //!
 //! A file of lines, `CRC32 JSON`, that only grows. A crash can cut the last line at any byte, and then the line was
 //! never answered for: its step was not begun, or its result is found again by looking. So a damaged last line counts
-//! as never written. A damaged line further up means that somebody or a disk has changed the file, and undo by half
-//! the truth is worse than none: that is an error. So is a line that is missing (`order`). A journal that lost whole lines
-//! at its end looks like a shorter one; who must tell keeps a [`Seal`] of it.
+//! as never written. A damaged line further up means that a program or a disk has changed the file, and undo by half
+//! the truth is worse than none: that is an error. So is a line that is missing (`order`). A journal that lost whole
+//! lines at its end looks like a shorter one; a [`Seal`] of it shows the difference.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, RenameFlags};
 
+use crate::JournalError;
 use crate::boot;
 use crate::entry::{Entry, Header, Intent, VERSION};
 
@@ -42,63 +43,6 @@ pub struct Journal {
     broken: bool,
 }
 
-/// Why a journal could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The file could not be made, read or written.
-    #[error("could not {attempted} journal {path}: {source}")]
-    File {
-        /// "create", "open", "read", "append to", …
-        attempted: &'static str,
-        /// The journal.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// A line in the middle is damaged.
-    #[error("journal {path}, line {line} is damaged ({why}); what it held cannot be undone from it")]
-    Damaged {
-        /// The journal.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// There is no sound first line.
-    #[error("{path} is not a journal: it has no sound header")]
-    NoHeader {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It was written by another version.
-    #[error("journal {path} has format {found}, this program reads {VERSION}; use the version that wrote it")]
-    Version {
-        /// The journal.
-        path: PathBuf,
-        /// The version in its header.
-        found: u32,
-    },
-    /// Another process has it open.
-    #[error(
-        "journal {path} of process {pid} is in use; wait until that process, or an undo of it, has ended"
-    )]
-    InUse {
-        /// The journal.
-        path: PathBuf,
-        /// The process that made it.
-        pid: u32,
-    },
-    /// In which run of the kernel this is could not be read.
-    #[error("could not read {path} for the header of a journal: {source}")]
-    BootId {
-        /// The file under `/proc`.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-}
-
 impl Journal {
     /// Makes a journal; the file must not exist.
     ///
@@ -111,7 +55,7 @@ impl Journal {
     /// As [`Journal::create`], with another file to read the boot id from.
     pub fn create_with_boot_id(path: &Path, boot_id: &Path) -> Result<Journal, JournalError> {
         let header = Header { version: VERSION, boot_id: boot::boot_id(boot_id)?, pid: std::process::id() };
-        let failed = |source| JournalError::File { attempted: "create", path: path.to_owned(), source };
+        let failed = |why| JournalError::File { attempted: "create", path: path.to_owned(), why };
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(format!(".new-{}", header.pid));
         let fresh = PathBuf::from(fresh);
@@ -144,8 +88,7 @@ impl Journal {
 
     /// Opens a journal to undo what it holds, or to go on with it. A cut or damaged last line is removed.
     pub fn open(path: &Path) -> Result<Journal, JournalError> {
-        let failed =
-            |attempted| move |source| JournalError::File { attempted, path: path.to_owned(), source };
+        let failed = |attempted| move |why| JournalError::File { attempted, path: path.to_owned(), why };
         let mut file = OpenOptions::new().read(true).append(true).open(path).map_err(failed("open"))?;
         let locked = lock_patiently(&file);
         let mut bytes = Vec::new();
@@ -166,7 +109,7 @@ impl Journal {
         Ok(Journal { path: path.to_owned(), file, header, entries, seal, broken: false })
     }
 
-    /// Where it is.
+    /// The path under which it was made or opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -201,7 +144,7 @@ impl Journal {
         self.seal.steps
     }
 
-    /// What it is so far, to be told later from one that has lost lines or is another.
+    /// Its content so far, as a number: later it shows whether the journal has lost lines or is another one.
     pub(crate) fn seal(&self) -> Seal {
         self.seal
     }
@@ -213,11 +156,8 @@ impl Journal {
 
     /// Writes several lines and waits once; for outcomes only, which an interrupted undo finds again by looking.
     pub(crate) fn append_all(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
-        let failed = |path: &Path, source| JournalError::File {
-            attempted: "append to",
-            path: path.to_owned(),
-            source,
-        };
+        let failed =
+            |path: &Path, why| JournalError::File { attempted: "append to", path: path.to_owned(), why };
         if self.broken {
             return Err(failed(
                 &self.path,
@@ -239,7 +179,7 @@ impl Journal {
     /// Removes the file; to be called when undo has left nothing, or when what was done is to stay for good.
     pub fn remove(self) -> Result<(), JournalError> {
         let removed = std::fs::remove_file(&self.path).and_then(|()| sync_directory(&self.path));
-        removed.map_err(|source| JournalError::File { attempted: "remove", path: self.path.clone(), source })
+        removed.map_err(|why| JournalError::File { attempted: "remove", path: self.path.clone(), why })
     }
 }
 

@@ -25,11 +25,11 @@ pub struct Kernel {
     pub(crate) owner: Option<Owner>,
 }
 
-/// One open place.
+/// A place with its open descriptors.
 pub(crate) struct Opened {
     pub(crate) netns: Netns,
     pub(crate) netlink: Netlink,
-    /// What the kernel tells namespaces apart by during one boot; unlike an inode it is never given twice.
+    /// The kernel's number of the namespace; unlike an inode, none is given twice during one boot.
     pub(crate) cookie: u64,
     sysfs: OnceCell<NetSysfs>,
     ethtool: OnceCell<Ethtool>,
@@ -94,7 +94,7 @@ impl Kernel {
         }
     }
 
-    /// Lets go of a namespace, which lives as long as somebody holds it.
+    /// Lets go of a namespace, which lives as long as a process holds it.
     pub(crate) fn forget(&mut self, name: &NetnsName) {
         self.open.remove(&Place::Netns(name.clone()));
     }

@@ -1,11 +1,11 @@
 //! Steps, journal, apply, undo: the only place that changes a machine.
 //!
-//! Somebody plans: a [`Plan`] is a list of [`Step`]s, each in its [`Place`]. [`apply`] does them, and writes each one
+//! A [`Plan`] is a list of [`Step`]s, each in its [`Place`]. [`apply`] does them, and writes each one
 //! with the old state into a [`Journal`] before it touches the machine. [`undo`] needs nothing but that journal, so it
 //! works in another process, after a crash between any two lines, and twice. [`Plan::commands`] shows a plan as what
 //! a person would type.
 //!
-//! Nobody writes a teardown, and nothing here knows what a plan is for.
+//! There is no teardown to write, and nothing here knows what a plan is for.
 
 mod apply;
 mod book;
@@ -35,9 +35,9 @@ mod undo;
 pub use apply::{Applied, apply, by_hand};
 pub use book::{Book, BookError, Found, TakenBackJournal, Unit, UnitState};
 pub use entry::{After, Before, Entry, Header, Intent, Owner, Undone};
-pub use error::{ApplyError, StepError};
+pub use error::{ApplyError, JournalError, StepError};
 pub use fault::Fault;
-pub use journal::{Journal, JournalError, Salvaged, Seal, salvage};
+pub use journal::{Journal, Salvaged, Seal, salvage};
 pub use kernel::Kernel;
 pub use linux::sysfs::Queue;
 pub use look::{Change, Look, look};

@@ -3,9 +3,44 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+
+/// How long to wait for a lock that another process has. The kernel wakes no one who also has to look at a clock, or at
+/// a flag that a signal sets, so it is tried again and again.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    /// After which to give up; `None` waits as long as it takes.
+    pub patience: Option<Duration>,
+    /// How long to sleep between two attempts.
+    pub pause: Duration,
+}
+
+impl Wait {
+    /// Attempts until one succeeds. `None` if `stop` returned true or the patience ended before that; there is always one
+    /// attempt.
+    ///
+    /// # Errors
+    /// That of the first attempt that fails.
+    pub fn until<T, E>(
+        &self,
+        stop: impl Fn() -> bool,
+        mut attempt: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        let start = Instant::now();
+        loop {
+            let taken = attempt()?;
+            let is_over = self.patience.is_some_and(|patience| start.elapsed() > patience);
+            if taken.is_some() || stop() || is_over {
+                return Ok(taken);
+            }
+            thread::sleep(self.pause);
+        }
+    }
+}
 
 /// Takes the lock on a file, which is made if it is not there; `None` if another process has it.
 ///
@@ -60,4 +95,49 @@ pub(crate) fn take(file: &File, operation: FlockOperation) -> io::Result<bool> {
 
 fn file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_lock_is_waited_for_until_it_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let mut held = try_exclusive(&path).unwrap();
+        let wait = Wait { patience: None, pause: PAUSE };
+        let mut attempts = 0;
+        let taken = wait.until(
+            || false,
+            || {
+                attempts += 1;
+                if attempts == 3 {
+                    held = None;
+                }
+                try_exclusive(&path)
+            },
+        );
+        assert!(taken.unwrap().is_some() && attempts == 3, "{attempts} attempts");
+    }
+
+    #[test]
+    fn waiting_ends_when_it_is_stopped_fails_or_has_no_patience_left() {
+        let attempts = Cell::new(0);
+        let attempt = || -> io::Result<Option<()>> {
+            attempts.set(attempts.get() + 1);
+            Ok(None)
+        };
+        let wait = Wait { patience: None, pause: PAUSE };
+        assert_eq!(wait.until(|| attempts.get() == 2, attempt).unwrap(), None);
+        assert_eq!(attempts.get(), 2);
+        let impatient = Wait { patience: Some(Duration::ZERO), pause: PAUSE };
+        assert_eq!(impatient.until(|| false, attempt).unwrap(), None);
+        let failed = wait.until(|| false, || Err::<Option<()>, _>(io::Error::other("no such file")));
+        assert_eq!(failed.unwrap_err().to_string(), "no such file");
+    }
 }

@@ -23,14 +23,14 @@ pub enum Look {
 /// What is no longer as a step made it, or as it was found beside the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Where.
+    /// The namespace in which it changed.
     pub place: Place,
     /// What changed, in words: "link hgp1 is gone".
     pub what: String,
 }
 
-/// Looks at one step. Of a [`crate::Step::AddNftTable`] it tells whether the table is there, not whether its rules are
-/// still those of the step.
+/// Looks at one step. Of a [`crate::Step::AddNftTable`] only the name is compared: its rules
+/// may have changed.
 ///
 /// # Errors
 /// The kernel does not answer, or the step's namespace is not there.

@@ -1,7 +1,7 @@
 //! What a plan has made, to be compared with what is there later.
 //!
 //! Every step of the plan must be so. Beside the steps, each namespace is listed as it was found behind them, so that
-//! what somebody adds shows as well as what somebody takes away: a more specific route, a rule, another program at a
+//! what is added shows as well as what is taken away: a more specific route, a rule, another program at a
 //! link. What an outside program made in those namespaces (a CNI plugin) shows in the same lists.
 
 mod inventory;
@@ -28,8 +28,8 @@ pub struct Made {
 }
 
 impl Made {
-    /// Looks at all that a plan has made. Steps that are not so are told and not looked at again: what comes behind a
-    /// plan may have changed them on purpose.
+    /// Looks at all that a plan has made. Steps that are not so are returned and not looked at again: what comes behind
+    /// a plan may have changed them on purpose.
     ///
     /// # Errors
     /// The kernel does not answer, or a namespace of the plan is not there.
@@ -94,8 +94,8 @@ fn listing(kernel: &mut Kernel, place: &Place, steps: &[Placed]) -> Result<Listi
     Ok(Listing::of(kernel.at(place)?, keys.iter())?)
 }
 
-/// The steps that are so when a plan is done: of two about the same thing the later one, and a link that was moved where
-/// it went.
+/// The steps that are so when a plan is done: of two about the same thing the later one, and a link that was moved
+/// where it went.
 fn standing(plan: &Plan) -> Vec<Placed> {
     let mut standing = BTreeMap::new();
     let mut latest = BTreeMap::new();

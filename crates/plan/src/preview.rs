@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use crate::error::StepError;
 use crate::{Kernel, Placed, set};
 
-/// A step's old value and its new one, in the words of whoever would type it.
+/// A step's old value and its new one, as a person would type them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {
     /// What is there now.
     pub old: String,
-    /// What will be.
+    /// What the step sets.
     pub new: String,
     /// The index of the link that it is about, if it is about one.
     pub index: Option<u32>,

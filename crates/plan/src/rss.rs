@@ -14,12 +14,12 @@ const SYMMETRIC: &str = "symmetric";
 pub enum RssHash {
     /// The fields that are hashed.
     Fields {
-        /// Of these flows.
+        /// The kind of flows to which the fields apply.
         flow: FlowType,
-        /// These.
+        /// The header fields that enter the hash.
         fields: HashFields,
     },
-    /// The key.
+    /// These bytes as the key.
     Key(HashKey),
     /// The symmetric key of whatever length the card has. It is asked for; what a card has is a [`RssHash::Key`].
     SymmetricKey,

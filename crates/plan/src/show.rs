@@ -78,8 +78,8 @@ pub(crate) fn echo_at(place: &Place, value: &str, path: &str) -> String {
     }
 }
 
-/// A command of hostgap's own: nothing else knows its programs. It enters the namespace by itself, since a mount that is
-/// made under `ip netns exec` is seen by nobody else.
+/// A command of hostgap's own: nothing else knows its programs. It enters the namespace by itself, since a mount that
+/// is made under `ip netns exec` is seen by no other process.
 pub(crate) fn ours(place: &Place, verb: &str, node: &str, arguments: &str) -> String {
     let netns = match place {
         Place::Host => String::new(),

@@ -19,13 +19,13 @@ pub struct Plan {
 /// A step and the network namespace in which it acts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// Where.
+    /// The namespace in which it is done.
     pub place: Place,
-    /// What.
+    /// What is done there.
     pub step: Step,
 }
 
-/// A network namespace.
+/// A network namespace, as a plan refers to it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -33,8 +33,8 @@ pub enum Place {
     Host,
     /// A named namespace under `/run/netns`.
     Netns(NetnsName),
-    /// The namespace of a path, which somebody else has made: that of a process, or of a container runtime. The path may
-    /// lead elsewhere later; undo goes by the namespace's cookie.
+    /// The namespace of a path, which another program has made: that of a process, or of a container runtime. The path
+    /// may lead elsewhere later; undo goes by the namespace's cookie.
     Path(NetnsPath),
 }
 
@@ -46,21 +46,21 @@ pub enum Place {
 pub enum Step {
     /// Make the step's own place; it must be a named namespace. Brings up its loopback.
     AddNetns,
-    /// Make a link.
+    /// Make a link, down; a veth pair with both ends.
     AddLink(Link),
     /// Move a link to another namespace; it loses its addresses. It changes its name in the same request, since a
     /// pod's name for it (`eth0`) is often taken in the node where the link is born.
     MoveLink {
         /// The link, in the step's place.
         link: IfName,
-        /// Where it goes.
+        /// The namespace into which it is moved.
         to: Place,
-        /// Its name there.
+        /// The name that it gets in that namespace.
         name: IfName,
     },
     /// Give a link an address. IPv6 addresses are usable at once: no duplicate address detection.
     AddAddress {
-        /// The link.
+        /// The link that gets the address.
         link: IfName,
         /// The address with its prefix length.
         address: IpNet,
@@ -75,17 +75,17 @@ pub enum Step {
     AddNftTable(nft::Table),
     /// Add an element to a map or a set of an nftables table.
     AddNftElement(nft::Element),
-    /// Do a step that several units want: the first does it, later ones find it so, and the last that is undone takes it
-    /// back. Two that want it differently: an error that names the other. A value that is so already is not written. Not
-    /// for [`Step::AddNetns`] and [`Step::MoveLink`].
+    /// Do a step that several units want: the first does it, later ones find it so, and the last that is undone takes
+    /// it back. Two that want it differently: an error that names the other. A value that is so already is not written.
+    /// Not for [`Step::AddNetns`] and [`Step::MoveLink`].
     Share(Box<Step>),
     /// Load the programs of a node and pin them in a bpffs of their own.
     LoadPrograms(Programs),
     /// Attach a program of a node to a link.
     AttachProgram(Attachment),
-    /// Tell the programs of a node about a pod.
+    /// Add a pod to the maps of a node's programs.
     AddEndpoint(Endpoint),
-    /// Tell the programs of a node about a tunnel to another.
+    /// Add a tunnel to another node to the maps of a node's programs.
     AddTunnel(Tunnel),
     /// Make the control group of a node, whose tasks' sockets may be spliced.
     AddCgroup(Splice),

@@ -1,6 +1,6 @@
 //! The way back, derived from the journal alone.
 //!
-//! Steps are undone backwards, and one that fails does not stop the others. What somebody else has changed meanwhile
+//! Steps are undone backwards, and one that fails does not stop the others. What another program has changed meanwhile
 //! is left alone and named. A namespace that the journal made takes its content with it: what lies inside is not
 //! taken apart first, since the removal of each veth costs a wait of about 20 ms for the kernel's readers (RCU).
 

@@ -20,33 +20,33 @@ use crate::{End, Header, Line, Race, SCHEMA, Search};
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The file cannot be read.
-    #[error("read record {}: {source}", path.display())]
+    #[error("read record {}: {why}", path.display())]
     Unread {
         /// The path that could not be read.
         path: PathBuf,
         /// The operating system's error.
-        source: io::Error,
+        why: io::Error,
     },
     /// The file cannot be written.
-    #[error("{doing} {}: {source}", path.display())]
+    #[error("{doing} {}: {why}", path.display())]
     Io {
         /// What was attempted: "create record", "append to record".
         doing: &'static str,
         /// The path that could not be written.
         path: PathBuf,
         /// The operating system's error.
-        source: io::Error,
+        why: io::Error,
     },
     /// A line has no readable JSON form, for example because a rate is not a number.
-    #[error("write a line of record {}: {source}", path.display())]
+    #[error("write a line of record {}: {why}", path.display())]
     Unwritable {
         /// The path of the record.
         path: PathBuf,
         /// The serialisation error.
-        source: serde_json::Error,
+        why: serde_json::Error,
     },
     /// No line is whole.
-    #[error("there is no race in {}: {why}", path.display())]
+    #[error("find a race in {}: {why}", path.display())]
     Empty {
         /// The path that was given.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum RecordError {
         why: &'static str,
     },
     /// A line other than the last is damaged, so the lines after it may not belong to this race.
-    #[error("line {line} of {} is damaged: {why}", path.display())]
+    #[error("read record {}: line {line} is damaged: {why}", path.display())]
     Damaged {
         /// The path of the record.
         path: PathBuf,
@@ -65,7 +65,7 @@ pub enum RecordError {
     },
     /// The file has a newer format.
     #[error(
-        "{} was written by hostgap {hostgap} in schema {found}; this hostgap reads schema {SCHEMA}, use a newer one",
+        "read {}: hostgap {hostgap} wrote it in schema {found}, and this hostgap reads schema {SCHEMA}",
         path.display()
     )]
     Newer {
@@ -77,7 +77,7 @@ pub enum RecordError {
         hostgap: String,
     },
     /// A line is intact, but this version does not know its form; often a later version added a field.
-    #[error("line {line} of {} (written by hostgap {hostgap}) cannot be read: {source}", path.display())]
+    #[error("read record {}: line {line}, written by hostgap {hostgap}: {why}", path.display())]
     Unknown {
         /// The path of the record.
         path: PathBuf,
@@ -86,10 +86,10 @@ pub enum RecordError {
         /// The version of hostgap that wrote it.
         hostgap: String,
         /// The parser's error.
-        source: serde_json::Error,
+        why: serde_json::Error,
     },
     /// It is neither a race's file nor a whole one of a search.
-    #[error("there is no search in {}: {why}", path.display())]
+    #[error("find a search in {}: {why}", path.display())]
     NoSearch {
         /// The path of the record.
         path: PathBuf,
@@ -97,7 +97,7 @@ pub enum RecordError {
         why: String,
     },
     /// The lines do not belong together.
-    #[error("line {line} of {} does not fit: {why}", path.display())]
+    #[error("read record {}: line {line} does not fit: {why}", path.display())]
     Inconsistent {
         /// The path of the record.
         path: PathBuf,
@@ -106,6 +106,13 @@ pub enum RecordError {
         /// The inconsistency, in words.
         why: String,
     },
+}
+
+impl RecordError {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        matches!(self, RecordError::Newer { .. }).then_some("use a newer hostgap")
+    }
 }
 
 const PREFIX: &[u8] = b"{\"crc32\":\"";
@@ -126,7 +133,7 @@ impl Writer {
     ///
     /// The file exists (a race is never overwritten) or cannot be created.
     pub fn create(path: &Path) -> Result<Writer, RecordError> {
-        let failed = |source| RecordError::Io { doing: "create record", path: path.to_owned(), source };
+        let failed = |why| RecordError::Io { doing: "create record", path: path.to_owned(), why };
         let file = File::create_new(path).map_err(failed)?;
         // Without this the file's name may be gone after a loss of power, with all its synced lines.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -150,8 +157,7 @@ impl Writer {
     ///
     /// The disk returned an error, or JSON cannot represent the line, such as a rate that is not a number.
     pub fn append(&mut self, line: &Line) -> Result<(), RecordError> {
-        let bytes =
-            encode(line).map_err(|source| RecordError::Unwritable { path: self.path.clone(), source })?;
+        let bytes = encode(line).map_err(|why| RecordError::Unwritable { path: self.path.clone(), why })?;
         self.write(&bytes)
     }
 
@@ -167,8 +173,10 @@ impl Writer {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
-        self.file.write_all(bytes).and_then(|()| self.file.sync_data()).map_err(|source| {
-            RecordError::Io { doing: "append to record", path: self.path.clone(), source }
+        self.file.write_all(bytes).and_then(|()| self.file.sync_data()).map_err(|why| RecordError::Io {
+            doing: "append to record",
+            path: self.path.clone(),
+            why,
         })?;
         self.lines += 1;
         Ok(())
@@ -213,7 +221,7 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, RecordError> {
         file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > BYTES_MAX { Err(too_large()) } else { Ok(bytes) }
     };
-    read().map_err(|source| RecordError::Unread { path: path.to_owned(), source })
+    read().map_err(|why| RecordError::Unread { path: path.to_owned(), why })
 }
 
 impl Race {
@@ -255,11 +263,11 @@ impl Race {
             notes,
         };
         for (number, payload) in lines {
-            let line = serde_json::from_slice(payload).map_err(|source| RecordError::Unknown {
+            let line = serde_json::from_slice(payload).map_err(|why| RecordError::Unknown {
                 path: path.to_owned(),
                 line: number,
                 hostgap: race.header.hostgap.clone(),
-                source,
+                why,
             })?;
             race.add(line).map_err(|why| RecordError::Inconsistent {
                 path: path.to_owned(),
@@ -416,11 +424,11 @@ fn header(payload: &[u8], path: &Path) -> Result<Header, RecordError> {
     struct Whole {
         header: Header,
     }
-    let unknown = |hostgap: &str, source| RecordError::Unknown {
+    let unknown = |hostgap: &str, why| RecordError::Unknown {
         path: path.to_owned(),
         line: 1,
         hostgap: hostgap.to_owned(),
-        source,
+        why,
     };
     let Versioned { header: Version { schema, hostgap } } =
         serde_json::from_slice(payload).map_err(|source| unknown("of an unknown version", source))?;

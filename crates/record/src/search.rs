@@ -242,7 +242,7 @@ impl Search {
     ///
     /// The disk refused, or a figure is not a number.
     pub fn save(&self, path: &Path) -> Result<(), RecordError> {
-        let unwritable = |source| RecordError::Unwritable { path: path.to_owned(), source };
+        let unwritable = |why| RecordError::Unwritable { path: path.to_owned(), why };
         let text = serde_json::to_string_pretty(self).map_err(unwritable)?;
         let fresh = path.with_extension("json.new");
         let write = || {
@@ -252,9 +252,9 @@ impl Search {
             file.sync_data()?;
             std::fs::rename(&fresh, path)
         };
-        write().map_err(|source| {
+        write().map_err(|why| {
             let _ = std::fs::remove_file(&fresh);
-            RecordError::Io { doing: "write record", path: path.to_owned(), source }
+            RecordError::Io { doing: "write record", path: path.to_owned(), why }
         })
     }
 }
@@ -345,7 +345,7 @@ mod tests {
                 "an arm has option 7, and there are 1",
             ),
             ("\"blocks\": 1", "\"blocks\": 2", "its stages took 2 blocks, and it has 1: some are missing"),
-            ("\"schema\": 1", "\"schema\": 2", "in schema 2; this hostgap reads schema 1"),
+            ("\"schema\": 1", "\"schema\": 2", "in schema 2, and this hostgap reads schema 1"),
             ("\"guards\": [\n    \"cpu\"\n  ]", "\"guards\": []", "a visit has 1 guarded figures of 0"),
         ] {
             assert!(text.contains(from), "{text}");

@@ -117,7 +117,7 @@ impl Experiment {
             within("budget_s", budget_s, 1..=604_800)?;
         }
         let Some(until) = self.until else {
-            let why = "it is the limit of a race with `until`; without that, set `rounds`";
+            let why = "it is the limit of a race with `until` (--until ±3%); without that, set `rounds`";
             return self.budget_s.map_or(Ok(()), |budget| Err(out_of_range("budget_s", budget, why)));
         };
         let measure = self.workload.kind.measure();

@@ -152,7 +152,7 @@ fn forecast(summary: &Summary, of: &Pursued, one: &Pursuit) -> String {
     let place = place(summary, one);
     let statistic = one.statistic.unwrap_or("its ratio");
     let Some(now) = one.half_width else {
-        return format!("undecided: {place}: too few samples for {statistic}");
+        return format!("undecided: {place}: {statistic} has no interval yet");
     };
     let mut text = format!("undecided: {place}: {statistic} ±{}", percent(now));
     if let Some(then) = one.half_width_in_a_minute {

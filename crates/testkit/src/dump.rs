@@ -1,5 +1,8 @@
 //! The parts of a namespace that a plan may change, as text lines. Outside programs read them where there are any: a
-//! reader that shares a mistake with the writer would not see it.
+//! reader that shares a mistake with the writer would not see it. A test that looks hundreds of times reads them in the
+//! process between.
+
+mod lists;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -103,11 +106,21 @@ pub fn dump(netns: &Netns) -> Dump {
     for row in list_nft(netns) {
         dump.add(format!("nft {row}"));
     }
-    dump.add_parameters(netns);
-    dump.add_modules();
-    dump.add_queues(netns);
-    dump.add_cards(netns);
-    dump.add_programs(netns);
+    dump.add_filters(netns);
+    dump.add_rest(netns);
+    dump
+}
+
+/// The same without the rules of nftables, and with links, addresses, routes, policy rules, neighbours, forwarding
+/// entries, queueing disciplines and filters read in this process: no program is started. Not to be compared with
+/// what [`dump`] reads.
+///
+/// # Panics
+/// As [`dump`] does.
+pub fn quick_dump(netns: &Netns) -> Dump {
+    let mut dump = Dump { lines: BTreeMap::new() };
+    dump.add_lists(netns).expect("the kernel lists what a test's own namespace holds");
+    dump.add_rest(netns);
     dump
 }
 
@@ -138,6 +151,15 @@ impl Dump {
 
     fn add(&mut self, line: String) {
         *self.lines.entry(line).or_default() += 1;
+    }
+
+    /// All that [`dump`] and [`quick_dump`] read in the same way.
+    fn add_rest(&mut self, netns: &Netns) {
+        self.add_parameters(netns);
+        self.add_modules();
+        self.add_queues(netns);
+        self.add_cards(netns);
+        self.add_programs(netns);
     }
 
     /// Links, addresses, routes, rules, neighbours, forwarding entries and queues.
@@ -252,7 +274,7 @@ impl Dump {
         }
     }
 
-    /// Programs at links, by name: `bpftool` is not everywhere, and older ones do not know tcx. Filters by `tc`.
+    /// Programs at links, by name: `bpftool` is not everywhere, and older ones do not know tcx.
     fn add_programs(&mut self, netns: &Netns) {
         let netlink = Netlink::open_in(netns).expect("a socket can be opened in a test's own namespace");
         for link in netlink.links().expect("links can be listed") {
@@ -261,6 +283,13 @@ impl Dump {
             for (hook, name) in programs.expect("root may ask for programs") {
                 self.add(format!("program {} {hook} {name}", link.name));
             }
+        }
+    }
+
+    /// Filters at links, as `tc` lists them.
+    fn add_filters(&mut self, netns: &Netns) {
+        let netlink = Netlink::open_in(netns).expect("a socket can be opened in a test's own namespace");
+        for link in netlink.links().expect("links can be listed") {
             if !netlink.has_qdisc(link.index, "clsact").expect("qdiscs can be listed") {
                 continue;
             }

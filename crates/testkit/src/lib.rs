@@ -12,7 +12,7 @@ mod skip;
 mod world;
 
 pub use cards::{Cards, card, set_card_up};
-pub use dump::{Dump, dump};
+pub use dump::{Dump, dump, quick_dump};
 pub use flood::{Flood, dear_rules};
 pub use judge::{run, shell};
 pub use packets::{Captured, Offload, PacketSocket};

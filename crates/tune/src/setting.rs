@@ -37,11 +37,11 @@ pub struct Settings {
 
 /// Why a text is no setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum TuneError {
     /// The name belongs to no knob.
     #[error("there is no knob {knob:?}{}; `hostgap tune knobs` lists them", hint(.nearest.as_deref()))]
     Unknown {
-        /// The requested name.
         knob: String,
         /// The knob that is nearest in spelling, if one is near.
         nearest: Option<String>,
@@ -67,9 +67,8 @@ pub enum TuneError {
     Value {
         /// The name of the knob.
         knob: String,
-        /// The rejected value.
         value: String,
-        /// The expected form.
+        /// What a value of this knob must look like.
         why: String,
     },
 }

@@ -127,3 +127,51 @@ pub fn noise_floor(control: &Spread) -> f64 {
     let interval = control.interval(0.05);
     interval.half_width_ln().max(interval.value.ln().abs()).max(NOTHING)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ratio whose 95 % interval of six units is about ±11 %.
+    fn spread(value: f64) -> Spread {
+        let resampled = (0..1_000).map(|index| Some(value * (f64::from(index % 5 - 2) * 0.026).exp()));
+        Spread::new(value, resampled, 6).unwrap()
+    }
+
+    #[test]
+    fn a_difference_needs_an_interval_without_one_and_more_than_the_noise() {
+        let verdict = |value, alpha, floor| Test::of(Statistic::P99, &spread(value), alpha, floor).verdict;
+        assert_eq!(verdict(1.2, 0.05, 0.1), Verdict::Worse);
+        assert_eq!(verdict(0.8, 0.05, 0.1), Verdict::Better);
+        assert_eq!(verdict(1.2, 0.05, 0.2), Verdict::Indistinguishable);
+        assert_eq!(verdict(1.2, 0.000_1, 0.1), Verdict::Indistinguishable);
+        assert_eq!(Test::of(Statistic::Throughput, &spread(1.2), 0.05, 0.1).verdict, Verdict::Better);
+    }
+
+    #[test]
+    fn the_first_test_that_finds_a_difference_decides() {
+        let test = |of, value| Test::of(of, &spread(value), 0.05, 0.1);
+        let tests = vec![test(Statistic::P99, 1.05), test(Statistic::P50, 1.3), test(Statistic::P90, 0.7)];
+        let judged = Judged::Tested(tests);
+        assert_eq!(
+            (judged.verdict(), judged.decisive().map(|test| test.of)),
+            (Some(Verdict::Worse), Some(Statistic::P50))
+        );
+        assert_eq!(judged.by(Statistic::P99), Some(Verdict::Indistinguishable));
+        assert_eq!(
+            Judged::Tested(vec![test(Statistic::P99, 1.05)]).verdict(),
+            Some(Verdict::Indistinguishable)
+        );
+        assert_eq!(
+            (Judged::Unknown.verdict(), Judged::Reference.verdict()),
+            (None, Some(Verdict::Reference))
+        );
+    }
+
+    #[test]
+    fn noise_is_half_the_width_or_how_far_the_control_is_off() {
+        let even = noise_floor(&spread(1.0));
+        assert!((0.08..0.14).contains(&even), "{even}");
+        assert!((noise_floor(&spread(1.3)) - 1.3_f64.ln()).abs() < 1e-9);
+    }
+}

@@ -132,7 +132,7 @@ impl Apt {
 pub(crate) fn run(attempt: &str, package: &'static str, command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|source| Error::Program { program: program.clone(), package, source })?;
+    let output = output.map_err(|why| Error::Program { program: program.clone(), package, why })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

@@ -21,8 +21,8 @@ const VMLINUX_BYTES_MAX: usize = 1 << 30;
 const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Returns the ELF file inside the image, `None` if it is compressed in a way for which we have no decoder, or the reason
-/// why it is no image.
+/// Returns the ELF file inside the image, `None` if it is compressed in a way for which we have no decoder, or the
+/// reason why it is no image.
 pub(crate) fn vmlinux(image: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let payload = payload(image)?;
     let elf = if payload.starts_with(&ZSTD_MAGIC) {
@@ -44,17 +44,17 @@ pub(crate) fn vmlinux(image: &[u8]) -> Result<Option<Vec<u8>>, String> {
 pub(crate) fn release(image: &[u8]) -> Result<String, String> {
     const BANNER: &[u8] = b"Linux version ";
     let text = if image.starts_with(b"\x7fELF") {
-        let at = memchr::memmem::find(image, BANNER).ok_or("it does not tell its version")?;
+        let at = memchr::memmem::find(image, BANNER).ok_or("it does not say its version")?;
         &image[at + BANNER.len()..]
     } else {
         let field = image.get(VERSION_OFFSET..VERSION_OFFSET + 2).ok_or("its header is cut off")?;
         let at = usize::from(u16::from_le_bytes([field[0], field[1]])) + 0x200;
-        image.get(at..).filter(|_| at > 0x200).ok_or("it does not tell its version")?
+        image.get(at..).filter(|_| at > 0x200).ok_or("it does not say its version")?
     };
     let length = text.iter().take(128).take_while(|byte| byte.is_ascii_graphic()).count();
     match std::str::from_utf8(&text[..length]) {
         Ok(release) if !release.is_empty() => Ok(release.to_owned()),
-        _ => Err("it does not tell its version".into()),
+        _ => Err("it does not say its version".into()),
     }
 }
 

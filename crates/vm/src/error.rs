@@ -5,27 +5,27 @@ use std::time::Duration;
 
 /// Why a guest could not be prepared, or a command could not be run in it.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Error {
     /// A file of the cache or of a run.
-    #[error("could not {attempt} {}", path.display())]
+    #[error("{attempt} {}: {why}", path.display())]
     File {
         /// The verb: what was attempted.
         attempt: &'static str,
         /// The file of the failed operation.
         path: PathBuf,
         /// The operating system's error.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// Neither `HOSTGAP_CACHE` nor `HOME` is set.
-    #[error("could not choose a cache folder: neither HOSTGAP_CACHE nor HOME is set")]
+    #[error("choose a cache folder: neither HOSTGAP_CACHE nor HOME is set")]
     NoCache,
     /// The cache's file system is too small for what would be fetched.
     #[error(
-        "could not fetch into {}: {} MiB are free there, and kernel and QEMU take up to {} MiB",
+        "fetch into {}: {} MiB are free there, and kernel and QEMU take up to {} MiB",
         path.display(), free_bytes >> 20, needed_bytes >> 20
     )]
     Space {
-        /// The cache's folder.
         path: PathBuf,
         /// What an ordinary user could still write there.
         free_bytes: u64,
@@ -33,7 +33,7 @@ pub enum Error {
         needed_bytes: u64,
     },
     /// The machine runs a release whose packages are not supported.
-    #[error("could not use packages of this machine: it is {found}, and kernel and QEMU come from {needed}")]
+    #[error("use packages of this machine: it is {found}, and kernel and QEMU come from {needed}")]
     Unsupported {
         /// What the machine is.
         found: String,
@@ -41,17 +41,17 @@ pub enum Error {
         needed: &'static str,
     },
     /// A program of the host is missing.
-    #[error("could not start {program}: {source}; it is part of Debian's package {package}")]
+    #[error("start {program}: {why}; it is part of Debian's package {package}")]
     Program {
         /// The program's name or path.
         program: String,
         /// The Debian package that has it.
         package: &'static str,
         /// Why it could not be started.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// A helper program ran and failed.
-    #[error("could not {attempt}: {program} ended with {status}: {stderr}")]
+    #[error("{attempt}: {program} ended with {status}: {stderr}")]
     Failed {
         /// The failed step, to follow "could not".
         attempt: String,
@@ -63,7 +63,7 @@ pub enum Error {
         stderr: String,
     },
     /// Packages were fetched, but what we came for is not inside.
-    #[error("could not find {what} in the packages {packages}")]
+    #[error("find {what} in the packages {packages}")]
     Absent {
         /// The file looked for.
         what: String,
@@ -71,15 +71,14 @@ pub enum Error {
         packages: String,
     },
     /// A name that stands for no kernel.
-    #[error("there is no kernel {name:?}: {known}")]
+    #[error("find kernel {name:?}: {known}")]
     Unknown {
-        /// The requested name.
         name: String,
         /// The known names, in words.
         known: String,
     },
     /// A folder does not hold a kernel's modules.
-    #[error("could not use the modules in {}: {reason}", path.display())]
+    #[error("use the modules in {}: {reason}", path.display())]
     Modules {
         /// The folder that was named.
         path: PathBuf,
@@ -87,7 +86,7 @@ pub enum Error {
         reason: String,
     },
     /// The kernel image is not one we can unpack.
-    #[error("could not unpack kernel {}: {reason}", path.display())]
+    #[error("unpack kernel {}: {reason}", path.display())]
     Kernel {
         /// The path of the image.
         path: PathBuf,
@@ -95,10 +94,12 @@ pub enum Error {
         reason: String,
     },
     /// There is no network namespace for the guest's network card.
-    #[error("could not {0}; a guest's network card needs root's rights")]
+    #[error(transparent)]
     Nic(linux::Error),
     /// The guest ended without saying how the command ended: a panic, or QEMU or virtiofsd died.
-    #[error("the guest died before its command ended; end of its console:\n{console}")]
+    #[error(
+        "run the command in a guest: the guest died before its command ended; end of its console:\n{console}"
+    )]
     Died {
         /// The end of the guest's console and of QEMU's own messages.
         console: String,
@@ -106,7 +107,7 @@ pub enum Error {
         stdout: Vec<u8>,
     },
     /// The time limit was reached.
-    #[error("the guest was ended after {} s; end of its console:\n{console}", limit.as_secs())]
+    #[error("run the command in a guest: the guest was ended after {} s; end of its console:\n{console}", limit.as_secs())]
     TimedOut {
         /// The limit on the whole run.
         limit: Duration,
@@ -116,7 +117,7 @@ pub enum Error {
         stdout: Vec<u8>,
     },
     /// The guest wrote no output for too long.
-    #[error("the guest was ended after {} s without a word; end of its console:\n{console}", limit.as_secs())]
+    #[error("run the command in a guest: the guest was ended after {} s without a word; end of its console:\n{console}", limit.as_secs())]
     Silent {
         /// The limit on silence.
         limit: Duration,
@@ -126,13 +127,15 @@ pub enum Error {
         stdout: Vec<u8>,
     },
     /// The watcher asked it to end.
-    #[error("the guest was ended as asked")]
+    #[error("run the command in a guest: the guest was ended as asked")]
     Stopped {
         /// What the command had written to stdout until then.
         stdout: Vec<u8>,
     },
     /// The command wrote more than its limit.
-    #[error("the guest was ended because its command wrote more than {limit_bytes} bytes")]
+    #[error(
+        "run the command in a guest: the guest was ended because its command wrote more than {limit_bytes} bytes"
+    )]
     TooMuchOutput {
         /// The limit on stdout and stderr.
         limit_bytes: u64,
@@ -142,11 +145,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        matches!(self, Self::Nic(_)).then_some("run it as root (sudo): a guest's network card needs that")
+    }
+
     /// Makes the closure for `map_err` of a failed file operation.
     pub(crate) fn file<E: Into<std::io::Error>>(
         attempt: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(E) -> Self {
-        move |source| Self::File { attempt, path: path.into(), source: source.into() }
+        move |why| Self::File { attempt, path: path.into(), why: why.into() }
     }
 }

@@ -11,7 +11,7 @@ use crate::apt::run;
 use crate::deb::Suite;
 use crate::nic::{Nic, Switch};
 use crate::process::Process;
-use crate::qemu::names;
+use crate::qemu::{Boot, names};
 use crate::workdir::Workdir;
 use crate::{Cache, Error, Flavour, Kernel, Qemu, Result, guest};
 
@@ -32,12 +32,14 @@ pub struct Vm {
     kernel: Kernel,
     qemu: Qemu,
     accelerator: Accelerator,
+    /// More words for the kernel's command line.
+    kernel_arguments: String,
 }
 
 /// Who executes a guest's instructions in real time. Instructions are always counted by the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// Hardware virtualisation.
+    /// On the processor itself, by KVM.
     Kvm,
     /// QEMU's software emulation, about ten times slower. Durations measured in such a guest mean little.
     Emulation,
@@ -140,7 +142,20 @@ impl Vm {
     /// If QEMU cannot be had.
     pub fn with(cache: &Cache, kernel: Kernel) -> Result<Self> {
         let qemu = Qemu::fetch(cache)?;
-        Ok(Self { cache: cache.clone(), kernel, qemu, accelerator: Accelerator::Emulation })
+        Ok(Self {
+            cache: cache.clone(),
+            kernel,
+            qemu,
+            accelerator: Accelerator::Emulation,
+            kernel_arguments: String::new(),
+        })
+    }
+
+    /// Boots the kernel with more arguments, for what it decides at boot alone: `ipv6.disable=1`.
+    #[must_use]
+    pub fn with_kernel_arguments(mut self, arguments: &str) -> Self {
+        arguments.clone_into(&mut self.kernel_arguments);
+        self
     }
 
     /// Boots once under KVM, and uses KVM if that works. An existing `/dev/kvm` proves little: under some hypervisors
@@ -197,7 +212,8 @@ impl Vm {
 
         let mut server = Process::start(&self.qemu.file_server(folder), "qemu-system-common", &log)?;
         wait_for_server(&mut server, folder)?;
-        let guest = self.qemu.guest(&self.kernel, limits, self.accelerator, folder);
+        let boot = Boot { kernel: &self.kernel, arguments: &self.kernel_arguments };
+        let guest = self.qemu.guest(&boot, limits, self.accelerator, folder);
         let start = || Process::start(&guest, "qemu-system-x86", &log);
         let switch = (!limits.nics.is_empty()).then(Switch::new).transpose()?;
         let guest = match &switch {

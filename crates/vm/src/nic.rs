@@ -19,15 +19,15 @@ const TAPS_MAX: Duration = Duration::from_secs(20);
 /// A network card, by what it can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nic {
-    /// A virtual one, of the driver `virtio_net`, which spreads flows over its queues. Its rings are as large as they get,
-    /// and what they have no room for waits on the host.
+    /// A virtual one, of the driver `virtio_net`, which spreads flows over its queues. Its rings cannot be made
+    /// larger, and packets without room in them wait on the host.
     Virtio {
         /// Pairs of a receive and a send queue, from 1 to 256. By default the driver uses as many as the guest has
         /// CPUs; it can be configured to use more.
         queues: u16,
     },
-    /// Intel's 82576, of the driver `igb`: rings, queues, a table over which flows are spread and waits before interrupts,
-    /// all of which can be set. Debian's kernels for clouds do not have the driver.
+    /// Intel's 82576, of the driver `igb`: rings, queues, a table over which flows are spread and waits before
+    /// interrupts, all of which can be set. Debian's kernels for clouds do not have the driver.
     Igb,
     /// VMware's, of the driver `vmxnet3`: the size of its rings can be set, and it counts what they had no room for.
     Vmxnet3,
@@ -62,7 +62,8 @@ pub(crate) fn arguments(command: &mut Command, nics: &[Nic]) {
         let tap = tap(number);
         let queues = nic.queues();
         let end = format!("tap,id={tap},ifname={tap},queues={queues},vhost=off,script=no,downscript=no");
-        // The driver distinguishes cards by their address, and they are found in the order in which they are plugged in.
+        // The driver distinguishes cards by their address, and they are found in the order in which they are plugged
+        // in.
         let device = format!("{},netdev={tap},mac=52:54:00:12:34:{:02x}", nic.device(), 0x56 + number);
         command.args(["-netdev", &end, "-device", &device]);
     }

@@ -27,7 +27,7 @@ impl Process {
     /// need unsafe code.
     pub(crate) fn start(command: &Command, package: &'static str, log: &File) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let failed = |source| Error::Program { program: program.clone(), package, source };
+        let failed = |why| Error::Program { program: program.clone(), package, why };
         let mut wrapped = Command::new("setpriv");
         wrapped.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -38,10 +38,10 @@ impl Process {
         }
         wrapped.process_group(0).stdin(Stdio::null());
         wrapped.stdout(log.try_clone().map_err(failed)?).stderr(log.try_clone().map_err(failed)?);
-        let mut child = wrapped.spawn().map_err(|source| Error::Program {
+        let mut child = wrapped.spawn().map_err(|why| Error::Program {
             program: "setpriv".into(),
             package: "util-linux",
-            source,
+            why,
         })?;
         let group = Pid::from_child(&child);
         match pidfd_open(group, PidfdFlags::empty()) {

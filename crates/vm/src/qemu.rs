@@ -20,6 +20,13 @@ pub struct Qemu {
     virtiofsd: Program,
 }
 
+/// What is booted.
+pub(crate) struct Boot<'a> {
+    pub(crate) kernel: &'a Kernel,
+    /// More words for its command line.
+    pub(crate) arguments: &'a str,
+}
+
 /// The files and sockets of a run, in its folder.
 pub(crate) mod names {
     pub(crate) const SOCKET: &str = "virtiofs.sock";
@@ -75,7 +82,7 @@ impl Qemu {
 
     pub(crate) fn guest(
         &self,
-        kernel: &Kernel,
+        boot: &Boot<'_>,
         limits: &Limits,
         accelerator: Accelerator,
         folder: &Path,
@@ -92,8 +99,9 @@ impl Qemu {
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-device", "virtio-rng-pci"]);
         command.arg("-serial").arg(joined("file:", &folder.join(names::CONSOLE)));
-        command.arg("-kernel").arg(&kernel.image).arg("-append").arg(kernel_arguments(folder));
-        if kernel.early.is_some() {
+        command.arg("-kernel").arg(&boot.kernel.image);
+        command.arg("-append").arg(command_line(boot.arguments, folder));
+        if boot.kernel.early.is_some() {
             command.arg("-initrd").arg(folder.join(names::INITRAMFS));
         }
         file_system(&mut command, limits, folder);
@@ -143,13 +151,13 @@ fn file_system(command: &mut Command, limits: &Limits, folder: &Path) {
     command.args(["-device", "vhost-user-fs-pci,chardev=files-of-host,tag=root-of-host"]);
 }
 
-fn kernel_arguments(folder: &Path) -> OsString {
+fn command_line(more: &str, folder: &Path) -> OsString {
     // Tests make and remove many namespaces, and each removal waits for RCU: expedited, it waits for no clock tick.
     // A panic or an oops ends the machine at once (-no-reboot): a test must not go on with a broken kernel.
     let text = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off nokaslr audit=0 apparmor=0 \
                 random.trust_cpu=on no_timer_check net.ifnames=0 rcupdate.rcu_expedited=1 \
-                rootfstype=virtiofs root=root-of-host ro init=";
-    joined(text, &folder.join(names::INIT))
+                rootfstype=virtiofs root=root-of-host ro";
+    joined(&format!("{text} {more} init="), &folder.join(names::INIT))
 }
 
 fn joined(before: &str, path: &Path) -> OsString {

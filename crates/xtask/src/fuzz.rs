@@ -3,6 +3,7 @@
 //! The coverage that guides it comes from options of the stable compiler, those that `cargo fuzz --sanitizer none`
 //! passes. Memory errors are not checked for, as the parsers are safe Rust.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -49,8 +50,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if let Some(reason) = unmet() {
         bail!("{reason}");
     }
-    for (target, _) in TARGETS {
-        let found = feed(target, time, |line| eprintln!("{line}"))?;
+    for (target, binary) in build(&TARGETS.map(|(target, _)| target))? {
+        let found = feed(&target, &binary, time, |line| eprintln!("{line}"))?;
         println!("{}", found.line);
         if found.crash.is_some() {
             bail!("the fuzzer found an input that {target} does not hold against; its file is named above");
@@ -70,15 +71,14 @@ pub(crate) fn unmet() -> Option<String> {
     })
 }
 
-/// Builds a target and feeds it for a time. New inputs and crashes stay in the target folder.
-pub(crate) fn feed(target: &str, time: Duration, mut show: impl FnMut(&str)) -> Result<Found> {
-    let binary = build(target)?;
+/// Feeds a target that was built for a time. New inputs and crashes stay in the target folder.
+pub(crate) fn feed(target: &str, binary: &Path, time: Duration, mut show: impl FnMut(&str)) -> Result<Found> {
     let start = Instant::now();
     let folder = target_folder()?.join("fuzz").join(target);
     let corpus = folder.join("corpus");
     fs::create_dir_all(&corpus).with_context(|| format!("could not make {}", corpus.display()))?;
     let fuzz = root().join("fuzz");
-    let mut command = bounded(&binary, time + GRACE);
+    let mut command = bounded(binary, time + GRACE);
     // New inputs go to the first folder; the seeds are only read.
     command.arg(&corpus);
     let seeds = fuzz.join("corpus").join(target);
@@ -131,26 +131,33 @@ fn edges(output: &str) -> Option<u64> {
     counts.filter_map(|line| line.split_once("cov: ")?.1.split(' ').next()?.parse().ok()).next()
 }
 
-/// The program of a target.
-fn build(target: &str) -> Result<PathBuf> {
+/// The programs of targets, all from one run of cargo: what they have in common is compiled once, and beside the rest.
+pub(crate) fn build(targets: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
     // For a named platform, cargo keeps the flags from build scripts and macros, which could not run with them.
-    command.args(["--message-format=json-render-diagnostics", "--bin", target, "--target", &platform()?]);
+    command.args(["--message-format=json-render-diagnostics", "--target", &platform()?]);
+    for target in targets {
+        command.args(["--bin", target]);
+    }
     command.arg("--target-dir").arg(target_folder()?).env("RUSTFLAGS", COVERAGE);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().context("could not start cargo")?;
     if !output.status.success() {
-        bail!("the fuzz target {target} does not build");
+        bail!("the fuzz targets {} do not build", targets.join(", "));
     }
     let text = String::from_utf8(output.stdout).context("cargo wrote no UTF-8")?;
-    text.lines().find_map(executable).with_context(|| format!("cargo built no program {target}"))
+    let programs: BTreeMap<_, _> = text.lines().filter_map(executable).collect();
+    match targets.iter().find(|target| !programs.contains_key(**target)) {
+        Some(target) => bail!("cargo built no program {target}"),
+        None => Ok(programs),
+    }
 }
 
-/// The program that one of cargo's messages names, if any.
-fn executable(line: &str) -> Option<PathBuf> {
+/// The program that one of cargo's messages names, if any, by the name of its target.
+fn executable(line: &str) -> Option<(String, PathBuf)> {
     let message: Value = serde_json::from_str(line).ok()?;
-    Some(Path::new(message["executable"].as_str()?).to_owned())
+    Some((message["target"]["name"].as_str()?.to_owned(), message["executable"].as_str()?.into()))
 }
 
 /// The platform that the compiler runs on.
@@ -191,8 +198,10 @@ mod tests {
 
     #[test]
     fn programs_are_taken_from_cargo_s_messages() {
-        let found = executable(r#"{"reason":"compiler-artifact","executable":"/t/release/response"}"#);
-        assert_eq!(found, Some("/t/release/response".into()));
-        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
+        let message = |executable: &str| {
+            format!(r#"{{"reason":"compiler-artifact","target":{{"name":"a"}},"executable":{executable}}}"#)
+        };
+        assert_eq!(executable(&message(r#""/t/release/a""#)), Some(("a".into(), "/t/release/a".into())));
+        assert_eq!(executable(&message("null")), None);
     }
 }

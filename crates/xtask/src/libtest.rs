@@ -1,6 +1,7 @@
 //! Parses the output of a Rust test binary: its list of tests, and the result of a single test.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -54,6 +55,17 @@ pub(crate) fn verdict(status: Option<i32>, output: &str, skips: &str) -> Verdict
     skips.lines().find_map(skip).map_or(Verdict::Passed, |reason| Verdict::Skipped(reason.to_owned()))
 }
 
+/// How the process of a test ended that `timeout` ran: it exits with 124 when the time is up, and with 137 if the test
+/// then had to be killed.
+pub(crate) fn ending(status: Option<i32>, time: Duration, limit: Duration) -> String {
+    match status {
+        Some(124) => format!("exceeded its limit of {} s", limit.as_secs()),
+        Some(137) if time >= limit => format!("exceeded its limit of {} s and was killed", limit.as_secs()),
+        Some(code) => format!("exit status {code}"),
+        None => "ended by a signal".to_owned(),
+    }
+}
+
 /// `SKIPPED test: reason`; other lines go on with a reason begun before.
 fn skip(line: &str) -> Option<&str> {
     Some(line.strip_prefix("SKIPPED ")?.split_once(": ")?.1)
@@ -74,6 +86,16 @@ mod tests {
         assert_eq!(verdict(Some(101), PASSED, ""), Verdict::Failed);
         assert_eq!(verdict(Some(124), "\nrunning 1 test\n", ""), Verdict::Failed, "out of time");
         assert_eq!(verdict(None, PASSED, ""), Verdict::Failed, "killed by a signal");
+    }
+
+    #[test]
+    fn a_test_that_took_too_long_says_so() {
+        let ended = |status, seconds| ending(status, Duration::from_secs(seconds), Duration::from_secs(900));
+        assert_eq!(ended(Some(124), 900), "exceeded its limit of 900 s");
+        assert_eq!(ended(Some(137), 910), "exceeded its limit of 900 s and was killed");
+        assert_eq!(ended(Some(137), 5), "exit status 137");
+        assert_eq!(ended(Some(101), 5), "exit status 101");
+        assert_eq!(ended(None, 5), "ended by a signal");
     }
 
     #[test]

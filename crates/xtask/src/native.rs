@@ -64,7 +64,8 @@ fn run_alone(test: &Test<'_>, logs: &Path) -> Result<Ended> {
         fs::remove_file(&log)?;
     }
     fs::remove_file(&skips)?;
-    Ok(Ended { verdict, time, output: format!("{output}{status}") })
+    let ending = libtest::ending(status.code(), time, TEST_TIME_MAX);
+    Ok(Ended { verdict, time, output: format!("{output}{ending}") })
 }
 
 /// Runs the examples in doc comments, which only rustdoc can build. Returns a verdict for each.

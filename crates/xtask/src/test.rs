@@ -1,7 +1,7 @@
 //! `cargo xtask test`: all lanes at the same time, one ledger, one closing line.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{ScopedJoinHandle, available_parallelism};
@@ -190,22 +190,26 @@ fn compiled_lanes(selection: &Selection, ledger: &Mutex<Ledger>) -> Result<Vec<S
     let mut lines = vec![enter("doc", start, native::doc(&selection.packages)?)];
     let wanted =
         |package: &str| selection.packages.is_empty() || selection.packages.iter().any(|p| p == package);
-    let targets = fuzz::TARGETS.iter().filter(|(_, package)| wanted(package));
-    let start = Instant::now();
-    let verdicts: Result<Vec<_>> =
-        targets.map(|(target, _)| Ok(((*target).to_owned(), fuzz_target(target)?))).collect();
-    let verdicts = verdicts?;
-    if !verdicts.is_empty() {
-        lines.push(enter("fuzz", start, verdicts));
+    let targets: Vec<&str> =
+        fuzz::TARGETS.iter().filter(|(_, package)| wanted(package)).map(|(target, _)| *target).collect();
+    if !targets.is_empty() {
+        let start = Instant::now();
+        lines.push(enter("fuzz", start, fuzz_targets(&targets)?));
     }
     Ok(lines)
 }
 
-fn fuzz_target(target: &str) -> Result<Verdict> {
+fn fuzz_targets(targets: &[&str]) -> Result<Vec<(String, Verdict)>> {
     if let Some(reason) = fuzz::unmet() {
-        return Ok(Verdict::Skipped(reason));
+        let skipped = |target: &&str| ((*target).to_owned(), Verdict::Skipped(reason.clone()));
+        return Ok(targets.iter().map(skipped).collect());
     }
-    let found = fuzz::feed(target, FUZZ_TIME, |_| {})?;
+    let built = fuzz::build(targets)?.into_iter();
+    built.map(|(target, binary)| Ok((target.clone(), fuzz_target(&target, &binary)?))).collect()
+}
+
+fn fuzz_target(target: &str, binary: &Path) -> Result<Verdict> {
+    let found = fuzz::feed(target, binary, FUZZ_TIME, |_| {})?;
     println!("{}", found.line);
     Ok(match found.crash {
         None => Verdict::Passed,

@@ -1,6 +1,8 @@
 //! Style as a test: what can be checked is checked here, so that reviews can talk of design.
 
 mod arrows;
+mod changes;
+mod errors;
 mod licences;
 mod pages;
 mod text;
@@ -24,6 +26,7 @@ pub(crate) fn run() -> Result<()> {
         files.push((path.to_string_lossy().into_owned(), content));
     }
     offences.extend(files.iter().flat_map(|(path, content)| text::check(path, content)));
+    offences.extend(files.iter().flat_map(|(path, content)| errors::check(path, content)));
     offences.extend(arrows::check(&root.join("crates"))?);
     offences.extend(pages::check(&root)?);
     offences.extend(licences::check()?);

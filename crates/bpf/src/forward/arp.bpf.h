@@ -25,7 +25,7 @@ static __always_inline void set_gateway_mac(__u8 *mac)
 		mac[at] = config.gateway_mac[at];
 }
 
-/* Tells a pod the gateway's Ethernet address. The kernel answers only for addresses that a link has. */
+/* Answers a pod with the gateway's Ethernet address. The kernel answers only for addresses that a link has. */
 static __always_inline int answer_for_gateway(struct __sk_buff *skb, const struct arp *question)
 {
 	struct {

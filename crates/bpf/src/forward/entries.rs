@@ -31,7 +31,7 @@ pub struct Endpoint {
 /// The way to another node's pods, where there is a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tunnel {
-    /// The pods' prefix.
+    /// The prefix of the other node's pods.
     pub prefix: IpNet,
     /// The index of the tunnel's device.
     pub device: u32,
@@ -170,7 +170,7 @@ impl Tunnel {
 }
 
 impl Entry {
-    /// Takes a slot of an array, if nobody has it: who has none is found in the map.
+    /// Takes a slot of an array if it is free: what has no slot is found in the map.
     fn take(&self, folder: &Path) -> Result<()> {
         self.with(folder, "write a slot of", |map| match map.lookup(&self.key, MapFlags::ANY)? {
             Some(found) if found.iter().all(|byte| *byte == 0) => {

@@ -29,7 +29,7 @@ static __always_inline void *head(struct __sk_buff *skb, __u32 bytes)
 }
 
 /* The protocol of a frame that arrived by the wire or the tunnel. A link takes a VLAN's tag out of the data and keeps it
- * beside; the frame is for that VLAN's links all the same, and whoever sends it on sends it with its tag. */
+ * beside; the frame is for that VLAN's links all the same, and it is sent on with its tag. */
 static __always_inline __u32 protocol_of(const struct __sk_buff *skb)
 {
 	return skb->vlan_present ? bpf_htons(ETH_P_8021Q) : skb->protocol;

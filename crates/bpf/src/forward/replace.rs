@@ -1,8 +1,9 @@
 //! Other programs in the place of a node's, while packets flow.
 //!
-//! The new programs are loaded with the maps that are there, so that they know what the old ones knew. Then each hook gets
-//! them in one stroke, so that every packet meets an old program or a new one. Whoever dies on the way leaves a node of
-//! which some hooks have the old programs and some the new: both work, and the next [`replace`] finds all of them.
+//! The new programs are loaded with the maps that are there, so that they know what the old ones knew. Then each hook
+//! gets them in one stroke, so that every packet meets an old program or a new one. A process that dies on the way
+//! leaves a node of which some hooks have the old programs and some the new: both work, and the next [`replace`] finds
+//! all of them.
 
 use std::fmt;
 use std::fs;
@@ -17,7 +18,7 @@ use linux::{Error, Netlink, Result};
 
 use super::skeleton::types::size;
 use super::{Config, Program, prefixes};
-use crate::{attach, ffi, pins};
+use crate::{attach, ffi, pins, splice};
 
 /// The format of the maps that [`super::load`] makes. `forward.h` has the list of all.
 pub const FORMAT: u32 = size::FORMAT.0;
@@ -26,10 +27,15 @@ const FORMAT_MAP: &str = "format";
 const FIRST_FORMAT: u32 = 1;
 /// What the pin of something begins with before it takes the place of what is pinned.
 const NEW: &str = "new_";
-/// What can be found out again: maps that are made anew if their form has changed.
+/// What can be found out again: maps that are made again if their form has changed.
 const CACHES: [&str; 6] = ["routes4", "routes6", "recent4", "recent6", "homes4", "homes6"];
 /// What else the first format did not have.
 const NOT_IN_FIRST: [&str; 2] = [FORMAT_MAP, "prefixes"];
+
+/// Why a node with a splice keeps its programs. The two ends of a stream share its record, and the kernel gives a socket
+/// the programs that the map has when it joins (`sock_map_link`): one end could have programs of another version.
+const NO_SPLICE: &str = "it splices sockets, and those that have joined keep their programs as long as they live; unload \
+                         the node and load it anew";
 
 /// What [`replace`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,13 +58,16 @@ pub struct Replaced {
 /// It can be called again after it was killed or has failed at any point.
 ///
 /// # Errors
-/// Nothing is loaded in the folder; its maps are of a newer format, or a map is of another form than ours and cannot be
+/// Nothing is loaded in the folder, or a splice ([`crate::splice`]) as well; its maps are of a newer format, or a map is of another form than ours and cannot be
 /// emptied; the kernel refuses a program. Until then nothing is changed. Afterwards the kernel may still refuse to
 /// attach a program or to pin it.
 pub fn replace(folder: &Path, config: &Config) -> Result<Replaced> {
     let _alone = pins::alone(folder)?;
     ffi::listen();
     let failed = |error: libbpf_rs::Error| ffi::failed(attempted(folder), &error);
+    if splice::is_loaded(folder) {
+        return Err(refused(folder, NO_SPLICE.to_owned()));
+    }
     let from = format_of(folder)?;
     let mut object = MaybeUninit::uninit();
     let mut open = super::open(&mut object, config).map_err(failed)?;
@@ -157,7 +166,7 @@ fn format_of(folder: &Path) -> Result<u32> {
 enum Fate {
     /// The one that is there is the new programs' too.
     Keep,
-    /// It is made.
+    /// It has no pin yet and is made empty.
     Make,
 }
 
@@ -179,7 +188,7 @@ fn fate(folder: &Path, ours: &OpenMap<'_>, from: u32) -> Result<Fate> {
         false if is_cache => Ok(Fate::Make),
         false => {
             let why = format!("its map {name} is a {theirs}, and the new programs need a {ours}");
-            Err(refused(folder, format!("{why}; unload the node and load it anew")))
+            Err(refused(folder, format!("{why}; unload the node and load it again")))
         }
     }
 }
@@ -268,7 +277,7 @@ fn replace_filters(programs: &[(String, OwnedFd)]) -> Result<usize> {
 fn pin_over(folder: &Path, name: &str, pin: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let (new, place) = (folder.join(format!("{NEW}{name}")), folder.join(name));
     match fs::remove_file(&new) {
-        // It is there if somebody was killed here.
+        // It is there if a process was killed here.
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(Error::new(format!("remove {}", new.display()), error)),

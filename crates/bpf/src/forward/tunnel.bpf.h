@@ -135,7 +135,7 @@ static __always_inline int wrap(struct __sk_buff *skb, const struct route *route
 	wrapped.eth.h_proto = bpf_htons(ETH_P_IP);
 	outer->ip.version = 4;
 	outer->ip.ihl = 5;
-	/* Congestion is told through (RFC 6040, section 4.1). */
+	/* Congestion marks are copied (RFC 6040, section 4.1). */
 	outer->ip.tos = tos & ECN_MASK;
 	outer->ip.tot_len = bpf_htons(bytes);
 	/* What is never cut needs no identification (RFC 6864, section 4.1). */
@@ -145,7 +145,7 @@ static __always_inline int wrap(struct __sk_buff *skb, const struct route *route
 	outer->ip.saddr = config.tunnel4;
 	outer->ip.daddr = route->tunnel.remote[0];
 	outer->ip.check = ip_checksum(&outer->ip);
-	/* The port tells flows apart, so that the underlay can spread them (RFC 7348, section 5). */
+	/* The port follows from the flow, so that the underlay can spread flows (RFC 7348, section 5). */
 	outer->udp.source = bpf_htons(49152 | (bpf_get_hash_recalc(skb) & 0x3fff));
 	outer->udp.dest = config.tunnel_port;
 	outer->udp.len = bpf_htons(bytes - sizeof(struct iphdr));
@@ -175,7 +175,7 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 	if (outer->ip.ihl != 5 || outer->ip.protocol != IPPROTO_UDP || outer->udp.dest != config.tunnel_port ||
 	    outer->ip.frag_off & bpf_htons((__u16)~IP_DONT_FRAGMENT))
 		return TC_ACT_UNSPEC;
-	/* The device tells the inner packet of congestion (RFC 6040, section 4.2), and counts what is malformed. */
+	/* The device copies congestion marks to the inner packet (RFC 6040, section 4.2), and counts what is malformed. */
 	if ((outer->ip.tos & ECN_MASK) == ECN_CE || outer->vxlan.flags != bpf_htonl(VXLAN_VALID_VNI) ||
 	    outer->vxlan.vni != bpf_htonl(config.vni << 8) || outer->inner.h_proto != bpf_htons(ETH_P_IP))
 		return TC_ACT_UNSPEC;

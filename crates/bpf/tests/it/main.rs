@@ -18,3 +18,4 @@ mod replace;
 mod run;
 mod tunnel;
 mod vlan;
+mod witness;

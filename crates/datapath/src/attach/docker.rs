@@ -33,18 +33,25 @@ impl Attach for Docker {
                 Family::V6 => draft.shared("net/bridge/bridge-nf-call-ip6tables", "1"),
             }
         }
-        draft.tables(rules::docker::node_tables(node));
+        draft.tables(rules::docker::tables(node));
+        for table in rules::ports::tables(node.families()) {
+            draft.share(Step::AddNftTable(table));
+        }
         Ok(draft.into_plan())
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let mut plan = bridge::port(node, pod, mtu, Hairpin::On);
         for published in &pod.published {
-            for element in rules::docker::published(node, pod, *published) {
+            for element in rules::ports::published(pod, *published) {
                 plan.push(&node.place, Step::AddNftElement(element));
             }
         }
         Ok(plan)
+    }
+
+    fn publishes_ports(&self) -> bool {
+        true
     }
 
     /// A neighbour's published port, too, is reached from port to port: the bridge lets netfilter translate the address

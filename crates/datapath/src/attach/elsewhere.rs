@@ -12,7 +12,7 @@ pub(crate) const ELSEWHERE: Elsewhere = Elsewhere;
 /// What a node agent does before any plugin is called, and nothing of a pod's own.
 ///
 /// Links that a plugin makes take their settings from `default`: without duplicate address detection, as with every
-/// other attach ([`Draft::without_detection`]), since each prefix is one node's alone.
+/// other attach ([`Draft::up`]), since each prefix is one node's alone.
 pub(crate) struct Elsewhere;
 
 impl Attach for Elsewhere {
@@ -27,13 +27,13 @@ impl Attach for Elsewhere {
     fn node(&self, node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         draft.forwarding();
-        draft.without_detection("default");
+        draft.later_links_without_detection();
         Ok(draft.into_plan())
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&pod.place, node.families());
-        draft.without_detection("default");
+        draft.later_links_without_detection();
         Ok(draft.into_plan())
     }
 

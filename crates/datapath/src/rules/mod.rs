@@ -3,6 +3,7 @@
 pub(crate) mod border;
 pub(crate) mod docker;
 pub(crate) mod flannel;
+pub(crate) mod ports;
 pub(crate) mod tunnel;
 
 use ipnet::IpNet;

@@ -1,21 +1,27 @@
-//! Hundreds of pods on a node, each a unit with a journal of its own, made and taken away by several processes at once.
+//! Hundreds of pods on a node, each a unit of one book, made by several processes at once and meanwhile taken away by
+//! others.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
-use datapath::{DataPath, Family, NodeSpec, Pod, Protocol, PublishedPort};
+use datapath::{DataPath, Family, NodeSpec, Pod, Protocol, Reach};
 use linux::IfName;
-use plan::{Fault, Journal, Kernel, Place, Plan, Step, Undone};
+use plan::{Book, BookError, Fault, Kernel, Place, Plan, Step, Undone};
 
 use crate::pair::Pair;
 use crate::paths::runnable;
-use crate::specs::{POD_PORT, Shape};
+use crate::specs::{Shape, published};
 
 const PODS: u16 = 200;
 const PROCESSES: u16 = 4;
-/// For the child processes: a data path, the beginning of the names of namespaces, a number, the directory for journals.
+/// For the child processes: a data path, the beginning of the names of namespaces, a number, the directory of the book.
 const WORK: &str = "HOSTGAP_TEST_CROWD";
+/// How long a process waits for a pod that another one is to make, before it takes that one for dead.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks for it.
+const PAUSE: Duration = Duration::from_millis(5);
 
 #[test]
 fn behind_published_ports() {
@@ -41,8 +47,7 @@ fn comes_and_goes(name: &str) {
         (0..PROCESSES).map(|number| start(path, &pair, number, directory.path())).collect();
     let ends: Vec<_> = children.into_iter().map(|mut child| child.wait().expect("it is ours")).collect();
     assert!(ends.iter().all(std::process::ExitStatus::success), "{ends:?}");
-    let journals = std::fs::read_dir(directory.path()).expect("the directory").count();
-    assert_eq!(journals, usize::from(PODS), "every pod had its turn");
+    assert_eq!(Book::at(directory.path()).units().expect("the book can be read"), []);
     pair.assert_as(&names, &with_node, "after all pods");
     for (placed, outcome) in pair.undo(&mut journal) {
         // What was so before the node is not the node's to take back.
@@ -62,7 +67,8 @@ fn start(path: &DataPath, pair: &Pair, number: u16, directory: &Path) -> Child {
         .expect("the test's program can be started")
 }
 
-/// Makes its share of the pods, and then takes them away in an order of its own.
+/// Makes its share of the pods. After each it takes one away that the next process has made, if there is one, and then
+/// the rest of these as they come.
 #[test]
 #[ignore = "this is a child process of the other tests"]
 fn child() {
@@ -74,40 +80,79 @@ fn child() {
     let shape = Shape::new(prefix, path);
     let node = roomy(&shape.node(2));
     let number: u16 = number.parse().unwrap();
-    let mut ids: Vec<u16> = (1..=PODS).filter(|id| id % PROCESSES == number).collect();
+    let share = |number: u16| (1..=PODS).filter(move |id| id % PROCESSES == number);
+    let book = Book::at(directory);
     let mut kernel = Kernel::new().unwrap();
-    let file = |id: u16| Path::new(directory).join(format!("pod{id}"));
-    for id in &ids {
-        let pod = pod(&shape, *id);
+    let mut others: Vec<u16> = share((number + 1) % PROCESSES).collect();
+    // In another order than that in which they come.
+    others.sort_by_key(|id| id.wrapping_mul(40_503));
+    for id in share(number) {
+        let pod = pod(&shape, id);
         let mut plan = Plan::new();
         plan.push(&pod.place, Step::AddNetns);
         plan.extend(path.pod_plan(&node, &pod).unwrap());
-        let mut journal = Journal::create(&file(*id)).unwrap();
+        let unit = book.begin_as(&id.to_string()).unwrap();
+        let mut journal = unit.journal("pod").unwrap();
         plan::apply(&plan, &mut journal, &mut kernel).unwrap_or_else(|error| panic!("{error}"));
+        // Whoever takes the unit over takes its journal, too.
+        drop(journal);
+        unit.leave_standing("a pod of many").unwrap();
+        take_one_away(&book, &mut others, &mut kernel);
     }
-    ids.sort_by_key(|id| id.wrapping_mul(40_503));
-    for id in ids {
-        let mut journal = Journal::open(&file(id)).unwrap();
-        for (placed, outcome) in plan::undo(&mut journal, &mut kernel) {
-            assert_eq!(outcome, Undone::Restored, "pod {id}: {:?} of {}", placed.step, placed.place);
+    let mut since = Instant::now();
+    while !others.is_empty() {
+        if take_one_away(&book, &mut others, &mut kernel) {
+            since = Instant::now();
+        } else {
+            assert!(since.elapsed() < PATIENCE, "nobody makes the pods {others:?}");
+            std::thread::sleep(PAUSE);
         }
     }
 }
 
-/// A node with one prefix that has room for all of them.
+/// Takes the first of these pods away that stands, and off the list.
+fn take_one_away(book: &Book, pods: &mut Vec<u16>, kernel: &mut Kernel) -> bool {
+    for at in 0..pods.len() {
+        let id = pods[at].to_string();
+        let unit = match book.take_over(&id) {
+            Ok(unit) => unit,
+            // It is not there yet, or is being made.
+            Err(BookError::Unknown { .. } | BookError::Held { .. }) => continue,
+            Err(error) => panic!("{error}"),
+        };
+        for journal in unit.take_back(kernel).expect("the book can be read") {
+            for (placed, outcome) in journal.steps.expect("the journal is whole") {
+                assert_eq!(outcome, Undone::Restored, "pod {id}: {:?} of {}", placed.step, placed.place);
+            }
+        }
+        unit.end().expect("all of it was taken back");
+        pods.remove(at);
+        return true;
+    }
+    false
+}
+
+/// A node with prefixes that have room for all of them.
 fn roomy(node: &NodeSpec) -> NodeSpec {
-    let pods = ["10.244.0.0/22".parse().expect("a sound prefix")];
+    let pods = ["10.244.0.0/22", "fd00:244:0:2::/64"].map(|net| net.parse().expect("a sound prefix"));
     NodeSpec { pods: pods.into_iter().collect(), ..node.clone() }
 }
 
 fn pod(shape: &Shape, id: u16) -> Pod {
     let [high, low] = (id + 255).to_be_bytes();
+    let v6 = Ipv6Addr::new(0xfd00, 0x244, 0, 2, 0, 0, 0, id + 255);
     Pod {
         id,
         place: Place::Netns(shape.netns(&format!("many{id}"))),
         ifname: IfName::new("eth0").expect("a sound name"),
-        addresses: [IpAddr::from([10, 244, high, low])].into_iter().collect(),
+        addresses: [IpAddr::from([10, 244, high, low]), v6.into()].into_iter().collect(),
         default_route: true,
-        published: vec![PublishedPort { node: 20_000 + id, pod: POD_PORT, protocol: Protocol::Tcp }],
+        published: match shape.path.reach {
+            Reach::PublishedPort => {
+                // One protocol is enough: each element is a start of nft.
+                published(20_000 + id).into_iter().filter(|port| port.protocol == Protocol::Tcp).collect()
+            }
+            Reach::Node | Reach::Pod => Vec::new(),
+        },
     }
 }

@@ -38,6 +38,14 @@ fn table() -> String {
         text.push_str(&row(path));
     }
     text.push_str(
+        "\n## Families\n\n\
+         Each data path carries IPv4, IPv6 or both, and asks of the kernel only what the pods have: on a machine that was \
+         started with `ipv6.disable=1` all of them work for IPv4, and a network of IPv6 alone needs no address of IPv4. \
+         The underlay must have the pods' families, except under a tunnel, which needs the one of its outer packets.\n\n\
+         A topology of `race`, `tune search` and `lab up` has both families, or IPv4 alone where the kernel has no IPv6; \
+         none has IPv6 alone. Clients call by IPv4, or by IPv6 with `--ipv6`.\n",
+    );
+    text.push_str(
         "\n## What shows that packets took a path\n\n\
          After each trial of a race these counters must have grown by at least what its answers took, in both directions, \
          and those of the last column by next to nothing ([method](../method.md)). Each end has the same counters; here \

@@ -4,8 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use datapath::{DataPath, Family, Network, NodeSpec, Pod, Prefixes};
 use ipnet::IpNet;
-use linux::IfName;
+use linux::{IfName, sysctl};
 use plan::{Fault, Journal, Plan, Undone};
+use rustix::io::Errno;
 
 use crate::pair::Pair;
 use crate::paths::runnable;
@@ -17,7 +18,7 @@ fn prefixes(texts: &[&str]) -> Prefixes {
 }
 
 /// A second network, with two prefixes for each node in one family.
-fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
+pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
     let network = Network {
         id: 2,
         prefixes: prefixes(&["10.20.0.0/16", "10.30.0.0/16", "fd00:20::/48"]),
@@ -36,7 +37,7 @@ fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
 }
 
 /// The second interface of a pod, in the second network: out of the first or the second prefix of IPv4.
-fn interface(node: &NodeSpec, pod: &Pod, prefix: usize) -> Pod {
+pub(crate) fn interface(node: &NodeSpec, pod: &Pod, prefix: usize) -> Pod {
     let v4 = node.pods.of(Family::V4).nth(prefix).expect("two prefixes");
     let v6 = node.pods.of(Family::V6).next().expect("a prefix");
     let id = pod.id + 100;
@@ -76,50 +77,54 @@ fn second_plan(path: &DataPath, pair: &Pair) -> (Plan, Vec<Pod>) {
 /// Pods of the first network and the second talk, each within its own; taken away in either order.
 fn side_by_side(first: &str, other: &str) {
     let (Some(first), Some(other)) = (runnable(first), runnable(other)) else { return };
-    for second_goes_first in [true, false] {
+    for order in [[0, 1], [1, 0]] {
         let mut pair = Pair::new(first, Family::V4);
-        let names = pair.everywhere();
-        let before = pair.dump(&names);
-        let one_plan = pair.path_plan();
         let (two_plan, interfaces) = second_plan(other, &pair);
-        let mut one = pair.journal();
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut two = Journal::create(&directory.path().join("second")).expect("a journal");
-        pair.apply(&one_plan, &mut one, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-        if !pair.has_room(&two_plan) {
-            testkit::skip("two networks of programs need tcx, and this kernel has filters");
-            return;
-        }
-        pair.apply(&two_plan, &mut two, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-
         let addresses = |pod: &Pod| pod.addresses.iter().collect::<Vec<_>>();
-        let firsts: Vec<Vec<IpAddr>> = pair.pods.iter().map(addresses).collect();
-        let seconds: Vec<Vec<IpAddr>> = interfaces.iter().map(addresses).collect();
-        reach_each_other(&pair, &firsts);
-        reach_each_other(&pair, &seconds);
-        let mut order = [(&mut one, &firsts), (&mut two, &seconds)];
-        if second_goes_first {
-            order.reverse();
-        }
-        let [(leaving, _), (staying, left)] = order;
-        // Forwarding is for both, and stays for the one that stays.
-        undo(&mut pair, leaving, |outcome| matches!(outcome, Undone::LeftToOthers { .. }));
-        reach_each_other(&pair, left);
-        undo(&mut pair, staying, |_| false);
-        pair.assert_as(&names, &before, "after both are undone");
+        let addresses: [Vec<_>; 2] =
+            [&pair.pods[..], &interfaces].map(|pods| pods.iter().map(addresses).collect());
+        let plans = [pair.path_plan(), two_plan];
+        let mtu = |path: &DataPath, node| path.pod_mtu(node).expect("a sound node");
+        let mtus = [mtu(first, &pair.nodes[0]), mtu(other, &second(&pair.nodes)[0])];
+        assert_eq!(mtus[1], 1300, "as the network has it");
+        come_and_go(&mut pair, &plans, order, |pair, network| {
+            reach_each_other(pair, &addresses[network], mtus[network]);
+        });
     }
 }
 
-fn undo(pair: &mut Pair, journal: &mut Journal, or: fn(&Undone) -> bool) {
+/// Makes two networks and takes them away in an order. `works` fails if the network of a number does not.
+fn come_and_go(pair: &mut Pair, plans: &[Plan; 2], order: [usize; 2], works: impl Fn(&Pair, usize)) {
+    let names = pair.everywhere();
+    let before = pair.dump(&names);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut journals =
+        ["first", "second"].map(|name| Journal::create(&directory.path().join(name)).expect("a journal"));
+    pair.apply(&plans[0], &mut journals[0], Fault::None).unwrap_or_else(|error| panic!("{error}"));
+    if !pair.has_room(&plans[1]) {
+        testkit::skip("two networks of programs need tcx, and this kernel has filters");
+        return;
+    }
+    pair.apply(&plans[1], &mut journals[1], Fault::None).unwrap_or_else(|error| panic!("{error}"));
+    [0, 1].iter().for_each(|network| works(pair, *network));
+    let [leaving, staying] = order;
+    // Forwarding is for both, and stays for the one that stays.
+    undo(pair, &mut journals[leaving], |outcome| matches!(outcome, Undone::LeftToOthers { .. }));
+    works(pair, staying);
+    undo(pair, &mut journals[staying], |_| false);
+    pair.assert_as(&names, &before, "after both are undone");
+}
+
+pub(crate) fn undo(pair: &mut Pair, journal: &mut Journal, or: fn(&Undone) -> bool) {
     for (placed, outcome) in pair.undo(journal) {
         let well = matches!(outcome, Undone::Restored | Undone::AlreadySo) || or(&outcome);
         assert!(well, "{:?} of {}: {outcome:?}", placed.step, placed.place);
     }
 }
 
-/// From each pod to each other, by TCP and with a packet of the largest size.
+/// From each pod to each other, by TCP and with a packet of the largest size; none is larger.
 #[track_caller]
-fn reach_each_other(pair: &Pair, addresses: &[Vec<IpAddr>]) {
+fn reach_each_other(pair: &Pair, addresses: &[Vec<IpAddr>], mtu: u32) {
     for (from, own) in addresses.iter().enumerate() {
         for (to, theirs) in addresses.iter().enumerate().filter(|(to, _)| *to != from) {
             for (own, there) in own.iter().zip(theirs) {
@@ -127,6 +132,10 @@ fn reach_each_other(pair: &Pair, addresses: &[Vec<IpAddr>]) {
                 let seen = probe::tcp(&server, POD_PORT, &client, SocketAddr::new(*there, POD_PORT));
                 let seen = seen.unwrap_or_else(|error| panic!("no TCP from {own} to {there}: {error}"));
                 assert_eq!(seen, *own, "pods of one network are not translated");
+                let ping = |packet| probe::ping(&client, *there, packet);
+                ping(mtu).unwrap_or_else(|error| panic!("no echo of {mtu} bytes from {there}: {error}"));
+                let refused = ping(mtu + 1).expect_err("a packet above the MTU was sent");
+                assert_eq!(refused.raw_os_error(), Some(Errno::MSGSIZE.raw_os_error()), "{refused}");
             }
         }
     }
@@ -165,6 +174,26 @@ fn a_bridge_beside_macvlan() {
 #[test]
 fn two_ipvlans() {
     side_by_side("ipvlan-l3", "ipvlan-l3");
+}
+
+/// Links that plugins make begin with values of the whole place, which stay as long as one network wants them.
+#[test]
+fn networks_of_plugins_leave_each_other_what_they_share() {
+    if !testkit::require_root() {
+        return;
+    }
+    for order in [[0, 1], [1, 0]] {
+        let mut pair = Pair::new(&datapath::CNI, Family::V4);
+        let plans = [pair.path_plan(), second_plan(&datapath::CNI, &pair).0];
+        let key = sysctl::Key::new("net/ipv6/conf/default/accept_dad").expect("a sound key");
+        come_and_go(&mut pair, &plans, order, |pair, network| {
+            for place in [pair.node(0), pair.node(1), pair.inside(0), pair.inside(1)] {
+                let value = place.run(|| sysctl::read(&key)).expect("the namespace can be entered");
+                let value = value.expect("the parameter can be read");
+                assert_eq!(value.as_deref(), Some("0"), "{} for network {network}", place.describe());
+            }
+        });
+    }
 }
 
 /// The plan of a second network on a node that has one: other names, two prefixes, no masquerading, a peer's own MAC.

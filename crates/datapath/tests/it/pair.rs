@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use datapath::{Addresses, Between, Family, NodeSpec, Pod, Prefixes, Reach};
+use datapath::{Addresses, Between, DataPath, Family, NodeSpec, Peer, Pod, Prefixes, Reach};
 use ipnet::IpNet;
 use linux::{IfName, Link, LinkKind, Netns, NetnsName, Route, VethPeer, sysctl};
 use plan::{ApplyError, Fault, Journal, Kernel, Place, Placed, Plan, SetLinkUp, SetSysctl, Step, Undone};
@@ -24,12 +24,12 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Builds everything but the data path.
-    pub(crate) fn new(path: &'static datapath::DataPath, outer: Family) -> Pair {
+    pub(crate) fn new(path: &'static DataPath, outer: Family) -> Pair {
         Pair::of(path, outer, &Family::BOTH)
     }
 
     /// With pods and nodes of some families alone.
-    pub(crate) fn of(path: &'static datapath::DataPath, outer: Family, families: &'static [Family]) -> Pair {
+    pub(crate) fn of(path: &'static DataPath, outer: Family, families: &'static [Family]) -> Pair {
         let world = World::new();
         let prefix = world.name("").as_str().trim_end_matches('-').to_owned();
         let journal = std::env::temp_dir().join(format!("{prefix}.journal"));
@@ -63,16 +63,8 @@ impl Pair {
 
     /// The whole data path on both nodes with all pods.
     pub(crate) fn path_plan(&self) -> Plan {
-        let (path, [one, two]) = (self.shape.path, &self.nodes);
-        let mut plan = path.node_plan(one).expect("a sound node");
-        plan.extend(path.node_plan(two).expect("a sound node"));
-        plan.extend(path.pod_plan(one, &self.pods[0]).expect("a sound pod"));
-        for pod in &self.pods[1..] {
-            plan.extend(path.pod_plan(two, pod).expect("a sound pod"));
-        }
-        plan.extend(path.peer_plan(one, &peer(two)).expect("a sound peer"));
-        plan.extend(path.peer_plan(two, &peer(one)).expect("a sound peer"));
-        plan
+        let [one, two] = self.nodes.each_ref().map(peer);
+        plan_of(self.shape.path, &self.nodes, &self.pods, [&two, &one])
     }
 
     /// Node 2 with one pod and its peer alone: as much as one machine does.
@@ -199,6 +191,21 @@ impl Drop for Pair {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.journal);
     }
+}
+
+/// A data path on two nodes with the pods of [`Pair::pods`]; each node has a peer.
+pub(crate) fn plan_of(path: &DataPath, nodes: &[NodeSpec; 2], pods: &[Pod; 3], peers: [&Peer; 2]) -> Plan {
+    let mut plan = Plan::new();
+    for node in nodes {
+        plan.extend(path.node_plan(node).expect("a sound node"));
+    }
+    for (pod, node) in pods.iter().zip([&nodes[0], &nodes[1], &nodes[1]]) {
+        plan.extend(path.pod_plan(node, pod).expect("a sound pod"));
+    }
+    for (node, peer) in nodes.iter().zip(peers) {
+        plan.extend(path.peer_plan(node, peer).expect("a sound peer"));
+    }
+    plan
 }
 
 fn place_name(place: &Place) -> &NetnsName {

@@ -94,21 +94,30 @@ pub(crate) fn udp(server: &Netns, port: u16, client: &Netns, to: SocketAddr, mtu
     Ok(())
 }
 
-/// A counter of `/proc/net/snmp` of a namespace: the sum of IPv4's and IPv6's.
+/// Packets that a namespace has fragmented, of both families.
 pub(crate) fn fragments_made(netns: &Netns) -> u64 {
+    counted(netns, "FragCreates", "Ip6FragCreates")
+}
+
+/// Packets that a namespace has forwarded by its routes, of both families.
+pub(crate) fn forwarded(netns: &Netns) -> u64 {
+    counted(netns, "ForwDatagrams", "Ip6OutForwDatagrams")
+}
+
+/// The sum of a counter of `/proc/net/snmp` of a namespace and one of `/proc/net/snmp6`.
+fn counted(netns: &Netns, name4: &str, name6: &str) -> u64 {
     let (v4, v6) = netns
         .run(|| {
             ["snmp", "snmp6"].map(|file| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))
         })
         // A kernel without IPv6 has no counters of it.
-        .map(|[v4, v6]| (v4.expect("snmp is readable"), v6.unwrap_or_else(|_| "Ip6FragCreates 0".to_owned())))
+        .map(|[v4, v6]| (v4.expect("snmp is readable"), v6.unwrap_or_else(|_| format!("{name6} 0"))))
         .expect("the namespace can be entered");
     let mut lines = v4.lines().filter(|line| line.starts_with("Ip: "));
     let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
-    let at = names.split(' ').position(|name| name == "FragCreates").expect("FragCreates is counted");
+    let at = names.split(' ').position(|name| name == name4).expect("it is counted");
     let v4 = values.split(' ').nth(at).expect("a value for each name");
-    let v6 =
-        v6.lines().find_map(|line| line.strip_prefix("Ip6FragCreates")).expect("Ip6FragCreates is counted");
+    let v6 = v6.lines().find_map(|line| line.strip_prefix(name6)).expect("it is counted");
     [v4, v6].map(|text| text.trim().parse::<u64>().expect("a number")).into_iter().sum()
 }
 

@@ -105,10 +105,24 @@ fn a_pod_must_be_possible() {
     check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 255)), "broadcast");
     check_pod(|pod| pod.ifname = IfName::new("lo").unwrap(), "cannot be called lo");
     check_pod(|pod| pod.place = Place::Netns(shape("host").netns("n1")), "is the node's own");
-    check_pod(
-        |pod| pod.published = vec![PublishedPort { node: 0, pod: 80, protocol: Protocol::Tcp }],
-        "published port of 0",
-    );
+}
+
+#[test]
+fn a_published_port_must_be_possible() {
+    let port = |node, protocol| PublishedPort { node, pod: 80, protocol };
+    let refused = |name, published, words: &str| {
+        let shape = shape(name);
+        let node = shape.node(1);
+        check(shape.path.pod_plan(&node, &Pod { published, ..shape.pod(&node, 1) }), words);
+    };
+    refused("docker", vec![port(0, Protocol::Tcp)], "published port of 0");
+    let twice = vec![port(8080, Protocol::Tcp), port(8080, Protocol::Udp), port(8080, Protocol::Udp)];
+    refused("docker", twice, "publishes port 8080 twice");
+    for path in datapath::ALL.iter().filter(|path| path.name != "docker") {
+        let words =
+            format!("publishes port 8080, and the attach {} of {} publishes", path.attach.name(), path.name);
+        refused(path.name, vec![port(8080, Protocol::Tcp)], &words);
+    }
 }
 
 #[test]

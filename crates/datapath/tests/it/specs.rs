@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
     Addresses, Between, DataPath, Family, Network, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort,
-    Router,
+    Reach, Router,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, NetnsName};
@@ -82,7 +82,7 @@ impl Shape {
         }
     }
 
-    /// A pod of a node; the first publishes a port.
+    /// A pod of a node; the first publishes a port where pods are reached by such.
     pub(crate) fn pod(&self, node: &NodeSpec, id: u8) -> Pod {
         Pod {
             id: id.into(),
@@ -90,12 +90,17 @@ impl Shape {
             ifname: ifname("eth0"),
             addresses: node.pods.iter().map(|net| nth(net, 1 + id)).collect(),
             default_route: true,
-            published: match id {
-                1 => vec![PublishedPort { node: 8080, pod: POD_PORT, protocol: Protocol::Tcp }],
-                _ => Vec::new(),
+            published: match self.path.reach {
+                Reach::PublishedPort if id == 1 => published(8080),
+                Reach::PublishedPort | Reach::Node | Reach::Pod => Vec::new(),
             },
         }
     }
+}
+
+/// A port of a node that leads to [`POD_PORT`] of a pod, by TCP and by UDP.
+pub(crate) fn published(node: u16) -> Vec<PublishedPort> {
+    [Protocol::Tcp, Protocol::Udp].map(|protocol| PublishedPort { node, pod: POD_PORT, protocol }).to_vec()
 }
 
 /// A node as its peers know it.

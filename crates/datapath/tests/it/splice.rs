@@ -10,7 +10,7 @@ use bpf::splice::{self, Counter};
 use datapath::Family;
 use linux::{Cgroup, Netns};
 use plan::forwarding::Splice;
-use plan::{Fault, Journal, Undone};
+use plan::{Fault, Journal, Kernel, Step, Undone};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
 use testkit::bound;
@@ -176,6 +176,31 @@ fn exchange(near: &TcpStream, far: &TcpStream, bytes: usize, seed: usize) {
         scope.spawn(|| assert_reads(far, &there, "client to server"));
         assert_reads(near, &back, "server to client");
     });
+}
+
+/// A socket keeps the programs with which it has joined, so none of the node's are replaced; it goes on as it was.
+#[test]
+fn a_node_with_a_splice_keeps_its_programs() {
+    let Some(node) = Node::new() else { return };
+    let plan = node.pair.path_plan();
+    let loaded = plan.steps.iter().find_map(|placed| match &placed.step {
+        Step::LoadPrograms(programs) if placed.place == node.pair.nodes[1].place => Some(programs),
+        _ => None,
+    });
+    let mut kernel = Kernel::new().expect("the test's own namespace can be opened");
+    let place = &node.pair.nodes[1].place;
+    let refused = plan::replace_programs(&mut kernel, place, loaded.expect("the node has programs"));
+    let error = refused.expect_err("the programs of a node with a splice were replaced").to_string();
+    assert!(error.contains("it splices sockets"), "{error}");
+    let listener = node.listen("0.0.0.0");
+    let (near, far) = node.connect(&listener, Family::V4);
+    let sent = noise(1, 1000);
+    write_in_pieces(&near, &sent, 1).expect("the stream stands");
+    let mut received = vec![0; sent.len()];
+    (&far).read_exact(&mut received).expect("the stream stands");
+    assert!(received == sent && node.count(Counter::Joined) == 2);
+    drop((near, far, listener));
+    node.end();
 }
 
 #[test]

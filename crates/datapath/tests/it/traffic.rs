@@ -98,10 +98,10 @@ impl World<'_> {
         for (from, to) in self.ways(family) {
             ping(&from, to, 100);
         }
+        udp(&two, &one, there, self.mtu());
         if self.path.reach != Reach::PublishedPort {
             let back = self.address_of(0, family);
             assert_eq!(tcp(&one, &two, back), self.source(1, family));
-            udp(&two, &one, there, self.mtu());
         }
     }
 
@@ -122,9 +122,10 @@ impl World<'_> {
             Reach::PublishedPort => {
                 let (published, node) = (self.address_of(1, family), self.pair.node(1));
                 // By the node's port: from a neighbour, from itself, from the node.
-                tcp(&first, &second, published);
-                tcp(&first, &first, published);
-                tcp(&first, &node, published);
+                for client in [&second, &first, &node] {
+                    tcp(&first, client, published);
+                    udp(&first, client, published, self.mtu());
+                }
             }
             Reach::Pod => {}
         }

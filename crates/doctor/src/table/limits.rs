@@ -151,7 +151,7 @@ fn by_window(window: &Window<'_>) -> Vec<Seen> {
         }
         let (peers, rtt) = (f64::from(connection.now.snd_wnd), f64::from(connection.lasting_rtt().max(1)));
         let mut seen = Seen::warning(limited * connection.busy_share() * 90.0)
-            .saw(format!("{} of its busy time", percent(limited)), SOCK_DIAG)
+            .saw(format!("limited for {} of its busy time", percent(limited)), SOCK_DIAG)
             .saw(figures(connection), SOCK_DIAG);
         // Linux reports the window since 5.4.
         if peers > 0.0 {
@@ -198,7 +198,7 @@ fn by_buffer(window: &Window<'_>) -> Vec<Seen> {
         }
         let buffer = connection.socket.memory.map_or(0, |memory| u64::from(memory.send_buffer));
         let seen = Seen::warning(limited.max(if full { 0.5 } else { 0.0 }) * connection.busy_share() * 90.0)
-            .saw(format!("{} of its busy time", percent(limited)), SOCK_DIAG);
+            .saw(format!("limited for {} of its busy time", percent(limited)), SOCK_DIAG);
         let seen = if full {
             let (now, waits) = (connection.now, connection.socket.wqueue);
             let saw = format!(

@@ -60,7 +60,7 @@ const PATHS_MAX: usize = 5;
 /// The least MTU that the knob of a route takes.
 const ROUTE_LEAST: u32 = 576;
 
-/// A destination to which smaller packets pass than its link takes.
+/// A destination whose path MTU is smaller than the MTU of its link.
 struct Narrow<'a> {
     peer: IpAddr,
     device: &'a Device,

@@ -50,7 +50,7 @@ pub(super) const FAMILY: Family = Family {
         Check {
             code: "HG108",
             title: "datagrams arrive at a port on which no program listens",
-            why: "Each costs an answer (ICMP port unreachable), and the sender waits in vain.",
+            why: "Each costs an answer (ICMP port unreachable), and the sender gets no reply.",
             remedy: "start the program that should listen, or find the sender",
             verify: "NoPorts grows more slowly",
             source: SNMP_COUNTER,

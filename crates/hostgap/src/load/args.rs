@@ -177,6 +177,10 @@ pub(crate) struct GeneratorArgs {
     /// Costs two system calls a request.
     #[arg(long)]
     pub(crate) timestamps: bool,
+    /// Do not watch the CPUs for times at which the machine did not run them. They are watched at a constant or Poisson
+    /// rate where this user may: all CPUs if the server is on this machine, else those of --cpus.
+    #[arg(long)]
+    pub(crate) no_witness: bool,
     /// Run the threads under SCHED_FIFO with this priority, so that other programs do not make them late.
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub(crate) fifo: Option<u8>,

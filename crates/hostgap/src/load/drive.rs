@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::load::{Client, Live, LoadError, Outcome, Run};
+use bpf::witness::Witness;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Runs, shows the progress, and stops when a signal comes.
@@ -13,12 +14,16 @@ pub(super) fn drive(
     run: &Run,
     stop: &AtomicBool,
     what: &str,
+    witness: Option<&Witness>,
 ) -> Result<Outcome, LoadError> {
     let live = Live::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| watch(&live, run, stop, &done, what));
-        let outcome = ::load::run_live(clients, run, &live);
+        let outcome = match witness {
+            Some(witness) => ::load::witness::run_witnessed(clients, run, &live, witness),
+            None => ::load::run_live(clients, run, &live),
+        };
         done.store(true, Ordering::Relaxed);
         outcome
     })

@@ -19,7 +19,7 @@ pub(super) struct Hlog<'a> {
 impl<'a> Hlog<'a> {
     /// Makes the file before the run, so that an unwritable file is not noticed only after an hour.
     pub(super) fn create(path: &'a Path) -> anyhow::Result<Hlog<'a>> {
-        let file = File::create(path).with_context(|| format!("could not create {}", shown(path)))?;
+        let file = File::create(path).with_context(|| format!("create {}", shown(path)))?;
         Ok(Hlog { path, file })
     }
 
@@ -28,7 +28,7 @@ impl<'a> Hlog<'a> {
         let what = format!("hostgap load {}", plain(&job.url));
         let written =
             hlog::write(&mut file, &what, runs).and_then(|()| file.flush().map_err(HlogError::from));
-        written.with_context(|| format!("could not write {}", shown(self.path)))
+        written.with_context(|| format!("write {}", shown(self.path)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::load::slo::Slo;
-use ::load::{Expect, LoadError, Pool, Run, Schedule, Target, Wait, WhenBusy, plain};
+use ::load::{Address, Expect, Pool, Run, Schedule, Target, Wait, WhenBusy, plain};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 
@@ -31,6 +31,8 @@ pub(super) struct Job {
     /// The generator's CPUs; `None`: any.
     pub(super) cpus: Option<CpuSet>,
     pub(super) target: Target,
+    /// Which CPUs to watch for stalls of the machine; `None`: none.
+    pub(super) watched: Option<CpuSet>,
     /// Of each thread.
     pub(super) pools: Vec<Pool>,
     pub(super) warmup: Duration,
@@ -96,12 +98,27 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
         hlog: args.result.hlog,
         strict: args.result.strict,
         pools: pools(&args.load, args.generator.timestamps, threads, timeout)?,
+        watched: (!args.generator.no_witness)
+            .then(|| watched(&target, args.generator.cpus.as_ref()))
+            .transpose()?,
         cpus: args.generator.cpus,
         target,
         warmup: warmup(&args.load)?,
         run,
         goal,
     })
+}
+
+/// The generator's CPUs, and all of them if the server runs on this machine too.
+fn watched(target: &Target, own: Option<&CpuSet>) -> anyhow::Result<CpuSet> {
+    let is_here = match &target.address {
+        Address::Tcp(address) | Address::Udp(address) => address.ip().is_loopback(),
+        Address::Unix(_) => true,
+    };
+    match own {
+        Some(own) if !is_here => Ok(own.clone()),
+        _ => Ok(linux::cpu::online()?),
+    }
 }
 
 fn expect(args: &Args) -> anyhow::Result<Expect> {
@@ -229,23 +246,6 @@ pub(super) fn quoted(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<BadInput>() {
         Ok(BadInput(text)) => BadInput(plain(&text)).into(),
         Err(error) => error,
-    }
-}
-
-/// Marks errors that the user can fix as bad input.
-pub(super) fn explain(error: LoadError) -> anyhow::Error {
-    match error {
-        LoadError::Target { .. }
-        | LoadError::Rate(_)
-        | LoadError::Shape(_)
-        | LoadError::Spin(_)
-        | LoadError::Tls { .. } => BadInput(error.to_string()).into(),
-        LoadError::Connect { .. }
-        | LoadError::ConnectTimeout { .. }
-        | LoadError::Files { .. }
-        | LoadError::Linux(_)
-        | LoadError::Download { .. }
-        | LoadError::System { .. } => error.into(),
     }
 }
 

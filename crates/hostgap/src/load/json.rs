@@ -3,6 +3,7 @@
 use ::load::checks::{Check, Kind, Percentile, told};
 use ::load::search::{Found, Tried};
 use ::load::slo::Slo;
+use ::load::witness::Witnessed;
 use ::load::{Histogram, Judged, Outcome, Overdue, Protocol, Schedule, ThreadCost};
 use serde_json::{Map, Value, json};
 
@@ -40,6 +41,7 @@ pub(super) fn run(job: &Job, ran: &Judged) -> Value {
         "service_ns": distribution(&outcome.service, verdict.independent),
         "lag_ns": distribution(&outcome.lag, verdict.independent),
         "late_ns": distribution(&outcome.late, verdict.independent),
+        "witnessed": outcome.witnessed.as_ref().map(|seen| witnessed(seen, verdict.independent)),
         "wire_ns": outcome.split.as_ref().map(|split| distribution(&split.wire, verdict.independent)),
         "client_ns": outcome.split.as_ref().map(|split| distribution(&split.client, verdict.independent)),
         "generator": outcome.threads.iter().map(thread_json).collect::<Vec<_>>(),
@@ -50,6 +52,19 @@ pub(super) fn run(job: &Job, ran: &Judged) -> Value {
         }
     }
     value
+}
+
+/// The run without the machine's stalls.
+fn witnessed(seen: &Witnessed, independent: Option<u64>) -> Value {
+    let lengths = || seen.stalls.iter().map(|stall| stall.late_ns.max(stall.stolen_ns));
+    json!({
+        "cpus": seen.cpus.to_string(),
+        "intended": seen.intended,
+        "left_out_ns": seen.left_out_ns,
+        "stalls": seen.stalls.len(),
+        "longest_stall_ns": lengths().max(),
+        "response_ns": distribution(&seen.response, independent),
+    })
 }
 
 /// The requests by outcome.

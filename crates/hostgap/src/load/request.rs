@@ -64,7 +64,7 @@ pub(super) fn dressed(mut target: Target, args: &RequestArgs, closes: bool) -> a
 
 fn body(text: &str) -> anyhow::Result<Vec<u8>> {
     match text.strip_prefix('@') {
-        Some(path) => fs::read(path).with_context(|| format!("could not read {}", plain(path))),
+        Some(path) => fs::read(path).with_context(|| format!("read {}", plain(path))),
         None => Ok(text.as_bytes().to_vec()),
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use ::load::checks::{Kind, Percentile, told};
 use ::load::search::{Ended, Found};
 use ::load::slo::Slo;
+use ::load::witness::Witnessed;
 use ::load::{
     Handshakes, Histogram, Judged, Outcome, Protocol, Schedule, Split, ThreadCost, Verdict, Wait, plain,
 };
@@ -71,6 +72,7 @@ fn lines(text: &mut String, job: &Job, ran: &Judged) -> std::fmt::Result {
     request_line(text, outcome)?;
     connection_lines(text, ran, job.is_fresh())?;
     outcome.split.as_ref().map_or(Ok(()), |split| split_line(text, split))?;
+    outcome.witnessed.as_ref().map_or(Ok(()), |seen| stalls_line(text, outcome, seen))?;
     outcome.threads.iter().enumerate().try_for_each(|(index, thread)| thread_line(text, index, thread))?;
     check_lines(text, verdict)
 }
@@ -194,6 +196,27 @@ fn split_line(text: &mut String, split: &Split) -> std::fmt::Result {
         }
     };
     writeln!(text, "service   wire and server {}; client's own {}", part(&split.wire), part(&split.client))
+}
+
+/// How often the machine did not run a CPU, and the response times without the requests that were due near that.
+fn stalls_line(text: &mut String, outcome: &Outcome, seen: &Witnessed) -> std::fmt::Result {
+    let share = 100.0 * seen.left_out_ns as f64 / outcome.duration.as_nanos().max(1) as f64;
+    write!(
+        text,
+        "stalls    {} of CPUs {}, {share:.1} % of the time near them",
+        seen.stalls.len(),
+        seen.cpus
+    )?;
+    let ladder = [Percentile::P50, Percentile::P99, Percentile::P99_9];
+    let without = ladder.iter().filter_map(|percentile| {
+        let told = told(&seen.response, *percentile, None)?;
+        Some(format!("{} {}", percentile.label(), time(told.value_ns)))
+    });
+    let without: Vec<String> = without.collect();
+    if !without.is_empty() {
+        write!(text, "; response without it {}", without.join(", "))?;
+    }
+    writeln!(text)
 }
 
 /// The CPU time and waits of a thread, which say whether the generator influenced the figures above.

@@ -6,7 +6,6 @@ use ::load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust,
 use anyhow::Context;
 
 use super::args::RequestArgs;
-use super::job::explain;
 use crate::exit::BadInput;
 use crate::units;
 
@@ -56,8 +55,7 @@ fn address(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Address> {
         }
         return Ok(Address::Unix(path.clone()));
     }
-    let address =
-        resolve(url).with_context(|| format!("could not find the address of {}", plain(url.host)))?;
+    let address = resolve(url).with_context(|| format!("find the address of {}", plain(url.host)))?;
     Ok(match url.scheme {
         Scheme::Http | Scheme::Https | Scheme::Tcp | Scheme::Grpc => Address::Tcp(address),
         Scheme::Udp => Address::Udp(address),
@@ -78,7 +76,7 @@ fn tls(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Option<Tls>> {
         None => Trust::System,
     };
     let sessions = if args.no_session_reuse { Sessions::Forgotten } else { Sessions::Resumed };
-    Tls::new(url.host, trust).map(|tls| Some(tls.with_sessions(sessions))).map_err(explain)
+    Ok(Some(Tls::new(url.host, trust)?.with_sessions(sessions)))
 }
 
 fn ask(urls: &[Url<'_>], args: &RequestArgs, expect: Expect) -> Result<Ask, BadInput> {

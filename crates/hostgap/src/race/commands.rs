@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ::lab::{LabError, NodeCpus, SERVER_PORT, Shape, Topology};
+use ::lab::{NodeCpus, SERVER_PORT, Shape, Topology};
 use ::record::{Experiment, Steering};
 use plan::{Place, Step};
 
@@ -37,7 +37,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             settings: contender.settings.clone(),
             protocol: ::lab::protocol(experiment.workload.kind),
         };
-        let topology = Topology::plan(shape).map_err(LabError::from)?;
+        let topology = Topology::plan(shape)?;
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
         topology.commands().iter().try_for_each(speak::result)?;
         speak::result(usage(&topology, experiment.workload.body_bytes[0]))?;

@@ -90,16 +90,16 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     let mut code = ExitCode::SUCCESS;
     for (name, wanted) in machines.kernels.iter().zip(&wanted) {
         let dir = if machines.kernels.len() == 1 { top.clone() } else { top.join(slug(name)) };
-        std::fs::create_dir_all(&dir).with_context(|| format!("could not create {}", dir.display()))?;
+        std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         let result = machine(name, wanted, machines.counts()).and_then(|vm| {
             let guest = GuestRace {
                 vm: &vm,
                 experiment: &experiment.on(name),
                 record: dir.join(RECORD),
-                own: std::env::current_exe().map_err(|source| LabError::File {
+                own: std::env::current_exe().map_err(|why| LabError::File {
                     verb: "find",
                     path: "this executable".into(),
-                    source,
+                    why,
                 })?,
                 nginx: args.nginx.clone(),
                 plugins: &args.plugins.dirs(),
@@ -161,7 +161,7 @@ pub(super) fn tell_outward(race: Race, record: &Path) -> anyhow::Result<ExitCode
     outward.lines(&mut std::io::stdout())?;
     std::io::stdout().flush()?;
     if let Some(error) = unheard {
-        return Err(error).context("could not report to the host");
+        return Err(error).context("report to the host");
     }
     match result? {
         Finished::Whole => Ok(ExitCode::SUCCESS),

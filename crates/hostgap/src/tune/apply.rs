@@ -224,7 +224,7 @@ pub(super) fn tell_failure(back: &TakenBack) {
 fn proposal(args: &Args) -> anyhow::Result<Proposal> {
     let Some(path) = &args.plan else { return args.asked.proposal() };
     let stored = StoredPlan::parse(path, &input::text("plan", path)?)?;
-    let proposal = stored.proposal(&stored.wishes()?).context("the plan no longer fits")?;
+    let proposal = stored.proposal(&stored.wishes()?).context("use the plan, which no longer fits")?;
     let differences = stored.differences(&proposal);
     if differences.is_empty() {
         return Ok(proposal);

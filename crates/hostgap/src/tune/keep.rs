@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Err(BadInput(text).into());
     }
     let kept = Kept::of(&standing)?;
-    let own = std::env::current_exe().context("could not find this executable")?;
+    let own = std::env::current_exe().context("find this executable")?;
     // Removes everything of a tuning that was kept before.
     files.forget()?;
     for path in files.write(&kept, &own)? {

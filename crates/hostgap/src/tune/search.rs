@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = Settings {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
-        own: std::env::current_exe().context("could not find this executable")?,
+        own: std::env::current_exe().context("find this executable")?,
         plugins: args.plugins.dirs(),
         cpus: cpus_of(args.cpus.as_deref())?,
         scheduling: scheduling_of(args.no_realtime),
@@ -186,7 +186,7 @@ fn experiment(args: &Args) -> anyhow::Result<(Experiment, Candidate)> {
     experiment.candidates = vec![candidate.clone()];
     // A search has one load and varies the settings itself.
     experiment.sweep = None;
-    experiment.validate()?;
+    experiment.validate().context("use the experiment")?;
     Ok((experiment, candidate))
 }
 

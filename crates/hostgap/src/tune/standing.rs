@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use host::{Description, KeptFiles, Seen, SeenStep};
-use plan::{Ended, Entry, Held, Kernel, Phase, Standing, Store, TransactionError, Undone, Why};
+use plan::{Ended, Entry, Held, Kernel, Look, Phase, Standing, Store, TransactionError, Undone, Why};
 use serde_json::json;
 
 use super::apply;
@@ -26,8 +26,8 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     match standing {
         Some((standing, description)) => tell(store, standing, description, &seen)?,
         None if seen.doubt.is_some() => speak::result(format_args!(
-            "It is unknown what is set: {} exists without the file that describes its tuning. `hostgap tune rollback` undoes \
-             what it says.",
+            "What is set is unknown: {} exists, but the file that describes its tuning is missing. `hostgap tune \
+             rollback` undoes the steps in that journal.",
             store.journal_path().display()
         ))?,
         None => speak::result("No tuning is active.")?,
@@ -168,12 +168,15 @@ fn tell(store: &Store, standing: &Standing, description: &Description, seen: &Se
         let held = if store.is_watched() { "is held" } else { "is NO LONGER held: the watcher has died" };
         speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
     }
-    for SeenStep { placed, now, is_so } in &seen.steps {
+    for SeenStep { placed, look, .. } in &seen.steps {
         let what = placed.commands().join("; ");
-        match now {
-            Ok(_) if *is_so => speak::result(format_args!("  {what}"))?,
-            Ok(now) => {
-                speak::result(format_args!("  {what}\n    is {now} now: it was changed since"))?;
+        match look {
+            Ok(Look::So) => speak::result(format_args!("  {what}"))?,
+            Ok(Look::Otherwise { found }) => {
+                speak::result(format_args!("  {what}\n    is {found} now: it was changed since"))?;
+            }
+            Ok(Look::Absent) => {
+                speak::result(format_args!("  {what}\n    is not there now: it was removed since"))?;
             }
             Err(why) => speak::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
         }
@@ -191,8 +194,9 @@ fn object(store: &Store, standing: &Standing, description: &Description, seen: &
     let steps: Vec<_> = seen
         .steps
         .iter()
-        .map(|SeenStep { placed, now, is_so }| {
-            json!({ "command": placed.commands().join("\n"), "now": now.as_ref().ok(), "as_set": is_so })
+        .map(|SeenStep { placed, look, now }| {
+            let is_so = *look == Ok(Look::So);
+            json!({ "command": placed.commands().join("\n"), "now": now, "as_set": is_so })
         })
         .collect();
     json!({

@@ -14,18 +14,18 @@ const WATCHING: &str = "watching";
 
 /// Starts the watcher, and returns when it is ready. It lives on in a session of its own.
 pub(super) fn start(store: &Store) -> anyhow::Result<()> {
-    let own = std::env::current_exe().context("could not find this executable")?;
+    let own = std::env::current_exe().context("find this executable")?;
     let mut command = Command::new(own);
     command.args(["tune", "watch", "--state"]).arg(store.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().context("could not start the watcher")?;
+    let mut child = command.spawn().context("start the watcher")?;
     let mut line = String::new();
     let said = BufReader::new(child.stdout.take().expect("asked for above")).read_line(&mut line);
-    said.context("could not read from the watcher")?;
+    said.context("read from the watcher")?;
     if line.trim_end() != WATCHING {
-        child.wait().context("could not wait for the watcher")?;
+        child.wait().context("wait for the watcher")?;
         let why = if line.is_empty() { "it ended without a message" } else { line.trim_end() };
-        bail!("the watcher could not start: {why}; nothing was changed");
+        bail!("start the watcher: {why}; nothing was changed");
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ fn the_experiment_file() {
 fn a_named_path_that_cannot_run_is_an_error() {
     let turn = turn();
     if linux::features::probe().unwrap().missing.contains_key(&linux::features::Feature::Ipvlan) {
-        check(&turn.run_race(&["--paths", "ipvlan-l2"]), 4, "ipvlan-l2 cannot run here: ");
+        check(&turn.run_race(&["--paths", "ipvlan-l2"]), 4, "could not run ipvlan-l2 here: ");
     } else {
         check_race(&turn.run_race(&["--paths", "ipvlan-l2", "--rounds", "1", "--rate", "1k"]), "");
     }
@@ -105,7 +105,11 @@ fn without_nginx_our_own_responder_serves_and_says_so_unless_nginx_was_asked_for
 #[test]
 fn a_file_that_is_no_record() {
     let turn = turn();
-    check(&turn.hostgap(&["report", "/etc/passwd"]), 2, "line 1 of /etc/passwd is damaged");
+    check(
+        &turn.hostgap(&["report", "/etc/passwd"]),
+        2,
+        "could not read record /etc/passwd: line 1 is damaged",
+    );
     check(&turn.hostgap(&["report", "/etc"]), 2, "could not read record /etc: Is a directory");
     check(&turn.hostgap(&["report"]), 2, "FILE");
 }
@@ -151,7 +155,7 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
             &["bpf", "splice", "hgt-nobody", "--attach", "/sys/fs/cgroup"],
             "\"hgt-nobody\" has no hostgap programs",
         ),
-        (&["doctor", "--netns", "hgt-none"], "could not open namespace hgt-none"),
+        (&["doctor", "--netns", "hgt-none"], "open namespace hgt-none"),
         (&["serve", "--listen", "127.0.0.1:0", "--cpus", "900"], "CPU 900 does not exist or is not allowed"),
         (&["lab", "down", "hgt-nothing"], "no topology \"hgt-nothing\" is up"),
     ];

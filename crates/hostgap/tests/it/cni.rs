@@ -128,7 +128,7 @@ fn what_cannot_run_says_why_and_touches_nothing() {
     let object =
         r#"{"cniVersion":"1.0.0","code":11,"msg":"out of addresses","details":"10.0.0.0/30 is full"}"#;
     let script = scripted(&turn, &format!("echo '{object}'; exit 1"));
-    let says = "ADD of scripted for the client's pod failed in cni:scripted: out of addresses: 10.0.0.0/30 is full \
+    let says = "could not do ADD of scripted for the client's pod in cni:scripted: out of addresses: 10.0.0.0/30 is full \
                 (code 11)";
     check(&up(&turn, &script), 1, says);
     turn.assert_nothing_left();
@@ -210,7 +210,10 @@ fn what_need_not_race_is_shown_with_the_reason() {
     let reason = "\"scripted\" is in none of the directories /nonexistent";
     let shown = turn.hostgap(&["race", "--show-commands", experiment, &option, "/nonexistent"]);
     check(&shown, 0, "");
-    assert!(stdout(&shown).contains(&format!("# cni:scripted: cannot be shown: the CNI plugin {reason}")));
+    assert!(
+        stdout(&shown)
+            .contains(&format!("# cni:scripted: cannot be shown: could not find a CNI plugin: {reason}"))
+    );
     let output = turn.run_race(&[experiment, &option, "/nonexistent", "--json"]);
     check_race(&output, reason);
     let absent = json(&output)["candidates"][2].clone();

@@ -179,7 +179,7 @@ fn a_full_disk_is_told_and_cleaned_up_after() {
         out = turn.out().display(),
     );
     let output = turn.command("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
-    check(&output, 1, "could not append to record");
+    check(&output, 1, "append to record");
     assert!(stderr(&output).contains("No space left on device"), "{}", stderr(&output));
     turn.assert_nothing_left();
 }

@@ -68,7 +68,7 @@ fn bad_input_is_told_before_anything_boots() {
         (
             &["--kernel", "debian:5.10"],
             2,
-            "there is no kernel \"debian:5.10\": there are debian:6.1, debian:6.12",
+            "could not find kernel \"debian:5.10\": there are debian:6.1, debian:6.12",
         ),
         (&["--kernel", "6.12"], 2, "there is no kernel"),
         (&["--kernel", "/boot/vmlinuz"], 2, "needs the folder of its modules"),

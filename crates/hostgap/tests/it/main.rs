@@ -28,4 +28,5 @@ mod stopped;
 mod terminal;
 mod tune;
 mod turn;
+mod witness;
 mod workloads;

@@ -58,6 +58,58 @@ fn a_short_race_gives_the_json_that_is_documented() {
 }
 
 #[test]
+fn a_race_until_something_is_known_goes_on_with_what_is_not() {
+    let turn = turn();
+    // Half and double of the host's answers per second is soon known; nothing is asked of the rate.
+    let output = turn.run_race(&[
+        "--paths",
+        "macvlan",
+        "--quick",
+        "--rate",
+        "1k",
+        "--until",
+        "req/s:100%",
+        "--budget",
+        "2h",
+        "--json",
+    ]);
+    check_race(&output, "every comparison is settled");
+    let result = json(&output);
+    assert_eq!(against_the_schema(&result), Vec::<String>::new());
+    let until = &result["until"];
+    assert_eq!((&until["ended"], &until["looks"][0]["builds"]), (&"settled".into(), &4.into()), "{until}");
+    let rated = &until["comparisons"][1];
+    assert_eq!((&rated["why"], &rated["builds"]), (&"not_asked".into(), &4.into()), "{until}");
+    let record = record::Race::read(&turn.record()).unwrap();
+    let builds = result["progress"]["builds"].as_u64().unwrap();
+    assert_eq!(record.rounds.len() as u64, 2 * builds);
+    for round in &record.rounds {
+        let loads: std::collections::BTreeSet<usize> = round.trials.iter().map(|trial| trial.load).collect();
+        assert_eq!(loads.contains(&1), round.build < 4, "round {} visited the loads {loads:?}", round.round);
+    }
+    let again = turn.hostgap(&["report", "--json", turn.record().to_str().unwrap()]);
+    assert_eq!(json(&again), result);
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn a_budget_ends_a_race_that_could_go_on() {
+    let turn = turn();
+    let output = turn.run_race(&[
+        "--paths", "macvlan", "--quick", "--rate", "1k", "--until", "p99:0.1%", "--budget", "1s", "--json",
+    ]);
+    check_race(&output, "capacity of host");
+    let result = json(&output);
+    // To find the capacity takes longer than that, and the first build is always raced.
+    assert_eq!(result["progress"]["builds"], 1, "{}", result["progress"]);
+    assert_eq!(
+        (&result["until"]["ended"], &result["until"]["looks"]),
+        (&"budget".into(), &serde_json::json!([]))
+    );
+    turn.assert_nothing_left();
+}
+
+#[test]
 fn bodies_rates_and_ipv6_make_loads() {
     let turn = turn();
     let output = turn.run_race(&[

@@ -36,7 +36,11 @@ fn rendered_again(turn: &Turn, output: &Output, result: &serde_json::Value) {
     assert!(page.contains("Search for settings: throughput of "), "{}", page.len());
     std::fs::write(&record, "{\n}\n").unwrap();
     let cut = turn.hostgap(&["report", record.to_str().unwrap()]);
-    assert!(!cut.status.success() && stderr(&cut).contains("there is no search in "), "{}", stderr(&cut));
+    assert!(
+        !cut.status.success() && stderr(&cut).contains("could not find a search in "),
+        "{}",
+        stderr(&cut)
+    );
 }
 
 fn small(turn: &Turn) -> PathBuf {

@@ -63,7 +63,7 @@ pub(super) fn failures_of(journal: TakenBackJournal, failures: &mut Vec<String>)
             | Undone::Gone
             | Undone::Rebooted => done += 1,
             Undone::ChangedByOther { found } => {
-                failures.push(format!("{}: changed by somebody else to {found}", commands()));
+                failures.push(format!("{}: changed by another program to {found}", commands()));
             }
         }
     }

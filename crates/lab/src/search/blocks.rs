@@ -175,7 +175,7 @@ impl Blocks<'_> {
             [] => match self.race.stand(&Contender { name, ..proven }, self.claim) {
                 Ok(standing) => State::Standing(Box::new(standing)),
                 Err(error) if arm.is_incumbent() => return Err(error.into()),
-                Err(error) => State::Broken(error.to_string()),
+                Err(error) => State::Broken(format!("could not {error}")),
             },
             reasons => State::Broken(reasons.join("; ")),
         };
@@ -207,7 +207,7 @@ impl Blocks<'_> {
         if runner.arm.is_incumbent() {
             return Err(error.into());
         }
-        let broken = State::Broken(error.to_string());
+        let broken = State::Broken(format!("could not {error}"));
         if let State::Standing(standing) = std::mem::replace(&mut runner.state, broken) {
             standing.take_down()?;
         }

@@ -124,7 +124,7 @@ fn with(tune: &Tuning, factor: &Factor, asked: &Asked) -> Tuning {
 }
 
 fn contender(incumbent: &Contender, tune: &Tuning) -> Result<Contender, LabError> {
-    let failed = |source| LabError::Settings { candidate: "the search".to_owned(), source };
+    let failed = |why| LabError::Settings { candidate: "the search".to_owned(), why };
     let settings = Settings::read(tune).map_err(failed)?;
     Ok(Contender { settings, required: false, ..incumbent.clone() })
 }

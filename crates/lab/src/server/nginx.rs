@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use datapath::Family;
 use record::WorkloadKind;
 
 use super::Place;
@@ -38,8 +39,7 @@ fn config(place: &Place<'_>) -> Result<String, LabError> {
     let files = 2 * (connections + 64);
     let affinity: Vec<String> = place.cpus.iter().map(affinity_mask).collect();
     let affinity = affinity.join(" ");
-    let ssl = if place.secret.is_some() { "ssl " } else { "" };
-    let (locations, tls) = (locations(place)?, tls(place));
+    let (listeners, locations, tls) = (listeners(place), locations(place)?, tls(place));
     Ok(format!(
         "daemon off;
 user root;
@@ -61,12 +61,22 @@ http {{
   uwsgi_temp_path {dir}/uwsgi;
   scgi_temp_path {dir}/scgi;
 {tls}  server {{
-    listen {SERVER_PORT} {ssl}reuseport backlog=4096;
-    listen [::]:{SERVER_PORT} {ssl}reuseport backlog=4096;
-{locations}  }}
+{listeners}{locations}  }}
 }}
 "
     ))
+}
+
+fn listeners(place: &Place<'_>) -> String {
+    let ssl = if place.secret.is_some() { "ssl " } else { "" };
+    let listener = |family: &Family| {
+        let host = match family {
+            Family::V4 => "",
+            Family::V6 => "[::]:",
+        };
+        format!("    listen {host}{SERVER_PORT} {ssl}reuseport backlog=4096;\n")
+    };
+    place.families.iter().map(listener).collect()
 }
 
 /// The settings of a worker for a number of connections. nginx closes idle persistent connections as soon

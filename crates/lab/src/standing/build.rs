@@ -44,7 +44,7 @@ impl Standing {
         let journal =
             self.journal.as_mut().expect("a standing topology has its journal until it is taken down");
         plan::apply(&self.topology.plan, journal, &mut self.kernel)
-            .map_err(|source| LabError::Build { candidate: self.name.clone(), source: Box::new(source) })?;
+            .map_err(|why| LabError::Build { candidate: self.name.clone(), why: Box::new(why) })?;
         Ok(())
     }
 
@@ -70,6 +70,7 @@ impl Standing {
         let place = Place {
             candidate: &self.name,
             netns: &self.topology.server,
+            families: self.topology.shape.families,
             cgroup: self.group(Part::Server)?,
             cpus: &self.topology.shape.cpus.server,
             dir: &self.dir,
@@ -95,13 +96,13 @@ impl Standing {
 
     /// The error that clients cannot reach a running server, phrased about the CNI plugins if there are any.
     fn of_plugins(&self, error: LabError) -> LabError {
-        let LabError::Load { source, .. } = &error else { return error };
+        let LabError::Load { why, .. } = &error else { return error };
         if self.topology.attachments.is_none() {
             return error;
         }
         let pods = self.topology.nodes.as_ref().map(|node| node.pods.only(&[self.topology.shape.family]));
         let what = format!(
-            "gave the server's pod {}, where the client cannot call it ({source}); the nodes route {} and {} to \
+            "gave the server's pod {}, where the client cannot call it (it could not {why}); the nodes route {} and {} to \
              each other, pods of other prefixes must be neighbours on the wire",
             self.topology.address.ip(),
             pods.client,

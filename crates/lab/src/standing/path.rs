@@ -58,8 +58,8 @@ impl Standing {
         LabError::Broken { candidate: self.name.clone(), what: what.to_owned() }
     }
 
-    fn look_error(&self, source: StepError) -> LabError {
-        LabError::Look { candidate: self.name.clone(), source: Box::new(source) }
+    fn look_error(&self, why: StepError) -> LabError {
+        LabError::Look { candidate: self.name.clone(), why: Box::new(why) }
     }
 
     /// With the names of namespaces that the commands in the record have: without the id of this run.

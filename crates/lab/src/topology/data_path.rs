@@ -56,9 +56,9 @@ mod tests {
     use datapath::Protocol;
 
     use super::*;
-    use crate::{NodeCpus, Topology, Wires, family};
+    use crate::{LabError, NodeCpus, Topology, Wires, family};
 
-    fn topology(path: &str, in_container: Side, placement: Placement) -> Result<Topology, SpecError> {
+    fn topology(path: &str, in_container: Side, placement: Placement) -> Result<Topology, LabError> {
         Topology::plan(Shape {
             prefix: "hg-x".to_owned(),
             path: datapath::find(path).expect("a known path"),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
-    Addresses, Between, Network, NodeSpec, Part, Peer, Pod, Prefixes, Protocol, PublishedPort, Router,
+    Addresses, Between, Network, NodeSpec, Part, Peer, Pod, Prefixes, Protocol, PublishedPort, Reach, Router,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use plan::Place;
@@ -79,7 +79,11 @@ pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: Part) -> Pod {
         ifname: ifname("eth0"),
         addresses: node.pods.iter().map(|net| pod_address(net, id)).collect(),
         default_route: true,
-        published: if part == Part::Server { vec![published(shape.protocol)] } else { Vec::new() },
+        published: if part == Part::Server && shape.path.reach == Reach::PublishedPort {
+            vec![published(shape.protocol)]
+        } else {
+            Vec::new()
+        },
     }
 }
 

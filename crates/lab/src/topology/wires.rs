@@ -39,7 +39,8 @@ pub(super) fn wires(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
             let key = sysctl::Key::new(key).expect("a constant key is a path");
             plan.push(&near.place, SetSysctl { key, value: "1".to_owned() });
         }
-        worsen(shape, [(&far.place, &far.wire), (&near.place, &near.wire)], plan);
+        let ends = Sides { client: near, server: far };
+        worsen(shape, ends.map(|router| (&router.place, &router.wire)), plan);
     } else {
         if shape.wires.is_shaped() {
             long_wire(shape, nodes, plan);
@@ -90,12 +91,13 @@ fn long_wire(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
         plan.push(&wan, SetLinkMaster { link: port.clone(), master: bridge.clone() });
     }
     plan.push(&wan, SetLinkUp { link: bridge });
-    worsen(shape, [(&wan, &ports.server), (&wan, &ports.client)], plan);
+    worsen(shape, ports.as_ref().map(|port| (&wan, port)), plan);
 }
 
 /// Lets the last link towards the server and the last towards the client do what the wire does.
-fn worsen(shape: &Shape, ends: [(&Place, &IfName); 2], plan: &mut Plan) {
-    for ((place, link), netem) in ends.into_iter().zip(shape.wires.netem(shape.mtu_bytes)) {
+fn worsen(shape: &Shape, ends: Sides<(&Place, &IfName)>, plan: &mut Plan) {
+    let netem = shape.wires.netem(shape.mtu_bytes);
+    for ((place, link), netem) in [(ends.server, netem.server), (ends.client, netem.client)] {
         if let Some(netem) = netem {
             plan.push(place, SetRootQdisc { link: link.clone(), qdisc: Qdisc::Netem(netem) });
         }

@@ -124,8 +124,7 @@ fn run(standing: &Standing, flow: &Flow, flows: u32, edge: &mut dyn FnMut()) -> 
     })?;
     let sender = sender.map_err(|error| match error {
         LoadError::Connect { .. } => {
-            let why = std::error::Error::source(&error).map_or(String::new(), |why| format!(": {why}"));
-            LabError::Broken { candidate: standing.name.clone(), what: format!("{error}{why}") }
+            LabError::Broken { candidate: standing.name.clone(), what: format!("could not {error}") }
         }
         error => standing.load_error(error),
     })?;
@@ -146,8 +145,8 @@ fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
             Carries::Datagrams { .. } => Receiver::datagrams(listen, threads),
         })?;
         match receiver {
-            Err(LoadError::System { source, .. })
-                if source.kind() == ErrorKind::AddrInUse && Instant::now() < deadline =>
+            Err(LoadError::System { why, .. })
+                if why.kind() == ErrorKind::AddrInUse && Instant::now() < deadline =>
             {
                 thread::sleep(Duration::from_millis(1));
             }

@@ -222,8 +222,7 @@ fn a_plugin_that_fails_is_told_in_its_own_words_and_all_is_taken_down() {
     scripts.plugin("first", WRAPPED);
     let error = r#"{"cniVersion":"1.0.0","code":42,"msg":"no more addresses","details":"ask for a /23"}"#;
     scripts.plugin("second", &format!("[ $CNI_COMMAND = DEL ] || {{ echo '{error}'; exit 1; }}"));
-    let told =
-        "ADD of second for the client's pod failed in cni:x: no more addresses: ask for a /23 (code 42)";
+    let told = "do ADD of second for the client's pod in cni:x: no more addresses: ask for a /23 (code 42)";
     assert_eq!(fails(&scripts, LIST), told);
 
     scripts.plugin("second", "echo 'cannot open a door' >&2; exit 3");

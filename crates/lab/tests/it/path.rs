@@ -218,8 +218,8 @@ fn a_race_knows_that_rules_are_gone() {
     check("docker", flush, "n2: the nftables rules have changed");
     check(
         "docker",
-        "ip netns exec N2 nft flush map ip hg-docker-1 ports",
-        "n2: element { tcp . 8080 } of nftables map ip hg-docker-1 ports is gone",
+        "ip netns exec N2 nft flush map ip hg-ports ports",
+        "n2: element { tcp . 8080 } of nftables map ip hg-ports ports is gone",
     );
 }
 

@@ -5,11 +5,14 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lab::{Home, NodeCpus, ServerChoice, Shape, Staffing, Standing, Wires, family};
+use lab::{
+    Contender, Home, LabError, NodeCpus, PluginDirs, ServerChoice, Shape, Staffing, Standing, Topology,
+    Wires, family,
+};
 use linux::cpu::Scheduling;
 use linux::{Netns, NetnsName, netns};
 use load::{Run, Schedule, Wait};
-use record::{Placement, ServerKind, Side, Workload};
+use record::{Candidate, Placement, ServerKind, Side, Workload};
 
 use crate::paths::runnable;
 
@@ -74,6 +77,45 @@ fn every_data_path_answers_over_both_families_and_goes() {
         }
     }
     assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
+    claim.end().unwrap();
+}
+
+/// Both, or IPv4 alone on a kernel that was started with `ipv6.disable=1`, which keeps no candidate from racing.
+#[test]
+fn the_families_of_the_kernel_are_those_of_nodes_and_pods() {
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    let has_ipv6 = std::fs::exists("/proc/sys/net/ipv6").unwrap();
+    let named = ["docker", "bridge+vxlan"].map(|path| Candidate {
+        path: path.to_owned(),
+        required: true,
+        ..Candidate::default()
+    });
+    let facts = linux::features::probe().unwrap();
+    let contenders = lab::contenders(&named, &facts, &PluginDirs::default()).unwrap();
+    for Contender { name, path, .. } in contenders {
+        let shape = |ipv6| Shape {
+            prefix: format!("hg-{}-{}", claim.id(), lab::slug(&name)),
+            ..shape(path, claim.id(), ipv6)
+        };
+        let mut standing =
+            Standing::build(&name, shape(false), &staffing(), &claim.dir().join(lab::slug(&name))).unwrap();
+        for node in standing.topology.nodes.as_ref().both() {
+            assert_eq!((node.underlay.v6.is_some(), node.pods.families().len() == 2), (has_ipv6, has_ipv6));
+        }
+        standing.connect(100, 3).unwrap();
+        let run = Run {
+            drain: Duration::from_secs(5),
+            wait: Wait::Sleep,
+            ..Run::new(Schedule::Constant { rate_per_s: 1000.0 }, Duration::from_millis(40))
+        };
+        assert_eq!(load::run(standing.clients(100), &run).unwrap().answered, 40, "{name}");
+        standing.take_down().unwrap();
+        match Topology::plan(shape(true)) {
+            Ok(_) => assert!(has_ipv6, "{name} is called by what the kernel lacks"),
+            Err(error) => assert!(!has_ipv6 && matches!(error, LabError::NoIpv6), "{error}"),
+        }
+    }
     claim.end().unwrap();
 }
 

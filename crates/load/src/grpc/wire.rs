@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::socket::{receive, send};
 
 /// A connected, non-blocking socket. epoll reports when to poll it again.
 #[derive(Debug)]
@@ -17,14 +19,13 @@ pub(crate) struct Wire(pub(crate) Arc<OwnedFd>);
 
 impl AsyncRead for Wire {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let received = retried(|| rustix::net::recv(&*self.0, buf.initialize_unfilled(), RecvFlags::empty()));
-        received.map_ok(|(bytes, _)| buf.advance(bytes))
+        done(receive(&self.0, buf.initialize_unfilled())).map_ok(|bytes| buf.advance(bytes))
     }
 }
 
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        retried(|| rustix::net::send(&*self.0, bytes, SendFlags::NOSIGNAL))
+        done(send(&self.0, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -32,18 +33,15 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        retried(|| rustix::net::shutdown(&*self.0, Shutdown::Write))
+        done(rustix::net::shutdown(&self.0, Shutdown::Write).map(Some))
     }
 }
 
-fn retried<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Poll<io::Result<T>> {
-    loop {
-        match call() {
-            Ok(done) => return Poll::Ready(Ok(done)),
-            Err(Errno::AGAIN) => return Poll::Pending,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Poll::Ready(Err(errno.into())),
-        }
+fn done<T>(call: Result<Option<T>, Errno>) -> Poll<io::Result<T>> {
+    match call {
+        Ok(Some(done)) => Poll::Ready(Ok(done)),
+        Ok(None) => Poll::Pending,
+        Err(errno) => Poll::Ready(Err(errno.into())),
     }
 }
 

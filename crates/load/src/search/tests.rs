@@ -102,7 +102,7 @@ fn a_server_that_disappears_is_a_result_once_it_was_loaded() {
         let server = move |_, run: &Run| {
             runs += 1;
             let address = crate::Address::Tcp(([127, 0, 0, 1], 1).into());
-            let refused = LoadError::Connect { address, source: io::ErrorKind::ConnectionRefused.into() };
+            let refused = LoadError::Connect { address, why: io::ErrorKind::ConnectionRefused.into() };
             if runs > after { Err(refused) } else { Ok(ran(run, 1_000.0)) }
         };
         search(&AtomicBool::new(false), server).0

@@ -3,10 +3,12 @@
 use rustix::io::Errno;
 
 use super::answers::{BODY_BYTES_MAX, Reply};
-use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
+use super::ending::Ending;
+use super::peer::{Flushed, Peer, Protocol, Waits};
 use super::request;
 use super::responder::Responder;
 use super::upload::{Skipped, Upload};
+use crate::grpc::OK;
 use crate::target::Sizes;
 
 /// Output that is gathered before it is sent: one `send` answers several pipelined requests, but a peer that requests
@@ -15,14 +17,14 @@ const OUTPUT_BYTES: usize = 262_144;
 
 impl Responder<'_> {
     /// Answers the requests in the input, in order, and keeps an incomplete one. False: the connection is over.
-    pub(super) fn answer(&mut self, peer: &mut Peer, index: usize, input: &[u8]) -> Result<bool, Errno> {
+    pub(super) fn answer(&mut self, peer: &mut Peer, input: &[u8]) -> Result<bool, Errno> {
         let mut used = 0;
         while peer.ending.is_none() {
             let Some(bytes) = self.answer_one(peer, &input[used..]) else { break };
             used += bytes;
             // An answer that took time to make does not wait for the next one.
             let enough = self.output.len() >= OUTPUT_BYTES || peer.line.is_full() || self.work.is_some();
-            if enough && self.deliver(peer, index)? == Flushed::Blocked {
+            if enough && self.deliver(peer)? == Flushed::Blocked {
                 peer.held = input[used..].to_vec();
                 return Ok(true);
             }
@@ -30,7 +32,7 @@ impl Responder<'_> {
         if peer.ending.is_none() {
             peer.held.extend_from_slice(&input[used..]);
         }
-        self.deliver(peer, index)?;
+        self.deliver(peer)?;
         Ok(!peer.is_over())
     }
 
@@ -135,17 +137,45 @@ impl Responder<'_> {
     }
 
     /// Sends what can be sent now.
-    fn deliver(&mut self, peer: &mut Peer, index: usize) -> Result<Flushed, Errno> {
-        if self.injector.is_some() { self.deliver_in_time(peer, index) } else { self.flush(peer, index) }
+    fn deliver(&mut self, peer: &mut Peer) -> Result<Flushed, Errno> {
+        if self.injector.is_some() { self.deliver_in_time(peer) } else { self.flush(peer) }
     }
 
-    pub(super) fn flush(&mut self, peer: &mut Peer, index: usize) -> Result<Flushed, Errno> {
+    pub(super) fn flush(&mut self, peer: &mut Peer) -> Result<Flushed, Errno> {
         let flushed = peer.send(&self.output);
         self.output.clear();
         if flushed? == Flushed::Blocked {
-            self.watch(peer, index, Waits::Room)?;
+            self.watch(peer, Waits::Room)?;
             return Ok(Flushed::Blocked);
         }
         Ok(Flushed::All)
+    }
+
+    /// Does what can be done for a peer that calls. False: the connection is over.
+    pub(super) fn serve_calls(&mut self, peer: &mut Peer) -> Result<bool, Errno> {
+        let Protocol::Calls(calls) = &mut peer.protocol else { return Ok(false) };
+        loop {
+            let mut on = calls.turn();
+            let mut answered = false;
+            while let Some((status, coming)) = calls.next() {
+                if let Some(work) = &mut self.work {
+                    work.one();
+                }
+                let count = if status == OK { &mut self.served.answered } else { &mut self.served.refused };
+                *count += 1;
+                coming.answer(status);
+                answered = true;
+                // An answer that took time to make does not wait for the next one.
+                if self.work.is_some() {
+                    on &= calls.turn();
+                }
+            }
+            if !on {
+                return Ok(false);
+            }
+            if !answered && !calls.goes_on() {
+                return Ok(true);
+            }
+        }
     }
 }

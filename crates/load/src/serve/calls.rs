@@ -10,10 +10,7 @@ use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
 use h2::server::{Connection, Handshake, SendResponse};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use rustix::io::Errno;
 
-use super::peer::{Peer, Protocol};
-use super::responder::Responder;
 use crate::grpc::wire::{Turns, Wire};
 use crate::grpc::{
     CONTENT_TYPE, GRPC_BODY_BYTES_MAX, INTERNAL, METHOD, OK, PREFIX_BYTES, RESOURCE_EXHAUSTED, UNIMPLEMENTED,
@@ -42,7 +39,7 @@ enum State {
 }
 
 /// A call whose message is incomplete.
-struct Coming {
+pub(super) struct Coming {
     known: bool,
     body: RecvStream,
     message: BytesMut,
@@ -52,36 +49,6 @@ struct Coming {
 impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Calls").field("coming", &self.coming.len()).finish_non_exhaustive()
-    }
-}
-
-impl Responder<'_> {
-    /// Does what can be done for a peer that calls. False: the connection is over.
-    pub(super) fn serve_calls(&mut self, peer: &mut Peer) -> Result<bool, Errno> {
-        let Protocol::Calls(calls) = &mut peer.protocol else { return Ok(false) };
-        loop {
-            let mut on = calls.turn();
-            let mut answered = false;
-            while let Some((status, coming)) = calls.next() {
-                if let Some(work) = &mut self.work {
-                    work.one();
-                }
-                let count = if status == OK { &mut self.served.answered } else { &mut self.served.refused };
-                *count += 1;
-                coming.answer(status);
-                answered = true;
-                // An answer that took time to make does not wait for the next one.
-                if self.work.is_some() {
-                    on &= calls.turn();
-                }
-            }
-            if !on {
-                return Ok(false);
-            }
-            if !answered && !calls.turns.goes_on() {
-                return Ok(true);
-            }
-        }
     }
 }
 
@@ -97,7 +64,7 @@ impl Calls {
     }
 
     /// Sends and reads what goes, and takes the calls that begin. False: the connection is over.
-    fn turn(&mut self) -> bool {
+    pub(super) fn turn(&mut self) -> bool {
         let mut cx = self.turns.begin();
         if let State::Greeting(greeting) = &mut self.state {
             match greeting.as_mut().poll(&mut cx) {
@@ -116,8 +83,13 @@ impl Calls {
         }
     }
 
+    /// Whether there is more to do although no event will say so.
+    pub(super) fn goes_on(&self) -> bool {
+        self.turns.goes_on()
+    }
+
     /// A call that can be answered, and its outcome code. Calls that the peer cancelled are dropped.
-    fn next(&mut self) -> Option<(u16, Coming)> {
+    pub(super) fn next(&mut self) -> Option<(u16, Coming)> {
         let mut cx = Context::from_waker(self.turns.waker());
         let mut index = 0;
         while index < self.coming.len() {
@@ -165,7 +137,7 @@ impl Coming {
     }
 
     /// Answers it. A peer that has gone meanwhile is left without.
-    fn answer(mut self, status: u16) {
+    pub(super) fn answer(mut self, status: u16) {
         let mut outcome = HeaderMap::new();
         outcome.insert("grpc-status", HeaderValue::from(status));
         let mut head = Response::new(());

@@ -100,5 +100,5 @@ fn server_config(
 }
 
 fn refused<E: Error + Send + Sync + 'static>(attempted: String) -> impl FnOnce(E) -> ServeError {
-    move |source| ServeError::Certificate { attempted, source: Box::new(source) }
+    move |why| ServeError::Certificate { attempted, why: Box::new(why) }
 }

@@ -9,38 +9,38 @@ use super::Listen;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The configuration contradicts itself, or a figure is out of range.
-    #[error("no responder can be like this: {0}")]
+    #[error("serve like this: {0}")]
     Config(String),
     /// The address cannot be served.
-    #[error("could not listen on {listen}")]
+    #[error("listen on {listen}: {why}")]
     Listen {
         /// The address and protocol.
         listen: Listen,
         /// The error of the system call.
-        source: io::Error,
+        why: io::Error,
     },
     /// There is no certificate, or no key that belongs to it.
-    #[error("could not {attempted}")]
+    #[error("{attempted}: {why}")]
     Certificate {
         /// What was attempted, and with which file.
         attempted: String,
         /// The library's error.
-        source: Box<dyn Error + Send + Sync>,
+        why: Box<dyn Error + Send + Sync>,
     },
     /// A CPU or timers of the wanted precision could not be had.
     #[error(transparent)]
     Linux(#[from] linux::Error),
     /// A system call failed that has no reason to.
-    #[error("could not {attempted}")]
+    #[error("{attempted}: {why}")]
     System {
         /// The purpose of the call, to follow "could not".
         attempted: &'static str,
         /// The error of the system call.
-        source: io::Error,
+        why: io::Error,
     },
 }
 
 /// For `map_err`: names the purpose of a failed system call.
 pub(super) fn system<E: Into<io::Error>>(attempted: &'static str) -> impl FnOnce(E) -> ServeError {
-    move |source| ServeError::System { attempted, source: source.into() }
+    move |why| ServeError::System { attempted, why: why.into() }
 }

@@ -9,6 +9,7 @@ use super::answers::Reply;
 use super::injector::{Due, Fate};
 use super::peer::{Flushed, Peer, Waits};
 use super::responder::Responder;
+use crate::poller::Tag;
 
 impl Responder<'_> {
     /// Waits through a freeze, and does the work that is due. Returns at once without faults.
@@ -17,32 +18,31 @@ impl Responder<'_> {
             let now_ns = injector.sit_out_freeze(ends);
             match injector.take_due(now_ns) {
                 None => return,
-                Some(Due::Peer { index, serial }) => self.on_time(index, serial),
+                Some(Due::Peer(tag)) => self.on_time(tag),
                 Some(Due::Datagram(datagram)) => self.send_datagram(&datagram),
             }
         }
     }
 
-    fn on_time(&mut self, index: usize, serial: u64) {
-        let slot = self.peers.get_mut(index);
-        let Some(mut peer) = slot.and_then(|slot| slot.take_if(|peer| peer.serial == serial)) else { return };
+    fn on_time(&mut self, tag: Tag) {
+        let Some(mut peer) = self.take(tag) else { return };
         peer.line.armed_ns = None;
-        let on = self.go_on(&mut peer, index);
-        self.settle(peer, index, on);
+        let on = self.go_on(&mut peer);
+        self.settle(peer, on);
     }
 
     /// Sends the answers that are due, and continues reading if the peer had pipelined too many requests. False: the
     /// connection is over.
-    fn go_on(&mut self, peer: &mut Peer, index: usize) -> Result<bool, Errno> {
+    fn go_on(&mut self, peer: &mut Peer) -> Result<bool, Errno> {
         if peer.waits == Waits::Room {
             // The line goes on when there is room.
             return Ok(true);
         }
-        let flushed = self.deliver_in_time(peer, index)?;
+        let flushed = self.deliver_in_time(peer)?;
         if flushed == Flushed::All && peer.waits == Waits::Time && peer.ending.is_none() {
-            self.watch(peer, index, Waits::Input)?;
+            self.watch(peer, Waits::Input)?;
             let held = std::mem::take(&mut peer.held);
-            return self.answer(peer, index, &held);
+            return self.answer(peer, &held);
         }
         Ok(!peer.is_over())
     }
@@ -72,21 +72,21 @@ impl Responder<'_> {
         self.output.clear();
     }
 
-    pub(super) fn deliver_in_time(&mut self, peer: &mut Peer, index: usize) -> Result<Flushed, Errno> {
+    pub(super) fn deliver_in_time(&mut self, peer: &mut Peer) -> Result<Flushed, Errno> {
         if let Some(injector) = &mut self.injector {
             peer.line.release(clock::now_ns(), injector.trickle(), &mut self.output);
         }
-        if self.flush(peer, index)? == Flushed::Blocked {
+        if self.flush(peer)? == Flushed::Blocked {
             return Ok(Flushed::Blocked);
         }
         if let (Some(injector), Some(next_ns)) = (&mut self.injector, peer.line.next_ns())
             && peer.line.armed_ns != Some(next_ns)
         {
             peer.line.armed_ns = Some(next_ns);
-            injector.wake_peer(next_ns, index, peer.serial);
+            injector.wake_peer(next_ns, peer.tag);
         }
         if peer.line.is_full() {
-            self.watch(peer, index, Waits::Time)?;
+            self.watch(peer, Waits::Time)?;
             return Ok(Flushed::Blocked);
         }
         Ok(Flushed::All)

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
 use std::thread;
 use std::time::Duration;
 
 use linux::clock;
-use rustix::time::Timespec;
 use stats::Random;
 
+use super::Injected;
+use super::ending::Ending;
 use super::faults::{Faults, Trickle};
-use super::peer::Ending;
-use super::{Injected, ServeError};
+use crate::poller::Tag;
 
 /// Datagrams that wait for their instant, of one thread. What comes beyond is dropped, as by a full socket.
 const DATAGRAMS_MAX: usize = 65_536;
@@ -46,8 +45,8 @@ pub(super) enum Fate {
 /// An action at a given instant.
 #[derive(Debug, Clone)]
 pub(super) enum Due {
-    /// Something leaves the line of the peer at this index, if it is still the one with this serial number.
-    Peer { index: usize, serial: u64 },
+    /// Something leaves the line of the peer with this tag, if it is still there.
+    Peer(Tag),
     /// A delayed datagram is sent.
     Datagram(Datagram),
 }
@@ -66,16 +65,8 @@ pub(super) struct Datagram {
 
 impl Injector {
     /// For the calling thread, which is number `index`; `None` if there are no faults.
-    pub(super) fn start(
-        faults: &Faults,
-        index: usize,
-        started_ns: u64,
-    ) -> Result<Option<Injector>, ServeError> {
-        if !faults.any() {
-            return Ok(None);
-        }
-        clock::set_timer_slack_ns(NonZeroU64::MIN)?;
-        Ok(Some(Injector::new(faults.clone(), index, started_ns)))
+    pub(super) fn start(faults: &Faults, index: usize, started_ns: u64) -> Option<Injector> {
+        faults.any().then(|| Injector::new(faults.clone(), index, started_ns))
     }
 
     fn new(faults: Faults, index: usize, started_ns: u64) -> Injector {
@@ -131,9 +122,9 @@ impl Injector {
         }
     }
 
-    /// Has the peer at this index served at an instant.
-    pub(super) fn wake_peer(&mut self, at_ns: u64, index: usize, serial: u64) {
-        self.set_timer(at_ns, Due::Peer { index, serial });
+    /// Has the peer with this tag served at an instant.
+    pub(super) fn wake_peer(&mut self, at_ns: u64, tag: Tag) {
+        self.set_timer(at_ns, Due::Peer(tag));
     }
 
     /// Has a datagram answered at an instant. False: too many wait already.
@@ -162,14 +153,9 @@ impl Injector {
     }
 
     /// How long to wait for other things, at most.
-    pub(super) fn timeout(&self, longest: Timespec) -> Timespec {
-        let Some(((at_ns, _), _)) = self.timers.first_key_value() else { return longest };
-        let rest_ns = at_ns.saturating_sub(clock::now_ns());
-        let rest = Timespec {
-            tv_sec: (rest_ns / 1_000_000_000).cast_signed(),
-            tv_nsec: (rest_ns % 1_000_000_000).cast_signed(),
-        };
-        longest.min(rest)
+    pub(super) fn timeout_ns(&self, longest_ns: u64) -> u64 {
+        let Some(((at_ns, _), _)) = self.timers.first_key_value() else { return longest_ns };
+        at_ns.saturating_sub(clock::now_ns()).min(longest_ns)
     }
 }
 
@@ -221,10 +207,10 @@ mod tests {
     fn timers_come_in_order_and_not_before_their_time() {
         let mut injector = injector(Faults::default());
         for (at_ns, index) in [(30, 0), (10, 1), (30, 2), (20, 3)] {
-            injector.wake_peer(at_ns, index, 0);
+            injector.wake_peer(at_ns, Tag { index, generation: 0 });
         }
         let mut due = |now_ns| match injector.take_due(now_ns) {
-            Some(Due::Peer { index, .. }) => Some(index),
+            Some(Due::Peer(tag)) => Some(tag.index),
             Some(Due::Datagram(_)) => panic!("none was set"),
             None => None,
         };

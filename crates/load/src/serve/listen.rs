@@ -162,7 +162,7 @@ pub(super) fn listeners(
                 bind_internet(listen).map_err(io::Error::from)
             }
         };
-        let socket = socket.map_err(|source| ServeError::Listen { listen: listen.clone(), source })?;
+        let socket = socket.map_err(|why| ServeError::Listen { listen: listen.clone(), why })?;
         let (speaks, shared) = match listen {
             Listen::Http(_) => (Speaks::Http, false),
             Listen::Https(_) => (Speaks::Https, false),

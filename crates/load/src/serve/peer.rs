@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, sockopt};
+use rustix::net::sockopt;
 
 use super::calls::Calls;
+use super::ending::Ending;
 use super::line::Line;
 use super::session::Session;
 use super::upload::Upload;
+use crate::poller::Tag;
+use crate::socket;
 
 /// A peer, with its pending requests and answers.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) socket: OwnedFd,
-    /// No other connection of this thread has it, though one after this may have its place.
-    pub(super) serial: u64,
+    pub(super) tag: Tag,
     pub(super) protocol: Protocol,
     /// The TLS session, on HTTPS.
     pub(super) session: Option<Box<Session>>,
@@ -60,16 +62,6 @@ pub(super) enum Waits {
     Time,
 }
 
-/// How a connection ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// As the protocol has it.
-    Close,
-    /// In the middle, without a word.
-    Cut,
-    Reset,
-}
-
 /// What became of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flushed {
@@ -90,15 +82,10 @@ impl Waits {
 }
 
 impl Peer {
-    pub(super) fn new(
-        socket: OwnedFd,
-        serial: u64,
-        protocol: Protocol,
-        session: Option<Box<Session>>,
-    ) -> Peer {
+    pub(super) fn new(socket: OwnedFd, tag: Tag, protocol: Protocol, session: Option<Box<Session>>) -> Peer {
         Peer {
             socket,
-            serial,
+            tag,
             protocol,
             session,
             waits: Waits::Input,
@@ -135,11 +122,7 @@ impl Peer {
 
     /// The number of bytes received; zero at the end, `None` if none are there.
     pub(super) fn receive(&self, input: &mut [u8]) -> Result<Option<usize>, Errno> {
-        match rustix::net::recv(&self.socket, input, RecvFlags::empty()) {
-            Ok((bytes, _)) => Ok(Some(bytes)),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(errno) => Err(errno),
-        }
+        socket::receive(&self.socket, input)
     }
 
     /// Whether all output has been sent.
@@ -175,11 +158,9 @@ impl Peer {
     fn push(&self, output: &[u8]) -> Result<usize, Errno> {
         let mut sent = 0;
         while sent < output.len() {
-            match rustix::net::send(&self.socket, &output[sent..], SendFlags::NOSIGNAL) {
-                Ok(bytes) => sent += bytes,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(errno) => return Err(errno),
+            match socket::send(&self.socket, &output[sent..])? {
+                Some(bytes) => sent += bytes,
+                None => break,
             }
         }
         Ok(sent)

@@ -4,7 +4,7 @@ use super::answers::Reply;
 use super::upload::Body;
 
 /// The greatest length of a request's head in bytes.
-pub(super) const HEAD_BYTES_MAX: usize = 8192;
+const HEAD_BYTES_MAX: usize = 8192;
 
 /// Fields that a request may have.
 const FIELDS_MAX: usize = 64;

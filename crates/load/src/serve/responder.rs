@@ -2,40 +2,41 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
-use rustix::time::Timespec;
 
 use super::answers::{Answers, BODY_BYTES_MAX};
 use super::calls::Calls;
+use super::ending::Ending;
 use super::error::system;
 use super::injector::Injector;
 use super::listen::{Listener, Speaks};
-use super::peer::{Ending, Flushed, Peer, Protocol, Waits};
+use super::peer::{Flushed, Peer, Protocol, Waits};
 use super::request::Last;
 use super::session::{Opened, Session};
 use super::work::Work;
 use super::{Certificate, Config, DATAGRAM_BYTES_MAX, Raw, ServeError, Served};
+use crate::poller::{Poller, Ready, Tag};
 
 /// How often the stop flag is checked when idle.
-const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const TICK_NS: u64 = 50_000_000;
 
-const EVENTS: usize = 256;
 const INPUT_BYTES: usize = 65_536;
 
-/// Event data from here on are listeners; peers have their index.
-const LISTENERS: u64 = 1 << 63;
+/// The generation of listeners, which no peer has.
+const LISTENER: u32 = 0;
 
 pub(super) struct Responder<'a> {
-    epoll: OwnedFd,
+    poller: Poller,
     pub(super) listeners: &'a [Listener],
     /// Listeners that are not watched, because there are no descriptors or no memory for more connections.
     paused: Vec<usize>,
     certificate: Option<&'a Certificate>,
     pub(super) peers: Vec<Option<Peer>>,
-    vacant: Vec<usize>,
+    vacant: Vec<u32>,
+    /// The generation of the last peer.
+    generation: u32,
     pub(super) answers: Answers,
     /// The previous request, for comparison.
     pub(super) last: Last,
@@ -58,18 +59,19 @@ impl<'a> Responder<'a> {
         config: &'a Config,
         injector: Option<Injector>,
     ) -> Result<Responder<'a>, ServeError> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll"))?;
+        let poller = Poller::new().map_err(system("create an epoll"))?;
         for index in 0..listeners.len() {
-            watch_listener(&epoll, listeners, index).map_err(system("watch the listening socket"))?;
+            watch_listener(&poller, listeners, index).map_err(system("watch the listening socket"))?;
         }
         let response_bytes_max = if config.echo { BODY_BYTES_MAX } else { config.raw.response_bytes };
         Ok(Responder {
-            epoll,
+            poller,
             listeners,
             paused: Vec::new(),
             certificate: config.certificate.as_ref(),
             peers: Vec::new(),
             vacant: Vec::new(),
+            generation: LISTENER,
             answers: Answers::new(config.body_bytes, response_bytes_max),
             last: Last::default(),
             raw: (!config.echo).then_some(config.raw),
@@ -82,30 +84,26 @@ impl<'a> Responder<'a> {
         })
     }
 
-    pub(super) fn run(mut self, ends: &dyn Fn() -> bool) -> Result<Served, ServeError> {
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+    pub(super) fn run(mut self, ends: &dyn Fn() -> bool) -> Served {
         while !ends() {
-            events.clear();
-            let timeout = self.injector.as_ref().map_or(TICK, |injector| injector.timeout(TICK));
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(system("wait for requests")(errno)),
-            }
+            self.poller.wait(self.injector.as_ref().map_or(TICK_NS, |injector| injector.timeout_ns(TICK_NS)));
             self.answers.tick();
-            for event in &events {
+            for event in 0..self.poller.len() {
                 self.keep_time(ends);
-                match { event.data }.u64() {
-                    data if data >= LISTENERS => self.on_listener((data - LISTENERS) as usize),
-                    index => self.on_peer(index as usize, event.flags),
+                let ready = self.poller.ready(event);
+                if ready.tag.generation == LISTENER {
+                    self.on_listener(ready.tag.index as usize);
+                } else {
+                    self.on_peer(ready);
                 }
             }
             self.keep_time(ends);
-            if events.is_empty() {
-                self.paused.retain(|index| watch_listener(&self.epoll, self.listeners, *index).is_err());
+            if self.poller.is_empty() {
+                self.paused.retain(|index| watch_listener(&self.poller, self.listeners, *index).is_err());
             }
         }
         let injected = self.injector.map(|injector| injector.injected).unwrap_or_default();
-        Ok(Served { injected, ..self.served })
+        Served { injected, ..self.served }
     }
 
     fn on_listener(&mut self, index: usize) {
@@ -126,7 +124,7 @@ impl<'a> Responder<'a> {
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // The listener would stay ready and keep the loop turning. Those who wait are accepted when it
                     // is quiet again.
-                    if epoll::delete(&self.epoll, &listener.socket).is_ok() {
+                    if self.poller.delete(&listener.socket).is_ok() {
                         self.paused.push(index);
                     }
                     return;
@@ -142,18 +140,21 @@ impl<'a> Responder<'a> {
 
     /// A peer that epoll cannot watch, or that cannot be written to, is dropped, which closes its connection.
     fn welcome(&mut self, socket: OwnedFd, speaks: Speaks) {
-        let index = self.vacant.pop().unwrap_or(self.peers.len());
-        let peer = self.peer(socket, speaks, index);
-        self.served.connections += u64::from(peer.is_some());
-        match (index == self.peers.len(), peer) {
-            (true, None) => {}
-            (true, peer) => self.peers.push(peer),
-            (false, None) => self.vacant.push(index),
-            (false, peer) => self.peers[index] = peer,
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() as u32 - 1
+        });
+        self.generation = self.generation.wrapping_add(1).max(LISTENER + 1);
+        match self.peer(socket, speaks, Tag { index, generation: self.generation }) {
+            Some(peer) => {
+                self.served.connections += 1;
+                self.peers[index as usize] = Some(peer);
+            }
+            None => self.vacant.push(index),
         }
     }
 
-    fn peer(&self, socket: OwnedFd, speaks: Speaks, index: usize) -> Option<Peer> {
+    fn peer(&self, socket: OwnedFd, speaks: Speaks, tag: Tag) -> Option<Peer> {
         let protocol = match speaks {
             Speaks::Grpc => Protocol::Calls(Box::new(Calls::new(socket.try_clone().ok()?))),
             Speaks::Http | Speaks::HttpUnix | Speaks::Https => Protocol::Http { upload: None },
@@ -168,28 +169,33 @@ impl<'a> Responder<'a> {
         if speaks != Speaks::HttpUnix {
             sockopt::set_tcp_nodelay(&socket, true).ok()?;
         }
-        let peer = Peer::new(socket, self.served.connections, protocol, session);
-        let data = EventData::new_u64(index as u64);
+        let peer = Peer::new(socket, tag, protocol, session);
         // A peer that does its own reading and writing is registered for every change, edge-triggered.
         let both = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let events = if speaks == Speaks::Grpc { both } else { peer.waits.events() };
-        epoll::add(&self.epoll, &peer.socket, data, events).ok()?;
+        self.poller.add(&peer.socket, tag, events).ok()?;
         Some(peer)
     }
 
-    fn on_peer(&mut self, index: usize, flags: EventFlags) {
-        let Some(mut peer) = self.peers.get_mut(index).and_then(Option::take) else { return };
+    /// Takes a peer out, if it is still there.
+    pub(super) fn take(&mut self, tag: Tag) -> Option<Peer> {
+        self.peers.get_mut(tag.index as usize)?.take_if(|peer| peer.tag == tag)
+    }
+
+    fn on_peer(&mut self, Ready { tag, flags }: Ready) {
+        let Some(mut peer) = self.take(tag) else { return };
         let on = match peer.protocol {
             Protocol::Calls(_) => self.serve_calls(&mut peer),
-            Protocol::Http { .. } | Protocol::Raw { .. } => self.serve(&mut peer, index, flags),
+            Protocol::Http { .. } | Protocol::Raw { .. } => self.serve(&mut peer, flags),
         };
-        self.settle(peer, index, on);
+        self.settle(peer, on);
     }
 
     /// Keeps a peer whose connection continues, and drops any other.
-    pub(super) fn settle(&mut self, peer: Peer, index: usize, on: Result<bool, Errno>) {
+    pub(super) fn settle(&mut self, peer: Peer, on: Result<bool, Errno>) {
+        let index = peer.tag.index;
         match on {
-            Ok(true) => self.peers[index] = Some(peer),
+            Ok(true) => self.peers[index as usize] = Some(peer),
             Ok(false) => {
                 peer.part();
                 self.vacant.push(index);
@@ -200,19 +206,19 @@ impl<'a> Responder<'a> {
     }
 
     /// Does what can be done for a peer. False: the connection is over.
-    fn serve(&mut self, peer: &mut Peer, index: usize, flags: EventFlags) -> Result<bool, Errno> {
+    fn serve(&mut self, peer: &mut Peer, flags: EventFlags) -> Result<bool, Errno> {
         match peer.waits {
             Waits::Room if flags.contains(EventFlags::OUT) => {
                 if peer.send_rest()? == Flushed::Blocked {
                     return Ok(true);
                 }
-                self.watch(peer, index, Waits::Input)?;
+                self.watch(peer, Waits::Input)?;
                 let held = std::mem::take(&mut peer.held);
-                self.answer(peer, index, &held)
+                self.answer(peer, &held)
             }
             Waits::Input | Waits::Room => {
                 let mut input = std::mem::take(&mut self.input);
-                let on = self.read(peer, index, &mut input);
+                let on = self.read(peer, &mut input);
                 self.input = input;
                 on
             }
@@ -221,24 +227,24 @@ impl<'a> Responder<'a> {
         }
     }
 
-    fn read(&mut self, peer: &mut Peer, index: usize, input: &mut [u8]) -> Result<bool, Errno> {
+    fn read(&mut self, peer: &mut Peer, input: &mut [u8]) -> Result<bool, Errno> {
         let input = match peer.receive(input)? {
             None => return Ok(true),
-            Some(0) => return self.on_end(peer, index),
+            Some(0) => return self.on_end(peer),
             Some(bytes) => &input[..bytes],
         };
         if peer.session.is_some() {
-            return self.read_records(peer, index, input);
+            return self.read_records(peer, input);
         }
         if peer.held.is_empty() {
-            return self.answer(peer, index, input);
+            return self.answer(peer, input);
         }
         let mut held = std::mem::take(&mut peer.held);
         held.extend_from_slice(input);
-        self.answer(peer, index, &held)
+        self.answer(peer, &held)
     }
 
-    fn read_records(&mut self, peer: &mut Peer, index: usize, records: &[u8]) -> Result<bool, Errno> {
+    fn read_records(&mut self, peer: &mut Peer, records: &[u8]) -> Result<bool, Errno> {
         let mut plain = std::mem::take(&mut peer.held);
         let opened = peer.session.as_mut().map(|session| session.open(records, &mut plain));
         let Some(Ok(opened)) = opened else {
@@ -247,30 +253,30 @@ impl<'a> Responder<'a> {
             peer.send(&[])?;
             return Ok(false);
         };
-        let on = self.answer(peer, index, &plain)?;
-        if on && opened == Opened::Ended { self.on_end(peer, index) } else { Ok(on) }
+        let on = self.answer(peer, &plain)?;
+        if on && opened == Opened::Ended { self.on_end(peer) } else { Ok(on) }
     }
 
     /// The peer has finished sending, but may still wait for answers.
-    fn on_end(&mut self, peer: &mut Peer, index: usize) -> Result<bool, Errno> {
+    fn on_end(&mut self, peer: &mut Peer) -> Result<bool, Errno> {
         peer.ending = peer.ending.or(Some(Ending::Close));
         if peer.is_over() {
             return Ok(false);
         }
         if peer.waits == Waits::Input {
             // An end stays readable, and would keep the loop turning.
-            self.watch(peer, index, Waits::Time)?;
+            self.watch(peer, Waits::Time)?;
         }
         Ok(true)
     }
 
-    pub(super) fn watch(&self, peer: &mut Peer, index: usize, waits: Waits) -> Result<(), Errno> {
+    pub(super) fn watch(&self, peer: &mut Peer, waits: Waits) -> Result<(), Errno> {
         peer.waits = waits;
-        epoll::modify(&self.epoll, &peer.socket, EventData::new_u64(index as u64), waits.events())
+        self.poller.modify(&peer.socket, peer.tag, waits.events())
     }
 }
 
-fn watch_listener(epoll: &OwnedFd, listeners: &[Listener], index: usize) -> Result<(), Errno> {
-    let data = EventData::new_u64(LISTENERS + index as u64);
-    epoll::add(epoll, &listeners[index].socket, data, EventFlags::IN)
+fn watch_listener(poller: &Poller, listeners: &[Listener], index: usize) -> Result<(), Errno> {
+    let tag = Tag { index: index as u32, generation: LISTENER };
+    poller.add(&listeners[index].socket, tag, EventFlags::IN)
 }

@@ -1,7 +1,9 @@
 //! Reads the bodies of requests away.
 
 use super::answers::Reply;
-use super::request::HEAD_BYTES_MAX;
+
+/// The greatest length of a line between chunks or behind them, in bytes.
+const LINE_BYTES_MAX: usize = 8192;
 
 /// A request whose head was read and whose body is arriving.
 #[derive(Debug)]
@@ -91,7 +93,7 @@ fn take(rest: &mut u64, input: &[u8]) -> usize {
 
 /// A line that has not come to its end yet.
 fn part(used: usize, line: &[u8]) -> Result<Skipped, u16> {
-    if line.len() < HEAD_BYTES_MAX { Ok(Skipped::Part(used)) } else { Err(400) }
+    if line.len() < LINE_BYTES_MAX { Ok(Skipped::Part(used)) } else { Err(400) }
 }
 
 #[cfg(test)]
@@ -130,7 +132,7 @@ mod tests {
         for text in ["x\r\n", "-1\r\n", "ffffffffffffffff\r\n", "10000000000000000\r\n"] {
             assert_eq!(Body::CHUNKED.clone().skip(text.as_bytes()), Err(400), "{text}");
         }
-        let endless = "1;".to_owned() + &"x".repeat(HEAD_BYTES_MAX);
+        let endless = "1;".to_owned() + &"x".repeat(LINE_BYTES_MAX);
         assert_eq!(Body::CHUNKED.clone().skip(endless.as_bytes()), Err(400));
     }
 }

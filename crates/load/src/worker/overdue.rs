@@ -13,7 +13,7 @@ impl Worker<'_> {
     pub(super) fn on_idle(&mut self, from_ns: u64, meant_ns: u64, now_ns: u64) {
         self.idle_until_ns = meant_ns.min(now_ns);
         // To wake up sooner would have helped only if something had come.
-        let until_ns = if self.events.is_empty() { now_ns } else { self.idle_until_ns };
+        let until_ns = if self.client.poller.is_empty() { now_ns } else { self.idle_until_ns };
         if self.saturates || self.client.has_room() && self.promised == 0 {
             return;
         }
@@ -45,7 +45,7 @@ impl Worker<'_> {
         self.on_gone(intended_ns, now_ns);
         let is_late = intended_ns > self.idle_until_ns && now_ns.saturating_sub(self.idle_until_ns) > LATE_NS;
         // A connection was free since, or may be: answers have come that are not read yet.
-        let was_free = self.sent_ns > self.idle_until_ns || !self.events.is_empty();
+        let was_free = self.sent_ns > self.idle_until_ns || !self.client.poller.is_empty();
         if is_late && was_free {
             self.outcome.dropped.late += 1;
             return;

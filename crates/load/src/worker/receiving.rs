@@ -1,24 +1,25 @@
 //! Answers, and connections that come and go.
 
 use linux::clock;
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll::EventFlags;
 
 use super::Worker;
 use crate::Fault;
 use crate::ask::Reply;
-use crate::connection::{Connection, Open, Phase};
+use crate::connection::{Open, Phase};
 use crate::exchange::Exchange;
 use crate::link::Received;
+use crate::poller::Ready;
 use crate::response::Response;
 use crate::target::Sizes;
 
 impl Worker<'_> {
-    pub(super) fn on_event(&mut self, event: epoll::Event, now_ns: u64) -> u64 {
-        let Some(index) = Connection::of_event(&self.client.connections, event) else { return now_ns };
+    pub(super) fn on_event(&mut self, ready: Ready, now_ns: u64) -> u64 {
+        let Some(index) = self.client.tagged(ready.tag) else { return now_ns };
         match self.client.connections[index as usize].phase {
             Phase::Down => now_ns,
-            Phase::Connecting => self.on_progress(index, event.flags, now_ns),
-            Phase::Up => self.on_ready(index, event.flags, now_ns),
+            Phase::Connecting => self.on_progress(index, ready.flags, now_ns),
+            Phase::Up => self.on_ready(index, ready.flags, now_ns),
         }
     }
 
@@ -32,10 +33,7 @@ impl Worker<'_> {
             }
         }
         self.outcome.reconnects += 1;
-        if let Some(resumed) = self.client.connections[index as usize].resumed() {
-            let handshakes = &mut self.outcome.handshakes;
-            *if resumed { &mut handshakes.resumed } else { &mut handshakes.full } += 1;
-        }
+        self.outcome.handshakes.count(self.client.connections[index as usize].resumed());
         self.send_promised(index);
         self.on_room(index, now_ns);
         // A server may have closed or reset it already, and an edge is reported only once.

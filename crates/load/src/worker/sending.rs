@@ -6,7 +6,7 @@ use super::Worker;
 use crate::ask::Reply;
 use crate::connection::{Open, Phase};
 use crate::exchange::Exchange;
-use crate::run::WhenBusy;
+use crate::order::WhenBusy;
 
 impl Worker<'_> {
     /// Sends due requests as long as connections have room. Returns the clock's last reading.

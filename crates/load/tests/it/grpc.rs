@@ -111,8 +111,8 @@ fn a_server_that_speaks_no_http_2_is_told() {
     let address = serve(|request| request.answer(OK));
     let opened = Client::connect(&target(address, 100), 2, Duration::from_secs(5));
     match opened.and_then(|client| load::run(&mut [client], &at(100.0, 100))) {
-        Err(LoadError::Connect { source, .. }) => {
-            assert!(source.to_string().contains("HTTP/2"), "{source}");
+        Err(LoadError::Connect { why, .. }) => {
+            assert!(why.to_string().contains("HTTP/2"), "{why}");
         }
         ran => {
             let outcome = ran.unwrap();

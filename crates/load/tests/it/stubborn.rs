@@ -220,8 +220,8 @@ fn a_refused_connection_is_an_error() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let error = Client::connect(&target(address), 2, Duration::from_secs(1)).unwrap_err();
-    let LoadError::Connect { source, .. } = error else { panic!("{error}") };
-    assert_eq!(source.kind(), io::ErrorKind::ConnectionRefused);
+    let LoadError::Connect { why, .. } = error else { panic!("{error}") };
+    assert_eq!(why.kind(), io::ErrorKind::ConnectionRefused);
 }
 
 #[test]

@@ -45,9 +45,9 @@ fn a_stale_unix_socket_is_replaced_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let refused = || match Server::bind(&on_unix(&path)) {
-        Err(ServeError::Listen { listen, source }) => {
+        Err(ServeError::Listen { listen, why }) => {
             assert_eq!(listen, Listen::HttpUnix(path.clone()));
-            source.kind()
+            why.kind()
         }
         other => panic!("{other:?}"),
     };

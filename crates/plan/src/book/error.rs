@@ -9,50 +9,50 @@ use crate::JournalError;
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
     /// A file of the book could not be handled.
-    #[error("could not {attempted} {path}: {source}")]
+    #[error("{attempted} {path}: {why}")]
     File {
-        /// "create", "lock", …
+        /// A verb: "create", "lock", …
         attempted: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        why: io::Error,
     },
     /// An id of which no name can be made.
     #[error(
-        "{id:?} cannot name a unit: it takes 1 to 128 letters, digits, \"-\", \"_\" and \".\", and neither a dot at its \
+        "name a unit {id:?}: that takes 1 to 128 letters, digits, \"-\", \"_\" and \".\", and neither a dot at its \
          beginning nor \".lock\" at its end"
     )]
     BadId {
-        /// The id.
+        /// The id as it was given.
         id: String,
     },
     /// There is a unit of that id.
-    #[error("{path} is there already; take that unit back first")]
+    #[error("begin {path}: it is there already")]
     Exists {
-        /// Its directory.
+        /// The directory of the unit that has it.
         path: PathBuf,
     },
     /// There is no unit of that id.
-    #[error("there is no {id:?} in {book}")]
+    #[error("find {id:?} in {book}: there is none")]
     Unknown {
-        /// The id.
+        /// The id as it was given.
         id: String,
-        /// The book's directory.
+        /// The directory in which it was looked for.
         book: PathBuf,
     },
     /// A living process holds the unit.
-    #[error("{path} belongs to process {pid}, which lives; wait until it ends, or end it")]
+    #[error("take {path}: it belongs to process {pid}, which lives")]
     Held {
-        /// The unit's directory.
+        /// The directory of the unit that is held.
         path: PathBuf,
-        /// The process.
+        /// The process id of its owner; 0 if that has not written it yet.
         pid: u32,
     },
     /// A unit was to end and still has a journal of steps that stand.
-    #[error("{journal} is kept: it says what was not undone")]
+    #[error("end the unit: {journal} is kept, because it says what was not undone")]
     NotUndone {
-        /// The journal.
+        /// The path of the first such journal.
         journal: PathBuf,
     },
     /// A journal of the unit cannot be used.
@@ -61,9 +61,22 @@ pub enum BookError {
 }
 
 impl BookError {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            BookError::Exists { .. } => Some("take that unit back first"),
+            BookError::Held { .. } => Some("wait until that process ends, or end it"),
+            BookError::Journal(error) => error.remedy(),
+            BookError::File { .. }
+            | BookError::BadId { .. }
+            | BookError::Unknown { .. }
+            | BookError::NotUndone { .. } => None,
+        }
+    }
+
     /// An error maker for a file: `fs::read(&path).map_err(BookError::file("read", &path))`.
     pub(super) fn file(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BookError {
         let path = path.to_owned();
-        move |source| BookError::File { attempted, path, source }
+        move |why| BookError::File { attempted, path, why }
     }
 }

@@ -1,10 +1,12 @@
 //! A unit that this process holds: its journals, and how it ends.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::{Book, BookError, OWNER, Owner, entries};
 use crate::{Journal, JournalError, Kernel, Placed, Undone, lock, undo};
@@ -113,8 +115,8 @@ impl Unit {
         Ok(paths)
     }
 
-    /// Takes back the steps of all the unit's journals. What somebody else has changed meanwhile is left alone. A journal
-    /// of which a step failed stays, and so does one that cannot be read.
+    /// Takes back the steps of all the unit's journals. What another program has changed meanwhile is left alone. A
+    /// journal of which a step failed stays, and so does one that cannot be read.
     ///
     /// # Errors
     /// The directory cannot be listed, or a journal that is done with cannot be removed.
@@ -172,11 +174,7 @@ impl Unit {
     fn write(&mut self, standing: Option<String>) -> Result<(), BookError> {
         let text = serde_json::to_string(&Owner { pid: std::process::id(), standing })
             .expect("a number and a text can be written as JSON");
-        let written = self
-            .owner
-            .set_len(0)
-            .and_then(|()| self.owner.rewind())
-            .and_then(|()| self.owner.write_all(text.as_bytes()));
+        let written = overwrite(&self.owner, &text).and_then(|()| self.owner.set_len(text.len() as u64));
         written.map_err(BookError::file("write", &self.dir.join(OWNER)))
     }
 }
@@ -184,12 +182,25 @@ impl Unit {
 impl Drop for Unit {
     fn drop(&mut self) {
         // Reached unsettled only on an error or a panic, whose own message matters more. What could not be undone keeps
-        // its journal and the directory, and whoever looks next finds a dead owner's unit.
+        // its journal and the directory, and the next look finds a dead owner's unit.
         if !self.settled && self.note.is_none() {
             let _ = self.remove();
         }
         // A child that another thread has just forked holds the lock, too, until it has loaded its program.
         let _ = flock(&self.owner, FlockOperation::Unlock);
+    }
+}
+
+/// Writes a text over that of a file, padded with spaces to the old length; the caller then cuts the padding off. A
+/// process that is killed here, or a file system that is full, leaves the old text or the new one and never a part of
+/// either: a unit that was left standing would count as a dead owner's.
+fn overwrite(file: &File, text: &str) -> io::Result<()> {
+    let width = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+    let padded = format!("{text:<width$}");
+    // Room for all of it before a byte changes. A file system without this call writes such a text as a whole.
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, padded.len() as u64) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => file.write_all_at(padded.as_bytes(), 0),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -204,4 +215,31 @@ fn remove(dir: &Path) -> Result<(), BookError> {
         removed.map_err(BookError::file("remove", &path))?;
     }
     fs::remove_dir_all(dir).map_err(BookError::file("remove", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Found, UnitState};
+
+    /// Dies between the two parts of writing down who owns a unit that stands; what its book then says of it.
+    fn found_after_a_death(note: &str) -> Found {
+        let root = tempfile::tempdir().unwrap();
+        let book = Book::at(root.path());
+        book.begin_as("pod").unwrap().leave_standing("a pod").unwrap();
+        let mut unit = book.take_over("pod").unwrap();
+        let owner = Owner { pid: std::process::id(), standing: Some(note.to_owned()) };
+        overwrite(&unit.owner, &serde_json::to_string(&owner).unwrap()).unwrap();
+        unit.settled = true;
+        drop(unit);
+        book.units().unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_death_while_the_owner_is_written_keeps_what_stands() {
+        for note in ["", "a pod", "a pod with a longer note than before"] {
+            let found = found_after_a_death(note);
+            assert_eq!((found.state, found.note.as_deref()), (UnitState::Standing, Some(note)));
+        }
+    }
 }

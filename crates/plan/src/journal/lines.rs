@@ -3,9 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use super::Seal;
 use super::order::Order;
 use super::v2::Reader;
-use super::{JournalError, Seal};
+use crate::JournalError;
 use crate::entry::{Entry, Header, VERSION};
 
 /// What a line of a damaged journal still proves.
@@ -23,10 +24,10 @@ pub struct Salvaged {
 /// # Errors
 /// The file cannot be read.
 pub fn salvage(path: &Path) -> Result<Vec<Salvaged>, JournalError> {
-    let bytes = std::fs::read(path).map_err(|source| JournalError::File {
+    let bytes = std::fs::read(path).map_err(|why| JournalError::File {
         attempted: "read",
         path: path.to_owned(),
-        source,
+        why,
     })?;
     let mut reader = Reader::default();
     let mut entry = |text| {
@@ -47,7 +48,7 @@ pub(super) fn line(entry: &Entry) -> String {
 /// What the sound lines of a journal say.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sound {
-    /// Its first line.
+    /// Its first line, with version and boot id.
     pub(crate) header: Header,
     /// All of its lines, the first among them.
     pub(crate) entries: Vec<Entry>,
@@ -61,7 +62,7 @@ impl Sound {
         match std::fs::read(path) {
             Ok(bytes) => Ok(Some((parse(path, &bytes)?, bytes))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(JournalError::File { attempted: "read", path: path.to_owned(), source }),
+            Err(why) => Err(JournalError::File { attempted: "read", path: path.to_owned(), why }),
         }
     }
 }

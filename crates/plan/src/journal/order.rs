@@ -36,7 +36,7 @@ impl Order {
                 let step = intent.placed.step.clone();
                 if !step.effect().admits_before(&intent.before) {
                     return Err(format!(
-                        "the state that it has before step {next} is not of that step's kind"
+                        "its state before step {next} does not belong to a step of that kind"
                     ));
                 }
                 self.steps.push(Begun { step, done: false, undone: false });
@@ -48,7 +48,7 @@ impl Order {
                     return Err(format!("step {seq} is done a second time"));
                 }
                 if !begun.step.effect().admits_after(after) {
-                    return Err(format!("the state that it has after step {seq} is not of that step's kind"));
+                    return Err(format!("its state after step {seq} does not belong to a step of that kind"));
                 }
                 begun.done = true;
                 Ok(())
@@ -71,6 +71,6 @@ impl Order {
 
     fn begun(&mut self, seq: u64) -> Result<&mut Begun, String> {
         let begun = usize::try_from(seq).ok().and_then(|seq| self.steps.get_mut(seq));
-        begun.ok_or_else(|| format!("it answers for step {seq}, which no line has begun"))
+        begun.ok_or_else(|| format!("it has an outcome of step {seq}, which was not begun"))
     }
 }

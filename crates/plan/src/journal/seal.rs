@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Sound;
 
-/// The beginning of a journal, so that it is told from a journal that has lost some of it, and from another one. What is
+/// The beginning of a journal, so that a journal that has lost some of it, or another one, can be recognized. What is
 /// written behind it later changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Seal {
     /// How many steps were begun in it.
     pub steps: u64,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
     /// The CRC-32 of those bytes, as gzip has it.
     pub crc32: u32,

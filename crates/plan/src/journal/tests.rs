@@ -160,7 +160,7 @@ fn a_step_without_a_final_outcome_is_open() {
     assert_eq!(journal.next_seq(), 1);
 }
 
-/// Every line has its sum, so that only the order of the lines can tell.
+/// Every line has a valid checksum, so that only the order of the lines is wrong.
 #[test]
 fn a_line_that_is_missing_twice_or_elsewhere_is_found() {
     let directory = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn a_line_that_is_missing_twice_or_elsewhere_is_found() {
         swapped.swap(at, at + 1);
         match (read(&swapped), &entries[at]) {
             (Err(JournalError::NoHeader { .. } | JournalError::Damaged { .. }), _) => {}
-            // That a step of another number was answered for in between harms nobody.
+            // The outcome of another step may stand in between.
             (Ok(_), Entry::Undone { .. }) => {}
             (found, lost) => panic!("{lost:?} and the next: {found:?}"),
         }
@@ -244,7 +244,7 @@ fn check_unpaired(changed: usize, entry: Entry, expected: &str) {
 fn a_state_of_another_step_is_refused() {
     let (_, entries) = four_steps();
     let Entry::Intent(first) = &entries[1] else { panic!("{entries:?}") };
-    let before = "the state that it has before step 0 is not of that step's kind";
+    let before = "its state before step 0 does not belong to a step of that kind";
     let states = [
         Before::Absent,
         was(r#"{"set_debug":{"value":3}}"#),
@@ -254,7 +254,7 @@ fn a_state_of_another_step_is_refused() {
     for state in states {
         check_unpaired(1, Entry::Intent(Intent { before: state, ..first.clone() }), before);
     }
-    let after = "the state that it has after step 0 is not of that step's kind";
+    let after = "its state after step 0 does not belong to a step of that kind";
     let module = is(r#"{"set_module":{"value":3}}"#);
     for state in [After::AsPlanned, After::Netns { cookie: 1 }, After::Link { index: 7 }, module] {
         check_unpaired(2, Entry::Done { seq: 0, after: state }, after);
@@ -272,9 +272,9 @@ fn a_journal_of_format_2_is_read_as_one_of_today() {
     {
         assert_eq!(salvaged.entry.as_ref(), Ok(&sound.entries[salvaged.line - 1]));
     }
-    // Written anew, it says the same.
-    let anew: String = sound.entries.iter().map(lines::line).collect();
-    assert_eq!(lines::parse(Path::new("v3"), anew.as_bytes()).unwrap().entries, sound.entries);
+    // Written again, it says the same.
+    let again: String = sound.entries.iter().map(lines::line).collect();
+    assert_eq!(lines::parse(Path::new("v3"), again.as_bytes()).unwrap().entries, sound.entries);
 }
 
 fn state(entry: &Entry) -> Option<String> {

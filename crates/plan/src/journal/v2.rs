@@ -13,13 +13,13 @@ use crate::entry::{Entry, VERSION};
 
 /// How the state of a setting was written.
 struct Form {
-    /// The setting's word.
+    /// The name of the step in the journal.
     step: &'static str,
-    /// The state's word.
+    /// The name that the state has in the journal.
     state: &'static str,
     /// The fields with the value, before and after the step.
     value: [&'static str; 2],
-    /// The field with what the kernel changes along.
+    /// The field with what the kernel changes together with the value.
     along: Option<&'static str>,
 }
 

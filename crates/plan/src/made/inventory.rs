@@ -22,7 +22,7 @@ pub(super) struct Inventory {
     generation: Option<u32>,
 }
 
-/// A queueing discipline.
+/// A queueing discipline, without its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Discipline {
     link: u32,
@@ -46,7 +46,7 @@ const LOCAL: u32 = 255;
 
 impl Inventory {
     pub(super) fn of(opened: &Opened, listing: &Listing) -> Result<Inventory, linux::Error> {
-        // The carrier follows the other end, which is another link of the plan or nobody's.
+        // The carrier follows the other end, which may be no link of the plan.
         let links = listing.links(opened)?.iter().map(|link| LinkInfo { carrier: false, ..link.clone() });
         let links: Vec<LinkInfo> = links.collect();
         let addresses = listing.addresses(opened)?.iter().filter(|info| !is_link_local(info));
@@ -132,7 +132,8 @@ impl Inventory {
     }
 }
 
-/// What is gone, or else what is new. The kernel's lists keep their order: what both begin and end with is not searched.
+/// What is gone, or else what is new. The kernel's lists keep their order: what both begin and end with is not
+/// searched.
 fn difference<T: PartialEq>(was: &[T], is: &[T], name: impl Fn(&T) -> String) -> Option<String> {
     let begin = was.iter().zip(is).take_while(|(was, is)| was == is).count();
     let (was, is) = (&was[begin..], &is[begin..]);

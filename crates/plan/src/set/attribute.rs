@@ -12,11 +12,11 @@ use crate::show::echo_at;
 /// Set a number that is a file of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetLinkAttribute {
-    /// The link.
+    /// The link whose file it is.
     pub link: IfName,
-    /// Which.
+    /// The file in `/sys/class/net/<link>`.
     pub attribute: LinkAttribute,
-    /// The new value.
+    /// The number to write, in the unit of the file.
     pub value: u64,
 }
 

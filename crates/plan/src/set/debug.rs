@@ -11,9 +11,9 @@ use crate::lifetime::Lifetime;
 /// Set a number in the kernel's debugfs, which is the machine's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetDebug {
-    /// Which.
+    /// The file below `/sys/kernel/debug`.
     pub file: DebugFile,
-    /// The new value.
+    /// The number to write, in the unit of the file.
     pub value: u64,
 }
 

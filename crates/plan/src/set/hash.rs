@@ -13,9 +13,9 @@ use crate::{Place, RssHash};
 /// Let a card hash received flows by other fields, or with another key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRssHash {
-    /// The link.
+    /// The link of the card.
     pub link: IfName,
-    /// By what.
+    /// The fields that are hashed, or the key.
     pub hash: RssHash,
 }
 
@@ -84,11 +84,6 @@ impl Register for SetRssHash {
         Ok(self.refused_by(was))
     }
 
-    /// Some drivers stop and start the link even if nothing changes.
-    fn set(&self, at: &At<'_>, was: &RssHash) -> Result<(), StepError> {
-        if self.is_met(was) { Ok(()) } else { self.write(at, &self.wanted(was)) }
-    }
-
     /// A card survives its namespace.
     fn lifetime(&self) -> Lifetime<'_> {
         Lifetime::Machine
@@ -110,11 +105,11 @@ impl SetRssHash {
         match (hash, was) {
             // Drivers take some fields or none of a flow type, but hardly one takes none again.
             (RssHash::Fields { flow, .. }, RssHash::Fields { fields, .. }) if fields.is_empty() => {
-                Some(format!("{link} hashes {flow} by no field, and it could not be told so again"))
+                Some(format!("{link} hashes {flow} by no field, and that state could not be restored"))
             }
             (RssHash::Key(wanted), RssHash::Key(was)) if wanted.len() != was.len() => {
                 let (wanted, own) = (wanted.len(), was.len());
-                Some(format!("the hash key of {link} has {own} bytes, and this one has {wanted}"))
+                Some(format!("the hash key of {link} has {own} bytes, the requested key has {wanted}"))
             }
             (RssHash::SymmetricKey, RssHash::Key(key)) if HashKey::symmetric(key.len()).is_none() => {
                 Some(self.not_symmetric(was))
@@ -150,7 +145,11 @@ mod tests {
     #[test]
     fn a_key_of_another_length_is_refused_with_both_lengths() {
         check(key("01:02:03"), &key("00:00:00"), None);
-        check(key("01:02"), &key("00:00:00"), Some("the hash key of eth0 has 3 bytes, and this one has 2"));
+        check(
+            key("01:02"),
+            &key("00:00:00"),
+            Some("the hash key of eth0 has 3 bytes, the requested key has 2"),
+        );
         check(key("symmetric"), &key("00:00"), None);
         check(
             key("symmetric"),
@@ -164,7 +163,7 @@ mod tests {
         let fields = |text: &str| RssHash::fields_of(text).unwrap().remove(0);
         check(fields("udp4 sdfn"), &fields("udp4 sd"), None);
         let none: RssHash = serde_json::from_str(r#"{"fields":{"flow":"udp4","fields":0}}"#).unwrap();
-        let why = "eth0 hashes udp4 by no field, and it could not be told so again";
+        let why = "eth0 hashes udp4 by no field, and that state could not be restored";
         check(fields("udp4 sdfn"), &none, Some(why));
     }
 

@@ -12,7 +12,7 @@ use crate::{Place, Queue};
 /// Spread received flows evenly over the first queues of a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetIndirection {
-    /// The link.
+    /// The link of the card.
     pub link: IfName,
     /// How many queues, from 1.
     pub queues: u32,
@@ -53,7 +53,8 @@ impl Register for SetIndirection {
         inside(place, &format!("ethtool -X {} equal {}", word(&self.link), self.queues))
     }
 
-    /// A table that is so already is not written: from then on it would count as set by somebody, see [`write`].
+    /// A table that is so already is not written, or it would count as set by the user from then on. One that is not so
+    /// is written entry by entry, also where the driver would make the same one: see [`write`].
     fn set(&self, at: &At<'_>, was: &Vec<u32>) -> Result<(), StepError> {
         if self.is_met(was) {
             return Ok(());
@@ -71,10 +72,10 @@ impl Register for SetIndirection {
     }
 }
 
-/// Puts a table back. One that is as the driver makes it is left to the driver again: as long as a table counts as set by
-/// somebody, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c). A driver
-/// that makes it in another way than the kernel proposes (igb: the first half of the entries for the first of two queues)
-/// gets the same entries back, which then count as set.
+/// Puts a table back. One that is as the driver makes it is left to the driver again: as long as a table counts as set
+/// by a user, the kernel refuses fewer queues than it names (`ethtool_check_max_channel` in net/ethtool/common.c). A
+/// driver that makes it in another way than the kernel proposes (igb: the first half of the entries for the first of
+/// two queues) gets the same entries back, which then count as set.
 ///
 /// One that names queues that are not there is left to the driver, too, since the kernel refuses it: in Linux 6.1
 /// virtio_net leaves its table as it is when queues go. It comes back with the queues, see [`super::queues`].

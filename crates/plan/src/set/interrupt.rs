@@ -13,11 +13,11 @@ use crate::lifetime::Lifetime;
 /// Let these CPUs serve an interrupt. Interrupts belong to the machine; the place is that of its card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetIrqCpus {
-    /// The interrupt's number.
+    /// Its number, as in `/proc/irq`.
     pub irq: u32,
     /// Its name: another driver may have got the number meanwhile.
     pub name: String,
-    /// The CPUs.
+    /// The CPUs that may handle it; the kernel picks one.
     pub cpus: CpuSet,
 }
 

@@ -11,7 +11,7 @@ use crate::show::{Tool, word};
 /// Bring a link up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetLinkUp {
-    /// The link.
+    /// The name of the link.
     pub link: IfName,
 }
 
@@ -55,9 +55,9 @@ impl Register for SetLinkUp {
 /// Make a link a port of a bridge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetLinkMaster {
-    /// The link.
+    /// The name of the link.
     pub link: IfName,
-    /// The bridge.
+    /// The bridge of which it becomes a port.
     pub master: IfName,
 }
 
@@ -111,10 +111,6 @@ impl Register for SetLinkMaster {
         Ok(other.map(why))
     }
 
-    fn set(&self, at: &At<'_>, was: &Option<IfName>) -> Result<(), StepError> {
-        if self.is_met(was) { Ok(()) } else { self.write(at, &self.wanted(was)) }
-    }
-
     fn is_listed(&self) -> bool {
         true
     }
@@ -127,7 +123,7 @@ impl Register for SetLinkMaster {
 /// Let a bridge port send a frame back where it came from (a pod that calls its own published port).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetHairpin {
-    /// The bridge port.
+    /// The link, which is a port of a bridge.
     pub link: IfName,
 }
 
@@ -171,7 +167,7 @@ impl Register for SetHairpin {
 /// Let a link take packets of so many segments from above; more are cut on their way in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetGsoMaxSegs {
-    /// The link.
+    /// The name of the link.
     pub link: IfName,
     /// Segments, from 1, which is each packet as it will be on the wire.
     pub segments: u32,

@@ -11,9 +11,9 @@ use crate::lifetime::Lifetime;
 /// Set a number that is a parameter of a module, which is the machine's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetModule {
-    /// Which.
+    /// The file below `/sys/module`.
     pub parameter: ModuleParameter,
-    /// The new value.
+    /// The number to write.
     pub value: u64,
 }
 

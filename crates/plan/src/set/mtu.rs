@@ -14,7 +14,7 @@ use crate::show::{Tool, word};
 /// Set a link's MTU in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetLinkMtu {
-    /// The link.
+    /// The name of the link.
     pub link: IfName,
     /// Bytes of a packet without the Ethernet header.
     pub mtu: u32,
@@ -57,7 +57,7 @@ impl Register for SetLinkMtu {
         let own = own.filter(|own| *was != self.mtu && own.trim() != was.to_string());
         Ok(own.map(|own| {
             format!(
-                "IPv6 has an MTU of its own on {link}, {} ({key}, by hand or by a router's word), which would be lost",
+                "IPv6 has an MTU of its own on {link}, {} ({key}, set by hand or by a router advertisement), which would be lost",
                 own.trim()
             )
         }))
@@ -68,19 +68,32 @@ impl Register for SetLinkMtu {
     }
 }
 
-/// The MTUs of the other links of the namespace, by index: those that stand on a link follow its MTU down.
+/// The MTUs of the links of the namespace that stand on a link, by index: they follow its MTU down. Of a bond or team
+/// also those of its ports, which follow it up and down.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct OtherMtus(BTreeMap<u32, u32>);
 
 impl Along<SetLinkMtu> for OtherMtus {
-    /// What followed down does not come up with the link, whoever sets that.
+    /// What followed down does not come up with the link, whatever sets that.
     const GOES_ALONE: bool = true;
 
+    /// The kernel is asked for these links alone: a node may have thousands.
     fn read(_: &SetLinkMtu, at: &At<'_>) -> Result<OtherMtus, StepError> {
-        let links = at.opened.netlink.links()?;
-        let others = links.into_iter().filter(|link| Some(link.index) != at.index());
-        Ok(OtherMtus(others.map(|link| (link.index, link.mtu)).collect()))
+        let sysfs = at.opened.sysfs()?;
+        let mut open = sysfs.above(at.name())?;
+        if matches!(at.link().kind.as_deref(), Some("bond" | "team")) {
+            open.extend(sysfs.below(at.name())?);
+        }
+        let mut mtus = BTreeMap::new();
+        while let Some(name) = open.pop() {
+            let Some(link) = at.opened.netlink.link(&name)? else { continue };
+            // A port of a bond has the bond above it.
+            if Some(link.index) != at.index() && mtus.insert(link.index, link.mtu).is_none() {
+                open.extend(sysfs.above(&name)?);
+            }
+        }
+        Ok(OtherMtus(mtus))
     }
 
     fn changed_since(mut self, were: &OtherMtus) -> OtherMtus {
@@ -88,8 +101,8 @@ impl Along<SetLinkMtu> for OtherMtus {
         self
     }
 
-    /// A link goes back unless somebody has changed its MTU since. Where nothing was read back, nobody knows which
-    /// links followed: those that have the step's MTU now and had another before.
+    /// A link goes back unless another program has changed its MTU since. Where nothing was read back, it is unknown
+    /// which links followed: those that have the step's MTU now and had another before.
     fn put_back(undoing: &Undoing<'_, SetLinkMtu>, along: &Times<'_, OtherMtus>) -> Result<bool, StepError> {
         let ours = undoing.register.mtu;
         // A write of the value that is there reaches no other link.

@@ -15,9 +15,9 @@ use crate::show::{inside, word};
 /// brings back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetNic {
-    /// The link.
+    /// The link of the card.
     pub link: IfName,
-    /// Which number.
+    /// The ring, number of queues, delay or offload to set.
     pub parameter: NicParameter,
     /// The new value; 0 or 1 for what is off or on.
     pub value: u32,
@@ -28,7 +28,7 @@ pub struct SetNic {
 pub(crate) struct Number {
     /// What it was asked to be.
     wanted: u32,
-    /// What it is.
+    /// What the card uses.
     now: u32,
 }
 
@@ -85,11 +85,11 @@ impl Register for SetNic {
         }
         // It is asked for already, and the kernel keeps it off: to ask again changes nothing.
         let rests = is_feature && was.wanted == *value && was.now != *value;
-        let why = || format!("{parameter} of {link} rests as long as another offload that it needs is off");
+        let why = || format!("{parameter} of {link} stays off while another offload that it needs is off");
         Ok(rests.then(why))
     }
 
-    /// Some drivers stop and start the link even if nothing changes.
+    /// A feature can be asked for and be off, because another one that it needs is: what counts is what was asked for.
     fn set(&self, at: &At<'_>, was: &Number) -> Result<(), StepError> {
         if was.wanted == self.value { Ok(()) } else { self.write(at, &self.wanted(was)) }
     }

@@ -12,9 +12,9 @@ use crate::show::{Tool, word};
 /// Put a queueing discipline at the root of a link, in place of what is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRootQdisc {
-    /// The link.
+    /// The name of the link.
     pub link: IfName,
-    /// The queueing discipline.
+    /// What replaces the discipline at its root.
     pub qdisc: Qdisc,
 }
 
@@ -22,7 +22,7 @@ pub struct SetRootQdisc {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Root {
-    /// As the kernel tells it, with its number; `None`: the kernel's own choice, which comes back when another goes.
+    /// As the kernel reports it, with its number; `None`: the kernel's own choice, which comes back when another goes.
     Told(Option<QdiscInfo>),
     /// As a step asks for it: the kernel gives it a number.
     #[serde(skip)]
@@ -51,7 +51,7 @@ impl Register for SetRootQdisc {
         Root::Asked(self.qdisc.clone())
     }
 
-    /// The kernel tells options that nobody has asked for.
+    /// The kernel reports options that were not asked for.
     fn is_met(&self, found: &Root) -> bool {
         match found {
             Root::Told(Some(found)) => found.qdisc().is_some_and(|found| self.qdisc.is_met_by(&found)),
@@ -92,7 +92,7 @@ impl Register for SetRootQdisc {
         format!("{outer} && {inner}")
     }
 
-    /// What somebody has put there is refused where it could not be put back.
+    /// What was put there by others is refused where it could not be put back.
     fn refusal(&self, _: &At<'_>, was: &Root) -> Result<Option<String>, StepError> {
         let Root::Told(Some(old)) = was else { return Ok(None) };
         let (link, told) = (&self.link, self.told(was));

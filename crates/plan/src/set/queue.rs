@@ -11,9 +11,9 @@ use crate::{Place, Queue};
 /// Let these CPUs handle a queue's packets (RPS for a receive queue, XPS for a send queue).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetQueueCpus {
-    /// The link.
+    /// The link that has the queue.
     pub link: IfName,
-    /// The queue.
+    /// A receive queue (RPS) or a send queue (XPS).
     pub queue: Queue,
     /// The CPUs; the empty set turns steering off.
     pub cpus: CpuSet,
@@ -61,9 +61,9 @@ pub(super) fn words_of(cpus: &CpuSet) -> String {
 /// Let a receive queue keep track of so many flows, a power of two (RFS).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetQueueFlows {
-    /// The link.
+    /// The link that has the queue.
     pub link: IfName,
-    /// The receive queue.
+    /// The number of the receive queue, from 0.
     pub rx: u16,
     /// How many; 0 turns it off.
     pub flows: u32,

@@ -1,7 +1,7 @@
 //! What is set for each queue of a card: a new number of queues takes it along.
 //!
-//! A queue that goes takes its CPUs and flows with it, a driver fills the table of flows anew and spreads its interrupts
-//! again (`netif_set_real_num_rx_queues`, `netif_reset_xps_queues` and the drivers' `set_channels`).
+//! A queue that goes takes its CPUs and flows with it, a driver fills the table of flows again and spreads its
+//! interrupts again (`netif_set_real_num_rx_queues`, `netif_reset_xps_queues` and the drivers' `set_channels`).
 
 use linux::CpuSet;
 use linux::ethtool::NicParameter;
@@ -17,7 +17,7 @@ use crate::error::StepError;
 /// What is set for each queue of a card, and for its interrupts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QueueState {
-    /// The CPUs of each queue that has some to choose.
+    /// The CPUs of each queue whose CPUs can be set.
     pub cpus: Vec<(Queue, CpuSet)>,
     /// The flows that each receive queue keeps track of.
     pub flows: Vec<(u16, u32)>,
@@ -30,7 +30,8 @@ pub struct QueueState {
 impl Along<SetNic> for Option<QueueState> {
     fn read(register: &SetNic, at: &At<'_>) -> Result<Option<QueueState>, StepError> {
         match register.parameter {
-            // Rings are made anew together with their queues, and some drivers do the same as for a new number of queues.
+            // Rings are replaced together with their queues, and some drivers do the same as for a new number of
+            // queues.
             NicParameter::Channels | NicParameter::RingRx | NicParameter::RingTx => read(at).map(Some),
             NicParameter::CoalesceRxUsecs
             | NicParameter::CoalesceTxUsecs
@@ -39,7 +40,7 @@ impl Along<SetNic> for Option<QueueState> {
         }
     }
 
-    /// All of it is kept: what a driver left alone tells what somebody else has set since.
+    /// All of it is kept: what a driver left alone shows what another program has set since.
     fn changed_since(self, _: &Option<QueueState>) -> Option<QueueState> {
         self
     }
@@ -80,17 +81,17 @@ fn read(at: &At<'_>) -> Result<QueueState, StepError> {
 
 /// What is set for each queue, at three times.
 struct OfEach<'a> {
-    /// Before the step.
+    /// As they were before the step.
     were: &'a QueueState,
     /// As the step left it; `None`: nothing was read back.
     left: Option<&'a QueueState>,
-    /// Before undo.
+    /// As undo finds them.
     found: &'a QueueState,
 }
 
 impl OfEach<'_> {
     /// Puts it back when the number of queues is back. What held something else than the step had left was changed by
-    /// somebody else, and gets that again. True if anything had to be written.
+    /// another program, and gets that again. True if anything had to be written.
     fn put_back(&self, at: &At<'_>) -> Result<bool, StepError> {
         let (now, link) = (read(at)?, at.name());
         let mut written = false;
@@ -98,7 +99,7 @@ impl OfEach<'_> {
             let left = self.left.and_then(|left| left.table.as_deref());
             let found =
                 self.found.table.as_deref().filter(|found| !is_forced(left, found, self.found.receive()));
-            // A table that somebody has made since speaks of queues that may not be there any more.
+            // A table that another program has made since may name queues that are not there any more.
             let target = others(were.as_slice(), left, found).filter(|table| table.len() == were.len());
             let target = target.unwrap_or(were);
             if target != is {
@@ -154,14 +155,14 @@ impl OfEach<'_> {
     }
 }
 
-/// What somebody else has written; `None` where it is as before, as the step left it, or not known.
+/// What another program has written; `None` where it is as before, as the step left it, or not known.
 fn others<'a, T: PartialEq + ?Sized>(were: &T, left: Option<&T>, found: Option<&'a T>) -> Option<&'a T> {
     let left = left?;
     found.filter(|found| *found != left && *found != were)
 }
 
-/// Whether a table is nobody's choice: the step left one that names queues that were not there any more, which the kernel
-/// takes from nobody, and this one spreads flows evenly over those that were.
+/// Whether no program has chosen a table: the step left one that names queues that were not there any more, which the
+/// kernel accepts from no program, and this one spreads flows evenly over those that were.
 fn is_forced(left: Option<&[u32]>, found: &[u32], queues: u32) -> bool {
     left.is_some_and(|left| !indirection::names_only(left, queues))
         && found == indirection::spread(found.len(), queues)
@@ -194,8 +195,8 @@ mod tests {
     fn a_table_for_the_queues_that_were_left_is_nobody_s_choice() {
         let left = Some([0, 1, 0, 1].as_slice());
         assert!(is_forced(left, &[0, 0, 0, 0], 1));
-        assert!(!is_forced(left, &[0, 0, 0, 0], 2), "two queues are there, and somebody wants one");
-        assert!(!is_forced(Some(&[0, 0, 0, 0]), &[0, 0, 0, 0], 1), "a driver that made the table anew");
+        assert!(!is_forced(left, &[0, 0, 0, 0], 2), "two queues are there, and a program chose one");
+        assert!(!is_forced(Some(&[0, 0, 0, 0]), &[0, 0, 0, 0], 1), "a driver that replaced the table");
         assert!(!is_forced(None, &[0, 0, 0, 0], 1));
     }
 }

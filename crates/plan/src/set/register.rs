@@ -23,7 +23,7 @@ impl<T: Clone + Debug + Eq + Serialize + DeserializeOwned> Stored for T {}
 
 /// A value of the kernel, and what a step asks of it. Most registers need the functions without a body and no other.
 pub(crate) trait Register: Stored {
-    /// What it holds.
+    /// The type of what it holds.
     type Value: Stored;
     /// What else the kernel may change when it is written; `()` for nothing.
     type Along: Along<Self>;
@@ -39,10 +39,10 @@ pub(crate) trait Register: Stored {
     /// What it is, as a phrase: "the MTU of link eth0". No two registers of one type and link have the same.
     fn subject(&self) -> String;
 
-    /// A value, as whoever sets it would type it.
+    /// A value, as a person would type it to set it.
     fn words(&self, value: &Self::Value) -> String;
 
-    /// The same, with what tells it from another of the same words.
+    /// The same, with what distinguishes it from another value of the same words.
     fn told(&self, value: &Self::Value) -> String {
         self.words(value)
     }
@@ -55,9 +55,11 @@ pub(crate) trait Register: Stored {
         Ok(None)
     }
 
-    /// Does what the step asks for. A register that must not be written without need looks at what it was first.
+    /// Does what the step asks for. A value that is so already is not written: a container's `/proc/sys` may be
+    /// read-only, some drivers stop and start a link even if nothing changes, and older kernels refuse to be asked
+    /// again.
     fn set(&self, at: &At<'_>, was: &Self::Value) -> Result<(), StepError> {
-        self.write(at, &self.wanted(was))
+        if self.is_met(was) { Ok(()) } else { self.write(at, &self.wanted(was)) }
     }
 
     /// Whether a value is what the step asks for.
@@ -107,7 +109,7 @@ pub(crate) trait Register: Stored {
 
 /// What the kernel changes together with a register.
 pub(crate) trait Along<R: Register>: Stored + Default {
-    /// Whether it goes back also where somebody else has changed the register since.
+    /// Whether it goes back also where another program has changed the register since.
     const GOES_ALONE: bool = false;
 
     /// All that a write may change.
@@ -144,11 +146,11 @@ pub(crate) struct Undoing<'a, R: Register> {
 /// The same thing at three times.
 #[derive(Debug)]
 pub(crate) struct Times<'a, T> {
-    /// Before the step.
+    /// As it was before the step.
     pub(crate) was: &'a T,
     /// As the step left it; `None`: nothing was read back.
     pub(crate) left: Option<&'a T>,
-    /// Before undo.
+    /// As undo finds it.
     pub(crate) found: &'a T,
 }
 
@@ -183,7 +185,7 @@ impl<'a> At<'a> {
 
     /// The link of a register that has one.
     pub(crate) fn link(&self) -> &LinkInfo {
-        self.link.as_ref().expect("whoever makes this looks for the link that the register names")
+        self.link.as_ref().expect("it is made with the link that the register names")
     }
 
     /// Its index, where there is one.

@@ -1,4 +1,4 @@
-//! What a route tells connections.
+//! Metrics of routes, which connections take over.
 
 use ipnet::IpNet;
 use linux::IfName;
@@ -10,16 +10,16 @@ use crate::Place;
 use crate::error::StepError;
 use crate::show::{Tool, word};
 
-/// Set what a route of the main table tells connections; the rest of the route stays.
+/// Set a metric of a route of the main table, which new connections take over; the rest of the route stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRouteMetric {
     /// Where the route leads.
     pub dst: IpNet,
-    /// By which link.
+    /// The outgoing link of the route.
     pub link: IfName,
-    /// What.
+    /// The metric to set.
     pub metric: RouteMetric,
-    /// The new value.
+    /// A number in the metric's unit, or the name of an algorithm.
     pub value: MetricValue,
 }
 

@@ -56,7 +56,7 @@ impl<R: Kept> Effect for Sets<'_, R> {
         })
     }
 
-    /// The value is as before, or is the step's and is put back, or is somebody else's and is left alone.
+    /// The value is as before, or is the step's and is put back, or is another program's and is left alone.
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
         let Sets(register) = self;
         let place = &past.intent.placed.place;

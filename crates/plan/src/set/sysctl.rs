@@ -24,9 +24,9 @@ pub(crate) use code::is_about_code;
 /// Write a kernel parameter of the step's namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetSysctl {
-    /// The parameter.
+    /// Its path below `/proc/sys`.
     pub key: Key,
-    /// The new value.
+    /// The text to write; words are separated by blanks.
     pub value: String,
 }
 
@@ -34,7 +34,7 @@ impl Register for SetSysctl {
     type Value = String;
     type Along = Followers;
 
-    /// What decides about code is not even read: a journal that somebody has written by hand is no way to have a
+    /// What decides about code is not even read: a journal that was written by hand is no way to have a
     /// program started.
     fn read(&self, at: &At<'_>) -> Result<Option<String>, StepError> {
         code::refuse(&self.key)?;
@@ -132,13 +132,14 @@ impl Along<SetSysctl> for Followers {
     }
 
     /// Puts them back when the main value is back and has taken them along once more. One that held something else than
-    /// it was left with was changed by somebody else, and gets that again.
+    /// it was left with was changed by another program, and gets that again.
     fn put_back(undoing: &Undoing<'_, SetSysctl>, along: &Times<'_, Followers>) -> Result<bool, StepError> {
         let Undoing { register, at, values, .. } = undoing;
         along.was.0.keys().try_for_each(code::refuse)?;
         let is_back = register.is_same(values.found, values.was);
         let ours = values.left.unwrap_or(&register.value);
-        // Whoever put the value back, perhaps an undo that was interrupted behind it, took the followers along.
+        // The write that put the value back, perhaps of an undo that was interrupted after it, took the followers
+        // along.
         let taken = (is_back && !same(values.was, ours)).then_some(values.was.as_str());
         let mut written = false;
         let mut put_back = || {
@@ -156,7 +157,8 @@ impl Along<SetSysctl> for Followers {
     }
 }
 
-/// What somebody else has written to a follower; `taken` is the value that took them along since the step, where one did.
+/// What another program has written to a follower; `taken` is the value that took them along since the step, where one
+/// did.
 fn others<'a>(along: &Times<'a, Followers>, key: &Key, old: &str, taken: Option<&str>) -> Option<&'a String> {
     let found = along.found.0.get(key)?;
     let left = along.left.map(|left| left.0.get(key).map_or(old, String::as_str));

@@ -133,8 +133,8 @@ pub(super) struct MoveLink<'s> {
 }
 
 impl Effect for MoveLink<'_> {
-    /// A move takes a link down and drops its addresses, routes and its place in a bridge. What would be lost that way is
-    /// not the step's to lose, so only a link that is down and bare is moved.
+    /// A move takes a link down and drops its addresses, routes and its place in a bridge. What would be lost that way
+    /// is not the step's to lose, so only a link that is down and bare is moved.
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let MoveLink { link, to, name } = self;
         let found = existing(kernel, place, link)?;
@@ -183,7 +183,8 @@ impl Effect for MoveLink<'_> {
             here.run(|| write_parameters(parameters))??;
             Undone::Restored
         } else {
-            // Whoever brought it back, perhaps an undo that was interrupted behind it, left it the namespace's defaults.
+            // It came back without us, perhaps by an undo that was interrupted after the move, with the namespace's
+            // defaults.
             kernel.at(place)?.netns.run(|| restore_defaults(link, parameters))??;
             Undone::AlreadySo
         };
@@ -233,7 +234,7 @@ fn refuse_taken(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<(),
     let remove = Tool("ip", place).run(&format!("link del {}", word(link)));
     Err(StepError::Exists {
         what: format!("{} in {place}", describe(&found)),
-        remedy: format!("remove it with `{remove}` if nobody needs it"),
+        remedy: format!("remove it with `{remove}` if it is not needed"),
     })
 }
 

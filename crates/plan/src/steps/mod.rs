@@ -32,7 +32,7 @@ pub(crate) trait Effect {
     /// Reads the state that the step will change; refuses what cannot be undone.
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError>;
 
-    /// Changes the machine.
+    /// Changes the machine; the intent is on disk.
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError>;
 
     /// Reads back what is there now. Many steps have done it when `act` returns, and there is nothing else to read.
@@ -98,7 +98,7 @@ pub(crate) trait Effect {
 }
 
 impl Step {
-    /// What it does.
+    /// The effect that the step has on the kernel.
     pub(crate) fn effect(&self) -> Box<dyn Effect + '_> {
         match self {
             Step::AddNetns => Box::new(netns::AddNetns),
@@ -163,7 +163,7 @@ impl MovedBack {
     }
 }
 
-/// What an `Add…` step made is not there: with a `Done` somebody has removed it, else it never was.
+/// What an `Add…` step made is not there: with a `Done` another program has removed it, else it never was.
 fn absent(after: Option<&After>) -> Undone {
     if after.is_some() { Undone::Gone } else { Undone::AlreadySo }
 }

@@ -20,7 +20,7 @@ impl Effect for AddNetns {
         if netns::exists(name) {
             return Err(StepError::Exists {
                 what: format!("namespace {name}"),
-                remedy: format!("remove it with `ip netns del {name}` if nobody needs it"),
+                remedy: format!("remove it with `ip netns del {name}` if it is not needed"),
             });
         }
         Ok(Before::Absent)

@@ -28,12 +28,12 @@ pub(super) trait Object {
 
     fn remove(&self, opened: &Opened, index: u32) -> Result<(), StepError>;
 
-    /// Waits for whoever may still add it: a process that apply started and that outlived it.
+    /// Waits for a process that apply started, that outlived it, and that may still add it.
     fn settle(&self, _opened: &Opened) -> Result<(), StepError> {
         Ok(())
     }
 
-    /// As a phrase, with the link where that tells it from others.
+    /// As a phrase, with the link where there may be others without.
     fn subject(&self) -> String;
 
     /// What a person would type to make it.
@@ -55,7 +55,7 @@ impl<O: Object> Effect for Adds<O> {
             Look::So => "the same".to_owned(),
             Look::Otherwise { found } => found,
         };
-        let remedy = format!("remove it if nobody needs it: {}", object.removal(place));
+        let remedy = format!("remove it if it is not needed: {}", object.removal(place));
         Err(StepError::Exists { what, remedy })
     }
 

@@ -1,4 +1,4 @@
-//! Our own programs: loaded and pinned, attached to links, told of pods and tunnels.
+//! Our own programs: loaded and pinned, attached to links, and the entries for pods and tunnels in their maps.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ impl Effect for LoadPrograms<'_> {
         let folder = self.0.folder();
         if pins::exists(&folder) {
             let what = folder.display().to_string();
-            let remedy = format!("if nobody needs these programs: hostgap bpf unload {}", self.0.node);
+            let remedy = format!("if these programs are not needed: hostgap bpf unload {}", self.0.node);
             return Err(StepError::Exists { what, remedy });
         }
         Ok(Before::Absent)
@@ -40,7 +40,8 @@ impl Effect for LoadPrograms<'_> {
         Ok(())
     }
 
-    /// One unmount takes programs, maps and bpf links. What stands there is ours: the step refuses a folder that exists.
+    /// One unmount takes programs, maps and bpf links. What stands there is ours: the step refuses a folder that
+    /// exists.
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
         let folder = self.0.folder();
         if !pins::exists(&folder) {
@@ -126,7 +127,7 @@ impl Effect for AttachProgram<'_> {
         let opened = kernel.at(place)?;
         if self.attached(opened, index)?.is_some() {
             let what = format!("program {} at link {link}", program.name());
-            let remedy = format!("if nobody needs it: hostgap bpf unload {node}");
+            let remedy = format!("if it is not needed: hostgap bpf unload {node}");
             return Err(StepError::Exists { what, remedy });
         }
         Ok(Before::Unattached { index, clsact: opened.netlink.has_qdisc(index, CLSACT)? })
@@ -182,7 +183,7 @@ impl Effect for AttachProgram<'_> {
         };
         let filters = opened.netlink.filters(index)?;
         let others = beside + filters.into_iter().filter(|filter| !bpf::is_our_place(*filter)).count();
-        Ok(Look::of(others == 0, || format!("one of {} programs or filters there", others + 1)))
+        Ok(Look::of(others == 0, || format!("one of {} programs and filters of that link", others + 1)))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -233,19 +234,17 @@ impl Effect for AddEndpoint<'_> {
     }
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
-        let (folder, entry) = (pins::folder(&self.0.node), self.entry(unlisted(&past.intent.before)?));
-        if !pins::exists(&folder) || forward::has_endpoint(&folder, &entry)?.is_none() {
+        let index = unlisted(&past.intent.before)?;
+        if self.found(index)? == Look::Absent {
             return Ok(absent(past.after.as_ref()).into());
         }
-        forward::remove_endpoint(&folder, &entry)?;
+        forward::remove_endpoint(&pins::folder(&self.0.node), &self.entry(index))?;
         Ok(Undone::Restored.into())
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
-        let folder = pins::folder(&self.0.node);
         let link = listing.link(kernel.at(place)?, &self.0.link)?;
-        let Some(link) = link.filter(|_| is_loaded(&folder)) else { return Ok(Look::Absent) };
-        Ok(Look::of_pod(forward::has_endpoint(&folder, &self.entry(link.index))?))
+        link.map_or(Ok(Look::Absent), |link| self.found(link.index))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -270,6 +269,15 @@ impl AddEndpoint<'_> {
     fn entry(&self, link: u32) -> forward::Endpoint {
         forward::Endpoint { link, mac: self.0.mac, addresses: self.0.addresses.clone() }
     }
+
+    /// How the entries of a pod at the link with this index stand.
+    fn found(&self, link: u32) -> Result<Look, StepError> {
+        let folder = pins::folder(&self.0.node);
+        if !is_loaded(&folder) {
+            return Ok(Look::Absent);
+        }
+        Ok(Look::of_pod(forward::has_endpoint(&folder, &self.entry(link))?))
+    }
 }
 
 /// A tunnel in the maps of a node's programs.
@@ -291,19 +299,17 @@ impl Effect for AddTunnel<'_> {
     }
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
-        let (folder, entry) = (pins::folder(&self.0.node), self.entry(unlisted(&past.intent.before)?));
-        if !pins::exists(&folder) || !forward::has_tunnel(&folder, &entry)? {
+        let index = unlisted(&past.intent.before)?;
+        if self.found(index)? == Look::Absent {
             return Ok(absent(past.after.as_ref()).into());
         }
-        forward::remove_tunnel(&folder, &entry)?;
+        forward::remove_tunnel(&pins::folder(&self.0.node), &self.entry(index))?;
         Ok(Undone::Restored.into())
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
-        let folder = pins::folder(&self.0.node);
         let device = listing.link(kernel.at(place)?, &self.0.device)?;
-        let Some(device) = device.filter(|_| is_loaded(&folder)) else { return Ok(Look::Absent) };
-        Ok(Look::whether(forward::has_tunnel(&folder, &self.entry(device.index))?))
+        device.map_or(Ok(Look::Absent), |device| self.found(device.index))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -327,6 +333,13 @@ impl Effect for AddTunnel<'_> {
 impl AddTunnel<'_> {
     fn entry(&self, device: u32) -> forward::Tunnel {
         forward::Tunnel { prefix: self.0.prefix, device, remote: self.0.remote }
+    }
+
+    /// Whether the tunnel through the device with this index is there.
+    fn found(&self, device: u32) -> Result<Look, StepError> {
+        let folder = pins::folder(&self.0.node);
+        let is_there = is_loaded(&folder) && forward::has_tunnel(&folder, &self.entry(device))?;
+        Ok(Look::whether(is_there))
     }
 }
 

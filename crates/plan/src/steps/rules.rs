@@ -11,7 +11,7 @@ use crate::look::Look;
 use crate::show::inside;
 
 impl Object for &nft::Table {
-    /// Its rules are not compared: nft tells them in other words than it takes.
+    /// Its rules are not compared: nft lists them in other words than it takes.
     fn look(&self, opened: &Opened, _: &Listing, _: u32) -> Result<Look, StepError> {
         Ok(Look::whether(nft::exists(&opened.netns, self.family, &self.name)?))
     }
@@ -24,7 +24,7 @@ impl Object for &nft::Table {
         Ok(nft::delete(&opened.netns, self.family, &self.name)?)
     }
 
-    /// Whoever was killed over this step has left an `nft` behind that may yet add the table.
+    /// A process that was killed in this step has left an `nft` behind that may yet add the table.
     fn settle(&self, opened: &Opened) -> Result<(), StepError> {
         Ok(nft::settle(&opened.netns)?)
     }

@@ -67,7 +67,7 @@ impl Effect for Share<'_> {
         }
         let made = self.make_so(kernel, place, &mut claims, &claim, &others);
         if made.as_ref().is_err_and(StepError::is_exists) {
-            // Somebody was faster, and what is there must not be taken for ours.
+            // Another program was faster, and what is there must not be taken for ours.
             claim.owners.pop();
             if claim.owners.is_empty() { claims.remove(step)? } else { claims.put(claim)? }
         }
@@ -157,14 +157,15 @@ impl Share<'_> {
         })
     }
 
-    /// A value that is as wanted is not written. An object that exists already belongs to somebody else.
+    /// A value that is as wanted is not written. An object that exists already belongs to another program.
     fn is_so_already(&self, kernel: &mut Kernel, place: &Place) -> Result<bool, StepError> {
         let Share(step) = self;
         let is_value = matches!(step, Step::Set(_));
         Ok(is_value && step.effect().look(kernel, place, &Listing::default())? == Look::So)
     }
 
-    /// A claim of living units, or one on the same step, stays. What units that are gone had otherwise is put back first.
+    /// A claim of living units, or one on the same step, stays. What units that are gone had otherwise is put back
+    /// first.
     fn without_the_gone(
         &self,
         claim: Claim,
@@ -224,7 +225,7 @@ impl Share<'_> {
                 let sharers =
                     if others.is_empty() { "units that are gone".to_owned() } else { others.join(", ") };
                 let why = format!(
-                    "{what} is shared by {sharers}, and somebody has changed it since; set it right first"
+                    "{what} is shared by {sharers} and was changed by another program; restore it first"
                 );
                 Err(StepError::Refused { why })
             }

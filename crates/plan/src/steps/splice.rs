@@ -1,6 +1,6 @@
 //! The short cut of TCP between pods of one node: its control group, its programs, its pods.
 
-use bpf::{pins, splice};
+use bpf::splice;
 
 use super::{Effect, MovedBack, Outcome, Past, absent};
 use crate::entry::{After, Before, Undone};
@@ -19,7 +19,7 @@ impl Effect for AddCgroup<'_> {
     fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
         let cgroup = self.0.cgroup()?;
         let what = format!("control group {}", cgroup.path().display());
-        absent_or(cgroup.exists(), what, "if nobody needs it, end what runs in it and remove the directory")
+        absent_or(cgroup.exists(), what, "if it is not needed, end what runs in it and remove the directory")
     }
 
     fn act(&self, _: &mut Kernel, _: &Place, _: &Before) -> Result<(), StepError> {
@@ -58,7 +58,7 @@ pub(super) struct LoadSplice<'s>(pub(super) &'s Splice);
 impl Effect for LoadSplice<'_> {
     fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
         let node = &self.0.node;
-        let remedy = format!("if nobody needs it: hostgap bpf unload {node}");
+        let remedy = format!("if it is not needed: hostgap bpf unload {node}");
         absent_or(splice::is_loaded(&self.0.folder()), self.subject(), &remedy)
     }
 
@@ -99,7 +99,7 @@ impl Effect for AttachSplice<'_> {
     fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
         let node = &self.0.node;
         let what = format!("the splice of {node} at a control group");
-        let remedy = format!("if nobody needs it: hostgap bpf unload {node}");
+        let remedy = format!("if it is not needed: hostgap bpf unload {node}");
         absent_or(splice::is_attached(&self.0.folder()), what, &remedy)
     }
 
@@ -154,25 +154,20 @@ impl Effect for AddMember<'_> {
         Ok(splice::add_member(&self.0.folder(), cookie, &self.0.addresses)?)
     }
 
-    /// The namespace may be gone; what tells its entries from another's is what the journal has of it.
+    /// The namespace may be gone; the journal has the cookie by which its entries are known.
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
-        let (folder, addresses) = (self.0.folder(), &self.0.addresses);
         let Some(cookie) = past.intent.netns_cookie else {
-            let why = "the journal does not tell the pod's namespace".to_owned();
+            let why = "the journal does not say which namespace the pod has".to_owned();
             return Err(StepError::Refused { why });
         };
-        let there = pins::exists(&folder)
-            && splice::is_loaded(&folder)
-            && splice::has_member(&folder, cookie, addresses)?.is_some();
-        put_away(there, past.after.as_ref(), || splice::remove_member(&folder, cookie, addresses))
+        let there = self.found(cookie)? != Look::Absent;
+        let remove = || splice::remove_member(&self.0.folder(), cookie, &self.0.addresses);
+        put_away(there, past.after.as_ref(), remove)
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<Look, StepError> {
-        let (folder, cookie) = (self.0.folder(), kernel.at(place)?.cookie);
-        if !splice::is_loaded(&folder) {
-            return Ok(Look::Absent);
-        }
-        Ok(Look::of_pod(splice::has_member(&folder, cookie, &self.0.addresses)?))
+        let cookie = kernel.at(place)?.cookie;
+        self.found(cookie)
     }
 
     /// A pod may go while its node and the mount of the node's pins stay.
@@ -190,6 +185,17 @@ impl Effect for AddMember<'_> {
 
     fn commands(&self, place: &Place) -> Vec<String> {
         vec![ours(place, "member", &self.0.node, &joined(&self.0.addresses))]
+    }
+}
+
+impl AddMember<'_> {
+    /// How the entries of a pod in the namespace with this cookie stand.
+    fn found(&self, cookie: u64) -> Result<Look, StepError> {
+        let folder = self.0.folder();
+        if !splice::is_loaded(&folder) {
+            return Ok(Look::Absent);
+        }
+        Ok(Look::of_pod(splice::has_member(&folder, cookie, &self.0.addresses)?))
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the files of a store prove of what stands, before anything is taken back by them.
 //!
-//! Each file can be told from one that somebody or a disk has changed: the lines of the journal have checksums and an
-//! order; `standing.json` has a checksum, and knows by a [`Seal`](crate::Seal) what the journal was when all was done.
-//! Until then nobody knows how much it would have been: a death, and a journal that lost whole lines at its end, look the
+//! Each file shows whether a program or a disk has changed it: the lines of the journal have checksums and an order;
+//! `standing.json` has a checksum, and knows by a [`Seal`](crate::Seal) what the journal was when all was done. Until
+//! then it is unknown how much it would have been: a death, and a journal that lost whole lines at its end, look the
 //! same. Both must agree on the run of the machine, too. If they contradict each other, that is an error and nothing is
 //! touched; what one of them alone says is taken back, with the doubt that stays.
 
@@ -13,21 +13,21 @@ use crate::journal::{Sound, open_intents};
 /// What stands, as far as the files prove it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Account {
-    /// Nothing.
+    /// No step of a tuning stands.
     Nothing,
     /// Something stood, and a restart of the machine has taken all of it back.
     Restarted,
-    /// Steps stand.
+    /// Some steps were done in this run of the kernel and not taken back.
     Stands {
         /// Those that are not taken back yet, in the order of their doing.
         open: Vec<Intent>,
-        /// Why it cannot be told whether these are all of them; `None`: they are.
+        /// Why these may not be all of them; `None`: they are.
         doubt: Option<String>,
     },
 }
 
 impl Store {
-    /// What the files prove. They are only read; somebody who changes them at this moment may be seen half-way.
+    /// What the files prove. They are only read; a change at this moment may be seen half-way.
     ///
     /// # Errors
     /// A file cannot be read, is damaged, or contradicts the other.
@@ -47,12 +47,12 @@ impl Store {
         match standing {
             Ok(Some(standing)) if standing.boot_id != boot_id => match journal {
                 Ok(Some((journal, _))) if journal.header.boot_id == boot_id => Err(files
-                    .contradiction("its steps were done in this run of the machine, and standing.json says in an earlier one")),
+                    .contradiction("its steps are newer than the last restart, and standing.json is older")),
                 Ok(_) | Err(_) => Ok(Account::Restarted),
             },
             Ok(Some(standing)) => files.of_this_run(&standing, journal?),
             Ok(None) => match journal? {
-                // So it is left by whoever died at the beginning, or while all was forgotten.
+                // A process that died at the beginning, or while all was forgotten, leaves it so.
                 Some((journal, _)) if open_intents(&journal.entries).next().is_some() => {
                     Ok(files.of_journal(&journal, "standing.json is not there"))
                 }
@@ -84,14 +84,14 @@ impl Files<'_> {
             return Err(self.contradiction(why));
         };
         if journal.header.boot_id != self.boot_id {
-            let why = "it is of an earlier run of the machine, and standing.json of this one";
+            let why = "it is older than the last restart, and standing.json is newer";
             return Err(self.contradiction(why));
         }
         standing.seal.check(&journal, &bytes).map_err(|why| self.contradiction(&why))?;
         Ok(Account::Stands { open: open_intents(&journal.entries).cloned().collect(), doubt: None })
     }
 
-    /// The journal alone.
+    /// What the journal proves where `standing.json` is missing.
     fn of_journal(&self, journal: &Sound, why_alone: &str) -> Account {
         if journal.header.boot_id != self.boot_id {
             return Account::Restarted;
@@ -107,7 +107,7 @@ impl Files<'_> {
 }
 
 impl Account {
-    /// Why it cannot be told whether what stands is all that was set.
+    /// Why what stands may not be all that was set.
     pub fn doubt(&self) -> Option<&str> {
         match self {
             Account::Stands { doubt, .. } => doubt.as_deref(),

@@ -10,63 +10,80 @@ use crate::{ApplyError, JournalError};
 #[derive(Debug, thiserror::Error)]
 pub enum TransactionError {
     /// A file of the store.
-    #[error("could not {attempted} {}: {source}", path.display())]
+    #[error("{attempted} {}: {why}", path.display())]
     File {
-        /// "create", "write", …
+        /// A verb: "create", "write", …
         attempted: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        why: io::Error,
     },
     /// There is no room for the journal; nothing was changed.
-    #[error("could not make room for the journal in {}: {source}; nothing was changed", path.display())]
+    #[error("make room for the journal in {}: {why}; nothing was changed", path.display())]
     NoRoom {
-        /// The store.
+        /// The directory of the store.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        why: io::Error,
     },
     /// Another command works on it.
-    #[error("another `hostgap tune` is at work in {}; wait until it has ended", path.display())]
+    #[error("use {}: another `hostgap tune` is at work there", path.display())]
     InUse {
-        /// The store.
+        /// The directory of the store.
         path: PathBuf,
     },
     /// A tuning is active.
-    #[error("tuning {id} is active already, {phase}")]
+    #[error("begin a tuning: {id} is active already, {phase}")]
     Stands {
-        /// Its id.
+        /// The id of the one that stands.
         id: String,
         /// How far it is.
         phase: Phase,
     },
     /// No tuning is active.
-    #[error("there is no tuning that could be {what}")]
+    #[error("go on: there is no tuning that could be {what}")]
     Nothing {
-        /// "confirmed", "rolled back".
+        /// What was to be done: "confirmed", "rolled back", "watched over".
         what: &'static str,
     },
     /// The file that says how far it is cannot be understood.
-    #[error("{} is damaged: {why}", path.display())]
+    #[error("read the tuning: {} is damaged: {why}", path.display())]
     Damaged {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// The journal.
+    /// A journal cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A step; what was done before it was taken back, as `back` says.
     #[error("{why}")]
     Apply {
-        /// Why apply stopped.
+        /// The error of the step that failed.
         why: Box<ApplyError>,
         /// How taking back went.
         back: TakenBack,
     },
     /// The kernel.
-    #[error("could not {0}")]
+    #[error(transparent)]
     Kernel(#[from] linux::Error),
+}
+
+impl TransactionError {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            TransactionError::InUse { .. } => Some("wait until it has ended"),
+            TransactionError::Journal(error) => error.remedy(),
+            TransactionError::File { .. }
+            | TransactionError::NoRoom { .. }
+            | TransactionError::Stands { .. }
+            | TransactionError::Nothing { .. }
+            | TransactionError::Damaged { .. }
+            | TransactionError::Apply { .. }
+            | TransactionError::Kernel(_) => None,
+        }
+    }
 }

@@ -1,14 +1,14 @@
-//! A plan that stays only if somebody says so: applied, watched over, confirmed or taken back.
+//! A plan that stays only if it is confirmed: applied, watched over, confirmed or taken back.
 //!
-//! A [`Store`] is a directory that holds one transaction at a time: `lock` is held by whoever changes it, `standing.json`
-//! says how far it is, `journal` is the way back, `watch` is locked by the process that takes it back when nobody
-//! confirms it, and `last.json` tells how the one before ended.
+//! A [`Store`] is a directory that holds one transaction at a time: `lock` is held by the process that changes it,
+//! `standing.json` says how far it is, `journal` is the way back, `watch` is locked by the process that takes it back
+//! unless it is confirmed, and `last.json` says how the one before ended.
 //!
-//! The order in which the files are written is what makes it safe. `standing.json` and the journal are on disk, with room
-//! for all of it, before the watcher is started; the watcher says that it watches before the first step is done. So
-//! whatever dies, and when, there is a journal, and somebody who reads it: the watcher, or after its death too the next
-//! command. A restart of the machine takes all of it back by itself, since nothing here outlives the kernel; the journal
-//! does, with the boot id, so that the next command can say so.
+//! The order in which the files are written is what makes it safe. `standing.json` and the journal are on disk, with
+//! room for all of it, before the watcher is started; the watcher says that it watches before the first step is done.
+//! So whatever dies, and when, there is a journal, and a process that reads it: the watcher, or after its death too the
+//! next command. A restart of the machine takes all of it back by itself, since nothing here outlives the kernel; the
+//! journal does, with the boot id, so that the next command can say so.
 
 mod account;
 mod error;
@@ -25,13 +25,14 @@ pub use watch::{WatchEnd, Watcher};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::{Journal, Kernel, Placed, Plan, Undone, apply, boot, lock, undo::undo_since};
 use standing::Extent;
 
 /// How long another command may take until it is an error that it is there: undoing takes some milliseconds.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_WAIT: lock::Wait =
+    lock::Wait { patience: Some(Duration::from_secs(2)), pause: Duration::from_millis(20) };
 
 /// Where a transaction is kept.
 #[derive(Debug, Clone)]
@@ -39,7 +40,7 @@ pub struct Store {
     root: PathBuf,
 }
 
-/// The store, which nobody else changes meanwhile.
+/// The store, locked: no other process changes it meanwhile.
 #[derive(Debug)]
 pub struct Held {
     store: Store,
@@ -55,7 +56,7 @@ pub struct TakenBack {
     pub is_whole: bool,
     /// A restart of the machine had taken all of it back already.
     pub rebooted: bool,
-    /// Why it cannot be told whether these were all the steps.
+    /// Why these may not have been all the steps.
     pub doubt: Option<String>,
 }
 
@@ -65,7 +66,7 @@ impl Store {
         Store { root: root.into() }
     }
 
-    /// The directory.
+    /// The directory of its files.
     pub fn path(&self) -> &Path {
         &self.root
     }
@@ -83,7 +84,7 @@ impl Store {
         standing::read(&self.standing_path())
     }
 
-    /// How the last one ended; `None` if there was none, or nobody can tell.
+    /// How the last one ended; `None` if there was none, or if the file cannot be read.
     pub fn last(&self) -> Option<Ended> {
         standing::read_ended(&self.root.join("last.json"))
     }
@@ -98,19 +99,11 @@ impl Store {
     /// # Errors
     /// [`TransactionError::InUse`] after that time.
     pub fn hold(&self) -> Result<Held, TransactionError> {
-        let deadline = Instant::now() + LOCK_PATIENCE;
-        loop {
-            match self.try_hold()? {
-                Some(held) => return Ok(held),
-                None if Instant::now() > deadline => {
-                    return Err(TransactionError::InUse { path: self.root.clone() });
-                }
-                None => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
+        let held = LOCK_WAIT.until(|| false, || self.try_hold())?;
+        held.ok_or_else(|| TransactionError::InUse { path: self.root.clone() })
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     fn try_hold(&self) -> Result<Option<Held>, TransactionError> {
         fs::create_dir_all(&self.root).map_err(failed("create", &self.root))?;
         let path = self.root.join("lock");
@@ -128,7 +121,7 @@ impl Store {
 }
 
 impl Held {
-    /// The store.
+    /// The store that is held.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -149,16 +142,16 @@ impl Held {
             return Err(TransactionError::Stands { id: standing.id, phase: standing.phase });
         }
         let path = self.store.journal_path();
-        // Whoever forgot one that was taken back died before the journal was gone too.
+        // A process that forgot one that was taken back died before the journal was gone too.
         if Journal::open(&path).is_ok_and(|journal| journal.is_undone_since(0)) {
             self.forget()?;
         }
         if path.exists() {
-            let why = "a journal lies there and nothing says whose it is".to_owned();
+            let why = "found a journal without standing.json".to_owned();
             return Err(TransactionError::Damaged { path, why });
         }
         self.reserve(plan)?;
-        // The journal first: from here on whoever finds what stands and no journal knows that it was lost.
+        // The journal first: from here on, standing.json without a journal means that the journal was lost.
         let begun = Journal::create(&path).map_err(TransactionError::from).and_then(|journal| {
             let standing = Standing::begin(journal.seal(), cpu_latency_us, about)?;
             standing::write(&self.store.standing_path(), &standing)?;
@@ -216,7 +209,7 @@ impl Held {
     /// Lets it stay.
     ///
     /// # Errors
-    /// None stands that is unconfirmed, or the machine was started anew since, or the files do not prove it.
+    /// None stands that is unconfirmed, or the machine was restarted since, or the files do not prove it.
     pub fn confirm(&self) -> Result<Standing, TransactionError> {
         match (self.store.account()?, self.store.standing()?) {
             (Account::Stands { .. }, Some(standing)) => match standing.phase {
@@ -232,17 +225,17 @@ impl Held {
         }
     }
 
-    /// Takes it back, by the journal alone: all of it if somebody asks for that, otherwise only what does not stay without
-    /// whoever is at work. What somebody else has changed meanwhile is left alone.
+    /// Takes it back, by the journal alone: all of it if a user asks for that, otherwise only what is not
+    /// confirmed. What another program has changed meanwhile is left alone.
     ///
     /// # Errors
-    /// There is none, or [`Store::account`] cannot tell what stands. Nothing was changed then.
+    /// There is none, or [`Store::account`] cannot say what stands. Nothing was changed then.
     pub fn take_back(&self, kernel: &mut Kernel, why: Why) -> Result<TakenBack, TransactionError> {
         let doubt = match self.store.account()? {
             Account::Nothing => return Err(TransactionError::Nothing { what: "rolled back" }),
             Account::Restarted => {
                 let standing = self.store.standing().ok().flatten();
-                self.tell(&Ended::restarted(standing.as_ref(), why));
+                self.note_end(&Ended::restarted(standing.as_ref(), why));
                 self.forget()?;
                 return Ok(TakenBack { steps: Vec::new(), is_whole: true, rebooted: true, doubt: None });
             }
@@ -261,7 +254,8 @@ impl Held {
     /// # Errors
     /// The files cannot be removed.
     pub fn forget(&self) -> Result<(), TransactionError> {
-        // What says that it stands goes first: a journal that is left alone says itself whether all of it is taken back.
+        // What says that it stands goes first: a journal that is left alone says itself whether all of it is taken
+        // back.
         for path in [self.store.standing_path(), self.store.journal_path(), self.room_path()] {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -289,14 +283,14 @@ impl Held {
         drop(journal);
         if is_whole {
             let standing = self.store.standing().ok().flatten();
-            self.tell(&Ended::now(standing.as_ref(), extent, why, &steps, doubt.clone()));
+            self.note_end(&Ended::now(standing.as_ref(), extent, why, &steps, doubt.clone()));
             self.end(extent, standing)?;
         }
         Ok(TakenBack { steps, is_whole, rebooted: false, doubt })
     }
 
     /// How it ended is for people: that it cannot be written must not keep it from ending.
-    fn tell(&self, ended: &Ended) {
+    fn note_end(&self, ended: &Ended) {
         let _ = standing::write(&self.store.root.join("last.json"), ended);
     }
 
@@ -315,7 +309,7 @@ impl Held {
 }
 
 fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TransactionError {
-    move |source| TransactionError::File { attempted, path: path.to_owned(), source }
+    move |why| TransactionError::File { attempted, path: path.to_owned(), why }
 }
 
 /// The id of this run of the kernel.

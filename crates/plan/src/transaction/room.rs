@@ -18,9 +18,9 @@ impl Held {
     /// Room for the journal of a plan, before anything is done of it.
     pub(super) fn reserve(&self, plan: &Plan) -> Result<(), TransactionError> {
         let room = STEP_BYTES * plan.steps.len() as u64 + REST_BYTES;
-        self.make_room(room).map_err(|source| {
+        self.make_room(room).map_err(|why| {
             self.give_up_room();
-            TransactionError::NoRoom { path: self.store.root.clone(), source }
+            TransactionError::NoRoom { path: self.store.root.clone(), why }
         })
     }
 

@@ -22,7 +22,7 @@ pub struct Standing {
     pub id: String,
     /// The run of the kernel in which it was made: it does not outlive that.
     pub boot_id: String,
-    /// Seconds since 1970.
+    /// When it began, in seconds since 1970.
     pub since_unix_s: u64,
     /// How far it is.
     pub phase: Phase,
@@ -41,12 +41,12 @@ pub struct Standing {
 pub enum Phase {
     /// Its steps are being done.
     Applying,
-    /// Done, and taken back when nobody confirms it in time.
+    /// Done, and taken back unless it is confirmed in time.
     Unconfirmed {
         /// Until when, in nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
         deadline_ns: u64,
     },
-    /// It stays until somebody takes it back.
+    /// It stays until it is taken back by `rollback`.
     Confirmed,
     /// It stays, and more is being added to it.
     Extending {
@@ -58,7 +58,7 @@ pub enum Phase {
 /// How much of a transaction is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// All of it.
+    /// Every step of the journal.
     All,
     /// What was being added: this step and those after it.
     Addition {
@@ -74,20 +74,20 @@ pub struct Ended {
     pub schema: u32,
     /// Its id; empty if that could not be read any more.
     pub id: String,
-    /// Seconds since 1970.
+    /// When it ended, in seconds since 1970.
     pub at_unix_s: u64,
-    /// Why.
+    /// What made it end.
     pub why: Why,
     /// How many steps were taken back.
     pub steps: usize,
-    /// What was left as somebody else had set it, as command and what was found.
+    /// What was left because another program had changed it: the command, and what was found.
     pub left: Vec<(String, String)>,
-    /// The machine was started anew meanwhile, which took all of it back.
+    /// The machine was restarted meanwhile, which took all of it back.
     pub rebooted: bool,
     /// Only what was being added to it was taken back; the rest stands.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub addition: bool,
-    /// Why it cannot be told whether these were all of its steps.
+    /// Why these may not have been all of its steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
 }
@@ -96,15 +96,15 @@ pub struct Ended {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// Somebody asked for it.
+    /// A user asked for it.
     Asked,
-    /// Nobody confirmed it in time.
+    /// It was not confirmed in time.
     Unconfirmed,
-    /// Whoever applied it died before all was done.
+    /// The process that applied it died before all was done.
     Died,
-    /// A step failed.
+    /// A step failed, and those before it were undone at once.
     Failed,
-    /// The watcher was told to end, and nobody had confirmed it.
+    /// The watcher was asked to stop before it was confirmed.
     Unwatched,
 }
 
@@ -114,7 +114,7 @@ impl Standing {
         cpu_latency_us: Option<u32>,
         about: Value,
     ) -> Result<Standing, TransactionError> {
-        // Long enough to tell two of one machine apart; nobody has to guess it.
+        // Long enough that no two of one machine are the same; it is no secret.
         let id = format!("{:06x}", (linux::clock::now_ns() >> 10) & 0x00ff_ffff);
         let (boot_id, since_unix_s) = (this_boot()?, linux::clock::unix_s());
         Ok(Standing {
@@ -205,10 +205,10 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Why::Asked => "as asked",
-            Why::Unconfirmed => "since nobody confirmed it in time",
+            Why::Unconfirmed => "since it was not confirmed in time",
             Why::Died => "since the process that applied it died before all was done",
             Why::Failed => "since a step failed",
-            Why::Unwatched => "since its watcher was told to end before anybody had confirmed it",
+            Why::Unwatched => "since its watcher was asked to stop before it was confirmed",
         })
     }
 }

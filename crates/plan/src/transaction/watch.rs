@@ -1,17 +1,17 @@
-//! The watcher: a process of its own that takes a transaction back when nobody confirms it.
+//! The watcher: a process of its own that takes a transaction back unless it is confirmed.
 //!
 //! It shares nothing with the process that applies but the store, so that this may die at any moment. It acts on what
 //! the files say and holds the lock while it does.
 
 use std::fs::File;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linux::latency::{self, Hold};
 
-use super::{LOCK_PATIENCE, Phase, Store, TakenBack, TransactionError, Why, failed};
+use super::{LOCK_WAIT, Phase, Store, TakenBack, TransactionError, Why, failed};
 use crate::{Kernel, lock};
 
-/// Between two looks.
+/// How long to sleep between two looks at the files.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A process that watches, as others see it by its lock.
@@ -27,14 +27,14 @@ pub struct Watcher {
 /// Why a watcher ended.
 #[derive(Debug)]
 pub enum WatchEnd {
-    /// It was confirmed, or taken back by somebody.
+    /// It was confirmed, or taken back by another process.
     Settled,
     /// The watcher has taken it back.
     TakenBack(Why, TakenBack),
 }
 
 impl Watcher {
-    /// Becomes the watcher of what stands. From here on whoever applies may go on.
+    /// Becomes the watcher of what stands. From here on the process that applies may go on.
     ///
     /// # Errors
     /// Nothing stands, or it has a watcher.
@@ -44,20 +44,15 @@ impl Watcher {
         };
         let path = store.watch_path();
         // The watcher of one that was taken back a moment ago may not have seen that yet.
-        let deadline = Instant::now() + LOCK_PATIENCE;
-        let lock = loop {
-            match lock::try_exclusive(&path).map_err(failed("lock", &path))? {
-                Some(lock) => break lock,
-                None if Instant::now() > deadline => return Err(TransactionError::InUse { path }),
-                None => std::thread::sleep(PAUSE),
-            }
-        };
+        let taken = LOCK_WAIT.until(|| false, || lock::try_exclusive(&path));
+        let taken = taken.map_err(failed("lock", &path))?;
+        let lock = taken.ok_or(TransactionError::InUse { path })?;
         let hold = standing.cpu_latency_us.map(latency::hold).transpose()?;
         Ok(Watcher { store: store.clone(), id: standing.id, _lock: lock, hold })
     }
 
-    /// Watches until it is confirmed or taken back. `stop` tells that this process is to end: what is unconfirmed then is
-    /// taken back at once, since nobody would watch over it any more.
+    /// Watches until it is confirmed or taken back. When `stop` returns true, this process is to end: what is
+    /// unconfirmed is then taken back at once, since nothing would watch over it any more.
     ///
     /// # Errors
     /// It could not be taken back; the journal is kept.
@@ -71,7 +66,7 @@ impl Watcher {
                     Phase::Confirmed | Phase::Applying | Phase::Unconfirmed { .. } | Phase::Extending { .. },
                 ) => {}
             }
-            // Whoever changes anything has the lock: with it in hand, what the files say is how it is.
+            // Only the holder of the lock changes anything: with it in hand, what the files say is how it is.
             if self.reason(&stop).is_some()
                 && let Some(held) = self.store.try_hold()?
             {
@@ -90,7 +85,7 @@ impl Watcher {
         }
     }
 
-    /// Why it is to be taken back now, if it is: a reason to try for the lock, and for somebody who holds it to act.
+    /// Why it is to be taken back now, if it is: a reason to try for the lock, and to act with it.
     fn reason(&self, stop: &impl Fn() -> bool) -> Option<Why> {
         match self.phase()? {
             // If the lock is free, it is not whole and who was at it is dead.
@@ -103,8 +98,8 @@ impl Watcher {
         }
     }
 
-    /// How far the transaction is that is watched over; `None` if it is no more. A file that cannot be read is taken for one
-    /// that is unconfirmed and due: what cannot be told must not stay.
+    /// How far the transaction is that is watched over; `None` if it is no more. A file that cannot be read counts as
+    /// unconfirmed and due: what is in doubt must not stay.
     fn phase(&self) -> Option<Phase> {
         match self.store.standing() {
             Ok(Some(standing)) if standing.id == self.id => Some(standing.phase),

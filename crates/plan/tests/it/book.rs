@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use linux::{NetnsName, netns};
 use plan::{Book, BookError, Kernel, Place, Plan, Step, Undone, Unit, UnitState};
@@ -86,6 +87,30 @@ fn a_unit_that_was_left_standing_stands_until_it_is_ended() {
     assert_eq!(states(&book), standing);
     book.take_over("pod").unwrap().end().unwrap();
     assert_eq!(states(&book), []);
+}
+
+/// Whoever takes over what stands may be killed at any moment, so its file must say at every moment that it stands.
+#[test]
+fn the_owner_of_what_stands_is_never_unknown() {
+    const TAKEOVERS: usize = 2000;
+    let root = tempfile::tempdir().unwrap();
+    let book = Book::at(root.path());
+    book.begin_as("pod").unwrap().leave_standing("a pod").unwrap();
+    let path = root.path().join("pod/owner");
+    let text = fs::read_to_string(&path).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            }
+        });
+        for _ in 0..TAKEOVERS {
+            drop(book.take_over("pod").unwrap());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
 }
 
 #[test]

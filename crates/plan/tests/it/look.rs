@@ -293,7 +293,7 @@ fn another_program_beside_ours_is_named() {
                 .shell("tc -n HOME filter add dev own0 ingress prio 7 protocol all bpf bytecode '1,6 0 0 0'");
         }
     };
-    check_programs(add, "program from_wire at link own0 is now one of 2 programs or filters there");
+    check_programs(add, "program from_wire at link own0 is now one of 2 programs and filters of that link");
 }
 
 /// The pin of a bpf link stays when its network link is gone, and a new link of the same name has no program.

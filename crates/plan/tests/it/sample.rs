@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use bpf::forward::{Program, TunnelEnd};
 use ipnet::IpNet;
 use linux::netlink::{MetricValue, RouteMetric};
-use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
+use linux::nft::{
+    Base, Chain, ChainKind, Datum, Element, Family, Hook, Map, Match, Part, Rule, Table, Verdict,
+};
 use linux::qdisc::Tbf;
 use linux::{
     Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Qdisc, Route, VethPeer,
@@ -98,6 +100,19 @@ pub(crate) fn table(name: &str) -> Table {
     Table { family: Family::Ip, name: name.to_owned(), maps: Vec::new(), chains: vec![chain] }
 }
 
+/// A table with a map and a set.
+fn ports() -> Table {
+    let key = vec![Part::Protocol, Part::Dport];
+    let map = |name: &str, value| Map { name: name.to_owned(), key: key.clone(), value };
+    let maps = vec![map("ports", vec![Part::Daddr, Part::Dport]), map("taken", Vec::new())];
+    Table { family: Family::Ip, name: "hostgap-ports".to_owned(), maps, chains: Vec::new() }
+}
+
+fn element(map: &str, value: Vec<Datum>) -> Element {
+    let key = vec![Datum::Udp, Datum::Port(8080)];
+    Element { family: Family::Ip, table: "hostgap-ports".to_owned(), map: map.to_owned(), key, value }
+}
+
 fn cpus(list: &str) -> linux::CpuSet {
     list.parse().expect("a sound list")
 }
@@ -123,14 +138,28 @@ impl Sample {
         Place::Netns(self.made.clone())
     }
 
-    /// Every kind of step; some several times, since they differ by family, by place or by what was there.
+    /// Every kind of step; some several times, since they differ by family, by place or by what was there. What is shared
+    /// and what splices sockets has tests of its own.
     pub(crate) fn plan(&self) -> Plan {
         let mut plan = Plan::new();
         self.links(&mut plan);
         self.addresses_and_routes(&mut plan);
         self.tunnel_and_settings(&mut plan);
         self.programs(&mut plan);
+        self.elements(&mut plan);
         plan
+    }
+
+    /// Of a map and of a set. Last, since each takes several starts of nft, and tests of faults apply what comes before a
+    /// step once for each later one.
+    fn elements(&self, plan: &mut Plan) {
+        let home = self.home();
+        plan.push(&home, Step::AddNftTable(ports()));
+        plan.push(
+            &home,
+            Step::AddNftElement(element("ports", vec![Datum::Address(ip("10.244.1.2")), Datum::Port(80)])),
+        );
+        plan.push(&home, Step::AddNftElement(element("taken", Vec::new())));
     }
 
     /// Those of its steps that a shell can do without the binary that is built from this crate.

@@ -285,7 +285,7 @@ fn what_somebody_else_changes_is_left_to_them() {
     scene.apply(&first, parameter("2")).unwrap();
     let _ = testkit::shell(&format!("ip netns exec {} sysctl -qw {}=1", scene.name, KEY.replace('/', ".")));
     let error = scene.apply(&second, parameter("2")).unwrap_err().to_string();
-    assert!(error.contains("somebody has changed it since"), "{error}");
+    assert!(error.contains("was changed by another program; restore it first"), "{error}");
     second.take_back(&mut scene.kernel()).unwrap();
     second.end().unwrap();
     scene.take_back(first, &Undone::ChangedByOther { found: "1".into() });

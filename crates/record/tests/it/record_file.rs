@@ -263,11 +263,11 @@ fn what_a_later_version_wrote_is_refused_in_words() {
     });
     check_error(
         &newer,
-        "race.jsonl was written by hostgap 9.1.0 in schema 2; this hostgap reads schema 1, use a newer one",
+        "read race.jsonl: hostgap 9.1.0 wrote it in schema 2, and this hostgap reads schema 1",
     );
     let field = rewrite(&bytes, 3, |text| text.replacen("\"build\":0", "\"build\":0,\"moon\":\"full\"", 1));
     let message = read(&field).unwrap_err().to_string();
-    let start = "line 4 of race.jsonl (written by hostgap 0.0.0) cannot be read: unknown field `moon`";
+    let start = "read record race.jsonl: line 4, written by hostgap 0.0.0: unknown field `moon`";
     assert!(message.starts_with(start), "{message}");
 }
 
@@ -275,22 +275,22 @@ fn what_a_later_version_wrote_is_refused_in_words() {
 fn lines_that_do_not_belong_together_are_refused() {
     let lines = made::lines(2);
     let of = |picks: &[usize]| written(&picks.iter().map(|pick| lines[*pick].clone()).collect::<Vec<_>>());
-    check_error(&of(&[0, 1, 2, 0]), "line 4 of race.jsonl does not fit: it is a second header");
-    check_error(&of(&[0, 2, 2]), "line 3 of race.jsonl does not fit: the loads appear twice");
+    check_error(&of(&[0, 1, 2, 0]), "read record race.jsonl: line 4 does not fit: it is a second header");
+    check_error(&of(&[0, 2, 2]), "read record race.jsonl: line 3 does not fit: the loads appear twice");
     check_error(
         &of(&[0, 2, 4, 3]),
-        "line 4 of race.jsonl does not fit: round 0 is not later than the one before it",
+        "read record race.jsonl: line 4 does not fit: round 0 is not later than the one before it",
     );
     check_error(
         &of(&[0, 3]),
-        "line 2 of race.jsonl does not fit: round 0 has a trial of an unknown entrant or load",
+        "read record race.jsonl: line 2 does not fit: round 0 has a trial of an unknown entrant or load",
     );
     let mut strange = lines[..4].to_vec();
     let Some(Line::Round(round)) = strange.last_mut() else { panic!("there is a round") };
     round.broken.push(Broken { entrant: 3, why: String::new() });
     check_error(
         &written(&strange),
-        "line 4 of race.jsonl does not fit: in round 0 a candidate broke that is no entrant",
+        "read record race.jsonl: line 4 does not fit: in round 0 a candidate broke that is no entrant",
     );
     let profiled = |entrants: &[usize]| {
         let profiles = entrants.iter().map(|entrant| Line::Profile(made::profile(*entrant)));
@@ -298,13 +298,19 @@ fn lines_that_do_not_belong_together_are_refused() {
     };
     check_error(
         &profiled(&[3]),
-        "line 4 of race.jsonl does not fit: a profile is of an unknown entrant or load",
+        "read record race.jsonl: line 4 does not fit: a profile is of an unknown entrant or load",
     );
-    check_error(&profiled(&[0, 1, 0]), "line 6 of race.jsonl does not fit: a profile appears twice");
-    check_error(&of(&[0, 5, 2]), "line 3 of race.jsonl does not fit: it comes after the end of the race");
-    check_error(b"", "there is no race in race.jsonl: it is empty");
-    check_error(b"once upon a time\n", "there is no race in race.jsonl: its first line is cut or damaged");
-    check_error(b"once\nupon\n", "line 1 of race.jsonl is damaged: it is not a line of a record");
+    check_error(
+        &profiled(&[0, 1, 0]),
+        "read record race.jsonl: line 6 does not fit: a profile appears twice",
+    );
+    check_error(
+        &of(&[0, 5, 2]),
+        "read record race.jsonl: line 3 does not fit: it comes after the end of the race",
+    );
+    check_error(b"", "find a race in race.jsonl: it is empty");
+    check_error(b"once upon a time\n", "find a race in race.jsonl: its first line is cut or damaged");
+    check_error(b"once\nupon\n", "read record race.jsonl: line 1 is damaged: it is not a line of a record");
 }
 
 #[test]
@@ -343,13 +349,13 @@ fn a_round_that_was_taken_out_is_missed() {
     let twice = [&lines[..5], &lines[4..]].concat();
     check_error(
         &written(&twice),
-        "line 6 of race.jsonl does not fit: round 1 is not later than the one before it",
+        "read record race.jsonl: line 6 does not fit: round 1 is not later than the one before it",
     );
     let mut swapped = lines.clone();
     swapped.swap(4, 5);
     check_error(
         &written(&swapped),
-        "line 6 of race.jsonl does not fit: round 1 is not later than the one before it",
+        "read record race.jsonl: line 6 does not fit: round 1 is not later than the one before it",
     );
     let mut many = lines;
     many.insert(9, many[8].clone());
@@ -357,7 +363,7 @@ fn a_round_that_was_taken_out_is_missed() {
     round.round = u32::MAX;
     check_error(
         &written(&many),
-        "line 10 of race.jsonl does not fit: round 4294967295 is none of the 6 that were asked for",
+        "read record race.jsonl: line 10 does not fit: round 4294967295 is none of the 6 that were asked for",
     );
 }
 

@@ -1,7 +1,7 @@
 //! How a race that ends for what it sees went, and what another minute would bring.
 
 use record::{Leaving, Race, Statistic};
-use stats::Level;
+use stats::{Level, PRECISE_FROM};
 use verdict::Comparisons;
 
 use super::rates::UNITS_MAX;
@@ -72,7 +72,8 @@ fn pursuit(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize) 
     });
     let needed_s = open.zip(until).and_then(|((half_width_ln, seconds), until)| {
         let needed = stats::units_needed(units, half_width_ln, until.half_width_ln(), UNITS_MAX)?;
-        Some(f64::from(needed.saturating_sub(units)) * seconds)
+        // Narrow enough is believed only after some builds.
+        Some(f64::from(needed.max(PRECISE_FROM).saturating_sub(units)) * seconds)
     });
     Pursuit {
         candidate: race.header.entrants[entrant].name.clone(),

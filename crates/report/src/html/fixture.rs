@@ -7,7 +7,7 @@ mod cpus;
 mod figures;
 mod swept;
 
-use record::{Capacity, Counters, Experiment, Machine, Placement, Rate, Underlay, Workload};
+use record::{Capacity, Counters, Experiment, Machine, Placement, Rate};
 
 pub(super) use self::{course::course, cpus::by_cpu, swept::swept};
 
@@ -250,27 +250,10 @@ fn experiment() -> Experiment {
                 ..record::Candidate::default()
             })
             .collect(),
-        workload: Workload::default(),
         rates: vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
-        sweep: None,
         rounds: 30,
         builds: 6,
-        until: None,
-        budget_s: None,
-        slice_ms: 100,
-        warmup_ms: 20,
-        underlay: Underlay::default(),
-        placement: Placement::default(),
-        vm: None,
-        profile: false,
-        why_late: false,
-        by_cpu: false,
-        witness: true,
-        seed: None,
-        published: Vec::new(),
-        reading: String::new(),
-        reading_of: None,
-        quick: None,
+        ..Experiment::default()
     }
 }
 

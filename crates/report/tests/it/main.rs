@@ -13,6 +13,8 @@ mod late;
 #[cfg(test)]
 mod made;
 #[cfg(test)]
+mod oldest;
+#[cfg(test)]
 mod profile;
 #[cfg(test)]
 mod published;

@@ -56,8 +56,8 @@ fn against_the_schema(summary: &Summary) -> Vec<String> {
 
 #[test]
 fn who_differs_leaves_early_and_who_does_not_when_it_is_known() {
-    let contenders = vec![Truth::of("slow", 1.4), Truth::of("same", 1.0)];
-    let race = played(&plan(3, contenders), "10%");
+    let contenders = vec![Truth::of("slow", 1.8), Truth::of("same", 1.0)];
+    let race = played(&Plan { samples: 500, ..plan(3, contenders) }, "10%");
     let summary = analyse(&race);
     let until = summary.until.as_ref().unwrap();
     assert_eq!((until.ended, until.statistic), (Ended::Settled, None));
@@ -155,7 +155,7 @@ fn the_floor_of_the_statistic_that_was_asked_is_shown() {
 
 #[test]
 fn without_contenders_it_is_the_control_that_is_to_be_known() {
-    let summary = analyse(&played(&plan(7, vec![]), "10%"));
+    let summary = analyse(&played(&Plan { samples: 500, ..plan(7, vec![]) }, "10%"));
     let until = summary.until.as_ref().unwrap();
     assert_eq!(until.comparisons.len(), 2);
     assert!(until.comparisons.iter().all(|one| one.candidate == "host again" && one.why == Leaving::Precise));

@@ -79,9 +79,9 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(OLDEST, "32768 60999")]),
             reaches: Reaches::All,
             risk: Risk::Medium,
-            why: "The ports for outgoing connections. The usual 28232 per destination last for 470 connections \
-                  a second, since each stays taken for a minute; ports of services in the range must be \
-                  reserved.",
+            why: "The ports for outgoing connections. The usual 28232 per destination are enough for 470 \
+                  connections a second, since each stays in use for a minute after its end; ports of \
+                  services in the range must be reserved.",
             ..USUAL
         },
         Knob {

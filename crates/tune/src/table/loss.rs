@@ -57,8 +57,8 @@ pub(super) const FAMILY: Family = Family {
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "3")]),
             reaches: Reaches::All,
-            why: "3 probes for a loss at the end of an answer after two round trips, instead of waiting for \
-                  the time-out (tail loss probe). Guides that say 0 lengthen the tail.",
+            why: "3 repeats the end of an answer after two round trips without an acknowledgement, instead \
+                  of waiting for the time-out (tail loss probe). Guides that say 0 lengthen the tail.",
             ..USUAL
         },
         Knob {

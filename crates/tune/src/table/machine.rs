@@ -89,7 +89,8 @@ pub(super) const FAMILY: Family = Family {
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::NewConnections,
             risk: Risk::Medium,
-            why: "The same for reads, as the default of new sockets (SO_BUSY_POLL).",
+            why: "How long a read polls the card's queue before it sleeps, in microseconds: the default of \
+                  new sockets (SO_BUSY_POLL).",
             ..OF_MACHINE
         },
         Knob {

@@ -34,8 +34,8 @@ pub(super) const FAMILY: Family = Family {
             example: "1",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             risk: Risk::Medium,
-            why: "1 sends packets that may be fragmented on the way instead of finding out what fits; a detour \
-                  that is rarely needed.",
+            why: "1 turns path MTU discovery off: packets may be fragmented on the way. It is rarely \
+                  needed.",
             ..USUAL
         },
         Knob {

@@ -109,8 +109,9 @@ impl<'a> Log<'a> {
     fn close(&mut self, status: Option<i32>) {
         let Some(test) = self.tests.next() else { return };
         let verdict = libtest::verdict(status, &self.output, &self.skips);
-        let output = format!("{}exit status {status:?}", self.output);
-        self.lane.enter(test, Ended { verdict, time: self.since.elapsed(), output });
+        let time = self.since.elapsed();
+        let output = format!("{}{}", self.output, libtest::ending(status, time, TEST_TIME_MAX));
+        self.lane.enter(test, Ended { verdict, time, output });
     }
 
     /// Which test was running when the guest ended, with its last line; `None` if all have ended.

@@ -1,5 +1,7 @@
 //! Rules on the text of one source file.
 
+use super::changes;
+
 /// Longer files are tables, each named here with its reason beside it.
 const TABLES: [&str; 0] = [];
 const LINES_MAX: usize = 500;
@@ -13,34 +15,6 @@ const PROGRAMS: [&str; 5] = ["ip", "tc", "sysctl", "ethtool", "brctl"];
 const TALKERS: [&str; 3] = ["hostgap", "report", "xtask"];
 /// The crates that may have unsafe code, beside tests.
 const UNSAFE_HOMES: [&str; 2] = ["crates/linux/src/", "crates/bpf/src/"];
-
-/// Calls that change a machine, and where they are allowed: the modules over the kernel's interfaces, `plan`, and the
-/// exceptions that ARCHITECTURE.md names.
-const CHANGES: [&str; 12] = [
-    "Netns::create(",
-    "Netns::anonymous(",
-    "netns::delete(",
-    "sysctl::write(",
-    ".link_add(",
-    ".link_set_up(",
-    ".link_set_master(",
-    ".address_add(",
-    "nft::add(",
-    "pins::remove(",
-    "plan::by_hand(",
-    "plan::replace_programs(",
-];
-const CHANGERS: [&str; 8] = [
-    // Names them, above.
-    "crates/xtask/src/tidy/text.rs",
-    "crates/linux/src/",
-    "crates/plan/src/",
-    "crates/lab/src/proving.rs",
-    "crates/lab/src/home.rs",
-    "crates/vm/src/nic.rs",
-    "crates/hostgap/src/bpf.rs",
-    "crates/host/src/obstacle.rs",
-];
 
 /// The offences of the file at `path` (from the top of the checkout).
 pub(crate) fn check(path: &str, content: &str) -> Vec<String> {
@@ -93,8 +67,8 @@ fn offences_of_line(path: &str, line: &str, in_tests: bool) -> Vec<&'static str>
     if code.contains(concat!(".unw", "rap()")) {
         found.push("outside tests, expect() states the invariant");
     }
-    if CHANGES.iter().any(|call| code.contains(call)) && !CHANGERS.iter().any(|home| path.starts_with(home)) {
-        found.push("plan changes the machine; who else does is named in ARCHITECTURE.md and here");
+    if changes::offends(path, code) {
+        found.push("plan changes the machine; who else does is named in ARCHITECTURE.md and tidy/changes.rs");
     }
     if PROGRAMS.iter().any(|program| code.contains(&format!("Command::new(\"{program}\")"))) {
         found.push("the machine is changed through netlink and files, not by running commands");

@@ -57,7 +57,8 @@ fn place(interrupts: &[(u32, CpuSet)]) {
     interrupts.iter().for_each(|(number, cpus)| Interrupts::kernel().write_cpus(*number, cpus).unwrap());
 }
 
-/// All interrupts of a card on one CPU: they are found, spread over all, and are where they were when that is taken back.
+/// All interrupts of a card on one CPU: they are found, spread over all, and are where they were when that is taken
+/// back.
 #[test]
 fn interrupts_on_one_cpu_are_spread_and_come_back() {
     let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
@@ -89,7 +90,8 @@ fn interrupts_on_one_cpu_are_spread_and_come_back() {
     place(&at_first);
 }
 
-/// A ring that bursts do not fit into is found, made larger until they fit, and has its old size when that is taken back.
+/// A ring that bursts do not fit into is found, made larger until they fit, and has its old size when that is taken
+/// back.
 #[test]
 fn a_tiny_ring_is_made_larger_and_comes_back() {
     let Some(cards) = Cards::new("vmxnet3", "virtio_net") else { return };
@@ -147,7 +149,8 @@ fn queues_that_received(cards: &Cards, least: usize) -> Vec<u16> {
     changed()
 }
 
-/// A key of zeros hashes every flow to zero, so that all come to the first queue: the card heeds the key that it is told.
+/// A key of zeros hashes every flow to zero, so that all come to the first queue: the card heeds the key that it is
+/// told.
 #[test]
 fn a_key_is_previewed_heeded_and_taken_back() {
     let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
@@ -172,7 +175,7 @@ fn a_key_is_previewed_heeded_and_taken_back() {
     let commands = stdout(&look("show-commands", &zeros));
     assert!(commands.contains(&format!("ethtool -X {} hkey {zeros}\n", cards.home)), "{commands}");
     assert!(commands.contains(&format!("ethtool -N {} rx-flow-hash udp4 sd\n", cards.home)), "{commands}");
-    let short = format!("the hash key of {} has {} bytes, and this one has 2", cards.home, old.len());
+    let short = format!("the hash key of {} has {} bytes, the requested key has 2", cards.home, old.len());
     check(&look("plan", "00:00"), 2, &short);
     assert_eq!((key(), udp4()), (old.clone(), old_fields.clone()), "a plan changed something");
     let applied =
@@ -200,8 +203,8 @@ fn a_killed_apply_leaves_nothing_at_a_card() {
     testkit::shell("modprobe tcp_bbr; modprobe tcp_cubic");
     let profile = directory.path().join("every.toml");
     std::fs::write(&profile, every_knob()).unwrap();
-    // Of queues there are as many as the example says already, igb takes no 8 µs, a veth is not polled, and a profile leaves
-    // the disciplines of several queues alone.
+    // Of queues there are as many as the example says already, igb takes no 8 µs, a veth is not polled, and a profile
+    // leaves the disciplines of several queues alone.
     let sets = ["channels=1", "rss_indirection=1", "coalesce_rx_usecs=50", "threaded_napi=1", "qdisc=pfifo"];
     let asked: Vec<&str> =
         sets.iter().flat_map(|set| ["--set", set]).chain([profile.to_str().unwrap()]).collect();

@@ -176,7 +176,7 @@ fn a_changed_digit_is_no_restart() {
     ground.write_standing(|standing| {
         standing.insert("boot_id".to_owned(), other.into()).unwrap();
     });
-    let says = "its steps were done in this run of the machine, and standing.json says in an earlier one";
+    let says = "its steps are newer than the last restart, and standing.json is older";
     let told = stdout(&ground.tune("status", &[]));
     assert!(told.contains(says) && told.contains("tcp_mtu_probing=1"), "{told}");
     for refused in [
@@ -236,7 +236,7 @@ fn another_s_journal_is_not_taken_for_its_own() {
     let boot_id = ground.write("boot_id", &format!("{EARLIER}\n"));
     std::fs::remove_file(&journal).unwrap();
     drop(plan::Journal::create_with_boot_id(&journal, boot_id.as_ref()).unwrap());
-    check(&ground.tune("rollback", &[]), 1, "it is of an earlier run of the machine");
+    check(&ground.tune("rollback", &[]), 1, "it is older than the last restart");
     assert_eq!(ground.sysctl("net/core/somaxconn"), "8192");
     std::fs::write(&journal, own).unwrap();
     check(&ground.tune("rollback", &[]), 0, "");

@@ -95,7 +95,11 @@ fn with_the_watcher_dead_too_the_next_command_takes_it_back() {
     assert!(told.contains("NOT WATCHED: its watcher has died"), "{told}");
     // The time is over.
     ground.write_standing(|standing| standing["phase"]["unconfirmed"]["deadline_ns"] = 1.into());
-    check(&ground.apply(&["--set", "tcp_mtu_probing=1"]), 0, "was undone, since nobody confirmed it in time");
+    check(
+        &ground.apply(&["--set", "tcp_mtu_probing=1"]),
+        0,
+        "was undone, since it was not confirmed in time",
+    );
     assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after all");

@@ -4,8 +4,8 @@ use linux::sysctl::Key;
 
 use crate::error::StepError;
 
-/// Parameters that name a program which the kernel starts as root, or say which modules and programs it takes: nothing of
-/// a network needs them, and whoever can have them written has the machine.
+/// Parameters that name a program which the kernel starts as root, or say which modules and programs it takes: nothing
+/// of a network needs them, and a program that can have them written owns the machine.
 ///
 /// Source: Documentation/admin-guide/sysctl/kernel.rst, fs.rst.
 const CODE: &[&str] = &[

@@ -1,0 +1,182 @@
+//! The witness of stalls: what it takes for one, and what not.
+
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use bpf::witness::{Seen, Senses, Stall, Witness};
+use libbpf_rs::{Object, ObjectBuilder, ProgramMut, TC_INGRESS, TcHookBuilder};
+use linux::cpu::{self, Scheduling};
+use linux::perf::Ticker;
+use linux::{CpuSet, clock};
+use testkit::World;
+
+const SENSES: Senses = Senses { period_ns: 500_000, late_ns: 60_000, stolen_ns: 50_000 };
+
+fn all() -> CpuSet {
+    cpu::online().unwrap()
+}
+
+/// Looks until what was seen is enough.
+fn look_until(witness: &Witness, seen: &mut Seen, enough: impl Fn(&Seen) -> bool) {
+    loop {
+        witness.look(seen).unwrap();
+        if enough(seen) {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn every_cpu_is_seen_until_it_stops() {
+    let witness = Witness::new(&all(), SENSES).unwrap();
+    let mut seen = Seen::default();
+    witness.look(&mut seen).unwrap();
+    assert_eq!((seen.ticks, seen.until_ns), (0, 0), "it watches before it was started");
+    let begun_ns = clock::now_ns();
+    witness.start().unwrap();
+    // The earliest of all CPUs' last ticks is there only if all have ticked.
+    look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 20 * SENSES.period_ns);
+    assert!(seen.ticks >= 20 && seen.until_ns <= clock::now_ns());
+    witness.stop().unwrap();
+    witness.look(&mut seen).unwrap();
+    let (ticks, stopped_ns) = (seen.ticks, clock::now_ns());
+    while clock::now_ns() < stopped_ns + 10 * SENSES.period_ns {
+        thread::yield_now();
+    }
+    witness.look(&mut seen).unwrap();
+    assert_eq!(seen.ticks, ticks, "it watches after it was stopped");
+    // What was seen is forgotten, and the time between is no stall.
+    let again_ns = clock::now_ns();
+    witness.start().unwrap();
+    let mut fresh = Seen::default();
+    look_until(&witness, &mut fresh, |seen| seen.until_ns > again_ns);
+    assert!(fresh.stalls.iter().all(|stall| stall.from_ns >= again_ns), "{:?}", fresh.stalls);
+    witness.stop().unwrap();
+}
+
+/// How much of a time a CPU stood still, by what the witness saw.
+fn stalled_ns(stalls: &[Stall], cpu: u16) -> u64 {
+    stalls.iter().filter(|stall| stall.cpu == cpu).map(|stall| stall.late_ns).sum()
+}
+
+#[test]
+fn a_cpu_that_is_busy_does_not_stand_still() {
+    let cpus = all();
+    let busy = cpus.iter().max().unwrap();
+    let witness = Witness::new(&cpus, SENSES).unwrap();
+    // A real-time task that never sleeps keeps every other task from the CPU, ours that would be woken among them.
+    let attempt = || {
+        thread::scope(|scope| {
+            let spinner = scope.spawn(|| {
+                cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
+                cpu::set_current_thread_scheduling(Scheduling::Fifo(50)).unwrap();
+                let mut seen = Seen::default();
+                let begun_ns = clock::now_ns();
+                witness.start().unwrap();
+                look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 40 * SENSES.period_ns);
+                witness.stop().unwrap();
+                (clock::now_ns() - begun_ns, stalled_ns(&seen.stalls, busy))
+            });
+            spinner.join().unwrap()
+        })
+    };
+    // The machine may stand still at the same time, but not each time.
+    let attempts: Vec<(u64, u64)> = (0..20).map(|_| attempt()).collect();
+    assert!(attempts.iter().any(|(spun_ns, stalled_ns)| stalled_ns * 4 < *spun_ns), "{attempts:?}");
+}
+
+/// Compiles the programs that keep a CPU for three milliseconds.
+fn keepers() -> Object {
+    let object = std::env::temp_dir().join(format!("hgt-stopped-{}.o", std::process::id()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/stopped.bpf.c");
+    let machine = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let compiled = Command::new("clang")
+        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", &machine, "-c"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&object)
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let loaded = ObjectBuilder::default().open_file(&object).unwrap().load().unwrap();
+    std::fs::remove_file(&object).unwrap();
+    loaded
+}
+
+fn program<'a>(keepers: &'a Object, name: &str) -> ProgramMut<'a> {
+    keepers.progs_mut().find(|program| program.name() == name).unwrap()
+}
+
+/// A stall that is most of the three milliseconds.
+fn is_long(stall: &Stall, cpu: u16) -> bool {
+    stall.cpu == cpu && stall.late_ns >= 2_000_000
+}
+
+#[test]
+fn a_softirq_of_any_length_is_no_stall() {
+    let cpus = all();
+    let busy = cpus.iter().max().unwrap();
+    let witness = Witness::new(&cpus, SENSES).unwrap();
+    let keepers = keepers();
+    let world = World::new();
+    const PACKETS: usize = 20;
+    let (spent_ns, seen) = world
+        .add("busy")
+        .run(|| {
+            linux::netlink::Netlink::open().unwrap().link_set_up(1, true).unwrap();
+            let hook = TcHookBuilder::new(program(&keepers, "busy").as_fd())
+                .ifindex(1)
+                .handle(1)
+                .priority(1)
+                .hook(TC_INGRESS);
+            let mut hook = hook;
+            hook.create().unwrap();
+            hook.attach().unwrap();
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            // A packet over the loopback is received by a softirq of the CPU that sends it.
+            cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
+            let mut seen = Seen::default();
+            witness.start().unwrap();
+            let begun_ns = clock::now_ns();
+            for _ in 0..PACKETS {
+                socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+                socket.recv(&mut [0; 8]).unwrap();
+            }
+            let ended_ns = clock::now_ns();
+            look_until(&witness, &mut seen, |seen| seen.until_ns > ended_ns);
+            witness.stop().unwrap();
+            (ended_ns - begun_ns, seen)
+        })
+        .unwrap();
+    assert!(spent_ns > PACKETS as u64 * 3_000_000, "the program ran for each packet: {spent_ns} ns");
+    let long = seen.stalls.iter().filter(|stall| is_long(stall, busy)).count();
+    assert!(long * 2 < PACKETS, "{long} of {PACKETS}: {:?}", seen.stalls);
+}
+
+#[test]
+fn a_cpu_that_runs_nothing_stands_still() {
+    let cpus = all();
+    let stopped = cpus.iter().max().unwrap();
+    let witness = Witness::new(&cpus, SENSES).unwrap();
+    // No multiple of the witness' period, so that one of its ticks falls into each stop.
+    let ticker = Ticker::open(stopped, 20_123_457).unwrap();
+    let keepers = keepers();
+    let link = program(&keepers, "stopped").attach_perf_event(ticker.as_raw_fd()).unwrap();
+    let mut seen = Seen::default();
+    witness.start().unwrap();
+    ticker.start().unwrap();
+    look_until(&witness, &mut seen, |seen| {
+        seen.stalls.iter().filter(|stall| is_long(stall, stopped)).count() >= 3
+    });
+    ticker.stop().unwrap();
+    witness.stop().unwrap();
+    drop(link);
+    assert!(
+        seen.stalls.iter().all(|stall| stall.to_ns > stall.from_ns + SENSES.period_ns || stall.late_ns == 0)
+    );
+    assert_eq!(seen.lost, 0);
+}

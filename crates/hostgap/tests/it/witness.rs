@@ -1,0 +1,59 @@
+//! What the witness of the machine's stalls excuses, and what not.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::load::{end, serve};
+use crate::turn::{Turn, json, turn};
+
+/// A run of two seconds in which the machine ran its CPUs for at least a thousand requests.
+fn witnessed(turn: &Turn, url: &str) -> Value {
+    let args = ["--rate", "1000", "--duration", "2s", "--warmup", "0s", "--timeout", "10s", "--json"];
+    loop {
+        let value = json(&turn.hostgap(&[&["load", url], &args[..]].concat()));
+        let seen = &value["witnessed"];
+        assert!(seen["intended"].as_u64() <= value["intended"].as_u64(), "{value}");
+        assert!(seen["left_out_ns"].as_u64() <= Some(2_000_000_000), "{value}");
+        if !seen["response_ns"]["p99"].is_null() {
+            return value;
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_slow_at_times_is_not_excused() {
+    let turn = turn();
+    for (delay, ns) in
+        [("98%:0ms,2%:200us", 200_000), ("98%:0ms,2%:1ms", 1_000_000), ("98%:0ms,2%:5ms", 5_000_000)]
+    {
+        let (server, url) = serve(&turn, &["--delay", delay]);
+        let value = witnessed(&turn, &url);
+        let p99 = value["witnessed"]["response_ns"]["p99"].as_u64();
+        assert!(p99 >= Some(ns), "{delay}: {value}");
+        end(server, Signal::TERM);
+    }
+}
+
+#[test]
+fn a_server_that_stands_still_by_itself_is_not_excused() {
+    let turn = turn();
+    // A tenth of the requests waits for up to 40 ms, and so a hundredth for more than 36.
+    let (server, url) = serve(&turn, &["--freeze", "40ms/400ms"]);
+    let value = witnessed(&turn, &url);
+    assert!(value["witnessed"]["response_ns"]["p99"].as_u64() > Some(20_000_000), "{value}");
+    end(server, Signal::TERM);
+}
+
+#[test]
+fn nothing_watches_where_it_is_not_wanted() {
+    let turn = turn();
+    let (server, url) = serve(&turn, &[]);
+    let run = |args: &[&str]| {
+        let usual = ["--duration", "100ms", "--warmup", "0s", "--timeout", "10s", "--json"];
+        json(&turn.hostgap(&[&["load", &url], &usual[..], args].concat()))["witnessed"].clone()
+    };
+    assert!(run(&["--rate", "1000"]).is_object());
+    assert!(run(&["--rate", "1000", "--no-witness"]).is_null());
+    assert!(run(&["--rate", "max"]).is_null(), "without a rate no request is due at an instant");
+    end(server, Signal::TERM);
+}

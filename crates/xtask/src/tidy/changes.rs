@@ -1,0 +1,109 @@
+//! Which files may call what changes a machine: `plan`, and the exceptions that ARCHITECTURE.md names.
+
+/// The modules over the kernel's interfaces, `plan`, and this list itself.
+const EVERYTHING: [&str; 4] =
+    ["crates/linux/src/", "crates/bpf/src/", "crates/plan/src/", "crates/xtask/src/tidy/changes.rs"];
+
+/// A namespace without a name, to try something in or for the cards of a guest.
+const UNNAMED: &[&str] =
+    &["crates/lab/src/proving.rs", "crates/vm/src/nic.rs", "crates/host/src/obstacle.rs"];
+const PROVING: &[&str] = &["crates/lab/src/proving.rs"];
+const NIC: &[&str] = &["crates/vm/src/nic.rs"];
+const PLAN: &[&str] = &[];
+
+/// Every function of `linux` and `bpf` that changes a machine, as it is called, and the files beside [`EVERYTHING`]
+/// that may call it. A method with a general name is listed with what it is called on.
+const CHANGES: &[(&str, &[&str])] = &[
+    ("Netns::create(", PLAN),
+    ("Netns::anonymous(", UNNAMED),
+    ("netns::delete(", &["crates/lab/src/home.rs"]),
+    (".link_add(", &["crates/lab/src/proving.rs", "crates/vm/src/nic.rs"]),
+    (".link_del(", PLAN),
+    (".link_move(", PLAN),
+    (".link_set_up(", &["crates/lab/src/proving.rs", "crates/vm/src/nic.rs"]),
+    (".link_set_mtu(", PLAN),
+    (".link_set_master(", NIC),
+    (".link_set_hairpin(", PLAN),
+    (".link_set_gso_max_segs(", PLAN),
+    (".address_add(", PROVING),
+    (".address_del(", PLAN),
+    (".route_add(", PLAN),
+    (".route_del(", PLAN),
+    (".route_set_metric(", PLAN),
+    (".neighbour_add(", PLAN),
+    (".neighbour_del(", PLAN),
+    (".fdb_add(", PLAN),
+    (".fdb_del(", PLAN),
+    (".set_root_qdisc(", PLAN),
+    (".restore_root_qdisc(", PLAN),
+    (".delete_root_qdisc(", PLAN),
+    ("sysctl::write(", NIC),
+    (".write_queue_cpus(", PLAN),
+    (".write_queue_flows(", PLAN),
+    (".write_attribute(", PLAN),
+    (".write_hash_fields(", PLAN),
+    (".write_hash_key(", PLAN),
+    (".write_indirection(", PLAN),
+    ("ethtool()?.write(", PLAN),
+    ("Interrupts::kernel().write_cpus(", PLAN),
+    ("Debugfs::kernel().write(", PLAN),
+    ("Modules::kernel().write(", PLAN),
+    ("Cgroup::named(", PLAN),
+    // It counts for the whole machine as long as it is held.
+    ("latency::hold(", PLAN),
+    ("nft::add(", PLAN),
+    ("nft::delete(", PLAN),
+    ("nft::add_element(", PLAN),
+    ("nft::delete_element(", PLAN),
+    ("process::kill_in(", &["crates/lab/src/home/sweep.rs"]),
+    ("bpf::attach(", PLAN),
+    ("bpf::detach(", PLAN),
+    ("bpf::remove_qdisc(", PLAN),
+    ("pins::make(", PLAN),
+    ("pins::remove(", &["crates/lab/src/home.rs", "crates/hostgap/src/bpf.rs"]),
+    ("forward::load(", PLAN),
+    ("forward::replace(", PLAN),
+    ("forward::add_", PLAN),
+    ("forward::remove_", PLAN),
+    ("forward::set_prefixes(", PLAN),
+    ("splice::load(", PLAN),
+    ("splice::attach(", &["crates/hostgap/src/bpf.rs"]),
+    ("splice::detach(", PLAN),
+    ("splice::remove(", PLAN),
+    ("splice::add_member(", PLAN),
+    ("splice::remove_member(", PLAN),
+    // plan without a journal.
+    (
+        "plan::by_hand(",
+        &["crates/lab/src/proving.rs", "crates/host/src/obstacle.rs", "crates/hostgap/src/bpf.rs"],
+    ),
+    ("plan::replace_programs(", &["crates/hostgap/src/bpf.rs"]),
+];
+
+/// Programs that change a machine when they are run.
+const PROGRAMS: &[(&str, &[&str])] = &[("Command::new(\"systemctl\")", &["crates/host/src/keep.rs"])];
+
+/// Whether the code of a line calls what this file may not call.
+pub(super) fn offends(path: &str, code: &str) -> bool {
+    if EVERYTHING.iter().any(|home| path.starts_with(home)) {
+        return false;
+    }
+    let may = |homes: &[&str]| homes.contains(&path);
+    CHANGES.iter().chain(PROGRAMS).any(|(call, homes)| code.contains(call) && !may(homes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_has_its_files() {
+        assert!(!offends("crates/plan/src/steps/link.rs", "netlink.link_del(index)?"));
+        assert!(!offends("crates/vm/src/nic.rs", "netlink.link_add(&link)?"));
+        assert!(offends("crates/vm/src/nic.rs", "netlink.link_del(index)?"));
+        assert!(offends("crates/lab/src/home.rs", "linux::process::kill_in(&inodes)?"));
+        assert!(!offends("crates/lab/src/home/sweep.rs", "linux::process::kill_in(&inodes)?"));
+        assert!(offends("crates/host/src/proposal.rs", "Command::new(\"systemctl\")"));
+        assert!(!offends("crates/lab/src/race.rs", "netlink.links()?"));
+    }
+}
