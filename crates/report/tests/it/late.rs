@@ -17,10 +17,10 @@ fn late(entrant: usize) -> Late {
         entrant,
         load: 1,
         unwatched: histogram(&[(60_000, 99_000), (500_000, 1_000)]),
-        watched: histogram(&[(61_000, 99_000), (500_000, 800), (203_000_000, 200)]),
+        watched: histogram(&[(61_000, 98_990), (500_000, 810), (203_000_000, 200)]),
         medians_ns: (0..8).map(|visit| (60_000, 60_900 + 50 * visit)).collect(),
         causes: [
-            (Cause::Softirq, histogram(&[(500_000, 800)])),
+            (Cause::Softirq, histogram(&[(500_000, 810)])),
             (Cause::TimeOut, histogram(&[(203_000_000, 200)])),
         ]
         .into(),
@@ -40,9 +40,9 @@ fn race() -> Race {
 fn the_table_says_whose_a_percentile_is_and_names_time_outs() {
     let text = table(&analyse(&race()), Style { colour: false, width: 100 });
     let block = text.split_once("Why answers are late").expect("it is there").1;
-    assert!(block.contains("p99     500 µs  long softirq 100 %"), "{block}");
-    assert!(block.contains("p99.9    203 ms  retransmission time-out 100 %"), "{block}");
     let words = block.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("p99 500 µs long softirq 100 %"), "{words}");
+    assert!(words.contains("p99.9 203 ms retransmission time-out 100 %"), "{words}");
     assert!(
         words.contains("200 answers took 190 ms or more, 200 of them because of TCP's time-out"),
         "{words}"
