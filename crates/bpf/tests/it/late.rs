@@ -1,5 +1,7 @@
 //! Events behind late answers, on real connections whose packets are dropped and whose server takes its time.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;

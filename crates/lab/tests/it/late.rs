@@ -26,7 +26,8 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
         nginx,
         own: "unused".into(),
         cpus: cpu::allowed().unwrap(),
-        scheduling: Scheduling::Normal,
+        // Before whatever else a busy machine runs, so that only what is planted takes their CPUs.
+        scheduling: Scheduling::Fifo(10),
         stop: Arc::default(),
     };
     let mut experiment = Experiment {

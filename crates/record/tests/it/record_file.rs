@@ -77,11 +77,11 @@ fn late_answers_follow_the_rounds_and_a_race_without_them_is_written_as_ever() {
     };
     check_error(
         &of(&[3]),
-        "line 4 of race.jsonl does not fit: late answers are of an unknown entrant or load",
+        "read record race.jsonl: line 4 does not fit: late answers are of an unknown entrant or load",
     );
     check_error(
         &of(&[0, 0]),
-        "line 5 of race.jsonl does not fit: late answers of an entrant at a load appear twice",
+        "read record race.jsonl: line 5 does not fit: late answers of an entrant at a load appear twice",
     );
     assert_eq!(read(&of(&[0])).unwrap().missing_rounds(), [0..=0], "they come after all rounds");
 }
