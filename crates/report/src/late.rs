@@ -106,6 +106,10 @@ pub(crate) fn name(cause: Cause) -> &'static str {
     }
 }
 
+/// A median that watching surely made so many times as long is that of another load. What the programs do themselves takes
+/// a few per cent; more comes of queues.
+const COST_MAX: f64 = 1.15;
+
 /// What is to be known beside the shares, each as a clause.
 pub(crate) fn told(candidate: &LateAnswers) -> Vec<String> {
     let mut told = Vec::new();
@@ -129,6 +133,12 @@ pub(crate) fn told(candidate: &LateAnswers) -> Vec<String> {
     }
     if let Some(cost) = &candidate.cost {
         told.push(format!("watching changed the median by {}", figures::change_within(cost)));
+        if cost.low > COST_MAX {
+            told.push(
+                "at this rate it pushed the path towards its limit: the shares are those of such a path"
+                    .to_owned(),
+            );
+        }
     }
     if candidate.lost_events > 0 {
         told.push(format!("{} lost: shares are too small", counted(candidate.lost_events, "event")));
