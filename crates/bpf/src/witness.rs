@@ -10,10 +10,10 @@
 //! Nothing is pinned: it ends with its owner, also with one that is killed.
 
 use std::mem::{MaybeUninit, offset_of};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, ProgramMut, RingBufferBuilder};
 use linux::perf::Ticker;
 use linux::{CpuSet, Result};
 
@@ -125,8 +125,11 @@ impl Witness {
         ffi::listen();
         let tickers: Vec<Ticker> =
             cpus.iter().map(|cpu| Ticker::open(cpu, senses.period_ns)).collect::<Result<_>>()?;
-        let (links, stalls, sightings) = load(cpus, senses, &tickers)
+        let clocks = tickers.iter().map(Ticker::duplicate).collect::<Result<_>>()?;
+        let (links, stalls, sightings) = load(cpus, senses, clocks)
             .map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
+        // libbpf starts a clock when it hangs a program at it.
+        tickers.iter().try_for_each(Ticker::stop)?;
         Ok(Witness { cpus: cpus.clone(), senses, tickers, _links: links, stalls, sightings })
     }
 
@@ -205,10 +208,17 @@ impl Witness {
     }
 }
 
+/// Lets a clock call the program. The bpf link closes the clock's descriptor when it goes.
+fn hang(program: &ProgramMut<'_>, clock: OwnedFd) -> libbpf_rs::Result<Link> {
+    let link = program.attach_perf_event(clock.as_raw_fd())?;
+    let _the_links = clock.into_raw_fd();
+    Ok(link)
+}
+
 fn load(
     cpus: &CpuSet,
     senses: Senses,
-    tickers: &[Ticker],
+    clocks: Vec<OwnedFd>,
 ) -> libbpf_rs::Result<(Vec<Link>, MapHandle, MapHandle)> {
     let mut object = MaybeUninit::uninit();
     let mut open = skeleton::WitnessSkelBuilder::default().open(&mut object)?;
@@ -219,8 +229,10 @@ fn load(
     let last = cpus.iter().max().unwrap_or(0);
     open.maps.sightings.set_max_entries(u32::from(last) + 1)?;
     let skeleton = open.load()?;
-    let attach = |ticker: &Ticker| skeleton.progs.witness_tick.attach_perf_event(ticker.as_raw_fd());
-    let links = tickers.iter().map(attach).collect::<libbpf_rs::Result<_>>()?;
+    let links = clocks
+        .into_iter()
+        .map(|clock| hang(&skeleton.progs.witness_tick, clock))
+        .collect::<libbpf_rs::Result<_>>()?;
     let stalls = MapHandle::try_from(&skeleton.maps.stalls)?;
     let sightings = MapHandle::try_from(&skeleton.maps.sightings)?;
     Ok((links, stalls, sightings))

@@ -16,7 +16,6 @@ use load::{Client, Exchange, Outcome};
 use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
 use stats::Random;
 
-use crate::profile::highest;
 use crate::topology::SERVER_PORT;
 use crate::trial::{Method, broken, kept_from_running, run, run_with_log, warmup};
 use crate::{Event, LabError, Standing};
@@ -86,7 +85,21 @@ struct Watch<'a> {
     method: &'a Method,
 }
 
-/// Visits all candidates, in shuffled order, several times, at the highest rate of each body size. `None` if asked to
+/// The lowest rate of each body size. Without a rate no request is due, and so none is late.
+fn lowest(loads: &[Load]) -> Vec<usize> {
+    let mut least: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
+    for (index, load) in loads.iter().enumerate() {
+        let Some(rate) = load.rate_per_s else { continue };
+        let entry = least.entry(load.body_bytes).or_insert((rate, index));
+        if rate < entry.0 {
+            *entry = (rate, index);
+        }
+    }
+    least.into_values().map(|(_, index)| index).collect()
+}
+
+/// Visits all candidates, in shuffled order, several times, at the lowest rate of each body size: the programs cost
+/// a dear path so much that at a higher one it would show its own queue. `None` if asked to
 /// stop.
 pub(crate) fn late(
     runners: &mut [(usize, Standing)],
@@ -102,9 +115,7 @@ pub(crate) fn late(
         reasons: bpf::late::drop_reasons()?.into_iter().collect(),
         method,
     };
-    // Without a rate no request is due, and so none is late.
-    let loads_at: Vec<usize> =
-        highest(loads).into_iter().filter(|load| loads[*load].rate_per_s.is_some()).collect();
+    let loads_at = lowest(loads);
     let total = VISITS * loads_at.len() * runners.len();
     let mut courses: BTreeMap<(usize, usize), Course> = BTreeMap::new();
     let mut done = 0;
@@ -294,4 +305,17 @@ fn answers(exchanges: &[Exchange], clients: &[Client], method: &Method) -> Vec<A
         }
     };
     answered.map(answer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_rate_of_each_size_is_watched() {
+        let load = |body_bytes, rate_per_s| Load { body_bytes, rate_per_s, of_capacity: None };
+        let loads = [load(100, None), load(100, Some(50.0)), load(4096, Some(20.0)), load(100, Some(30.0))];
+        assert_eq!(lowest(&loads), [3, 2]);
+        assert_eq!(lowest(&[load(100, None)]), [] as [usize; 0]);
+    }
 }

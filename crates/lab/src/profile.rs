@@ -152,7 +152,7 @@ fn empty(entrant: usize, load: usize, cpus: &CpuSet) -> Profile {
 
 /// The load with the highest rate of each body size, as indexes, in order; the one without a rate, where there is no
 /// other.
-pub(crate) fn highest(loads: &[Load]) -> Vec<usize> {
+fn highest(loads: &[Load]) -> Vec<usize> {
     let mut best: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
     for (index, load) in loads.iter().enumerate() {
         let rate = load.rate_per_s.unwrap_or(0.0);

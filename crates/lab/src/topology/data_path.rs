@@ -114,8 +114,8 @@ mod tests {
         let tunnel = refused("bridge+vxlan", Side::Client, Placement::TwoNodes);
         assert_eq!(
             tunnel,
-            "bridge+vxlan with the client alone in a container: packets of a pod to another node's own address do \
-             not enter the tunnel"
+            "plan a topology: bridge+vxlan with the client alone in a container: packets of a pod to another node's own \
+             address do not enter the tunnel"
         );
         let programs = refused("ebpf+direct", Side::Server, Placement::TwoNodes);
         assert!(programs.contains("takes the kernel's path"), "{programs}");

@@ -1,4 +1,4 @@
-//! Planted causes of late answers, each of which the race names. A test asks which cause leads, never how long something
+//! Planted causes of late answers, each of which the race names. A test asks which cause is named, never how long something
 //! took. Lost packets cannot be planted here: rules in a namespace of a race are another path to it. Their events are
 //! tested where they come from, in `bpf`.
 
@@ -66,11 +66,14 @@ fn by_cause(late: &[Late]) -> BTreeMap<Cause, u64> {
     sums
 }
 
+/// A cause is named, and for more answers than those that it could be taken for. Other causes may be at work on the
+/// machine at the same time.
 #[track_caller]
-fn leads(late: &[Late], causes: &[Cause]) {
+fn named(late: &[Late], cause: Cause, not: &[Cause]) {
     let found = by_cause(late);
-    let most = found.iter().max_by_key(|(_, count)| **count).map(|(cause, _)| *cause);
-    assert!(most.is_some_and(|most| causes.contains(&most)), "{found:?}");
+    let count = |cause: &Cause| found.get(cause).copied().unwrap_or(0);
+    let others: u64 = not.iter().map(count).sum();
+    assert!(count(&cause) >= 10 && count(&cause) > others, "{cause:?}: {found:?}");
 }
 
 /// A thread before all others that takes a CPU away for a part of the time, until it is dropped.
@@ -119,12 +122,12 @@ fn nodes() -> Option<NodeCpus> {
 fn a_server_without_its_cpu_is_not_called_slow() {
     let Some(nodes) = nodes() else { return };
     let late = raced(|| Hog::on(&nodes.server));
-    leads(&late, &[Cause::ServerWaited]);
+    named(&late, Cause::ServerWaited, &[Cause::Server, Cause::Queue, Cause::Softirq, Cause::Unknown]);
 }
 
 #[test]
 fn a_generator_without_its_cpu_blames_itself() {
     let Some(nodes) = nodes() else { return };
     let late = raced(|| Hog::on(&nodes.client));
-    leads(&late, &[Cause::Generator]);
+    named(&late, Cause::Generator, &[Cause::Server, Cause::Queue, Cause::Softirq, Cause::Unknown]);
 }

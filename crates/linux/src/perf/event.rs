@@ -1,7 +1,7 @@
 //! One event of perf_event_open(2) with the memory that it shares with the kernel.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -126,9 +126,15 @@ impl Ticker {
     }
 }
 
-impl AsRawFd for Ticker {
-    fn as_raw_fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+impl Ticker {
+    /// A second descriptor of the same clock, for whoever closes what it is given.
+    ///
+    /// # Errors
+    ///
+    /// The process may open no more files.
+    pub fn duplicate(&self) -> Result<OwnedFd> {
+        let attempted = || format!("duplicate the clock of CPU {}", self.cpu);
+        self.file.try_clone().map(OwnedFd::from).attempt(attempted)
     }
 }
 
