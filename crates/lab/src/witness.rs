@@ -22,7 +22,7 @@ pub(crate) fn witness(experiment: &Experiment, method: &Method) -> Result<Arc<Wi
     if experiment.exact() || !workload::of(experiment.workload.kind).has_capacity() {
         return Err("none: no request of this workload is due at an instant".to_owned());
     }
-    watching(&method.cpus.all()).map(Arc::new).map_err(|error| format!("none: {error:#}"))
+    watching(&method.cpus.all()).map(Arc::new).map_err(|error| format!("none: could not {error:#}"))
 }
 
 /// What it takes for a stall and leaves out for one, with its cost at the highest rate; without a rate it has none.

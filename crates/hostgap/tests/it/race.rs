@@ -42,8 +42,11 @@ fn a_short_race_gives_the_json_that_is_documented() {
         // Slices of 100 ms at 2000/s: every request is accounted for, whatever the machine does meanwhile.
         let trials = rate["trials"].as_u64().unwrap();
         assert!(trials <= 2);
-        assert_eq!(rate["response_ns"]["count"], 200 * trials, "{rate}");
-        assert_eq!(rate["response_ns"]["p50"].is_u64(), trials > 0, "{rate}");
+        // Those that were due near a stall of the machine are left out of the other figures.
+        let all = &rate["stalls"]["response_ns"];
+        assert_eq!(all["count"].as_u64().unwrap_or(0), 200 * trials, "{rate}");
+        assert_eq!(all["p50"].is_u64(), trials > 0, "{rate}");
+        assert!(rate["response_ns"]["count"].as_u64() <= Some(200 * trials), "{rate}");
         let nodes: Vec<&str> =
             rate["by_cpu"].as_array().unwrap().iter().map(|cpu| cpu["node"].as_str().unwrap()).collect();
         assert!(trials == 0 || (nodes.contains(&"client") && nodes.contains(&"server")), "{rate}");

@@ -322,11 +322,11 @@ fn without_its_reference_or_its_last_contender_a_race_ends() {
         let error = finished.unwrap_err().to_string();
         let slug = lab::slug(victim);
         let says = format!(
-            "data path {victim} broke: the path changed: namespace hg-{slug}-n1: \
+            "go on: data path {victim} broke: the path changed: namespace hg-{slug}-n1: \
              the route to 203.0.113.0/24 by link eth0 in table 254 is new"
         );
         assert_eq!(error, says);
-        assert_eq!(race.end.clone().unwrap().stopped, Some(error));
+        assert_eq!(race.end.clone().unwrap().stopped, Some(format!("could not {error}")));
         // Of the last contender the round is whole: it was the reference's too.
         assert_eq!(race.rounds.len(), 1 + usize::from(entrant == 2));
         assert_eq!(race.broke(entrant).is_some(), entrant == 2);

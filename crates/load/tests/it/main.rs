@@ -15,6 +15,7 @@ mod protocols;
 mod requests;
 mod responder;
 mod servers;
+mod stalls;
 mod stream;
 mod stubborn;
 mod transports;

@@ -224,7 +224,7 @@ fn an_error_names_command_place_and_cause() {
     let place = format!("in namespace {home}: veth link own0 with index ");
     assert!(
         error.starts_with(&format!(
-            "ip -n {home} link add name own0 address 02:01:00:00:00:01 type bridge\n{place}"
+            "do ip -n {home} link add name own0 address 02:01:00:00:00:01 type bridge\n{place}"
         )),
         "{error}"
     );
