@@ -72,8 +72,8 @@ fn bad_input_is_told_before_anything_boots() {
         ),
         (&["--kernel", "6.12"], 2, "could not find kernel"),
         (&["--kernel", "/boot/vmlinuz"], 2, "needs the folder of its modules"),
-        (&["--kernel", "/etc/passwd", "--modules", "/etc"], 2, "could not unpack kernel /etc/passwd"),
-        (&["--kernel", "/nowhere/bzImage", "--modules", "/etc"], 1, "could not read /nowhere/bzImage"),
+        (&["--kernel", "/etc/passwd", "--modules", "/etc"], 2, "unpack kernel /etc/passwd: it has no boot header"),
+        (&["--kernel", "/nowhere/bzImage", "--modules", "/etc"], 1, "read /nowhere/bzImage"),
         (&["--kernel", "a,a"], 2, "`vm.kernels` is a: it is listed twice"),
     ];
     for (args, code, says) in bad {
@@ -99,6 +99,6 @@ fn no_space_and_no_packages_are_told_with_a_way_out() {
     };
     let text = check(&race(&["HOSTGAP_CACHE=/run/small"]), 1, "HOSTGAP_CACHE=DIR");
     assert!(text.contains("/run/small"), "{text}");
-    check(&race(&["HOSTGAP_CACHE=/run/empty", "PATH=/nowhere"]), 4, "could not start apt-get");
+    check(&race(&["HOSTGAP_CACHE=/run/empty", "PATH=/nowhere"]), 4, "start apt-get: ");
     turn.assert_nothing_left();
 }

@@ -191,7 +191,7 @@ fn what_a_card_cannot_do_is_refused() {
         error.to_string()
     };
     let error = refused(("rss_hash_key", "6d:5a:6d"));
-    assert!(error.contains("the hash key of eth0 has 40 bytes, and this one has 3"), "{error}");
+    assert!(error.contains("the hash key of eth0 has 40 bytes, the requested key has 3"), "{error}");
     assert!(refused(("channels", "5")).contains("the number of queues of eth0 can be 4 at most"));
     assert!(
         refused(("ring_rx", "65536")).contains("can be 256 at most"),
