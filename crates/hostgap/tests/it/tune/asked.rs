@@ -66,7 +66,7 @@ fn findings_that_harm_nothing_or_follow_from_others_are_left_out() {
     let plan = ground.of_findings(&document, &[]);
     assert_eq!(knobs(&plan), (vec!["somaxconn"], vec!["netdev_budget", "tcp_mtu_probing"]), "{plan}");
     let why = |at: usize| plan["skipped"][at]["why"].as_str().unwrap();
-    assert!(why(0).contains("a consequence of HG060") && why(1).contains("--all-findings"), "{plan}");
+    assert!(why(0).contains("caused by HG060") && why(1).contains("--all-findings"), "{plan}");
     let plan = ground.of_findings(&document, &["--all-findings"]);
     assert_eq!(knobs(&plan).0, ["somaxconn", "tcp_mtu_probing"], "{plan}");
 }
