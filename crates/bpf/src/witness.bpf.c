@@ -6,6 +6,9 @@
  * comes late means that the CPU did not run, or ran with interrupts off; the kernel's network code never does that for
  * as long as a tick may be late here.
  *
+ * A stall of several periods is seen by the tick behind it, which comes as soon as the CPU runs again and so beside the
+ * grid, except if it ends within late_min_ns after an instant of the grid.
+ *
  * A stall shorter than a period falls between two ticks more often than on one. If a hypervisor counts the time that it
  * took from each CPU, the scheduler knows it to the nanosecond, and what lies between two ticks shows too. (The clock
  * itself, KVM's per-CPU variable steal_time, has an address only in kernels with CONFIG_KALLSYMS_ALL.) */
@@ -23,6 +26,9 @@ const volatile __u64 late_min_ns = 0;
 const volatile __u64 stolen_min_ns = 0;
 /* Never read. By it the layout is in the type information, against which the loader is checked. */
 const volatile struct stall stall_layout = {};
+
+/* Ticks until the grid is known. */
+#define SETTLING 16
 
 /* The way from a task to its CPU's run queue, which keeps the hypervisor's clock as it last read it. */
 struct rq {
@@ -65,6 +71,23 @@ static __always_inline __u64 stolen(void)
 	return BPF_CORE_READ(task, se.cfs_rq, rq, prev_steal_time_rq);
 }
 
+/* How late a tick is, by the grid of periods on which ticks are due. What counts is not the time since the last tick: on
+ * an idle CPU many ticks do not come at all, and the next one that does is in time. */
+static __always_inline __u64 lateness(struct sighting *last, __u64 now_ns)
+{
+	__u64 since_ns = now_ns - last->grid_ns, late_ns = since_ns % period_ns;
+	/* A tick that seems nearly a period late is earlier on the grid than those before it, which were a little late. At the
+	 * beginning it may be much: the first tick may have come late itself. */
+	__u64 early_ns = last->ticks < SETTLING ? period_ns / 2 : period_ns / 16;
+
+	if (late_ns > period_ns - early_ns) {
+		last->grid_ns = now_ns;
+		return 0;
+	}
+	last->grid_ns = now_ns - late_ns;
+	return late_ns;
+}
+
 SEC("perf_event")
 int witness_tick(void *context)
 {
@@ -77,8 +100,10 @@ int witness_tick(void *context)
 	/* A CPU that was not there when the program was loaded. */
 	if (!last)
 		return 0;
-	if (now_ns - last->seen_ns > period_ns)
-		late_ns = now_ns - last->seen_ns - period_ns;
+	if (last->seen_ns)
+		late_ns = lateness(last, now_ns);
+	else
+		last->grid_ns = now_ns;
 	stall = (struct stall){ .from_ns = last->seen_ns, .to_ns = now_ns, .late_ns = late_ns,
 				.stolen_ns = stolen_ns - last->stolen_ns, .cpu = cpu };
 	if (last->seen_ns && (late_ns >= late_min_ns || stall.stolen_ns >= stolen_min_ns)) {

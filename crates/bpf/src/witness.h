@@ -21,6 +21,7 @@ struct sighting {
 	__u64 seen_ns;    /* the last one; 0: none yet */
 	__u64 stolen_ns;  /* the hypervisor's clock at that tick */
 	__u64 lost;       /* stalls that found no room in the ring */
+	__u64 grid_ns;    /* an instant at which a tick was due: all are whole periods apart */
 };
 
 #endif

@@ -3,7 +3,7 @@
 //! A timer ticks on each CPU and calls a program in its interrupt; see `witness.bpf.c` for what it sees and why nothing
 //! that the CPU itself does, however long, delays it. Two signs tell a stall, and each stall says which it had:
 //!
-//! - a tick came late: sees any stall that a tick falls into, whatever its reason;
+//! - a tick came late, by the grid of periods: sees a stall that a tick falls into, whatever its reason;
 //! - the hypervisor's own clock of stolen time, as the scheduler last read it: sees also what lies between two ticks,
 //!   but not what a hypervisor below that one took.
 //!
@@ -36,7 +36,7 @@ use skeleton::types::{sighting, stall};
 
 /// Bytes of a stall in the ring and of a sighting in its map.
 const STALL_BYTES: usize = 40;
-const SIGHTING_BYTES: usize = 32;
+const SIGHTING_BYTES: usize = 40;
 
 const _: () = {
     assert!(size_of::<stall>() == STALL_BYTES && size_of::<sighting>() == SIGHTING_BYTES, "as they are read");
@@ -55,7 +55,7 @@ const _: () = {
 pub struct Senses {
     /// Between two ticks of a CPU; at least 10 000, as perf asks.
     pub period_ns: u64,
-    /// A tick that comes this much later than a period after the one before shows a stall.
+    /// A tick that comes this much later than it was due shows a stall.
     pub late_ns: u64,
     /// So does this much stolen time between two ticks.
     pub stolen_ns: u64,
@@ -70,7 +70,8 @@ pub struct Stall {
     pub from_ns: u64,
     /// The tick after it, in nanoseconds.
     pub to_ns: u64,
-    /// How late that tick was, in nanoseconds: the stall was at least as long.
+    /// How late that tick was, in nanoseconds, after the last instant at which one was due: the stall was at least as
+    /// long, and by whole periods longer where ticks before it did not come.
     pub late_ns: u64,
     /// What the hypervisor says it took between the two, in nanoseconds; 0 where it does not say.
     pub stolen_ns: u64,

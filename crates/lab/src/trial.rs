@@ -1,6 +1,7 @@
 //! One slice of one candidate at one load.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bpf::witness::Witness;
@@ -26,6 +27,8 @@ pub struct Method {
     pub scheduling: Scheduling,
     /// Watches the machine during the measured part of a trial at a rate.
     pub witness: Option<Arc<Witness>>,
+    /// Whether it watches: not before its cost is known, nor if that is too high.
+    pub watches: Arc<AtomicBool>,
 }
 
 impl Method {
@@ -37,6 +40,7 @@ impl Method {
             cpus,
             scheduling,
             witness: None,
+            watches: Arc::default(),
         }
     }
 }
@@ -78,7 +82,8 @@ pub(crate) fn measure(
     run(standing, method, load, warmup, None)?;
     let before = Snapshot::take(&standing.topology)?;
     let slice = standing.topology.shape.wires.patience().slice(method.slice);
-    let outcome = run(standing, method, load, slice, method.witness.as_deref())?;
+    let witness = method.witness.as_deref().filter(|_| method.watches.load(Ordering::Relaxed));
+    let outcome = run(standing, method, load, slice, witness)?;
     let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
     standing.check_server()?;
     let detour = standing.detour(&usage.traffic, &Work::exchanges(outcome.answered))?;

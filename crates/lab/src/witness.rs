@@ -14,6 +14,9 @@ use crate::{LabError, Standing, workload};
 /// one per cent on a shared virtual machine.
 const PAIRS: u32 = 12;
 
+/// A witness that surely costs more of the median than this is left off: the figures would be of another machine.
+const COST_MAX: f64 = 1.02;
+
 /// A witness of the nodes' CPUs. `Err` says why there is none, in words.
 pub(crate) fn witness(experiment: &Experiment, method: &Method) -> Result<Arc<Witness>, String> {
     if !experiment.witness {
@@ -36,13 +39,15 @@ pub(crate) fn describe(
     let highest = loads.iter().filter(|load| load.rate_per_s.is_some());
     let highest = highest
         .max_by(|one, other| one.rate_per_s.partial_cmp(&other.rate_per_s).expect("rates are numbers"));
+    let cost = highest.map_or(Ok(None), |load| cost(witness, reference, method, load))?;
     Ok(record::Witness {
         period_ns: senses.period_ns,
         late_ns: senses.late_ns,
         stolen_ns: senses.stolen_ns,
         before_ns: BEFORE_NS,
         after_ns: AFTER_NS,
-        cost: highest.map_or(Ok(None), |load| cost(witness, reference, method, load))?,
+        left_off: cost.is_some_and(|cost| cost.low > COST_MAX),
+        cost,
     })
 }
 

@@ -214,6 +214,9 @@ pub struct Witness {
     pub after_ns: u64,
     /// The reference's median response time with the witness ÷ without, by pairs of slices before the first round.
     pub cost: Option<WitnessCost>,
+    /// It cost too much, so that the race went without.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left_off: bool,
 }
 
 /// What a witness costs.

@@ -92,7 +92,9 @@ fn plugins_race_and_are_reported() {
         let rate = candidate["rates"].as_array().unwrap().iter().find(|rate| rate["requested_rps"] == 1000.0);
         let rate = rate.unwrap();
         // Those that were due near a stall of the machine count only here.
-        assert_eq!(rate["stalls"]["response_ns"]["count"], 100 * rate["trials"].as_u64().unwrap(), "{rate}");
+        let all =
+            if rate["stalls"].is_null() { &rate["response_ns"] } else { &rate["stalls"]["response_ns"] };
+        assert_eq!(all["count"], 100 * rate["trials"].as_u64().unwrap(), "{rate}");
     }
     let page = std::fs::read_to_string(turn.record().with_file_name("report.html")).unwrap();
     assert!(page.contains("CNI ptp + host-local") && page.contains("cni = "));

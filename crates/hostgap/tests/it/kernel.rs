@@ -72,7 +72,11 @@ fn bad_input_is_told_before_anything_boots() {
         ),
         (&["--kernel", "6.12"], 2, "could not find kernel"),
         (&["--kernel", "/boot/vmlinuz"], 2, "needs the folder of its modules"),
-        (&["--kernel", "/etc/passwd", "--modules", "/etc"], 2, "unpack kernel /etc/passwd: it has no boot header"),
+        (
+            &["--kernel", "/etc/passwd", "--modules", "/etc"],
+            2,
+            "unpack kernel /etc/passwd: it has no boot header",
+        ),
         (&["--kernel", "/nowhere/bzImage", "--modules", "/etc"], 1, "read /nowhere/bzImage"),
         (&["--kernel", "a,a"], 2, "`vm.kernels` is a: it is listed twice"),
     ];

@@ -43,7 +43,8 @@ fn a_short_race_gives_the_json_that_is_documented() {
         let trials = rate["trials"].as_u64().unwrap();
         assert!(trials <= 2);
         // Those that were due near a stall of the machine are left out of the other figures.
-        let all = &rate["stalls"]["response_ns"];
+        let all =
+            if rate["stalls"].is_null() { &rate["response_ns"] } else { &rate["stalls"]["response_ns"] };
         assert_eq!(all["count"].as_u64().unwrap_or(0), 200 * trials, "{rate}");
         assert_eq!(all["p50"].is_u64(), trials > 0, "{rate}");
         assert!(rate["response_ns"]["count"].as_u64() <= Some(200 * trials), "{rate}");

@@ -61,8 +61,10 @@ pub(super) fn notes(race: &Race, cells: &Cells<'_>) -> Vec<String> {
         notes.extend((!unwanted).then(|| format!("the machine was not watched for stalls ({why})")));
     }
     let cost = race.witness.as_ref().and_then(|witness| witness.cost);
+    let left_off = race.witness.as_ref().is_some_and(|witness| witness.left_off);
+    let then = if left_off { ": too much, so the race went without" } else { "" };
     notes.extend(
-        cost.map(|cost| format!("watching the machine for stalls cost {}", crate::witness_cost(&cost))),
+        cost.map(|cost| format!("watching the machine for stalls cost {}{then}", crate::witness_cost(&cost))),
     );
     let pairs =
         || (2..cells.entrants).flat_map(|entrant| (0..cells.loads()).map(move |load| (entrant, load)));
