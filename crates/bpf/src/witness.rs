@@ -131,7 +131,9 @@ impl Witness {
             .map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
         // libbpf starts a clock when it hangs a program at it.
         tickers.iter().try_for_each(Ticker::stop)?;
-        Ok(Witness { cpus: cpus.clone(), senses, tickers, _links: links, stalls, sightings })
+        let witness = Witness { cpus: cpus.clone(), senses, tickers, _links: links, stalls, sightings };
+        witness.forget()?;
+        Ok(witness)
     }
 
     /// The CPUs that it watches.
@@ -149,13 +151,19 @@ impl Witness {
     /// # Errors
     /// A CPU went off line.
     pub fn start(&self) -> Result<()> {
+        self.forget()?;
+        self.tickers.iter().try_for_each(Ticker::start)
+    }
+
+    /// What was seen is no more.
+    fn forget(&self) -> Result<()> {
         self.drain(&mut Vec::new())?;
         for cpu in self.cpus.iter() {
             self.sightings
                 .update(&u32::from(cpu).to_ne_bytes(), &[0; SIGHTING_BYTES], MapFlags::ANY)
                 .map_err(|error| ffi::failed(format!("watch CPU {cpu} for stalls"), &error))?;
         }
-        self.tickers.iter().try_for_each(Ticker::start)
+        Ok(())
     }
 
     /// Adds what was seen since the last look, while it goes on watching.
