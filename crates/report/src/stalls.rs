@@ -14,9 +14,9 @@ pub struct Stalls {
     pub left_out_share: f64,
     /// Stalls of any of the nodes' CPUs.
     pub stalls: u64,
-    /// The longest, in nanoseconds.
+    /// The longest time between the ticks around one, in nanoseconds: no stall was longer.
     pub longest_ns: u64,
-    /// All of them together, in nanoseconds.
+    /// All of these times together, in nanoseconds.
     pub total_ns: u64,
     /// received − intended of all requests, in nanoseconds.
     pub response_ns: Quantiles,

@@ -14,7 +14,7 @@ pub(super) fn stalls(race: &Race, cells: &Cells<'_>, entrant: usize, load: usize
     let cell = cells.cell(entrant, load);
     let whole = cell.whole.as_ref()?;
     let seen = || cell.trials.iter().filter_map(|trial| trial.witnessed.as_ref());
-    let lengths = || seen().flat_map(|seen| &seen.stalls).map(|stall| stall.late_ns.max(stall.stolen_ns));
+    let lengths = || seen().flat_map(|seen| &seen.stalls).map(|stall| stall.to_ns.abs_diff(stall.from_ns));
     let part = cells.part(entrant, load);
     let ratio = |figure: fn(&Cell<'_>, &[u64]) -> Option<f64>| {
         let comparable = entrant > 0 && !cells.broke[entrant] && !cells.broke[0];

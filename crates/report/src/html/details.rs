@@ -157,7 +157,7 @@ fn counted(rate: &RateSummary) -> [(&'static str, String); 19] {
         ("time measured", text::duration(rate.measured_s)),
         ("of this left out for stalls", stalls(|stalls| figures::percent(stalls.left_out_share))),
         ("stalls of the nodes' CPUs", stalls(|stalls| text::grouped(stalls.stalls))),
-        ("the longest stall", stalls(|stalls| figures::duration_ns(stalls.longest_ns))),
+        ("the longest stall, at most", stalls(|stalls| figures::duration_ns(stalls.longest_ns))),
         ("retransmits", text::grouped(counters.retransmits)),
         ("of these, unnecessary", text::grouped(counters.needless_retransmits)),
         ("segments out of order", text::grouped(counters.out_of_order)),
