@@ -1,7 +1,7 @@
 //! The calls of libbpf that libbpf-rs has no face for, and its messages.
 
 use std::cell::RefCell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -116,6 +116,19 @@ pub(crate) fn program_of_link(link: &OwnedFd) -> Result<u32> {
         unsafe { libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut bytes) };
     check(result, || "ask about a bpf link".to_owned())?;
     Ok(info.prog_id)
+}
+
+/// Attaches a program to a raw tracepoint until the descriptor is closed; `None` if this kernel does not have the
+/// tracepoint, or one with fewer arguments.
+pub(crate) fn attach_raw(tracepoint: &CStr, program: &OwnedFd) -> Result<Option<OwnedFd>> {
+    // SAFETY: the name ends with a zero and outlives the call, and the descriptor is open.
+    let link = unsafe { libbpf_sys::bpf_raw_tracepoint_open(tracepoint.as_ptr(), program.as_raw_fd()) };
+    if [Errno::NOENT, Errno::INVAL].iter().any(|errno| link == -errno.raw_os_error()) {
+        return Ok(None);
+    }
+    let link = check(link, || format!("attach to the tracepoint {}", tracepoint.to_string_lossy()))?;
+    // SAFETY: the descriptor was just made and has no other owner.
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(link) }))
 }
 
 /// Puts another program into a bpf link, in one stroke: a packet meets the one or the other. False: what it was

@@ -7,17 +7,15 @@
 mod event;
 
 use std::ffi::CStr;
-use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Enum;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBufferBuilder};
-use linux::{Error, Result, clock};
-use rustix::io::Errno;
+use linux::{Result, clock};
 
 use crate::ffi;
 pub use event::{Event, Retransmission, Side, What};
@@ -158,7 +156,7 @@ impl Programs {
         let mut programs = open_and_load(config)
             .map_err(|error| ffi::failed("load the programs behind late answers".to_owned(), &error))?;
         for (tracepoint, program) in &programs.programs {
-            if attach(*tracepoint, program)?.is_none() {
+            if ffi::attach_raw(tracepoint.c_name(), program)?.is_none() {
                 programs.missing.push(*tracepoint);
             }
         }
@@ -185,7 +183,7 @@ impl Programs {
         let started_ns = clock::now_ns();
         let mut links = Vec::new();
         for (tracepoint, program) in &self.programs {
-            links.extend(attach(*tracepoint, program)?);
+            links.extend(ffi::attach_raw(tracepoint.c_name(), program)?);
         }
         Ok(Watching { programs: self, links, started_ns, lost_before })
     }
@@ -293,22 +291,6 @@ fn in_words(config: &Config) -> skeleton::types::late_config {
         server_port: config.server_port.into(),
         unused: 0,
     }
-}
-
-/// Attaches a program; `None` if this kernel does not have the tracepoint, or one with fewer arguments.
-fn attach(tracepoint: Tracepoint, program: &OwnedFd) -> Result<Option<OwnedFd>> {
-    // SAFETY: the name ends with a zero and lives forever, and the descriptor is open.
-    let link =
-        unsafe { libbpf_sys::bpf_raw_tracepoint_open(tracepoint.c_name().as_ptr(), program.as_raw_fd()) };
-    if [Errno::NOENT, Errno::INVAL].iter().any(|errno| link == -errno.raw_os_error()) {
-        return Ok(None);
-    }
-    if link < 0 {
-        let source = io::Error::from_raw_os_error(-link);
-        return Err(Error::new(format!("attach to the tracepoint {}", tracepoint.name()), source));
-    }
-    // SAFETY: the descriptor was just made and nobody else knows it.
-    Ok(Some(unsafe { OwnedFd::from_raw_fd(link) }))
 }
 
 const _: () = {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* The times at which the machine did not run a CPU.
  *
- * A timer of each CPU (perf's cpu-clock) calls this program in its interrupt, whatever the CPU does: a softirq of any
- * length, a real-time task or a spinning one do not delay it, since interrupts are on in all of them. So a tick that
- * comes late means that the CPU did not run, or ran with interrupts off; the kernel's network code never does that for
- * as long as a tick may be late here.
+ * A timer of each CPU (perf's cpu-clock) ticks in its interrupt, whatever the CPU does: a softirq of any length, a
+ * real-time task or a spinning one do not delay it, since interrupts are on in all of them. So a tick that comes late
+ * means that the CPU did not run, or ran with interrupts off; the kernel's network code never does that for as long as a
+ * tick may be late here.
  *
- * A stall of several periods is seen by the tick behind it, which comes as soon as the CPU runs again and so beside the
- * grid, except if it ends within late_min_ns after an instant of the grid.
+ * The program is called where the kernel runs an expired timer, not by the event: the timer knows when it was due, and
+ * perf gives a program no tick of an idle CPU on some machines (PVM guests), where a stalled wake-up matters most. The
+ * event itself asks for no samples.
  *
  * A stall shorter than a period falls between two ticks more often than on one. If a hypervisor counts the time that it
  * took from each CPU, the scheduler knows it to the nanosecond, and what lies between two ticks shows too. (The clock
@@ -27,8 +28,17 @@ const volatile __u64 stolen_min_ns = 0;
 /* Never read. By it the layout is in the type information, against which the loader is checked. */
 const volatile struct stall stall_layout = {};
 
-/* Ticks until the grid is known. */
-#define SETTLING 16
+/* What perf's timers call (kernel/events/core.c), by which they are told from all others. */
+extern const void perf_swevent_hrtimer __ksym;
+
+struct timerqueue_node {
+	__s64 expires;
+} __attribute__((preserve_access_index));
+
+struct hrtimer {
+	struct timerqueue_node node;
+	void *function;
+} __attribute__((preserve_access_index));
 
 /* The way from a task to its CPU's run queue, which keeps the hypervisor's clock as it last read it. */
 struct rq {
@@ -71,42 +81,29 @@ static __always_inline __u64 stolen(void)
 	return BPF_CORE_READ(task, se.cfs_rq, rq, prev_steal_time_rq);
 }
 
-/* How late a tick is, by the grid of periods on which ticks are due. What counts is not the time since the last tick: on
- * an idle CPU many ticks do not come at all, and the next one that does is in time. */
-static __always_inline __u64 lateness(struct sighting *last, __u64 now_ns)
+SEC("raw_tracepoint/hrtimer_expire_entry")
+int witness_tick(struct bpf_raw_tracepoint_args *context)
 {
-	__u64 since_ns = now_ns - last->grid_ns, late_ns = since_ns % period_ns;
-	/* A tick that seems nearly a period late is earlier on the grid than those before it, which were a little late. At the
-	 * beginning it may be much: the first tick may have come late itself. */
-	__u64 early_ns = last->ticks < SETTLING ? period_ns / 2 : period_ns / 16;
-
-	if (late_ns > period_ns - early_ns) {
-		last->grid_ns = now_ns;
-		return 0;
-	}
-	last->grid_ns = now_ns - late_ns;
-	return late_ns;
-}
-
-SEC("perf_event")
-int witness_tick(void *context)
-{
+	struct hrtimer *timer = (struct hrtimer *)context->args[0];
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct sighting *last = bpf_map_lookup_elem(&sightings, &cpu);
-	__u64 now_ns = bpf_ktime_get_ns(), stolen_ns = stolen(), late_ns = 0;
+	__u64 now_ns, due_ns, stolen_ns;
+	struct sighting *last;
 	struct stall stall;
 
-	(void)context;
+	if (BPF_CORE_READ(timer, function) != &perf_swevent_hrtimer)
+		return 0;
+	last = bpf_map_lookup_elem(&sightings, &cpu);
 	/* A CPU that was not there when the program was loaded. */
 	if (!last)
 		return 0;
-	if (last->seen_ns)
-		late_ns = lateness(last, now_ns);
-	else
-		last->grid_ns = now_ns;
-	stall = (struct stall){ .from_ns = last->seen_ns, .to_ns = now_ns, .late_ns = late_ns,
-				.stolen_ns = stolen_ns - last->stolen_ns, .cpu = cpu };
-	if (last->seen_ns && (late_ns >= late_min_ns || stall.stolen_ns >= stolen_min_ns)) {
+	now_ns = bpf_ktime_get_ns();
+	due_ns = BPF_CORE_READ(timer, node.expires);
+	stolen_ns = stolen();
+	/* The timer was set a period before it was due, or later, by the CPU itself. */
+	stall = (struct stall){ .from_ns = last->seen_ns ? last->seen_ns : due_ns - period_ns, .to_ns = now_ns,
+				.late_ns = now_ns - due_ns,
+				.stolen_ns = last->seen_ns ? stolen_ns - last->stolen_ns : 0, .cpu = cpu };
+	if (stall.late_ns >= late_min_ns || stall.stolen_ns >= stolen_min_ns) {
 		if (bpf_ringbuf_output(&stalls, &stall, sizeof(stall), BPF_RB_NO_WAKEUP))
 			last->lost += 1;
 	}

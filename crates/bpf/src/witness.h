@@ -9,7 +9,7 @@
 struct stall {
 	__u64 from_ns;    /* the tick before: the CPU ran */
 	__u64 to_ns;      /* the tick after: it ran again */
-	__u64 late_ns;    /* how much later than a period that tick came */
+	__u64 late_ns;    /* how long after it was due that tick came */
 	__u64 stolen_ns;  /* what the hypervisor says it took in between; 0 where it does not say */
 	__u32 cpu;
 	__u32 pad;
@@ -17,11 +17,10 @@ struct stall {
 
 /* What is known of a CPU. */
 struct sighting {
-	__u64 ticks;      /* ticks since the program was attached */
+	__u64 ticks;      /* ticks since the start */
 	__u64 seen_ns;    /* the last one; 0: none yet */
 	__u64 stolen_ns;  /* the hypervisor's clock at that tick */
 	__u64 lost;       /* stalls that found no room in the ring */
-	__u64 grid_ns;    /* an instant at which a tick was due: all are whole periods apart */
 };
 
 #endif

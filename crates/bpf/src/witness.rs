@@ -1,21 +1,24 @@
 //! A witness of the machine's stalls: the times at which it did not run a CPU.
 //!
-//! A timer ticks on each CPU and calls a program in its interrupt; see `witness.bpf.c` for what it sees and why nothing
+//! A timer ticks on each CPU, and a program runs in its interrupt; see `witness.bpf.c` for what it sees and why nothing
 //! that the CPU itself does, however long, delays it. Two signs tell a stall, and each stall says which it had:
 //!
-//! - a tick came late, by the grid of periods: sees a stall that a tick falls into, whatever its reason;
+//! - a tick came late: sees a stall that a tick falls into, whatever its reason;
 //! - the hypervisor's own clock of stolen time, as the scheduler last read it: sees also what lies between two ticks,
 //!   but not what a hypervisor below that one took.
 //!
 //! Nothing is pinned: it ends with its owner, also with one that is killed.
 
+use std::ffi::CStr;
+use std::io;
 use std::mem::{MaybeUninit, offset_of};
-use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, ProgramMut, RingBufferBuilder};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBufferBuilder};
 use linux::perf::Ticker;
-use linux::{CpuSet, Result};
+use linux::{CpuSet, Error, Result};
 
 use crate::ffi;
 
@@ -34,9 +37,12 @@ mod skeleton {
 
 use skeleton::types::{sighting, stall};
 
+/// Where the kernel runs an expired timer.
+const TRACEPOINT: &CStr = c"hrtimer_expire_entry";
+
 /// Bytes of a stall in the ring and of a sighting in its map.
 const STALL_BYTES: usize = 40;
-const SIGHTING_BYTES: usize = 40;
+const SIGHTING_BYTES: usize = 32;
 
 const _: () = {
     assert!(size_of::<stall>() == STALL_BYTES && size_of::<sighting>() == SIGHTING_BYTES, "as they are read");
@@ -70,8 +76,8 @@ pub struct Stall {
     pub from_ns: u64,
     /// The tick after it, in nanoseconds.
     pub to_ns: u64,
-    /// How late that tick was, in nanoseconds, after the last instant at which one was due: the stall was at least as
-    /// long, and by whole periods longer where ticks before it did not come.
+    /// How long after it was due the second tick came, in nanoseconds: the stall was at least as long, and less than a
+    /// period longer.
     pub late_ns: u64,
     /// What the hypervisor says it took between the two, in nanoseconds; 0 where it does not say.
     pub stolen_ns: u64,
@@ -110,8 +116,9 @@ pub struct Witness {
     cpus: CpuSet,
     senses: Senses,
     tickers: Vec<Ticker>,
-    /// They hold the program.
-    _links: Vec<Link>,
+    program: OwnedFd,
+    /// While it watches.
+    link: Mutex<Option<OwnedFd>>,
     stalls: MapHandle,
     sightings: MapHandle,
 }
@@ -120,20 +127,22 @@ impl Witness {
     /// Prepares to watch these CPUs. Nothing ticks yet.
     ///
     /// # Errors
-    /// The caller lacks `CAP_BPF` and `CAP_PERFMON` (or `CAP_SYS_ADMIN`); the kernel was built or locked down without
-    /// perf events, or has no ring buffers for programs (Linux 5.8), or no perf events as links (5.15).
+    /// The caller lacks `CAP_BPF` and `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or `kernel.kptr_restrict` is 2; the kernel was
+    /// built or locked down without perf events, or has no ring buffers for programs (Linux 5.8).
     pub fn new(cpus: &CpuSet, senses: Senses) -> Result<Witness> {
         ffi::listen();
-        let tickers: Vec<Ticker> =
-            cpus.iter().map(|cpu| Ticker::open(cpu, senses.period_ns)).collect::<Result<_>>()?;
-        let clocks = tickers.iter().map(Ticker::duplicate).collect::<Result<_>>()?;
-        let (links, stalls, sightings) = load(cpus, senses, clocks)
-            .map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
-        // libbpf starts a clock when it hangs a program at it.
-        tickers.iter().try_for_each(Ticker::stop)?;
-        let witness = Witness { cpus: cpus.clone(), senses, tickers, _links: links, stalls, sightings };
-        witness.forget()?;
-        Ok(witness)
+        let tickers = cpus.iter().map(|cpu| Ticker::open(cpu, senses.period_ns)).collect::<Result<_>>()?;
+        let (program, stalls, sightings) =
+            load(cpus, senses).map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
+        Ok(Witness {
+            cpus: cpus.clone(),
+            senses,
+            tickers,
+            program,
+            link: Mutex::default(),
+            stalls,
+            sightings,
+        })
     }
 
     /// The CPUs that it watches.
@@ -149,9 +158,15 @@ impl Witness {
     /// Begins to watch; what was seen before is forgotten.
     ///
     /// # Errors
-    /// A CPU went off line.
+    /// A CPU went off line, or the kernel has no tracepoint of timers.
     pub fn start(&self) -> Result<()> {
         self.forget()?;
+        let Some(link) = ffi::attach_raw(TRACEPOINT, &self.program)? else {
+            let missing = "this kernel has no tracepoint hrtimer_expire_entry";
+            let source = io::Error::new(io::ErrorKind::Unsupported, missing);
+            return Err(Error::new(format!("watch CPUs {} for stalls", self.cpus), source));
+        };
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(link);
         self.tickers.iter().try_for_each(Ticker::start)
     }
 
@@ -187,6 +202,7 @@ impl Witness {
     /// # Errors
     /// A CPU went off line.
     pub fn stop(&self) -> Result<()> {
+        drop(self.link.lock().unwrap_or_else(PoisonError::into_inner).take());
         let stopped: Vec<Result<()>> = self.tickers.iter().map(Ticker::stop).collect();
         stopped.into_iter().collect()
     }
@@ -217,18 +233,7 @@ impl Witness {
     }
 }
 
-/// Lets a clock call the program. The bpf link closes the clock's descriptor when it goes.
-fn hang(program: &ProgramMut<'_>, clock: OwnedFd) -> libbpf_rs::Result<Link> {
-    let link = program.attach_perf_event(clock.as_raw_fd())?;
-    let _the_links = clock.into_raw_fd();
-    Ok(link)
-}
-
-fn load(
-    cpus: &CpuSet,
-    senses: Senses,
-    clocks: Vec<OwnedFd>,
-) -> libbpf_rs::Result<(Vec<Link>, MapHandle, MapHandle)> {
+fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<(OwnedFd, MapHandle, MapHandle)> {
     let mut object = MaybeUninit::uninit();
     let mut open = skeleton::WitnessSkelBuilder::default().open(&mut object)?;
     let constants = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
@@ -238,11 +243,8 @@ fn load(
     let last = cpus.iter().max().unwrap_or(0);
     open.maps.sightings.set_max_entries(u32::from(last) + 1)?;
     let skeleton = open.load()?;
-    let links = clocks
-        .into_iter()
-        .map(|clock| hang(&skeleton.progs.witness_tick, clock))
-        .collect::<libbpf_rs::Result<_>>()?;
+    let program = skeleton.progs.witness_tick.as_fd().try_clone_to_owned()?;
     let stalls = MapHandle::try_from(&skeleton.maps.stalls)?;
     let sightings = MapHandle::try_from(&skeleton.maps.sightings)?;
-    Ok((links, stalls, sightings))
+    Ok((program, stalls, sightings))
 }

@@ -1,7 +1,7 @@
 //! One event of perf_event_open(2) with the memory that it shares with the kernel.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +33,8 @@ const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_CALLCHAIN: u64 = 1 << 5;
 const FLAG_DISABLED: u64 = 1;
+const FLAG_EXCLUDE_USER: u64 = 1 << 4;
+const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
 /// Programs seldom keep frame pointers, so that their stacks would be wrong; that they ran is enough.
 const FLAG_EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
 const PERF_FLAG_FD_CLOEXEC: c_ulong = 8;
@@ -66,7 +68,8 @@ unsafe impl Send for Memory {}
 impl Event {
     /// Opens the clock of a CPU for all tasks, with a buffer of a power of two bytes.
     pub(super) fn open(cpu: u16, period_ns: u64, buffer_bytes: usize) -> Result<Event> {
-        let file = clock_of(cpu, period_ns, PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN)?;
+        let sampled = PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN;
+        let file = clock_of(cpu, period_ns, sampled, FLAG_EXCLUDE_CALLCHAIN_USER)?;
         let attempted = || format!("sample what CPU {cpu} does (perf_event_open)");
         let memory = Memory::of(&file, buffer_bytes).attempt(attempted)?;
         Ok(Event { cpu, file, memory })
@@ -89,7 +92,11 @@ impl Event {
     }
 }
 
-/// The clock of a CPU that ticks for a program, and leaves no samples. It is closed when it is dropped.
+/// The clock of a CPU whose timer expires each period, idle or not, and of which nothing is sampled: for programs at the
+/// tracepoint of timers. It is closed when it is dropped.
+///
+/// A sampled clock stops after `kernel.perf_event_max_sample_rate` / HZ ticks without one of the scheduler's (which an
+/// idle CPU has not) until the next of those; one that excludes all that could be sampled does not.
 #[derive(Debug)]
 pub struct Ticker {
     cpu: u16,
@@ -104,7 +111,8 @@ impl Ticker {
     ///
     /// Those of [`super::Profiler::new`].
     pub fn open(cpu: u16, period_ns: u64) -> Result<Ticker> {
-        Ok(Ticker { cpu, file: clock_of(cpu, period_ns, 0)? })
+        let nothing = FLAG_EXCLUDE_USER | FLAG_EXCLUDE_KERNEL;
+        Ok(Ticker { cpu, file: clock_of(cpu, period_ns, 0, nothing)? })
     }
 
     /// Ticks from now on; the first tick is a period away.
@@ -126,20 +134,8 @@ impl Ticker {
     }
 }
 
-impl Ticker {
-    /// A second descriptor of the same clock, for whoever closes what it is given.
-    ///
-    /// # Errors
-    ///
-    /// The process may open no more files.
-    pub fn duplicate(&self) -> Result<OwnedFd> {
-        let attempted = || format!("duplicate the clock of CPU {}", self.cpu);
-        self.file.try_clone().map(OwnedFd::from).attempt(attempted)
-    }
-}
-
 /// Opens the clock of a CPU for all tasks, disabled.
-fn clock_of(cpu: u16, period_ns: u64, sample_type: u64) -> Result<File> {
+fn clock_of(cpu: u16, period_ns: u64, sample_type: u64, flags: u64) -> Result<File> {
     let attempted = || format!("sample what CPU {cpu} does (perf_event_open)");
     let attr = Attr {
         kind: PERF_TYPE_SOFTWARE,
@@ -147,7 +143,7 @@ fn clock_of(cpu: u16, period_ns: u64, sample_type: u64) -> Result<File> {
         config: PERF_COUNT_SW_CPU_CLOCK,
         sample_period: period_ns,
         sample_type,
-        flags: FLAG_DISABLED | FLAG_EXCLUDE_CALLCHAIN_USER,
+        flags: FLAG_DISABLED | flags,
         ..Attr::default()
     };
     let (every_task, no_group): (c_int, c_int) = (-1, -1);
