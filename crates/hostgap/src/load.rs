@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::load::search::{Found, Search, Step, Tried};
 use ::load::slo::Slo;
+use ::load::witness::COARSE;
 use ::load::{Client, Judged, LoadError, Run, Schedule, Verdict};
 use bpf::witness::Witness;
 use linux::procfs::Procfs;
@@ -161,7 +162,7 @@ fn judged(
 /// none.
 fn witness(job: &Job, run: &Run) -> Option<Witness> {
     let cpus = job.watched.as_ref().filter(|_| run.schedule.rate_per_s().is_some())?;
-    ::load::witness::watching(cpus).ok()
+    Witness::new(cpus, COARSE).ok()
 }
 
 fn complain(ran: &Judged) {

@@ -11,7 +11,7 @@ use bpf::late::{Config, Namespace, Programs, Seen, Tracepoint};
 use bpf::witness::{Stall, Witness};
 use linux::CpuSet;
 use linux::netns::Netns;
-use load::witness::watching;
+use load::witness::FINE;
 use load::{Client, Exchange, Outcome};
 use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
 use stats::Random;
@@ -59,7 +59,7 @@ pub(crate) fn possible(kind: WorkloadKind, cpus: &CpuSet) -> Result<(), LabError
         return Err(LabError::Experiment { what: "why_late".to_owned(), why: why.to_owned() });
     }
     Programs::load(&CONFIG)?;
-    watching(cpus)?;
+    Witness::new(cpus, FINE)?;
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn late(
 ) -> Result<Option<Vec<Late>>, LabError> {
     let watch = Watch {
         programs: Programs::load(&CONFIG)?,
-        witness: watching(&method.cpus.all())?,
+        witness: Witness::new(&method.cpus.all(), FINE)?,
         reasons: bpf::late::drop_reasons()?.into_iter().collect(),
         method,
     };

@@ -1,7 +1,7 @@
 //! One slice of one candidate at one load.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use bpf::witness::Witness;
@@ -12,7 +12,8 @@ use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::traffic::Work;
 use crate::usage::{Snapshot, Usage, sum};
-use crate::{LabError, NodeCpus, Standing, witness};
+use crate::witness::{self, Witnesses};
+use crate::{LabError, NodeCpus, Standing};
 
 /// How a trial is run.
 #[derive(Debug, Clone)]
@@ -26,9 +27,7 @@ pub struct Method {
     /// Policy of the generator's threads.
     pub scheduling: Scheduling,
     /// Watches the machine during the measured part of a trial at a rate.
-    pub witness: Option<Arc<Witness>>,
-    /// Whether it watches: not before its cost is known, nor if that is too high.
-    pub watches: Arc<AtomicBool>,
+    pub witness: Option<Arc<Witnesses>>,
 }
 
 impl Method {
@@ -40,7 +39,6 @@ impl Method {
             cpus,
             scheduling,
             witness: None,
-            watches: Arc::default(),
         }
     }
 }
@@ -79,10 +77,11 @@ pub(crate) fn measure(
 ) -> Result<TrialRecord, LabError> {
     let asked = standing.topology.shape.wires.patience().warmup(method.warmup);
     let warmup = warmup(asked, load, standing.clients(load.body_bytes));
+    rest(method, load, warmup + method.slice);
     run(standing, method, load, warmup, None)?;
     let before = Snapshot::take(&standing.topology)?;
     let slice = standing.topology.shape.wires.patience().slice(method.slice);
-    let witness = method.witness.as_deref().filter(|_| method.watches.load(Ordering::Relaxed));
+    let witness = method.witness.as_deref().and_then(Witnesses::watching);
     let outcome = run(standing, method, load, slice, witness)?;
     let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
     standing.check_server()?;
@@ -93,6 +92,14 @@ pub(crate) fn measure(
         broken(standing, &outcome)?;
     }
     Ok(record(&outcome, &usage, (entrant, load_index), void))
+}
+
+/// Leaves the CPUs to others, before a real-time generator may spin for a time: the kernel stops what runs for more than
+/// 95 % of a second.
+fn rest(method: &Method, load: &Load, spins: Duration) {
+    if load.rate_per_s.is_some() && method.scheduling != Scheduling::Normal {
+        thread::sleep(spins / 12);
+    }
 }
 
 /// Long enough for two requests on each connection, whatever the rate: a TCP connection that was idle for longer than
@@ -111,9 +118,8 @@ const RTO_MIN_S: f64 = 0.2;
 
 /// Sends one slice of load and waits for the answers.
 ///
-/// The generator sleeps until the instant and does not spin before it: it would spin at low rates and not at high ones,
-/// where a real-time thread may not, and the two could not be compared; the CPU time of the client's node would be that
-/// of spinning. A wake-up costs every candidate the same few microseconds; `lag` shows how many.
+/// The generator sleeps only where the next instant is far, and spins before it: the timers of a thread that sleeps
+/// between any two requests were half of the median on a virtual machine, and half of its CPU.
 pub(crate) fn run(
     standing: &mut Standing,
     method: &Method,
@@ -154,7 +160,7 @@ fn asked(standing: &mut Standing, method: &Method, load: &Load, duration: Durati
     let connections = clients.iter().map(Client::connections).sum();
     Run {
         drain: patience.drain(load.body_bytes, connections),
-        wait: Wait::Sleep,
+        wait: Wait::Hybrid,
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),
         scheduling: method.scheduling,

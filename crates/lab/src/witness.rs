@@ -1,10 +1,10 @@
 //! Watching the nodes' CPUs for stalls of the machine, and what that costs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bpf::witness::Witness;
 use load::Outcome;
-use load::witness::{AFTER_NS, BEFORE_NS, watching};
+use load::witness::{AFTER_NS, BEFORE_NS, COARSE, FINE};
 use record::{Experiment, Load, Stall, WitnessCost, Witnessed};
 
 use crate::trial::{Method, run};
@@ -14,41 +14,77 @@ use crate::{LabError, Standing, workload};
 /// one per cent on a shared virtual machine.
 const PAIRS: u32 = 12;
 
-/// A witness that surely costs more of the median than this is left off: the figures would be of another machine.
+/// A witness that surely costs more of the median than this does not watch: the figures would be of another machine.
 const COST_MAX: f64 = 1.02;
 
-/// A witness of the nodes' CPUs. `Err` says why there is none, in words.
-pub(crate) fn witness(experiment: &Experiment, method: &Method) -> Result<Arc<Witness>, String> {
+/// Witnesses of the nodes' CPUs, of which one watches.
+#[derive(Debug)]
+pub struct Witnesses {
+    /// The finest first.
+    all: Vec<Witness>,
+    /// Not known before their costs are; `None`: each costs too much.
+    chosen: OnceLock<Option<usize>>,
+}
+
+impl Witnesses {
+    fn of(method: &Method) -> linux::Result<Witnesses> {
+        let cpus = method.cpus.all();
+        let all = [FINE, COARSE].into_iter().map(|senses| Witness::new(&cpus, senses)).collect::<Result<_, _>>()?;
+        Ok(Witnesses { all, chosen: OnceLock::new() })
+    }
+
+    /// The one that watches.
+    pub(crate) fn watching(&self) -> Option<&Witness> {
+        self.chosen.get().copied().flatten().map(|index| &self.all[index])
+    }
+}
+
+/// Witnesses of the nodes' CPUs. `Err` says why there is none, in words.
+pub(crate) fn witness(experiment: &Experiment, method: &Method) -> Result<Arc<Witnesses>, String> {
     if !experiment.witness {
         return Err("none: not wanted".to_owned());
     }
     if experiment.exact() || !workload::of(experiment.workload.kind).has_capacity() {
         return Err("none: no request of this workload is due at an instant".to_owned());
     }
-    watching(&method.cpus.all()).map(Arc::new).map_err(|error| format!("none: could not {error:#}"))
+    Witnesses::of(method).map(Arc::new).map_err(|error| format!("none: could not {error:#}"))
 }
 
-/// What it takes for a stall and leaves out for one, with its cost at the highest rate; without a rate it has none.
-pub(crate) fn describe(
-    witness: &Witness,
+/// Lets the finest witness watch that does not cost too much at the highest rate, or none. Without a rate it has no cost.
+/// Returns what it takes for a stall and leaves out for one; where each costs too much, the last.
+pub(crate) fn choose(
+    witnesses: &Witnesses,
     reference: &mut Standing,
     method: &Method,
     loads: &[Load],
 ) -> Result<record::Witness, LabError> {
-    let senses = witness.senses();
     let highest = loads.iter().filter(|load| load.rate_per_s.is_some());
     let highest = highest
         .max_by(|one, other| one.rate_per_s.partial_cmp(&other.rate_per_s).expect("rates are numbers"));
-    let cost = highest.map_or(Ok(None), |load| cost(witness, reference, method, load))?;
-    Ok(record::Witness {
+    let mut described = None;
+    for (index, witness) in witnesses.all.iter().enumerate() {
+        let cost = highest.map_or(Ok(None), |load| cost(witness, reference, method, load))?;
+        let left_off = cost.is_some_and(|cost| cost.low > COST_MAX);
+        described = Some(describe(witness, cost, left_off));
+        if !left_off {
+            let _once = witnesses.chosen.set(Some(index));
+            break;
+        }
+    }
+    Ok(described.expect("there is a witness at least"))
+}
+
+fn describe(witness: &Witness, cost: Option<WitnessCost>, left_off: bool) -> record::Witness {
+    let senses = witness.senses();
+    record::Witness {
         period_ns: senses.period_ns,
         late_ns: senses.late_ns,
         stolen_ns: senses.stolen_ns,
         before_ns: BEFORE_NS,
         after_ns: AFTER_NS,
-        left_off: cost.is_some_and(|cost| cost.low > COST_MAX),
+        left_off,
         cost,
-    })
+    }
 }
 
 /// The reference's median with the witness ÷ without. Each pair begins with the other one than the pair before.

@@ -10,7 +10,7 @@ use linux::{CpuSet, clock};
 use crate::exchange::{Exchange, Log, logs};
 use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
-use crate::thread::{Placement, Reading};
+use crate::thread::{Placement, Reading, ThreadCost};
 use crate::wait::{Place, Wait, Waiting};
 use crate::worker::Worker;
 use crate::{Client, Live, LoadError, Outcome};
@@ -115,9 +115,7 @@ fn start(
     logs.reverse();
     let protocol = clients[0].target.protocol();
     let outcomes: Vec<Result<Option<Outcome>, LoadError>> = thread::scope(|scope| {
-        if let Some(sink) = sink {
-            scope.spawn(move || collector.collect(sink));
-        }
+        let collecting = sink.map(|sink| scope.spawn(move || collector.collect(sink)));
         let threads: Vec<_> = clients
             .iter_mut()
             .enumerate()
@@ -126,10 +124,14 @@ fn start(
                 scope.spawn(move || client.in_netns(|client| plan.thread(index, client, place, live, log))?)
             })
             .collect();
-        threads
+        let outcomes = threads
             .into_iter()
             .map(|thread| thread.join().expect("a thread of the generator does not panic"))
-            .collect()
+            .collect();
+        if let Some(collecting) = collecting {
+            collecting.thread().unpark();
+        }
+        outcomes
     });
     let mut total = Outcome::new(run.schedule.rate_per_s(), protocol);
     for outcome in outcomes {
@@ -165,12 +167,13 @@ impl<'a> Plan<'a> {
         if run.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(LoadError::Shape("a request needs some time to be answered in"));
         }
+        let duration = duration(run, rate)?;
         let place = Place {
+            duration_ns: duration.as_nanos().try_into().unwrap_or(u64::MAX),
             scheduling: run.scheduling,
             cpus_online: cpu::online()?.len(),
             period_ns: rate.map_or(u64::MAX, |rate| rate.intended_ns(threads as u64)),
         };
-        let duration = duration(run, rate)?;
         Ok(Plan { run, waiting: Waiting::new(run.wait, place)?, threads, duration })
     }
 
@@ -196,8 +199,8 @@ impl<'a> Plan<'a> {
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live, log);
         let before = Reading::now()?;
         let Some(start_ns) = place.ready() else { return Ok(None) };
-        worker.run(start_ns);
-        outcome.threads.push(before.until(Reading::now()?, cpus));
+        let spun_ns = worker.run(start_ns);
+        outcome.threads.push(ThreadCost { spun_ns, ..before.until(Reading::now()?, cpus) });
         Ok(Some(outcome))
     }
 

@@ -51,6 +51,8 @@ pub struct ThreadCost {
     pub cpus: Option<CpuSet>,
     /// Time on a CPU in nanoseconds.
     pub cpu_ns: u64,
+    /// The part of it in which it had nothing to do and did not sleep, in nanoseconds.
+    pub spun_ns: u64,
     /// Time that passed in nanoseconds.
     pub wall_ns: u64,
     /// Times it gave the CPU up, to wait.
@@ -62,9 +64,9 @@ pub struct ThreadCost {
 }
 
 impl ThreadCost {
-    /// The share of one CPU that the thread used, 0 to 1.
+    /// The share of one CPU that the thread used, 0 to 1, without what it spun.
     pub fn busy(&self) -> f64 {
-        self.share(self.cpu_ns)
+        self.share(self.cpu_ns.saturating_sub(self.spun_ns))
     }
 
     /// The share of the time in which the thread was ready to run and had no CPU, 0 to 1. Meanwhile answers lie
@@ -100,6 +102,7 @@ impl Reading {
         ThreadCost {
             cpus,
             cpu_ns: spent.ran_ns,
+            spun_ns: 0,
             wall_ns: later.until_ns - self.from_ns,
             voluntary_switches: spent.voluntary_switches,
             involuntary_switches: spent.involuntary_switches,

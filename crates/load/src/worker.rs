@@ -68,6 +68,8 @@ pub(crate) struct Worker<'a> {
     gone_ns: u64,
     /// The end of the thread's last idle time.
     idle_until_ns: u64,
+    /// Idle time without sleep.
+    spun_ns: u64,
     /// For how long requests had been overdue when none was for the last time.
     settled: Overdue,
 }
@@ -108,12 +110,14 @@ impl<'a> Worker<'a> {
             promised: 0,
             gone_ns: 0,
             idle_until_ns: 0,
+            spun_ns: 0,
             settled: Overdue::default(),
         }
     }
 
-    /// Does the whole run from an instant of the clock on, and accounts for every request.
-    pub(crate) fn run(mut self, start_ns: u64) {
+    /// Does the whole run from an instant of the clock on, and accounts for every request. Returns for how long it
+    /// waited without sleeping, in nanoseconds.
+    pub(crate) fn run(mut self, start_ns: u64) -> u64 {
         self.start_ns = start_ns;
         self.end_ns = start_ns.saturating_add(self.end_ns);
         self.live_ns = start_ns.saturating_add(self.live_ns);
@@ -144,12 +148,14 @@ impl<'a> Worker<'a> {
             // If the network has no event due, the last microseconds before an instant are spun on the clock alone,
             // which is five times as fine as on an empty epoll.
             if timeout_ns == 0 && self.is_quiet(now_ns) {
-                now_ns = clock::now_ns();
+                let before_ns = std::mem::replace(&mut now_ns, clock::now_ns());
+                self.spun_ns += now_ns - before_ns;
             } else {
                 now_ns = self.poll(now_ns, timeout_ns);
             }
         }
         self.account(now_ns);
+        self.spun_ns
     }
 
     fn poll(&mut self, asleep_ns: u64, timeout_ns: u64) -> u64 {
@@ -162,6 +168,7 @@ impl<'a> Worker<'a> {
             }
             self.on_idle(asleep_ns, awake_ns, now_ns);
         } else if self.client.poller.is_empty() {
+            self.spun_ns += now_ns - asleep_ns;
             self.on_idle(asleep_ns, now_ns, now_ns);
         }
         // Requests that are due now must not wait behind the answers read meanwhile.

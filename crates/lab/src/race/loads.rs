@@ -56,8 +56,7 @@ impl Race {
         }
         let loads = self.announce(loads, writer, tell)?;
         if let Some(watching) = &self.method.witness {
-            let described = witness::describe(watching, &mut runners[0].1, &self.method, &loads)?;
-            self.method.watches.store(!described.left_off, Ordering::Relaxed);
+            let described = witness::choose(watching, &mut runners[0].1, &self.method, &loads)?;
             writer.append(&Line::Witness(described.clone()))?;
             tell(Event::Witness(described));
         }

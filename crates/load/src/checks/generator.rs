@@ -95,18 +95,17 @@ fn switches(threads: &[ThreadCost]) -> Check {
         .figures(&[("involuntary_per_s", per_s), ("limit_per_s", SWITCHES_PER_S_MAX)])
 }
 
-/// Whether threads had time left. A spinning thread is busy all the time without work. It differs from a thread that
-/// works all the time in that it sends within a fraction of a microsecond. When saturating, every request is on time.
+/// Whether threads had time left. When saturating they have none, and every request is on time.
 fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> Check {
     let busy = threads.iter().map(ThreadCost::busy).fold(0.0, f64::max);
-    let spins = busy > BUSY_MAX && late_p50_ns <= ON_TIME_NS;
-    let mut text = format!("the busiest thread used {} of a CPU", percent(busy));
-    if spins {
-        text += ", waiting without sleep, or in a closed loop";
+    let saturates = busy > BUSY_MAX && late_p50_ns <= ON_TIME_NS;
+    let mut text = format!("the busiest thread worked in {} of the time", percent(busy));
+    if saturates {
+        text += ", as in a closed loop, and sent in time";
     }
     Check::passed("headroom", Kind::Doubt, text)
         .unless(
-            busy <= BUSY_MAX || spins,
+            busy <= BUSY_MAX || saturates,
             "a client this busy adds a queue of its own to what it measures; use more threads and CPUs, or a \
              lower rate",
         )

@@ -42,6 +42,7 @@ pub(super) fn good() -> Outcome {
         outcome.threads.push(ThreadCost {
             cpus: None,
             cpu_ns: 2 * SECOND_NS,
+            spun_ns: 0,
             wall_ns: 20 * SECOND_NS,
             voluntary_switches: REQUESTS,
             involuntary_switches: 30,

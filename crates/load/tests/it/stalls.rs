@@ -9,7 +9,7 @@
 //! they were ±160 %, ±105 % and ±165 % wide (in the logarithm).
 
 use bpf::witness::Stall;
-use load::witness::{SENSES, Windows};
+use load::witness::{FINE, Windows};
 use stats::{Columns, Percentile, Random, Resamples, Sparse, Spread};
 
 const FACTOR: f64 = 1.1;
@@ -79,11 +79,11 @@ fn delayed((intended, response): (f64, f64), stalls: &[(f64, f64)]) -> f64 {
 
 /// What the witness sees of a stall; `None`: it lies between two ticks.
 fn seen((begin, end): (f64, f64), random: &mut Random) -> Option<Stall> {
-    let period = SENSES.period_ns as f64;
+    let period = FINE.period_ns as f64;
     // The first tick in it is due somewhere within a period of its beginning.
     let due = begin + random.unit() * period;
     let late_ns = end - due;
-    (late_ns >= SENSES.late_ns as f64).then(|| Stall {
+    (late_ns >= FINE.late_ns as f64).then(|| Stall {
         cpu: 0,
         from_ns: (due - period).max(0.0) as u64,
         to_ns: end as u64,
