@@ -84,6 +84,11 @@ pub struct Stall {
 }
 
 impl Stall {
+    /// How long it was at least, in nanoseconds.
+    pub fn length_ns(&self) -> u64 {
+        self.late_ns.max(self.stolen_ns)
+    }
+
     fn of(bytes: &[u8]) -> Option<Stall> {
         let words = bytes.get(..STALL_BYTES)?;
         let word = |at: usize| words[at..].first_chunk().map(|word| u64::from_ne_bytes(*word));

@@ -272,7 +272,7 @@ impl Course {
 /// The time in which a CPU stood still, as far as it is known: it ended before the tick that came late, and was at least
 /// as long as that was late, or as the hypervisor says.
 fn stood_still(stall: &Stall) -> Interval {
-    let length_ns = stall.late_ns.max(stall.stolen_ns).min(stall.to_ns - stall.from_ns);
+    let length_ns = stall.length_ns().min(stall.to_ns - stall.from_ns);
     Interval { cpu: stall.cpu, from_ns: stall.to_ns - length_ns, until_ns: stall.to_ns }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bpf::witness::Witness;
+use bpf::witness::{Stall, Witness};
 use linux::cpu::Scheduling;
 use load::witness::{Witnessed, run_witnessed};
 use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
@@ -246,7 +246,7 @@ pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> 
 fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
     let stalls = outcome.witnessed.iter().flat_map(|seen| &seen.stalls);
     let own = stalls.filter(|stall| thread.cpus.as_ref().is_none_or(|cpus| cpus.contains(stall.cpu)));
-    let stalled_ns: u64 = own.map(|stall| stall.late_ns.max(stall.stolen_ns)).sum();
+    let stalled_ns: u64 = own.map(Stall::length_ns).sum();
     let stalled = stalled_ns as f64 / thread.wall_ns.max(1) as f64;
     (thread.starved() - stalled).max(0.0)
 }

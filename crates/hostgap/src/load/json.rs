@@ -5,6 +5,7 @@ use ::load::search::{Found, Tried};
 use ::load::slo::Slo;
 use ::load::witness::Witnessed;
 use ::load::{Histogram, Judged, Outcome, Overdue, Protocol, Schedule, ThreadCost};
+use bpf::witness::Stall;
 use serde_json::{Map, Value, json};
 
 use super::job::Job;
@@ -56,7 +57,7 @@ pub(super) fn run(job: &Job, ran: &Judged) -> Value {
 
 /// The run without the machine's stalls.
 fn witnessed(seen: &Witnessed, independent: Option<u64>) -> Value {
-    let lengths = || seen.stalls.iter().map(|stall| stall.late_ns.max(stall.stolen_ns));
+    let lengths = || seen.stalls.iter().map(Stall::length_ns);
     json!({
         "cpus": seen.cpus.to_string(),
         "intended": seen.intended,
