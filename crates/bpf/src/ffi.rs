@@ -118,15 +118,17 @@ pub(crate) fn program_of_link(link: &OwnedFd) -> Result<u32> {
     Ok(info.prog_id)
 }
 
-/// Attaches a program to a raw tracepoint until the descriptor is closed; `None` if this kernel does not have the
-/// tracepoint, or one with fewer arguments.
-pub(crate) fn attach_raw(tracepoint: &CStr, program: &OwnedFd) -> Result<Option<OwnedFd>> {
-    // SAFETY: the name ends with a zero and outlives the call, and the descriptor is open.
-    let link = unsafe { libbpf_sys::bpf_raw_tracepoint_open(tracepoint.as_ptr(), program.as_raw_fd()) };
+/// Attaches a program to a raw tracepoint until the descriptor is closed; without a name to the one that it was loaded
+/// for. `None` if this kernel does not have the tracepoint, or one with fewer arguments.
+pub(crate) fn attach_raw(tracepoint: Option<&CStr>, program: &OwnedFd) -> Result<Option<OwnedFd>> {
+    let name = tracepoint.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: the name, if there is one, ends with a zero and outlives the call, and the descriptor is open.
+    let link = unsafe { libbpf_sys::bpf_raw_tracepoint_open(name, program.as_raw_fd()) };
     if [Errno::NOENT, Errno::INVAL].iter().any(|errno| link == -errno.raw_os_error()) {
         return Ok(None);
     }
-    let link = check(link, || format!("attach to the tracepoint {}", tracepoint.to_string_lossy()))?;
+    let name = tracepoint.map_or("of the program".into(), CStr::to_string_lossy);
+    let link = check(link, || format!("attach to the tracepoint {name}"))?;
     // SAFETY: the descriptor was just made and has no other owner.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(link) }))
 }

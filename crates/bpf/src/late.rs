@@ -156,7 +156,7 @@ impl Programs {
         let mut programs = open_and_load(config)
             .map_err(|error| ffi::failed("load the programs behind late answers".to_owned(), &error))?;
         for (tracepoint, program) in &programs.programs {
-            if ffi::attach_raw(tracepoint.c_name(), program)?.is_none() {
+            if ffi::attach_raw(Some(tracepoint.c_name()), program)?.is_none() {
                 programs.missing.push(*tracepoint);
             }
         }
@@ -183,7 +183,7 @@ impl Programs {
         let started_ns = clock::now_ns();
         let mut links = Vec::new();
         for (tracepoint, program) in &self.programs {
-            links.extend(ffi::attach_raw(tracepoint.c_name(), program)?);
+            links.extend(ffi::attach_raw(Some(tracepoint.c_name()), program)?);
         }
         Ok(Watching { programs: self, links, started_ns, lost_before })
     }

@@ -12,7 +12,12 @@
  *
  * A stall shorter than a period falls between two ticks more often than on one. If a hypervisor counts the time that it
  * took from each CPU, the scheduler knows it to the nanosecond, and what lies between two ticks shows too. (The clock
- * itself, KVM's per-CPU variable steal_time, has an address only in kernels with CONFIG_KALLSYMS_ALL.) */
+ * itself, KVM's per-CPU variable steal_time, has an address only in kernels with CONFIG_KALLSYMS_ALL.)
+ *
+ * A CPU may run and be lost to a real-time thread all the same: on a kernel without full preemption the system call of
+ * any other program ends first, which may take milliseconds (an agent that reads /proc each second). The scheduler counts
+ * for how long each task waited. Softirq work that ran on top of that program may be the data path's, and is not counted;
+ * neither is a wait behind a kernel thread or an idle CPU. */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
@@ -50,12 +55,25 @@ struct cfs_rq {
 } __attribute__((preserve_access_index));
 
 struct sched_entity {
+	__u64 sum_exec_runtime;
 	struct cfs_rq *cfs_rq;
 } __attribute__((preserve_access_index));
 
-struct task_struct {
-	struct sched_entity se;
+struct sched_info {
+	__u64 run_delay;
 } __attribute__((preserve_access_index));
+
+struct task_struct {
+	unsigned int flags;
+	int prio;
+	int pid;
+	struct sched_entity se;
+	struct sched_info sched_info;
+} __attribute__((preserve_access_index));
+
+/* include/linux/sched.h and include/linux/sched/prio.h: lower numbers are real-time priorities. */
+#define PF_KTHREAD 0x00200000
+#define MAX_RT_PRIO 100
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -69,6 +87,12 @@ struct {
 	__type(key, __u32);
 	__type(value, struct sighting);
 } sightings SEC(".maps");
+
+static __always_inline void report(struct sighting *last, struct stall *stall)
+{
+	if (bpf_ringbuf_output(&stalls, stall, sizeof(*stall), BPF_RB_NO_WAKEUP))
+		last->lost += 1;
+}
 
 /* What the hypervisor has taken from this CPU, as far as the scheduler knows: it reads that clock whenever it puts a
  * task on the CPU or takes one off, so on a CPU that works many times between two ticks. 0 where there is none. */
@@ -103,13 +127,86 @@ int witness_tick(struct bpf_raw_tracepoint_args *context)
 	stall = (struct stall){ .from_ns = last->seen_ns ? last->seen_ns : due_ns - period_ns, .to_ns = now_ns,
 				.late_ns = now_ns - due_ns,
 				.stolen_ns = last->seen_ns ? stolen_ns - last->stolen_ns : 0, .cpu = cpu };
-	if (stall.late_ns >= late_min_ns || stall.stolen_ns >= stolen_min_ns) {
-		if (bpf_ringbuf_output(&stalls, &stall, sizeof(stall), BPF_RB_NO_WAKEUP))
-			last->lost += 1;
-	}
+	if (stall.late_ns >= late_min_ns || stall.stolen_ns >= stolen_min_ns)
+		report(last, &stall);
 	last->ticks += 1;
 	last->stolen_ns = stolen_ns;
 	/* Last, so that whoever reads this instant finds all stalls before it in the ring. */
 	last->seen_ns = now_ns;
+	return 0;
+}
+
+static __always_inline struct sighting *watched(__u32 *cpu)
+{
+	struct sighting *here;
+
+	*cpu = bpf_get_smp_processor_id();
+	here = bpf_map_lookup_elem(&sightings, cpu);
+	return here && here->watched ? here : 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int witness_softirq_begins(void *context)
+{
+	__u32 cpu;
+	struct sighting *here = watched(&cpu);
+
+	(void)context;
+	/* Elsewhere nobody asks for it, and reading the clock twice a packet is most of what this costs. */
+	if (here && here->behind_program)
+		here->softirq_since_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int witness_softirq_ends(void *context)
+{
+	__u32 cpu;
+	struct sighting *here = watched(&cpu);
+
+	(void)context;
+	if (here && here->softirq_since_ns) {
+		here->softirq_ns += bpf_ktime_get_ns() - here->softirq_since_ns;
+		here->softirq_since_ns = 0;
+	}
+	return 0;
+}
+
+static __always_inline int is_normal_program(struct task_struct *task)
+{
+	return task->prio >= MAX_RT_PRIO && !(task->flags & PF_KTHREAD);
+}
+
+/* Each switch from a real-time thread looks back at how long that thread had waited before. (A PVM guest was seen to miss
+ * the tracepoint for switches to such threads.) The arguments: whether prev was preempted, prev, next. */
+SEC("tp_btf/sched_switch")
+int witness_switch(__u64 *arguments)
+{
+	struct task_struct *prev = (struct task_struct *)arguments[1], *next = (struct task_struct *)arguments[2];
+	__u64 waited_ns, softirq_ns, now_ns;
+	struct sighting *here;
+	struct stall stall;
+	__u32 cpu;
+
+	if (prev->prio >= MAX_RT_PRIO)
+		return 0;
+	here = watched(&cpu);
+	if (!here || (!here->behind_program && !is_normal_program(next)))
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	waited_ns = prev->sched_info.run_delay - here->waited_ns;
+	softirq_ns = here->softirq_ns - here->softirq_before_ns;
+	if (here->behind_program && here->waiter == prev->pid && waited_ns >= softirq_ns + late_min_ns) {
+		stall = (struct stall){ .from_ns = here->left_ns,
+					.to_ns = now_ns - (prev->se.sum_exec_runtime - here->ran_ns),
+					.blocked_ns = waited_ns - softirq_ns, .cpu = cpu };
+		report(here, &stall);
+	}
+	here->waiter = prev->pid;
+	here->waited_ns = prev->sched_info.run_delay;
+	here->ran_ns = prev->se.sum_exec_runtime;
+	here->left_ns = now_ns;
+	here->softirq_before_ns = here->softirq_ns;
+	here->behind_program = is_normal_program(next);
 	return 0;
 }

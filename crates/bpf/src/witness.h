@@ -5,12 +5,13 @@
 
 #include <linux/types.h>
 
-/* A CPU stood still somewhere between two ticks. */
+/* A CPU stood still somewhere between two ticks, or ran somebody else's system call. */
 struct stall {
-	__u64 from_ns;    /* the tick before: the CPU ran */
-	__u64 to_ns;      /* the tick after: it ran again */
+	__u64 from_ns;    /* the tick before: the CPU ran; or when a thread left it to another program */
+	__u64 to_ns;      /* the tick after: it ran again; or when that thread ran again */
 	__u64 late_ns;    /* how long after it was due that tick came */
 	__u64 stolen_ns;  /* what the hypervisor says it took in between; 0 where it does not say */
+	__u64 blocked_ns; /* for how long that thread, of real-time priority, waited in between; 0 for a tick */
 	__u32 cpu;
 	__u32 pad;
 };
@@ -21,6 +22,16 @@ struct sighting {
 	__u64 seen_ns;    /* the last one; 0: none yet */
 	__u64 stolen_ns;  /* the hypervisor's clock at that tick */
 	__u64 lost;       /* stalls that found no room in the ring */
+	__u64 watched;    /* 0: another CPU than those to watch */
+	__u64 softirq_since_ns;  /* the beginning of the softirq work under way; 0: none is */
+	__u64 softirq_ns;        /* all softirq work since the start */
+	/* Of the last time that a real-time thread left the CPU: */
+	__u64 left_ns;           /* when that was */
+	__u64 waited_ns;         /* for how long the thread had waited for a CPU in its life */
+	__u64 ran_ns;            /* for how long it had run */
+	__u64 softirq_before_ns; /* softirq work until then */
+	__u32 behind_program;    /* whether a program of normal priority took it */
+	__s32 waiter;            /* which thread it was */
 };
 
 #endif

@@ -1,11 +1,13 @@
 //! A witness of the machine's stalls: the times at which it did not run a CPU.
 //!
 //! A timer ticks on each CPU, and a program runs in its interrupt; see `witness.bpf.c` for what it sees and why nothing
-//! that the CPU itself does, however long, delays it. Two signs tell a stall, and each stall says which it had:
+//! that the CPU itself does, however long, delays it. Three signs tell a stall, and each stall says which it had:
 //!
 //! - a tick came late: sees a stall that a tick falls into, whatever its reason;
 //! - the hypervisor's own clock of stolen time, as the scheduler last read it: sees also what lies between two ticks,
-//!   but not what a hypervisor below that one took.
+//!   but not what a hypervisor below that one took;
+//! - a real-time thread waited although the CPU ran: for a system call of a program of normal priority, which a kernel
+//!   without full preemption lets end first.
 //!
 //! Nothing is pinned: it ends with its owner, also with one that is killed.
 
@@ -37,12 +39,12 @@ mod skeleton {
 
 use skeleton::types::{sighting, stall};
 
-/// Where the kernel runs an expired timer.
-const TRACEPOINT: &CStr = c"hrtimer_expire_entry";
+/// Where the kernel runs an expired timer. The other programs are bound to their tracepoints by the kernel's types.
+const TIMER: &CStr = c"hrtimer_expire_entry";
 
 /// Bytes of a stall in the ring and of a sighting in its map.
-const STALL_BYTES: usize = 40;
-const SIGHTING_BYTES: usize = 32;
+const STALL_BYTES: usize = 48;
+const SIGHTING_BYTES: usize = 96;
 
 const _: () = {
     assert!(size_of::<stall>() == STALL_BYTES && size_of::<sighting>() == SIGHTING_BYTES, "as they are read");
@@ -51,9 +53,9 @@ const _: () = {
         offset_of!(stall, late_ns) == 16 && offset_of!(stall, stolen_ns) == 24,
         "as Stall::of() reads it"
     );
-    assert!(offset_of!(stall, cpu) == 32, "as Stall::of() reads it");
+    assert!(offset_of!(stall, blocked_ns) == 32 && offset_of!(stall, cpu) == 40, "as Stall::of() reads it");
     assert!(offset_of!(sighting, ticks) == 0 && offset_of!(sighting, seen_ns) == 8, "as it is read below");
-    assert!(offset_of!(sighting, lost) == 24, "as it is read below");
+    assert!(offset_of!(sighting, lost) == 24 && offset_of!(sighting, watched) == 32, "as they are used below");
 };
 
 /// What a witness takes for a stall. All in nanoseconds.
@@ -61,32 +63,35 @@ const _: () = {
 pub struct Senses {
     /// Between two ticks of a CPU; at least 10 000, as perf asks.
     pub period_ns: u64,
-    /// A tick that comes this much later than it was due shows a stall.
+    /// A tick that comes this much later than it was due shows a stall; so does a real-time thread's wait of this length.
     pub late_ns: u64,
     /// So does this much stolen time between two ticks.
     pub stolen_ns: u64,
 }
 
-/// A CPU stood still for a time between two instants of `CLOCK_MONOTONIC`.
+/// A CPU stood still for a time between two instants of `CLOCK_MONOTONIC`, or ran what has nothing to do with the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
     /// Which CPU.
     pub cpu: u16,
-    /// The tick before it, in nanoseconds.
+    /// The tick before it, in nanoseconds; or when a thread left the CPU and another program took it.
     pub from_ns: u64,
-    /// The tick after it, in nanoseconds.
+    /// The tick after it, in nanoseconds; or when that thread, which had to wait, ran again.
     pub to_ns: u64,
-    /// How long after it was due the second tick came, in nanoseconds: the stall was at least as long, and less than a
+    /// How long after it was due the second tick came, in nanoseconds; 0 for a wait. The stall was at least as long, and less than a
     /// period longer.
     pub late_ns: u64,
     /// What the hypervisor says it took between the two, in nanoseconds; 0 where it does not say.
     pub stolen_ns: u64,
+    /// For how long a real-time thread waited until a program of normal priority let the CPU go, in nanoseconds, without
+    /// softirq work meanwhile; 0: it is none of these.
+    pub blocked_ns: u64,
 }
 
 impl Stall {
     /// How long it was at least, in nanoseconds.
     pub fn length_ns(&self) -> u64 {
-        self.late_ns.max(self.stolen_ns)
+        self.late_ns.max(self.stolen_ns).max(self.blocked_ns)
     }
 
     fn of(bytes: &[u8]) -> Option<Stall> {
@@ -97,7 +102,8 @@ impl Stall {
             to_ns: word(8)?,
             late_ns: word(16)?,
             stolen_ns: word(24)?,
-            cpu: u16::from_ne_bytes(*words[32..].first_chunk()?),
+            blocked_ns: word(32)?,
+            cpu: u16::from_ne_bytes(*words[40..].first_chunk()?),
         })
     }
 }
@@ -121,9 +127,9 @@ pub struct Witness {
     cpus: CpuSet,
     senses: Senses,
     tickers: Vec<Ticker>,
-    program: OwnedFd,
+    programs: Vec<(Option<&'static CStr>, OwnedFd)>,
     /// While it watches.
-    link: Mutex<Option<OwnedFd>>,
+    links: Mutex<Vec<OwnedFd>>,
     stalls: MapHandle,
     sightings: MapHandle,
 }
@@ -137,14 +143,14 @@ impl Witness {
     pub fn new(cpus: &CpuSet, senses: Senses) -> Result<Witness> {
         ffi::listen();
         let tickers = cpus.iter().map(|cpu| Ticker::open(cpu, senses.period_ns)).collect::<Result<_>>()?;
-        let (program, stalls, sightings) =
+        let (programs, stalls, sightings) =
             load(cpus, senses).map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
         Ok(Witness {
             cpus: cpus.clone(),
             senses,
             tickers,
-            program,
-            link: Mutex::default(),
+            programs,
+            links: Mutex::default(),
             stalls,
             sightings,
         })
@@ -166,21 +172,26 @@ impl Witness {
     /// A CPU went off line, or the kernel has no tracepoint of timers.
     pub fn start(&self) -> Result<()> {
         self.forget()?;
-        let Some(link) = ffi::attach_raw(TRACEPOINT, &self.program)? else {
-            let missing = "this kernel has no tracepoint hrtimer_expire_entry";
-            let source = io::Error::new(io::ErrorKind::Unsupported, missing);
-            return Err(Error::new(format!("watch CPUs {} for stalls", self.cpus), source));
+        let attach = |(tracepoint, program): &(Option<&CStr>, OwnedFd)| {
+            let missing = || {
+                let source = io::Error::new(io::ErrorKind::Unsupported, "this kernel lacks one of the tracepoints");
+                Error::new(format!("watch CPUs {} for stalls", self.cpus), source)
+            };
+            ffi::attach_raw(*tracepoint, program)?.ok_or_else(missing)
         };
-        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(link);
+        let links = self.programs.iter().map(attach).collect::<Result<_>>()?;
+        *self.links.lock().unwrap_or_else(PoisonError::into_inner) = links;
         self.tickers.iter().try_for_each(Ticker::start)
     }
 
     /// What was seen is no more.
     fn forget(&self) -> Result<()> {
         self.drain(&mut Vec::new())?;
+        let mut fresh = [0; SIGHTING_BYTES];
+        fresh[offset_of!(sighting, watched)] = 1;
         for cpu in self.cpus.iter() {
             self.sightings
-                .update(&u32::from(cpu).to_ne_bytes(), &[0; SIGHTING_BYTES], MapFlags::ANY)
+                .update(&u32::from(cpu).to_ne_bytes(), &fresh, MapFlags::ANY)
                 .map_err(|error| ffi::failed(format!("watch CPU {cpu} for stalls"), &error))?;
         }
         Ok(())
@@ -207,7 +218,7 @@ impl Witness {
     /// # Errors
     /// A CPU went off line.
     pub fn stop(&self) -> Result<()> {
-        drop(self.link.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.links.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let stopped: Vec<Result<()>> = self.tickers.iter().map(Ticker::stop).collect();
         stopped.into_iter().collect()
     }
@@ -238,7 +249,10 @@ impl Witness {
     }
 }
 
-fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<(OwnedFd, MapHandle, MapHandle)> {
+/// Programs with the tracepoints that they are not bound to, and their maps.
+type Loaded = (Vec<(Option<&'static CStr>, OwnedFd)>, MapHandle, MapHandle);
+
+fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<Loaded> {
     let mut object = MaybeUninit::uninit();
     let mut open = skeleton::WitnessSkelBuilder::default().open(&mut object)?;
     let constants = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
@@ -248,8 +262,16 @@ fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<(OwnedFd, MapHandle,
     let last = cpus.iter().max().unwrap_or(0);
     open.maps.sightings.set_max_entries(u32::from(last) + 1)?;
     let skeleton = open.load()?;
-    let program = skeleton.progs.witness_tick.as_fd().try_clone_to_owned()?;
+    let programs = &skeleton.progs;
+    let programs = [
+        (Some(TIMER), programs.witness_tick.as_fd()),
+        (None, programs.witness_softirq_begins.as_fd()),
+        (None, programs.witness_softirq_ends.as_fd()),
+        (None, programs.witness_switch.as_fd()),
+    ];
+    let kept = programs.into_iter().map(|(tracepoint, program)| Ok((tracepoint, program.try_clone_to_owned()?)));
+    let programs = kept.collect::<libbpf_rs::Result<_>>()?;
     let stalls = MapHandle::try_from(&skeleton.maps.stalls)?;
     let sightings = MapHandle::try_from(&skeleton.maps.sightings)?;
-    Ok((program, stalls, sightings))
+    Ok((programs, stalls, sightings))
 }

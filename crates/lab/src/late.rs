@@ -190,6 +190,8 @@ impl Watch<'_> {
         let answers = answers(&exchanges, standing.clients(load.body_bytes), self.method);
         course.late.lost_answers += outcome.unlogged;
         course.late.lost_events += stood.lost;
+        // Who waits for another program has a cause of its own.
+        stood.stalls.retain(|stall| stall.blocked_ns == 0);
         course.take(answers, &seen, &stood.stalls, self);
         Ok(outcome.response.value_at_quantile(0.5))
     }

@@ -109,17 +109,15 @@ fn cost(
     Ok(summed_up(&logarithms, load.rate_per_s.unwrap_or(0.0)))
 }
 
-/// The mean of the pairs with Student's interval; `None` of fewer than two.
+/// The median of the pairs, which a stall beside one of them does not move, with the interval of its order statistics;
+/// `None` of fewer than six.
 fn summed_up(logarithms: &[f64], rate_per_s: f64) -> Option<WitnessCost> {
-    let count = logarithms.len();
-    if count < 2 {
-        return None;
-    }
-    let mean = logarithms.iter().sum::<f64>() / count as f64;
-    let variance = logarithms.iter().map(|ln| (ln - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
-    let half = stats::student_t_quantile(count as u32 - 1, 0.05) * (variance / count as f64).sqrt();
-    let [ratio, low, high] = [mean, mean - half, mean + half].map(f64::exp);
-    Some(WitnessCost { rate_per_s, ratio, low, high, pairs: count as u32 })
+    let mut sorted = logarithms.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let ranks = stats::quantile_ranks(sorted.len() as u64, 0.5, 0.05)?;
+    let at = |rank: u64| sorted[rank as usize - 1].exp();
+    let ratio = stats::median(&sorted)?.exp();
+    Some(WitnessCost { rate_per_s, ratio, low: at(ranks.low), high: at(ranks.high), pairs: sorted.len() as u32 })
 }
 
 /// What the witness saw of a trial, for the record.
@@ -132,6 +130,7 @@ pub(crate) fn recorded(outcome: &Outcome) -> Option<Witnessed> {
         to_ns: stall.to_ns.cast_signed() - begin_ns,
         late_ns: stall.late_ns,
         stolen_ns: stall.stolen_ns,
+        blocked_ns: stall.blocked_ns,
     };
     Some(Witnessed {
         intended: seen.intended,
@@ -146,12 +145,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_is_the_mean_of_its_pairs() {
-        let cost = summed_up(&[0.01, 0.03, 0.02], 5e4).unwrap();
-        assert_eq!((cost.pairs, cost.rate_per_s), (3, 5e4));
-        assert!((cost.ratio - 0.02_f64.exp()).abs() < 1e-12);
-        // Student's t of two degrees of freedom is 4.3027; the standard error is 0.01 / √3.
-        assert!((cost.high.ln() - 0.02 - 4.3027 * 0.01 / 3.0_f64.sqrt()).abs() < 1e-5);
-        assert!(summed_up(&[0.01], 5e4).is_none());
+    fn a_stall_beside_a_pair_does_not_move_the_cost() {
+        let mut pairs: Vec<f64> = (0..11).map(|pair| 0.01 * f64::from(pair)).collect();
+        pairs.push(3.0);
+        let cost = summed_up(&pairs, 5e4).unwrap();
+        assert_eq!((cost.pairs, cost.rate_per_s), (12, 5e4));
+        assert!((cost.ratio.ln() - 0.055).abs() < 1e-12, "{cost:?}");
+        // Of twelve the third and the tenth: the median of all is between them with 96.1 %.
+        assert!((cost.low.ln() - 0.02).abs() < 1e-12 && (cost.high.ln() - 0.09).abs() < 1e-12, "{cost:?}");
+        assert!(summed_up(&pairs[..5], 5e4).is_none());
     }
 }

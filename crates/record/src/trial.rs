@@ -130,20 +130,25 @@ pub struct Witnessed {
     pub stalls: Vec<Stall>,
 }
 
-/// A time at which a CPU did not run, somewhere between two ticks.
+/// A time at which a CPU did not run, somewhere between two ticks, or ran another program while a thread of the race
+/// waited for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
     /// Which CPU.
     pub cpu: u16,
-    /// The tick before it, in nanoseconds from the first intended instant; negative in front of that.
+    /// The tick before it, or when the thread left the CPU to the other program, in nanoseconds from the first intended
+    /// instant; negative in front of that.
     pub from_ns: i64,
-    /// The tick after it, likewise.
+    /// The tick after it, or when the thread ran again, likewise.
     pub to_ns: i64,
-    /// How late that tick was, in nanoseconds: the stall was at least as long.
+    /// How late that tick was, in nanoseconds: the stall was at least as long; 0 for a wait.
     pub late_ns: u64,
     /// What the hypervisor says it took in between, in nanoseconds; 0 where it does not say.
     pub stolen_ns: u64,
+    /// For how long the thread waited for the other program, in nanoseconds; 0: it is none of these.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub blocked_ns: u64,
 }
 
 /// CPU time of one node's CPUs during a trial, in nanoseconds, from `/proc/stat` (a sampling clock: meaningful

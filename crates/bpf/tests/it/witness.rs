@@ -4,11 +4,12 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use bpf::witness::{Seen, Senses, Stall, Witness};
-use libbpf_rs::{Object, ObjectBuilder, ProgramMut, TC_INGRESS, TcHookBuilder};
+use libbpf_rs::{Object, ObjectBuilder, ProgramInput as Input, ProgramMut, TC_INGRESS, TcHookBuilder};
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 use testkit::World;
@@ -121,6 +122,47 @@ fn is_long(stall: &Stall) -> bool {
     stall.late_ns >= 2_000_000 && stall.to_ns - stall.from_ns >= 2_500_000
 }
 
+/// A real-time thread of a CPU that wakes each millisecond, while something else runs.
+fn beside_a_waker<T>(cpu: u16, run: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            cpu::pin_current_thread(&CpuSet::from_iter([cpu])).unwrap();
+            cpu::set_current_thread_scheduling(Scheduling::Fifo(10)).unwrap();
+            while !done.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let ran = run();
+        done.store(true, Ordering::Relaxed);
+        ran
+    })
+}
+
+#[test]
+fn who_keeps_a_real_time_thread_waiting_is_a_stall() {
+    let cpus = all();
+    let busy = cpus.iter().max().unwrap();
+    let witness = Witness::new(&cpus, SENSES).unwrap();
+    let keepers = keepers();
+    let seen = beside_a_waker(busy, || {
+        cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
+        let mut seen = Seen::default();
+        witness.start().unwrap();
+        // The kernel lets no other task onto the CPU while it tries a program.
+        while seen.stalls.iter().filter(|stall| stall.blocked_ns >= 1_000_000).count() < 3 {
+            let input = Input { data_in: Some(&[0; 64]), ..Input::default() };
+            program(&keepers, "busy").test_run(input).unwrap();
+            witness.look(&mut seen).unwrap();
+        }
+        witness.stop().unwrap();
+        seen
+    });
+    for stall in seen.stalls.iter().filter(|stall| stall.blocked_ns > 0) {
+        assert!(stall.late_ns == 0 && stall.to_ns > stall.from_ns, "{stall:?}");
+    }
+}
+
 #[test]
 fn a_softirq_of_any_length_is_no_stall() {
     let cpus = all();
@@ -146,12 +188,15 @@ fn a_softirq_of_any_length_is_no_stall() {
             cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
             let mut seen = Seen::default();
             witness.start().unwrap();
-            let begun_ns = clock::now_ns();
-            for _ in 0..PACKETS {
-                socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
-                socket.recv(&mut [0; 8]).unwrap();
-            }
-            let ended_ns = clock::now_ns();
+            // It waits for each of them, on top of a program of normal priority.
+            let (begun_ns, ended_ns) = beside_a_waker(busy, || {
+                let begun_ns = clock::now_ns();
+                for _ in 0..PACKETS {
+                    socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+                    socket.recv(&mut [0; 8]).unwrap();
+                }
+                (begun_ns, clock::now_ns())
+            });
             look_until(&witness, &mut seen, |seen| seen.until_ns > ended_ns);
             witness.stop().unwrap();
             (ended_ns - begun_ns, seen)
@@ -162,6 +207,8 @@ fn a_softirq_of_any_length_is_no_stall() {
     // A machine may stand still at the same time, and an emulated one often does. But a softirq that were a stall would be
     // one for every packet.
     assert!(long < PACKETS, "{long} of {PACKETS}: {:?}", seen.stalls);
+    let blocked = seen.stalls.iter().filter(|stall| stall.cpu == busy && stall.blocked_ns >= 1_000_000).count();
+    assert!(blocked < PACKETS / 8, "{blocked} of {PACKETS}: {:?}", seen.stalls);
 }
 
 #[test]

@@ -89,6 +89,7 @@ fn seen((begin, end): (f64, f64), random: &mut Random) -> Option<Stall> {
         to_ns: end as u64,
         late_ns: late_ns as u64,
         stolen_ns: 0,
+        blocked_ns: 0,
     })
 }
 
