@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bpf::witness::Witness;
+use bpf::witness::{Senses, Witness};
 use load::Outcome;
 use load::witness::{AFTER_NS, BEFORE_NS, COARSE, FINE};
 use record::{Experiment, Load, Stall, WitnessCost, Witnessed};
@@ -14,13 +14,14 @@ use crate::{LabError, Standing, workload};
 /// one per cent on a shared virtual machine.
 const PAIRS: u32 = 12;
 
-/// A witness that surely costs more of the median than this does not watch: the figures would be of another machine.
-const COST_MAX: f64 = 1.02;
+/// Witnesses, the finest first, each with the cost at which it does not watch if it surely has that: the median with it ÷
+/// without. The last one may cost more. What it costs, all candidates bear alike; without it their tails are the machine's.
+const WITNESSES: [(Senses, f64); 2] = [(FINE, 1.02), (COARSE, 1.1)];
 
 /// Witnesses of the nodes' CPUs, of which one watches.
 #[derive(Debug)]
 pub struct Witnesses {
-    /// The finest first.
+    /// Of [`WITNESSES`].
     all: Vec<Witness>,
     /// Not known before their costs are; `None`: each costs too much.
     chosen: OnceLock<Option<usize>>,
@@ -29,7 +30,7 @@ pub struct Witnesses {
 impl Witnesses {
     fn of(method: &Method) -> linux::Result<Witnesses> {
         let cpus = method.cpus.all();
-        let all = [FINE, COARSE].into_iter().map(|senses| Witness::new(&cpus, senses)).collect::<Result<_, _>>()?;
+        let all = WITNESSES.iter().map(|(senses, _)| Witness::new(&cpus, *senses)).collect::<Result<_, _>>()?;
         Ok(Witnesses { all, chosen: OnceLock::new() })
     }
 
@@ -62,9 +63,9 @@ pub(crate) fn choose(
     let highest = highest
         .max_by(|one, other| one.rate_per_s.partial_cmp(&other.rate_per_s).expect("rates are numbers"));
     let mut described = None;
-    for (index, witness) in witnesses.all.iter().enumerate() {
+    for (index, (witness, (_, cost_max))) in witnesses.all.iter().zip(WITNESSES).enumerate() {
         let cost = highest.map_or(Ok(None), |load| cost(witness, reference, method, load))?;
-        let left_off = cost.is_some_and(|cost| cost.low > COST_MAX);
+        let left_off = cost.is_some_and(|cost| cost.low > cost_max);
         described = Some(describe(witness, cost, left_off));
         if !left_off {
             let _once = witnesses.chosen.set(Some(index));

@@ -72,10 +72,10 @@ const BLOCK: usize = 2_730;
 /// Blocks of a thread. While one is filled, the others may wait for the collector: 0.8 s at that rate.
 const BLOCKS: usize = 32;
 
-/// How often the collector looks for full blocks. It does not wait for them: a worker would then wake it, which costs
-/// the worker some microseconds, and a real-time worker would have it wait on its own CPU. A thread with 1.5 million
-/// requests a second fills its blocks in three times as long.
-const LOOK: Duration = Duration::from_millis(20);
+/// How long a thread takes at least to fill half of its blocks.
+pub(crate) fn half_full_after(requests_per_s: f64) -> Duration {
+    Duration::try_from_secs_f64((BLOCKS * BLOCK / 2) as f64 / requests_per_s).unwrap_or(Duration::MAX)
+}
 
 type Block = Vec<Exchange>;
 
@@ -146,8 +146,9 @@ impl Log {
 
 impl Collector {
     /// Passes on what is logged, until every log is closed. Requests of a thread come in the order in which they ended.
-    /// Between two looks it sleeps; whoever closes the logs unparks it.
-    pub(crate) fn collect(self, sink: &mut dyn FnMut(&[Exchange])) {
+    /// Between two looks it sleeps, and whoever closes the logs unparks it. It does not wait for full blocks: a worker
+    /// would then wake it, which costs the worker some microseconds, and what it does would take a CPU of the run.
+    pub(crate) fn collect(self, every: Duration, sink: &mut dyn FnMut(&[Exchange])) {
         loop {
             match self.full.try_recv() {
                 Ok((client, mut block)) => {
@@ -156,7 +157,7 @@ impl Collector {
                     // A log that is closed needs it no more.
                     let _closed = self.empty[client as usize].send(block);
                 }
-                Err(TryRecvError::Empty) => thread::park_timeout(LOOK),
+                Err(TryRecvError::Empty) => thread::park_timeout(every),
                 Err(TryRecvError::Disconnected) => return,
             }
         }
@@ -198,7 +199,7 @@ mod tests {
                     assert_eq!(log.close(), 0);
                 });
             }
-            collector.collect(&mut |block| {
+            collector.collect(Duration::from_millis(1), &mut |block| {
                 block.iter().for_each(|exchange| got[exchange.client as usize].push(exchange.intended_ns));
             });
         });
@@ -213,7 +214,7 @@ mod tests {
         (0..room + 9).for_each(|at| log.note(exchange(at)));
         assert_eq!(log.close(), 9);
         let mut got = 0;
-        collector.collect(&mut |block| got += block.len() as u64);
+        collector.collect(Duration::from_millis(1), &mut |block| got += block.len() as u64);
         assert_eq!(got, room);
     }
 }
