@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bpf::witness::{Senses, Witness};
 use load::Outcome;
-use load::witness::{AFTER_NS, BEFORE_NS, COARSE, FINE};
+use load::witness::{AFTER_LENGTHS, AFTER_NS, BEFORE_NS, COARSE, FINE};
 use record::{Experiment, Load, Stall, WitnessCost, Witnessed};
 
 use crate::trial::{Method, run};
@@ -83,6 +83,7 @@ fn describe(witness: &Witness, cost: Option<WitnessCost>, left_off: bool) -> rec
         stolen_ns: senses.stolen_ns,
         before_ns: BEFORE_NS,
         after_ns: AFTER_NS,
+        after_lengths: AFTER_LENGTHS,
         left_off,
         cost,
     }

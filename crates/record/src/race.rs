@@ -212,6 +212,9 @@ pub struct Witness {
     pub before_ns: u64,
     /// How long after a stall it ended, in nanoseconds.
     pub after_ns: u64,
+    /// How many times as long as the stall was it lasted besides.
+    #[serde(default)]
+    pub after_lengths: u64,
     /// The reference's median response time with the witness ÷ without, by pairs of slices before the first round.
     pub cost: Option<WitnessCost>,
     /// It cost too much, so that the race went without.
