@@ -177,36 +177,55 @@ static __always_inline int is_normal_program(struct task_struct *task)
 	return task->prio >= MAX_RT_PRIO && !(task->flags & PF_KTHREAD);
 }
 
-/* Each switch from a real-time thread looks back at how long that thread had waited before. (A PVM guest was seen to miss
- * the tracepoint for switches to such threads.) The arguments: whether prev was preempted, prev, next. */
+/* From now on a real-time thread of this CPU waits for a program of normal priority, if it waits. */
+static __always_inline void program_begins(struct sighting *here)
+{
+	here->program_since_ns = bpf_ktime_get_ns();
+	here->softirq_before_ns = here->softirq_ns;
+	here->behind_program = 1;
+}
+
+/* A real-time thread leaves the CPU: did it wait for a program before it ran this time? */
+static __always_inline void look_back(struct sighting *here, struct task_struct *waiter, __u32 cpu)
+{
+	__u64 waited_ns = waiter->sched_info.run_delay - here->waited_ns;
+	__u64 softirq_ns = here->softirq_ns - here->softirq_before_ns;
+	struct stall stall;
+
+	if (here->waiter != waiter->pid || waited_ns < softirq_ns + late_min_ns)
+		return;
+	stall = (struct stall){ .from_ns = here->program_since_ns,
+				.to_ns = bpf_ktime_get_ns() - (waiter->se.sum_exec_runtime - here->ran_ns),
+				.blocked_ns = waited_ns - softirq_ns, .cpu = cpu };
+	report(here, &stall);
+}
+
+/* A switch to a real-time thread is not looked at: a PVM guest was seen to miss the tracepoint for many of those. The
+ * arguments: whether prev was preempted, prev, next. */
 SEC("tp_btf/sched_switch")
 int witness_switch(__u64 *arguments)
 {
 	struct task_struct *prev = (struct task_struct *)arguments[1], *next = (struct task_struct *)arguments[2];
-	__u64 waited_ns, softirq_ns, now_ns;
+	int to_program = is_normal_program(next), from_realtime = prev->prio < MAX_RT_PRIO;
 	struct sighting *here;
-	struct stall stall;
 	__u32 cpu;
 
-	if (prev->prio >= MAX_RT_PRIO)
+	if (!from_realtime && next->prio < MAX_RT_PRIO)
 		return 0;
 	here = watched(&cpu);
-	if (!here || (!here->behind_program && !is_normal_program(next)))
+	if (!here)
 		return 0;
-	now_ns = bpf_ktime_get_ns();
-	waited_ns = prev->sched_info.run_delay - here->waited_ns;
-	softirq_ns = here->softirq_ns - here->softirq_before_ns;
-	if (here->behind_program && here->waiter == prev->pid && waited_ns >= softirq_ns + late_min_ns) {
-		stall = (struct stall){ .from_ns = here->left_ns,
-					.to_ns = now_ns - (prev->se.sum_exec_runtime - here->ran_ns),
-					.blocked_ns = waited_ns - softirq_ns, .cpu = cpu };
-		report(here, &stall);
+	if (from_realtime) {
+		if (here->behind_program)
+			look_back(here, prev, cpu);
+		here->waiter = prev->pid;
+		here->waited_ns = prev->sched_info.run_delay;
+		here->ran_ns = prev->se.sum_exec_runtime;
+		here->behind_program = 0;
 	}
-	here->waiter = prev->pid;
-	here->waited_ns = prev->sched_info.run_delay;
-	here->ran_ns = prev->se.sum_exec_runtime;
-	here->left_ns = now_ns;
-	here->softirq_before_ns = here->softirq_ns;
-	here->behind_program = is_normal_program(next);
+	if (!to_program)
+		here->behind_program = 0;
+	else if (!here->behind_program)
+		program_begins(here);
 	return 0;
 }

@@ -74,9 +74,9 @@ pub struct Senses {
 pub struct Stall {
     /// Which CPU.
     pub cpu: u16,
-    /// The tick before it, in nanoseconds; or when a thread left the CPU and another program took it.
+    /// The tick before it, in nanoseconds; or since when the CPU ran another program.
     pub from_ns: u64,
-    /// The tick after it, in nanoseconds; or when that thread, which had to wait, ran again.
+    /// The tick after it, in nanoseconds; or when the thread that waited ran again.
     pub to_ns: u64,
     /// How long after it was due the second tick came, in nanoseconds; 0 for a wait. The stall was at least as long, and less than a
     /// period longer.

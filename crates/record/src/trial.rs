@@ -137,7 +137,7 @@ pub struct Witnessed {
 pub struct Stall {
     /// Which CPU.
     pub cpu: u16,
-    /// The tick before it, or when the thread left the CPU to the other program, in nanoseconds from the first intended
+    /// The tick before it, or since when the CPU ran the other program, in nanoseconds from the first intended
     /// instant; negative in front of that.
     pub from_ns: i64,
     /// The tick after it, or when the thread ran again, likewise.
