@@ -15,8 +15,8 @@
  * itself, KVM's per-CPU variable steal_time, has an address only in kernels with CONFIG_KALLSYMS_ALL.)
  *
  * A CPU may run and be lost to a real-time thread all the same: on a kernel without full preemption the system call of
- * any other program ends first, which may take milliseconds (an agent that reads /proc each second). The scheduler counts
- * for how long each task waited. Softirq work that ran on top of that program may be the data path's, and is not counted;
+ * any other program ends first, which may take milliseconds (an agent that reads /proc each second). What counts is the
+ * time since the thread was woken: the scheduler's own account of waits begins only when that CPU heard of it. Softirq work that ran on top of that program may be the data path's, and is not counted;
  * neither is a wait behind a kernel thread or an idle CPU. */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -46,7 +46,10 @@ struct hrtimer {
 } __attribute__((preserve_access_index));
 
 /* The way from a task to its CPU's run queue, which keeps the hypervisor's clock as it last read it. */
+struct task_struct;
+
 struct rq {
+	struct task_struct *curr;
 	__u64 prev_steal_time_rq;
 } __attribute__((preserve_access_index));
 
@@ -59,16 +62,12 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } __attribute__((preserve_access_index));
 
-struct sched_info {
-	__u64 run_delay;
-} __attribute__((preserve_access_index));
-
 struct task_struct {
 	unsigned int flags;
 	int prio;
 	int pid;
+	int wake_cpu;
 	struct sched_entity se;
-	struct sched_info sched_info;
 } __attribute__((preserve_access_index));
 
 /* include/linux/sched.h and include/linux/sched/prio.h: lower numbers are real-time priorities. */
@@ -136,40 +135,11 @@ int witness_tick(struct bpf_raw_tracepoint_args *context)
 	return 0;
 }
 
-static __always_inline struct sighting *watched(__u32 *cpu)
+static __always_inline struct sighting *watched(__u32 cpu)
 {
-	struct sighting *here;
+	struct sighting *there = bpf_map_lookup_elem(&sightings, &cpu);
 
-	*cpu = bpf_get_smp_processor_id();
-	here = bpf_map_lookup_elem(&sightings, cpu);
-	return here && here->watched ? here : 0;
-}
-
-SEC("tp_btf/softirq_entry")
-int witness_softirq_begins(void *context)
-{
-	__u32 cpu;
-	struct sighting *here = watched(&cpu);
-
-	(void)context;
-	/* Elsewhere nobody asks for it, and reading the clock twice a packet is most of what this costs. */
-	if (here && here->behind_program)
-		here->softirq_since_ns = bpf_ktime_get_ns();
-	return 0;
-}
-
-SEC("tp_btf/softirq_exit")
-int witness_softirq_ends(void *context)
-{
-	__u32 cpu;
-	struct sighting *here = watched(&cpu);
-
-	(void)context;
-	if (here && here->softirq_since_ns) {
-		here->softirq_ns += bpf_ktime_get_ns() - here->softirq_since_ns;
-		here->softirq_since_ns = 0;
-	}
-	return 0;
+	return there && there->watched ? there : 0;
 }
 
 static __always_inline int is_normal_program(struct task_struct *task)
@@ -177,55 +147,81 @@ static __always_inline int is_normal_program(struct task_struct *task)
 	return task->prio >= MAX_RT_PRIO && !(task->flags & PF_KTHREAD);
 }
 
-/* From now on a real-time thread of this CPU waits for a program of normal priority, if it waits. */
-static __always_inline void program_begins(struct sighting *here)
+/* The argument: who is woken. What runs on its CPU, if it is not idle, is what it waits for. */
+SEC("tp_btf/sched_waking")
+int witness_waking(__u64 *arguments)
 {
-	here->program_since_ns = bpf_ktime_get_ns();
-	here->softirq_before_ns = here->softirq_ns;
-	here->behind_program = 1;
+	struct task_struct *woken = (struct task_struct *)arguments[0];
+	struct sighting *there;
+
+	if (woken->prio >= MAX_RT_PRIO)
+		return 0;
+	there = watched(woken->wake_cpu);
+	if (!there)
+		return 0;
+	there->woken_ns = 0;
+	if (!is_normal_program(woken->se.cfs_rq->rq->curr))
+		return 0;
+	there->waiter = woken->pid;
+	there->ran_ns = woken->se.sum_exec_runtime;
+	there->softirq_ns = 0;
+	there->woken_ns = bpf_ktime_get_ns();
+	there->softirq_since_ns = there->in_softirq ? there->woken_ns : 0;
+	return 0;
 }
 
-/* A real-time thread leaves the CPU: did it wait for a program before it ran this time? */
-static __always_inline void look_back(struct sighting *here, struct task_struct *waiter, __u32 cpu)
+SEC("tp_btf/softirq_entry")
+int witness_softirq_begins(void *context)
 {
-	__u64 waited_ns = waiter->sched_info.run_delay - here->waited_ns;
-	__u64 softirq_ns = here->softirq_ns - here->softirq_before_ns;
-	struct stall stall;
+	struct sighting *here = watched(bpf_get_smp_processor_id());
 
-	if (here->waiter != waiter->pid || waited_ns < softirq_ns + late_min_ns)
-		return;
-	stall = (struct stall){ .from_ns = here->program_since_ns,
-				.to_ns = bpf_ktime_get_ns() - (waiter->se.sum_exec_runtime - here->ran_ns),
-				.blocked_ns = waited_ns - softirq_ns, .cpu = cpu };
-	report(here, &stall);
+	(void)context;
+	if (!here)
+		return 0;
+	here->in_softirq = 1;
+	if (here->woken_ns)
+		here->softirq_since_ns = bpf_ktime_get_ns();
+	return 0;
 }
 
-/* A switch to a real-time thread is not looked at: a PVM guest was seen to miss the tracepoint for many of those. The
- * arguments: whether prev was preempted, prev, next. */
+SEC("tp_btf/softirq_exit")
+int witness_softirq_ends(void *context)
+{
+	struct sighting *here = watched(bpf_get_smp_processor_id());
+
+	(void)context;
+	if (!here)
+		return 0;
+	here->in_softirq = 0;
+	if (here->softirq_since_ns)
+		here->softirq_ns += bpf_ktime_get_ns() - here->softirq_since_ns;
+	here->softirq_since_ns = 0;
+	return 0;
+}
+
+/* When a thread that had to wait leaves the CPU, what it ran is known, and so when it began to. (Switches to a thread would
+ * say so too, but a PVM guest was seen to miss the tracepoint for most of those.) The arguments: whether prev was
+ * preempted, prev, next. */
 SEC("tp_btf/sched_switch")
 int witness_switch(__u64 *arguments)
 {
-	struct task_struct *prev = (struct task_struct *)arguments[1], *next = (struct task_struct *)arguments[2];
-	int to_program = is_normal_program(next), from_realtime = prev->prio < MAX_RT_PRIO;
+	struct task_struct *prev = (struct task_struct *)arguments[1];
 	struct sighting *here;
+	struct stall stall;
 	__u32 cpu;
 
-	if (!from_realtime && next->prio < MAX_RT_PRIO)
+	if (prev->prio >= MAX_RT_PRIO)
 		return 0;
-	here = watched(&cpu);
-	if (!here)
+	cpu = bpf_get_smp_processor_id();
+	here = watched(cpu);
+	if (!here || !here->woken_ns || here->waiter != prev->pid)
 		return 0;
-	if (from_realtime) {
-		if (here->behind_program)
-			look_back(here, prev, cpu);
-		here->waiter = prev->pid;
-		here->waited_ns = prev->sched_info.run_delay;
-		here->ran_ns = prev->se.sum_exec_runtime;
-		here->behind_program = 0;
-	}
-	if (!to_program)
-		here->behind_program = 0;
-	else if (!here->behind_program)
-		program_begins(here);
+	stall = (struct stall){ .from_ns = here->woken_ns,
+				.to_ns = bpf_ktime_get_ns() - (prev->se.sum_exec_runtime - here->ran_ns), .cpu = cpu };
+	here->woken_ns = 0;
+	if (stall.to_ns < stall.from_ns + here->softirq_ns + late_min_ns)
+		return 0;
+	stall.blocked_ns = stall.to_ns - stall.from_ns - here->softirq_ns;
+	report(here, &stall);
 	return 0;
 }

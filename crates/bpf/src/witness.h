@@ -7,7 +7,7 @@
 
 /* A CPU stood still somewhere between two ticks, or ran somebody else's system call. */
 struct stall {
-	__u64 from_ns;    /* the tick before: the CPU ran; or since when it ran another program */
+	__u64 from_ns;    /* the tick before: the CPU ran; or when a thread was woken that had to wait */
 	__u64 to_ns;      /* the tick after: it ran again; or when that thread ran again */
 	__u64 late_ns;    /* how long after it was due that tick came */
 	__u64 stolen_ns;  /* what the hypervisor says it took in between; 0 where it does not say */
@@ -23,16 +23,13 @@ struct sighting {
 	__u64 stolen_ns;  /* the hypervisor's clock at that tick */
 	__u64 lost;       /* stalls that found no room in the ring */
 	__u64 watched;    /* 0: another CPU than those to watch */
-	__u64 softirq_since_ns;  /* the beginning of the softirq work under way; 0: none is */
-	__u64 softirq_ns;        /* all softirq work since the start */
-	/* Of the program of normal priority that the CPU ran last: */
-	__u64 program_since_ns;  /* when it began to run */
-	__u64 softirq_before_ns; /* softirq work until then */
-	/* Of the real-time thread that the CPU ran last: */
-	__u64 waited_ns;         /* for how long the thread had waited for a CPU in its life */
-	__u64 ran_ns;            /* for how long it had run */
-	__s32 waiter;            /* which thread it was */
-	__u32 behind_program;    /* whether a program of normal priority ran on the CPU since */
+	/* Of a real-time thread that was woken while a program of normal priority ran: */
+	__u64 woken_ns;         /* when; 0: none is, or it has run since */
+	__u64 ran_ns;           /* for how long it had run in its life */
+	__u64 softirq_since_ns; /* the beginning of the softirq work under way since; 0: none is */
+	__u64 softirq_ns;       /* softirq work since */
+	__s32 waiter;           /* which thread it is */
+	__u32 in_softirq;       /* whether the CPU does softirq work */
 };
 
 #endif

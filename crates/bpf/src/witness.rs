@@ -44,7 +44,7 @@ const TIMER: &CStr = c"hrtimer_expire_entry";
 
 /// Bytes of a stall in the ring and of a sighting in its map.
 const STALL_BYTES: usize = 48;
-const SIGHTING_BYTES: usize = 96;
+const SIGHTING_BYTES: usize = 80;
 
 const _: () = {
     assert!(size_of::<stall>() == STALL_BYTES && size_of::<sighting>() == SIGHTING_BYTES, "as they are read");
@@ -74,9 +74,9 @@ pub struct Senses {
 pub struct Stall {
     /// Which CPU.
     pub cpu: u16,
-    /// The tick before it, in nanoseconds; or since when the CPU ran another program.
+    /// The tick before it, in nanoseconds; or when a thread was woken that had to wait.
     pub from_ns: u64,
-    /// The tick after it, in nanoseconds; or when the thread that waited ran again.
+    /// The tick after it, in nanoseconds; or when that thread ran.
     pub to_ns: u64,
     /// How long after it was due the second tick came, in nanoseconds; 0 for a wait. The stall was at least as long, and less than a
     /// period longer.
@@ -267,6 +267,7 @@ fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<Loaded> {
         (Some(TIMER), programs.witness_tick.as_fd()),
         (None, programs.witness_softirq_begins.as_fd()),
         (None, programs.witness_softirq_ends.as_fd()),
+        (None, programs.witness_waking.as_fd()),
         (None, programs.witness_switch.as_fd()),
     ];
     let kept = programs.into_iter().map(|(tracepoint, program)| Ok((tracepoint, program.try_clone_to_owned()?)));

@@ -137,10 +137,10 @@ pub struct Witnessed {
 pub struct Stall {
     /// Which CPU.
     pub cpu: u16,
-    /// The tick before it, or since when the CPU ran the other program, in nanoseconds from the first intended
+    /// The tick before it, or when the thread was woken, in nanoseconds from the first intended
     /// instant; negative in front of that.
     pub from_ns: i64,
-    /// The tick after it, or when the thread ran again, likewise.
+    /// The tick after it, or when the thread ran, likewise.
     pub to_ns: i64,
     /// How late that tick was, in nanoseconds: the stall was at least as long; 0 for a wait.
     pub late_ns: u64,
