@@ -55,7 +55,10 @@ const _: () = {
     );
     assert!(offset_of!(stall, blocked_ns) == 32 && offset_of!(stall, cpu) == 40, "as Stall::of() reads it");
     assert!(offset_of!(sighting, ticks) == 0 && offset_of!(sighting, seen_ns) == 8, "as it is read below");
-    assert!(offset_of!(sighting, lost) == 24 && offset_of!(sighting, watched) == 32, "as they are used below");
+    assert!(
+        offset_of!(sighting, lost) == 24 && offset_of!(sighting, watched) == 32,
+        "as they are used below"
+    );
 };
 
 /// What a witness takes for a stall. All in nanoseconds.
@@ -143,8 +146,8 @@ impl Witness {
     pub fn new(cpus: &CpuSet, senses: Senses) -> Result<Witness> {
         ffi::listen();
         let tickers = cpus.iter().map(|cpu| Ticker::open(cpu, senses.period_ns)).collect::<Result<_>>()?;
-        let (programs, stalls, sightings) =
-            load(cpus, senses).map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
+        let (programs, stalls, sightings) = load(cpus, senses)
+            .map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
         Ok(Witness {
             cpus: cpus.clone(),
             senses,
@@ -174,7 +177,8 @@ impl Witness {
         self.forget()?;
         let attach = |(tracepoint, program): &(Option<&CStr>, OwnedFd)| {
             let missing = || {
-                let source = io::Error::new(io::ErrorKind::Unsupported, "this kernel lacks one of the tracepoints");
+                let source =
+                    io::Error::new(io::ErrorKind::Unsupported, "this kernel lacks one of the tracepoints");
                 Error::new(format!("watch CPUs {} for stalls", self.cpus), source)
             };
             ffi::attach_raw(*tracepoint, program)?.ok_or_else(missing)
@@ -270,7 +274,8 @@ fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<Loaded> {
         (None, programs.witness_waking.as_fd()),
         (None, programs.witness_switch.as_fd()),
     ];
-    let kept = programs.into_iter().map(|(tracepoint, program)| Ok((tracepoint, program.try_clone_to_owned()?)));
+    let kept =
+        programs.into_iter().map(|(tracepoint, program)| Ok((tracepoint, program.try_clone_to_owned()?)));
     let programs = kept.collect::<libbpf_rs::Result<_>>()?;
     let stalls = MapHandle::try_from(&skeleton.maps.stalls)?;
     let sightings = MapHandle::try_from(&skeleton.maps.sightings)?;

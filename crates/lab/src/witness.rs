@@ -30,7 +30,8 @@ pub struct Witnesses {
 impl Witnesses {
     fn of(method: &Method) -> linux::Result<Witnesses> {
         let cpus = method.cpus.all();
-        let all = WITNESSES.iter().map(|(senses, _)| Witness::new(&cpus, *senses)).collect::<Result<_, _>>()?;
+        let all =
+            WITNESSES.iter().map(|(senses, _)| Witness::new(&cpus, *senses)).collect::<Result<_, _>>()?;
         Ok(Witnesses { all, chosen: OnceLock::new() })
     }
 
@@ -119,7 +120,13 @@ fn summed_up(logarithms: &[f64], rate_per_s: f64) -> Option<WitnessCost> {
     let ranks = stats::quantile_ranks(sorted.len() as u64, 0.5, 0.05)?;
     let at = |rank: u64| sorted[rank as usize - 1].exp();
     let ratio = stats::median(&sorted)?.exp();
-    Some(WitnessCost { rate_per_s, ratio, low: at(ranks.low), high: at(ranks.high), pairs: sorted.len() as u32 })
+    Some(WitnessCost {
+        rate_per_s,
+        ratio,
+        low: at(ranks.low),
+        high: at(ranks.high),
+        pairs: sorted.len() as u32,
+    })
 }
 
 /// What the witness saw of a trial, for the record.

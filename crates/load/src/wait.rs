@@ -149,8 +149,10 @@ mod tests {
     use super::*;
 
     const HOUR: u64 = 3_600_000_000_000;
-    const NORMAL: Place = Place { scheduling: Scheduling::Normal, cpus_online: 2, period_ns: 10_000, duration_ns: HOUR };
-    const REALTIME: Place = Place { scheduling: Scheduling::Fifo(40), cpus_online: 2, period_ns: 50_000, duration_ns: HOUR };
+    const NORMAL: Place =
+        Place { scheduling: Scheduling::Normal, cpus_online: 2, period_ns: 10_000, duration_ns: HOUR };
+    const REALTIME: Place =
+        Place { scheduling: Scheduling::Fifo(40), cpus_online: 2, period_ns: 50_000, duration_ns: HOUR };
 
     fn waiting(wait: Wait, place: Place) -> Waiting {
         Waiting::new(wait, place).unwrap()
@@ -163,7 +165,10 @@ mod tests {
         assert_eq!(waiting(Wait::Hybrid, REALTIME).spin_ns(), 15_000);
         let hardly_sleeps = Place { period_ns: 29_999, ..REALTIME };
         assert_eq!(waiting(Wait::Hybrid, hardly_sleeps).spin_ns(), 0);
-        assert_eq!(waiting(Wait::Hybrid, Place { duration_ns: 100_000_000, ..hardly_sleeps }).spin_ns(), 15_000);
+        assert_eq!(
+            waiting(Wait::Hybrid, Place { duration_ns: 100_000_000, ..hardly_sleeps }).spin_ns(),
+            15_000
+        );
         assert_eq!(waiting(Wait::Sleep, NORMAL).spin_ns(), 0);
         assert!(waiting(Wait::Spin, NORMAL).spin_ns() > 0);
         assert!(Waiting::new(Wait::Spin, REALTIME).is_err());

@@ -207,7 +207,8 @@ fn a_softirq_of_any_length_is_no_stall() {
     // A machine may stand still at the same time, and an emulated one often does. But a softirq that were a stall would be
     // one for every packet.
     assert!(long < PACKETS, "{long} of {PACKETS}: {:?}", seen.stalls);
-    let blocked = seen.stalls.iter().filter(|stall| stall.cpu == busy && stall.blocked_ns >= 1_000_000).count();
+    let blocked =
+        seen.stalls.iter().filter(|stall| stall.cpu == busy && stall.blocked_ns >= 1_000_000).count();
     assert!(blocked < PACKETS / 8, "{blocked} of {PACKETS}: {:?}", seen.stalls);
 }
 
