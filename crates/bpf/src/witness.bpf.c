@@ -16,8 +16,9 @@
  *
  * A CPU may run and be lost to a real-time thread all the same: on a kernel without full preemption the system call of
  * any other program ends first, which may take milliseconds (an agent that reads /proc each second). What counts is the
- * time since the thread was woken: the scheduler's own account of waits begins only when that CPU heard of it. Softirq work that ran on top of that program may be the data path's, and is not counted;
- * neither is a wait behind a kernel thread or an idle CPU. */
+ * time since the thread was woken: the scheduler's own account of waits begins only when that CPU heard of it. Softirq
+ * work that ran on top of that program may be the data path's, and is not counted; neither is a wait behind a kernel
+ * thread or an idle CPU. */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
@@ -45,7 +46,7 @@ struct hrtimer {
 	void *function;
 } __attribute__((preserve_access_index));
 
-/* The way from a task to its CPU's run queue, which keeps the hypervisor's clock as it last read it. */
+/* The way from a task to its CPU's run queue, which knows what runs and keeps the hypervisor's clock as it last read it. */
 struct task_struct;
 
 struct rq {
@@ -144,7 +145,8 @@ static __always_inline struct sighting *watched(__u32 cpu)
 
 static __always_inline int is_normal_program(struct task_struct *task)
 {
-	return task->prio >= MAX_RT_PRIO && !(task->flags & PF_KTHREAD);
+	/* The idle task has number 0. */
+	return task->pid && task->prio >= MAX_RT_PRIO && !(task->flags & PF_KTHREAD);
 }
 
 /* The argument: who is woken. What runs on its CPU, if it is not idle, is what it waits for. */

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bpf::witness::{Senses, Witness};
+use linux::procfs::Procfs;
 use load::Outcome;
 use load::witness::{AFTER_LENGTHS, AFTER_NS, BEFORE_NS, COARSE, FINE};
 use record::{Experiment, Load, Stall, WitnessCost, Witnessed};
@@ -49,7 +50,17 @@ pub(crate) fn witness(experiment: &Experiment, method: &Method) -> Result<Arc<Wi
     if experiment.exact() || !workload::of(experiment.workload.kind).has_capacity() {
         return Err("none: no request of this workload is due at an instant".to_owned());
     }
+    if is_emulated() {
+        return Err("none: QEMU emulates the CPUs of this machine".to_owned());
+    }
     Witnesses::of(method).map(Arc::new).map_err(|error| format!("none: could not {error:#}"))
+}
+
+/// Whether QEMU's TCG emulates this machine's CPUs. They stand still all the time, whenever QEMU translates. And to attach
+/// at a tracepoint the kernel rewrites its own running code, which TCG was seen to execute half-written: the guest died.
+fn is_emulated() -> bool {
+    let model = Procfs::kernel().cpu_model().ok().flatten();
+    model.is_some_and(|model| model.contains("QEMU TCG"))
 }
 
 /// Lets the finest witness watch that does not cost too much at the highest rate, or none. Without a rate it has no cost.

@@ -58,6 +58,7 @@ fn a_race_in_emulation_says_so_and_can_be_interrupted() {
         stdout.contains("ipvlan-l2") && stdout.contains("this race ran in a virtual machine"),
         "{stdout}"
     );
+    assert!(stdout.contains("not watched for stalls (none: QEMU emulates"), "{stdout}");
     turn.assert_nothing_left();
 }
 
