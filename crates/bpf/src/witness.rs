@@ -81,8 +81,8 @@ pub struct Stall {
     pub from_ns: u64,
     /// The tick after it, in nanoseconds; or when that thread ran.
     pub to_ns: u64,
-    /// How long after it was due the second tick came, in nanoseconds; 0 for a wait. The stall was at least as long, and less than a
-    /// period longer.
+    /// How long after it was due the second tick came, in nanoseconds; 0 for a wait. The stall was at least as long, and
+    /// less than a period longer.
     pub late_ns: u64,
     /// What the hypervisor says it took between the two, in nanoseconds; 0 where it does not say.
     pub stolen_ns: u64,

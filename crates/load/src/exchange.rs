@@ -72,9 +72,13 @@ const BLOCK: usize = 2_730;
 /// Blocks of a thread. While one is filled, the others may wait for the collector: 0.8 s at that rate.
 const BLOCKS: usize = 32;
 
-/// How long a thread takes at least to fill half of its blocks.
-pub(crate) fn half_full_after(requests_per_s: f64) -> Duration {
-    Duration::try_from_secs_f64((BLOCKS * BLOCK / 2) as f64 / requests_per_s).unwrap_or(Duration::MAX)
+/// The longest time between two looks of the collector: who takes the log may have more to empty than the blocks.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// How often the collector looks: before a thread has filled half of its blocks.
+pub(crate) fn looks_every(requests_per_s: f64) -> Duration {
+    let half_full = Duration::try_from_secs_f64((BLOCKS * BLOCK / 2) as f64 / requests_per_s);
+    half_full.map_or(LOOK_MAX, |half_full| half_full.min(LOOK_MAX))
 }
 
 type Block = Vec<Exchange>;

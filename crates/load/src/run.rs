@@ -7,7 +7,7 @@ use std::time::Duration;
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
-use crate::exchange::{Exchange, Log, half_full_after, logs};
+use crate::exchange::{Exchange, Log, logs, looks_every};
 use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
 use crate::thread::{Placement, Reading, ThreadCost};
@@ -116,7 +116,7 @@ fn start(
     let protocol = clients[0].target.protocol();
     let outcomes: Vec<Result<Option<Outcome>, LoadError>> = thread::scope(|scope| {
         let each_per_s = run.schedule.rate_per_s().unwrap_or(f64::INFINITY) / clients.len() as f64;
-        let every = half_full_after(each_per_s);
+        let every = looks_every(each_per_s);
         let collecting = sink.map(|sink| scope.spawn(move || collector.collect(every, sink)));
         let threads: Vec<_> = clients
             .iter_mut()
