@@ -150,7 +150,7 @@ impl Log {
 
 impl Collector {
     /// Passes on what is logged, until every log is closed. Requests of a thread come in the order in which they ended.
-    /// Between two looks it sleeps, and whoever closes the logs unparks it. It does not wait for full blocks: a worker
+    /// After each pause `sink` gets an empty block, for what it does besides. Between two looks it sleeps, and whoever closes the logs unparks it. It does not wait for full blocks: a worker
     /// would then wake it, which costs the worker some microseconds, and what it does would take a CPU of the run.
     pub(crate) fn collect(self, every: Duration, sink: &mut dyn FnMut(&[Exchange])) {
         loop {
@@ -161,7 +161,10 @@ impl Collector {
                     // A log that is closed needs it no more.
                     let _closed = self.empty[client as usize].send(block);
                 }
-                Err(TryRecvError::Empty) => thread::park_timeout(every),
+                Err(TryRecvError::Empty) => {
+                    thread::park_timeout(every);
+                    sink(&[]);
+                }
                 Err(TryRecvError::Disconnected) => return,
             }
         }

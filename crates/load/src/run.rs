@@ -85,7 +85,7 @@ pub fn run_live(clients: &mut [Client], run: &Run, live: &Live) -> Result<Outcom
     start(clients, run, live, None)
 }
 
-/// Takes blocks of requests that ended, on another thread.
+/// Takes blocks of requests that ended, on another thread; an empty one each second at least, if none is full.
 pub type Sink<'a> = dyn FnMut(&[Exchange]) + Send + 'a;
 
 /// Like [`run_live`], with every request that was due passed on in blocks, each once, when it has ended. Another
