@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::deb::{Request, Suite};
+use crate::request::{Request, Suite};
 use crate::{Cache, Error, Result, sources};
 
 /// After this, lists are fetched again: packages of a point release leave the archive when the next one comes.

@@ -17,12 +17,15 @@ mod error;
 mod guest;
 mod initramfs;
 mod kernel;
+mod limits;
 mod local;
 mod lz4;
 mod machine;
 mod nic;
 mod process;
 mod qemu;
+mod request;
+mod run;
 mod sources;
 mod wanted;
 mod workdir;
@@ -32,9 +35,11 @@ pub mod deb;
 pub use cache::Cache;
 pub use error::Error;
 pub use kernel::{Flavour, Kernel};
-pub use machine::{Accelerator, Limits, Output, Timing, Vm, Watch};
+pub use limits::{Accelerator, Limits, Timing};
+pub use machine::Vm;
 pub use nic::Nic;
 pub use qemu::Qemu;
+pub use run::{Output, Watch};
 pub use wanted::{Wanted, names};
 
 /// What every fallible function of this crate returns.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::deb::{self, Program, Request, Suite, Unpacked};
-use crate::machine::{Accelerator, Limits, Timing};
+use crate::limits::{Accelerator, Limits, Timing};
 use crate::{Cache, Kernel, Result, nic};
 
 /// The emulator and the file server.

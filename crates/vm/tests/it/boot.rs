@@ -15,14 +15,14 @@ use vm::{Cache, Error, Flavour, Limits, Nic, Timing, Vm, Wanted, Watch};
 /// Two cores are not enough for two emulated machines at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn shell(script: &str) -> Command {
+pub(crate) fn shell(script: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", script]);
     command
 }
 
 /// Runs `test` with the newest kernel, or reports why no machine can start.
-fn with_vm(test: impl FnOnce(&Vm)) {
+pub(crate) fn with_vm(test: impl FnOnce(&Vm)) {
     with_kernel(Suite::Backports, test);
 }
 
@@ -35,11 +35,11 @@ fn with_kernel(suite: Suite, test: impl FnOnce(&Vm)) {
 }
 
 /// A boot takes 10 s; more only on a machine with much else to do.
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits { time: Duration::from_secs(120), ..Limits::default() }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
