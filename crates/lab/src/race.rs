@@ -34,6 +34,9 @@ use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, profile, workload};
 use goal::Goal;
 
+/// The first entrants are the reference and its control, without which there is no race.
+const CONTENDERS_FROM: usize = 2;
+
 /// What a race needs beside its experiment.
 #[derive(Debug, Clone)]
 pub struct Settings {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::experiment_file::out_of_range;
+use crate::experiment_error::out_of_range;
 use crate::{Candidate, Experiment, ExperimentError, Side};
 
 /// The most candidates, because each keeps four namespaces of its own throughout the race.

@@ -1,55 +1,9 @@
 //! The experiment file: TOML that becomes an [`Experiment`]. Errors have a place and a suggestion; all figures have
 //! ranges.
 
-use std::fmt::Display;
-use std::ops::RangeInclusive;
-
-use crate::spelling::{did_you_mean, nearest};
+use crate::experiment_error::{ExperimentError, out_of_range, place, within};
+use crate::spelling::nearest;
 use crate::{Experiment, Measure, Published, Rate, SCHEMA, Wire};
-
-/// Why a text is not an experiment.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ExperimentError {
-    /// The text is no TOML, a key is unknown or a value has another type than it should.
-    #[error("line {line}, column {column}: {what}{}", hint(.nearest.as_deref()))]
-    Text {
-        /// The number of the line, from 1.
-        line: usize,
-        /// From 1, in characters.
-        column: usize,
-        /// The error, in words.
-        what: String,
-        /// The known key that is nearest to an unknown one.
-        nearest: Option<String>,
-    },
-    /// The file is for another version of hostgap.
-    #[error("the experiment has schema {found}, this hostgap knows schema {SCHEMA}")]
-    Schema {
-        /// The version in the file.
-        found: u32,
-    },
-    /// The table `[quick]` does not yield a valid experiment.
-    #[error("[quick]: {what}")]
-    Quick {
-        /// The error, in words.
-        what: String,
-    },
-    /// A value is outside of what can be raced.
-    #[error("`{key}` is {value}: {why}")]
-    Range {
-        /// The key with its tables, `workload.connections`.
-        key: String,
-        /// The invalid value, as text.
-        value: String,
-        /// What it may be.
-        why: String,
-    },
-}
-
-/// The end of the message, with the nearest key.
-fn hint(nearest: Option<&str>) -> String {
-    did_you_mean(nearest.map(|key| format!("`{key}`")))
-}
 
 /// The most loads: body sizes × rates.
 const LOADS_MAX: usize = 64;
@@ -178,29 +132,11 @@ fn is_date(text: &str) -> bool {
     text.chars().map(shape).eq("0000-00-00".chars())
 }
 
-pub(crate) fn within(key: &str, value: u32, range: RangeInclusive<u32>) -> Result<(), ExperimentError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(out_of_range(key, value, format!("{} to {} is expected", range.start(), range.end())))
-}
-
-pub(crate) fn out_of_range(key: &str, value: impl Display, why: impl Into<String>) -> ExperimentError {
-    ExperimentError::Range { key: key.to_owned(), value: value.to_string(), why: why.into() }
-}
-
 /// The parser's error with its place as a person counts it.
 fn located(text: &str, error: &toml::de::Error) -> ExperimentError {
     let (line, column) = place(text, error.span().map_or(0, |span| span.start));
     let (what, nearest) = explain(error.message());
     ExperimentError::Text { line, column, what, nearest }
-}
-
-/// Line and column of a byte of the text.
-pub(crate) fn place(text: &str, byte: usize) -> (usize, usize) {
-    let before = text.get(..byte.min(text.len())).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
 /// The error, and the known key that an unknown one probably stands for. serde reports both in one sentence: "unknown

@@ -7,6 +7,7 @@
 mod candidates;
 mod decimal;
 mod experiment;
+mod experiment_error;
 mod experiment_file;
 mod file;
 mod histogram;
@@ -29,7 +30,7 @@ mod wire;
 mod workload;
 
 pub use experiment::{AuthorsRun, Candidate, Experiment, Placement, Steering, Underlay};
-pub use experiment_file::ExperimentError;
+pub use experiment_error::ExperimentError;
 pub use file::{Record, RecordError, Writer};
 pub use histogram::Histogram;
 pub use late::{Cause, Late, Retransmitted};

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::experiment_file::{out_of_range, within};
+use crate::experiment_error::{out_of_range, within};
 use crate::rate::percent;
 use crate::{Experiment, ExperimentError, Measure, Statistic, StatisticError};
 

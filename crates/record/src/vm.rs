@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Experiment;
-use crate::experiment_file::{ExperimentError, out_of_range, within};
+use crate::experiment_error::{ExperimentError, out_of_range, within};
 
 /// What races in a virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::decimal;
-use crate::experiment_file::{ExperimentError, out_of_range};
+use crate::experiment_error::{ExperimentError, out_of_range};
 
 /// What happens to packets in one direction. `None` means the behaviour of a plain wire: no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

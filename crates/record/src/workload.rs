@@ -6,7 +6,7 @@ mod server;
 use serde::{Deserialize, Serialize};
 
 use crate::Rate;
-use crate::experiment_file::{ExperimentError, out_of_range, within};
+use crate::experiment_error::{ExperimentError, out_of_range, within};
 
 pub use kind::{Measure, WorkloadKind};
 pub use server::{HttpVersion, ServerKind};

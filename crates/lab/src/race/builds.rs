@@ -8,8 +8,8 @@ use record::{Header, Line, Load, Round, Writer};
 use stats::Random;
 
 use super::goal::Goal;
-use super::rounds::{CONTENDERS_FROM, Course, Rounded};
-use super::{Finished, Race, take_down};
+use super::rounds::{Course, Rounded};
+use super::{CONTENDERS_FROM, Finished, Race, take_down};
 use crate::machine::{drifted, machine};
 use crate::{Event, LabError};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use record::{Header, Look, Round};
 
-use super::rounds::CONTENDERS_FROM;
+use super::CONTENDERS_FROM;
 
 /// The end of a race.
 #[derive(Debug)]

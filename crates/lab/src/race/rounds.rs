@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use record::{Broken, Line, Load, TrialRecord, Void, Writer};
 use stats::Random;
 
-use super::Race;
 use super::goal::Goal;
+use super::{CONTENDERS_FROM, Race};
 use crate::late::late;
 use crate::profile::profile;
 use crate::standing::Standing;
@@ -32,9 +32,6 @@ pub(super) struct Rounded {
     /// Who broke in it. They are taken down already.
     pub(super) broken: Vec<Broken>,
 }
-
-/// The first entrants are the reference and its control, without which there is no race.
-pub(super) const CONTENDERS_FROM: usize = 2;
 
 impl Race {
     /// Every candidate once at every load: loads in shuffled order, and for each the candidates in shuffled order, so

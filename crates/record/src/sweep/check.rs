@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::{Spanned, Value};
 
 use super::{Over, Sweep, alike};
-use crate::experiment_file::{out_of_range, place};
+use crate::experiment_error::{out_of_range, place};
 use crate::{Candidate, Experiment, ExperimentError, Rate, Workload};
 
 /// The keys of errors of a sweep begin so.
@@ -183,5 +183,5 @@ pub(crate) fn connections(candidate: &Candidate, most: u32) -> Result<(), Experi
         let why = "a candidate with connections of its own needs a `name`";
         return Err(out_of_range("candidates.name", "missing", why));
     }
-    crate::experiment_file::within("candidates.connections", connections, 1..=most)
+    crate::experiment_error::within("candidates.connections", connections, 1..=most)
 }

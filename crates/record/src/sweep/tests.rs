@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::experiment_file::ExperimentError;
+use crate::experiment_error::ExperimentError;
 
 fn read(lines: &str) -> Result<Experiment, ExperimentError> {
     Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{lines}"))

@@ -124,7 +124,7 @@ impl Graph<'_> {
         let us = text::significant(node.samples as f64 * self.own.us_per_sample);
         let mut told = format!("{name}: {us} µs, {}", text::percent(width / 100.0));
         if let Some(difference) = difference {
-            told.push_str(&format!(", {} µs", super::profile::signed(difference.us, 2)));
+            told.push_str(&format!(", {} µs", text::signed(difference.us, 2)));
         }
         let attrs = [("class", &*class), ("x", &x), ("y", &y), ("width", &share), ("height", &height)];
         m.within("svg", &attrs, |m| {

@@ -62,12 +62,6 @@ fn as_load(load: &ProfiledLoad) -> Load {
     }
 }
 
-/// Figures with a sign: `+1.20`, `−0.31`.
-pub(super) fn signed(value: f64, decimals: usize) -> String {
-    let sign = if value < 0.0 { '−' } else { '+' };
-    format!("{sign}{:.decimals$}", value.abs())
-}
-
 /// Digits that a sampling error leaves.
 fn decimals(half_width: f64) -> usize {
     if half_width >= 1.0 { 1 } else { 2 }
@@ -81,7 +75,7 @@ fn cost_text(cost: &Cost) -> String {
 /// Parentheses mark a difference within the noise.
 fn difference_text(difference: &Difference) -> String {
     let digits = decimals(difference.half_width_us);
-    let text = format!("{} ±{:.digits$}", signed(difference.us, digits), difference.half_width_us);
+    let text = format!("{} ±{:.digits$}", text::signed(difference.us, digits), difference.half_width_us);
     if difference.distinguishable { text } else { format!("({text})") }
 }
 
@@ -206,7 +200,7 @@ impl Plot<'_> {
                 let bar = Rect { x: end.min(zero), y: middle - 6.5, width: (end - zero).abs(), height: 13.0 };
                 svg.rect(if difference.distinguishable { "softirq" } else { "rest" }, bar);
                 if difference.distinguishable {
-                    let figure = signed(difference.us, decimals(difference.half_width_us));
+                    let figure = text::signed(difference.us, decimals(difference.half_width_us));
                     svg.text("value", at(end.max(zero) + 6.0, middle + 4.5), Anchor::Start, &figure);
                 }
             });

@@ -36,6 +36,12 @@ pub(super) fn significant(value: f64) -> String {
     grouped_text(&format!("{rounded:.0$}", decimals as usize))
 }
 
+/// Figures with a sign: `+1.20`, `−0.31`.
+pub(super) fn signed(value: f64, decimals: usize) -> String {
+    let sign = if value < 0.0 { '−' } else { '+' };
+    format!("{sign}{:.decimals$}", value.abs())
+}
+
 /// The same without zeros at the end, for ticks: `0.2`, `1`, `250`.
 pub(super) fn significant_short(value: f64) -> String {
     let mut text = significant(value);
