@@ -8,7 +8,8 @@
 mod sweep;
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, Write};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -91,12 +92,10 @@ impl Home {
         let path = root.join(RACE_LOCK);
         let mut announced = false;
         RACE_WAIT.until(stop, || {
-            if let Some(mut lock) = lock::try_exclusive(&path).map_err(LabError::file("lock", &path))? {
-                let noted = lock
-                    .set_len(0)
-                    .and_then(|()| lock.rewind())
-                    .and_then(|()| write!(lock, "{}", std::process::id()));
-                noted.map_err(LabError::file("write", &path))?;
+            if let Some(lock) = lock::try_exclusive(&path).map_err(LabError::file("lock", &path))? {
+                // Of one width and in one write: who waits never reads an empty file or half a number.
+                let holder = format!("{:<10}", std::process::id());
+                lock.write_all_at(holder.as_bytes(), 0).map_err(LabError::file("write", &path))?;
                 return Ok(Some(lock));
             }
             if !announced {

@@ -32,6 +32,9 @@ pub struct Change {
 /// Looks at one step. Of a [`crate::Step::AddNftTable`] only the name is compared: its rules
 /// may have changed.
 ///
+/// Undo asks this too, except of what has an identity that outlives a name: a link (its index), a namespace (its
+/// cookie) and pinned programs. There the journal says more than the step: whether it is the very one that was made.
+///
 /// # Errors
 /// The kernel does not answer, or the step's namespace is not there.
 pub fn look(placed: &Placed, kernel: &mut Kernel) -> Result<Look, StepError> {
