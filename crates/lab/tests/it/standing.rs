@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use datapath::{DataPath, Family};
 use lab::{
     Contender, Home, LabError, NodeCpus, PluginDirs, ServerChoice, Shape, Staffing, Standing, Topology,
     Wires, family,
@@ -12,6 +13,7 @@ use lab::{
 use linux::cpu::Scheduling;
 use linux::{Netns, NetnsName, netns};
 use load::{Run, Schedule, Wait};
+use plan::Unit;
 use record::{Candidate, Placement, ServerKind, Side, Workload};
 
 use crate::paths::runnable;
@@ -27,7 +29,7 @@ pub(crate) fn staffing() -> Staffing {
     }
 }
 
-pub(crate) fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
+pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
     Shape {
         prefix: format!("hg-{id}-{}", lab::slug(path.name)),
         path,
@@ -57,27 +59,34 @@ fn every_data_path_answers_over_both_families_and_goes() {
     for path in runnable() {
         let ways = [false, true].map(|ipv6| [(ipv6, Placement::TwoNodes), (ipv6, Placement::SameNode)]);
         for (ipv6, placement) in ways.into_iter().flatten() {
-            let shape = Shape { placement, ..shape(path, claim.id(), ipv6) };
-            let dir = claim.dir().join(lab::slug(path.name));
-            let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
-            for (body_bytes, requests) in [(100, 40), (4096, 20)] {
-                standing.connect(body_bytes, 3).unwrap();
-                let schedule = Schedule::Constant { rate_per_s: 1000.0 };
-                let run = Run {
-                    drain: Duration::from_secs(5),
-                    wait: Wait::Sleep,
-                    ..Run::new(schedule, Duration::from_millis(requests))
-                };
-                let outcome = load::run(standing.clients(body_bytes), &run).unwrap();
-                let way = format!("{} IPv6 {ipv6} {placement:?}", path.name);
-                assert_eq!(outcome.answered, requests, "{way}: {outcome:?}");
-            }
-            standing.take_down().unwrap();
-            assert_eq!(left(claim.id()), []);
+            answers_and_goes(path, Shape { placement, ..shape(path, claim.id(), ipv6) }, &claim);
+        }
+        if ::lab::families().contains(&Family::V6) {
+            let alone = Shape { families: &[Family::V6], ..shape(path, claim.id(), true) };
+            answers_and_goes(path, alone, &claim);
         }
     }
     assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
     claim.end().unwrap();
+}
+
+fn answers_and_goes(path: &'static DataPath, shape: Shape, claim: &Unit) {
+    let way = format!("{} {:?} of {:?} {:?}", path.name, shape.family, shape.families, shape.placement);
+    let dir = claim.dir().join(lab::slug(path.name));
+    let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
+    for (body_bytes, requests) in [(100, 40), (4096, 20)] {
+        standing.connect(body_bytes, 3).unwrap();
+        let schedule = Schedule::Constant { rate_per_s: 1000.0 };
+        let run = Run {
+            drain: Duration::from_secs(5),
+            wait: Wait::Sleep,
+            ..Run::new(schedule, Duration::from_millis(requests))
+        };
+        let outcome = load::run(standing.clients(body_bytes), &run).unwrap();
+        assert_eq!(outcome.answered, requests, "{way}: {outcome:?}");
+    }
+    standing.take_down().unwrap();
+    assert_eq!(left(claim.id()), [], "{way}");
 }
 
 /// Both, or IPv4 alone on a kernel that was started with `ipv6.disable=1`, which keeps no candidate from racing.
