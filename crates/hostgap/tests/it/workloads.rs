@@ -331,12 +331,16 @@ fn once_ready(up: &Up<'_>, program: &[&str]) -> String {
 #[test]
 fn iperf3_judges_streams() {
     let turn = turn();
+    // Ours are bound to CPUs. On a busy machine a judge that chooses its own gets several times as much of them.
+    let nodes = lab::NodeCpus::split(&linux::cpu::allowed().unwrap());
+    let [client_cpu, server_cpu] =
+        [nodes.client, nodes.server].map(|cpus| cpus.iter().next().unwrap().to_string());
     let theirs = |args: &[&str], kind: &str| {
         let up = Up::of(&turn, &["--workload", "connect"]);
         let (host, port) = (up.host(), port());
-        let serve = ["iperf3", "-s", "-p", &port];
+        let serve = ["iperf3", "-s", "-p", &port, "-A", &server_cpu];
         let _server = Judge(up.inside("server_netns", &serve).spawn().unwrap());
-        let ask = [&["iperf3", "-c", &host, "-p", &port, "-t", "1", "-J"], args].concat();
+        let ask = [&["iperf3", "-c", &host, "-p", &port, "-t", "1", "-J", "-A", &client_cpu], args].concat();
         let result: Value = serde_json::from_str(&once_ready(&up, &ask)).unwrap();
         let sum = &result["end"][kind];
         assert!(sum["bytes"].as_f64().unwrap() > 0.0, "{result}");
