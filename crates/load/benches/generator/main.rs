@@ -35,7 +35,7 @@ fn main() -> Result<(), Failure> {
     if let Some(address) = memory::role(&arguments) {
         return memory::connect_and_tell(&address);
     }
-    // Cargo runs this program among the tests as well, and then without the word.
+    // Cargo runs this program with the tests too, and then without this argument.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return Ok(());
     }
