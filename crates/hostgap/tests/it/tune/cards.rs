@@ -153,7 +153,7 @@ fn queues_that_received(cards: &Cards, least: usize) -> Vec<u16> {
 /// With a key of zeros every flow hashes to zero and arrives at the first queue. So the card uses the given
 /// key.
 #[test]
-fn a_key_is_previewed_heeded_and_taken_back() {
+fn a_key_is_previewed_used_and_taken_back() {
     let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
