@@ -16,7 +16,7 @@ struct Design {
     samples: usize,
 }
 
-/// A race of a reference and a candidate that is `factor` times as slow: one column a build.
+/// A race of a reference and a candidate that is `factor` times as slow, one column for each build.
 fn race(design: Design, scatter: Scatter, factor: f64, random: &mut Random) -> [Columns; 2] {
     let mut samples = [vec![], vec![]];
     for _ in 0..design.builds {
@@ -70,7 +70,7 @@ const USUAL: Design = Design { builds: 6, rounds_a_build: 5, samples: 120 };
 fn check(design: Design, scatter: Scatter, percentile: Percentile, alpha: f64, least: f64) {
     let (share, width) = coverage(design, scatter, percentile, alpha);
     eprintln!("{percentile:?} at {alpha}: {:.1} % held, ±{:.1} %", share * 100.0, width * 100.0);
-    assert!(share >= least, "the interval holds the truth in {share} of all races");
+    assert!(share >= least, "the interval contains the truth in {share} of all races");
     // An interval that always contains the truth would be as useless as one that never does.
     assert!(share < 1.0, "the interval is far too wide");
 }
