@@ -409,8 +409,8 @@ mod tests {
         assert!(!route6(r#"{"type":"multicast","dst":"ff00::/8","table":"local","protocol":"kernel"}"#));
         assert!(!route6(r#"{"dst":"fe80::/64","protocol":"kernel"}"#));
         assert!(route6(r#"{"dst":"fd00::/64","protocol":"kernel"}"#));
-        assert!(route6(r#"{"dst":"fe80::/64"}"#), "somebody made it");
-        assert!(route6(r#"{"type":"local","dst":"fd00::1","table":"local"}"#), "somebody made it");
+        assert!(route6(r#"{"dst":"fe80::/64"}"#), "a user added it");
+        assert!(route6(r#"{"type":"local","dst":"fd00::1","table":"local"}"#), "a user added it");
         let flags = serde_json::json!({"flags": ["UP", "LOWER_UP", "linkdown", "onlink"]});
         assert_eq!(steady(flags), serde_json::json!({"flags": ["UP", "onlink"]}));
         let own = link_local("66:c1:8e:b5:49:be").unwrap();

@@ -84,7 +84,7 @@ http {{
     )
 }
 
-/// Sends the requests that `ab` would send over HTTP/1.0. nginx must not be able to tell them apart.
+/// Sends the requests that `ab` would send over HTTP/1.0. nginx must not see a difference.
 #[test]
 fn nginx_sees_the_same_requests_as_from_ab() {
     let turn = turn();

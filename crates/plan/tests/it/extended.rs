@@ -30,7 +30,7 @@ fn plan_of(scene: &Scene, steps: &[Step]) -> Plan {
 fn begin(scene: &Scene, store: &Store) {
     let plan =
         plan_of(scene, &[sysctl_step("net/core/somaxconn", "8192"), sysctl_step("net/ipv4/tcp_ecn", "1")]);
-    let held = store.hold().expect("nobody else has it");
+    let held = store.hold().expect("no other process holds it");
     let (standing, journal) = held.begin(&plan, None, serde_json::Value::Null).expect("nothing stands");
     let mut kernel = Kernel::new().expect("the kernel can be opened");
     held.apply(&standing, &plan, journal, &mut kernel).expect("the steps can be done");
@@ -62,7 +62,7 @@ impl Stage {
 
     /// Adds steps and dies after a line. Returns how many lines the journal has then.
     fn die_adding(&self, fault: Fault) -> usize {
-        let held = self.store.hold().expect("nobody else has it");
+        let held = self.store.hold().expect("no other process holds it");
         let plan = self.addition();
         let (_, mut journal) = held.extend(&plan).expect("something stands");
         let mut kernel = Kernel::new().expect("the kernel can be opened");
@@ -74,7 +74,7 @@ impl Stage {
     fn take_back(&self, why: Why, fault: Fault) -> TakenBack {
         let mut kernel = Kernel::new().expect("the kernel can be opened");
         kernel.inject(fault);
-        let held = self.store.hold().expect("nobody else has it");
+        let held = self.store.hold().expect("no other process holds it");
         held.take_back(&mut kernel, why).expect("the journal is sound")
     }
 

@@ -39,7 +39,7 @@ fn time_outs_are_counted_beside_the_samples_that_took_as_long() {
             let before = told.split(end).next().unwrap();
             before.rsplit(' ').next().unwrap().parse::<u64>().unwrap_or_else(|_| panic!("{told}"))
         });
-    assert!(again > 0 && (again, again) == (expired, late), "each of them has one of the others: {told}");
+    assert!(again > 0 && (again, again) == (expired, late), "the three numbers are equal: {told}");
     assert!(told.ends_with("the counters do not show who lost it"), "{told}");
     assert_eq!(tail(&Plan::of(7, vec![Truth::of("x", 1.2)]).race()), None, "nothing was retransmitted");
 }

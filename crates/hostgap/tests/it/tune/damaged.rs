@@ -128,7 +128,7 @@ fn a_death_while_it_is_forgotten_is_nobody_s_trouble() {
     assert!(!journal.exists());
 }
 
-/// A journal that is missing, or was cut at the end of a line, has lost steps. Only the store can tell.
+/// A journal that is missing, or was cut at the end of a line, has lost steps. Only the store shows that.
 #[test]
 fn steps_that_a_journal_has_lost_are_missed() {
     let Some(ground) = Ground::new() else { return };
