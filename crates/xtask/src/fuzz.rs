@@ -1,7 +1,7 @@
 //! Feeds the parsers of foreign bytes with generated input: libFuzzer over the targets in `fuzz/`.
 //!
-//! The coverage that guides it comes from options of the stable compiler, the ones that `cargo fuzz
-//! --sanitizer none` passes. Memory errors are not checked, because the parsers are safe Rust.
+//! The coverage that guides it comes from options of the stable compiler, the ones that
+//! `cargo fuzz --sanitizer none` passes. Memory errors are not checked, because the parsers are safe Rust.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -131,7 +131,8 @@ fn edges(output: &str) -> Option<u64> {
     counts.filter_map(|line| line.split_once("cov: ")?.1.split(' ').next()?.parse().ok()).next()
 }
 
-/// Builds the targets with one run of cargo, so that what they share is compiled once. Returns their programs.
+/// Builds the targets with one run of cargo, so that what they share is compiled once. Returns their
+/// programs.
 pub(crate) fn build(targets: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml"]);

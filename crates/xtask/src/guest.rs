@@ -79,8 +79,8 @@ pub(crate) static ALL: [Guest; 5] = [
         tests: &[
             // Thousands of random packets behave alike on every kernel.
             ("bpf", "odd::", Never),
-            // These show that something is no stall, which takes a machine that seldom stalls itself. An emulated one
-            // often does.
+            // These show that something is no stall, which takes a machine that seldom stalls itself. An
+            // emulated one often does.
             ("bpf", "witness::a_softirq", Never),
             ("bpf", "witness::a_cpu_that_is_busy", Never),
             // Without tcx this would repeat another test.

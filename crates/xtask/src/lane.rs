@@ -47,7 +47,8 @@ impl<'a> Lane<'a> {
         Self { name, start: Instant::now(), ledger, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Records the result of a test. Prints a failure at once, and a line for its suite after the suite's last test.
+    /// Records the result of a test. Prints a failure at once, and a line for its suite after the suite's
+    /// last test.
     pub(crate) fn enter(&self, test: &Test<'_>, ended: Ended) {
         let suite = test.suite.name();
         let Ended { verdict, time, output } = ended;

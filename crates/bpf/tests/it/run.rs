@@ -67,7 +67,8 @@ pub(crate) fn once(program: BorrowedFd<'_>, context: Context, frame: &[u8]) -> i
         ctx_size_in: length(&skb),
         ..Default::default()
     };
-    // SAFETY: each pointer comes with the length of its buffer; the buffers and the descriptor outlive the call.
+    // SAFETY: each pointer comes with the length of its buffer. The buffers and the descriptor outlive the
+    // call.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));

@@ -20,8 +20,8 @@ pub(crate) enum Peer {
 impl Peer {
     pub(crate) const ALL: [Peer; 5] = [Peer::Wrk, Peer::H2load, Peer::Ab, Peer::Hey, Peer::Oha];
 
-    /// The program's name. Debian has it in the packages wrk, nghttp2-client, apache2-utils and hey. `cargo
-    /// install` has oha.
+    /// The program's name. Debian has it in the packages wrk, nghttp2-client, apache2-utils and hey.
+    /// `cargo install` has oha.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Wrk => "wrk",
@@ -64,8 +64,9 @@ impl Peer {
         Ok(Slice { per_s, cpu_s: spent_s * 1e6 / (per_s * slice.as_secs_f64()) })
     }
 
-    /// wrk: `Requests/sec:  1234.56`, hey and oha alike; h2load: `finished in 1.00s, 1234.56 req/s, 1.23MB/s`; ab:
-    /// `Requests per second:    1234.56 [#/sec] (mean)`.
+    /// wrk: `Requests/sec:  1234.56`, and hey and oha print the same;
+    /// h2load: `finished in 1.00s, 1234.56 req/s, 1.23MB/s`;
+    /// ab: `Requests per second:    1234.56 [#/sec] (mean)`.
     fn rate(self, text: &str) -> Option<f64> {
         let after = |start: &str| text.lines().find_map(|line| line.trim_start().strip_prefix(start));
         let number = match self {

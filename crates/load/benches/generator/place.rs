@@ -1,4 +1,5 @@
-//! The CPUs in use: one for the client, one for the server, and no other work on them if the kernel permits it.
+//! The CPUs in use: one for the client, one for the server, and no other work on them if the kernel permits
+//! it.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;

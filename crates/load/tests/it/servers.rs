@@ -32,7 +32,8 @@ impl Request<'_> {
     }
 }
 
-/// Starts a server in the namespace of the calling thread. The handler returns whether the connection continues.
+/// Starts a server in the namespace of the calling thread. The handler returns whether the connection
+/// continues.
 pub(crate) fn serve(handle: impl Fn(Request<'_>) -> bool + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,9 +1,9 @@
 //! Simulated races with known truth: how often do the intervals contain it?
 //!
-//! Each race has builds that settle at different values, rounds that drift, and latencies with a heavy tail. The true
-//! ratio of every percentile is known because the candidate is the reference times a factor. With 6 000 races instead
-//! of 600 (half a minute, optimised) the intervals at 95 % contained the truth in 94.8 % (p50, builds differ) to 97.0
-//! % (p99) of them.
+//! Each race has builds that settle at different values, rounds that drift, and latencies with a heavy tail.
+//! The true ratio of every percentile is known, because the candidate is the reference times a factor. With 6
+//! 000 races instead of 600 (half a minute, optimised) the intervals at 95 % contained the truth in 94.8 %
+//! (p50, builds differ) to 97.0 % (p99) of them.
 
 use stats::{Columns, Interval, Percentile, Random, Resamples, Sparse, Spread};
 

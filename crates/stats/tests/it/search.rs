@@ -150,8 +150,8 @@ fn adopted(answer: &Answer) -> Option<&Arm> {
 /// Eight options have no effect, two harm, one gives 3 % and one 6 %.
 const USUAL: [f64; 12] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.05, -0.05, 0.03, 0.06];
 
-/// Figures of many more searches, for the documentation: `cargo test -p stats --test it -- --ignored
-/// --nocapture`.
+/// Figures of many more searches, for the documentation:
+/// `cargo test -p stats --test it -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes a minute; prints figures and asserts nothing new"]
 fn figures() {
