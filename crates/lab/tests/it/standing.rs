@@ -1,4 +1,4 @@
-//! Every data path stands, answers, and goes.
+//! Every data path can be built, answers, and is removed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -89,7 +89,7 @@ fn answers_and_goes(path: &'static DataPath, shape: Shape, claim: &Unit) {
     assert_eq!(left(claim.id()), [], "{way}");
 }
 
-/// Both, or IPv4 alone on a kernel that was started with `ipv6.disable=1`, which keeps no candidate from racing.
+/// Both families, or IPv4 alone on a kernel started with `ipv6.disable=1`. No candidate is left out for that.
 #[test]
 fn the_families_of_the_kernel_are_those_of_nodes_and_pods() {
     let root = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn the_families_of_the_kernel_are_those_of_nodes_and_pods() {
         assert_eq!(load::run(standing.clients(100), &run).unwrap().answered, 40, "{name}");
         standing.take_down().unwrap();
         match Topology::plan(shape(true)) {
-            Ok(_) => assert!(has_ipv6, "{name} is called by what the kernel lacks"),
+            Ok(_) => assert!(has_ipv6, "{name} is planned with IPv6, which the kernel lacks"),
             Err(error) => assert!(!has_ipv6 && matches!(error, LabError::NoIpv6), "{error}"),
         }
     }
@@ -133,7 +133,7 @@ fn a_failed_start_of_the_server_takes_the_topology_down() {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
     let path = datapath::find("docker").unwrap();
-    // An executable that ends at once instead of serving.
+    // An executable that exits at once instead of serving.
     let server = ServerChoice::Hostgap("/bin/false".into());
     let staffing = Staffing { server, ..staffing() };
     let result =
@@ -163,7 +163,7 @@ fn a_panic_leaves_nothing() {
     assert!(!root.path().join(&id).exists(), "the claim's directory went too");
 }
 
-/// A curve over loss has candidates `loss 0.01 %` and `loss 0.1 %`, each with a journal of its own.
+/// A curve over loss has the candidates `loss 0.01 %` and `loss 0.1 %`, each with its own journal.
 #[test]
 fn candidates_whose_names_differ_behind_a_point_stand_together() {
     let root = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn candidates_whose_names_differ_behind_a_point_stand_together() {
     assert_eq!((left(claim.id()), journals()), (vec![], 0));
 }
 
-/// Head and body of nginx's answer of 100 bytes, from its configuration or from a file.
+/// Header and body of nginx's answer of 100 bytes, from its configuration or from a file.
 fn answer(files: bool) -> String {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
@@ -210,7 +210,8 @@ fn answer(files: bool) -> String {
     text
 }
 
-/// What is compared with static files of 350 bytes on the wire has as many, wherever it comes from.
+/// A workload that is compared with static files of 350 bytes on the wire sends as many, whatever their
+/// source.
 #[test]
 fn an_answer_is_as_long_from_a_file_as_without() {
     let [text, file] = [false, true].map(answer);
@@ -219,7 +220,7 @@ fn an_answer_is_as_long_from_a_file_as_without() {
         assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("Last-Modified: "), "{head}");
         assert_eq!(body.len(), 100);
     }
-    // The lengths of numbers may differ.
+    // The numbers in the header may differ in length.
     assert!(text.len().abs_diff(file.len()) <= 8, "{} and {}: {text}\n{file}", text.len(), file.len());
     assert!((330..=370).contains(&file.len()), "{}", file.len());
 }
