@@ -7,6 +7,7 @@
 mod attach;
 mod ffi;
 pub mod forward;
+mod generation;
 pub mod late;
 pub mod pins;
 pub mod splice;
