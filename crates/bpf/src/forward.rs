@@ -22,7 +22,8 @@ pub use counter::{Counter, counters};
 pub use entries::{ENDPOINTS_MAX, Endpoint, Tunnel, add_endpoint, add_tunnel, has_endpoint, has_tunnel};
 pub use entries::{remove_endpoint, remove_tunnel};
 pub use prefixes::set_prefixes;
-pub use replace::{FORMAT, Replaced, replace};
+pub(crate) use replace::replace;
+pub use replace::{FORMAT, Replaced};
 
 use crate::{ffi, generation};
 

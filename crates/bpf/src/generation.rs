@@ -17,7 +17,7 @@ use crate::ffi;
 
 const FIRST_FORMAT: u32 = 1;
 /// What the pin of something begins with before it takes the place of what is pinned.
-const NEW: &str = "new_";
+pub(crate) const NEW: &str = "new_";
 /// What to do with maps that cannot be taken over.
 const REMEDY: &str = "unload the node and load it again";
 

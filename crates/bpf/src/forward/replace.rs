@@ -17,7 +17,7 @@ use linux::{Error, Netlink, Result};
 use super::skeleton::types::size;
 use super::{Config, Program, prefixes};
 use crate::generation::{self, Maps, pin_over, refused};
-use crate::{attach, ffi, pins, splice};
+use crate::{attach, ffi};
 
 /// The format of the maps that [`super::load`] makes. `forward.h` has the list of all.
 pub const FORMAT: u32 = size::FORMAT.0;
@@ -29,12 +29,7 @@ pub(super) const MAPS: Maps = Maps {
     not_in_first: &["prefixes"],
 };
 
-/// Why a node with a splice keeps its programs. The two ends of a stream share its record, and the kernel gives a socket
-/// the programs that the map has when it joins (`sock_map_link`): one end could have programs of another version.
-const NO_SPLICE: &str = "it splices sockets, and those that have joined keep their programs as long as they live; unload \
-                         the node and load it anew";
-
-/// What [`replace`] did.
+/// What became of a node's forwarding programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replaced {
     /// The format of the maps that were there.
@@ -47,24 +42,12 @@ pub struct Replaced {
     pub made: Vec<String>,
 }
 
-/// Replaces the programs of a node's folder by those of [`super::load`], with this configuration, while packets flow.
-/// Every packet meets either the old programs or the new ones. What pods, tunnels and counters there are stays; the
-/// prefixes become those of the configuration, as [`super::set_prefixes`] does it. Filters are replaced at the links of
-/// the calling thread's namespace, bpf links (tcx since Linux 6.6, netkit since 6.7) wherever they are.
-///
-/// It can be called again after it was killed or has failed at any point.
+/// Does what [`crate::replace`] says of the forwarding programs, for who holds the folder.
 ///
 /// # Errors
-/// Nothing is loaded in the folder, or a splice ([`crate::splice`]) as well; its maps are of a newer format, or a map is
-/// of another form than ours and cannot be emptied; the kernel refuses a program. Until then nothing is changed.
-/// Afterwards the kernel may still refuse to attach a program or to pin it.
-pub fn replace(folder: &Path, config: &Config) -> Result<Replaced> {
-    let _alone = pins::alone(folder)?;
-    ffi::listen();
+/// As there: until the new programs are loaded nothing is changed.
+pub(crate) fn replace(folder: &Path, config: &Config) -> Result<Replaced> {
     let failed = |error: libbpf_rs::Error| ffi::failed(generation::attempted(folder), &error);
-    if splice::is_loaded(folder) {
-        return Err(refused(folder, NO_SPLICE.to_owned()));
-    }
     let from = MAPS.format_of(folder)?;
     let mut object = MaybeUninit::uninit();
     let mut open = super::open(&mut object, config).map_err(failed)?;
