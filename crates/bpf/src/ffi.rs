@@ -180,8 +180,8 @@ pub(crate) fn is_generation_of(program: &OwnedFd, id: u32) -> Result<bool> {
 /// Programs of one kind at a link; more than anyone stacks there.
 const PROGRAMS_MAX: usize = 64;
 
-/// The programs at a hook of a target, by their numbers: of a link by its index, of a control group by its descriptor.
-/// A kernel or a link without that hook has none.
+/// The programs at a hook of a target, by their numbers: of a link by its index, of a control group or a map by its
+/// descriptor. A kernel or a link without that hook has none.
 pub(crate) fn query(
     target: i32,
     hook: libbpf_sys::bpf_attach_type,
@@ -208,7 +208,7 @@ pub(crate) fn query(
 }
 
 /// Opens a loaded program; `None` if there is none of this number any more.
-fn open_program(id: u32) -> Result<Option<OwnedFd>> {
+pub(crate) fn open_program(id: u32) -> Result<Option<OwnedFd>> {
     // SAFETY: the call takes a number.
     let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
     if fd == -Errno::NOENT.raw_os_error() {

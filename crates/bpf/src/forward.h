@@ -7,8 +7,8 @@
 #include <linux/types.h>
 
 /* How many; and which of the forms that maps have had. FORMAT goes up with every change by which programs of before and of
- * after would read the same bytes as something else, or would miss a map of the other's: then replace.rs says what to
- * do with a folder of before.
+ * after would read the same bytes as something else, or would miss a map of the other's: then forward/replace.rs says
+ * what to do with a folder of before.
  *
  * 1: without `format` and `prefixes`; prefixes were constants of the programs.
  * 2: with both. */

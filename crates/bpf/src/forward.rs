@@ -22,9 +22,10 @@ pub use counter::{Counter, counters};
 pub use entries::{ENDPOINTS_MAX, Endpoint, Tunnel, add_endpoint, add_tunnel, has_endpoint, has_tunnel};
 pub use entries::{remove_endpoint, remove_tunnel};
 pub use prefixes::set_prefixes;
-pub use replace::{FORMAT, Replaced, replace};
+pub(crate) use replace::replace;
+pub use replace::{FORMAT, Replaced};
 
-use crate::ffi;
+use crate::{ffi, generation};
 
 #[expect(
     unreachable_pub,
@@ -152,11 +153,10 @@ fn load_and_pin(folder: &Path, config: &Config) -> libbpf_rs::Result<Vec<Verifie
     let mut object = MaybeUninit::uninit();
     let mut skeleton = open(&mut object, config)?.load()?;
     prefixes::fill(&skeleton.maps.prefixes, &config.pods, &config.cluster)?;
-    replace::write_format(&skeleton.maps.format)?;
+    replace::MAPS.write_format(&skeleton.maps.format)?;
     for mut map in skeleton.object_mut().maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // The read-only data needs no pin: its programs hold it.
-        if !name.contains('.') {
+        if generation::is_pinned(&name) {
             map.pin(folder.join(name))?;
         }
     }

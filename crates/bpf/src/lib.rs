@@ -7,10 +7,13 @@
 mod attach;
 mod ffi;
 pub mod forward;
+mod generation;
 pub mod late;
 pub mod pins;
+mod replace;
 pub mod splice;
 pub mod witness;
 
 pub use attach::{Attached, Hook, Target, attach, attach_filter, attached, detach, met};
 pub use attach::{is_our_place, program_ids_at, programs_at, remove_qdisc};
+pub use replace::{Replaced, replace};

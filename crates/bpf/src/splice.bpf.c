@@ -56,6 +56,14 @@ struct tcp_sock {
 	__u32 rcv_nxt;
 } __attribute__((preserve_access_index));
 
+/* The format of these maps (SPLICE_FORMAT), for generation.rs. No program reads it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} splice_format SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKHASH);
 	__uint(max_entries, SOCKETS_MAX);

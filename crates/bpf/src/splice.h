@@ -6,6 +6,16 @@
 
 #include <linux/types.h>
 
+/* The format of the maps. It goes up with every change by which programs of before and of after would read the same bytes
+ * as something else, or would miss a map of the other's: then splice/replace.rs says what to do with a folder of before.
+ * The programs of two versions share not only maps but streams: of the two ends of one, each can have joined under another
+ * version. So what a program may assume of the other end is part of the format too.
+ *
+ * 1: what is below. The first ones had no map `splice_format`. */
+enum splice_size {
+	SPLICE_FORMAT = 1,
+};
+
 struct address {
 	__be32 words[4];
 };
@@ -43,8 +53,9 @@ enum splice_counter {
 	SPLICE_COUNTERS,
 };
 
-/* Never read. By it the numbers of the list are in the type information, from which the loader takes them. */
+/* Never read. By it the numbers of these lists are in the type information, from which the loader takes them. */
 struct splice_lists {
+	enum splice_size size;
 	enum splice_counter counter;
 };
 

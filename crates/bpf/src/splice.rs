@@ -4,6 +4,8 @@
 //! with [`PREFIX`]; everything after that finds them there. Which sockets are looked at is decided by the cgroup of the
 //! task that opens them, which of those are spliced by their addresses and network namespaces.
 
+mod replace;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -15,8 +17,11 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use linux::{Error, Result};
 
+pub(crate) use replace::Successor;
+pub use replace::{FORMAT, Replaced};
 use skeleton::types::splice_counter as list;
 
+use crate::generation::{self, NEW};
 use crate::{Hook, ffi};
 
 #[expect(
@@ -38,6 +43,9 @@ pub const PREFIX: &str = "splice_";
 const ENDS: &str = "splice_ends";
 /// The bpf link by which it is.
 const LINK: &str = "splice_link";
+/// The hooks of the map of sockets.
+const MESSAGE: libbpf_sys::bpf_attach_type = libbpf_sys::BPF_SK_MSG_VERDICT;
+const FROM_WIRE: libbpf_sys::bpf_attach_type = libbpf_sys::BPF_SK_SKB_VERDICT;
 const MEMBERS: &str = "splice_members";
 const STREAMS: &str = "splice_streams";
 const COUNTERS: &str = "splice_counters";
@@ -116,24 +124,31 @@ pub fn load(folder: &Path) -> Result<()> {
 fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
     let mut object = std::mem::MaybeUninit::uninit();
     let mut skeleton = skeleton::SpliceSkelBuilder::default().open(&mut object)?.load()?;
-    {
-        let sockets = skeleton.maps.splice_sockets.as_fd();
-        // Before the first socket is in the map: one takes the programs that the map has when it joins.
-        attach_to_map(&skeleton.progs.splice_message, sockets, libbpf_sys::BPF_SK_MSG_VERDICT)?;
-        attach_to_map(&skeleton.progs.splice_from_wire, sockets, libbpf_sys::BPF_SK_SKB_VERDICT)?;
-    }
+    replace::MAPS.write_format(&skeleton.maps.splice_format)?;
+    // Before the first socket is in the map: one takes the programs that the map has when it joins.
+    give_to_map(&skeleton)?;
     for mut map in skeleton.object_mut().maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // The read-only data is for the loader alone.
-        if !name.contains('.') {
+        if generation::is_pinned(&name) {
             map.pin(folder.join(name))?;
         }
     }
     skeleton.progs.splice_ends.pin(folder.join(ENDS))
 }
 
-/// The map holds the programs, and the sockets in it.
-fn attach_to_map(program: impl AsFd, map: impl AsFd, kind: u32) -> libbpf_rs::Result<()> {
+/// The map of sockets holds two of the programs and gives them to each socket that joins. It has one place for each
+/// kind: what was there before goes in the same stroke.
+fn give_to_map(skeleton: &skeleton::SpliceSkel<'_>) -> libbpf_rs::Result<()> {
+    let sockets = skeleton.maps.splice_sockets.as_fd();
+    attach_to_map(&skeleton.progs.splice_message, sockets, MESSAGE)?;
+    attach_to_map(&skeleton.progs.splice_from_wire, sockets, FROM_WIRE)
+}
+
+fn attach_to_map(
+    program: impl AsFd,
+    map: impl AsFd,
+    kind: libbpf_sys::bpf_attach_type,
+) -> libbpf_rs::Result<()> {
     let (program, map) = (program.as_fd().as_raw_fd(), map.as_fd().as_raw_fd());
     // SAFETY: both descriptors are open for the length of the call, which has no pointers.
     let result = unsafe { libbpf_sys::bpf_prog_attach(program, map, kind, 0) };
@@ -165,7 +180,9 @@ fn ours(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut pins = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|error| failed("list", folder, error))?;
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // A replacement that was killed leaves a pin that has not taken its place.
+        if name.strip_prefix(NEW).unwrap_or(&name).starts_with(PREFIX) {
             pins.push(entry.path());
         }
     }

@@ -41,8 +41,10 @@ enum Command {
     /// Replace a node's programs by those of this version while packets flow.
     ///
     /// Each packet meets an old program or a new one: none is lost, and none takes the kernel's own path for it. Pods,
-    /// tunnels and counters stay; prefixes and all else become what the arguments say. If the node's maps are of a
-    /// newer version, or cannot be kept, nothing is changed. If the command is interrupted, give it again.
+    /// tunnels and counters stay; prefixes and all else become what the arguments say. If the node splices sockets,
+    /// those that join from now on have the new programs for that; connections that are open keep the old ones until
+    /// they end. If the node's maps are of a newer version, or cannot be kept, nothing is changed. If the command is
+    /// interrupted, give it again.
     Replace(LoadArgs),
     /// Attach a program of a node to a link.
     Attach {
@@ -192,7 +194,8 @@ fn replace(args: LoadArgs) -> anyhow::Result<()> {
             StepError::NoLink { link } => BadInput(format!("there is no link {link} in {place}")).into(),
             error => anyhow::Error::from(error).context("replace"),
         })?;
-    let ::bpf::forward::Replaced { from, links, filters, made } = replaced;
+    let ::bpf::Replaced { forward, splice } = replaced;
+    let ::bpf::forward::Replaced { from, links, filters, made } = forward;
     let at = links + filters;
     speak::result(format_args!("the programs of {} were replaced at {at} links", programs.node))?;
     if from != ::bpf::forward::FORMAT {
@@ -200,6 +203,11 @@ fn replace(args: LoadArgs) -> anyhow::Result<()> {
     }
     if !made.is_empty() {
         speak::result(format_args!("  made again: {}", made.join(", ")))?;
+    }
+    if let Some(::bpf::splice::Replaced { connections, .. }) = splice {
+        speak::result(format_args!(
+            "  those that splice were replaced; connections that keep the old ones until they end: {connections}"
+        ))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Tests that use it work on the real kernel, as root, in namespaces of their own.
 
 mod cards;
+mod deferred;
 mod dump;
 mod flood;
 mod judge;
@@ -12,6 +13,7 @@ mod skip;
 mod world;
 
 pub use cards::{Cards, card, set_card_up};
+pub use deferred::defer;
 pub use dump::{Dump, dump, quick_dump};
 pub use flood::{Flood, dear_rules};
 pub use judge::{run, shell};

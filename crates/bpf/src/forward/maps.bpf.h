@@ -10,7 +10,7 @@
 const volatile struct config config = {};
 const volatile struct lists lists = {};
 
-/* The format of these maps (FORMAT), for replace.rs. No program reads it. */
+/* The format of these maps (FORMAT), for generation.rs. No program reads it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

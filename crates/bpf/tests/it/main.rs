@@ -19,6 +19,7 @@ mod reasons;
 mod remote;
 mod replace;
 mod run;
+mod splice;
 mod tunnel;
 mod vlan;
 mod witness;

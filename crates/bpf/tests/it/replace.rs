@@ -6,9 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bpf::forward::{
-    Config, Counter, FORMAT, Program, Tunnel, has_endpoint, has_tunnel, replace, set_prefixes,
-};
+use bpf::forward::{Config, Counter, FORMAT, Program, Tunnel, has_endpoint, has_tunnel, set_prefixes};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use linux::IfName;
 use testkit::run;
@@ -65,12 +63,17 @@ fn state(node: &Node) -> State {
     State { names, maps: maps(node), attached }
 }
 
+/// As `hostgap bpf replace` does it.
+pub(crate) fn replace_all(node: &Node, config: &Config) -> linux::Result<bpf::Replaced> {
+    node.netns.run(|| bpf::replace(&node.folder, config)).expect("root can do it")
+}
+
 fn replace_in(node: &Node, config: &Config) -> linux::Result<bpf::forward::Replaced> {
-    node.netns.run(|| replace(&node.folder, config)).expect("root can do it")
+    replace_all(node, config).map(|replaced| replaced.forward)
 }
 
 /// Gives the pods and the next hop addresses and routes, and attaches the programs to the node's links.
-fn furnish(node: &Node, by_filter: bool) {
+pub(crate) fn furnish(node: &Node, by_filter: bool) {
     let pod = |place: &str, address: Ipv4Addr| {
         for arguments in [
             format!("address add {address}/32 dev eth0"),
@@ -317,7 +320,7 @@ fn a_cache_of_another_form_is_made_anew() {
 }
 
 /// Replaces one of a node's pinned maps by a map of another shape.
-fn pin_instead(node: &Node, name: &str, kind: MapType, key_bytes: u32, value_bytes: u32) {
+pub(crate) fn pin_instead(node: &Node, name: &str, kind: MapType, key_bytes: u32, value_bytes: u32) {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
         ..Default::default()

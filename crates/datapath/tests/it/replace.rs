@@ -89,7 +89,7 @@ fn replace(pair: &Pair, plan: &Plan, flows: &[Flow]) {
     for _ in 0..TIMES {
         for (node, programs) in pair.nodes.iter().zip(programs) {
             let replaced = plan::replace_programs(&mut kernel, &node.place, programs);
-            assert_eq!(replaced.unwrap_or_else(|error| panic!("{error}")).from, FORMAT);
+            assert_eq!(replaced.unwrap_or_else(|error| panic!("{error}")).forward.from, FORMAT);
             go_on(flows);
         }
     }

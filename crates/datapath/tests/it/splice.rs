@@ -178,29 +178,33 @@ fn exchange(near: &TcpStream, far: &TcpStream, bytes: usize, seed: usize) {
     });
 }
 
-/// A socket keeps the programs under which it joined, so replacing those of its node is refused. The splice
-/// goes on as before.
+/// Open streams keep the old programs of the splice and go on. Later ones have the new programs, and are
+/// spliced alike.
 #[test]
-fn a_node_with_a_splice_keeps_its_programs() {
+fn the_programs_of_a_node_with_a_splice_are_replaced() {
     let Some(node) = Node::new() else { return };
     let plan = node.pair.path_plan();
     let loaded = plan.steps.iter().find_map(|placed| match &placed.step {
         Step::LoadPrograms(programs) if placed.place == node.pair.nodes[1].place => Some(programs),
         _ => None,
     });
+    let listener = node.listen("::");
+    let open = Family::BOTH.map(|family| node.connect(&listener, family));
     let mut kernel = Kernel::new().expect("the test's own namespace can be opened");
     let place = &node.pair.nodes[1].place;
-    let refused = plan::replace_programs(&mut kernel, place, loaded.expect("the node has programs"));
-    let error = refused.expect_err("the programs of a node with a splice were replaced").to_string();
-    assert!(error.contains("it splices sockets"), "{error}");
-    let listener = node.listen("0.0.0.0");
-    let (near, far) = node.connect(&listener, Family::V4);
-    let sent = noise(1, 1000);
-    write_in_pieces(&near, &sent, 1).expect("the stream stands");
-    let mut received = vec![0; sent.len()];
-    (&far).read_exact(&mut received).expect("the stream stands");
-    assert!(received == sent && node.count(Counter::Joined) == 2);
-    drop((near, far, listener));
+    let replaced = plan::replace_programs(&mut kernel, place, loaded.expect("the node has programs"))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let expected = splice::Replaced { from: splice::FORMAT, is_attached: true, connections: 2, made: vec![] };
+    assert_eq!(replaced.splice, Some(expected));
+    assert!(splice::is_met(&node.folder, node.cgroup.path()).unwrap());
+    let next = Family::BOTH.map(|family| node.connect(&listener, family));
+    let messages = node.count(Counter::Messages);
+    for (seed, (near, far)) in open.iter().chain(&next).enumerate() {
+        exchange(near, far, 1 << 20, seed);
+    }
+    assert_eq!((node.count(Counter::Joined), node.count(Counter::Unjoined)), (8, 0));
+    assert!(node.count(Counter::Messages) > messages + 8);
+    drop((open, next, listener));
     node.end();
 }
 
@@ -213,7 +217,7 @@ fn megabytes_each_way_over_many_connections() {
         let pairs: Vec<_> = (0..12).map(|_| node.connect(&listener, family)).collect();
         std::thread::scope(|scope| {
             for (seed, (near, far)) in pairs.iter().enumerate() {
-                scope.spawn(move || exchange(near, far, 3 << 20, seed));
+                scope.spawn(move || exchange(near, far, 1 << 20, seed));
             }
         });
         assert_eq!(node.count(Counter::Joined) - joined, 24, "{family:?} at {any}");

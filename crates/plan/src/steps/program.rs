@@ -90,18 +90,19 @@ impl Effect for LoadPrograms<'_> {
 }
 
 /// Replaces the programs of a node by those of this version, with this configuration, while packets flow: each packet
-/// meets an old program or a new one. Pods, tunnels and counters stay. Nothing is written down, and nothing undoes it:
-/// the undo of the steps that loaded and attached the old programs is that of the new ones too.
+/// meets an old program or a new one. Pods, tunnels and counters stay. If the node splices sockets, those that join from
+/// now on have the new programs for that. Nothing is written down, and nothing undoes it: the undo of the steps that
+/// loaded and attached the old programs is that of the new ones too.
 ///
 /// # Errors
-/// There is no such wire; or as for [`forward::replace`].
+/// There is no such wire; or as for [`bpf::replace`].
 pub fn replace_programs(
     kernel: &mut Kernel,
     place: &Place,
     programs: &Programs,
-) -> Result<forward::Replaced, StepError> {
+) -> Result<bpf::Replaced, StepError> {
     let config = config(kernel, place, programs)?;
-    Ok(kernel.at(place)?.netns.run(|| forward::replace(&programs.folder(), &config))??)
+    Ok(kernel.at(place)?.netns.run(|| bpf::replace(&programs.folder(), &config))??)
 }
 
 fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<Config, StepError> {

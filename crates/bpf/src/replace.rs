@@ -1,0 +1,45 @@
+//! Other programs in the place of all that a node has, under traffic.
+
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use linux::Result;
+
+use crate::{ffi, forward, pins, splice};
+
+/// What [`replace`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced {
+    /// To the forwarding programs.
+    pub forward: forward::Replaced,
+    /// To the splice, if the node has one.
+    pub splice: Option<splice::Replaced>,
+}
+
+/// Replaces the programs of a node's folder by those of [`forward::load`], with this configuration, and of
+/// [`splice::load`], while packets and streams pass.
+///
+/// Every packet meets either the old programs or the new ones. What pods, tunnels and counters there are stays; the
+/// prefixes become those of the configuration, as [`forward::set_prefixes`] does it. Filters are replaced at the links of
+/// the calling thread's namespace, bpf links (tcx since Linux 6.6, netkit since 6.7) wherever they are.
+///
+/// Sockets that a splice takes in from now on have its new programs. Those that it has keep the old ones until they
+/// close, and no byte of theirs is lost.
+///
+/// It can be called again after it was killed or has failed at any point.
+///
+/// # Errors
+/// Nothing is loaded in the folder; its maps are of another format than these programs know, or a map is of another form
+/// and cannot be emptied; the kernel refuses a program. Until then nothing is changed. Afterwards the kernel may still
+/// refuse to attach a program or to pin it.
+pub fn replace(folder: &Path, config: &forward::Config) -> Result<Replaced> {
+    let _alone = pins::alone(folder)?;
+    ffi::listen();
+    let mut object = MaybeUninit::uninit();
+    // Loaded first, and put in its place last: what is refused of either leaves both as they were.
+    let successor =
+        splice::is_loaded(folder).then(|| splice::Successor::load(folder, &mut object)).transpose()?;
+    let forward = forward::replace(folder, config)?;
+    let splice = successor.map(|successor| successor.put(folder)).transpose()?;
+    Ok(Replaced { forward, splice })
+}
