@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Value;
-use super::parameter::Place;
+use super::parameter::MessagePair;
 use crate::netlink::{Attributes, Request};
 
 /// An offload that can be switched.
@@ -37,7 +37,7 @@ const BIT_NAME: u16 = 2;
 const BIT_VALUE: u16 = 3;
 
 impl Feature {
-    pub(super) const PLACE: Place = Place { get: 11, set: 12 };
+    pub(super) const MESSAGES: MessagePair = MessagePair { get: 11, set: 12 };
 
     /// The kernel's name for it, which `ethtool -k` prints under its own.
     ///

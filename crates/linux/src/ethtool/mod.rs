@@ -69,7 +69,7 @@ impl Ethtool {
 
     /// Reads a setting; `None` if this card or its driver does not have it.
     pub fn read(&self, link: &IfName, parameter: NicParameter) -> Result<Option<Value>> {
-        let what = parameter.place();
+        let what = parameter.messages();
         let asked = self.netlink.call(what.get, &about(link));
         let answers = match asked.map_err(|error| self.failed("read", parameter, link, error)) {
             Ok(answers) => answers,
@@ -91,13 +91,13 @@ impl Ethtool {
             _ => true,
         };
         parameter.fill(&mut request, value, combined);
-        let sent = self.netlink.call(parameter.place().set, &request);
+        let sent = self.netlink.call(parameter.messages().set, &request);
         sent.map(drop).map_err(|error| self.failed(&format!("set to {value}"), parameter, link, error))
     }
 
     fn has_pairs(&self, link: &IfName) -> Result<bool> {
         let channels = NicParameter::Channels;
-        let answers = self.netlink.call(channels.place().get, &about(link));
+        let answers = self.netlink.call(channels.messages().get, &about(link));
         let answers = answers.map_err(|error| self.failed("read", channels, link, error))?;
         Ok(answers.first().is_some_and(|bytes| parameter::has_pairs(Attributes::of(bytes))))
     }

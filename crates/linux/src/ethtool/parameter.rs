@@ -29,19 +29,19 @@ pub enum NicParameter {
     Feature(Feature),
 }
 
-/// The requests for a number.
-pub(super) struct Place {
+/// The numbers of the messages that read and set a number of a card.
+pub(super) struct MessagePair {
     pub(super) get: u8,
     pub(super) set: u8,
 }
 
-pub(super) const RINGS: Place = Place { get: 15, set: 16 };
+pub(super) const RINGS: MessagePair = MessagePair { get: 15, set: 16 };
 pub(super) const RING_RX_MAX: u16 = 2;
 pub(super) const RING_TX_MAX: u16 = 5;
 pub(super) const RING_RX: u16 = 6;
 pub(super) const RING_TX: u16 = 9;
 
-pub(super) const CHANNELS: Place = Place { get: 17, set: 18 };
+pub(super) const CHANNELS: MessagePair = MessagePair { get: 17, set: 18 };
 pub(super) const CHANNELS_RX_MAX: u16 = 2;
 const CHANNELS_TX_MAX: u16 = 3;
 pub(super) const CHANNELS_COMBINED_MAX: u16 = 5;
@@ -49,21 +49,21 @@ pub(super) const CHANNELS_RX: u16 = 6;
 const CHANNELS_TX: u16 = 7;
 pub(super) const CHANNELS_COMBINED: u16 = 9;
 
-pub(super) const COALESCE: Place = Place { get: 19, set: 20 };
+pub(super) const COALESCE: MessagePair = MessagePair { get: 19, set: 20 };
 pub(super) const COALESCE_RX_USECS: u16 = 2;
 pub(super) const COALESCE_RX_FRAMES: u16 = 3;
 pub(super) const COALESCE_TX_USECS: u16 = 6;
 pub(super) const COALESCE_ADAPTIVE_RX: u16 = 11;
 
 impl NicParameter {
-    pub(super) fn place(self) -> Place {
+    pub(super) fn messages(self) -> MessagePair {
         match self {
             NicParameter::RingRx | NicParameter::RingTx => RINGS,
             NicParameter::Channels => CHANNELS,
             NicParameter::CoalesceRxUsecs
             | NicParameter::CoalesceTxUsecs
             | NicParameter::CoalesceAdaptiveRx => COALESCE,
-            NicParameter::Feature(_) => Feature::PLACE,
+            NicParameter::Feature(_) => Feature::MESSAGES,
         }
     }
 
