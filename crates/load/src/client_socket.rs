@@ -20,7 +20,7 @@ use crate::tls::Session;
 
 /// A socket that is connected or connecting.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ClientSocket {
     socket: Socket,
     tls: Option<Session>,
     /// HTTP/2 and the gRPC calls over it.
@@ -57,7 +57,7 @@ pub(crate) enum Received {
     End,
 }
 
-impl Link {
+impl ClientSocket {
     /// The port that the kernel has chosen for this end.
     pub(crate) fn local_port(&self) -> Option<u16> {
         let address = rustix::net::getsockname(&*self.socket).ok()?;
@@ -66,7 +66,12 @@ impl Link {
 
     /// Starts a connection without waiting for it. Its socket is registered once, edge-triggered, for both directions:
     /// so a request costs one `send` and one `recv` and no `epoll_ctl`, but a reader must read until it is empty.
-    pub(crate) fn open(target: &Target, stamps: bool, poller: &Poller, tag: Tag) -> Result<Link, Fault> {
+    pub(crate) fn open(
+        target: &Target,
+        stamps: bool,
+        poller: &Poller,
+        tag: Tag,
+    ) -> Result<ClientSocket, Fault> {
         let socket = socket(&target.address)?;
         if stamps {
             linux::stamps::enable(socket.as_fd()).map_err(|error| error_fault(&error.source))?;
@@ -88,7 +93,7 @@ impl Link {
             }
             (Ask::Http(_) | Ask::Raw(_), _) => (Socket::Own(socket), None),
         };
-        Ok(Link { socket, tls, calls, connecting, ready: false, came: stamps.then_some(None) })
+        Ok(ClientSocket { socket, tls, calls, connecting, ready: false, came: stamps.then_some(None) })
     }
 
     /// Goes on with connecting. True when requests can be sent.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::Fault;
 use crate::ask::{Asks, Reply};
-use crate::link::{Link, Received};
+use crate::client_socket::{ClientSocket, Received};
 use crate::poller::{Poller, Tag};
 use crate::response::{Learned, Malformed, Parser, Response};
 use crate::target::{Sizes, Target};
@@ -55,7 +55,7 @@ enum Reader {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    link: Option<Link>,
+    socket: Option<ClientSocket>,
     pub(crate) phase: Phase,
     reader: Reader,
     /// In the order of sending. Never holds more than there is room for, so it never grows.
@@ -84,7 +84,7 @@ impl Connection {
             Reply::Call => Reader::Call,
         };
         Connection {
-            link: None,
+            socket: None,
             phase: Phase::Down,
             reader,
             open: VecDeque::with_capacity(depth),
@@ -101,19 +101,19 @@ impl Connection {
     pub(crate) fn open(&mut self, poller: &Poller, target: &Target, stamps: bool) -> Result<(), Fault> {
         self.close();
         self.tag = self.tag.next();
-        self.link = Some(Link::open(target, stamps, poller, self.tag)?);
+        self.socket = Some(ClientSocket::open(target, stamps, poller, self.tag)?);
         self.phase = Phase::Connecting;
         Ok(())
     }
 
     /// Whether an event with this tag is for its socket, and not for one before it.
     pub(crate) fn is_tagged(&self, tag: Tag) -> bool {
-        self.tag == tag && self.link.is_some()
+        self.tag == tag && self.socket.is_some()
     }
 
     /// Closes the socket and drops its open requests.
     pub(crate) fn close(&mut self) {
-        self.link = None;
+        self.socket = None;
         self.phase = Phase::Down;
         match &mut self.reader {
             Reader::Http(parser) => parser.reset(),
@@ -127,7 +127,7 @@ impl Connection {
 
     /// Goes on with connecting. True when it is up.
     pub(crate) fn progress(&mut self) -> Result<bool, Fault> {
-        let up = self.link()?.progress()?;
+        let up = self.socket()?.progress()?;
         if up {
             self.phase = Phase::Up;
         }
@@ -142,11 +142,11 @@ impl Connection {
 
     /// Sends what the socket did not take. All requests that are not sent whole are open, so their bytes are known.
     pub(crate) fn send_rest(&mut self, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), Fault> {
-        let Some(link) = &mut self.link else { return Err(Errno::NOTCONN.into()) };
-        link.flush()?;
+        let Some(socket) = &mut self.socket else { return Err(Errno::NOTCONN.into()) };
+        socket.flush()?;
         while self.unsent > 0 {
             let rest = unsent_bytes(&self.open, self.unsent, asks, scratch);
-            match link.send(rest)? {
+            match socket.send(rest)? {
                 Some(sent) => self.unsent -= sent,
                 None => return Ok(()),
             }
@@ -158,36 +158,36 @@ impl Connection {
     /// lost in the network.
     pub(crate) fn send_datagram(&mut self, number: u64, scratch: &mut [u8]) -> Result<(), Fault> {
         scratch[..Sizes::NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
-        self.link()?.send(scratch).map(|_| ())
+        self.socket()?.send(scratch).map(|_| ())
     }
 
     /// Begins a gRPC call.
     pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), Fault> {
-        self.link()?.calls()?.call(message)
+        self.socket()?.calls()?.call(message)
     }
 
     /// Sends and reads as much as possible. `Some`: the call is over.
     pub(crate) fn poll_call(&mut self) -> Result<Option<Response>, Fault> {
-        self.link()?.calls()?.poll()
+        self.socket()?.calls()?.poll()
     }
 
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Fault> {
-        self.link()?.receive(buffer)
+        self.socket()?.receive(buffer)
     }
 
     pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
-        self.link()?.receive_datagram(buffer)
+        self.socket()?.receive_datagram(buffer)
     }
 
     /// True if a read that did not fill the buffer has emptied the socket.
     pub(crate) fn short_read_empties(&self) -> bool {
-        self.link.as_ref().is_none_or(Link::short_read_empties)
+        self.socket.as_ref().is_none_or(ClientSocket::short_read_empties)
     }
 
     /// From the last packet sent to the last received, by the kernel's timestamps, in nanoseconds; `None` without
     /// timestamps.
     pub(crate) fn wire_ns(&self) -> Option<u64> {
-        self.link.as_ref()?.wire_ns()
+        self.socket.as_ref()?.wire_ns()
     }
 
     /// Takes bytes of the answer to the request that has been open for the longest time. `Some`: it is complete, and
@@ -232,22 +232,24 @@ impl Connection {
                 Reader::Datagram => true,
                 // A server may send frames that are not answers.
                 Reader::Call => self.poll_call().is_ok_and(|response| response.is_none()),
-                Reader::Http(_) | Reader::Stream { .. } => self.link.as_mut().is_some_and(Link::is_quiet),
+                Reader::Http(_) | Reader::Stream { .. } => {
+                    self.socket.as_mut().is_some_and(ClientSocket::is_quiet)
+                }
             }
     }
 
     /// The local port of its socket.
     pub(crate) fn local_port(&self) -> Option<u16> {
-        self.link.as_ref()?.local_port()
+        self.socket.as_ref()?.local_port()
     }
 
     /// Whether the connection resumed a session; `None` without TLS, and before its handshake is done.
     pub(crate) fn resumed(&self) -> Option<bool> {
-        self.link.as_ref()?.resumed()
+        self.socket.as_ref()?.resumed()
     }
 
-    fn link(&mut self) -> Result<&mut Link, Fault> {
-        self.link.as_mut().ok_or(Fault::System(Errno::NOTCONN.raw_os_error()))
+    fn socket(&mut self) -> Result<&mut ClientSocket, Fault> {
+        self.socket.as_mut().ok_or(Fault::System(Errno::NOTCONN.raw_os_error()))
     }
 }
 

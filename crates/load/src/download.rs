@@ -13,9 +13,9 @@ use linux::{CpuSet, Netns, clock};
 use rustix::event::epoll::EventFlags;
 
 use crate::ask::{Asks, Reply};
+use crate::client_socket::Received;
 use crate::connection::{Connection, Open, Phase};
 use crate::error::system;
-use crate::link::Received;
 use crate::outcome::histogram;
 use crate::poller::{Poller, Ready};
 use crate::response::{Learned, Response};

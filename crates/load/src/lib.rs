@@ -27,6 +27,7 @@
 
 mod ask;
 mod client;
+mod client_socket;
 mod connection;
 pub mod download;
 mod error;
@@ -34,7 +35,6 @@ mod exchange;
 mod fault;
 mod grpc;
 mod handshakes;
-mod link;
 mod order;
 mod outcome;
 mod overdue;

@@ -11,7 +11,7 @@ use crate::exchange::{Exchange, Log, logs, looks_every};
 use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
 use crate::thread::{Placement, Reading, ThreadCost};
-use crate::wait::{Place, Wait, Waiting};
+use crate::wait::{Wait, WaitConditions, Waiting};
 use crate::worker::Worker;
 use crate::{Client, Live, LoadError, Outcome};
 
@@ -170,13 +170,13 @@ impl<'a> Plan<'a> {
             return Err(LoadError::Shape("a request needs some time to be answered in"));
         }
         let duration = duration(run, rate)?;
-        let place = Place {
+        let conditions = WaitConditions {
             duration_ns: duration.as_nanos().try_into().unwrap_or(u64::MAX),
             scheduling: run.scheduling,
             cpus_online: cpu::online()?.len(),
             period_ns: rate.map_or(u64::MAX, |rate| rate.intended_ns(threads as u64)),
         };
-        Ok(Plan { run, waiting: Waiting::new(run.wait, place)?, threads, duration })
+        Ok(Plan { run, waiting: Waiting::new(run.wait, conditions)?, threads, duration })
     }
 
     /// A thread from its first line to its last. `None`: another thread could not start, so this one did not either.

@@ -100,13 +100,13 @@ pub struct Raw {
 pub struct Server {
     /// With the addresses that were taken.
     config: Config,
-    places: Vec<Place>,
+    threads: Vec<ThreadSetup>,
     _files: Vec<SocketFile>,
 }
 
-/// What one thread has.
+/// The CPUs of one thread, and where it listens.
 #[derive(Debug)]
-struct Place {
+struct ThreadSetup {
     cpus: Option<CpuSet>,
     listeners: Vec<Listener>,
 }
@@ -154,17 +154,17 @@ impl Server {
         config.check().map_err(ServeError::Config)?;
         let mut config = config.clone();
         let mut server_files = Vec::new();
-        let mut places: Vec<Place> = Vec::new();
+        let mut threads: Vec<ThreadSetup> = Vec::new();
         let mut cpus: Vec<_> = config.cpus.iter().map(|cpu| Some(CpuSet::from_iter([cpu]))).collect();
         if cpus.is_empty() {
             cpus.push(None);
         }
         for cpus in cpus {
-            let first = places.first().map(|place| place.listeners.as_slice());
+            let first = threads.first().map(|thread| thread.listeners.as_slice());
             let listeners = listen::listeners(&mut config.listen, first, &mut server_files)?;
-            places.push(Place { cpus, listeners });
+            threads.push(ThreadSetup { cpus, listeners });
         }
-        Ok(Server { config, places, _files: server_files })
+        Ok(Server { config, threads, _files: server_files })
     }
 
     /// Where it listens, with the ports that were taken, in the order of the configuration.
@@ -188,7 +188,7 @@ impl Server {
         thread::scope(|scope| {
             let (failed, ends) = (&failed, &ends);
             let mut threads = Vec::new();
-            for index in 0..self.places.len() {
+            for index in 0..self.threads.len() {
                 threads.push(scope.spawn(move || {
                     let served = self.thread(index, started_ns, ends);
                     failed.fetch_or(served.is_err(), Ordering::Relaxed);
@@ -208,10 +208,10 @@ impl Server {
         started_ns: u64,
         ends: &(dyn Fn() -> bool + Sync),
     ) -> Result<Served, ServeError> {
-        let place = &self.places[index];
-        Placement { cpus: place.cpus.as_ref(), scheduling: None }.take()?;
+        let thread = &self.threads[index];
+        Placement { cpus: thread.cpus.as_ref(), scheduling: None }.take()?;
         let injector = Injector::start(&self.config.faults, index, started_ns);
-        Ok(Responder::new(&place.listeners, &self.config, injector)?.run(ends))
+        Ok(Responder::new(&thread.listeners, &self.config, injector)?.run(ends))
     }
 }
 
