@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use linux::Files;
 use linux::sysctl::Configured;
-use plan::Standing;
+use plan::OpenTransaction;
 use tune::{Lives, Setting, Wanted};
 
 use crate::{Description, HostError, NotKept, Proposal, WantedText};
@@ -48,7 +48,7 @@ impl Kept {
     /// # Errors
     /// [`HostError::Asked`]: it is of a named namespace, which does not survive a restart, or has a setting that this
     /// program does not know. Others: those of [`Description::read`].
-    pub fn of(standing: &Standing) -> Result<Kept, HostError> {
+    pub fn of(standing: &OpenTransaction) -> Result<Kept, HostError> {
         let description = Description::read(standing)?;
         if let Some(name) = &description.netns {
             let text = format!("namespace {name} does not survive a restart, and neither can its settings");

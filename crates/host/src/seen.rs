@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plan::{Account, Entry, Intent, Kernel, Look, Placed, Salvaged, Standing, Store};
+use plan::{Account, Entry, Intent, Kernel, Look, OpenTransaction, Placed, Salvaged, Store};
 
 use crate::HostError;
 
@@ -36,7 +36,7 @@ impl Seen {
     ///
     /// # Errors
     /// [`HostError::Journal`]: the journal cannot be read. [`HostError::Linux`]: the host cannot be looked at.
-    pub fn of(store: &Store, standing: Option<&Standing>) -> Result<Seen, HostError> {
+    pub fn of(store: &Store, standing: Option<&OpenTransaction>) -> Result<Seen, HostError> {
         let account = store.account();
         let mut seen = match (standing, &account) {
             (Some(_), Ok(Account::Stands { .. }) | Err(_)) => Seen::of_journal(store)?,

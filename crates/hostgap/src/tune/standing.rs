@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use host::{Description, KeptFiles, Seen, SeenStep};
-use plan::{Ended, Entry, Held, Kernel, Look, Phase, Standing, Store, TransactionError, Undone, Why};
+use plan::{Ended, Entry, Held, Kernel, Look, OpenTransaction, Phase, Store, TransactionError, Undone, Why};
 use serde_json::json;
 
 use super::apply;
@@ -138,11 +138,16 @@ fn hold(store: &Store, what: &'static str) -> Result<Held, TransactionError> {
 }
 
 /// How the tuning ended, if its watcher, which held the store until now, has just undone it.
-fn taken_back(store: &Store, stood: &Standing) -> Option<Ended> {
+fn taken_back(store: &Store, stood: &OpenTransaction) -> Option<Ended> {
     store.last().filter(|last| last.id == stood.id && !last.addition)
 }
 
-fn tell(store: &Store, standing: &Standing, description: &Description, seen: &Seen) -> anyhow::Result<()> {
+fn tell(
+    store: &Store,
+    standing: &OpenTransaction,
+    description: &Description,
+    seen: &Seen,
+) -> anyhow::Result<()> {
     if seen.is_restarted {
         let text = "Tuning {} was made before the machine was restarted, which has reset all of it.";
         speak::result(text.replace("{}", &standing.id))?;
@@ -190,7 +195,12 @@ fn tell(store: &Store, standing: &Standing, description: &Description, seen: &Se
     Ok(())
 }
 
-fn object(store: &Store, standing: &Standing, description: &Description, seen: &Seen) -> serde_json::Value {
+fn object(
+    store: &Store,
+    standing: &OpenTransaction,
+    description: &Description,
+    seen: &Seen,
+) -> serde_json::Value {
     let steps: Vec<_> = seen
         .steps
         .iter()

@@ -29,7 +29,7 @@
 //! A program of before this that finds *extending* does not know the word, says that the file is damaged, and touches
 //! nothing.
 
-use super::{Account, Held, Phase, Standing, TransactionError};
+use super::{Account, Held, OpenTransaction, Phase, TransactionError};
 use crate::{Journal, Plan};
 
 impl Held {
@@ -39,7 +39,7 @@ impl Held {
     /// # Errors
     /// Nothing stands, or it is not confirmed; there is no room; the journal cannot be gone on with. Nothing was
     /// changed then.
-    pub fn extend(&self, plan: &Plan) -> Result<(Standing, Journal), TransactionError> {
+    pub fn extend(&self, plan: &Plan) -> Result<(OpenTransaction, Journal), TransactionError> {
         let Some(standing) = self.store.standing()? else {
             return Err(TransactionError::Nothing { what: "added to" });
         };

@@ -15,7 +15,7 @@ const SCHEMA: u32 = 2;
 
 /// A transaction that stands, or is about to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct OpenTransaction {
     /// The version of the format.
     pub schema: u32,
     /// By which people call it.
@@ -108,16 +108,16 @@ pub enum Why {
     Unwatched,
 }
 
-impl Standing {
+impl OpenTransaction {
     pub(super) fn begin(
         seal: Seal,
         cpu_latency_us: Option<u32>,
         about: Value,
-    ) -> Result<Standing, TransactionError> {
+    ) -> Result<OpenTransaction, TransactionError> {
         // Long enough that no two of one machine are the same; it is no secret.
         let id = format!("{:06x}", (linux::clock::now_ns() >> 10) & 0x00ff_ffff);
         let (boot_id, since_unix_s) = (this_boot()?, linux::clock::unix_s());
-        Ok(Standing {
+        Ok(OpenTransaction {
             schema: SCHEMA,
             id,
             boot_id,
@@ -158,12 +158,12 @@ impl Extent {
 
 impl Ended {
     /// It went with a restart of the machine.
-    pub(super) fn restarted(standing: Option<&Standing>, why: Why) -> Ended {
+    pub(super) fn restarted(standing: Option<&OpenTransaction>, why: Why) -> Ended {
         Ended { rebooted: true, ..Ended::now(standing, Extent::All, why, &[], None) }
     }
 
     pub(super) fn now(
-        standing: Option<&Standing>,
+        standing: Option<&OpenTransaction>,
         extent: Extent,
         why: Why,
         steps: &[(Placed, Undone)],
@@ -213,7 +213,7 @@ impl fmt::Display for Why {
     }
 }
 
-pub(super) fn read(path: &Path) -> Result<Option<Standing>, TransactionError> {
+pub(super) fn read(path: &Path) -> Result<Option<OpenTransaction>, TransactionError> {
     sealed::read(path, SCHEMA).map_err(|error| match error {
         Unsealed::File(source) => failed("read", path)(source),
         Unsealed::Damaged(why) => TransactionError::Damaged { path: path.to_owned(), why },
