@@ -59,7 +59,7 @@ impl Staffing {
 }
 
 /// A topology in the kernel.
-pub struct Standing {
+pub struct BuiltTopology {
     /// The candidate's name.
     pub name: String,
     /// What stands.
@@ -78,7 +78,7 @@ pub struct Standing {
     dir: PathBuf,
 }
 
-impl Standing {
+impl BuiltTopology {
     /// Opens what stays open for a size between trials; tried again until the server is ready.
     pub fn open(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
         workload::of(self.workload.kind).open(self, body_bytes, connections)

@@ -18,7 +18,7 @@ use stats::Random;
 
 use crate::topology::SERVER_PORT;
 use crate::trial::{Method, broken, kept_from_running, run, run_with_log, warmup};
-use crate::{Event, LabError, Standing};
+use crate::{BuiltTopology, Event, LabError};
 use cause::{Answer, Usual, causes};
 use evidence::{Evidence, Interval, count, count_drops, is_loss};
 
@@ -102,7 +102,7 @@ fn lowest(loads: &[Load]) -> Vec<usize> {
 /// a dear path so much that at a higher one it would show its own queue. `None` if asked to
 /// stop.
 pub(crate) fn late(
-    runners: &mut [(usize, Standing)],
+    runners: &mut [(usize, BuiltTopology)],
     loads: &[Load],
     method: &Method,
     rng: &mut Random,
@@ -127,12 +127,12 @@ pub(crate) fn late(
                 if stop() {
                     return Ok(None);
                 }
-                let (entrant, standing) = &mut runners[at];
-                tell(Event::Watching { name: standing.name.clone(), done, total });
+                let (entrant, built) = &mut runners[at];
+                tell(Event::Watching { name: built.name.clone(), done, total });
                 let course = courses
                     .entry((*load, *entrant))
                     .or_insert_with(|| Course::new(*entrant, *load, watch.programs.missing()));
-                watch.visit(standing, &loads[*load], course, rng)?;
+                watch.visit(built, &loads[*load], course, rng)?;
                 done += 1;
             }
         }
@@ -144,7 +144,7 @@ impl Watch<'_> {
     /// Two slices of a candidate, watched and not, in a random order.
     fn visit(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         load: &Load,
         course: &mut Course,
         rng: &mut Random,
@@ -154,8 +154,8 @@ impl Watch<'_> {
         let mut medians_ns = (0, 0);
         for watched in order {
             match watched {
-                true => medians_ns.1 = self.watched(standing, load, course)?,
-                false => medians_ns.0 = self.unwatched(standing, load, course)?,
+                true => medians_ns.1 = self.watched(built, load, course)?,
+                false => medians_ns.0 = self.unwatched(built, load, course)?,
             }
         }
         course.late.medians_ns.push(medians_ns);
@@ -163,31 +163,36 @@ impl Watch<'_> {
     }
 
     /// A slice without the programs; gives its median.
-    fn unwatched(&self, standing: &mut Standing, load: &Load, course: &mut Course) -> Result<u64, LabError> {
-        let slice = self.warm(standing, load)?;
-        let outcome = run(standing, self.method, load, slice, None)?;
-        self.check(standing, load, &outcome)?;
+    fn unwatched(
+        &self,
+        built: &mut BuiltTopology,
+        load: &Load,
+        course: &mut Course,
+    ) -> Result<u64, LabError> {
+        let slice = self.warm(built, load)?;
+        let outcome = run(built, self.method, load, slice, None)?;
+        self.check(built, load, &outcome)?;
         course.unwatched.add(&outcome.response).expect("all histograms have the same bounds");
         Ok(outcome.response.value_at_quantile(0.5))
     }
 
     /// A slice with the programs; gives its median.
-    fn watched(&self, standing: &mut Standing, load: &Load, course: &mut Course) -> Result<u64, LabError> {
-        let namespaces = namespaces(standing)?;
+    fn watched(&self, built: &mut BuiltTopology, load: &Load, course: &mut Course) -> Result<u64, LabError> {
+        let namespaces = namespaces(built)?;
         // Attached before the warm-up: the kernel patches its code, and the caches fill.
         let watching = self.programs.watch(&namespaces)?;
-        let slice = self.warm(standing, load)?;
+        let slice = self.warm(built, load)?;
         self.witness.start()?;
         let mut exchanges = Vec::new();
         let mut log = |block: &[Exchange]| exchanges.extend_from_slice(block);
-        let outcome = run_with_log(standing, self.method, load, slice, &mut log)?;
+        let outcome = run_with_log(built, self.method, load, slice, &mut log)?;
         self.witness.stop()?;
         let seen = watching.end()?;
         let mut stood = bpf::witness::Seen::default();
         self.witness.look(&mut stood)?;
-        self.check(standing, load, &outcome)?;
+        self.check(built, load, &outcome)?;
         course.watched.add(&outcome.response).expect("all histograms have the same bounds");
-        let answers = answers(&exchanges, standing.clients(load.body_bytes), self.method);
+        let answers = answers(&exchanges, built.clients(load.body_bytes), self.method);
         course.late.lost_answers += outcome.unlogged;
         course.late.lost_events += stood.lost;
         // Who waits for another program has a cause of its own.
@@ -197,20 +202,20 @@ impl Watch<'_> {
     }
 
     /// Load before a slice; gives the length of the slice.
-    fn warm(&self, standing: &mut Standing, load: &Load) -> Result<Duration, LabError> {
-        let patience = standing.topology.shape.wires.patience();
-        let before = warmup(patience.warmup(self.method.warmup), load, standing.clients(load.body_bytes));
-        run(standing, self.method, load, before, None)?;
+    fn warm(&self, built: &mut BuiltTopology, load: &Load) -> Result<Duration, LabError> {
+        let patience = built.topology.shape.wires.patience();
+        let before = warmup(patience.warmup(self.method.warmup), load, built.clients(load.body_bytes));
+        run(built, self.method, load, before, None)?;
         Ok(patience.slice(SLICE))
     }
 
-    fn check(&self, standing: &mut Standing, load: &Load, outcome: &Outcome) -> Result<(), LabError> {
-        standing.check_server()?;
+    fn check(&self, built: &mut BuiltTopology, load: &Load, outcome: &Outcome) -> Result<(), LabError> {
+        built.check_server()?;
         if kept_from_running(load, outcome).is_none() {
-            broken(standing, outcome)?;
+            broken(built, outcome)?;
         }
-        match standing.changed()? {
-            Some(what) => Err(standing.path_broken(&what)),
+        match built.changed()? {
+            Some(what) => Err(built.path_broken(&what)),
             None => Ok(()),
         }
     }
@@ -279,8 +284,8 @@ fn stood_still(stall: &Stall) -> Interval {
 }
 
 /// The namespaces of a topology by their inodes, and which of them is the server's.
-fn namespaces(standing: &Standing) -> Result<Vec<(u64, Namespace)>, LabError> {
-    let topology = &standing.topology;
+fn namespaces(built: &BuiltTopology) -> Result<Vec<(u64, Namespace)>, LabError> {
+    let topology = &built.topology;
     let found = topology.namespaces().into_iter().map(|name| {
         let what = if name == topology.server { Namespace::Server } else { Namespace::OnTheWay };
         Ok((Netns::open(&name)?.inode()?, what))

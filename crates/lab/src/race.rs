@@ -18,6 +18,7 @@ use plan::Unit;
 use record::{Entrant, Experiment, Header, Line, Underlay, Workload, Writer};
 use stats::Random;
 
+use crate::built_topology::{BuiltTopology, Staffing};
 use crate::candidate::{Contender, contenders, slug};
 use crate::cni::PluginDirs;
 use crate::exclusive::in_turn;
@@ -26,7 +27,6 @@ use crate::limits::{answers_suffice, connections};
 use crate::machine::machine;
 use crate::proving::{Machine, prove};
 use crate::server::ServerChoice;
-use crate::standing::{Staffing, Standing};
 use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
 use crate::trial::Method;
@@ -238,7 +238,7 @@ impl Race {
         goal: &Goal,
         claim: &Unit,
         rng: &mut Random,
-    ) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
+    ) -> Result<Option<Vec<(usize, BuiltTopology)>>, LabError> {
         let contenders = self.contenders.iter().enumerate();
         let racing = contenders
             .filter(|(index, one)| one.unmet.is_empty() && !broken.contains(index) && goal.stands(*index));
@@ -257,15 +257,15 @@ impl Race {
     }
 
     /// Builds a contender's topology and opens its connections.
-    pub(crate) fn stand(&self, contender: &Contender, claim: &Unit) -> Result<Standing, LabError> {
+    pub(crate) fn stand(&self, contender: &Contender, claim: &Unit) -> Result<BuiltTopology, LabError> {
         let shape = self.shape(contender, Some(claim.id()));
         let dir = claim.dir().join(slug(&contender.name));
         let staffing = self.staffing(contender);
-        let mut standing = Standing::build(&contender.name, shape, &staffing, &dir)?;
+        let mut built = BuiltTopology::build(&contender.name, shape, &staffing, &dir)?;
         for body in &self.experiment.workload.body_bytes {
-            standing.open(*body, staffing.connections)?;
+            built.open(*body, staffing.connections)?;
         }
-        Ok(standing)
+        Ok(built)
     }
 
     fn staffing(&self, contender: &Contender) -> Staffing {
@@ -358,8 +358,8 @@ fn fresh_seed() -> u64 {
     (linux::clock::now_ns() ^ u64::from(std::process::id()).rotate_left(40)) % 1_000_000
 }
 
-fn take_down(runners: Vec<(usize, Standing)>) -> Result<(), LabError> {
+fn take_down(runners: Vec<(usize, BuiltTopology)>) -> Result<(), LabError> {
     let failures: Vec<LabError> =
-        runners.into_iter().filter_map(|(_, standing)| standing.take_down().err()).collect();
+        runners.into_iter().filter_map(|(_, built)| built.take_down().err()).collect();
     failures.into_iter().next().map_or(Ok(()), Err)
 }

@@ -20,17 +20,17 @@ use load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust, V
 use record::{HttpVersion, Load, TrialRecord, WorkloadKind};
 
 use crate::trial::Method;
-use crate::{LabError, Standing};
+use crate::{BuiltTopology, LabError};
 
 /// A way of doing a workload.
 pub(crate) trait Workload: Sync {
     /// Opens what stays open for a size as long as the topology stands, tried again until the server is ready.
-    fn open(&self, standing: &mut Standing, body_bytes: u32, connections: u32) -> Result<(), LabError>;
+    fn open(&self, built: &mut BuiltTopology, body_bytes: u32, connections: u32) -> Result<(), LabError>;
 
     /// Runs a trial. `indexes` are the record's, of entrant and load.
     fn trial(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
         indexes: (usize, usize),

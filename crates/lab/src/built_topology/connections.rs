@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use datapath::Part;
 use load::{Address, Client, LoadError, Pool, Run, Schedule, Target};
 
-use super::Standing;
+use super::BuiltTopology;
 use crate::LabError;
 use crate::workload::Inside;
 
@@ -13,7 +13,7 @@ use crate::workload::Inside;
 /// CPU that is busy with other things makes ten times of it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(1);
 
-impl Standing {
+impl BuiltTopology {
     /// Opens the client's connections for answers of a size, spread over one thread a CPU of the client's node. Tried
     /// again until the server is ready. Of HTTP all sizes have the same ones: as many for each would take as many open
     /// files.

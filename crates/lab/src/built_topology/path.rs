@@ -7,11 +7,11 @@
 use plan::{Made, StepError};
 use record::Void;
 
-use super::Standing;
+use super::BuiltTopology;
 use crate::traffic::{Traffic, Work};
 use crate::{LabError, slug};
 
-impl Standing {
+impl BuiltTopology {
     /// Looks at all that was built, before the first trial. Plugins are part of a path and may change what the plan did
     /// before them; what they leave otherwise is not expected later.
     pub(super) fn take_stock(&mut self) -> Result<(), LabError> {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use record::{Line, Load, Rate, Writer};
 
 use super::Race;
+use crate::built_topology::BuiltTopology;
 use crate::capacity::{capacity, without_capacity};
 use crate::limits::possible;
-use crate::standing::Standing;
 use crate::trial::run;
 use crate::{Event, LabError, witness, workload};
 
@@ -20,7 +20,7 @@ impl Race {
     /// the rates. `None` if asked to stop.
     pub(super) fn loads(
         &self,
-        runners: &mut [(usize, Standing)],
+        runners: &mut [(usize, BuiltTopology)],
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Vec<Load>>, LabError> {
@@ -35,7 +35,7 @@ impl Race {
         for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
             if self.experiment.exact() {
                 let load = Load { body_bytes, rate_per_s: None, of_capacity: None };
-                runners.iter_mut().try_for_each(|(_, standing)| self.settle(standing, &load))?;
+                runners.iter_mut().try_for_each(|(_, built)| self.settle(built, &load))?;
                 loads.push(load);
                 continue;
             }
@@ -65,8 +65,8 @@ impl Race {
 
     /// Load before the first count of instructions. Of a new topology the first ten thousand requests take up to a per
     /// cent more: what the kernel learns and keeps is not there yet.
-    fn settle(&self, standing: &mut Standing, load: &Load) -> Result<(), LabError> {
-        run(standing, &self.method, load, SETTLE, None).map(drop)
+    fn settle(&self, built: &mut BuiltTopology, load: &Load) -> Result<(), LabError> {
+        run(built, &self.method, load, SETTLE, None).map(drop)
     }
 
     /// Records and reports the loads of the race.

@@ -12,7 +12,7 @@ use super::factors::Factors;
 use super::objective::{Figure, Reading};
 use super::{SLICES_MAX, SearchEvent, Sought, summary};
 use crate::machine::{drifted, machine};
-use crate::{Contender, Event, LabError, Race, Standing};
+use crate::{BuiltTopology, Contender, Event, LabError, Race};
 
 /// Why there are no more blocks.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct Runner {
 }
 
 enum State {
-    Standing(Box<Standing>),
+    Standing(Box<BuiltTopology>),
     Broken(String),
     /// Taken down after its last slice.
     Gone,
@@ -173,7 +173,7 @@ impl Blocks<'_> {
         let name = if at == 0 { "incumbent".to_owned() } else { format!("arm {at}") };
         let state = match proven.unmet.as_slice() {
             [] => match self.race.stand(&Contender { name, ..proven }, self.claim) {
-                Ok(standing) => State::Standing(Box::new(standing)),
+                Ok(built) => State::Standing(Box::new(built)),
                 Err(error) if arm.is_incumbent() => return Err(error.into()),
                 Err(error) => State::Broken(format!("could not {error}")),
             },
@@ -199,17 +199,17 @@ impl Blocks<'_> {
         if self.race.settings.stop.load(Ordering::Relaxed) {
             return Err(Halt::Stopped);
         }
-        let State::Standing(standing) = &mut runner.state else { return Ok(()) };
+        let State::Standing(built) = &mut runner.state else { return Ok(()) };
         let tell = &mut *self.tell;
         let mut tell = |event: Event| tell(event.into());
-        let visited = self.race.valid_trial(standing, &self.load, (0, 0), &mut runner.trials, &mut tell);
+        let visited = self.race.valid_trial(built, &self.load, (0, 0), &mut runner.trials, &mut tell);
         let Err(error) = visited else { return Ok(()) };
         if runner.arm.is_incumbent() {
             return Err(error.into());
         }
         let broken = State::Broken(format!("could not {error}"));
-        if let State::Standing(standing) = std::mem::replace(&mut runner.state, broken) {
-            standing.take_down()?;
+        if let State::Standing(built) = std::mem::replace(&mut runner.state, broken) {
+            built.take_down()?;
         }
         Ok(())
     }
@@ -262,9 +262,9 @@ fn take_down(runners: &mut [Runner]) -> Result<(), Halt> {
     let mut failures = Vec::new();
     for runner in runners {
         if let State::Standing(_) = &runner.state
-            && let State::Standing(standing) = std::mem::replace(&mut runner.state, State::Gone)
+            && let State::Standing(built) = std::mem::replace(&mut runner.state, State::Gone)
         {
-            failures.extend(standing.take_down().err());
+            failures.extend(built.take_down().err());
         }
     }
     failures.into_iter().next().map_or(Ok(()), |error| Err(error.into()))

@@ -10,7 +10,7 @@ use super::Workload;
 use crate::traffic::Work;
 use crate::trial::{Method, stolen};
 use crate::usage::{Snapshot, Usage, sum};
-use crate::{LabError, Standing};
+use crate::{BuiltTopology, LabError};
 
 /// Clients fetch objects, a new connection for each.
 pub(super) struct Download;
@@ -21,23 +21,23 @@ const LIMIT: Duration = Duration::from_secs(30);
 const BYTES_PER_S_MIN: u64 = 250_000;
 
 impl Workload for Download {
-    fn open(&self, _: &mut Standing, _: u32, _: u32) -> Result<(), LabError> {
+    fn open(&self, _: &mut BuiltTopology, _: u32, _: u32) -> Result<(), LabError> {
         // Connections are made in the trial, and that there is a server was seen when it was started.
         Ok(())
     }
 
     fn trial(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
         indexes: (usize, usize),
     ) -> Result<TrialRecord, LabError> {
-        let workload = &standing.workload;
+        let workload = &built.workload;
         let (clients, objects) = (workload.connections, workload.objects.unwrap_or(1));
         let bytes = u64::from(clients) * u64::from(objects) * u64::from(load.body_bytes);
         // A connection and the first windows of an object take some round trips on a long wire.
-        let patience = standing.topology.shape.wires.patience().answer() * 20;
+        let patience = built.topology.shape.wires.patience().answer() * 20;
         let order = download::Download {
             clients: clients as usize,
             objects,
@@ -45,14 +45,14 @@ impl Workload for Download {
             threads: method.cpus.each_client(),
             scheduling: method.scheduling,
         };
-        let (target, inside) = (standing.target(load.body_bytes), standing.inside(Part::Client)?);
-        let before = Snapshot::take(&standing.topology)?;
+        let (target, inside) = (built.target(load.body_bytes), built.inside(Part::Client)?);
+        let before = Snapshot::take(&built.topology)?;
         let downloaded = download::download(&target, &order, &inside.0);
-        let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
-        standing.check_server()?;
-        let downloaded = downloaded.map_err(|error| standing.load_error(error))?;
+        let usage = Snapshot::take(&built.topology)?.since(&before, &method.cpus);
+        built.check_server()?;
+        let downloaded = downloaded.map_err(|error| built.load_error(error))?;
         let work = Work::download(downloaded.objects, downloaded.bytes);
-        let void = standing.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
+        let void = built.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
         Ok(record(&downloaded, &usage, indexes, void))
     }
 
