@@ -19,12 +19,12 @@ mod sysctls;
 mod table;
 mod window;
 
-pub use answers::Answers;
+pub use answers::KernelAnswers;
 pub use collected::{Taken, collect, destination, open};
 pub use diagnose::{Diagnosis, diagnose};
 pub use examined_netns::ExaminedNetns;
-pub use finding::{Check, Evidence, Family, Finding, Proposal, Seen, Severity};
-pub use snapshot::{Machine, Snapshot};
+pub use finding::{Check, CheckGroup, Evidence, Finding, KnobProposal, Observation, Severity};
+pub use snapshot::{MachineFacts, Snapshot};
 pub use table::{TABLE, all, find};
 pub use window::{Connection, Window};
 
