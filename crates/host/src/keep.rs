@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use linux::Files;
 use linux::sysctl::Configured;
 use plan::OpenTransaction;
-use tune::{Lives, Setting, Wanted};
+use tune::{Lives, Setting, WantedSetting};
 
 use crate::{Description, HostError, NotKept, Proposal, WantedText};
 
@@ -54,11 +54,11 @@ impl Kept {
             let text = format!("namespace {name} does not survive a restart, and neither can its settings");
             return Err(HostError::Asked(text));
         }
-        let wanted: Vec<Wanted> =
+        let wanted: Vec<WantedSetting> =
             description.settings.iter().map(WantedText::read).collect::<Result<_, _>>()?;
         // A line of sysctl.d would also lower a value that a later kernel has raised. So settings with `at_least` are
         // left to the unit, which compares first.
-        let is_fixed = |wanted: &&Wanted| !wanted.at_least || description.device.is_none();
+        let is_fixed = |wanted: &&WantedSetting| !wanted.at_least || description.device.is_none();
         let parameters = wanted.iter().filter(is_fixed).filter_map(|one| parameter(&one.setting)).collect();
         let modules = modules(&wanted);
         Ok(Kept { description, modules, parameters })
@@ -224,7 +224,7 @@ fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Hos
 fn parameter(setting: &Setting) -> Option<(&'static str, String)> {
     let (Lives::Sysctl(key) | Lives::Machine(key)) = setting.lives else { return None };
     // sysctl.d would need CPUs as a mask, which depends on the machine: the unit sets them.
-    (setting.knob.kind != tune::Kind::Cpus).then(|| (key, setting.value.to_string()))
+    (setting.knob.kind != tune::ValueKind::Cpus).then(|| (key, setting.value.to_string()))
 }
 
 /// The parameter with dots. None of ours contains the name of a link, which may have dots itself.
@@ -233,14 +233,14 @@ fn dotted(key: &str) -> String {
 }
 
 /// Modules that must be loaded before the parameters are set.
-fn modules(wanted: &[Wanted]) -> Vec<String> {
+fn modules(wanted: &[WantedSetting]) -> Vec<String> {
     let mut modules = Vec::new();
-    for Wanted { setting, .. } in wanted {
+    for WantedSetting { setting, .. } in wanted {
         match setting.lives {
             Lives::Machine(key) | Lives::Sysctl(key) if key.starts_with("net/netfilter/") => {
                 modules.push("nf_conntrack".to_owned());
             }
-            _ if setting.knob.kind == tune::Kind::Algorithm => {
+            _ if setting.knob.kind == tune::ValueKind::Algorithm => {
                 modules.push(format!("tcp_{}", setting.value));
             }
             _ => {}

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use linux::ethtool::NicParameter;
 use linux::latency::{self, Limit};
 use plan::{Kernel, Placed, Plan, Preview, Set, Step, StepError};
-use tune::{Lives, Setting, Site, Wanted};
+use tune::{Lives, Setting, Site, WantedSetting};
 
 use crate::obstacle::too_young;
 use crate::{Conflict, Host, HostError, Request, Wish, managers};
@@ -21,7 +21,7 @@ pub struct Proposal {
     /// number of queues.
     pub later: Vec<Wish>,
     /// Settings that already have their value.
-    pub already: Vec<Wanted>,
+    pub already: Vec<WantedSetting>,
     /// Settings that are impossible here, and why.
     pub skipped: Vec<(Setting, String)>,
     /// What else sets the same.
@@ -31,7 +31,7 @@ pub struct Proposal {
 /// A setting to be made.
 pub struct Change {
     /// The request from which the change comes.
-    pub wanted: Wanted,
+    pub wanted: WantedSetting,
     /// Each step with its old and new value, except those that would change nothing.
     pub steps: Vec<(Placed, Preview)>,
     /// For a limit that a process holds, which has no steps: the old and the new value.
@@ -216,7 +216,7 @@ fn new_queues(step: &Step) -> Option<u32> {
 }
 
 /// Compares a limit on the latency of CPUs with the one in force now.
-fn latency(wanted: &Wanted, limit_us: u32) -> Result<Outcome, linux::Error> {
+fn latency(wanted: &WantedSetting, limit_us: u32) -> Result<Outcome, linux::Error> {
     let old = match latency::limit()? {
         Limit::Unknown => {
             return Ok(Outcome::Impossible("this kernel has no /dev/cpu_dma_latency".to_owned()));

@@ -4,7 +4,7 @@ use linux::features::Facts;
 use linux::netlink::Netlink;
 use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
 use plan::{ApplyError, Kernel, Place};
-use tune::{Kind, Lives, Nic, QueueFile, Setting, Settings, Since, Site};
+use tune::{Lives, Nic, QueueFile, Setting, Settings, Since, Site, ValueKind};
 
 use crate::{Contender, LabError};
 
@@ -116,7 +116,7 @@ impl Ground {
             return Ok(Ok(by_route));
         }
         let module = match setting.knob.kind {
-            Kind::Algorithm => format!("; this kernel seems to lack the module tcp_{}", setting.value),
+            ValueKind::Algorithm => format!("; this kernel seems to lack the module tcp_{}", setting.value),
             _ => String::new(),
         };
         Ok(Err(format!("{why}{module}")))

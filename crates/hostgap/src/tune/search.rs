@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::lab::{Factor, Home, LabError, Objective, Search, Settings, Sought};
 use ::record::{Asked, Candidate, Experiment, SearchVerdict, Side, Workload, WorkloadKind};
-use ::tune::Kind;
+use ::tune::ValueKind;
 use anyhow::Context;
 
 use crate::exit::{self, BadInput};
@@ -227,7 +227,8 @@ fn factor(text: &str) -> Result<Factor, BadInput> {
         Some(_) | None => (Side::Both, name.trim()),
     };
     // A list of CPUs has commas of its own.
-    let is_list = ::tune::find(knob).is_some_and(|knob| matches!(knob.kind, Kind::Cpus | Kind::QueueCpus));
+    let is_list =
+        ::tune::find(knob).is_some_and(|knob| matches!(knob.kind, ValueKind::Cpus | ValueKind::QueueCpus));
     let sign = if is_list || values.contains('|') { '|' } else { ',' };
     let values = values.split(sign).map(str::trim).filter(|value| !value.is_empty());
     Ok(Factor { knob: knob.to_owned(), side, values: values.map(asked).collect() })

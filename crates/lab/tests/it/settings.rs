@@ -237,7 +237,7 @@ fn every_knob_races_where_its_row_says() {
 
 /// A kernel without an algorithm or a queueing discipline.
 fn lacks_module(knob: &tune::Knob, reason: &str) -> bool {
-    matches!(knob.kind, tune::Kind::Algorithm | tune::Kind::Qdisc)
+    matches!(knob.kind, tune::ValueKind::Algorithm | tune::ValueKind::Qdisc)
         && reason.contains("no such file or directory")
 }
 

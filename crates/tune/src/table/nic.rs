@@ -4,11 +4,11 @@ use linux::ethtool::{Feature, NicParameter};
 use linux::sysfs::LinkAttribute;
 
 use super::{ETHTOOL, NAPI, OLDEST, SCALING, USUAL, from_to};
-use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, Reaches, Risk, RssPart};
+use crate::{ByDefault, Disrupts, Knob, KnobGroup, Lives, Reaches, Risk, RssPart, ValueKind};
 
 const OF_CARD: Knob = Knob { reaches: Reaches::All, source: ETHTOOL, ..USUAL };
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Network card",
     about: "Settings of the card behind a link, and how it is polled. If a driver refuses a value or changes it into another \
             one, that is an error, and the step is undone.",
@@ -145,7 +145,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "rss_hash_key",
             lives: Lives::Rss(RssPart::Key),
-            kind: Kind::Rss(RssPart::Key),
+            kind: ValueKind::Rss(RssPart::Key),
             example: "symmetric",
             default: ByDefault::Driver("random bytes, chosen once after boot, or a constant of the driver"),
             risk: Risk::Medium,
@@ -159,7 +159,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "rss_hash_fields",
             lives: Lives::Rss(RssPart::Fields),
-            kind: Kind::Rss(RssPart::Fields),
+            kind: ValueKind::Rss(RssPart::Fields),
             example: "udp4 sdfn udp6 sdfn",
             default: ByDefault::Driver("mostly addresses and ports for TCP, and addresses alone for UDP"),
             risk: Risk::Medium,
@@ -176,7 +176,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "irq_affinity",
             lives: Lives::Interrupts,
-            kind: Kind::Cpus,
+            kind: ValueKind::Cpus,
             example: "node",
             default: ByDefault::Driver("all CPUs, or one for each queue; irqbalance moves them"),
             risk: Risk::Medium,
