@@ -28,7 +28,7 @@ const HEAD: &str = "# Made by `hostgap tune keep`; `hostgap tune keep --forget` 
 
 /// What of a tuning is kept.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptTuning {
     description: Description,
     /// Modules that must be loaded before.
     modules: Vec<String>,
@@ -42,13 +42,13 @@ pub struct KeptFiles {
     root: PathBuf,
 }
 
-impl Kept {
+impl KeptTuning {
     /// What of a tuning is kept.
     ///
     /// # Errors
     /// [`HostError::Asked`]: it is of a named namespace, which does not survive a restart, or has a setting that this
     /// program does not know. Others: those of [`Description::read`].
-    pub fn of(standing: &OpenTransaction) -> Result<Kept, HostError> {
+    pub fn of(standing: &OpenTransaction) -> Result<KeptTuning, HostError> {
         let description = Description::read(standing)?;
         if let Some(name) = &description.netns {
             let text = format!("namespace {name} does not survive a restart, and neither can its settings");
@@ -61,7 +61,7 @@ impl Kept {
         let is_fixed = |wanted: &&WantedSetting| !wanted.at_least || description.device.is_none();
         let parameters = wanted.iter().filter(is_fixed).filter_map(|one| parameter(&one.setting)).collect();
         let modules = modules(&wanted);
-        Ok(Kept { description, modules, parameters })
+        Ok(KeptTuning { description, modules, parameters })
     }
 
     /// The name of the link whose unit applies the profile, if there is one.
@@ -110,7 +110,7 @@ impl KeptFiles {
     ///
     /// # Errors
     /// [`HostError::File`]: one cannot be written; those before it are there.
-    pub fn write(&self, kept: &Kept, own: &Path) -> Result<Vec<PathBuf>, HostError> {
+    pub fn write(&self, kept: &KeptTuning, own: &Path) -> Result<Vec<PathBuf>, HostError> {
         let parameters: String =
             kept.parameters.iter().map(|(key, value)| format!("{} = {value}\n", dotted(key))).collect();
         let modules: String = kept.modules.iter().map(|name| format!("{name}\n")).collect();
@@ -138,7 +138,7 @@ impl KeptFiles {
     ///
     /// # Errors
     /// [`HostError::Linux`]: the files that set kernel parameters cannot be read.
-    pub fn faults(&self, kept: &Kept, now: &Proposal) -> Result<Vec<String>, HostError> {
+    pub fn faults(&self, kept: &KeptTuning, now: &Proposal) -> Result<Vec<String>, HostError> {
         let mut faults = Vec::new();
         for change in &now.changes {
             let steps = change.steps.iter().map(|(_, preview)| (&preview.old, &preview.new));

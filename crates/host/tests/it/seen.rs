@@ -1,6 +1,6 @@
 //! A tuning's journal, compared with what is there.
 
-use host::Seen;
+use host::JournalStatus;
 use linux::sysctl::Key;
 use linux::{IfName, Link, LinkKind};
 use plan::{Kernel, Look, Plan, SetSysctl, Step, Store};
@@ -28,7 +28,7 @@ fn what_was_made_and_is_gone_does_not_count_as_so() {
     held.apply(&standing, &plan, journal, &mut Kernel::new().unwrap()).unwrap();
     let standing = held.await_confirmation(standing, None).unwrap();
     let found = || -> Vec<(Look, Option<String>)> {
-        let seen = Seen::of(&store, Some(&standing)).unwrap();
+        let seen = JournalStatus::of(&store, Some(&standing)).unwrap();
         seen.steps.into_iter().map(|step| (step.look.unwrap(), step.now)).collect()
     };
     assert_eq!(found(), [(Look::So, None), (Look::So, Some("5".to_owned()))]);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use host::{Description, KeptFiles, Seen, SeenStep};
+use host::{Description, JournalStatus, KeptFiles, StepStatus};
 use plan::{Ended, Entry, Held, Kernel, Look, OpenTransaction, Phase, Store, TransactionError, Undone, Why};
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::speak;
 /// `hostgap tune status`.
 pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let standing = store.standing()?;
-    let seen = Seen::of(store, standing.as_ref())?;
+    let seen = JournalStatus::of(store, standing.as_ref())?;
     let description = standing.as_ref().map(Description::read).transpose()?;
     let standing = standing.as_ref().zip(description.as_ref());
     let last = store.last();
@@ -146,7 +146,7 @@ fn tell(
     store: &Store,
     standing: &OpenTransaction,
     description: &Description,
-    seen: &Seen,
+    seen: &JournalStatus,
 ) -> anyhow::Result<()> {
     if seen.is_restarted {
         let text = "Tuning {} was made before the machine was restarted, which has reset all of it.";
@@ -173,7 +173,7 @@ fn tell(
         let held = if store.is_watched() { "is held" } else { "is NO LONGER held: the watcher has died" };
         speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
     }
-    for SeenStep { placed, look, .. } in &seen.steps {
+    for StepStatus { placed, look, .. } in &seen.steps {
         let what = placed.commands().join("; ");
         match look {
             Ok(Look::So) => speak::result(format_args!("  {what}"))?,
@@ -199,12 +199,12 @@ fn object(
     store: &Store,
     standing: &OpenTransaction,
     description: &Description,
-    seen: &Seen,
+    seen: &JournalStatus,
 ) -> serde_json::Value {
     let steps: Vec<_> = seen
         .steps
         .iter()
-        .map(|SeenStep { placed, look, now }| {
+        .map(|StepStatus { placed, look, now }| {
             let is_so = *look == Ok(Look::So);
             json!({ "command": placed.commands().join("\n"), "now": now, "as_set": is_so })
         })
