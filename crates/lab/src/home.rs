@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use linux::{NetnsName, netns};
-use plan::{Book, BookError, Found, Kernel, Unit, UnitState, lock};
+use plan::{Book, BookError, FoundUnit, Kernel, Unit, UnitState, lock};
 use serde::Serialize;
 
 use self::sweep::{detach, failures_of, kill_in, namespaces_of};
@@ -115,7 +115,7 @@ impl Home {
     /// The directory or the namespaces cannot be listed.
     pub fn remains(&self) -> Result<Vec<Remains>, LabError> {
         let found = self.book.units()?.into_iter().filter(|found| Book::is_given(&found.id));
-        let remains = found.map(|Found { id, pid, state, note }| {
+        let remains = found.map(|FoundUnit { id, pid, state, note }| {
             let namespaces = namespaces_of(&id)?;
             Ok(Remains { id, pid, state, standing: note, namespaces })
         });

@@ -33,7 +33,7 @@ mod transaction;
 mod undo;
 
 pub use apply::{Applied, apply, by_hand};
-pub use book::{Book, BookError, Found, TakenBackJournal, Unit, UnitState};
+pub use book::{Book, BookError, FoundUnit, TakenBackJournal, Unit, UnitState};
 pub use entry::{After, Before, Entry, Header, Intent, Owner, Undone};
 pub use error::{ApplyError, JournalError, StepError};
 pub use fault::Fault;

@@ -10,7 +10,7 @@ use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::Look;
 use crate::preview::Preview;
-use crate::steps::{Effect, MovedBack, Outcome, Past, mistaken};
+use crate::steps::{Effect, MovedBack, Past, UndoOutcome, mistaken};
 use crate::{Kernel, Place};
 
 /// The step that sets a register.
@@ -57,7 +57,7 @@ impl<R: Kept> Effect for Sets<'_, R> {
     }
 
     /// The value is as before, or is the step's and is put back, or is another program's and is left alone.
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let Sets(register) = self;
         let place = &past.intent.placed.place;
         let was = self.was(&past.intent.before)?;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use linux::netlink::LinkInfo;
 use linux::{IfName, Link, NetnsRef, sysctl};
 
-use super::{Effect, MovedBack, Outcome, Past, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
@@ -49,7 +49,7 @@ impl Effect for AddLink<'_> {
         Err(StepError::NotTaken { wanted, found: describe(&found) })
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (AddLink(made), place) = (self, &past.intent.placed.place);
         let netlink = &kernel.at(place)?.netlink;
         let known = match &past.after {
@@ -166,7 +166,7 @@ impl Effect for MoveLink<'_> {
         Ok(After::Link { index: existing(kernel, self.to, self.name)?.index })
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let MoveLink { link, to, name } = self;
         let (place, before) = (&past.intent.placed.place, &past.intent.before);
         let Before::Placed { kind, parameters, to_cookie, .. } = before else { return Err(mistaken(before)) };
@@ -190,7 +190,7 @@ impl Effect for MoveLink<'_> {
         };
         let back = kernel.at(place)?.netlink.link(link)?.filter(|found| found.kind == *kind);
         Ok(match back {
-            Some(back) => Outcome { undone, index: Some(back.index) },
+            Some(back) => UndoOutcome { undone, index: Some(back.index) },
             None => Undone::Gone.into(),
         })
     }

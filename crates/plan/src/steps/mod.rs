@@ -46,7 +46,7 @@ pub(crate) trait Effect {
     }
 
     /// Brings back the state before the step, if what is there now is what the step left.
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError>;
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError>;
 
     /// Whether it is so now. `listing` is what its namespace holds.
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError>;
@@ -134,14 +134,14 @@ pub(crate) struct Past {
 }
 
 /// How undoing went, and the index of a link that was moved back.
-pub(crate) struct Outcome {
+pub(crate) struct UndoOutcome {
     pub(crate) undone: Undone,
     pub(crate) index: Option<u32>,
 }
 
-impl From<Undone> for Outcome {
-    fn from(undone: Undone) -> Outcome {
-        Outcome { undone, index: None }
+impl From<Undone> for UndoOutcome {
+    fn from(undone: Undone) -> UndoOutcome {
+        UndoOutcome { undone, index: None }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use linux::{Netns, NetnsName, netns};
 
-use super::{Effect, MovedBack, Outcome, Past, absent, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, mistaken};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
@@ -35,7 +35,7 @@ impl Effect for AddNetns {
         Ok(After::Netns { cookie: kernel.at(place)?.cookie })
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let place = &past.intent.placed.place;
         let name = named(place)?;
         if !netns::exists(name) {

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use linux::netlink::{EncapInfo, NextHop, RouteInfo};
 use linux::{Encap, FdbEntry, IfName, Mac, Neighbour, Route};
 
-use super::{Effect, MovedBack, Outcome, Past, absent, existing};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::kernel::Opened;
@@ -73,7 +73,7 @@ impl<O: Object> Effect for Adds<O> {
         Err(StepError::NotTaken { wanted: self.0.command(place), found })
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (Adds(object), after) = (self, past.after.as_ref());
         let opened = kernel.at(&past.intent.placed.place)?;
         let Some(index) = index_of(object, opened, &Listing::default())? else {

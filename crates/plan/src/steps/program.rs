@@ -5,7 +5,7 @@ use std::path::Path;
 use bpf::forward::{self, Config, TunnelEnd};
 use bpf::{Attached, pins};
 
-use super::{Effect, MovedBack, Outcome, Past, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
@@ -42,7 +42,7 @@ impl Effect for LoadPrograms<'_> {
 
     /// One unmount takes programs, maps and bpf links. What stands there is ours: the step refuses a folder that
     /// exists.
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let folder = self.0.folder();
         if !pins::exists(&folder) {
             return Ok(absent(past.after.as_ref()).into());
@@ -141,7 +141,7 @@ impl Effect for AttachProgram<'_> {
         Ok(())
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (before, after) = (&past.intent.before, past.after.as_ref());
         let Before::Unattached { index, clsact } = before else { return Err(mistaken(before)) };
         let opened = kernel.at(&past.intent.placed.place)?;
@@ -233,7 +233,7 @@ impl Effect for AddEndpoint<'_> {
         Ok(forward::add_endpoint(&pins::folder(&self.0.node), &entry)?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let index = unlisted(&past.intent.before)?;
         if self.found(index)? == Look::Absent {
             return Ok(absent(past.after.as_ref()).into());
@@ -298,7 +298,7 @@ impl Effect for AddTunnel<'_> {
         Ok(forward::add_tunnel(&pins::folder(&self.0.node), &entry)?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let index = unlisted(&past.intent.before)?;
         if self.found(index)? == Look::Absent {
             return Ok(absent(past.after.as_ref()).into());

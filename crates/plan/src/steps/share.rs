@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Effect, MovedBack, Outcome, Past, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, mistaken};
 use crate::claims::{Claim, Claims};
 use crate::entry::{Before, Intent, Owner, Undone};
 use crate::error::StepError;
@@ -74,7 +74,7 @@ impl Effect for Share<'_> {
         made
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let Share(step) = self;
         let Intent { placed: Placed { place, .. }, netns_cookie, before, .. } = &past.intent;
         let (Before::Shared { claims, owner }, Some(cookie)) = (before, *netns_cookie) else {
@@ -188,7 +188,7 @@ impl Share<'_> {
         intent: &Intent,
         claim: Claim,
         moved: &MovedBack,
-    ) -> Result<Outcome, StepError> {
+    ) -> Result<UndoOutcome, StepError> {
         let Claim { step, before, after, .. } = claim;
         let Some(before) = before else { return Ok(Undone::AlreadySo.into()) };
         let placed = Placed { place: intent.placed.place.clone(), step: step.clone() };

@@ -2,7 +2,7 @@
 
 use bpf::splice;
 
-use super::{Effect, MovedBack, Outcome, Past, absent};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Member, Splice};
@@ -26,7 +26,7 @@ impl Effect for AddCgroup<'_> {
         Ok(self.0.cgroup()?.create()?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let cgroup = self.0.cgroup()?;
         put_away(cgroup.exists(), past.after.as_ref(), || cgroup.remove())
     }
@@ -66,7 +66,7 @@ impl Effect for LoadSplice<'_> {
         Ok(splice::load(&self.0.folder())?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let folder = self.0.folder();
         put_away(splice::is_loaded(&folder), past.after.as_ref(), || splice::remove(&folder))
     }
@@ -107,7 +107,7 @@ impl Effect for AttachSplice<'_> {
         Ok(splice::attach(&self.0.folder(), self.0.cgroup()?.path())?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let folder = self.0.folder();
         put_away(splice::is_attached(&folder), past.after.as_ref(), || splice::detach(&folder))
     }
@@ -155,7 +155,7 @@ impl Effect for AddMember<'_> {
     }
 
     /// The namespace may be gone; the journal has the cookie by which its entries are known.
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let Some(cookie) = past.intent.netns_cookie else {
             let why = "the journal does not say which namespace the pod has".to_owned();
             return Err(StepError::Refused { why });
@@ -203,7 +203,7 @@ fn put_away(
     there: bool,
     after: Option<&After>,
     remove: impl FnOnce() -> linux::Result<()>,
-) -> Result<Outcome, StepError> {
+) -> Result<UndoOutcome, StepError> {
     if !there {
         return Ok(absent(after).into());
     }
