@@ -48,6 +48,7 @@ pub use set::*;
 pub use step::{Place, Placed, Plan, Step};
 pub use steps::replace_programs;
 pub use transaction::{
-    Account, Ended, Held, OpenTransaction, Phase, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,
+    Account, EndedTransaction, LockedStore, OpenTransaction, Phase, Store, TakenBack, TransactionError,
+    WatchEnd, Watcher, Why,
 };
 pub use undo::{outstanding, undo, undo_in_boot};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use host::{Description, Proposal, StoredPlan};
 use plan::{
-    Account, Held, Journal, Kernel, OpenTransaction, Phase, Plan, Store, TakenBack, TransactionError, Undone,
-    Why,
+    Account, Journal, Kernel, LockedStore, OpenTransaction, Phase, Plan, Store, TakenBack, TransactionError,
+    Undone, Why,
 };
 
 use super::{StateArgs, request, show, watch};
@@ -63,7 +63,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The first that stands.
-fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> anyhow::Result<ExitCode> {
+fn begin(
+    args: &Args,
+    held: &LockedStore,
+    proposal: &Proposal,
+    kernel: &mut Kernel,
+) -> anyhow::Result<ExitCode> {
     let plan = proposal.plan();
     let (standing, journal) =
         held.begin(&plan, proposal.cpu_latency_us(), Description::of(proposal).about())?;
@@ -98,7 +103,7 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
 
 /// Adds to a confirmed tuning: a link appeared again, and its settings are made again, in the same journal.
 fn add(
-    held: &Held,
+    held: &LockedStore,
     standing: &OpenTransaction,
     proposal: &Proposal,
     kernel: &mut Kernel,
@@ -136,7 +141,7 @@ fn refuse_beside_unconfirmed(store: &Store) -> anyhow::Result<()> {
 }
 
 fn carry_out(
-    held: &Held,
+    held: &LockedStore,
     standing: &OpenTransaction,
     plan: &Plan,
     journal: Journal,
@@ -154,7 +159,7 @@ fn carry_out(
 
 /// Makes the settings that depend on the first steps. Returns the description of all of them.
 fn carry_on(
-    held: &Held,
+    held: &LockedStore,
     standing: &OpenTransaction,
     first: &Proposal,
     kernel: &mut Kernel,
@@ -183,7 +188,7 @@ fn carry_on(
 }
 
 /// Undoes first what a dead command left behind.
-pub(super) fn settle(held: &Held, kernel: &mut Kernel) -> anyhow::Result<()> {
+pub(super) fn settle(held: &LockedStore, kernel: &mut Kernel) -> anyhow::Result<()> {
     let Some(standing) = held.store().standing()? else { return Ok(()) };
     let id = &standing.id;
     if held.store().account()? == Account::Restarted {

@@ -4,7 +4,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use host::{Description, JournalStatus, KeptFiles, StepStatus};
-use plan::{Ended, Entry, Held, Kernel, Look, OpenTransaction, Phase, Store, TransactionError, Undone, Why};
+use plan::{
+    EndedTransaction, Entry, Kernel, LockedStore, Look, OpenTransaction, Phase, Store, TransactionError,
+    Undone, Why,
+};
 use serde_json::json;
 
 use super::apply;
@@ -32,7 +35,7 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
         ))?,
         None => speak::result("No tuning is active.")?,
     }
-    let is_news = |last: &Ended| match standing {
+    let is_news = |last: &EndedTransaction| match standing {
         Some((standing, _)) => last.addition && last.id == standing.id,
         None => true,
     };
@@ -133,12 +136,12 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
 }
 
 /// The store, if there is one. Commands that end a tuning do not make its directory.
-fn hold(store: &Store, what: &'static str) -> Result<Held, TransactionError> {
+fn hold(store: &Store, what: &'static str) -> Result<LockedStore, TransactionError> {
     if store.path().exists() { store.hold() } else { Err(TransactionError::Nothing { what }) }
 }
 
 /// How the tuning ended, if its watcher, which held the store until now, has just undone it.
-fn taken_back(store: &Store, stood: &OpenTransaction) -> Option<Ended> {
+fn taken_back(store: &Store, stood: &OpenTransaction) -> Option<EndedTransaction> {
     store.last().filter(|last| last.id == stood.id && !last.addition)
 }
 
@@ -226,7 +229,7 @@ fn object(
     })
 }
 
-fn ended(last: &Ended) -> String {
+fn ended(last: &EndedTransaction) -> String {
     // Its name may have been unreadable.
     let name = if last.id.is_empty() { "A tuning".to_owned() } else { format!("Tuning {}", last.id) };
     if last.rebooted {

@@ -19,7 +19,7 @@ mod watch;
 
 pub use account::Account;
 pub use error::TransactionError;
-pub use state::{Ended, OpenTransaction, Phase, Why};
+pub use state::{EndedTransaction, OpenTransaction, Phase, Why};
 pub use watch::{WatchEnd, Watcher};
 
 use std::fs::{self, File};
@@ -42,7 +42,7 @@ pub struct Store {
 
 /// The store, locked: no other process changes it meanwhile.
 #[derive(Debug)]
-pub struct Held {
+pub struct LockedStore {
     store: Store,
     _lock: File,
 }
@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// How the last one ended; `None` if there was none, or if the file cannot be read.
-    pub fn last(&self) -> Option<Ended> {
+    pub fn last(&self) -> Option<EndedTransaction> {
         state::read_ended(&self.root.join("last.json"))
     }
 
@@ -98,17 +98,17 @@ impl Store {
     ///
     /// # Errors
     /// [`TransactionError::InUse`] after that time.
-    pub fn hold(&self) -> Result<Held, TransactionError> {
+    pub fn hold(&self) -> Result<LockedStore, TransactionError> {
         let held = LOCK_WAIT.until(|| false, || self.try_hold())?;
         held.ok_or_else(|| TransactionError::InUse { path: self.root.clone() })
     }
 
     /// Takes the lock if it is free.
-    fn try_hold(&self) -> Result<Option<Held>, TransactionError> {
+    fn try_hold(&self) -> Result<Option<LockedStore>, TransactionError> {
         fs::create_dir_all(&self.root).map_err(failed("create", &self.root))?;
         let path = self.root.join("lock");
         let lock = lock::try_exclusive(&path).map_err(failed("lock", &path))?;
-        Ok(lock.map(|lock| Held { store: self.clone(), _lock: lock }))
+        Ok(lock.map(|lock| LockedStore { store: self.clone(), _lock: lock }))
     }
 
     fn standing_path(&self) -> PathBuf {
@@ -120,7 +120,7 @@ impl Store {
     }
 }
 
-impl Held {
+impl LockedStore {
     /// The store that is held.
     pub fn store(&self) -> &Store {
         &self.store
@@ -166,7 +166,7 @@ impl Held {
         }
     }
 
-    /// Does the plan that [`Held::begin`] or [`Held::extend`] has written down. If a step fails, those of this plan
+    /// Does the plan that [`LockedStore::begin`] or [`LockedStore::extend`] has written down. If a step fails, those of this plan
     /// before it are taken back at once.
     ///
     /// # Errors
@@ -235,7 +235,7 @@ impl Held {
             Account::Nothing => return Err(TransactionError::Nothing { what: "rolled back" }),
             Account::Restarted => {
                 let standing = self.store.standing().ok().flatten();
-                self.note_end(&Ended::restarted(standing.as_ref(), why));
+                self.note_end(&EndedTransaction::restarted(standing.as_ref(), why));
                 self.forget()?;
                 return Ok(TakenBack { steps: Vec::new(), is_whole: true, rebooted: true, doubt: None });
             }
@@ -283,14 +283,14 @@ impl Held {
         drop(journal);
         if is_whole {
             let standing = self.store.standing().ok().flatten();
-            self.note_end(&Ended::now(standing.as_ref(), extent, why, &steps, doubt.clone()));
+            self.note_end(&EndedTransaction::now(standing.as_ref(), extent, why, &steps, doubt.clone()));
             self.end(extent, standing)?;
         }
         Ok(TakenBack { steps, is_whole, rebooted: false, doubt })
     }
 
     /// How it ended is for people: that it cannot be written must not keep it from ending.
-    fn note_end(&self, ended: &Ended) {
+    fn note_end(&self, ended: &EndedTransaction) {
         let _ = state::write(&self.store.root.join("last.json"), ended);
     }
 

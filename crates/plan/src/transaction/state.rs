@@ -69,7 +69,7 @@ pub(super) enum Extent {
 
 /// How a transaction ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct EndedTransaction {
     /// The version of the format.
     pub schema: u32,
     /// Its id; empty if that could not be read any more.
@@ -156,10 +156,10 @@ impl Extent {
     }
 }
 
-impl Ended {
+impl EndedTransaction {
     /// It went with a restart of the machine.
-    pub(super) fn restarted(standing: Option<&OpenTransaction>, why: Why) -> Ended {
-        Ended { rebooted: true, ..Ended::now(standing, Extent::All, why, &[], None) }
+    pub(super) fn restarted(standing: Option<&OpenTransaction>, why: Why) -> EndedTransaction {
+        EndedTransaction { rebooted: true, ..EndedTransaction::now(standing, Extent::All, why, &[], None) }
     }
 
     pub(super) fn now(
@@ -168,7 +168,7 @@ impl Ended {
         why: Why,
         steps: &[(Placed, Undone)],
         doubt: Option<String>,
-    ) -> Ended {
+    ) -> EndedTransaction {
         let id = standing.map_or_else(String::new, |standing| standing.id.clone());
         let left = steps.iter().filter_map(|(placed, undone)| match undone {
             Undone::ChangedByOther { found } => Some((placed.commands().join("\n"), found.clone())),
@@ -176,7 +176,7 @@ impl Ended {
         });
         let (left, at_unix_s) = (left.collect(), linux::clock::unix_s());
         let addition = matches!(extent, Extent::Addition { .. });
-        Ended {
+        EndedTransaction {
             schema: SCHEMA,
             id,
             at_unix_s,
@@ -221,7 +221,7 @@ pub(super) fn read(path: &Path) -> Result<Option<OpenTransaction>, TransactionEr
 }
 
 /// How one ended; for people, so a file that cannot be read says nothing.
-pub(super) fn read_ended(path: &Path) -> Option<Ended> {
+pub(super) fn read_ended(path: &Path) -> Option<EndedTransaction> {
     sealed::read(path, SCHEMA).ok().flatten()
 }
 
