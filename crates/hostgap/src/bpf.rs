@@ -9,7 +9,7 @@ use anyhow::Context;
 use ipnet::IpNet;
 use lab::LabError;
 use linux::{IfName, Mac, Netns, NetnsRef};
-use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
+use plan::forwarding::{Endpoint, Member, ProgramAttachment, Programs, Splice, Tunnel};
 use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
 use crate::exit::BadInput;
@@ -156,7 +156,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Load(args) => load(args)?,
         Command::Replace(args) => replace(args)?,
         Command::Attach { at, program, link } => {
-            by_hand_of(at, |node| Step::AttachProgram(Attachment { node, program, link }))?;
+            by_hand_of(at, |node| Step::AttachProgram(ProgramAttachment { node, program, link }))?;
         }
         Command::Endpoint { at, link, mac, addresses } => {
             by_hand_of(at, |node| Step::AddEndpoint(Endpoint { node, link, mac, addresses }))?;

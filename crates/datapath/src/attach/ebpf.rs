@@ -3,7 +3,7 @@
 
 use bpf::forward::{Program, TunnelEnd};
 use linux::features::Feature;
-use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice};
+use plan::forwarding::{Endpoint, Member, ProgramAttachment, Programs, Splice};
 use plan::{Plan, Step};
 
 use super::ptp::{self, GATEWAY, GATEWAY_V4};
@@ -154,7 +154,7 @@ impl Attach for Ebpf {
 impl Draft<'_> {
     /// Attaches a program of the node.
     pub(crate) fn program(&mut self, node: &NodeSpec, program: Program, link: &linux::IfName) {
-        let attachment = Attachment { node: node.programs(), program, link: link.clone() };
+        let attachment = ProgramAttachment { node: node.programs(), program, link: link.clone() };
         self.step(Step::AttachProgram(attachment));
     }
 }

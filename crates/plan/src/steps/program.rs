@@ -8,7 +8,7 @@ use bpf::{Attached, pins};
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
-use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+use crate::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
 use crate::kernel::Opened;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
@@ -118,11 +118,11 @@ fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<Con
 }
 
 /// A program of a node at a link.
-pub(super) struct AttachProgram<'s>(pub(super) &'s Attachment);
+pub(super) struct AttachProgram<'s>(pub(super) &'s ProgramAttachment);
 
 impl Effect for AttachProgram<'_> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let Attachment { node, program, link } = self.0;
+        let ProgramAttachment { node, program, link } = self.0;
         let index = existing(kernel, place, link)?.index;
         let opened = kernel.at(place)?;
         if self.attached(opened, index)?.is_some() {
@@ -203,7 +203,7 @@ impl Effect for AttachProgram<'_> {
     }
 
     fn commands(&self, place: &Place) -> Vec<String> {
-        let Attachment { node, program, link } = self.0;
+        let ProgramAttachment { node, program, link } = self.0;
         vec![ours(place, "attach", node, &format!("{} {}", program.name(), word(link)))]
     }
 }

@@ -13,7 +13,7 @@ use linux::{
     Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Qdisc, Route, VethPeer,
     Vxlan, sysctl,
 };
-use plan::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+use plan::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
 use plan::{
     Place, Plan, Queue, SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkMtu, SetLinkUp, SetQueueCpus,
     SetQueueFlows, SetRootQdisc, SetRouteMetric, SetSysctl, Step,
@@ -194,7 +194,7 @@ impl Sample {
     }
 
     pub(crate) fn attach(&self, program: Program, link: &str) -> Step {
-        Step::AttachProgram(Attachment { node: self.node(), program, link: ifname(link) })
+        Step::AttachProgram(ProgramAttachment { node: self.node(), program, link: ifname(link) })
     }
 
     pub(crate) fn endpoint(&self, link: &str, addresses: &[&str]) -> Step {
