@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plan::{Account, Entry, Intent, Kernel, Look, OpenTransaction, Placed, Salvaged, Store};
+use plan::{Account, Entry, Intent, Kernel, OpenTransaction, Placed, Salvaged, StepState, Store};
 
 use crate::HostError;
 
@@ -26,7 +26,7 @@ pub struct StepStatus {
     /// The step, and where it was done.
     pub placed: Placed,
     /// How what it made stands, or why that cannot be read.
-    pub look: Result<Look, String>,
+    pub look: Result<StepState, String>,
     /// The value that is there now, of a step that sets one.
     pub now: Option<String>,
 }

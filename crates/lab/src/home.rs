@@ -23,10 +23,10 @@ use crate::LabError;
 /// Locked by the race that measures.
 const RACE_LOCK: &str = "race.lock";
 /// For the end of another race, however long it takes.
-const RACE_WAIT: lock::Wait = lock::Wait { patience: None, pause: Duration::from_millis(100) };
+const RACE_WAIT: lock::LockWait = lock::LockWait { patience: None, pause: Duration::from_millis(100) };
 /// For another process that cleans up an owner.
-const CLEANING_WAIT: lock::Wait =
-    lock::Wait { patience: Some(Duration::from_secs(60)), pause: Duration::from_millis(10) };
+const CLEANING_WAIT: lock::LockWait =
+    lock::LockWait { patience: Some(Duration::from_secs(60)), pause: Duration::from_millis(10) };
 
 /// The lab's part of this machine.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use linux::nft::{self, Datum, Element, Map, Part, Table};
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, VethPeer, Vxlan};
 use plan::{
-    Journal, Kernel, Look, Made, Place, Plan, SetLinkMtu, SetLinkUp, Step, Undone, apply, look, undo,
+    Journal, Kernel, Made, Place, Plan, SetLinkMtu, SetLinkUp, Step, StepState, Undone, apply, look, undo,
 };
 use testkit::World;
 
@@ -111,7 +111,8 @@ fn measure(case: &Case, size: u32) -> Result<Figures, Failure> {
     let (apply, applied) =
         timed(|| apply(&plan, &mut Journal::create(&path)?, &mut kernel).map_err(Failure::from));
     applied?;
-    let (look, so) = timed(|| plan.steps.iter().all(|step| matches!(look(step, &mut kernel), Ok(Look::So))));
+    let (look, so) =
+        timed(|| plan.steps.iter().all(|step| matches!(look(step, &mut kernel), Ok(StepState::So))));
     let (all, unchanged) = timed(|| {
         let (made, changes) = Made::of(&plan, &mut kernel)?;
         Ok::<_, Failure>(changes.is_empty() && made.changed(&mut kernel)?.is_none())

@@ -39,8 +39,8 @@ const OWNER: &str = "owner";
 /// The most bytes of an id, so that names can be made of it.
 const ID_BYTES_MAX: usize = 128;
 /// A child that a dead owner had just forked holds the lock, too, until it has loaded its program.
-const FORK_WAIT: lock::Wait =
-    lock::Wait { patience: Some(Duration::from_millis(200)), pause: Duration::from_millis(2) };
+const FORK_WAIT: lock::LockWait =
+    lock::LockWait { patience: Some(Duration::from_millis(200)), pause: Duration::from_millis(2) };
 
 /// The units of one kind.
 #[derive(Debug, Clone)]

@@ -40,7 +40,7 @@ pub use fault::Fault;
 pub use journal::{Journal, Salvaged, Seal, salvage};
 pub use kernel::Kernel;
 pub use linux::sysfs::Queue;
-pub use look::{Change, Look, look};
+pub use look::{Drift, StepState, look};
 pub use made::Made;
 pub use preview::{Preview, is_about_code, last_of_each, preview};
 pub use rss::RssHash;

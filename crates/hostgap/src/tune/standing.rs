@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use host::{Description, JournalStatus, KeptFiles, StepStatus};
 use plan::{
-    EndedTransaction, Entry, Kernel, LockedStore, Look, OpenTransaction, Phase, Store, TransactionError,
+    EndedTransaction, Entry, Kernel, LockedStore, OpenTransaction, Phase, StepState, Store, TransactionError,
     Undone, Why,
 };
 use serde_json::json;
@@ -179,11 +179,11 @@ fn tell(
     for StepStatus { placed, look, .. } in &seen.steps {
         let what = placed.commands().join("; ");
         match look {
-            Ok(Look::So) => speak::result(format_args!("  {what}"))?,
-            Ok(Look::Otherwise { found }) => {
+            Ok(StepState::So) => speak::result(format_args!("  {what}"))?,
+            Ok(StepState::Otherwise { found }) => {
                 speak::result(format_args!("  {what}\n    is {found} now: it was changed since"))?;
             }
-            Ok(Look::Absent) => {
+            Ok(StepState::Absent) => {
                 speak::result(format_args!("  {what}\n    is not there now: it was removed since"))?;
             }
             Err(why) => speak::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
@@ -208,7 +208,7 @@ fn object(
         .steps
         .iter()
         .map(|StepStatus { placed, look, now }| {
-            let is_so = *look == Ok(Look::So);
+            let is_so = *look == Ok(StepState::So);
             json!({ "command": placed.commands().join("\n"), "now": now, "as_set": is_so })
         })
         .collect();

@@ -15,7 +15,7 @@ use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::show::{Tool, netns_operand, word};
 use crate::{Kernel, Place};
 
@@ -74,10 +74,10 @@ impl Effect for AddLink<'_> {
         .into())
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let found = listing.link(kernel.at(place)?, &self.0.name)?;
-        Ok(found.map_or(Look::Absent, |found| {
-            Look::of(self.is_as_made(&found), || {
+        Ok(found.map_or(StepState::Absent, |found| {
+            StepState::of(self.is_as_made(&found), || {
                 let kind = found.kind.as_deref().unwrap_or("hardware");
                 let mac = found.mac.map_or(String::new(), |mac| format!(" and address {mac}"));
                 format!("a {kind} link with MTU {}{mac}", found.mtu)
@@ -195,9 +195,9 @@ impl Effect for MoveLink<'_> {
         })
     }
 
-    fn look(&self, kernel: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let found = kernel.at(self.to)?.netlink.link(self.name)?;
-        Ok(if found.is_some() { Look::So } else { Look::Absent })
+        Ok(if found.is_some() { StepState::So } else { StepState::Absent })
     }
 
     fn admits_before(&self, before: &Before) -> bool {

@@ -9,10 +9,10 @@ use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
-use crate::kernel::Opened;
+use crate::kernel::OpenNetns;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::show::{joined, ours, word};
 use crate::{Kernel, Place};
 
@@ -51,14 +51,14 @@ impl Effect for LoadPrograms<'_> {
         Ok(Undone::Restored.into())
     }
 
-    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let folder = self.0.folder();
         let pins = forward::Program::ALL.iter().map(|program| program.pin(&folder));
         let (there, missing): (Vec<_>, Vec<_>) = pins.partition(|pin| pin.exists());
         Ok(match (there.as_slice(), missing.as_slice()) {
-            (_, []) => Look::So,
-            ([], _) => Look::Absent,
-            (_, [first, ..]) => Look::otherwise(format!("without {}", first.display())),
+            (_, []) => StepState::So,
+            ([], _) => StepState::Absent,
+            (_, [first, ..]) => StepState::otherwise(format!("without {}", first.display())),
         })
     }
 
@@ -171,19 +171,19 @@ impl Effect for AttachProgram<'_> {
     }
 
     /// Where the kernel has no list of programs at a link, another program is a filter.
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let opened = kernel.at(place)?;
         let Some(index) = listing.link(opened, &self.0.link)?.map(|link| link.index) else {
-            return Ok(Look::Absent);
+            return Ok(StepState::Absent);
         };
         let (program, hook) = (self.0.program_pin(), self.0.program.hook());
         let beside = match opened.netns.run(|| bpf::met(&program, hook, index))?? {
-            None => return Ok(Look::Absent),
+            None => return Ok(StepState::Absent),
             Some(others) => others,
         };
         let filters = opened.netlink.filters(index)?;
         let others = beside + filters.into_iter().filter(|filter| !bpf::is_our_place(*filter)).count();
-        Ok(Look::of(others == 0, || format!("one of {} programs and filters of that link", others + 1)))
+        Ok(StepState::of(others == 0, || format!("one of {} programs and filters of that link", others + 1)))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -209,7 +209,7 @@ impl Effect for AttachProgram<'_> {
 }
 
 impl AttachProgram<'_> {
-    fn attached(&self, opened: &Opened, index: u32) -> Result<Option<Attached>, StepError> {
+    fn attached(&self, opened: &OpenNetns, index: u32) -> Result<Option<Attached>, StepError> {
         let (program, pin) = (self.0.program_pin(), self.0.link_pin());
         Ok(opened.netns.run(|| bpf::attached(&program, index, &pin))??)
     }
@@ -235,16 +235,16 @@ impl Effect for AddEndpoint<'_> {
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let index = unlisted(&past.intent.before)?;
-        if self.found(index)? == Look::Absent {
+        if self.found(index)? == StepState::Absent {
             return Ok(absent(past.after.as_ref()).into());
         }
         forward::remove_endpoint(&pins::folder(&self.0.node), &self.entry(index))?;
         Ok(Undone::Restored.into())
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let link = listing.link(kernel.at(place)?, &self.0.link)?;
-        link.map_or(Ok(Look::Absent), |link| self.found(link.index))
+        link.map_or(Ok(StepState::Absent), |link| self.found(link.index))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -271,12 +271,12 @@ impl AddEndpoint<'_> {
     }
 
     /// How the entries of a pod at the link with this index stand.
-    fn found(&self, link: u32) -> Result<Look, StepError> {
+    fn found(&self, link: u32) -> Result<StepState, StepError> {
         let folder = pins::folder(&self.0.node);
         if !is_loaded(&folder) {
-            return Ok(Look::Absent);
+            return Ok(StepState::Absent);
         }
-        Ok(Look::of_pod(forward::has_endpoint(&folder, &self.entry(link))?))
+        Ok(StepState::of_pod(forward::has_endpoint(&folder, &self.entry(link))?))
     }
 }
 
@@ -300,16 +300,16 @@ impl Effect for AddTunnel<'_> {
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let index = unlisted(&past.intent.before)?;
-        if self.found(index)? == Look::Absent {
+        if self.found(index)? == StepState::Absent {
             return Ok(absent(past.after.as_ref()).into());
         }
         forward::remove_tunnel(&pins::folder(&self.0.node), &self.entry(index))?;
         Ok(Undone::Restored.into())
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let device = listing.link(kernel.at(place)?, &self.0.device)?;
-        device.map_or(Ok(Look::Absent), |device| self.found(device.index))
+        device.map_or(Ok(StepState::Absent), |device| self.found(device.index))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -336,10 +336,10 @@ impl AddTunnel<'_> {
     }
 
     /// Whether the tunnel through the device with this index is there.
-    fn found(&self, device: u32) -> Result<Look, StepError> {
+    fn found(&self, device: u32) -> Result<StepState, StepError> {
         let folder = pins::folder(&self.0.node);
         let is_there = is_loaded(&folder) && forward::has_tunnel(&folder, &self.entry(device))?;
-        Ok(Look::whether(is_there))
+        Ok(StepState::whether(is_there))
     }
 }
 

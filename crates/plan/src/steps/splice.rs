@@ -8,7 +8,7 @@ use crate::error::StepError;
 use crate::forwarding::{Member, Splice};
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::show::{joined, ours, quoted};
 use crate::{Kernel, Place};
 
@@ -31,8 +31,8 @@ impl Effect for AddCgroup<'_> {
         put_away(cgroup.exists(), past.after.as_ref(), || cgroup.remove())
     }
 
-    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
-        Ok(Look::whether(self.0.cgroup()?.exists()))
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
+        Ok(StepState::whether(self.0.cgroup()?.exists()))
     }
 
     fn lifetime(&self) -> Lifetime<'_> {
@@ -71,8 +71,8 @@ impl Effect for LoadSplice<'_> {
         put_away(splice::is_loaded(&folder), past.after.as_ref(), || splice::remove(&folder))
     }
 
-    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
-        Ok(Look::whether(splice::is_loaded(&self.0.folder())))
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
+        Ok(StepState::whether(splice::is_loaded(&self.0.folder())))
     }
 
     fn lifetime(&self) -> Lifetime<'_> {
@@ -112,9 +112,9 @@ impl Effect for AttachSplice<'_> {
         put_away(splice::is_attached(&folder), past.after.as_ref(), || splice::detach(&folder))
     }
 
-    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let cgroup = self.0.cgroup()?;
-        Ok(Look::whether(cgroup.exists() && splice::is_met(&self.0.folder(), cgroup.path())?))
+        Ok(StepState::whether(cgroup.exists() && splice::is_met(&self.0.folder(), cgroup.path())?))
     }
 
     fn lifetime(&self) -> Lifetime<'_> {
@@ -160,12 +160,12 @@ impl Effect for AddMember<'_> {
             let why = "the journal does not say which namespace the pod has".to_owned();
             return Err(StepError::Refused { why });
         };
-        let there = self.found(cookie)? != Look::Absent;
+        let there = self.found(cookie)? != StepState::Absent;
         let remove = || splice::remove_member(&self.0.folder(), cookie, &self.0.addresses);
         put_away(there, past.after.as_ref(), remove)
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<StepState, StepError> {
         let cookie = kernel.at(place)?.cookie;
         self.found(cookie)
     }
@@ -190,12 +190,12 @@ impl Effect for AddMember<'_> {
 
 impl AddMember<'_> {
     /// How the entries of a pod in the namespace with this cookie stand.
-    fn found(&self, cookie: u64) -> Result<Look, StepError> {
+    fn found(&self, cookie: u64) -> Result<StepState, StepError> {
         let folder = self.0.folder();
         if !splice::is_loaded(&folder) {
-            return Ok(Look::Absent);
+            return Ok(StepState::Absent);
         }
-        Ok(Look::of_pod(splice::has_member(&folder, cookie, &self.0.addresses)?))
+        Ok(StepState::of_pod(splice::has_member(&folder, cookie, &self.0.addresses)?))
     }
 }
 

@@ -31,8 +31,8 @@ use crate::{Journal, Kernel, Placed, Plan, Undone, apply, boot, lock, undo::undo
 use state::Extent;
 
 /// How long another command may take until it is an error that it is there: undoing takes some milliseconds.
-const LOCK_WAIT: lock::Wait =
-    lock::Wait { patience: Some(Duration::from_secs(2)), pause: Duration::from_millis(20) };
+const LOCK_WAIT: lock::LockWait =
+    lock::LockWait { patience: Some(Duration::from_secs(2)), pause: Duration::from_millis(20) };
 
 /// Where a transaction is kept.
 #[derive(Debug, Clone)]
