@@ -14,7 +14,7 @@ mod url;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::load::search::{Found, Search, Step, Tried};
+use ::load::search::{RateSearch, RateSearchResult, SearchStep, TriedRate};
 use ::load::slo::Slo;
 use ::load::witness::COARSE;
 use ::load::{Client, Judged, LoadError, Run, Schedule, Verdict};
@@ -126,20 +126,25 @@ fn highest(
 }
 
 /// Searches, and says of each rate that was tried whether it held.
-fn search(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> Result<Found, LoadError> {
+fn search(
+    clients: &mut [Client],
+    job: &Job,
+    slo: &Slo,
+    stop: &AtomicBool,
+) -> Result<RateSearchResult, LoadError> {
     let mut measure = |step, run: &Run| {
         let what = match step {
-            Step::ClosedLoop => "closed loop",
-            Step::Bisection => "searching:",
-            Step::Confirmation => "confirming:",
+            SearchStep::ClosedLoop => "closed loop",
+            SearchStep::Bisection => "searching:",
+            SearchStep::Confirmation => "confirming:",
         };
         judged(clients, job, run, stop, what)
     };
-    let mut tell = |tried: &Tried| {
+    let mut tell = |tried: &TriedRate| {
         let held = tried.broken.as_ref().map_or("yes".to_owned(), |why| format!("no, {}", slo::why(why)));
         speak::aside(format_args!("{}/s: {held}", tried.rate_per_s));
     };
-    Search { run: &job.run, slo, stop, measure: &mut measure, tell: &mut tell }.find()
+    RateSearch { run: &job.run, slo, stop, measure: &mut measure, tell: &mut tell }.find()
 }
 
 /// Runs once, and judges the run.

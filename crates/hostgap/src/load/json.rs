@@ -1,7 +1,7 @@
 //! The result of a run as JSON. docs/json.md describes each field.
 
 use ::load::checks::{Check, Kind, Percentile, told};
-use ::load::search::{Found, Tried};
+use ::load::search::{RateSearchResult, TriedRate};
 use ::load::slo::Slo;
 use ::load::witness::Witnessed;
 use ::load::{Histogram, Judged, Outcome, Overdue, Protocol, Schedule, ThreadCost};
@@ -129,8 +129,8 @@ pub(super) fn sweep(job: &Job, runs: &[Judged]) -> Value {
 }
 
 /// The highest rate with its run, and what was tried on the way.
-pub(super) fn found(job: &Job, slo: &Slo, found: &Found) -> Value {
-    let tried = |tried: &Tried| json!({ "rate_rps": tried.rate_per_s, "broken": tried.broken.as_ref().map(slo::why) });
+pub(super) fn found(job: &Job, slo: &Slo, found: &RateSearchResult) -> Value {
+    let tried = |tried: &TriedRate| json!({ "rate_rps": tried.rate_per_s, "broken": tried.broken.as_ref().map(slo::why) });
     let best = found.best.as_ref();
     json!({
         "schema": SCHEMA,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ::load::checks::{Kind, Percentile, told};
-use ::load::search::{Ended, Found};
+use ::load::search::{RateSearchResult, SearchFailure};
 use ::load::slo::Slo;
 use ::load::witness::Witnessed;
 use ::load::{
@@ -31,19 +31,21 @@ pub(super) fn found(slo: &Slo, ran: &Judged) -> String {
 }
 
 /// Why a search found no rate; `None`: it found one, or was interrupted.
-pub(super) fn ended(found: &Found) -> Option<String> {
+pub(super) fn ended(found: &RateSearchResult) -> Option<String> {
     let with_last = |why: &str| match found.last_broken() {
         Some(last) => format!("{why}; the last one failed: {}", slo::why(last)),
         None => why.to_owned(),
     };
     Some(match found.ended.as_ref()? {
-        Ended::Gone(error) => format!("the server disappeared: could not {error}"),
-        Ended::Dead(checks) => {
+        SearchFailure::Gone(error) => format!("the server disappeared: could not {error}"),
+        SearchFailure::Dead(checks) => {
             let texts: Vec<&str> = checks.iter().map(|check| check.text.as_str()).collect();
             format!("no answer of the server was as expected: {}", texts.join("; "))
         }
-        Ended::NoRate => with_last("no rate of at least one request a second held"),
-        Ended::Unconfirmed => with_last("no full-length run confirmed the rate that short ones had found"),
+        SearchFailure::NoRate => with_last("no rate of at least one request a second held"),
+        SearchFailure::Unconfirmed => {
+            with_last("no full-length run confirmed the rate that short ones had found")
+        }
     })
 }
 
