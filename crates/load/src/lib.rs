@@ -81,5 +81,5 @@ pub use series::{Sample, Series};
 pub use target::{Address, Ask, Expect, Protocol, Request, Sizes, Target, Version};
 pub use thread::ThreadCost;
 pub use tls::{Sessions, Tls, Trust};
-pub use verdict::{Judged, Verdict, stolen};
+pub use verdict::{CheckedRun, RunVerdict, stolen};
 pub use wait::Wait;

@@ -5,9 +5,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::checks::{self, Check};
-use crate::slo::{Broken, Slo};
-use crate::{Judged, LoadError, Outcome, Run, Schedule, WhenBusy};
+use crate::checks::{self, CheckResult};
+use crate::slo::{Slo, SloMiss};
+use crate::{CheckedRun, LoadError, Outcome, Run, Schedule, WhenBusy};
 
 /// The search ends when the rate is known to this relative precision.
 const PRECISION: f64 = 0.02;
@@ -29,7 +29,7 @@ pub struct RateSearch<'a> {
     /// Ends the search before the next run.
     pub stop: &'a AtomicBool,
     /// Runs once, and judges the run.
-    pub measure: &'a mut dyn FnMut(SearchStep, &Run) -> Result<Judged, LoadError>,
+    pub measure: &'a mut dyn FnMut(SearchStep, &Run) -> Result<CheckedRun, LoadError>,
     /// Called after each rate tried.
     pub tell: &'a mut dyn FnMut(&TriedRate),
 }
@@ -51,7 +51,7 @@ pub struct TriedRate {
     /// The rate in requests per second.
     pub rate_per_s: f64,
     /// Why the objective did not hold; `None`: it held.
-    pub broken: Option<Broken>,
+    pub broken: Option<SloMiss>,
 }
 
 /// The result of a search.
@@ -60,7 +60,7 @@ pub struct RateSearchResult {
     /// Every rate that was tried, in order.
     pub tried: Vec<TriedRate>,
     /// The full-length run at the highest rate that held; `None`: no rate held.
-    pub best: Option<Judged>,
+    pub best: Option<CheckedRun>,
     /// Why the search found no rate; `None` if it found one, or was stopped.
     pub ended: Option<SearchFailure>,
 }
@@ -71,7 +71,7 @@ pub enum SearchFailure {
     /// The server disappeared after it had been loaded.
     Gone(LoadError),
     /// No answer was as expected; the checks that failed for that.
-    Dead(Vec<Check>),
+    Dead(Vec<CheckResult>),
     /// Not even one request a second held.
     NoRate,
     /// Short runs found a rate, and no full-length run confirmed it or one a little below.
@@ -80,7 +80,7 @@ pub enum SearchFailure {
 
 impl RateSearchResult {
     /// Why the last rate that did not hold did not.
-    pub fn last_broken(&self) -> Option<&Broken> {
+    pub fn last_broken(&self) -> Option<&SloMiss> {
         self.tried.iter().rev().find_map(|tried| tried.broken.as_ref())
     }
 }
@@ -162,7 +162,7 @@ impl RateSearch<'_> {
     }
 
     /// Records the tried rate, and returns whether it held.
-    fn note(&mut self, found: &mut RateSearchResult, ran: &Judged) -> bool {
+    fn note(&mut self, found: &mut RateSearchResult, ran: &CheckedRun) -> bool {
         let broken = unsent(&ran.outcome).or_else(|| self.slo.broken_by(&ran.outcome));
         let holds = broken.is_none();
         let tried = TriedRate { rate_per_s: ran.schedule.rate_per_s().unwrap_or_default(), broken };
@@ -179,7 +179,7 @@ impl RateSearch<'_> {
 impl RateSearchResult {
     /// A server without a single expected answer has no highest rate, and each further step would only end in another
     /// time-out.
-    fn end_if_dead(&mut self, ran: &Judged) -> bool {
+    fn end_if_dead(&mut self, ran: &CheckedRun) -> bool {
         let dead = ran.outcome.answered == 0 && ran.outcome.sent > 0;
         if dead {
             // The rate does not matter here.
@@ -207,10 +207,10 @@ fn at(run: &Run, rate_per_s: f64, duration: Duration) -> Run {
 }
 
 /// Why a step's requests could not be sent in time, so that it does not judge its rate.
-fn unsent(outcome: &Outcome) -> Option<Broken> {
+fn unsent(outcome: &Outcome) -> Option<SloMiss> {
     let intended = outcome.intended;
     let unsent = intended - outcome.sent_in_schedule;
-    (unsent * 1000 > intended).then(|| Broken::Unsent {
+    (unsent * 1000 > intended).then(|| SloMiss::Unsent {
         unsent,
         intended,
         because: checks::unsent_because(outcome),

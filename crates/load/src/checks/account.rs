@@ -1,8 +1,8 @@
 //! What became of the requests: an account without noise.
 
-use super::cause::{Cause, Shares, generator};
+use super::cause::{Shares, Shortage, generator};
 use super::words::{connections, fault, time, unexpected};
-use super::{Check, Kind};
+use super::{CheckResult, CheckWeight};
 use crate::{Outcome, Protocol, Schedule};
 
 /// How far the achieved rate may be from the requested one: what the best generators reach.
@@ -14,16 +14,20 @@ const ANSWERED_MIN: f64 = 0.999;
 ///
 /// The last of the random instants may lie arbitrarily close to the end, and a request sent a microsecond later is not
 /// slow; so one may be missing then.
-pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
+pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> CheckResult {
     let (rate_per_s, spare) = match schedule {
         Schedule::Constant { rate_per_s } => (*rate_per_s, 0),
         Schedule::Poisson { rate_per_s, .. } => (*rate_per_s, 1),
         Schedule::Saturate => {
-            return Check::unjudged("rate", Kind::Truth, "no rate was asked for: a closed loop");
+            return CheckResult::unjudged("rate", CheckWeight::Truth, "no rate was asked for: a closed loop");
         }
     };
     if outcome.intended == 0 {
-        return Check::unjudged("rate", Kind::Truth, "the schedule ended before the first request was due");
+        return CheckResult::unjudged(
+            "rate",
+            CheckWeight::Truth,
+            "the schedule ended before the first request was due",
+        );
     }
     let missing = outcome.intended.abs_diff(outcome.sent_in_schedule);
     let error = missing as f64 / outcome.intended as f64;
@@ -41,7 +45,7 @@ pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
     }
     let shares = Shares::of_unsent(outcome);
     let (cause, shares) = (shares.cause(), shares.figures());
-    Check::passed("rate", Kind::Truth, text)
+    CheckResult::passed("rate", CheckWeight::Truth, text)
         .unless(
             missing.saturating_sub(spare) as f64 <= RATE_ERROR_MAX * outcome.intended as f64,
             &cause.explained(outcome),
@@ -56,9 +60,9 @@ pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
 }
 
 /// Whether the requests were answered, and as expected.
-pub(super) fn answered(outcome: &Outcome) -> Check {
+pub(super) fn answered(outcome: &Outcome) -> CheckResult {
     if outcome.intended == 0 {
-        return Check::unjudged("answered", Kind::Truth, "nothing was asked");
+        return CheckResult::unjudged("answered", CheckWeight::Truth, "nothing was asked");
     }
     let share = outcome.answered as f64 / outcome.intended as f64;
     let text = format!(
@@ -67,7 +71,7 @@ pub(super) fn answered(outcome: &Outcome) -> Check {
         outcome.answered,
         fates(outcome)
     );
-    Check::passed("answered", Kind::Truth, text)
+    CheckResult::passed("answered", CheckWeight::Truth, text)
         .unless(
             share >= ANSWERED_MIN,
             &format!(
@@ -106,9 +110,9 @@ fn unanswered(outcome: &Outcome) -> String {
     let mut unsent = missed.unsent + outcome.dropped.count();
     match Shares::of_unsent(outcome).cause() {
         // If no answer is outstanding at the end, the awaited ones were lost.
-        Cause::Answers if silent > 0 || lost == 0 => silent += std::mem::take(&mut unsent),
-        Cause::Answers | Cause::Connections => lost += std::mem::take(&mut unsent),
-        Cause::Generator => {}
+        Shortage::Answers if silent > 0 || lost == 0 => silent += std::mem::take(&mut unsent),
+        Shortage::Answers | Shortage::Connections => lost += std::mem::take(&mut unsent),
+        Shortage::Generator => {}
     }
     let most = silent.max(lost).max(unsent).max(outcome.unexpected.count());
     let protocol = outcome.protocol;
@@ -142,7 +146,7 @@ fn unanswered(outcome: &Outcome) -> String {
 }
 
 /// Whether all connections held.
-pub(super) fn errors(outcome: &Outcome) -> Check {
+pub(super) fn errors(outcome: &Outcome) -> CheckResult {
     let count = outcome.faults.count();
     let noun = connections(outcome);
     let mut text = match count {
@@ -162,7 +166,7 @@ pub(super) fn errors(outcome: &Outcome) -> Check {
         let why = fault(outcome, &first.fault);
         text += &format!(", the first {} after the start: {why}", time(first.after.as_nanos() as f64));
     }
-    Check::passed("errors", Kind::Truth, text)
+    CheckResult::passed("errors", CheckWeight::Truth, text)
         .unless(count == 0, broken(outcome))
         .figures(&[("count", count as f64)])
 }
@@ -371,7 +375,7 @@ mod tests {
             ..good()
         };
         let check = errors(&outcome);
-        assert_eq!((check.kind, check.passed), (Kind::Truth, Some(false)));
+        assert_eq!((check.kind, check.passed), (CheckWeight::Truth, Some(false)));
         let text = "connections failed 3 times (1 reset, 2 closed), the first 2.50 s after the start: ";
         assert!(
             check.text.starts_with(text) && check.text.contains("the server ended connections"),

@@ -4,12 +4,12 @@ use std::io;
 
 use super::*;
 use crate::slo::Limit;
-use crate::{Protocol, Verdict};
+use crate::{Protocol, RunVerdict};
 
 const FULL: Duration = Duration::from_secs(10);
 
 /// A run against a server that answers in a millisecond, up to `most_per_s` requests per second.
-fn ran(run: &Run, most_per_s: f64) -> Judged {
+fn ran(run: &Run, most_per_s: f64) -> CheckedRun {
     let rate_per_s = run.schedule.rate_per_s();
     let mut outcome = Outcome::new(rate_per_s, Protocol::Http);
     outcome.duration = run.duration;
@@ -19,14 +19,14 @@ fn ran(run: &Run, most_per_s: f64) -> Judged {
     outcome.answered = outcome.intended.min(of(most_per_s));
     outcome.sent_in_schedule = outcome.answered;
     outcome.response.record_n(1_000_000, outcome.answered).unwrap();
-    let verdict = Verdict { checks: Vec::new(), strict: false, independent: None };
-    Judged { schedule: run.schedule, outcome, verdict }
+    let verdict = RunVerdict { checks: Vec::new(), strict: false, independent: None };
+    CheckedRun { schedule: run.schedule, outcome, verdict }
 }
 
 /// Searches with a p99 below 2 ms; the result, and what each run was for.
 fn search(
     stop: &AtomicBool,
-    mut server: impl FnMut(SearchStep, &Run) -> Result<Judged, LoadError>,
+    mut server: impl FnMut(SearchStep, &Run) -> Result<CheckedRun, LoadError>,
 ) -> (Result<RateSearchResult, LoadError>, Vec<SearchStep>) {
     let run = Run::new(Schedule::Constant { rate_per_s: 1.0 }, FULL);
     let slo = Slo::new(vec![Limit::new(99.0, 2_000_000).unwrap()]);
@@ -65,7 +65,7 @@ fn a_rate_that_only_short_runs_hold_is_not_found() {
     });
     let found = found.unwrap();
     assert!(matches!(found.ended, Some(SearchFailure::Unconfirmed)) && found.best.is_none());
-    assert!(matches!(found.last_broken(), Some(Broken::Unsent { .. })));
+    assert!(matches!(found.last_broken(), Some(SloMiss::Unsent { .. })));
     let confirmations = steps.iter().filter(|step| **step == SearchStep::Confirmation).count();
     assert_eq!(confirmations, CONFIRMATIONS as usize);
 }
@@ -81,7 +81,7 @@ fn a_server_that_keeps_no_rate_has_none() {
     });
     let found = found.unwrap();
     assert!(matches!(found.ended, Some(SearchFailure::NoRate)));
-    assert!(matches!(found.last_broken(), Some(Broken::Slow { percentile: 99.0, .. })));
+    assert!(matches!(found.last_broken(), Some(SloMiss::Slow { percentile: 99.0, .. })));
 }
 
 #[test]
