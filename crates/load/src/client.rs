@@ -13,7 +13,7 @@ use crate::connection::{Connection, Phase};
 use crate::error::system;
 use crate::poller::{Poller, Tag};
 use crate::response::Learned;
-use crate::{Ask, Fault, LoadError, Pool, Target};
+use crate::{Ask, ConnectionError, LoadError, Pool, Target};
 
 /// Bytes that one read can take. Larger bodies take several.
 const BUFFER_BYTES: usize = 65_536;
@@ -229,12 +229,12 @@ impl Client {
     }
 
     /// Starts to connect again; the connection is usable after an event.
-    pub(crate) fn reopen(&mut self, index: u32) -> Result<(), Fault> {
+    pub(crate) fn reopen(&mut self, index: u32) -> Result<(), ConnectionError> {
         self.connections[index as usize].open(&self.poller, &self.target, self.pool.stamps)
     }
 
     /// Starts a connection more, if there may be one.
-    pub(crate) fn grow(&mut self) -> Option<(u32, Result<(), Fault>)> {
+    pub(crate) fn grow(&mut self) -> Option<(u32, Result<(), ConnectionError>)> {
         if self.connections.len() >= self.pool.connections_max {
             return None;
         }
@@ -318,13 +318,15 @@ impl Client {
         Ok(established)
     }
 
-    fn refused(&self, fault: &Fault) -> LoadError {
+    fn refused(&self, fault: &ConnectionError) -> LoadError {
         let address = self.target.address.clone();
         match fault {
-            Fault::System(errno) if *errno == Errno::MFILE.raw_os_error() => {
+            ConnectionError::System(errno) if *errno == Errno::MFILE.raw_os_error() => {
                 LoadError::Files { wanted: self.connections.len(), limit: process::open_files_max() }
             }
-            Fault::System(errno) => LoadError::Connect { address, why: io::Error::from_raw_os_error(*errno) },
+            ConnectionError::System(errno) => {
+                LoadError::Connect { address, why: io::Error::from_raw_os_error(*errno) }
+            }
             fault => LoadError::Connect { address, why: io::Error::other(fault.to_string()) },
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use crate::Fault;
+use crate::ConnectionError;
 use crate::ask::{Asks, Reply};
 use crate::client_socket::{ClientSocket, Received};
 use crate::poller::{Poller, Tag};
@@ -98,7 +98,12 @@ impl Connection {
     }
 
     /// Starts a new socket towards the target without waiting for it.
-    pub(crate) fn open(&mut self, poller: &Poller, target: &Target, stamps: bool) -> Result<(), Fault> {
+    pub(crate) fn open(
+        &mut self,
+        poller: &Poller,
+        target: &Target,
+        stamps: bool,
+    ) -> Result<(), ConnectionError> {
         self.close();
         self.tag = self.tag.next();
         self.socket = Some(ClientSocket::open(target, stamps, poller, self.tag)?);
@@ -126,7 +131,7 @@ impl Connection {
     }
 
     /// Goes on with connecting. True when it is up.
-    pub(crate) fn progress(&mut self) -> Result<bool, Fault> {
+    pub(crate) fn progress(&mut self) -> Result<bool, ConnectionError> {
         let up = self.socket()?.progress()?;
         if up {
             self.phase = Phase::Up;
@@ -135,13 +140,18 @@ impl Connection {
     }
 
     /// Sends the last `bytes` of the open requests, and what was left of those before.
-    pub(crate) fn send(&mut self, bytes: usize, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(crate) fn send(
+        &mut self,
+        bytes: usize,
+        asks: &Asks,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), ConnectionError> {
         self.unsent += bytes;
         self.send_rest(asks, scratch)
     }
 
     /// Sends what the socket did not take. All requests that are not sent whole are open, so their bytes are known.
-    pub(crate) fn send_rest(&mut self, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(crate) fn send_rest(&mut self, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), ConnectionError> {
         let Some(socket) = &mut self.socket else { return Err(Errno::NOTCONN.into()) };
         socket.flush()?;
         while self.unsent > 0 {
@@ -156,26 +166,26 @@ impl Connection {
 
     /// Sends one datagram, which the kernel takes as a whole or not at all. If it does not, the datagram counts as
     /// lost in the network.
-    pub(crate) fn send_datagram(&mut self, number: u64, scratch: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn send_datagram(&mut self, number: u64, scratch: &mut [u8]) -> Result<(), ConnectionError> {
         scratch[..Sizes::NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
         self.socket()?.send(scratch).map(|_| ())
     }
 
     /// Begins a gRPC call.
-    pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), Fault> {
+    pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), ConnectionError> {
         self.socket()?.calls()?.call(message)
     }
 
     /// Sends and reads as much as possible. `Some`: the call is over.
-    pub(crate) fn poll_call(&mut self) -> Result<Option<Response>, Fault> {
+    pub(crate) fn poll_call(&mut self) -> Result<Option<Response>, ConnectionError> {
         self.socket()?.calls()?.poll()
     }
 
-    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Fault> {
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, ConnectionError> {
         self.socket()?.receive(buffer)
     }
 
-    pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+    pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ConnectionError> {
         self.socket()?.receive_datagram(buffer)
     }
 
@@ -248,8 +258,8 @@ impl Connection {
         self.socket.as_ref()?.resumed()
     }
 
-    fn socket(&mut self) -> Result<&mut ClientSocket, Fault> {
-        self.socket.as_mut().ok_or(Fault::System(Errno::NOTCONN.raw_os_error()))
+    fn socket(&mut self) -> Result<&mut ClientSocket, ConnectionError> {
+        self.socket.as_mut().ok_or(ConnectionError::System(Errno::NOTCONN.raw_os_error()))
     }
 }
 

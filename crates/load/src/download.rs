@@ -20,7 +20,7 @@ use crate::outcome::histogram;
 use crate::poller::{Poller, Ready};
 use crate::response::{Learned, Response};
 use crate::thread::Placement;
-use crate::{Fault, Handshakes, Histogram, LoadError, Target, ThreadCost};
+use crate::{ConnectionError, Handshakes, Histogram, LoadError, Target, ThreadCost};
 
 /// Bytes that one read can take.
 const BUFFER_BYTES: usize = 262_144;
@@ -121,12 +121,12 @@ struct Fetching {
 
 /// Why a download ended before it was done.
 enum Stop {
-    Fault(Fault),
+    Fault(ConnectionError),
     Unexpected(Response),
     Late,
 }
 
-impl<E: Into<Fault>> From<E> for Stop {
+impl<E: Into<ConnectionError>> From<E> for Stop {
     fn from(fault: E) -> Stop {
         Stop::Fault(fault.into())
     }
@@ -251,12 +251,12 @@ impl<'a> Clients<'a> {
             Received::Empty => return Ok(()),
             Received::Bytes(bytes) => {
                 if client.connection.open.is_empty() {
-                    return Err(Fault::Unasked.into());
+                    return Err(ConnectionError::Unasked.into());
                 }
                 let found = client.connection.feed(&self.buffer[..bytes], false, &mut self.learned)?;
                 if let Some((used, response)) = found {
                     if used < bytes {
-                        return Err(Fault::Unasked.into());
+                        return Err(ConnectionError::Unasked.into());
                     }
                     self.complete(index, response)?;
                 }
@@ -273,7 +273,7 @@ impl<'a> Clients<'a> {
     fn on_end(&mut self, index: u32) -> Result<(), Stop> {
         let connection = &mut self.clients[index as usize].connection;
         if !connection.open.is_empty() {
-            let response = connection.end()?.ok_or(Fault::Closed)?;
+            let response = connection.end()?.ok_or(ConnectionError::Closed)?;
             self.complete(index, response)?;
         }
         self.go_on(index)

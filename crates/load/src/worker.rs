@@ -24,7 +24,7 @@ use crate::outcome::Reason;
 use crate::poller::EVENTS;
 use crate::schedule::Pace;
 use crate::wait::Waiting;
-use crate::{Client, Fault, FirstFault, Live, Outcome, Overdue};
+use crate::{Client, ConnectionError, FirstConnectionError, Live, Outcome, Overdue};
 use ending::Quota;
 
 /// How long to wait before a broken connection is opened again, so that a refusing server is not asked in a tight loop.
@@ -201,8 +201,12 @@ impl<'a> Worker<'a> {
 
     /// A connection broke: its requests are lost, and it is tried again after a while. They are not: a request that
     /// was sent twice would be two.
-    fn on_fault(&mut self, index: u32, fault: Fault, now_ns: u64) {
-        self.give_up(index, if fault == Fault::Timeout { Reason::Expired } else { Reason::Lost }, now_ns);
+    fn on_fault(&mut self, index: u32, fault: ConnectionError, now_ns: u64) {
+        self.give_up(
+            index,
+            if fault == ConnectionError::Timeout { Reason::Expired } else { Reason::Lost },
+            now_ns,
+        );
         self.client.connections[index as usize].close();
         self.client.retry.push_back((now_ns + RETRY_NS, index));
         if fault.is_full() {
@@ -210,7 +214,7 @@ impl<'a> Worker<'a> {
         }
         self.outcome.faults.add(&fault);
         let after = Duration::from_nanos(now_ns.saturating_sub(self.start_ns));
-        self.outcome.first_fault.get_or_insert(FirstFault { fault, after });
+        self.outcome.first_fault.get_or_insert(FirstConnectionError { fault, after });
     }
 
     /// All that is open on a connection is missed.
@@ -268,7 +272,7 @@ impl<'a> Worker<'a> {
                     break;
                 }
                 if !datagrams {
-                    self.on_fault(index, Fault::Timeout, now_ns);
+                    self.on_fault(index, ConnectionError::Timeout, now_ns);
                     break;
                 }
                 self.client.connections[index as usize].open.pop_front();

@@ -208,7 +208,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Dropped, Fault, Faults, FirstFault, Overdue, Short};
+    use crate::{ConnectionError, ConnectionErrors, Dropped, FirstConnectionError, Overdue, Short};
 
     const CONSTANT: Schedule = Schedule::Constant { rate_per_s: RATE_PER_S };
     const POISSON: Schedule = Schedule::Poisson { rate_per_s: RATE_PER_S, seed: 1 };
@@ -328,7 +328,7 @@ mod tests {
         check(
             |outcome| {
                 outcome.dropped = Dropped { answers: 0, connections: 20_000, late: 0 };
-                outcome.faults = Faults { refused: 500, reset: 8, ..Faults::default() };
+                outcome.faults = ConnectionErrors { refused: 500, reset: 8, ..ConnectionErrors::default() };
             },
             &["20000 were dropped", "nothing listened"],
         );
@@ -341,8 +341,8 @@ mod tests {
         outcome.unexpected.first = Some((200, 12));
         (outcome.missed.expired, outcome.missed.lost) = (4_000, 1_000);
         outcome.faults.refused = 7;
-        let fault = Fault::System(111);
-        outcome.first_fault = Some(FirstFault { fault, after: Duration::from_millis(12) });
+        let fault = ConnectionError::System(111);
+        outcome.first_fault = Some(FirstConnectionError { fault, after: Duration::from_millis(12) });
         let texts =
             [answered_of(&outcome).1, errors(&outcome).text, errors(&good()).text.replace("connection", "")];
         let text = texts[..2].join("; ");
@@ -355,7 +355,7 @@ mod tests {
         outcome.unexpected = crate::Unexpected::default();
         outcome.missed.expired = 19_000;
         assert!(answered_of(&outcome).1.contains("lost on the way"), "{}", answered_of(&outcome).1);
-        outcome.faults = Faults::default();
+        outcome.faults = ConnectionErrors::default();
         outcome.first_fault = None;
         assert_eq!(errors(&outcome).text, "no sockets failed");
     }
@@ -368,10 +368,11 @@ mod tests {
     #[test]
     fn errors_are_told_by_kind() {
         assert_eq!(errors(&good()).passed, Some(true));
-        let first = FirstFault { fault: Fault::Closed, after: Duration::from_millis(2_500) };
+        let first =
+            FirstConnectionError { fault: ConnectionError::Closed, after: Duration::from_millis(2_500) };
         let outcome = Outcome {
             first_fault: Some(first),
-            faults: Faults { closed: 2, reset: 1, ..Faults::default() },
+            faults: ConnectionErrors { closed: 2, reset: 1, ..ConnectionErrors::default() },
             ..good()
         };
         let check = errors(&outcome);
@@ -386,16 +387,20 @@ mod tests {
 
     #[test]
     fn the_most_frequent_error_is_explained() {
-        let kind = |faults: Faults| broken(&Outcome { faults, ..good() });
-        let none = Faults::default();
-        assert!(kind(Faults { refused: 90, reset: 8, ..none }).contains("nothing listened"));
-        assert!(kind(Faults { refused: 8, reset: 5, closed: 5, ..none }).contains("ended connections"));
+        let kind = |faults: ConnectionErrors| broken(&Outcome { faults, ..good() });
+        let none = ConnectionErrors::default();
+        assert!(kind(ConnectionErrors { refused: 90, reset: 8, ..none }).contains("nothing listened"));
         assert!(
-            kind(Faults { malformed: 5, unasked: 5, closed: 9, ..none }).contains("no answer to what was")
+            kind(ConnectionErrors { refused: 8, reset: 5, closed: 5, ..none }).contains("ended connections")
         );
-        assert!(kind(Faults { timeout: 5, ..none }).contains("did not answer in time"));
-        assert!(kind(Faults { other: 5, ..none }).contains("own log"));
-        let longer = Outcome { faults: Faults { unasked: 5, ..none }, protocol: Protocol::Stream, ..good() };
+        assert!(
+            kind(ConnectionErrors { malformed: 5, unasked: 5, closed: 9, ..none })
+                .contains("no answer to what was")
+        );
+        assert!(kind(ConnectionErrors { timeout: 5, ..none }).contains("did not answer in time"));
+        assert!(kind(ConnectionErrors { other: 5, ..none }).contains("own log"));
+        let longer =
+            Outcome { faults: ConnectionErrors { unasked: 5, ..none }, protocol: Protocol::Stream, ..good() };
         assert!(broken(&longer).contains("--response-bytes"));
         assert!(kind(none).contains("took no new connections"));
     }

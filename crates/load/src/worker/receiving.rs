@@ -4,7 +4,7 @@ use linux::clock;
 use rustix::event::epoll::EventFlags;
 
 use super::Worker;
-use crate::Fault;
+use crate::ConnectionError;
 use crate::ask::Reply;
 use crate::client_socket::Received;
 use crate::connection::{Open, Phase};
@@ -99,7 +99,7 @@ impl Worker<'_> {
             let client = &mut *self.client;
             let connection = &mut client.connections[index as usize];
             let Some(open) = connection.open.front().copied() else {
-                self.on_fault(index, Fault::Unasked, now_ns);
+                self.on_fault(index, ConnectionError::Unasked, now_ns);
                 return false;
             };
             let is_head = client.asks.kinds[usize::from(open.kind)].is_head;
@@ -144,11 +144,11 @@ impl Worker<'_> {
                 self.on_response(index, open, response, now_ns);
                 self.reopen(index, now_ns);
             }
-            (Some(_), Ok(None)) => self.on_fault(index, Fault::Closed, now_ns),
+            (Some(_), Ok(None)) => self.on_fault(index, ConnectionError::Closed, now_ns),
             (Some(_), Err(malformed)) => self.on_fault(index, malformed.into(), now_ns),
             // A server may close a connection without open requests; closing before the first answer is a refusal.
             (None, _) if connection.answers > 0 => self.reopen(index, now_ns),
-            (None, _) => self.on_fault(index, Fault::Closed, now_ns),
+            (None, _) => self.on_fault(index, ConnectionError::Closed, now_ns),
         }
     }
 
@@ -168,7 +168,7 @@ impl Worker<'_> {
                 }
                 Ok(None) => return now_ns,
                 // A server may close a connection without open calls.
-                Err(Fault::Closed) if connection.open.is_empty() && connection.answers > 0 => {
+                Err(ConnectionError::Closed) if connection.open.is_empty() && connection.answers > 0 => {
                     self.reopen(index, now_ns);
                     return now_ns;
                 }
