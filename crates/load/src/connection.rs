@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 use crate::ConnectionError;
-use crate::ask::{Asks, Reply};
+use crate::ask::{Asks, ReplyForm};
 use crate::client_socket::{ClientSocket, Received};
 use crate::poller::{Poller, Tag};
 use crate::response::{Learned, Malformed, Parser, Response};
@@ -14,9 +14,9 @@ use crate::target::{Sizes, Target};
 
 /// A request that waits for its answer. Instants are nanoseconds of the run's clock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Open {
+pub(crate) struct OpenRequest {
     pub(crate) intended_ns: u64,
-    /// [`Open::PROMISED`] while its connection is being made.
+    /// [`OpenRequest::PROMISED`] while its connection is being made.
     pub(crate) sent_ns: u64,
     /// Since when its connection had room for it.
     pub(crate) free_ns: u64,
@@ -26,13 +26,13 @@ pub(crate) struct Open {
     pub(crate) kind: u16,
 }
 
-impl Open {
+impl OpenRequest {
     /// Stands for a request that has not been sent.
     pub(crate) const PROMISED: u64 = u64::MAX;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ConnectionState {
     /// There is no socket; it will be tried again.
     Down,
     Connecting,
@@ -56,10 +56,10 @@ enum Reader {
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Option<ClientSocket>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: ConnectionState,
     reader: Reader,
     /// In the order of sending. Never holds more than there is room for, so it never grows.
-    pub(crate) open: VecDeque<Open>,
+    pub(crate) open: VecDeque<OpenRequest>,
     /// Bytes of the open requests that the socket did not take yet: the last ones.
     unsent: usize,
     /// Answers since the socket was made.
@@ -76,16 +76,16 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// At an index of its owner's, with room for a number of open requests.
-    pub(crate) fn new(index: u32, reply: Reply, depth: usize) -> Connection {
+    pub(crate) fn new(index: u32, reply: ReplyForm, depth: usize) -> Connection {
         let reader = match reply {
-            Reply::Http => Reader::Http(Parser::default()),
-            Reply::Stream(whole) => Reader::Stream { got: 0, whole },
-            Reply::Datagram => Reader::Datagram,
-            Reply::Call => Reader::Call,
+            ReplyForm::Http => Reader::Http(Parser::default()),
+            ReplyForm::Stream(whole) => Reader::Stream { got: 0, whole },
+            ReplyForm::Datagram => Reader::Datagram,
+            ReplyForm::Call => Reader::Call,
         };
         Connection {
             socket: None,
-            phase: Phase::Down,
+            phase: ConnectionState::Down,
             reader,
             open: VecDeque::with_capacity(depth),
             unsent: 0,
@@ -107,7 +107,7 @@ impl Connection {
         self.close();
         self.tag = self.tag.next();
         self.socket = Some(ClientSocket::open(target, stamps, poller, self.tag)?);
-        self.phase = Phase::Connecting;
+        self.phase = ConnectionState::Connecting;
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl Connection {
     /// Closes the socket and drops its open requests.
     pub(crate) fn close(&mut self) {
         self.socket = None;
-        self.phase = Phase::Down;
+        self.phase = ConnectionState::Down;
         match &mut self.reader {
             Reader::Http(parser) => parser.reset(),
             Reader::Stream { got, .. } => *got = 0,
@@ -134,7 +134,7 @@ impl Connection {
     pub(crate) fn progress(&mut self) -> Result<bool, ConnectionError> {
         let up = self.socket()?.progress()?;
         if up {
-            self.phase = Phase::Up;
+            self.phase = ConnectionState::Up;
         }
         Ok(up)
     }
@@ -235,7 +235,7 @@ impl Connection {
 
     /// True if the connection is ready for a request: established, no request open, no bytes unread, not closed.
     pub(crate) fn is_clean(&mut self) -> bool {
-        let is_idle = self.phase == Phase::Up && self.open.is_empty();
+        let is_idle = self.phase == ConnectionState::Up && self.open.is_empty();
         is_idle
             && match self.reader {
                 // Leftover datagrams in its socket are recognised by their number and do no harm.
@@ -265,12 +265,12 @@ impl Connection {
 
 /// The last bytes of the open requests.
 fn unsent_bytes<'a>(
-    open: &VecDeque<Open>,
+    open: &VecDeque<OpenRequest>,
     unsent: usize,
     asks: &'a Asks,
     scratch: &'a mut Vec<u8>,
 ) -> &'a [u8] {
-    let bytes_of = |open: &Open| asks.kinds[usize::from(open.kind)].bytes.as_slice();
+    let bytes_of = |open: &OpenRequest| asks.kinds[usize::from(open.kind)].bytes.as_slice();
     let mut covered = 0;
     let mut first = open.len();
     while covered < unsent && first > 0 {

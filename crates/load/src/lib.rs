@@ -78,7 +78,7 @@ pub use pool::Pool;
 pub use run::{Run, Sink, run, run_live, run_logged};
 pub use schedule::Schedule;
 pub use series::{Sample, Series};
-pub use target::{Address, Ask, Expect, Protocol, Request, Sizes, Target, Version};
+pub use target::{Address, Ask, Expect, HttpVersion, Protocol, Request, Sizes, Target};
 pub use thread::ThreadCost;
 pub use tls::{Sessions, Tls, Trust};
 pub use verdict::{CheckedRun, RunVerdict, stolen};

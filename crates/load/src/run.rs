@@ -7,10 +7,10 @@ use std::time::Duration;
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
-use crate::exchange::{Exchange, Log, logs, looks_every};
+use crate::exchange::{Exchange, ExchangeLog, logs, looks_every};
 use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
-use crate::thread::{Placement, Reading, ThreadCost};
+use crate::thread::{ThreadCost, ThreadCounters, ThreadPlacement};
 use crate::wait::{Wait, WaitConditions, Waiting};
 use crate::worker::Worker;
 use crate::{Client, Live, LoadError, Outcome};
@@ -186,7 +186,7 @@ impl<'a> Plan<'a> {
         client: &mut Client,
         place: StartingPlace<'_>,
         live: &Live,
-        log: Option<Log>,
+        log: Option<ExchangeLog>,
     ) -> Result<Option<Outcome>, LoadError> {
         if client.is_fresh() && self.run.when_busy == WhenBusy::Grow {
             return Err(LoadError::Shape(
@@ -195,14 +195,14 @@ impl<'a> Plan<'a> {
         }
         let cpus = self.run.threads.get(index).cloned();
         client.make_ready()?;
-        Placement { cpus: cpus.as_ref(), scheduling: Some(self.run.scheduling) }.take()?;
+        ThreadPlacement { cpus: cpus.as_ref(), scheduling: Some(self.run.scheduling) }.take()?;
         let mut outcome =
             Outcome::of_thread(self.run.schedule.rate_per_s(), client.target.protocol(), client.stamps());
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live, log);
-        let before = Reading::now()?;
+        let before = ThreadCounters::now()?;
         let Some(start_ns) = place.ready() else { return Ok(None) };
         let spun_ns = worker.run(start_ns);
-        outcome.threads.push(ThreadCost { spun_ns, ..before.until(Reading::now()?, cpus) });
+        outcome.threads.push(ThreadCost { spun_ns, ..before.until(ThreadCounters::now()?, cpus) });
         Ok(Some(outcome))
     }
 

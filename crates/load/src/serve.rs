@@ -52,7 +52,7 @@ pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
 pub use listen::{Listen, NoListen};
 pub use work::CPU_TIME;
 
-use crate::thread::Placement;
+use crate::thread::ThreadPlacement;
 use injector::Injector;
 use listen::{Listener, SocketFile};
 use responder::Responder;
@@ -209,7 +209,7 @@ impl Server {
         ends: &(dyn Fn() -> bool + Sync),
     ) -> Result<Served, ServeError> {
         let thread = &self.threads[index];
-        Placement { cpus: thread.cpus.as_ref(), scheduling: None }.take()?;
+        ThreadPlacement { cpus: thread.cpus.as_ref(), scheduling: None }.take()?;
         let injector = Injector::start(&self.config.faults, index, started_ns);
         Ok(Responder::new(&thread.listeners, &self.config, injector)?.run(ends))
     }

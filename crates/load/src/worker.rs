@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use linux::clock;
 
-use crate::connection::{Open, Phase};
-use crate::exchange::{Exchange, Log};
+use crate::connection::{ConnectionState, OpenRequest};
+use crate::exchange::{Exchange, ExchangeLog};
 use crate::order::{Order, WhenBusy};
 use crate::outcome::Reason;
 use crate::poller::EVENTS;
@@ -41,7 +41,7 @@ pub(crate) struct Worker<'a> {
     waiting: Waiting,
     outcome: &'a mut Outcome,
     live: &'a Live,
-    log: Option<Log>,
+    log: Option<ExchangeLog>,
     /// Start and end of the schedule, and all instants below, are those of the clock.
     start_ns: u64,
     end_ns: u64,
@@ -80,7 +80,7 @@ impl<'a> Worker<'a> {
         order: Order,
         outcome: &'a mut Outcome,
         live: &'a Live,
-        log: Option<Log>,
+        log: Option<ExchangeLog>,
     ) -> Worker<'a> {
         client.limit = match (&order.pace, order.when_busy) {
             (Pace::Saturate, _) | (_, WhenBusy::Pipeline) => client.depth(),
@@ -190,10 +190,10 @@ impl<'a> Worker<'a> {
     }
 
     /// A request is not answered, and that is settled.
-    fn miss(&mut self, index: u32, open: Open, reason: Reason, now_ns: u64) {
+    fn miss(&mut self, index: u32, open: OpenRequest, reason: Reason, now_ns: u64) {
         self.open -= 1;
         self.note(Exchange::of(index, open, Exchange::NEVER));
-        let promised = open.sent_ns == Open::PROMISED;
+        let promised = open.sent_ns == OpenRequest::PROMISED;
         self.promised -= usize::from(promised);
         let reason = if promised { Reason::Unsent } else { reason };
         self.outcome.missed.add(reason, now_ns.saturating_sub(open.intended_ns));
@@ -355,11 +355,11 @@ impl<'a> Worker<'a> {
         let mut oldest_ns = None;
         for index in 0..self.client.connections.len() {
             let connection = &self.client.connections[index];
-            let is_silent = connection.phase == Phase::Up && connection.answers == 0;
+            let is_silent = connection.phase == ConnectionState::Up && connection.answers == 0;
             self.outcome.silent += u64::from(is_silent && !connection.open.is_empty());
             for place in 0..connection.open.len() {
                 let open = self.client.connections[index].open[place];
-                if open.sent_ns == Open::PROMISED {
+                if open.sent_ns == OpenRequest::PROMISED {
                     oldest_ns = Some(oldest_ns.unwrap_or(u64::MAX).min(open.intended_ns));
                 } else {
                     let is_stuck = now_ns.saturating_sub(open.sent_ns) > self.outcome.service.max();
@@ -388,7 +388,7 @@ impl<'a> Worker<'a> {
             self.outcome.saturated();
         }
         self.publish();
-        self.outcome.unlogged = self.log.take().map_or(0, Log::close);
+        self.outcome.unlogged = self.log.take().map_or(0, ExchangeLog::close);
         self.client.number += self.ordinal;
         self.client.close_leftovers();
     }

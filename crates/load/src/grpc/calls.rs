@@ -12,7 +12,7 @@ use h2::client::{Connection, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request};
 
-use super::wire::{Turns, Wire};
+use super::wire::{SocketIo, Turns};
 use super::{CONTENT_TYPE, METHOD, OK, PREFIX_BYTES, STATUS_MAX, UNKNOWN, is_whole};
 use crate::ConnectionError;
 use crate::response::Response;
@@ -35,7 +35,7 @@ enum State {
     Open(Box<Open>),
 }
 
-type Open = (SendRequest<Bytes>, Connection<Wire, Bytes>);
+type Open = (SendRequest<Bytes>, Connection<SocketIo, Bytes>);
 
 impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,7 +57,7 @@ impl Calls {
             .enable_push(false)
             .initial_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES);
-        let greeting = async move { builder.handshake(Wire(socket)).await };
+        let greeting = async move { builder.handshake(SocketIo(socket)).await };
         let state = State::Greeting(Box::pin(greeting));
         Ok(Calls { state, turns: Turns::new(), request, call: None, over: None })
     }

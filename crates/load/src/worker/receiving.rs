@@ -5,9 +5,9 @@ use rustix::event::epoll::EventFlags;
 
 use super::Worker;
 use crate::ConnectionError;
-use crate::ask::Reply;
+use crate::ask::ReplyForm;
 use crate::client_socket::Received;
-use crate::connection::{Open, Phase};
+use crate::connection::{ConnectionState, OpenRequest};
 use crate::exchange::Exchange;
 use crate::poller::Ready;
 use crate::response::Response;
@@ -17,9 +17,9 @@ impl Worker<'_> {
     pub(super) fn on_event(&mut self, ready: Ready, now_ns: u64) -> u64 {
         let Some(index) = self.client.tagged(ready.tag) else { return now_ns };
         match self.client.connections[index as usize].phase {
-            Phase::Down => now_ns,
-            Phase::Connecting => self.on_progress(index, ready.flags, now_ns),
-            Phase::Up => self.on_ready(index, ready.flags, now_ns),
+            ConnectionState::Down => now_ns,
+            ConnectionState::Connecting => self.on_progress(index, ready.flags, now_ns),
+            ConnectionState::Up => self.on_ready(index, ready.flags, now_ns),
         }
     }
 
@@ -42,7 +42,7 @@ impl Worker<'_> {
 
     fn on_ready(&mut self, index: u32, flags: EventFlags, now_ns: u64) -> u64 {
         let client = &mut *self.client;
-        if client.asks.reply == Reply::Call {
+        if client.asks.reply == ReplyForm::Call {
             return self.poll_call(index);
         }
         if flags.contains(EventFlags::OUT)
@@ -57,9 +57,9 @@ impl Worker<'_> {
             return now_ns;
         }
         match self.client.asks.reply {
-            Reply::Datagram => self.receive_datagrams(index),
-            Reply::Call => self.poll_call(index),
-            Reply::Http | Reply::Stream(_) => self.receive(index, flags.intersects(ended)),
+            ReplyForm::Datagram => self.receive_datagrams(index),
+            ReplyForm::Call => self.poll_call(index),
+            ReplyForm::Http | ReplyForm::Stream(_) => self.receive(index, flags.intersects(ended)),
         }
     }
 
@@ -215,7 +215,7 @@ impl Worker<'_> {
     }
 
     /// Separates the time on the wire and in the server from the client's own, if packets are time-stamped.
-    fn split(&mut self, index: u32, open: Open, now_ns: u64) {
+    fn split(&mut self, index: u32, open: OpenRequest, now_ns: u64) {
         let Some(split) = &mut self.outcome.split else { return };
         // The first packets may not be stamped yet; and a stamp is of another clock than ours.
         if let Some(wire_ns) = self.client.connections[index as usize].wire_ns()
@@ -227,7 +227,7 @@ impl Worker<'_> {
     }
 
     /// Counts an answer. Whether it is as expected.
-    fn on_response(&mut self, index: u32, open: Open, response: Response, now_ns: u64) -> bool {
+    fn on_response(&mut self, index: u32, open: OpenRequest, response: Response, now_ns: u64) -> bool {
         self.open -= 1;
         let expect = self.client.asks.kinds[usize::from(open.kind)].expect;
         let unexpected = &mut self.outcome.unexpected;

@@ -5,7 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use load::serve::Config;
-use load::{Address, Ask, Client, Expect, LoadError, Pool, Request, Run, Schedule, Target, Version, Wait};
+use load::{
+    Address, Ask, Client, Expect, HttpVersion, LoadError, Pool, Request, Run, Schedule, Target, Wait,
+};
 use rustix::net::sockopt;
 
 use crate::responder::with_server;
@@ -14,7 +16,7 @@ use crate::servers::{self, at, run, serve};
 const FIVE: Expect = Expect { status: 200, body_bytes: Some(5) };
 
 fn target(address: SocketAddr, path: &str, expect: Expect) -> Target {
-    let request = Request { version: Version::Http10, ..Request::get("localhost", path, expect) };
+    let request = Request { version: HttpVersion::Http10, ..Request::get("localhost", path, expect) };
     Target { address: Address::Tcp(address), tls: None, ask: Ask::Http(vec![request.closing()]) }
 }
 
