@@ -63,7 +63,7 @@ pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
 /// The setup of a responder. The default is plain HTTP on a free port of 127.0.0.1, a body of 100 bytes, and no
 /// faults.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct ResponderConfig {
     /// The addresses to listen on, each with its protocol.
     pub listen: Vec<Listen>,
     /// Bytes of the body of `/`, up to [`BODY_BYTES_MAX`].
@@ -99,7 +99,7 @@ pub struct Raw {
 #[derive(Debug)]
 pub struct Server {
     /// With the addresses that were taken.
-    config: Config,
+    config: ResponderConfig,
     threads: Vec<ThreadSetup>,
     _files: Vec<SocketFile>,
 }
@@ -150,7 +150,7 @@ impl Server {
     /// # Errors
     /// If there is no address, one is in use or not this machine's, a size or fault is out of range, or HTTPS is
     /// requested without a certificate.
-    pub fn bind(config: &Config) -> Result<Server, ServeError> {
+    pub fn bind(config: &ResponderConfig) -> Result<Server, ServeError> {
         config.check().map_err(ServeError::Config)?;
         let mut config = config.clone();
         let mut server_files = Vec::new();
@@ -215,7 +215,7 @@ impl Server {
     }
 }
 
-impl Config {
+impl ResponderConfig {
     /// Returns the first error in it.
     fn check(&self) -> Result<(), String> {
         let any = |wanted: fn(&Listen) -> bool| self.listen.iter().any(wanted);
@@ -254,9 +254,9 @@ impl Config {
     }
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for ResponderConfig {
+    fn default() -> ResponderConfig {
+        ResponderConfig {
             listen: vec![Listen::Http((Ipv4Addr::LOCALHOST, 0).into())],
             body_bytes: 100,
             raw: Raw::default(),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use load::serve::Config;
+use load::serve::ResponderConfig;
 use load::{
     Address, Ask, Client, Expect, HttpVersion, LoadError, Pool, Request, Run, Schedule, Target, Wait,
 };
@@ -27,7 +27,7 @@ fn client(target: &Target, connections: usize) -> Client {
 
 #[test]
 fn our_responder_answers_and_closes() {
-    let served = with_server(&Config::default(), |server| {
+    let served = with_server(&ResponderConfig::default(), |server| {
         let expect = Expect { status: 200, body_bytes: Some(100) };
         let target = target(server.addresses()[0], "/100", expect);
         let outcome = run(&mut [client(&target, 4)], &at(500.0, 200));
