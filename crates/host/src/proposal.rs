@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
-use linux::latency::{self, Limit};
+use linux::latency::{self, LatencyLimit};
 use plan::{Kernel, Placed, Plan, Preview, Set, Step, StepError};
 use tune::{Lives, Setting, Site, WantedSetting};
 
@@ -222,12 +222,12 @@ fn new_queues(step: &Step) -> Option<u32> {
 /// Compares a limit on the latency of CPUs with the one in force now.
 fn latency(wanted: &WantedSetting, limit_us: u32) -> Result<SettingOutcome, linux::Error> {
     let old = match latency::limit()? {
-        Limit::Unknown => {
+        LatencyLimit::Unknown => {
             return Ok(SettingOutcome::Impossible("this kernel has no /dev/cpu_dma_latency".to_owned()));
         }
-        Limit::Micros(now) if now <= limit_us => return Ok(SettingOutcome::Already),
-        Limit::Micros(now) => now.to_string(),
-        Limit::None => "no limit".to_owned(),
+        LatencyLimit::Micros(now) if now <= limit_us => return Ok(SettingOutcome::Already),
+        LatencyLimit::Micros(now) => now.to_string(),
+        LatencyLimit::None => "no limit".to_owned(),
     };
     let held = Some((old, limit_us.to_string()));
     Ok(SettingOutcome::Change(Change { wanted: wanted.clone(), steps: Vec::new(), held }))

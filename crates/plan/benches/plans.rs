@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use linux::nft::{self, Datum, Element, Map, Part, Table};
+use linux::nft::{self, Datum, Element, Map, PacketField, Table};
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, VethPeer, Vxlan};
 use plan::{
     Journal, Kernel, Made, Place, Plan, SetLinkMtu, SetLinkUp, Step, StepState, Undone, apply, look, undo,
@@ -222,8 +222,8 @@ const MAP: &str = "ports";
 fn map(place: &Place, _: u32) -> Result<Plan, Failure> {
     let map = Map {
         name: MAP.to_owned(),
-        key: vec![Part::Protocol, Part::Dport],
-        value: vec![Part::Daddr, Part::Dport],
+        key: vec![PacketField::Protocol, PacketField::Dport],
+        value: vec![PacketField::Daddr, PacketField::Dport],
     };
     let table =
         Table { family: nft::Family::Ip, name: TABLE.to_owned(), maps: vec![map], chains: Vec::new() };

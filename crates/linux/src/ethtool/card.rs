@@ -10,7 +10,7 @@ use super::parameter::{
     COALESCE_ADAPTIVE_RX, COALESCE_RX_FRAMES, COALESCE_RX_USECS, COALESCE_TX_USECS, MessagePair, RING_RX,
     RING_RX_MAX, RING_TX, RING_TX_MAX, RINGS,
 };
-use super::{Ethtool, Feature, about};
+use super::{Ethtool, NicFeature, about};
 use crate::IfName;
 use crate::netlink::Attributes;
 
@@ -110,7 +110,7 @@ impl Ethtool {
 
     /// The offloads that the card supports, and whether each is on; empty if the driver does not answer.
     pub fn offloads(&self, link: &IfName) -> BTreeMap<String, bool> {
-        self.look(link, &Feature::MESSAGES, offloads).unwrap_or_default()
+        self.look(link, &NicFeature::MESSAGES, offloads).unwrap_or_default()
     }
 
     fn look<T>(

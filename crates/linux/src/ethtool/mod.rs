@@ -13,7 +13,7 @@ mod ioctl;
 mod parameter;
 
 pub use card::{Channels, Coalescing, Rings};
-pub use feature::Feature;
+pub use feature::NicFeature;
 pub use hash::{FlowType, HashFields, HashKey};
 pub use parameter::NicParameter;
 
@@ -40,7 +40,7 @@ pub struct Ethtool {
 
 /// A setting of a card, and its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Value {
+pub struct NicValue {
     /// What it has now.
     pub now: u32,
     /// The requested value. It differs from the value in force only for an offload that needs another offload which is
@@ -68,7 +68,7 @@ impl Ethtool {
     }
 
     /// Reads a setting; `None` if this card or its driver does not have it.
-    pub fn read(&self, link: &IfName, parameter: NicParameter) -> Result<Option<Value>> {
+    pub fn read(&self, link: &IfName, parameter: NicParameter) -> Result<Option<NicValue>> {
         let what = parameter.messages();
         let asked = self.netlink.call(what.get, &about(link));
         let answers = match asked.map_err(|error| self.failed("read", parameter, link, error)) {

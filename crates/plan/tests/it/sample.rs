@@ -6,7 +6,7 @@ use bpf::forward::{Program, TunnelEnd};
 use ipnet::IpNet;
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::nft::{
-    Base, Chain, ChainKind, Datum, Element, Family, Hook, Map, Match, Part, Rule, Table, Verdict,
+    Base, Chain, ChainKind, Datum, Element, Family, Hook, Map, Match, PacketField, Rule, Statement, Table,
 };
 use linux::qdisc::Tbf;
 use linux::{
@@ -95,16 +95,17 @@ pub(crate) fn table(name: &str) -> Table {
     let postrouting = Base { kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 };
     let from_pods = Match::Saddr { not: false, net: net("10.244.1.0/24") };
     let elsewhere = Match::Daddr { not: true, net: net("10.244.0.0/16") };
-    let masquerade = Rule { matches: vec![from_pods, elsewhere], then: Verdict::Masquerade { random: true } };
+    let masquerade =
+        Rule { matches: vec![from_pods, elsewhere], then: Statement::Masquerade { random: true } };
     let chain = Chain { name: "postrouting".to_owned(), base: Some(postrouting), rules: vec![masquerade] };
     Table { family: Family::Ip, name: name.to_owned(), maps: Vec::new(), chains: vec![chain] }
 }
 
 /// A table with a map and a set.
 fn ports() -> Table {
-    let key = vec![Part::Protocol, Part::Dport];
+    let key = vec![PacketField::Protocol, PacketField::Dport];
     let map = |name: &str, value| Map { name: name.to_owned(), key: key.clone(), value };
-    let maps = vec![map("ports", vec![Part::Daddr, Part::Dport]), map("taken", Vec::new())];
+    let maps = vec![map("ports", vec![PacketField::Daddr, PacketField::Dport]), map("taken", Vec::new())];
     Table { family: Family::Ip, name: "hostgap-ports".to_owned(), maps, chains: Vec::new() }
 }
 

@@ -1,6 +1,6 @@
 //! Network cards, and how the kernel polls them.
 
-use linux::ethtool::{Feature, NicParameter};
+use linux::ethtool::{NicFeature, NicParameter};
 use linux::sysfs::LinkAttribute;
 
 use super::{ETHTOOL, NAPI, OLDEST, SCALING, USUAL, from_to};
@@ -81,7 +81,7 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
         },
         Knob {
             id: "gro",
-            lives: Lives::Nic(&[NicParameter::Feature(Feature::Gro)]),
+            lives: Lives::Nic(&[NicParameter::Feature(NicFeature::Gro)]),
             example: "0",
             default: ByDefault::Driver("1; 0 at veth links"),
             risk: Risk::Medium,
@@ -91,7 +91,7 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
         },
         Knob {
             id: "gso",
-            lives: Lives::Nic(&[NicParameter::Feature(Feature::Gso)]),
+            lives: Lives::Nic(&[NicParameter::Feature(NicFeature::Gso)]),
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
@@ -101,8 +101,8 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
         Knob {
             id: "tso",
             lives: Lives::Nic(&[
-                NicParameter::Feature(Feature::TsoIpv4),
-                NicParameter::Feature(Feature::TsoIpv6),
+                NicParameter::Feature(NicFeature::TsoIpv4),
+                NicParameter::Feature(NicFeature::TsoIpv6),
             ]),
             example: "0",
             default: ByDefault::Driver("1 where the card can"),
@@ -113,7 +113,7 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
         },
         Knob {
             id: "rx_gro_hw",
-            lives: Lives::Nic(&[NicParameter::Feature(Feature::GroHw)]),
+            lives: Lives::Nic(&[NicParameter::Feature(NicFeature::GroHw)]),
             example: "0",
             default: ByDefault::Driver("1 where the card can, or 0"),
             why: "The card merges received segments, which saves CPU time from some 25 Gbit/s on.",
@@ -121,7 +121,7 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
         },
         Knob {
             id: "rx_checksum",
-            lives: Lives::Nic(&[NicParameter::Feature(Feature::RxChecksum)]),
+            lives: Lives::Nic(&[NicParameter::Feature(NicFeature::RxChecksum)]),
             example: "0",
             default: ByDefault::Driver("1 where the card can"),
             risk: Risk::Medium,
