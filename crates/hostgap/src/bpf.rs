@@ -260,7 +260,7 @@ fn known(node: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// The counters of a node's forwarding programs, and of its splicing programs, if it has them.
-type Counted = (Vec<(::bpf::forward::Counter, u64)>, Option<Vec<(::bpf::splice::Counter, u64)>>);
+type Counted = (Vec<(::bpf::forward::Counter, u64)>, Option<Vec<(::bpf::splice::SpliceCounter, u64)>>);
 
 fn counted(node: &str) -> linux::Result<Counted> {
     let folder = ::bpf::pins::folder(node);

@@ -7,7 +7,7 @@ mod evidence;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bpf::late::{Config, Namespace, Programs, Seen, Tracepoint};
+use bpf::late::{LateConfig, LateEvents, LatePrograms, Namespace, Tracepoint};
 use bpf::witness::{Stall, Witness};
 use linux::CpuSet;
 use linux::netns::Netns;
@@ -31,7 +31,7 @@ const VISITS: usize = 8;
 
 /// What is reported. Half of the answers of a fast path take longer than the first, but a cause has to explain most of
 /// an answer's time beyond p99, which is several times as long.
-const CONFIG: Config = Config {
+const CONFIG: LateConfig = LateConfig {
     server_port: SERVER_PORT,
     wait: Duration::from_micros(30),
     softirq: Duration::from_micros(50),
@@ -58,7 +58,7 @@ pub(crate) fn possible(kind: WorkloadKind, cpus: &CpuSet) -> Result<(), LabError
             "it is for workloads whose connections stay and carry one request at a time: http, grpc, tcp-rr";
         return Err(LabError::Experiment { what: "why_late".to_owned(), why: why.to_owned() });
     }
-    Programs::load(&CONFIG)?;
+    LatePrograms::load(&CONFIG)?;
     Witness::new(cpus, FINE)?;
     Ok(())
 }
@@ -79,7 +79,7 @@ struct Course {
 
 /// What stays the same for all slices.
 struct Watch<'a> {
-    programs: Programs,
+    programs: LatePrograms,
     witness: Witness,
     reasons: BTreeMap<u32, String>,
     method: &'a Method,
@@ -110,7 +110,7 @@ pub(crate) fn late(
     tell: &mut dyn FnMut(Event),
 ) -> Result<Option<Vec<Late>>, LabError> {
     let watch = Watch {
-        programs: Programs::load(&CONFIG)?,
+        programs: LatePrograms::load(&CONFIG)?,
         witness: Witness::new(&method.cpus.all(), FINE)?,
         reasons: bpf::late::drop_reasons()?.into_iter().collect(),
         method,
@@ -188,7 +188,7 @@ impl Watch<'_> {
         let outcome = run_with_log(built, self.method, load, slice, &mut log)?;
         self.witness.stop()?;
         let seen = watching.end()?;
-        let mut stood = bpf::witness::Seen::default();
+        let mut stood = bpf::witness::StallReport::default();
         self.witness.look(&mut stood)?;
         self.check(built, load, &outcome)?;
         course.watched.add(&outcome.response).expect("all histograms have the same bounds");
@@ -243,7 +243,7 @@ impl Course {
         }
     }
 
-    fn take(&mut self, answers: Vec<Answer>, seen: &Seen, stalls: &[Stall], watch: &Watch<'_>) {
+    fn take(&mut self, answers: Vec<Answer>, seen: &LateEvents, stalls: &[Stall], watch: &Watch<'_>) {
         count(seen, &mut self.late.retransmitted);
         count_drops(seen, &watch.reasons, &mut self.late.drops);
         self.late.lost_events += seen.lost;

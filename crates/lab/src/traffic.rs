@@ -101,7 +101,7 @@ impl Traffic {
                 Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => 0,
                 counters => counters?
                     .into_iter()
-                    .find(|(counter, _)| *counter == bpf::splice::Counter::Messages)
+                    .find(|(counter, _)| *counter == bpf::splice::SpliceCounter::Messages)
                     .map_or(0, |(_, count)| count),
             };
             self.spliced.insert(splice.node.clone(), messages);

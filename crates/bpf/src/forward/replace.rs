@@ -17,7 +17,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapInfo, MapType, OpenMap};
 use linux::{Error, Netlink, Result};
 
 use super::skeleton::types::size;
-use super::{Config, Program, prefixes};
+use super::{NodeConfig, Program, prefixes};
 use crate::{attach, ffi, pins, splice};
 
 /// The format of the maps that [`super::load`] makes. `forward.h` has the list of all.
@@ -61,7 +61,7 @@ pub struct Replaced {
 /// Nothing is loaded in the folder, or a splice ([`crate::splice`]) as well; its maps are of a newer format, or a map is of another form than ours and cannot be
 /// emptied; the kernel refuses a program. Until then nothing is changed. Afterwards the kernel may still refuse to
 /// attach a program or to pin it.
-pub fn replace(folder: &Path, config: &Config) -> Result<Replaced> {
+pub fn replace(folder: &Path, config: &NodeConfig) -> Result<Replaced> {
     let _alone = pins::alone(folder)?;
     ffi::listen();
     let failed = |error: libbpf_rs::Error| ffi::failed(attempted(folder), &error);

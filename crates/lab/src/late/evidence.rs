@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bpf::late::{Event, Retransmission, Seen, Side, What};
+use bpf::late::{LateEvent, LateEvents, Retransmission, Side, What};
 use record::Retransmitted;
 
 use super::cause::Answer;
@@ -87,10 +87,14 @@ impl Stages {
 impl Evidence {
     /// From the kernel's events, on the CPUs of the nodes. `lost` says of a reason whether a packet that is dropped for
     /// it was meant to arrive.
-    pub(crate) fn of(seen: &Seen, is_ours: impl Fn(u16) -> bool, lost: impl Fn(u32) -> bool) -> Evidence {
+    pub(crate) fn of(
+        seen: &LateEvents,
+        is_ours: impl Fn(u16) -> bool,
+        lost: impl Fn(u32) -> bool,
+    ) -> Evidence {
         let mut evidence = Evidence::default();
         for event in &seen.events {
-            let Event { from_ns, until_ns, cpu, .. } = *event;
+            let LateEvent { from_ns, until_ns, cpu, .. } = *event;
             let interval = Interval { cpu, from_ns, until_ns };
             match event.what {
                 What::Waited(Side::Server) => evidence.server_waits.push(interval),
@@ -129,7 +133,7 @@ impl Evidence {
 }
 
 /// Counts segments that were sent again.
-pub(crate) fn count(seen: &Seen, total: &mut Retransmitted) {
+pub(crate) fn count(seen: &LateEvents, total: &mut Retransmitted) {
     for event in &seen.events {
         let What::Retransmitted(why) = event.what else { continue };
         match why {
@@ -141,7 +145,11 @@ pub(crate) fn count(seen: &Seen, total: &mut Retransmitted) {
 }
 
 /// Counts dropped packets by the names of their reasons.
-pub(crate) fn count_drops(seen: &Seen, names: &BTreeMap<u32, String>, total: &mut BTreeMap<String, u64>) {
+pub(crate) fn count_drops(
+    seen: &LateEvents,
+    names: &BTreeMap<u32, String>,
+    total: &mut BTreeMap<String, u64>,
+) {
     for event in &seen.events {
         let What::Dropped(reason) = event.what else { continue };
         let name = names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason}"));
@@ -164,6 +172,6 @@ fn kind(why: Retransmission) -> Kind {
 }
 
 /// The client's port of an event on a connection.
-fn port(event: &Event) -> u16 {
+fn port(event: &LateEvent) -> u16 {
     if event.local_port == SERVER_PORT { event.remote_port } else { event.local_port }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bpf::forward::{self, Config, TunnelEnd};
+use bpf::forward::{self, NodeConfig, TunnelEnd};
 use bpf::{Attached, pins};
 
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
@@ -104,8 +104,8 @@ pub fn replace_programs(
     Ok(kernel.at(place)?.netns.run(|| forward::replace(&programs.folder(), &config))??)
 }
 
-fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<Config, StepError> {
-    Ok(Config {
+fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<NodeConfig, StepError> {
+    Ok(NodeConfig {
         wire: existing(kernel, place, &programs.wire)?.index,
         mtu: programs.mtu,
         gateway: programs.gateway,
