@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use datapath::{DataPath, Enters, Part};
+use datapath::{DataPath, Enters, SocketRole};
 use linux::features::{Facts, Feature};
 use record::{Candidate, Side, Underlay, Ways};
 use tune::Settings;
@@ -133,8 +133,8 @@ impl Contender {
 fn alone(path: &DataPath, in_container: Side) -> Result<String, LabError> {
     let (part, other) = match in_container {
         Side::Both => return Ok(path.stands_for.to_owned()),
-        Side::Client => (Part::Client, "server"),
-        Side::Server => (Part::Server, "client"),
+        Side::Client => (SocketRole::Client, "server"),
+        Side::Server => (SocketRole::Server, "client"),
     };
     path.alone(part)?;
     Ok(format!("{}; the {other} is on its node without a container", path.stands_for))

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use datapath::{Family, Part};
+use datapath::{Family, SocketRole};
 use ipnet::IpNet;
 use plan::{Journal, Kernel};
 
@@ -76,7 +76,7 @@ impl BuiltTopology {
             candidate: &self.name,
             netns: &self.topology.server,
             families: self.topology.shape.families,
-            cgroup: self.group(Part::Server)?,
+            cgroup: self.group(SocketRole::Server)?,
             cpus: &self.topology.shape.cpus.server,
             dir: &self.dir,
             scheduling: staffing.scheduling,

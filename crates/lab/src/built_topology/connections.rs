@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use datapath::Part;
+use datapath::SocketRole;
 use load::{Address, Client, LoadError, Pool, Run, Schedule, Target};
 
 use super::BuiltTopology;
@@ -24,7 +24,7 @@ impl BuiltTopology {
         let target = self.target(body_bytes);
         let cpus = self.topology.shape.cpus.client.len();
         let threads = u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, connections);
-        let inside = self.inside(Part::Client)?;
+        let inside = self.inside(SocketRole::Client)?;
         let deadline = Instant::now() + self.ready_limit() + CONNECT_LIMIT * connections;
         let mut clients = Vec::new();
         for thread in 0..threads {

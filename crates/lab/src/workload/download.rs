@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use datapath::Part;
+use datapath::SocketRole;
 use load::download::{self, Downloaded};
 use record::{Carried, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
@@ -45,7 +45,7 @@ impl Workload for Download {
             threads: method.cpus.each_client(),
             scheduling: method.scheduling,
         };
-        let (target, inside) = (built.target(load.body_bytes), built.inside(Part::Client)?);
+        let (target, inside) = (built.target(load.body_bytes), built.inside(SocketRole::Client)?);
         let before = Snapshot::take(&built.topology)?;
         let downloaded = download::download(&target, &order, &inside.0);
         let usage = Snapshot::take(&built.topology)?.since(&before, &method.cpus);

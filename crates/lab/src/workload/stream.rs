@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use datapath::Part;
+use datapath::SocketRole;
 use load::stream::{self, Carries, Delivered, Flow, Receiver, Sender};
 use load::{LoadError, ThreadCost};
 use record::{Carried, Latencies, Load, Packets, TrialRecord, Void};
@@ -117,7 +117,7 @@ fn run(
 ) -> Result<Delivered, LabError> {
     let to = built.topology.address;
     let receiver = receive(built, flow)?;
-    let sender = built.inside(Part::Client)?.run(|| match flow.carries {
+    let sender = built.inside(SocketRole::Client)?.run(|| match flow.carries {
         Carries::Segments { .. } => Sender::segments(to, flows as usize, CONNECT),
         Carries::Datagrams { .. } => Sender::datagrams(to, flows as usize),
     })?;
@@ -139,7 +139,7 @@ fn receive(built: &BuiltTopology, flow: &Flow) -> Result<Receiver, LabError> {
     let threads = flow.receiver_cpus.len();
     let deadline = Instant::now() + FREED;
     loop {
-        let receiver = built.inside(Part::Server)?.run(|| match flow.carries {
+        let receiver = built.inside(SocketRole::Server)?.run(|| match flow.carries {
             Carries::Segments { .. } => Receiver::segments(listen),
             Carries::Datagrams { .. } => Receiver::datagrams(listen, threads),
         })?;

@@ -16,7 +16,7 @@ use crate::standing::{left, shape, staffing};
 
 /// The sides of a data path that can be alone in a container.
 pub(crate) fn sides(path: &datapath::DataPath) -> Vec<Side> {
-    let parts = [(Side::Client, datapath::Part::Client), (Side::Server, datapath::Part::Server)];
+    let parts = [(Side::Client, datapath::SocketRole::Client), (Side::Server, datapath::SocketRole::Server)];
     parts.into_iter().filter(|(_, part)| path.alone(*part).is_ok()).map(|(side, _)| side).collect()
 }
 
