@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use plan::Unit;
 use record::{Load, SearchBlock, SearchVisit, TrialRecord};
 use stats::Random;
-use stats::search::{Answer, Arm, Found, Response, Rules, Space, Stage, Trials, Unfit};
+use stats::search::{Arm, Response, Rules, SearchConclusion, SearchResult, Space, Stage, Trials, Unfit};
 
 use super::factors::Factors;
 use super::objective::{Figure, Reading};
@@ -109,12 +109,12 @@ const LONGER: u32 = 3;
 impl Blocks<'_> {
     /// Searches. Where visits scatter by too much for that, it is tried again with longer ones, as long as calibrations
     /// take no more than a third of the budget.
-    pub(super) fn search(&mut self, space: &Space, rules: &Rules) -> Result<Found, Halt> {
+    pub(super) fn search(&mut self, space: &Space, rules: &Rules) -> Result<SearchResult, Halt> {
         loop {
             let found = stats::search::search(space, rules, self)?;
             let longer = self.slices * LONGER;
             let affordable = 3 * (self.started.elapsed() + self.spent_on(longer)) < self.sought.budget;
-            let noisy = matches!(found.answer, Answer::Unfit(Unfit::Noisy { .. }));
+            let noisy = matches!(found.answer, SearchConclusion::Unfit(Unfit::Noisy { .. }));
             if !noisy || longer > SLICES_MAX || !affordable {
                 return Ok(found);
             }
@@ -128,7 +128,7 @@ impl Blocks<'_> {
     }
 
     /// The record with its answer.
-    pub(super) fn answered(mut self, found: &Found) -> record::Search {
+    pub(super) fn answered(mut self, found: &SearchResult) -> record::Search {
         let visit_s = self.visit_s();
         self.record.answer = Some(summary::answer(found, self.sought, &self.factors, &self.record, visit_s));
         self.record

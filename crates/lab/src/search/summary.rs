@@ -1,7 +1,7 @@
 //! The results of a search as fields and sentences of its record.
 
 use record::{SearchAnswer, SearchArm, SearchRatio, SearchStage, SearchVerdict, Tuning};
-use stats::search::{Answer, Arm, Effect, Found, Nothing, Stage, StageName, Unfit};
+use stats::search::{Arm, Effect, Nothing, SearchConclusion, SearchResult, Stage, StageName, Unfit};
 
 use super::Sought;
 use super::factors::Factors;
@@ -28,7 +28,7 @@ pub(super) fn stage(stage: &Stage, objective: Figure, factors: &Factors) -> Sear
 
 /// The answer for the record. `visit_s` is what a visit took here.
 pub(super) fn answer(
-    found: &Found,
+    found: &SearchResult,
     sought: &Sought,
     factors: &Factors,
     record: &record::Search,
@@ -54,10 +54,10 @@ pub(super) fn answer(
         told.collect::<Vec<_>>().join(" and ")
     };
     match &found.answer {
-        Answer::Unfit(unfit) => {
+        SearchConclusion::Unfit(unfit) => {
             SearchAnswer { why: unfit_told(unfit, name, sought, high, (visit_s, record)), ..empty }
         }
-        Answer::Nothing(nothing) => {
+        SearchConclusion::Nothing(nothing) => {
             let (arm, effect) = match nothing {
                 Nothing::NoneBetter => (Arm::default(), None),
                 Nothing::Broke { arm, .. } | Nothing::Untold { arm } => (arm.clone(), None),
@@ -76,7 +76,7 @@ pub(super) fn answer(
                 ..empty
             }
         }
-        Answer::Better { arm, effect, harms, dropped, ablated } => {
+        SearchConclusion::Better { arm, effect, harms, dropped, ablated } => {
             let worse = |(guard, harm): (&Figure, &Option<Effect>)| {
                 // Harm is a gain with the opposite sign.
                 harm.map(|harm| ratio(Effect { ln: -harm.ln, ..harm }, guard.is_better_high()))
