@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use record::{Metric, Published, Race, Rate};
 use stats::{Random, Resamples, Spread};
-use verdict::{Cells, Part, noise_floor};
+use verdict::{Cells, Participation, noise_floor};
 
 use super::measured::Ours;
 use super::rates::UNITS_MAX;
@@ -177,7 +177,7 @@ impl Source<'_> {
     /// The ratio of our figures of two candidates.
     fn ratio(&mut self, entrants: [usize; 2], load: usize, metric: Metric) -> Option<Ratio> {
         let spread = self.spread(entrants, load, metric)?;
-        let alphas = entrants.map(|entrant| self.cells.part(entrant, load)).map(Part::alpha);
+        let alphas = entrants.map(|entrant| self.cells.part(entrant, load)).map(Participation::alpha);
         let interval = spread.interval(alphas[0].min(alphas[1]));
         Some(Ratio { value: interval.value, low: interval.low, high: interval.high })
     }
