@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// What became of a test; of two lanes' verdicts the greater counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub(crate) enum TestOutcome {
     /// It could not run, for this reason.
     Skipped(String),
     /// It ran and passed.
@@ -16,7 +16,7 @@ pub(crate) enum Verdict {
 /// Every test once, by suite and name.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    tests: BTreeMap<(String, String), Verdict>,
+    tests: BTreeMap<(String, String), TestOutcome>,
 }
 
 /// How many tests ended how.
@@ -29,7 +29,7 @@ pub(crate) struct Counts {
 
 impl Ledger {
     /// Enters a verdict. A pass in one lane makes up for a skip in another, and a failure anywhere stays.
-    pub(crate) fn enter(&mut self, suite: &str, test: &str, verdict: Verdict) {
+    pub(crate) fn enter(&mut self, suite: &str, test: &str, verdict: TestOutcome) {
         let slot = self.tests.entry((suite.to_owned(), test.to_owned())).or_insert_with(|| verdict.clone());
         if verdict > *slot {
             *slot = verdict;
@@ -44,23 +44,23 @@ impl Ledger {
     /// Whether a test could not run in any lane so far.
     pub(crate) fn is_skipped(&self, suite: &str, test: &str) -> bool {
         let verdict = self.tests.get(&(suite.to_owned(), test.to_owned()));
-        matches!(verdict, Some(Verdict::Skipped(_)))
+        matches!(verdict, Some(TestOutcome::Skipped(_)))
     }
 
     /// The tests that ran nowhere, as lines.
     pub(crate) fn skipped(&self) -> Vec<String> {
         self.lines(|verdict| match verdict {
-            Verdict::Skipped(reason) => Some(format!(": {reason}")),
-            Verdict::Passed | Verdict::Failed => None,
+            TestOutcome::Skipped(reason) => Some(format!(": {reason}")),
+            TestOutcome::Passed | TestOutcome::Failed => None,
         })
     }
 
     /// The tests that failed, as lines.
     pub(crate) fn failed(&self) -> Vec<String> {
-        self.lines(|verdict| (*verdict == Verdict::Failed).then(String::new))
+        self.lines(|verdict| (*verdict == TestOutcome::Failed).then(String::new))
     }
 
-    fn lines(&self, tail: impl Fn(&Verdict) -> Option<String>) -> Vec<String> {
+    fn lines(&self, tail: impl Fn(&TestOutcome) -> Option<String>) -> Vec<String> {
         let lines = self.tests.iter();
         lines
             .filter_map(|((suite, test), verdict)| Some(format!("{suite} {test}{}", tail(verdict)?)))
@@ -69,13 +69,13 @@ impl Ledger {
 }
 
 /// The number of tests for each verdict.
-pub(crate) fn count<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Counts {
+pub(crate) fn count<'a>(verdicts: impl Iterator<Item = &'a TestOutcome>) -> Counts {
     let mut counts = Counts::default();
     for verdict in verdicts {
         match verdict {
-            Verdict::Skipped(_) => counts.skipped += 1,
-            Verdict::Passed => counts.passed += 1,
-            Verdict::Failed => counts.failed += 1,
+            TestOutcome::Skipped(_) => counts.skipped += 1,
+            TestOutcome::Passed => counts.passed += 1,
+            TestOutcome::Failed => counts.failed += 1,
         }
     }
     counts
@@ -99,12 +99,12 @@ impl std::fmt::Display for Counts {
 mod tests {
     use super::*;
 
-    fn skipped() -> Verdict {
-        Verdict::Skipped("no ipvlan".into())
+    fn skipped() -> TestOutcome {
+        TestOutcome::Skipped("no ipvlan".into())
     }
 
     #[track_caller]
-    fn check(native: &Verdict, guest: &Verdict, expected: (usize, usize, usize)) {
+    fn check(native: &TestOutcome, guest: &TestOutcome, expected: (usize, usize, usize)) {
         for (first, second) in [(native, guest), (guest, native)] {
             let mut ledger = Ledger::default();
             ledger.enter("plan it", "a", first.clone());
@@ -116,18 +116,18 @@ mod tests {
 
     #[test]
     fn lanes_are_one_verdict() {
-        check(&skipped(), &Verdict::Passed, (1, 0, 0));
-        check(&skipped(), &Verdict::Failed, (0, 1, 0));
+        check(&skipped(), &TestOutcome::Passed, (1, 0, 0));
+        check(&skipped(), &TestOutcome::Failed, (0, 1, 0));
         check(&skipped(), &skipped(), (0, 0, 1));
-        check(&Verdict::Passed, &Verdict::Failed, (0, 1, 0));
-        check(&Verdict::Passed, &Verdict::Passed, (1, 0, 0));
+        check(&TestOutcome::Passed, &TestOutcome::Failed, (0, 1, 0));
+        check(&TestOutcome::Passed, &TestOutcome::Passed, (1, 0, 0));
     }
 
     #[test]
     fn reasons_and_failures_are_listed() {
         let mut ledger = Ledger::default();
         ledger.enter("plan it", "a", skipped());
-        ledger.enter("plan it", "b", Verdict::Failed);
+        ledger.enter("plan it", "b", TestOutcome::Failed);
         assert_eq!(ledger.skipped(), ["plan it a: no ipvlan"]);
         assert_eq!(ledger.failed(), ["plan it b"]);
         assert_eq!(ledger.counts().to_string(), "0 passed, 1 failed, 1 skipped");

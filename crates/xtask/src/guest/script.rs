@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::lane::{Ended, Lane};
+use crate::lane::{FinishedTest, Lane};
 use crate::libtest::{self, Test};
 
 /// For one test; emulation is about ten times slower than the machine.
@@ -57,7 +57,7 @@ fn run() -> String {
 }
 
 /// The guest's stdout, taken apart while it comes.
-pub(super) struct Log<'a> {
+pub(super) struct GuestOutput<'a> {
     /// The tests that have not ended; the first is running.
     tests: std::slice::Iter<'a, Test<'a>>,
     lane: &'a Lane<'a>,
@@ -67,7 +67,7 @@ pub(super) struct Log<'a> {
     since: Instant,
 }
 
-impl<'a> Log<'a> {
+impl<'a> GuestOutput<'a> {
     pub(super) fn new(tests: &'a [Test<'a>], lane: &'a Lane<'a>) -> Self {
         let (output, skips) = (String::new(), String::new());
         Self { tests: tests.iter(), lane, line: Vec::new(), output, skips, since: Instant::now() }
@@ -111,7 +111,7 @@ impl<'a> Log<'a> {
         let verdict = libtest::verdict(status, &self.output, &self.skips);
         let time = self.since.elapsed();
         let output = format!("{}{}", self.output, libtest::ending(status, time, TEST_TIME_MAX));
-        self.lane.enter(test, Ended { verdict, time, output });
+        self.lane.enter(test, FinishedTest { verdict, time, output });
     }
 
     /// Which test was running when the guest ended, with its last line; `None` if all have ended.
@@ -129,10 +129,15 @@ mod tests {
 
     use super::*;
     use crate::ledger::{Counts, Ledger};
-    use crate::suite::{Kind, Suite};
+    use crate::suite::{Suite, TestKind};
 
     fn suite(package: &str, binary: &str) -> Suite {
-        Suite { package: package.into(), kind: Kind::Integration, binary: binary.into(), folder: "/".into() }
+        Suite {
+            package: package.into(),
+            kind: TestKind::Integration,
+            binary: binary.into(),
+            folder: "/".into(),
+        }
     }
 
     /// The script is run by the shell, over programs that stand for test binaries, and its output is read back.
@@ -159,7 +164,7 @@ mod tests {
 
         let ledger = Mutex::new(Ledger::default());
         let lane = Lane::new("guest", &tests, &ledger);
-        let mut log = Log::new(&tests, &lane);
+        let mut log = GuestOutput::new(&tests, &lane);
         for piece in output.stdout.chunks(7) {
             log.feed(piece);
         }
@@ -179,7 +184,7 @@ mod tests {
             [(&plan, "a"), (&lab, "b"), (&lab, "c")].map(|(suite, name)| Test { suite, name: name.into() });
         let ledger = Mutex::new(Ledger::default());
         let lane = Lane::new("guest", &tests, &ledger);
-        let mut log = Log::new(&tests, &lane);
+        let mut log = GuestOutput::new(&tests, &lane);
         log.feed(format!("{MARK} begin\n\ntest result: ok. 1 passed\n{MARK} end 0\n").as_bytes());
         log.feed(format!("{MARK} begin\nrunning 1 test\ntest b ...\n").as_bytes());
         let message = log.unfinished().unwrap();
