@@ -227,7 +227,7 @@ fn finish(
 ) -> anyhow::Result<ExitCode> {
     let record = dir.join(RECORD);
     let page = dir.join(report::PAGE);
-    let rounds = ::record::Race::read(&record).map_or(0, |race| race.rounds.len());
+    let rounds = ::record::RaceRecord::read(&record).map_or(0, |race| race.rounds.len());
     let mut render = || {
         let summary = report::render(&record, &page)?;
         let valid = counts(&summary);

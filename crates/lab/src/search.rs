@@ -130,7 +130,7 @@ impl Search {
 
     /// Runs it. Whatever happens, what was built is taken down and what was found is in the record file. The record is
     /// without an answer if the search was asked to stop, and there is none if that was before it began.
-    pub fn run(self, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<record::Search>, LabError> {
+    pub fn run(self, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<record::SearchRecord>, LabError> {
         let (home, stop) = (self.race.home.clone(), Arc::clone(&self.race.settings.stop));
         in_turn(&home, &stop, tell, |claim, tell| self.recorded(claim, tell))
     }
@@ -140,7 +140,7 @@ impl Search {
         mut self,
         claim: &Unit,
         tell: &mut dyn FnMut(SearchEvent),
-    ) -> Result<record::Search, LabError> {
+    ) -> Result<record::SearchRecord, LabError> {
         let started = Instant::now();
         for (option, _) in self.factors.options.iter().filter(|(option, _)| !option.unmet.is_empty()) {
             tell(SearchEvent::CannotSet(option.clone()));
@@ -195,9 +195,9 @@ impl Search {
     }
 
     /// What is known before the first packet.
-    fn header(&self) -> Result<record::Search, LabError> {
+    fn header(&self) -> Result<record::SearchRecord, LabError> {
         let Race { experiment, settings, method, seed, .. } = &self.race;
-        Ok(record::Search {
+        Ok(record::SearchRecord {
             schema: record::SCHEMA,
             hostgap: env!("CARGO_PKG_VERSION").to_owned(),
             started_unix_s: linux::clock::unix_s(),

@@ -39,12 +39,12 @@ pub use profile::Profile;
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
 pub use quick::Quick;
 pub use race::{
-    Broken, Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round, Witness, WitnessCost,
+    Broken, Capacity, End, Entrant, Header, Line, Load, Machine, RaceRecord, Round, Witness, WitnessCost,
 };
 pub use rate::{Rate, RateError};
 pub use search::{
-    Search, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchStage, SearchVerdict,
-    SearchVisit,
+    SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchRecord, SearchStage,
+    SearchVerdict, SearchVisit,
 };
 pub use spelling::{did_you_mean, nearest};
 pub use statistic::{Statistic, StatisticError};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hdrhistogram::Histogram as Hdr;
-use record::{Counters, CpuTime, Histogram, Leaving, Measure, Race, TrialRecord, Until};
+use record::{Counters, CpuTime, Histogram, Leaving, Measure, RaceRecord, TrialRecord, Until};
 use stats::{Columns, Interval, Level, Random, Resamples, Sparse, Spread};
 
 /// The unit of resampling.
@@ -28,7 +28,7 @@ pub struct ResamplingUnits {
 
 impl ResamplingUnits {
     /// Builds where there are several, else rounds.
-    pub fn of(race: &Race) -> ResamplingUnits {
+    pub fn of(race: &RaceRecord) -> ResamplingUnits {
         let builds = ResamplingUnits::builds(race);
         if builds.len() < 2 {
             let count = race.rounds.len();
@@ -40,7 +40,7 @@ impl ResamplingUnits {
     }
 
     /// The builds that the record has rounds of.
-    pub fn builds(race: &Race) -> Vec<u32> {
+    pub fn builds(race: &RaceRecord) -> Vec<u32> {
         let builds: BTreeSet<u32> = race.rounds.iter().map(|round| round.build).collect();
         builds.into_iter().collect()
     }
@@ -132,7 +132,7 @@ pub struct Cells<'a> {
 
 impl<'a> Cells<'a> {
     /// Of all trials of a race.
-    pub fn of(race: &'a Race, units: &ResamplingUnits) -> Cells<'a> {
+    pub fn of(race: &'a RaceRecord, units: &ResamplingUnits) -> Cells<'a> {
         let (entrants, loads) = (race.header.entrants.len(), race.loads.len());
         let mut trials: Vec<Vec<Tried<'_>>> = vec![vec![]; entrants * loads];
         for (round, unit) in race.rounds.iter().zip(&units.of_round) {
@@ -190,7 +190,7 @@ impl<'a> Cells<'a> {
 }
 
 /// The level at which a candidate is judged. It is that of a look only if what the look saw made it leave.
-fn level(race: &Race, entrant: usize, load: usize) -> Level {
+fn level(race: &RaceRecord, entrant: usize, load: usize) -> Level {
     match (race.header.experiment.until, race.left(entrant, load)) {
         (None, _) => Level::Whole,
         (Some(_), Some((look, Leaving::Different))) => Level::Early { look: look.number },

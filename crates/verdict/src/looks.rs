@@ -1,12 +1,12 @@
 //! Looks at a race that runs: what is decided and may leave.
 
-use record::{Leaving, Left, Look, Race, Statistic, Until};
+use record::{Leaving, Left, Look, RaceRecord, Statistic, Until};
 use stats::{Level, PRECISE_FROM, look_due};
 
 use crate::{Cells, Comparisons, Participation, ResamplingUnits};
 
 /// The look that is due after the builds that a race has, with what leaves at it; `None` if none is due.
-pub fn look(race: &Race) -> Option<Look> {
+pub fn look(race: &RaceRecord) -> Option<Look> {
     let until = race.header.experiment.until?;
     let builds = ResamplingUnits::builds(race).len() as u32;
     let number = look_due(builds)?;
@@ -22,7 +22,7 @@ pub fn look(race: &Race) -> Option<Look> {
 }
 
 /// The look at the end: all that is left leaves undecided.
-pub fn last_look(race: &Race) -> Look {
+pub fn last_look(race: &RaceRecord) -> Look {
     let number = race.looks.last().map_or(0, |look| look.number) + 1;
     let builds = ResamplingUnits::builds(race).len() as u32;
     let left = |(entrant, load)| Left { entrant, load, why: Leaving::Ended };
@@ -31,7 +31,7 @@ pub fn last_look(race: &Race) -> Look {
 }
 
 /// The contenders that race on, each with its load. Where there are none at all it is the control that is to be known.
-pub fn undecided(race: &Race) -> Vec<(usize, usize)> {
+pub fn undecided(race: &RaceRecord) -> Vec<(usize, usize)> {
     let entrants = race.header.entrants.iter().enumerate();
     let racing = |entrant: usize| race.broke(entrant).is_none();
     let contenders: Vec<usize> = entrants

@@ -126,7 +126,7 @@ fn search(
     sought: Sought,
     settings: Settings,
     facts: &linux::features::Facts,
-) -> Result<Option<::record::Search>, LabError> {
+) -> Result<Option<::record::SearchRecord>, LabError> {
     let search = Search::prepare(experiment, sought, settings, facts, Home::of_this_machine())?;
     let mut teller = progress::SearchProgress::new();
     let found = search.run(&mut |event| teller.tell(&event));
@@ -135,7 +135,7 @@ fn search(
 }
 
 /// Prints the result and returns how the search ended.
-fn finish(found: Option<::record::Search>, args: &Args, dir: &Path) -> anyhow::Result<ExitCode> {
+fn finish(found: Option<::record::SearchRecord>, args: &Args, dir: &Path) -> anyhow::Result<ExitCode> {
     let Some(record) = found else {
         speak::aside("interrupted before the search began");
         return Ok(ExitCode::from(exit::INTERRUPTED));

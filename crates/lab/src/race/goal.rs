@@ -26,7 +26,7 @@ pub(super) enum Goal {
 #[derive(Debug)]
 pub(super) struct Pursuit {
     /// All that is in its record so far.
-    race: record::Race,
+    race: record::RaceRecord,
     /// Candidates with loads that race on. Reference and control are beside them at each of these loads.
     undecided: BTreeSet<(usize, usize)>,
     budget: Duration,
@@ -43,7 +43,7 @@ impl Goal {
         if experiment.until.is_none() {
             return Goal::Rounds { rounds: experiment.rounds, builds: experiment.builds };
         }
-        let race = record::Race {
+        let race = record::RaceRecord {
             header: header.clone(),
             capacities: vec![],
             loads: vec![],

@@ -36,7 +36,7 @@ pub(super) struct Blocks<'a> {
     /// When the search began.
     pub(super) started: Instant,
     /// Everything seen so far.
-    pub(super) record: record::Search,
+    pub(super) record: record::SearchRecord,
     pub(super) tell: &'a mut dyn FnMut(SearchEvent),
     /// Of the order of building and visiting.
     pub(super) random: Random,
@@ -128,7 +128,7 @@ impl Blocks<'_> {
     }
 
     /// The record with its answer.
-    pub(super) fn answered(mut self, found: &SearchResult) -> record::Search {
+    pub(super) fn answered(mut self, found: &SearchResult) -> record::SearchRecord {
         let visit_s = self.visit_s();
         self.record.answer = Some(summary::answer(found, self.sought, &self.factors, &self.record, visit_s));
         self.record

@@ -31,7 +31,7 @@ pub(super) fn answer(
     found: &SearchResult,
     sought: &Sought,
     factors: &Factors,
-    record: &record::Search,
+    record: &record::SearchRecord,
     visit_s: f64,
 ) -> SearchAnswer {
     let objective = sought.objective.figure;
@@ -193,7 +193,7 @@ fn unfit_told(
     name: &str,
     sought: &Sought,
     high: bool,
-    (visit_s, record): (f64, &record::Search),
+    (visit_s, record): (f64, &record::SearchRecord),
 ) -> String {
     // The visits of the calibration do not count.
     let before = record.wall_s;

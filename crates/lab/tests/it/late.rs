@@ -52,7 +52,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     drop(planted);
     finished.unwrap();
     assert_eq!(home.remains().unwrap(), []);
-    let race = record::Race::read(&path).unwrap();
+    let race = record::RaceRecord::read(&path).unwrap();
     assert_eq!(race.late.len(), 2, "host and host again, at one load");
     race.late
 }

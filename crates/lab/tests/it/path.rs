@@ -77,7 +77,10 @@ impl Ground {
     }
 
     /// Runs it to its end; whoever listens may do something to the topologies.
-    pub(crate) fn run(&self, tell: &mut dyn FnMut(&Event)) -> (Result<Finished, LabError>, record::Race) {
+    pub(crate) fn run(
+        &self,
+        tell: &mut dyn FnMut(&Event),
+    ) -> (Result<Finished, LabError>, record::RaceRecord) {
         let settings = Settings {
             plugins: self.plugins.clone(),
             guest: None,
@@ -92,12 +95,12 @@ impl Ground {
         let race = Race::prepare(self.experiment.clone(), settings, &facts, self.home.clone()).unwrap();
         let finished = race.run(&mut |event| tell(&event));
         assert_eq!(self.home.remains().unwrap(), [], "nothing is left");
-        (finished, record::Race::read(&self.record()).unwrap())
+        (finished, record::RaceRecord::read(&self.record()).unwrap())
     }
 }
 
 /// Void trials whose path had changed, as (candidate, what).
-pub(crate) fn changed(race: &record::Race) -> Vec<(String, String)> {
+pub(crate) fn changed(race: &record::RaceRecord) -> Vec<(String, String)> {
     let trials = race.rounds.iter().flat_map(|round| &round.trials);
     let told = trials.filter_map(|trial| match &trial.void {
         Some(Void::PathChanged { what }) => {

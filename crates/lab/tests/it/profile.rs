@@ -7,7 +7,7 @@ use linux::cpu::{self, Scheduling};
 use record::{Candidate, Experiment, Profile, Rate, ServerKind};
 
 /// A race of `bridge+direct`, at a rate that any machine keeps, as its record.
-fn raced() -> record::Race {
+fn raced() -> record::RaceRecord {
     let root = tempfile::tempdir().unwrap();
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
     let path = root.path().join("race.jsonl");
@@ -36,7 +36,7 @@ fn raced() -> record::Race {
     let race = Race::prepare(experiment, settings, &facts, home.clone()).unwrap();
     race.run(&mut |_| {}).unwrap();
     assert_eq!(home.remains().unwrap(), []);
-    record::Race::read(&path).unwrap()
+    record::RaceRecord::read(&path).unwrap()
 }
 
 /// Samples of a process that is in a bridge with what it sends. Other tests may have bridges meanwhile, whose packets are

@@ -9,7 +9,7 @@ use linux::cpu::{self, Scheduling};
 use record::{Experiment, Steering, Workload, WorkloadKind};
 
 /// One round of a kind on all data paths, as its record.
-fn raced(kind: WorkloadKind, ipv6: bool) -> record::Race {
+fn raced(kind: WorkloadKind, ipv6: bool) -> record::RaceRecord {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path().join("run"));
     let path = root.path().join("race.jsonl");
@@ -40,7 +40,7 @@ fn raced(kind: WorkloadKind, ipv6: bool) -> record::Race {
     let race = Race::prepare(experiment, settings, &facts, home.clone()).unwrap();
     assert_eq!(race.run(&mut |_| {}).unwrap(), Finished::Whole);
     assert_eq!(home.remains().unwrap(), []);
-    record::Race::read(&path).unwrap()
+    record::RaceRecord::read(&path).unwrap()
 }
 
 #[test]

@@ -6,14 +6,16 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use record::{Asked, Candidate, Search, SearchAnswer, SearchArm, SearchStage, SearchVerdict, Side, Tuning};
+use record::{
+    Asked, Candidate, SearchAnswer, SearchArm, SearchRecord, SearchStage, SearchVerdict, Side, Tuning,
+};
 
 use crate::terminal;
 
 pub use text::text;
 
 /// The record as JSON, indented, with a newline at the end: what `hostgap tune search --json` prints.
-pub fn json(search: &Search) -> String {
+pub fn json(search: &SearchRecord) -> String {
     let mut text = serde_json::to_string_pretty(search).expect("a search has text keys only");
     text.push('\n');
     terminal::safe(&text).into_owned()
@@ -29,7 +31,7 @@ pub(crate) struct Round {
 }
 
 /// The rounds of a race, seen from its blocks: the next begins where arms are missing that have not been given up.
-pub(crate) fn halving(search: &Search, stage: usize) -> Vec<Round> {
+pub(crate) fn halving(search: &SearchRecord, stage: usize) -> Vec<Round> {
     let broken = |arm: &Vec<usize>| {
         search.stages[stage].arms.iter().any(|other| other.arm == *arm && other.broken.is_some())
     };
@@ -47,7 +49,7 @@ pub(crate) fn halving(search: &Search, stage: usize) -> Vec<Round> {
 }
 
 /// Whether more of the objective is better.
-pub(crate) fn is_better_high(search: &Search) -> bool {
+pub(crate) fn is_better_high(search: &SearchRecord) -> bool {
     search.objective == "throughput"
 }
 
@@ -73,12 +75,12 @@ pub(crate) fn arms_of(stage: &SearchStage, better_high: bool) -> Vec<&SearchArm>
 }
 
 /// Options by their places.
-pub(crate) fn settings(search: &Search, places: &[usize]) -> String {
+pub(crate) fn settings(search: &SearchRecord, places: &[usize]) -> String {
     places.iter().map(|place| search.options[*place].told()).collect::<Vec<_>>().join(" + ")
 }
 
 /// An arm as it is called in its stage.
-pub(crate) fn name(arm: &SearchArm, stage: &SearchStage, search: &Search) -> String {
+pub(crate) fn name(arm: &SearchArm, stage: &SearchStage, search: &SearchRecord) -> String {
     if arm.arm.is_empty() {
         return "incumbent again".to_owned();
     }
@@ -104,7 +106,7 @@ pub(crate) fn sentence(answer: &SearchAnswer) -> String {
 }
 
 /// The incumbent with the settings, as TOML.
-pub(crate) fn candidate(search: &Search, tune: &Tuning) -> String {
+pub(crate) fn candidate(search: &SearchRecord, tune: &Tuning) -> String {
     let incumbent = search.experiment.candidates.first();
     let origin = match incumbent {
         Some(Candidate { cni: Some(file), .. }) => format!("cni = {file:?}"),

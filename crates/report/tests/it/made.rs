@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use record::{
     Capacity, Counters, CpuTime, Direction, End, Entrant, Experiment, Header, Histogram, Latencies, Load,
-    Machine, Metric, Published, Race, Rate, Round, SCHEMA, TrialRecord, Void,
+    Machine, Metric, Published, RaceRecord, Rate, Round, SCHEMA, TrialRecord, Void,
 };
 use stats::Random;
 
@@ -59,7 +59,7 @@ impl Plan {
     }
 
     /// Generates the race; equal seeds give equal races.
-    pub(crate) fn race(&self) -> Race {
+    pub(crate) fn race(&self) -> RaceRecord {
         let mut random = Random::from_seed(self.seed);
         let entrants = self.entrants();
         let mut rounds = vec![];
@@ -74,7 +74,7 @@ impl Plan {
                 rounds.push(Round { round, build, ended_s, trials, broken: vec![] });
             }
         }
-        Race {
+        RaceRecord {
             header: self.header(entrants),
             capacities: vec![Capacity {
                 body_bytes: 100,
@@ -297,7 +297,7 @@ fn normal(random: &mut Random) -> f64 {
 }
 
 /// The race of the goldens: every element of a report appears once.
-pub(crate) fn eventful() -> Race {
+pub(crate) fn eventful() -> RaceRecord {
     let vxlan = Truth { lost_one_in: 4_000, ..Truth::of("bridge+vxlan", 1.45) };
     let ipvlan = Truth {
         unmet: Some("ipvlan links not available: unknown device type"),

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use record::{Profile, Race, Workload, WorkloadKind};
+use record::{Profile, RaceRecord, Workload, WorkloadKind};
 use report::{Part, Profiled, Style, Summary, analyse, html, json, table};
 use stats::Random;
 
@@ -54,8 +54,8 @@ fn sampled(entrant: usize, truth: &[Truth], random: &mut Random) -> Profile {
 }
 
 /// The race of the goldens, without its rounds, with profiles of the hosts and of two that race: one with a bridge, one like the host.
-fn race(seed: u64) -> Race {
-    static BARE: LazyLock<Race> = LazyLock::new(|| Race { rounds: vec![], ..eventful() });
+fn race(seed: u64) -> RaceRecord {
+    static BARE: LazyLock<RaceRecord> = LazyLock::new(|| RaceRecord { rounds: vec![], ..eventful() });
     let mut race = BARE.clone();
     let mut random = Random::from_seed(seed);
     let bridge: Vec<Truth> = HOST.into_iter().chain([BRIDGE]).collect();

@@ -1,12 +1,12 @@
 //! Races that are not read by times of requests.
 
-use record::{Carried, Handshakes, Packets, Race, Workload, WorkloadKind};
+use record::{Carried, Handshakes, Packets, RaceRecord, Workload, WorkloadKind};
 use report::{Style, Verdict, analyse, html, json, table};
 
 use crate::made::{Plan, Truth};
 
 /// A race of a kind in which a path carries as much less as it is slower.
-fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> Race {
+fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> RaceRecord {
     let contenders = vec![Truth::of("docker", 1.5), Truth::of("macvlan", 1.0)];
     let mut race = Plan { loads: rates, ..Plan::of(11, contenders) }.race();
     race.header.experiment.workload = Workload::of(kind);
@@ -33,7 +33,7 @@ fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> Race {
     race
 }
 
-fn is_in_step_with_the_schema(race: &Race) -> serde_json::Value {
+fn is_in_step_with_the_schema(race: &RaceRecord) -> serde_json::Value {
     let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let value: serde_json::Value = serde_json::from_str(&json(&analyse(race))).unwrap();
@@ -44,7 +44,7 @@ fn is_in_step_with_the_schema(race: &Race) -> serde_json::Value {
 }
 
 #[track_caller]
-fn check(race: &Race, says: &[&str]) {
+fn check(race: &RaceRecord, says: &[&str]) {
     let summary = analyse(race);
     let verdicts = [2, 3].map(|at: usize| summary.candidates[at].rates[0].verdict);
     assert_eq!(verdicts, [Some(Verdict::Worse), Some(Verdict::Indistinguishable)]);

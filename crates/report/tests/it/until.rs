@@ -1,6 +1,6 @@
 //! Races that end for what they see: a made race is played build by build, and what left is visited no more.
 
-use record::{Leaving, Race};
+use record::{Leaving, RaceRecord};
 use report::{Ended, Pursuit, Style, Summary, Verdict, analyse, html, table};
 use stats::Level;
 
@@ -15,9 +15,9 @@ fn plan(seed: u64, contenders: Vec<Truth>) -> Plan {
 }
 
 /// What a race with `until` would have of a plan's trials.
-fn played(plan: &Plan, until: &str) -> Race {
+fn played(plan: &Plan, until: &str) -> RaceRecord {
     let whole = plan.race();
-    let mut race = Race { rounds: vec![], end: None, ..whole.clone() };
+    let mut race = RaceRecord { rounds: vec![], end: None, ..whole.clone() };
     race.header.experiment.until = Some(until.parse().expect("a precision"));
     race.header.experiment.published.clear();
     let rounds = plan.rounds_a_build as usize;
@@ -93,7 +93,7 @@ fn a_record_gives_the_decisions_again_that_the_race_made() {
     let race = played(&plan(4, contenders), "p50:2%");
     assert!(race.looks.len() > 2, "{:?}", race.looks);
     for (index, look) in race.looks.iter().enumerate() {
-        let mut before = Race { end: None, looks: race.looks[..index].to_vec(), ..race.clone() };
+        let mut before = RaceRecord { end: None, looks: race.looks[..index].to_vec(), ..race.clone() };
         before.rounds.truncate(look.rounds as usize);
         let again = verdict::look(&before).unwrap_or_else(|| verdict::last_look(&before));
         assert_eq!(&again, look);

@@ -8,7 +8,7 @@ mod rule;
 
 use std::collections::BTreeMap;
 
-use record::{Metric, Published, Race, Rate};
+use record::{Metric, Published, RaceRecord, Rate};
 use stats::{Random, Resamples, Spread};
 use verdict::{Cells, Participation, noise_floor};
 
@@ -20,7 +20,7 @@ use crate::summary::Ratio;
 
 /// What our figures are taken from.
 struct Source<'a> {
-    race: &'a Race,
+    race: &'a RaceRecord,
     cells: &'a Cells<'a>,
     /// The same as everywhere in the report, by the number of units.
     resamples: BTreeMap<usize, Resamples>,
@@ -38,12 +38,12 @@ pub(super) struct Compared {
 }
 
 /// Compares all published figures of the experiment.
-pub(super) fn compared(race: &Race, cells: &Cells<'_>) -> Compared {
+pub(super) fn compared(race: &RaceRecord, cells: &Cells<'_>) -> Compared {
     let figures = figures(race, cells);
     Compared { agreements: counts::agreements(&figures), sentence: counts::sentence(race, &figures), figures }
 }
 
-fn figures(race: &Race, cells: &Cells<'_>) -> Vec<PublishedFigure> {
+fn figures(race: &RaceRecord, cells: &Cells<'_>) -> Vec<PublishedFigure> {
     let mut source = Source { race, cells, resamples: BTreeMap::new(), known: BTreeMap::new() };
     let all = &race.header.experiment.published;
     all.iter().map(|figure| source.beside(figure, all)).collect()
