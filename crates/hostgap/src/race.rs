@@ -12,7 +12,8 @@ use std::time::SystemTime;
 
 use ::lab::{Finished, Home, LabError, Race, Settings};
 use ::record::{
-    Candidate, Experiment, HttpVersion, Placement, Rate, ServerKind, Steering, Until, Workload, WorkloadKind,
+    Candidate, Experiment, HttpVersion, Placement, RequestedRate, ServerKind, Steering, Until, Workload,
+    WorkloadKind,
 };
 use anyhow::Context;
 use linux::CpuSet;
@@ -368,8 +369,8 @@ fn budget_s(text: &str) -> Result<u32, BadInput> {
     u32::try_from(seconds).map_err(|_| BadInput(format!("--budget {text} is more than a race can take")))
 }
 
-fn rate(text: &str) -> Result<Rate, BadInput> {
-    text.parse().map_err(|error: ::record::RateError| BadInput(error.to_string()))
+fn rate(text: &str) -> Result<RequestedRate, BadInput> {
+    text.parse().map_err(|error: ::record::RateParseError| BadInput(error.to_string()))
 }
 
 /// The CPUs to use: those of `--cpus`, otherwise all that this process may use.

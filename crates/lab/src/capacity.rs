@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use record::{Capacity, Experiment, Load, Rate};
+use record::{Capacity, Experiment, Load, RequestedRate};
 
 use crate::trial::{Method, run};
 use crate::{BuiltTopology, LabError};
@@ -63,8 +63,8 @@ pub(crate) fn capacity(
 pub(crate) fn without_capacity(experiment: &Experiment) -> Vec<Load> {
     let rates = || {
         let asked = experiment.rates.iter().filter_map(|rate| match rate {
-            Rate::PerSecond(rate) => Some(Some(*rate)),
-            Rate::OfCapacity(_) => None,
+            RequestedRate::PerSecond(rate) => Some(Some(*rate)),
+            RequestedRate::OfCapacity(_) => None,
         });
         std::iter::once(None).chain(asked)
     };
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn streams_go_as_fast_as_they_can_and_at_the_rates() {
         let workload = Workload { body_bytes: vec![64, 512], ..Workload::of(WorkloadKind::UdpStream) };
-        let rates = vec![Rate::PerSecond(5000.0)];
+        let rates = vec![RequestedRate::PerSecond(5000.0)];
         let loads = without_capacity(&Experiment { workload, rates, ..Experiment::default() });
         let told: Vec<_> = loads.iter().map(|load| (load.body_bytes, load.rate_per_s)).collect();
         assert_eq!(told, [(64, None), (64, Some(5000.0)), (512, None), (512, Some(5000.0))]);

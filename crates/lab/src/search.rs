@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use linux::features::Facts;
 use plan::Unit;
-use record::{Candidate, Experiment, Load, Rate, SearchOption, SearchStage};
+use record::{Candidate, Experiment, Load, RequestedRate, SearchOption, SearchStage};
 use stats::Random;
 use stats::search::Rules;
 
@@ -242,8 +242,8 @@ impl Search {
         let Some(found) = found? else { return Ok(None) };
         possible(&[rate], &found)?;
         let (rate_per_s, of_capacity) = match rate {
-            Rate::PerSecond(rate) => (rate, None),
-            Rate::OfCapacity(share) => ((share * found.rate_per_s).round(), Some(share)),
+            RequestedRate::PerSecond(rate) => (rate, None),
+            RequestedRate::OfCapacity(share) => ((share * found.rate_per_s).round(), Some(share)),
         };
         tell(SearchEvent::Load(Some(rate_per_s), Some(found.rate_per_s)));
         Ok(Some(Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity }))

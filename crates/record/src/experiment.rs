@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, Published, Rate, Share, Side, Sweep, Swept, Tuning, Until, Ways, Wire, Workload,
+    BitRate, Delay, Machines, Published, RequestedRate, Share, Side, Sweep, Swept, Tuning, Until, Ways, Wire,
+    Workload,
 };
 
 /// What a race is asked to do.
@@ -26,7 +27,7 @@ pub struct Experiment {
     pub workload: Workload,
     /// The load's rates; empty: 30 % and 50 % of the reference's capacity.
     #[serde(default)]
-    pub rates: Vec<Rate>,
+    pub rates: Vec<RequestedRate>,
     /// One quantity that is raced at several values, to plot lines over it.
     ///
     /// Omitted from records without a sweep, as with [`Experiment::placement`].

@@ -41,7 +41,7 @@ pub use quick::Quick;
 pub use race::{
     Broken, Capacity, End, Entrant, Header, Line, Load, Machine, RaceRecord, Round, Witness, WitnessCost,
 };
-pub use rate::{Rate, RateError};
+pub use rate::{RateParseError, RequestedRate};
 pub use search::{
     SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchRecord, SearchStage,
     SearchVerdict, SearchVisit,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use record::{Line, Load, Rate, Writer};
+use record::{Line, Load, RequestedRate, Writer};
 
 use super::Race;
 use crate::built_topology::BuiltTopology;
@@ -28,7 +28,7 @@ impl Race {
             return self.announce(without_capacity(&self.experiment), writer, tell).map(Some);
         }
         let asked = match self.experiment.rates.as_slice() {
-            [] => vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
+            [] => vec![RequestedRate::OfCapacity(0.3), RequestedRate::OfCapacity(0.5)],
             rates => rates.to_vec(),
         };
         let mut loads = Vec::new();
@@ -48,8 +48,10 @@ impl Race {
             tell(Event::Capacity(found));
             loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
             loads.extend(asked.iter().map(|rate| match rate {
-                Rate::PerSecond(rate) => Load { body_bytes, rate_per_s: Some(*rate), of_capacity: None },
-                Rate::OfCapacity(share) => {
+                RequestedRate::PerSecond(rate) => {
+                    Load { body_bytes, rate_per_s: Some(*rate), of_capacity: None }
+                }
+                RequestedRate::OfCapacity(share) => {
                     Load { body_bytes, rate_per_s: Some((share * most).round()), of_capacity: Some(*share) }
                 }
             }));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use record::{Measure, Rate, TrialRecord, WorkloadKind};
+use record::{Measure, RequestedRate, TrialRecord, WorkloadKind};
 use stats::{Columns, Percentile, Sparse};
 
 /// What is to get better: `p99@30%`, `p50@20k`, `throughput`, `cpu`.
@@ -12,7 +12,7 @@ use stats::{Columns, Percentile, Sparse};
 pub struct Objective {
     pub figure: Figure,
     /// The rate at which it is measured; `None`: the experiment's first, or 30 % of capacity. Throughput has none.
-    pub rate: Option<Rate>,
+    pub rate: Option<RequestedRate>,
 }
 
 /// A figure of a visit.
@@ -101,8 +101,8 @@ impl Reading {
 
 impl Objective {
     /// The rate at which it is measured: none in a closed loop.
-    pub(super) fn rate_of(&self, kind: WorkloadKind, rates: &[Rate]) -> Option<Rate> {
-        const USUAL: Rate = Rate::OfCapacity(0.3);
+    pub(super) fn rate_of(&self, kind: WorkloadKind, rates: &[RequestedRate]) -> Option<RequestedRate> {
+        const USUAL: RequestedRate = RequestedRate::OfCapacity(0.3);
         let has_rate = kind.measure() == Measure::Latency && self.figure != Figure::Throughput;
         has_rate.then(|| self.rate.or(rates.first().copied()).unwrap_or(USUAL))
     }
@@ -160,7 +160,9 @@ impl FromStr for Objective {
     fn from_str(text: &str) -> Result<Objective, String> {
         let (name, rate) = match text.split_once('@') {
             None => (text, None),
-            Some((name, rate)) => (name, Some(rate.parse::<Rate>().map_err(|error| error.to_string())?)),
+            Some((name, rate)) => {
+                (name, Some(rate.parse::<RequestedRate>().map_err(|error| error.to_string())?))
+            }
         };
         let figure = match name {
             "throughput" => Figure::Throughput,
@@ -231,10 +233,10 @@ mod tests {
 
     #[test]
     fn a_rate_is_the_objectives_or_the_experiments_or_the_usual() {
-        let rate = |text: &str, kind: WorkloadKind, rates: &[Rate]| {
+        let rate = |text: &str, kind: WorkloadKind, rates: &[RequestedRate]| {
             text.parse::<Objective>().unwrap().rate_of(kind, rates).map(|rate| rate.to_string())
         };
-        let asked = [Rate::PerSecond(500.0), Rate::OfCapacity(0.5)];
+        let asked = [RequestedRate::PerSecond(500.0), RequestedRate::OfCapacity(0.5)];
         assert_eq!(rate("p99@40%", WorkloadKind::Http, &asked).as_deref(), Some("40%"));
         assert_eq!(rate("p99", WorkloadKind::Http, &asked).as_deref(), Some("500"));
         assert_eq!(rate("cpu", WorkloadKind::TcpRr, &[]).as_deref(), Some("30%"));

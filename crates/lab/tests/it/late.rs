@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lab::{Event, Home, NodeCpus, PluginDirs, Race, Settings};
 use linux::CpuSet;
 use linux::cpu::{self, Scheduling};
-use record::{Candidate, Cause, Experiment, Late, Rate, ServerKind};
+use record::{Candidate, Cause, Experiment, Late, RequestedRate, ServerKind};
 
 /// A race of the host with itself at a rate that any machine keeps. `plant` is called once, before the first slice that
 /// looks at late answers; what it returns lives until the race is over.
@@ -33,7 +33,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     let mut experiment = Experiment {
         // Without a name all data paths would race.
         candidates: vec![Candidate { path: "host".to_owned(), ..Candidate::default() }],
-        rates: vec![Rate::PerSecond(2_000.0)],
+        rates: vec![RequestedRate::PerSecond(2_000.0)],
         rounds: 1,
         builds: 1,
         why_late: true,

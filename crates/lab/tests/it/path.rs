@@ -7,7 +7,9 @@ use std::sync::Arc;
 use lab::{Event, Finished, Home, LabError, PluginDirs, Race, Settings};
 use linux::cpu::{self, Scheduling};
 use linux::{IfName, Netns, NetnsName, netns};
-use record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering, Void, Workload, WorkloadKind};
+use record::{
+    Candidate, Experiment, Placement, RequestedRate, ServerKind, Steering, Void, Workload, WorkloadKind,
+};
 use testkit::shell;
 
 use crate::paths::runnable;
@@ -32,7 +34,7 @@ impl Ground {
             slice_ms: 50,
             candidates: paths.iter().map(named).collect(),
             // What an emulated machine beside others carries, too.
-            rates: vec![Rate::PerSecond(200.0)],
+            rates: vec![RequestedRate::PerSecond(200.0)],
             workload: Workload {
                 server: ServerKind::Nginx,
                 connections: 4,

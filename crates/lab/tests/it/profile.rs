@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lab::{Home, Race, Settings};
 use linux::cpu::{self, Scheduling};
-use record::{Candidate, Experiment, Profile, Rate, ServerKind};
+use record::{Candidate, Experiment, Profile, RequestedRate, ServerKind};
 
 /// A race of `bridge+direct`, at a rate that any machine keeps, as its record.
 fn raced() -> record::RaceRecord {
@@ -24,7 +24,7 @@ fn raced() -> record::RaceRecord {
     let candidate = Candidate { path: "bridge+direct".to_owned(), required: true, ..Candidate::default() };
     let mut experiment = Experiment {
         candidates: vec![candidate],
-        rates: vec![Rate::OfCapacity(0.1), Rate::OfCapacity(0.3)],
+        rates: vec![RequestedRate::OfCapacity(0.1), RequestedRate::OfCapacity(0.3)],
         rounds: 1,
         builds: 1,
         profile: true,

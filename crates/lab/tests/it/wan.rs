@@ -6,7 +6,7 @@ use lab::{BuiltTopology, Finished, Home, Shape, Staffing, Topology, Wires};
 use linux::Netns;
 use linux::features::{Feature, probe};
 use load::{Outcome, Run, Schedule, Wait};
-use record::{Placement, Rate, Underlay, Wire};
+use record::{Placement, RequestedRate, Underlay, Wire};
 use testkit::run;
 
 use crate::path::Ground;
@@ -226,7 +226,7 @@ fn what_overtakes_is_counted() {
     let counted = |reorder: Option<&str>| {
         let mut ground = Ground::new(&["macvlan"]);
         (ground.experiment.rounds, ground.experiment.builds) = (1, 1);
-        ground.experiment.rates = vec![Rate::PerSecond(50.0)];
+        ground.experiment.rates = vec![RequestedRate::PerSecond(50.0)];
         ground.experiment.workload.body_bytes = vec![65_536];
         let steering = ground.experiment.underlay.steering;
         let reorder = reorder.map(|share| share.parse().unwrap());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use record::{
     Capacity, Counters, CpuTime, Direction, End, Entrant, Experiment, Header, Histogram, Latencies, Load,
-    Machine, Metric, Published, RaceRecord, Rate, Round, SCHEMA, TrialRecord, Void,
+    Machine, Metric, Published, RaceRecord, RequestedRate, Round, SCHEMA, TrialRecord, Void,
 };
 use stats::Random;
 
@@ -181,7 +181,7 @@ pub(crate) fn published() -> Vec<Published> {
         setting: String::new(),
         not_comparable: String::new(),
     };
-    let slow = Some(Rate::OfCapacity(20_000.0 / 66_000.0));
+    let slow = Some(RequestedRate::OfCapacity(20_000.0 / 66_000.0));
     let shown =
         Published { what: "p99 ms at 150k req/s".to_owned(), ..of("bridge+vxlan", None, 1.5, "", None) };
     let cell = |key: &str, value| Published {
@@ -207,7 +207,7 @@ pub(crate) fn published() -> Vec<Published> {
             against: Some("bridge+vxlan".to_owned()),
             ..of("bridge+direct", Some(Metric::Requests), 1.27, "ratio", None)
         },
-        of("bridge+vxlan", Some(Metric::CpuSoftirq), 15.3, "%", Some(Rate::PerSecond(7.0))),
+        of("bridge+vxlan", Some(Metric::CpuSoftirq), 15.3, "%", Some(RequestedRate::PerSecond(7.0))),
         // Less than the noise of this race at p99.
         of("macvlan", Some(Metric::P99), 1.05, "ratio", slow),
         Published {

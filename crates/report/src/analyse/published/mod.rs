@@ -8,7 +8,7 @@ mod rule;
 
 use std::collections::BTreeMap;
 
-use record::{Metric, Published, RaceRecord, Rate};
+use record::{Metric, Published, RaceRecord, RequestedRate};
 use stats::{Random, Resamples, Spread};
 use verdict::{Cells, Participation, noise_floor};
 
@@ -217,8 +217,8 @@ impl Source<'_> {
             load.body_bytes == body_bytes
                 && match figure.rate {
                     None => load.rate_per_s.is_none(),
-                    Some(Rate::OfCapacity(share)) => load.of_capacity == Some(share),
-                    Some(Rate::PerSecond(rate)) => {
+                    Some(RequestedRate::OfCapacity(share)) => load.of_capacity == Some(share),
+                    Some(RequestedRate::PerSecond(rate)) => {
                         load.of_capacity.is_none() && load.rate_per_s == Some(rate)
                     }
                 }
