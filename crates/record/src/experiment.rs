@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, Published, RequestedRate, Share, Side, Sweep, Swept, Tuning, Until, Ways, Wire,
-    Workload,
+    BitRate, Delay, Machines, Published, RequestedRate, Share, Side, Sweep, SweepPosition, Tuning, Until,
+    Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -141,7 +141,7 @@ pub struct Candidate {
     pub connections: Option<u32>,
     /// Its place in the experiment's sweep; [`Experiment::swept`] writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub swept: Option<Swept>,
+    pub swept: Option<SweepPosition>,
     /// True: if it cannot run here, the race is an error instead of a race without it.
     #[serde(default)]
     pub required: bool,

@@ -48,9 +48,9 @@ pub use search::{
 };
 pub use spelling::{did_you_mean, nearest};
 pub use statistic::{Statistic, StatisticError};
-pub use sweep::{AxisUnit, Over, Sweep, SweepValue, Swept, Way, WireKey};
+pub use sweep::{AxisUnit, Over, Sweep, SweepPosition, SweepValue, Way, WireKey};
 pub use trial::{
-    Carried, Counters, CpuTime, Handshakes, Latencies, Packets, Stall, TrialRecord, Void, Witnessed,
+    Counters, CpuTime, Handshakes, Latencies, Packets, Stall, Transfer, TrialRecord, Void, Witnessed,
 };
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use until::{Until, UntilError};

@@ -76,7 +76,7 @@ pub enum SweepValue {
 /// The place of a candidate in a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Swept {
+pub struct SweepPosition {
     /// The name without the value, which is the name of its line.
     pub line: String,
     /// Its value, one of [`Sweep::values`].
@@ -203,7 +203,7 @@ impl Over {
             }
         };
         laid.name = Some(format!("{line} {told}"));
-        laid.swept = Some(Swept { line, at: value.clone() });
+        laid.swept = Some(SweepPosition { line, at: value.clone() });
         laid
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use datapath::SocketRole;
 use load::download::{self, Downloaded};
-use record::{Carried, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
+use record::{Handshakes, Histogram, Latencies, Load, Transfer, TrialRecord, Void};
 
 use super::Workload;
 use crate::traffic::Work;
@@ -93,7 +93,7 @@ fn record(
         client_by_cpu: usage.client.clone(),
         server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&downloaded.threads),
-        carried: Some(Carried {
+        carried: Some(Transfer {
             bytes: downloaded.bytes,
             objects_ns: Some(downloaded.times_ns),
             packets: None,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use datapath::SocketRole;
 use load::stream::{self, Carries, Delivered, Flow, Receiver, Sender};
 use load::{LoadError, ThreadCost};
-use record::{Carried, Latencies, Load, Packets, TrialRecord, Void};
+use record::{Latencies, Load, Packets, Transfer, TrialRecord, Void};
 
 use super::Workload;
 use crate::topology::SERVER_PORT;
@@ -194,7 +194,7 @@ fn record(
         client_by_cpu: usage.client.clone(),
         server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&delivered.threads),
-        carried: Some(Carried {
+        carried: Some(Transfer {
             bytes: delivered.bytes,
             objects_ns: None,
             packets: is_udp.then_some(Packets {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Carried, CpuTime, Metric, TrialRecord};
+use record::{CpuTime, Metric, Transfer, TrialRecord};
 use stats::{Percentile, Resamples};
 
 use crate::figures::counted;
@@ -18,7 +18,7 @@ enum Formula {
     /// The share of softirq on the CPU where it is greatest over all trials.
     Busiest,
     /// The same of trials that carried bytes; others do not hold it.
-    Carried(fn(&TrialRecord, &Carried) -> (f64, f64)),
+    Carried(fn(&TrialRecord, &Transfer) -> (f64, f64)),
 }
 
 /// The one place that knows which metrics can be computed.

@@ -1,6 +1,6 @@
 //! Races that are not read by times of requests.
 
-use record::{Carried, Handshakes, Packets, RaceRecord, Workload, WorkloadKind};
+use record::{Handshakes, Packets, RaceRecord, Transfer, Workload, WorkloadKind};
 use report::{Style, Verdict, analyse, html, json, table};
 
 use crate::made::{Plan, Truth};
@@ -21,7 +21,7 @@ fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> RaceRecord {
             gap_max_ns: 70_000,
         };
         let is_udp = kind == WorkloadKind::UdpStream;
-        trial.carried = Some(Carried {
+        trial.carried = Some(Transfer {
             bytes: 1000 * trial.answered,
             objects_ns: (kind == WorkloadKind::Download).then_some(2_000_000 * trial.answered),
             packets: is_udp.then_some(packets),

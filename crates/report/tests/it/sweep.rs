@@ -1,7 +1,7 @@
 //! Races over several values of one thing: what their lines are made of.
 
-use record::{Carried, Experiment, RaceRecord, SweepValue, WorkloadKind};
-use report::{Summary, Swept, SweptChart, analyse, html, json};
+use record::{Experiment, RaceRecord, SweepValue, Transfer, WorkloadKind};
+use report::{Summary, SweepSummary, SweptChart, analyse, html, json};
 
 use crate::made::{Plan, Truth};
 
@@ -35,12 +35,12 @@ fn over_loss() -> RaceRecord {
          [[candidates]]\npath = \"docker\"\n[[candidates]]\npath = \"host\"\nname = \"bbr\"",
     );
     for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
-        trial.carried = Some(Carried { bytes: 1000 * trial.answered, objects_ns: None, packets: None });
+        trial.carried = Some(Transfer { bytes: 1000 * trial.answered, objects_ns: None, packets: None });
     }
     race
 }
 
-fn swept(summary: &Summary) -> &Swept {
+fn swept(summary: &Summary) -> &SweepSummary {
     summary.sweep.as_ref().expect("there was a sweep")
 }
 

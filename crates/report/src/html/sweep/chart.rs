@@ -6,7 +6,7 @@ use super::super::scale::{Linear, Log, Span, spread};
 use super::super::svg::{Anchor, At, Caption, Frame, Rect, Svg, at};
 use super::super::text;
 use super::{axis_name, drawn, figure, key_of, subject, tick, title, values};
-use crate::{Role, Summary, Swept, SweptChart, SweptLine};
+use crate::{Role, Summary, SweepSummary, SweptChart, SweptLine};
 
 /// Distance of names at the ends of lines.
 const LABEL: f64 = 16.0;
@@ -34,7 +34,7 @@ enum Upright {
 /// The input of a drawing: a chart, and a frame.
 pub(super) struct Plot<'a> {
     summary: &'a Summary,
-    sweep: &'a Swept,
+    sweep: &'a SweepSummary,
     index: usize,
     chart: &'a SweptChart,
     frame: Frame,
@@ -114,7 +114,7 @@ impl Upright {
 
 impl<'a> Plot<'a> {
     /// A chart of a sweep; it has a line.
-    pub(super) fn new(summary: &'a Summary, sweep: &'a Swept, index: usize, frame: Frame) -> Plot<'a> {
+    pub(super) fn new(summary: &'a Summary, sweep: &'a SweepSummary, index: usize, frame: Frame) -> Plot<'a> {
         let chart = &sweep.charts[index];
         let (left, right) = match frame {
             Frame::Wide => (74.0, 900.0),
@@ -299,7 +299,7 @@ mod tests {
     use crate::{SweptFigure, SweptPoint};
 
     /// A sweep of one chart.
-    fn sweep(unit: &'static str, lines: Vec<Vec<(f64, [f64; 3])>>) -> Swept {
+    fn sweep(unit: &'static str, lines: Vec<Vec<(f64, [f64; 3])>>) -> SweepSummary {
         let point = |(value, [low, estimate, high]): (f64, [f64; 3])| SweptPoint {
             candidate: "a".to_owned(),
             index: 2,
@@ -320,7 +320,7 @@ mod tests {
             levels: vec![],
         };
         let axis = record::AxisUnit::OfTheKnob;
-        Swept { over: "settings.x".to_owned(), unit: "", axis, charts: vec![chart] }
+        SweepSummary { over: "settings.x".to_owned(), unit: "", axis, charts: vec![chart] }
     }
 
     /// Rising values, each with an interval around its figure.
