@@ -5,7 +5,7 @@ use stats::{Level, PRECISE_FROM};
 use verdict::Comparisons;
 
 use super::rates::UNITS_MAX;
-use crate::until::{Ended, LookTaken, NamedFloor, Pursued, Pursuit};
+use crate::until::{ComparisonExit, LookTaken, NamedFloor, Pursued, StopReason};
 
 /// The forecast's time.
 const MINUTE_S: f64 = 60.0;
@@ -14,13 +14,13 @@ const MINUTE_S: f64 = 60.0;
 pub(super) fn pursued(race: &RaceRecord, comparisons: &Comparisons) -> Option<Pursued> {
     let until = race.header.experiment.until?;
     let measure = race.header.experiment.workload.kind.measure();
-    let of: Vec<Pursuit> =
+    let of: Vec<ComparisonExit> =
         compared(race).into_iter().map(|(entrant, load)| pursuit(race, comparisons, entrant, load)).collect();
     let is_whole = race.end.as_ref().is_some_and(|end| end.stopped.is_none());
     let ended = match of.iter().any(|one| one.why == Leaving::Ended) {
-        false => Ended::Settled,
-        true if is_whole => Ended::Budget,
-        true => Ended::Unfinished,
+        false => StopReason::Settled,
+        true if is_whole => StopReason::Budget,
+        true => StopReason::Unfinished,
     };
     Some(Pursued {
         statistic: until.statistic.map(|of| of.label(measure)),
@@ -56,7 +56,7 @@ fn looks(race: &RaceRecord) -> Vec<LookTaken> {
         .collect()
 }
 
-fn pursuit(race: &RaceRecord, comparisons: &Comparisons, entrant: usize, load: usize) -> Pursuit {
+fn pursuit(race: &RaceRecord, comparisons: &Comparisons, entrant: usize, load: usize) -> ComparisonExit {
     let part = comparisons.part(entrant, load);
     let measure = race.header.experiment.workload.kind.measure();
     let until = race.header.experiment.until;
@@ -75,7 +75,7 @@ fn pursuit(race: &RaceRecord, comparisons: &Comparisons, entrant: usize, load: u
         // Narrow enough is believed only after some builds.
         Some(f64::from(needed.max(PRECISE_FROM).saturating_sub(units)) * seconds)
     });
-    Pursuit {
+    ComparisonExit {
         candidate: race.header.entrants[entrant].name.clone(),
         load,
         why,

@@ -5,7 +5,7 @@ use record::{SearchArm, SearchRatio, SearchRecord, SearchStage, SearchVerdict};
 use super::markup::Markup;
 use super::ratio::{domain, draw_whisker, tick_text};
 use super::rows::{self, Panel};
-use super::scale::Log;
+use super::scale::LogScale;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::{machine, marks, text};
@@ -245,7 +245,7 @@ fn draw(search: &SearchRecord, place: usize, arms: &[&SearchArm], frame: Frame) 
     };
     let ratios: Vec<Ratio> = arms.iter().filter_map(|arm| plottable(arm)).collect();
     let floor = noise(search).filter(|_| stage.name != "calibration");
-    let scale = Log::new(domain(&ratios.iter().collect::<Vec<_>>(), floor), (panel.left, panel.right));
+    let scale = LogScale::new(domain(&ratios.iter().collect::<Vec<_>>(), floor), (panel.left, panel.right));
     let span = panel.span(frame, arms.len());
     let mut svg = Svg::new();
     if let Some(floor) = floor {
@@ -269,7 +269,7 @@ fn draw_arm(
     search: &SearchRecord,
     (place, row): (usize, usize),
     arm: &SearchArm,
-    (frame, panel, scale): (Frame, Panel, &Log),
+    (frame, panel, scale): (Frame, Panel, &LogScale),
 ) {
     let y = panel.row(frame, row);
     let ratio = plottable(arm);

@@ -23,7 +23,7 @@ pub fn json(search: &SearchRecord) -> String {
 
 /// A round of a race by halves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Round {
+pub(crate) struct HalvingRound {
     /// Who was in it.
     pub(crate) arms: Vec<Vec<usize>>,
     /// How many blocks it took.
@@ -31,18 +31,19 @@ pub(crate) struct Round {
 }
 
 /// The rounds of a race, seen from its blocks: the next begins where arms are missing that have not been given up.
-pub(crate) fn halving(search: &SearchRecord, stage: usize) -> Vec<Round> {
+pub(crate) fn halving(search: &SearchRecord, stage: usize) -> Vec<HalvingRound> {
     let broken = |arm: &Vec<usize>| {
         search.stages[stage].arms.iter().any(|other| other.arm == *arm && other.broken.is_some())
     };
-    let mut rounds: Vec<Round> = Vec::new();
+    let mut rounds: Vec<HalvingRound> = Vec::new();
     for block in search.blocks_of(stage) {
         // The first is the incumbent, to which the others are compared.
         let arms: Vec<Vec<usize>> = block.visits.iter().skip(1).map(|visit| visit.arm.clone()).collect();
-        let goes_on = |last: &&mut Round| last.arms.iter().all(|arm| arms.contains(arm) || broken(arm));
+        let goes_on =
+            |last: &&mut HalvingRound| last.arms.iter().all(|arm| arms.contains(arm) || broken(arm));
         match rounds.last_mut().filter(goes_on) {
             Some(last) => last.blocks += 1,
-            None => rounds.push(Round { arms, blocks: 1 }),
+            None => rounds.push(HalvingRound { arms, blocks: 1 }),
         }
     }
     rounds

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use record::{Profile, RaceRecord, Workload, WorkloadKind};
-use report::{Part, Profiled, Style, Summary, analyse, html, json, table};
+use report::{PathPart, Profiled, Style, Summary, analyse, html, json, table};
 use stats::Random;
 
 use crate::made::eventful;
@@ -69,7 +69,7 @@ fn profiled<'a>(summary: &'a Summary, name: &str) -> &'a Profiled {
     summary.profiles[0].candidates.iter().find(|candidate| candidate.name == name).expect(name)
 }
 
-fn part(profiled: &Profiled, part: Part) -> report::Cost {
+fn part(profiled: &Profiled, part: PathPart) -> report::Cost {
     profiled.parts.iter().find(|cost| cost.part == part).expect("all parts are there").cost
 }
 
@@ -78,7 +78,7 @@ fn what_a_bridge_takes_is_found_and_nothing_else_is() {
     let (mut false_claims, mut outside) = (0, 0);
     for seed in 0..20 {
         let summary = analyse(&race(seed));
-        let bridge = part(profiled(&summary, "bridge+direct"), Part::Bridge).difference.unwrap();
+        let bridge = part(profiled(&summary, "bridge+direct"), PathPart::Bridge).difference.unwrap();
         assert!(bridge.distinguishable, "{bridge:?}");
         outside += u32::from((bridge.us - BRIDGE.1).abs() > bridge.half_width_us);
         let alike = [profiled(&summary, "host again"), profiled(&summary, "bridge+vxlan")];
@@ -96,9 +96,9 @@ fn time_a_request_is_what_it_was_made_with() {
     let host = profiled(&summary, "host");
     // Other programs are in no sum.
     assert!((host.total.us_per_request - 10.0).abs() < host.total.half_width_us, "{:?}", host.total);
-    let foreign = part(host, Part::Foreign);
+    let foreign = part(host, PathPart::Foreign);
     assert!((foreign.us_per_request - 4.0).abs() < foreign.half_width_us);
-    assert_eq!(part(profiled(&summary, "bridge+direct"), Part::Foreign).difference, None);
+    assert_eq!(part(profiled(&summary, "bridge+direct"), PathPart::Foreign).difference, None);
     assert_eq!((host.total.difference, host.lost), (None, 0));
     assert_eq!(host.samples + host.idle, 2 * 2_000_000_000 / PERIOD_NS);
 }
@@ -108,7 +108,7 @@ fn a_difference_that_the_host_shows_against_itself_is_none() {
     let mut race = race(2);
     // The cause that slowed the control can also have slowed the contender.
     race.profiles[1].stacks.push((BRIDGE.0.to_owned(), 800));
-    let difference = part(profiled(&analyse(&race), "bridge+direct"), Part::Bridge).difference.unwrap();
+    let difference = part(profiled(&analyse(&race), "bridge+direct"), PathPart::Bridge).difference.unwrap();
     assert!(difference.us > difference.half_width_us && !difference.distinguishable, "{difference:?}");
 }
 

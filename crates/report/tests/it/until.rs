@@ -1,7 +1,7 @@
 //! Races that end for what they see: a made race is played build by build, and what left is visited no more.
 
 use record::{Leaving, RaceRecord};
-use report::{Ended, Pursuit, Style, Summary, Verdict, analyse, html, table};
+use report::{ComparisonExit, StopReason, Style, Summary, Verdict, analyse, html, table};
 use stats::Level;
 
 use crate::made::{Plan, Truth};
@@ -42,7 +42,7 @@ fn played(plan: &Plan, until: &str) -> RaceRecord {
     race
 }
 
-fn comparison<'a>(summary: &'a Summary, name: &str, load: usize) -> &'a Pursuit {
+fn comparison<'a>(summary: &'a Summary, name: &str, load: usize) -> &'a ComparisonExit {
     let of = &summary.until.as_ref().expect("it ends for what it sees").comparisons;
     of.iter().find(|one| one.candidate == name && one.load == load).expect(name)
 }
@@ -60,7 +60,7 @@ fn who_differs_leaves_early_and_who_does_not_when_it_is_known() {
     let race = played(&Plan { samples: 500, ..plan(3, contenders) }, "10%");
     let summary = analyse(&race);
     let until = summary.until.as_ref().unwrap();
-    assert_eq!((until.ended, until.statistic), (Ended::Settled, None));
+    assert_eq!((until.ended, until.statistic), (StopReason::Settled, None));
     for load in [0, 1] {
         let (slow, same) = (comparison(&summary, "slow", load), comparison(&summary, "same", load));
         assert_eq!((slow.why, same.why), (Leaving::Different, Leaving::Precise), "{slow:?} {same:?}");
@@ -115,7 +115,7 @@ fn what_is_undecided_has_a_forecast() {
     let race = played(&wild, "p99:1%");
     let summary = analyse(&race);
     let until = summary.until.as_ref().unwrap();
-    assert_eq!((until.ended, until.statistic), (Ended::Budget, Some("p99")));
+    assert_eq!((until.ended, until.statistic), (StopReason::Budget, Some("p99")));
     let (closed, rated) = (comparison(&summary, "same", 0), comparison(&summary, "same", 1));
     assert_eq!((closed.why, closed.builds, closed.statistic), (Leaving::NotAsked, 4, None));
     assert_eq!((rated.why, rated.builds), (Leaving::Ended, BUILDS));

@@ -12,7 +12,7 @@ use record::{Metric, Published, RaceRecord, RequestedRate};
 use stats::{Random, Resamples, Spread};
 use verdict::{Cells, Participation, noise_floor};
 
-use super::measured::Ours;
+use super::measured::OurFigure;
 use super::rates::UNITS_MAX;
 use crate::figures;
 use crate::published::{Agreement, Agreements, PublishedFigure, side};
@@ -25,7 +25,7 @@ struct Source<'a> {
     /// The same as everywhere in the report, by the number of units.
     resamples: BTreeMap<usize, Resamples>,
     /// Computed once for each candidate, load, metric and number of units.
-    known: BTreeMap<(usize, usize, Metric, usize), Result<Ours, String>>,
+    known: BTreeMap<(usize, usize, Metric, usize), Result<OurFigure, String>>,
 }
 
 /// The comparison of a race with the figures of its experiment.
@@ -127,7 +127,7 @@ impl Source<'_> {
                 return Some(format!("{why}, {name}"));
             }
         }
-        beside.ratio.is_none().then(|| Ours::without_interval(metric, self.cells.units))
+        beside.ratio.is_none().then(|| OurFigure::without_interval(metric, self.cells.units))
     }
 
     /// Both ratios are there, or a direction and ours.
@@ -135,7 +135,7 @@ impl Source<'_> {
         let (Some(ratio), Some(load)) = (beside.ratio, beside.load) else { return };
         // Against the control: what the race cannot distinguish from noise.
         let floor = self.spread([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
-        let ours = rule::Ours { ratio: &ratio, floor };
+        let ours = rule::OurRatio { ratio: &ratio, floor };
         let judged = match (beside.direction, beside.published_ratio) {
             (Some(direction), _) => rule::direction(direction, ours),
             (None, Some(theirs)) => rule::size(&theirs, ours),
@@ -164,14 +164,20 @@ impl Source<'_> {
         Some(rounds.ceil() as u64)
     }
 
-    fn known(&mut self, entrant: usize, load: usize, metric: Metric, units: usize) -> &Result<Ours, String> {
+    fn known(
+        &mut self,
+        entrant: usize,
+        load: usize,
+        metric: Metric,
+        units: usize,
+    ) -> &Result<OurFigure, String> {
         let (cells, seed) = (self.cells, self.race.header.seed);
         let resamples = self.resamples.entry(units).or_insert_with(|| {
             Resamples::draw_first(units, cells.units, Resamples::COUNT, &mut Random::from_seed(seed))
         });
         self.known
             .entry((entrant, load, metric, units))
-            .or_insert_with(|| Ours::of(cells.cell(entrant, load), metric, resamples))
+            .or_insert_with(|| OurFigure::of(cells.cell(entrant, load), metric, resamples))
     }
 
     /// The ratio of our figures of two candidates.
