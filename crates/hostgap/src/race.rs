@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use ::lab::{Finished, Home, LabError, Race, Settings};
+use ::lab::{Finished, Home, LabError, Race, RaceOptions};
 use ::record::{
     Candidate, Experiment, HttpVersion, Placement, RequestedRate, ServerKind, Steering, Until, Workload,
     WorkloadKind,
@@ -199,7 +199,7 @@ fn race(
     facts: &linux::features::Facts,
     stop: Arc<AtomicBool>,
 ) -> anyhow::Result<ExitCode> {
-    let settings = Settings {
+    let settings = RaceOptions {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
         own: std::env::current_exe().context("find this executable")?,

@@ -42,7 +42,7 @@ pub use guest::{GuestRace, Outward};
 pub use home::{Cleaned, Home, Remains};
 pub use machine::machine;
 pub use proving::{Machine, prove};
-pub use race::{Finished, Race, Settings};
+pub use race::{Finished, Race, RaceOptions};
 pub use search::{Factor, Objective, Search, SearchEvent, Sought};
 pub use server::{Nginx, ServerChoice};
 pub use sides::Sides;

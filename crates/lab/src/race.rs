@@ -39,7 +39,7 @@ const CONTENDERS_FROM: usize = 2;
 
 /// What a race needs beside its experiment.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RaceOptions {
     /// The record file to write; it must not exist yet.
     pub record: PathBuf,
     /// The nginx to use, where not the one in `PATH`.
@@ -62,7 +62,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Race {
     pub(crate) experiment: Experiment,
-    pub(crate) settings: Settings,
+    pub(crate) settings: RaceOptions,
     pub(crate) home: Home,
     contenders: Vec<Contender>,
     pub(crate) server: ServerChoice,
@@ -87,7 +87,7 @@ impl Race {
     /// Checks everything that can be checked before the first change.
     pub fn prepare(
         experiment: Experiment,
-        settings: Settings,
+        settings: RaceOptions,
         facts: &Facts,
         home: Home,
     ) -> Result<Race, LabError> {
@@ -103,7 +103,7 @@ impl Race {
     /// The same of contenders that were proven, of which so many stand at the same time.
     pub(crate) fn of(
         mut experiment: Experiment,
-        settings: Settings,
+        settings: RaceOptions,
         home: Home,
         contenders: Vec<Contender>,
         racing: usize,

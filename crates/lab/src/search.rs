@@ -24,7 +24,7 @@ use crate::capacity::capacity;
 use crate::exclusive::in_turn;
 use crate::limits::possible;
 use crate::machine::machine;
-use crate::{Event, Home, LabError, Race, Settings, Wires};
+use crate::{Event, Home, LabError, Race, RaceOptions, Wires};
 use blocks::{Blocks, Halt};
 use factors::Factors;
 use objective::Figure;
@@ -93,7 +93,7 @@ impl Search {
     pub fn prepare(
         mut experiment: Experiment,
         sought: Sought,
-        settings: Settings,
+        settings: RaceOptions,
         facts: &Facts,
         home: Home,
     ) -> Result<Search, LabError> {

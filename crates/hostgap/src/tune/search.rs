@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::lab::{Factor, Home, LabError, Objective, Search, Settings, Sought};
+use ::lab::{Factor, Home, LabError, Objective, RaceOptions, Search, Sought};
 use ::record::{Asked, Candidate, Experiment, SearchVerdict, Side, Workload, WorkloadKind};
 use ::tune::ValueKind;
 use anyhow::Context;
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let facts = linux::features::probe()?;
     let stop = stop::on_signals()?;
     let dir = fresh_dir(&args.out, "search")?;
-    let settings = Settings {
+    let settings = RaceOptions {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
         own: std::env::current_exe().context("find this executable")?,
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn search(
     experiment: Experiment,
     sought: Sought,
-    settings: Settings,
+    settings: RaceOptions,
     facts: &linux::features::Facts,
 ) -> Result<Option<::record::SearchRecord>, LabError> {
     let search = Search::prepare(experiment, sought, settings, facts, Home::of_this_machine())?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lab::{Event, Home, NodeCpus, PluginDirs, Race, Settings};
+use lab::{Event, Home, NodeCpus, PluginDirs, Race, RaceOptions};
 use linux::CpuSet;
 use linux::cpu::{self, Scheduling};
 use record::{Candidate, Cause, Experiment, Late, RequestedRate, ServerKind};
@@ -19,7 +19,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     let root = tempfile::tempdir().unwrap();
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
     let path = root.path().join("race.jsonl");
-    let settings = Settings {
+    let settings = RaceOptions {
         guest: None,
         plugins: PluginDirs::default(),
         record: path.clone(),

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lab::{Event, Finished, Home, LabError, PluginDirs, Race, Settings};
+use lab::{Event, Finished, Home, LabError, PluginDirs, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
 use linux::{IfName, Netns, NetnsName, netns};
 use record::{
@@ -83,7 +83,7 @@ impl Ground {
         &self,
         tell: &mut dyn FnMut(&Event),
     ) -> (Result<Finished, LabError>, record::RaceRecord) {
-        let settings = Settings {
+        let settings = RaceOptions {
             plugins: self.plugins.clone(),
             guest: None,
             record: self.record(),

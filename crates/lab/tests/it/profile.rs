@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lab::{Home, Race, Settings};
+use lab::{Home, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
 use record::{Candidate, Experiment, Profile, RequestedRate, ServerKind};
 
@@ -11,7 +11,7 @@ fn raced() -> record::RaceRecord {
     let root = tempfile::tempdir().unwrap();
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
     let path = root.path().join("race.jsonl");
-    let settings = Settings {
+    let settings = RaceOptions {
         guest: None,
         plugins: lab::PluginDirs::default(),
         record: path.clone(),

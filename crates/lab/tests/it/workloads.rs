@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lab::{Finished, Home, Race, Settings};
+use lab::{Finished, Home, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
 use record::{Experiment, Steering, Workload, WorkloadKind};
 
@@ -13,7 +13,7 @@ fn raced(kind: WorkloadKind, ipv6: bool) -> record::RaceRecord {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path().join("run"));
     let path = root.path().join("race.jsonl");
-    let settings = Settings {
+    let settings = RaceOptions {
         plugins: lab::PluginDirs::default(),
         guest: None,
         record: path.clone(),
